@@ -1,0 +1,256 @@
+"""The device catalogue: every row against its contract, and the ways to find one."""
+
+import gzip
+import json
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from trace_analyzer.catalog import devices as catalog
+from trace_analyzer.catalog.devices import Device, Peaks, device_named, devices, find_device, with_overrides
+from trace_analyzer.errors import UsageError
+
+GIB = 2**30
+CORPUS = Path(os.environ.get("TRACE_CORPUS", Path(__file__).parents[1] / "../shared/traces"))
+
+every_device = pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
+
+
+def found_by_header(name: str, device: Device) -> Device | None:
+    """What a header entry of this name finds; its properties are the device's, less some reserved memory."""
+    return find_device(
+        name,
+        sm_count=device.sm_count,
+        memory_bytes=int((device.memory_gib or 0) * 0.97 * GIB),
+        compute_capability=device.compute_capability,
+        warp_size=device.warp_size,
+    )
+
+
+def ascending(*peaks: float | None) -> bool:
+    known = [peak for peak in peaks if peak is not None]
+    return known == sorted(known)
+
+
+@every_device
+def test_row_is_complete_and_plausible(device: Device) -> None:
+    assert device.source
+    assert device.architecture
+    assert re.fullmatch(r"\d+\.\d|gfx[0-9a-f]+|intel_gpu_\w+", device.compute_capability or "")
+    assert 32 <= (device.sm_count or 0) <= 320
+    assert 16 <= (device.memory_gib or 0) <= 320
+    assert 300 <= (device.memory_gbps or 0) <= 10_000
+    assert 4 <= (device.l2_mib or 0) <= 256
+    assert device.warp_size == {"NVIDIA": 32, "AMD": 64, "Intel": 16}[device.vendor]
+
+
+@every_device
+def test_peaks_of_a_row_agree_with_each_other(device: Device) -> None:
+    peaks = device.peaks
+    assert peaks.fp32
+    assert peaks.fp16
+    assert ascending(peaks.fp64, peaks.fp64_matrix)
+    assert ascending(peaks.fp64, peaks.fp32, peaks.fp32_matrix, peaks.tf32, peaks.fp16, peaks.fp8, peaks.fp4)
+    assert ascending(peaks.fp16, peaks.int8)
+    assert peaks.bf16 in (None, peaks.fp16)
+    if peaks.fp8:
+        assert peaks.fp8 == pytest.approx(2 * peaks.fp16, rel=0.02), "sparse and dense figures mixed?"
+    clock_hz = peaks.fp32 * 1e12 / (device.sm_count or 0)  # FP32 operations of one SM per second
+    assert any(0.7e9 < clock_hz / per_clock < 2.7e9 for per_clock in (128, 256)), "no such boost clock"
+
+
+@every_device
+def test_balance_of_a_row_is_plausible(device: Device) -> None:
+    for dtype in ("fp32", "fp16"):
+        assert 5 < (device.balance(dtype, matrix=False) or 0) <= (device.balance(dtype) or 0) < 500
+
+
+@every_device
+def test_examples_find_their_row_and_no_other(device: Device) -> None:
+    assert device.examples
+    for example in device.examples:
+        assert found_by_header(example, device) is device
+        sharing = [
+            other.name
+            for other in devices()
+            if other is not device
+            and (other.sm_count, other.memory_gib) == (device.sm_count, device.memory_gib)
+            and any(re.fullmatch(pattern, example, re.IGNORECASE) for pattern in other.patterns)
+        ]
+        assert sharing == []
+
+
+@every_device
+def test_user_can_name_every_row(device: Device) -> None:
+    for spelling in (device.name, device.name.lower().replace(" ", "-"), f"{device.vendor} {device.name}"):
+        assert device_named(spelling) is device
+    for alias in device.aliases:
+        assert device_named(alias) is device
+
+
+def test_names_and_aliases_are_unique() -> None:
+    spellings = [catalog._key(text) for device in devices() for text in (device.name, *device.aliases)]
+    assert len(spellings) == len(set(spellings))
+
+
+def test_rows_have_no_unknown_key() -> None:
+    rows = tomllib.loads(Path(catalog.__file__).with_suffix(".toml").read_text("utf-8"))["device"]
+    assert len({frozenset(row) for row in rows}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "memory_bytes", "capability", "warp_size", "sm_count", "expected"),
+    [
+        ("NVIDIA A100-PG509-200", 42297524224, "8.0", 32, 108, "A100 SXM 40GB"),
+        ("NVIDIA A100-PG509-200", 42505273344, "8.0", 32, 108, "A100 SXM 40GB"),
+        ("NVIDIA A100-PG509-200", 84990623744, "8.0", 32, 108, "A100 SXM 80GB"),
+        ("NVIDIA A100-SXM4-80GB", 84990623744, "8.0", 32, 108, "A100 SXM 80GB"),
+        ("Tesla V100-DGXS-32GB", 34087305216, "7.0", 32, 80, "V100 SXM2 32GB"),
+        ("NVIDIA H100 80GB HBM3", 85045477376, "9.0", 32, 132, "H100 SXM"),
+        ("NVIDIA GH200 480GB", 102005473280, "9.0", 32, 132, "GH200 96GB"),
+        ("NVIDIA B200", 191503138816, "10.0", 32, 148, "B200"),
+        ("Tesla T4", 15828320256, "7.5", 32, 40, "T4"),
+        ("AMD Instinct MI300X VF", 206141652992, "9.4", 64, 304, "MI300X"),
+        ("AMD Instinct MI250X/MI250", 68702699520, "9.0", 64, 110, "MI250X GCD"),
+        ("AMD Instinct MI250X/MI250", 68702699520, "9.0", 64, 104, "MI250 GCD"),
+        ("", 206141652992, "9.4", 64, 304, "MI300X"),
+        (None, 206141652992, "gfx942", 64, 304, "MI300X"),
+        ("AMD Radeon Graphics", 274861129728, "9.4", 64, 304, "MI325X"),
+        ("", 84990623744, "8.0", 32, 108, "A100 SXM 80GB"),
+        ("", 206141652992, "9.4", 32, 304, None),
+        ("", 206141652992, "9.0", 64, 304, None),
+        ("", 206141652992, "9.4", 64, 38, None),
+        ("", None, "9.4", 64, 304, None),
+        ("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 42297524224, "8.0", 32, 42, None),
+        ("AMD Instinct MI300X", 206141652992, "9.4", 64, 38, None),
+        ("ARTEMIS", None, None, None, None, None),
+        ("", None, None, None, None, None),
+    ],
+)
+def test_header_entry(
+    name: str | None,
+    memory_bytes: int | None,
+    capability: str | None,
+    warp_size: int | None,
+    sm_count: int | None,
+    expected: str | None,
+) -> None:
+    found = find_device(
+        name,
+        sm_count=sm_count,
+        memory_bytes=memory_bytes,
+        compute_capability=capability,
+        warp_size=warp_size,
+    )
+    assert (found and found.name) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("h100", "H100 SXM"),
+        ("H100 SXM", "H100 SXM"),
+        ("h100sxm5", "H100 SXM"),
+        ("nvidia h100 pcie", "H100 PCIe"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
+        ("a100", "A100 SXM 80GB"),
+        ("a100-80gb", "A100 SXM 80GB"),
+        ("a100 40GB", "A100 SXM 40GB"),
+        ("A100-PCIe-40GB", "A100 PCIe 40GB"),
+        ("40gb pcie a100", "A100 PCIe 40GB"),
+        ("v100", "V100 SXM2 16GB"),
+        ("4090", "RTX 4090"),
+        ("geforce rtx4090", "RTX 4090"),
+        ("a6000", "RTX A6000"),
+        ("mi300x", "MI300X"),
+        ("AMD Instinct MI250X", "MI250X GCD"),
+        ("Intel(R) Data Center GPU Max 1550", "Max 1550 stack"),
+    ],
+)
+def test_gpu_option(query: str, expected: str) -> None:
+    assert device_named(query).name == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "near"),
+    [
+        ("rtx", ["RTX 4090", "RTX A6000"]),
+        ("mi301x", ["MI300X"]),
+        ("80gb", ["A100 SXM 80GB"]),
+        ("", ["H100 SXM"]),
+    ],
+)
+def test_gpu_option_that_names_no_single_device_lists_the_near_ones(query: str, near: list[str]) -> None:
+    with pytest.raises(UsageError) as error:
+        device_named(query)
+    assert all(name in str(error.value) for name in near)
+
+
+def test_peaks_of_the_article() -> None:
+    a100 = device_named("a100 40gb")
+    assert a100.peak_flops("bf16") == 312e12
+    assert a100.peak_flops("bf16", matrix=False) == a100.peak_flops("fp32") == 19.5e12
+    assert a100.peak_flops("fp64") == 19.5e12
+    assert a100.peak_flops("fp64", matrix=False) == 9.7e12
+    assert a100.bandwidth == 1555e9
+    assert a100.balance("bf16") == pytest.approx(200.6, abs=0.1)
+    assert a100.balance("fp32", matrix=False) == pytest.approx(12.5, abs=0.1)
+    assert a100.peak_flops("fp8") is None
+    assert a100.balance("complex64") is None
+    assert a100.peak_flops("int8", matrix=False) is None
+
+
+def test_overrides() -> None:
+    a100 = device_named("a100")
+    assert with_overrides(a100, {}, None) is a100
+    assert with_overrides(None, {}, None) is None
+    slower = with_overrides(a100, {"bf16": 250.0}, 1800.0)
+    assert slower is not None
+    assert (slower.peak_flops("bf16"), slower.peak_flops("fp32"), slower.bandwidth) == (
+        250e12,
+        19.5e12,
+        1800e9,
+    )
+    assert "bf16, bandwidth: given by the user" in slower.source
+    unlisted = with_overrides(None, {"bf16": 148.0}, None)
+    assert unlisted is not None
+    assert unlisted.peaks == Peaks(bf16=148.0)
+    assert (unlisted.bandwidth, unlisted.balance("bf16"), unlisted.sm_count) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("peak_tflops", "peak_gbps"),
+    [({"bfloat17": 1.0}, None), ({"bf16": 0.0}, None), ({"bf16": float("nan")}, None), ({}, -1.0)],
+)
+def test_wrong_overrides(peak_tflops: dict[str, float], peak_gbps: float | None) -> None:
+    with pytest.raises(UsageError):
+        with_overrides(None, peak_tflops, peak_gbps)
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="no trace corpus")
+def test_headers_of_the_corpus_are_known() -> None:
+    expected = {"a100": "A100 SXM", "b200": "B200", "mi300": "MI300X", "v100": "V100 SXM2 32GB"}
+    seen = set()
+    for path in sorted(CORPUS.glob("*.json.gz")):
+        with gzip.open(path, "rt", errors="replace") as trace:
+            header = re.search(r'"deviceProperties"\s*:\s*(\[.*?\])', trace.read(60_000), re.DOTALL)
+        for entry in json.loads(header[1]) if header else []:
+            family = path.name.partition("_")[0]
+            capability = f"{entry.get('computeMajor')}.{entry.get('computeMinor')}"
+            found = find_device(
+                entry["name"],
+                sm_count=entry.get("numSms"),
+                memory_bytes=entry.get("totalGlobalMem"),
+                compute_capability=capability if "computeMajor" in entry else None,
+                warp_size=entry.get("warpSize"),
+            )
+            seen.add(family)
+            if family in expected:
+                assert found is not None, (path.name, entry)
+                assert found.name.startswith(expected[family]), (path.name, entry)
+            else:
+                assert found is None, (path.name, entry)
+    assert set(expected) <= seen

@@ -1,0 +1,425 @@
+"""Why a device idled: every instant of every gap gets one cause (docs/definitions.md has the rules).
+
+A gap is cut at five instants. With l the launch of the activity that ends it::
+
+    gap start ──host──▶ l.start ──call──▶ l.end ──latency──▶ + L ──device──▶ gap end
+
+Once another linked activity of the device is queued, the rest is device time. Host time is then cut
+where the threads that could have launched sooner did something else, and each piece takes its cause.
+"""
+
+import itertools
+
+import polars as pl
+
+from trace_analyzer import tables, thresholds
+from trace_analyzer.analyses.intervals import at, clip, covered_before, innermost, split, union
+from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK, host_work
+from trace_analyzer.ingest.trace import Trace
+
+INNERMOST_WORK = ("python", "dispatch", "cpu-operator", "runtime-call")
+HOST_CAUSES = ("synchronization", *NAMED_WORK, *INNERMOST_WORK, "launch-latency", "host-unknown")
+DEVICE_CAUSES = ("device-gap", "device-wait", "unexplained")
+CAUSES = (*HOST_CAUSES, *DEVICE_CAUSES, "unlinked", "untraced")
+"""All causes, in the order of the report."""
+
+_DEVICE, _THREAD = ["device"], ["thread_id"]
+
+
+def idle_causes(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+    """Table `idle`: the gaps cut into intervals with one cause each.
+
+    ``activities`` are linked device events (launch_id, bucket); ``gaps`` come from `idle_gaps`.
+    The intervals of a gap add up to it exactly.
+    """
+    calls = _calls(trace, activities)
+    stretches = _stretches(_with_launch(gaps, activities, calls, trace), launch_latency_ns(gaps, activities, calls))
+    work = _host_work_rows(trace, calls)
+    host = _host_pieces(trace, stretches.filter(pl.col("cause") == "host"), activities, calls, work)
+    call = _call_pieces(stretches.filter(pl.col("cause") == "call"), calls, activities)
+    device = _device_pieces(stretches.filter(pl.col("cause") == "device"), trace, activities, calls)
+    rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked"]))
+    columns = list(tables.IDLE.schema)
+    pieces = pl.concat(
+        [part.with_columns(pl.lit(None, dtype=pl.UInt32).alias("event_id")).select(columns) if "event_id" not in part.columns
+         else part.select(columns) for part in (host, call, device, rest)]
+    )
+    return tables.IDLE.conform(_with_pauses(pieces, recording_pauses(trace)).sort("device", "start_ns"))
+
+
+def launch_latency_ns(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> int:
+    """The latency from launch end to start that this trace shows on an empty queue: p99, at most 100 us."""
+    ends = gaps.join(activities.select("activity_id", "launch_id"), on="activity_id").join(
+        calls.select("launch_id", "call_start_ns", "call_end_ns"), on="launch_id"
+    )
+    latency = (
+        ends.filter((pl.col("call_start_ns") >= pl.col("start_ns")) & (pl.col("call_end_ns") <= pl.col("end_ns")))
+        .select(pl.col("end_ns") - pl.col("call_end_ns"))
+        .to_series()
+        .quantile(thresholds.LAUNCH_LATENCY_QUANTILE, interpolation="nearest")
+    )
+    cap = thresholds.LAUNCH_LATENCY_MAX_NS
+    return cap if latency is None else min(int(latency), cap)
+
+
+def recording_pauses(trace: Trace) -> pl.DataFrame:
+    """start_ns, end_ns of the silences that are recording pauses, by evidence.
+
+    A silence is an interval in which no thread and no device has an event in progress. It is a pause
+    when it lasts 10 ms or more and Python frames were recorded (some frame is always open while Python
+    runs), or it holds over half of the trace, or it lies between two profiler sessions, or correlation
+    ids start again behind it.
+    """
+    span = pl.struct("start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")).struct.unnest()
+    spans = pl.concat([trace.host_events.select(span), trace.device_events.select(span)])
+    silences = (
+        union(spans.with_columns(pl.lit(0).alias("all")), ["all"])
+        .select(pl.col("end_ns").alias("start_ns"), pl.col("start_ns").shift(-1).alias("end_ns"))
+        .filter(pl.col("end_ns") - pl.col("start_ns") >= thresholds.PAUSE_NS)
+    )
+    with_python = trace.host_events.get_column("kind").eq("python").any()
+    length = pl.col("end_ns") - pl.col("start_ns")
+    between = pl.any_horizontal(
+        pl.lit(False),
+        *((pl.col("start_ns") < b) & (pl.col("end_ns") > a) for a, b in _session_breaks(trace.profiler_sessions)),
+    )
+    return silences.filter(
+        pl.lit(with_python)
+        | (length > thresholds.PAUSE_SPAN_RATIO * trace.duration_ns)
+        | between
+        | _correlations_restart(trace, silences)
+    )
+
+
+def _session_breaks(sessions: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
+    return [(a[1], b[0]) for a, b in itertools.pairwise(sessions) if b[0] > a[1]]
+
+
+def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
+    """Whether every correlation id after a silence is lower than every one before it, per silence."""
+    calls = trace.host_events.drop_nulls("correlation").sort("start_ns").select("start_ns", "correlation")
+    if calls.is_empty():
+        return pl.Series([False] * silences.height, dtype=pl.Boolean)
+    bounds = calls.with_columns(
+        pl.col("correlation").cum_min().alias("lowest_before"),
+        pl.col("correlation").cum_max(reverse=True).shift(-1).alias("highest_after"),
+    )
+    return (
+        silences.join_asof(bounds, left_on="end_ns", right_on="start_ns", strategy="backward", allow_exact_matches=False)
+        .select((pl.col("highest_after") < pl.col("lowest_before")).fill_null(False))
+        .to_series()
+    )
+
+
+def _calls(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+    """Runtime and driver calls with their process and whether they block.
+
+    A synchronize blocks, and so does a copy call that outlasts its own copy.
+    """
+    own_copies = (
+        activities.filter(pl.col("kind") == "memcpy")
+        .group_by("launch_id")
+        .agg((pl.col("start_ns") + pl.col("duration_ns")).max().alias("copied_ns"))
+    )
+    end = pl.col("start_ns") + pl.col("duration_ns")
+    events = trace.host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
+    return (
+        events.join(host_work(events), on=["kind", "name"], how="left", maintain_order="left")
+        .join(trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left")
+        .join(own_copies, left_on="event_id", right_on="launch_id", how="left", maintain_order="left")
+        .with_columns((pl.col("copied_ns") < end).fill_null(False).alias("blocking_copy"))
+        .select(
+            pl.col("event_id").alias("launch_id"), "thread_id", "process_id",
+            pl.col("start_ns").alias("call_start_ns"), end.alias("call_end_ns"),
+            ((pl.col("work") == BLOCKING).fill_null(False) | pl.col("blocking_copy")).alias("blocks"),
+            pl.when("blocking_copy").then(pl.lit("blocking-copy"))
+            .when(pl.col("work") != BLOCKING).then("work").alias("work"),
+        )
+    )
+
+
+def _with_launch(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Gaps with their launch, the instant another activity was queued, and how long a blocking call had waited."""
+    frame = (
+        gaps.join(activities.select("activity_id", "launch_id"), on="activity_id", how="left", maintain_order="left")
+        .join(calls.drop("blocks", "work"), on="launch_id", how="left", maintain_order="left")
+        .join(_queued_at(gaps, activities, calls), on="gap_id", how="left", maintain_order="left")
+    )
+    return frame.join(_waited(frame, activities, calls), on="gap_id", how="left", maintain_order="left")
+
+
+def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """gap_id, queued_ns: the first instant at which another linked activity than the gap's own was queued.
+
+    Nothing starts inside a gap, so these are the activities from its end on, without the one that ends it.
+    """
+    order = ["device", "start_ns", "ends_gap", "activity_id"]
+    return (
+        activities.join(gaps.select("activity_id", "gap_id"), on="activity_id", how="left", maintain_order="left")
+        .join(calls.select("launch_id", "call_end_ns"), on="launch_id", how="left", maintain_order="left")
+        .with_columns(pl.col("gap_id").is_null().alias("ends_gap"))
+        .sort(order)
+        .with_columns(
+            pl.when(pl.col("call_end_ns") <= pl.col("start_ns")).then("call_end_ns").fill_null(_NEVER)
+            .cum_min(reverse=True).shift(-1).over("device").alias("queued_ns")
+        )
+        .drop_nulls("gap_id")
+        .select("gap_id", "queued_ns")
+    )
+
+
+_NEVER = (1 << 63) - 1
+
+
+def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """gap_id, waited_ns, blocker_id: how long the device was busy while the blocking call in progress waited.
+
+    Of several threads' calls in progress at the gap's start, the one that began first.
+    """
+    blocking = calls.filter("blocks").select(
+        "process_id", "thread_id", pl.col("call_start_ns").alias("block_start_ns"),
+        pl.col("call_end_ns").alias("block_end_ns"), pl.col("launch_id").alias("blocker_id"),
+    )
+    blocked = (
+        frame.drop_nulls("process_id").select("gap_id", "device", "start_ns", "process_id")
+        .join(blocking.select("process_id", "thread_id").unique(), on="process_id", how="inner")
+        .sort("start_ns")
+        .join_asof(
+            blocking.sort("block_start_ns"), left_on="start_ns", right_on="block_start_ns", by=["process_id", "thread_id"],
+            allow_exact_matches=False, check_sortedness=False,
+        )
+        .filter(pl.col("block_end_ns") > pl.col("start_ns"))
+        .sort("gap_id", "block_start_ns", "blocker_id")
+        .unique("gap_id", keep="first", maintain_order=True)
+    )
+    spans = activities.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    busy = union(spans, _DEVICE)
+    before_gap = covered_before(blocked, "start_ns", busy, _DEVICE, "busy_before_gap")
+    return covered_before(before_gap, "block_start_ns", busy, _DEVICE, "busy_before_call").select(
+        "gap_id", (pl.col("busy_before_gap") - pl.col("busy_before_call")).alias("waited_ns"), "blocker_id"
+    )
+
+
+def _stretches(gaps: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
+    """Every gap cut into its host, call, launch-latency and device stretches, the first with its blocker."""
+    until = pl.min_horizontal("end_ns", pl.col("queued_ns").fill_null(_NEVER)).clip(lower_bound=pl.col("start_ns"))
+    cuts = gaps.with_columns(until.alias("queue_ns")).with_columns(
+        pl.col("call_start_ns").clip("start_ns", "queue_ns").alias("host_end"),
+        pl.col("call_end_ns").clip("start_ns", "queue_ns").alias("call_end"),
+        (pl.col("call_end_ns") + latency_ns).clip("start_ns", "queue_ns").alias("latency_end"),
+    )
+    linked = pl.col("launch_id").is_not_null()
+    shared = ["gap_id", "device", "launch_id", "thread_id", "process_id", "waited_ns", "blocker_id"]
+
+    def stretch(cause: str, start: str, end: str) -> pl.DataFrame:
+        return cuts.filter(linked).select(
+            *shared, pl.col(start).alias("start_ns"), pl.col(end).alias("end_ns"), pl.lit(cause).alias("cause")
+        )
+
+    unlinked = cuts.filter(~linked).select(*shared, "start_ns", "end_ns", pl.lit("unlinked").alias("cause"))
+    return pl.concat([
+        stretch("host", "start_ns", "host_end"),
+        stretch("call", "host_end", "call_end"),
+        stretch("launch-latency", "call_end", "latency_end"),
+        stretch("device", "latency_end", "end_ns"),
+        unlinked,
+    ]).filter(pl.col("start_ns") < pl.col("end_ns"))
+
+
+def _host_work_rows(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+    """Host events with the work that a rule, or their own blocking, names."""
+    events = trace.host_events.select(
+        "event_id", "kind", "name", "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    )
+    measured = calls.filter(pl.col("work") == "blocking-copy").select("launch_id", pl.col("work").alias("measured"))
+    return (
+        events.join(host_work(events), on=["kind", "name"], how="left", maintain_order="left")
+        .join(measured, left_on="event_id", right_on="launch_id", how="left", maintain_order="left")
+        .with_columns(pl.coalesce("measured", "work").alias("work"))
+        .drop("measured", "name")
+    )
+
+
+def _host_pieces(
+    trace: Trace, stretches: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame, work: pl.DataFrame
+) -> pl.DataFrame:
+    """Host stretches cut and named: synchronization, named work, then what the threads did innermost."""
+    if stretches.is_empty():
+        return stretches.select("gap_id", "device", "start_ns", "end_ns", "cause")
+    waited_until = (pl.col("start_ns") + pl.col("waited_ns").fill_null(0)).clip(upper_bound=pl.col("end_ns"))
+    synchronized = stretches.with_columns(waited_until.alias("end_ns"), pl.lit("synchronization").alias("cause"),
+                                          pl.col("blocker_id").alias("event_id")).filter(pl.col("start_ns") < pl.col("end_ns"))
+    rest = stretches.with_columns(waited_until.alias("start_ns")).filter(pl.col("start_ns") < pl.col("end_ns"))
+    rest = _with_threads(trace, rest, activities, calls)
+    roles = ["thread_id", "previous_thread", "main_thread"]
+    threads = pl.concat([rest.get_column(role) for role in roles]).drop_nulls().unique()
+    on_threads = work.filter(pl.col("thread_id").is_in(threads.implode()) & (pl.col("kind") != "overhead"))
+    doing = _doing(on_threads)
+    pieces = rest.with_columns(
+        pl.lit(None, dtype=pl.Int32).alias("rank"), pl.lit(None, dtype=pl.UInt32).alias("event_id")
+    )
+    for role in roles:
+        pieces = _filled(pieces, doing.rename({"thread_id": role}), role)
+    pieces = _overlaid(pieces, work.filter(pl.col("kind") == "overhead"))
+    names = dict(enumerate((*NAMED_WORK, *INNERMOST_WORK)))
+    cause = pl.col("rank").replace_strict(names, default="host-unknown", return_dtype=pl.String)
+    columns = ["gap_id", "device", "start_ns", "end_ns", "cause", "event_id"]
+    return pl.concat([synchronized.select(columns), pieces.with_columns(cause.alias("cause")).select(columns)])
+
+
+def _with_threads(
+    trace: Trace, stretches: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame
+) -> pl.DataFrame:
+    """Stretches with the thread of their process's previous launch and with its main thread."""
+    launched = activities.get_column("launch_id").drop_nulls().unique()
+    previous = (
+        calls.filter(pl.col("launch_id").is_in(launched.implode()))
+        .sort("call_start_ns", "launch_id")
+        .select("launch_id", pl.col("thread_id").shift(1).over("process_id").alias("previous_thread"))
+    )
+    events = trace.host_events.group_by("thread_id").len()
+    main = (
+        trace.threads.join(events, on="thread_id", how="inner")
+        .sort((pl.col("pid") == pl.col("tid")), "len", descending=True)
+        .unique("process_id", keep="first", maintain_order=True)
+        .select("process_id", pl.col("thread_id").alias("main_thread"))
+    )
+    return stretches.join(previous, on="launch_id", how="left", maintain_order="left").join(
+        main, on="process_id", how="left", maintain_order="left"
+    )
+
+
+def _doing(work: pl.DataFrame) -> pl.DataFrame:
+    """Segments of each thread with the rank of what it did (position in named, then innermost work).
+
+    Named work counts through everything nested in it; an annotation by itself says nothing.
+    """
+    inner = innermost(work, _THREAD, "event_id").join(
+        work.select("event_id", "kind"), on="event_id", how="left", maintain_order="left"
+    )
+    long_self = pl.col("end_ns") - pl.col("start_ns") > thresholds.CPU_OPERATOR_NS
+    first = len(NAMED_WORK)
+    inner_rank = (
+        pl.when(pl.col("kind") == "python").then(first)
+        .when((pl.col("kind") == "operator") & long_self).then(first + 2)
+        .when(pl.col("kind") == "operator").then(first + 1)
+        .when(pl.col("kind").is_in(["runtime", "driver"])).then(first + 3)
+    )
+    segments = inner.select("thread_id", "start_ns", "end_ns", inner_rank.cast(pl.Int32).alias("rank"), "event_id")
+    return _overlaid(segments, work, keep=True)
+
+
+def _overlaid(pieces: pl.DataFrame, work: pl.DataFrame, *, keep: bool = False) -> pl.DataFrame:
+    """Pieces cut where named work begins and ends, taking the rank of that which comes first.
+
+    With ``keep`` the work must be of the piece's own thread; else it is matched by time alone.
+    """
+    named = work.drop_nulls("work").filter(pl.col("work").is_in(NAMED_WORK))
+    by = _THREAD if keep else []
+    for rank, name in enumerate(NAMED_WORK):
+        spans = named.filter(pl.col("work") == name).with_columns(pl.lit(0).alias("anywhere"))
+        if spans.is_empty():
+            continue
+        track = by or ["anywhere"]
+        covered = union(spans, track).with_columns(pl.lit(rank, dtype=pl.Int32).alias("named_rank"))
+        edges = pl.concat([covered.select(*track, pl.col(c).alias("time_ns")) for c in ("start_ns", "end_ns")])
+        pieces = pieces if by else pieces.with_columns(pl.lit(0).alias("anywhere"))
+        pieces = (
+            at(split(pieces, edges, track), "start_ns", covered, track, ["named_rank"])
+            .with_columns(pl.min_horizontal("rank", "named_rank").alias("rank"))
+            .drop("named_rank", "anywhere", strict=False)
+        )
+    return pieces
+
+
+def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFrame:
+    """Pieces without a rank so far, cut by what the thread in that role did and ranked by it."""
+    open_, done = pieces.filter(pl.col("rank").is_null()), pieces.filter(pl.col("rank").is_not_null())
+    edges = pl.concat([doing.select(role, pl.col(c).alias("time_ns")) for c in ("start_ns", "end_ns")])
+    cut = split(open_, edges, [role]).drop("rank", "event_id")
+    ranked = at(cut, "start_ns", doing, [role], ["rank", "event_id"])
+    return pl.concat([done, ranked.select(done.columns)])
+
+
+def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """What the launch call itself was about: a blocking copy, an allocation, loading code, or launching."""
+    length = pl.col("call_end_ns") - pl.col("call_start_ns")
+    typical = calls.join(activities.select("launch_id").unique(), on="launch_id", how="semi").select(length.median()).item()
+    slow = (length > thresholds.SLOW_LAUNCH_NS) & (length > thresholds.SLOW_LAUNCH_MEDIANS * pl.lit(typical, dtype=pl.Float64))
+    return stretches.drop("cause").join(calls.drop("thread_id", "process_id"), on="launch_id", how="left").with_columns(
+        pl.when(pl.col("work").is_in(["blocking-copy", "allocation", "compilation"])).then("work")
+        .when(slow).then(pl.lit("compilation"))
+        .otherwise(pl.lit("launch-latency"))
+        .alias("cause"),
+        pl.col("launch_id").alias("event_id"),
+    )
+
+
+def _device_pieces(stretches: pl.DataFrame, trace: Trace, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """Device time: short is inter-kernel latency; long is a wait where the trace holds something to wait for."""
+    communicates = activities.filter(pl.col("bucket") == "communication").get_column("device").unique()
+    first_wait = _first_event_wait(trace)
+    wait = pl.col("device").is_in(communicates.implode()) | (pl.col("end_ns") > first_wait if first_wait is not None else False)
+    return stretches.with_columns(
+        pl.when(pl.col("end_ns") - pl.col("start_ns") < thresholds.DEVICE_GAP_NS).then(pl.lit("device-gap"))
+        .when(wait).then(pl.lit("device-wait"))
+        .otherwise(pl.lit("unexplained"))
+        .alias("cause")
+    )
+
+
+def _first_event_wait(trace: Trace) -> int | None:
+    """When a stream was first told to wait for an event that was recorded within the trace."""
+    calls = trace.host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
+    start = pl.col("start_ns")
+    is_record, is_wait = (pl.col("name").str.contains(word) for word in ("EventRecord", "StreamWaitEvent"))
+    waits = calls.select(start.filter(is_wait & (start > start.filter(is_record).min())).alias("start_ns"))
+    rows = trace.sync_events.filter(pl.col("name").str.contains("(?i)stream wait event")).select("start_ns")
+    first: int | None = pl.concat([waits, rows]).select(start.min()).item()
+    return first
+
+
+def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
+    """Pieces cut at recording pauses, which take over everything but unlinked time."""
+    if pauses.is_empty():
+        return pieces
+    anywhere = pl.lit(0).alias("anywhere")
+    linked = pieces.filter(pl.col("cause") != "unlinked").with_columns(anywhere)
+    windows = pauses.with_columns(anywhere, pl.lit(True).alias("paused"))
+    edges = pl.concat([windows.select("anywhere", pl.col(c).alias("time_ns")) for c in ("start_ns", "end_ns")])
+    cut = at(split(linked, edges, ["anywhere"]), "start_ns", windows, ["anywhere"], ["paused"]).with_columns(
+        pl.when("paused").then(pl.lit("untraced")).otherwise("cause").alias("cause"),
+        pl.when(pl.col("paused").is_null()).then("event_id").alias("event_id"),
+    )
+    return pl.concat([pieces.filter(pl.col("cause") == "unlinked"), cut.select(pieces.columns)])
+
+
+
+def gap_table(gaps: pl.DataFrame, idle: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """Table `gaps`: each gap with the cause that holds most of it."""
+    main = (
+        idle.group_by("gap_id", "cause")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("cause_ns"))
+        .sort("gap_id", "cause_ns", "cause", descending=[False, True, False])
+        .unique("gap_id", keep="first", maintain_order=True)
+    )
+    frame = (
+        gaps.join(main, on="gap_id", how="left", maintain_order="left")
+        .join(activities.select("activity_id", "launch_id"), on="activity_id", how="left", maintain_order="left")
+        .with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"))
+    )
+    return tables.GAPS.conform(frame)
+
+
+def cold_gap_ns(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame, windows: pl.DataFrame) -> int:
+    """Host time within ``windows`` in gaps of 1 ms or more that end at the first use of a kernel name."""
+    first_use = (
+        activities.filter(pl.col("kind") == "kernel")
+        .sort("start_ns", "activity_id")
+        .unique(["device", "name"], keep="first", maintain_order=True)
+        .select("activity_id")
+    )
+    cold = gaps.filter(pl.col("duration_ns") >= thresholds.COLD_START_GAP_NS).join(first_use, on="activity_id", how="semi")
+    host = idle.filter(pl.col("cause").is_in(HOST_CAUSES)).join(cold, on="gap_id", how="semi")
+    inside = clip(host, windows.select("device", "start_ns", "end_ns"), _DEVICE)
+    return int(inside.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)

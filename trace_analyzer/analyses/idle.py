@@ -1,0 +1,45 @@
+"""When each device worked and when it did not, over all its streams."""
+
+import polars as pl
+
+from trace_analyzer.analyses.intervals import union
+
+
+def device_windows(activities: pl.DataFrame) -> pl.DataFrame:
+    """device, start_ns, end_ns, busy_ns: first activity start to last activity end, and the work in between."""
+    spans = _spans(activities)
+    busy = union(spans, ["device"]).group_by("device").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns"))
+    return (
+        spans.group_by("device")
+        .agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+        .join(busy, on="device", how="left")
+        .with_columns(pl.col("busy_ns").fill_null(0))
+        .sort("device")
+    )
+
+
+def idle_gaps(activities: pl.DataFrame) -> pl.DataFrame:
+    """Maximal idle intervals: gap_id, device, start_ns, end_ns, activity_id (the activity that ends the gap).
+
+    A gap lies where an activity starts after all earlier ones of its device have ended, so an activity
+    without duration splits the idle interval it lies in. Of several that start together, the one whose
+    launch started first ends the gap, then that of the lowest stream, then of the lowest correlation id.
+    ``activities`` needs launch_start_ns.
+    """
+    return (
+        _spans(activities)
+        .sort("device", "start_ns", "launch_start_ns", "stream", "correlation", "activity_id", nulls_last=True)
+        .with_columns(pl.col("end_ns").cum_max().shift(1).over("device").alias("busy_until"))
+        .filter(pl.col("start_ns") > pl.col("busy_until"))
+        .select(
+            pl.int_range(pl.len(), dtype=pl.UInt32).alias("gap_id"),
+            "device",
+            pl.col("busy_until").alias("start_ns"),
+            pl.col("start_ns").alias("end_ns"),
+            "activity_id",
+        )
+    )
+
+
+def _spans(activities: pl.DataFrame) -> pl.DataFrame:
+    return activities.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))

@@ -1,0 +1,208 @@
+"""Intervals as frames: union, gaps, splitting, innermost. Half-open, int64 ns, one chain each.
+
+A frame of intervals has ``start_ns`` and ``end_ns``; ``by`` names the columns that keep tracks apart
+(a device, a thread).
+"""
+
+import heapq
+import itertools
+
+import polars as pl
+
+START, END = "start_ns", "end_ns"
+
+
+def union(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """Maximal covered intervals per track: a new one begins where all earlier spans have ended.
+
+    Touching spans are one; empty spans cover nothing. Returns ``by``, start_ns, end_ns, in order.
+    """
+    return (
+        spans.filter(pl.col(START) < pl.col(END))
+        .sort(*by, START)
+        .with_columns(pl.col(END).cum_max().shift(1).over(by).alias("covered_until"))
+        .with_columns((pl.col(START) > pl.col("covered_until")).fill_null(True).cum_sum().alias("island"))
+        .group_by(*by, "island", maintain_order=True)
+        .agg(pl.col(START).first(), pl.col(END).max())
+        .drop("island")
+    )
+
+
+def split(spans: pl.DataFrame, cuts: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """Every span cut at the ``time_ns`` of its track that lie strictly inside it; other columns repeat.
+
+    ``cuts`` has ``by`` and time_ns. The order of spans is kept, pieces in order of time.
+    """
+    points = cuts.select(*by, "time_ns").unique().sort(*by, "time_ns").with_row_index("cut")
+    if points.is_empty() or spans.is_empty():
+        return spans
+    last = points.select(*by, "time_ns", "cut")
+    keys = spans.with_row_index("span").select("span", *by, START, END)
+    after_start = _last_cut(keys, last, by, START, exact=True)
+    before_end = _last_cut(keys, last, by, END, exact=False)
+    pieces = (
+        keys.join(after_start, on="span", how="left", maintain_order="left")
+        .join(before_end, on="span", how="left", suffix="_end", maintain_order="left")
+        .join(points.group_by(by).agg(pl.col("cut").min().alias("first_cut")), on=by, how="left", maintain_order="left")
+        .select(
+            "span",
+            pl.int_ranges(
+                pl.coalesce(pl.col("cut").cast(pl.Int64) + 1, pl.col("first_cut").cast(pl.Int64)),
+                pl.coalesce(pl.col("cut_end").cast(pl.Int64) + 1, pl.lit(0, dtype=pl.Int64)),
+            ).alias("inside"),
+        )
+        .explode("inside", empty_as_null=False)
+        .drop_nulls("inside")
+        .with_columns(pl.col("inside").cast(pl.UInt32))
+        .join(points.select("cut", "time_ns"), left_on="inside", right_on="cut", how="left", maintain_order="left")
+        .select("span", pl.col("time_ns").alias("piece_ns"))
+    )
+    return (
+        pl.concat([keys.select("span", pl.col(START).alias("piece_ns")), pieces])
+        .sort("span", "piece_ns")
+        .join(spans.with_row_index("span"), on="span", how="left", maintain_order="left")
+        .with_columns(
+            pl.col("piece_ns").alias(START),
+            pl.coalesce(pl.col("piece_ns").shift(-1).over("span"), END).alias(END),
+        )
+        .select(spans.columns)
+    )
+
+
+def _last_cut(keys: pl.DataFrame, cuts: pl.DataFrame, by: list[str], at: str, *, exact: bool) -> pl.DataFrame:
+    return (
+        keys.select("span", *by, at)
+        .sort(at)
+        .join_asof(
+            cuts.sort("time_ns"), left_on=at, right_on="time_ns", by=by, allow_exact_matches=exact,
+            check_sortedness=False,
+        )
+        .select("span", "cut")
+    )
+
+
+def at(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str], columns: list[str]) -> pl.DataFrame:
+    """``points`` with ``columns`` of the segment of its track that contains ``time``; null outside all.
+
+    Segments of one track must be disjoint. The order of points is kept.
+    """
+    return (
+        points.with_row_index("point")
+        .sort(time)
+        .join_asof(
+            segments.select(*by, pl.col(START).alias("segment_start"), pl.col(END).alias("segment_end"), *columns)
+            .sort("segment_start"),
+            left_on=time, right_on="segment_start", by=by, check_sortedness=False,
+        )
+        .with_columns(pl.when(pl.col(time) < pl.col("segment_end")).then(pl.col(c)).alias(c) for c in columns)
+        .sort("point")
+        .drop("point", "segment_start", "segment_end")
+    )
+
+
+def covered_before(points: pl.DataFrame, time: str, islands: pl.DataFrame, by: list[str], name: str) -> pl.DataFrame:
+    """``points`` with column ``name``: how much of the track before ``time`` the disjoint ``islands`` cover."""
+    length = pl.col("island_end") - pl.col("island_start")
+    sums = (
+        islands.select(*by, pl.col(START).alias("island_start"), pl.col(END).alias("island_end"))
+        .sort("island_start")
+        .with_columns((length.cum_sum() - length).over(by).alias("before_ns"))
+    )
+    return (
+        points.with_row_index("point")
+        .sort(time)
+        .join_asof(sums, left_on=time, right_on="island_start", by=by, check_sortedness=False)
+        .with_columns(
+            (
+                pl.col("before_ns") + pl.min_horizontal(time, "island_end") - pl.col("island_start")
+            ).fill_null(0).alias(name)
+        )
+        .sort("point")
+        .drop("point", "island_start", "island_end", "before_ns")
+    )
+
+
+def clip(spans: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """The parts of spans inside the disjoint ``windows`` of their track, with the windows' other columns."""
+    edges = pl.concat([windows.select(*by, pl.col(c).alias("time_ns")) for c in (START, END)])
+    extra = [c for c in windows.columns if c not in (*by, START, END)]
+    inside = windows.with_columns(pl.lit(True).alias("inside"))
+    return at(split(spans, edges, by), START, inside, by, ["inside", *extra]).filter(pl.col("inside")).drop("inside")
+
+
+def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
+    """Segments of each track with the id of its innermost span: of those in progress, the last to start.
+
+    Of spans that start together the shorter is the inner one, then the later row. Returns ``by``,
+    start_ns, end_ns, ``span_id``; segments are disjoint, in order, and cover what any span covers.
+    Where spans nest, +1 at starts and -1 at ends gives the depth, and after an end the innermost is the
+    last that started at that depth; tracks that do not nest take a sweep.
+    """
+    spans = spans.filter(pl.col(START) < pl.col(END)).select(*by, START, END, span_id)
+    spans = spans.with_row_index("order").sort(*by, START, END, "order", descending=[False] * len(by) + [False, True, False])
+    edges = _edges(spans.with_row_index("rank"), by)
+    crossing = (
+        edges.filter(pl.col("opens") != pl.col("closes_depth"))
+        .select(by).unique()
+    )
+    nested = edges.join(crossing, on=by, how="anti", maintain_order="left") if crossing.height else edges
+    segments = (
+        nested.with_columns(
+            pl.when("is_start").then(span_id).forward_fill().over(*by, "depth").alias("inner"),
+            pl.col("time_ns").shift(-1).over(by).alias(END),
+        )
+        .filter((pl.col("depth") > 0) & (pl.col("time_ns") < pl.col(END)))
+        .select(*by, pl.col("time_ns").alias(START), END, pl.col("inner").alias(span_id))
+    )
+    if crossing.is_empty():
+        return segments
+    rest = spans.join(crossing, on=by, how="semi", maintain_order="left")
+    return pl.concat([segments, _swept(rest, by, span_id).select(segments.columns)]).sort(*by, START)
+
+
+def _edges(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """Starts and ends in order (ends first, inner ends before outer ones) with the depth after each.
+
+    ``opens`` is the depth at which the edge's span started, ``closes_depth`` that which the edge closes:
+    they agree on every end exactly where spans nest.
+    """
+    starts = spans.with_columns(pl.col(START).alias("time_ns"), pl.lit(True).alias("is_start"))
+    ends = spans.with_columns(pl.col(END).alias("time_ns"), pl.lit(False).alias("is_start"))
+    order = pl.when("is_start").then(pl.col("rank").cast(pl.Int64)).otherwise(-pl.col("rank").cast(pl.Int64))
+    return (
+        pl.concat([starts, ends])
+        .with_columns(order.alias("turn"))
+        .sort(*by, "time_ns", "is_start", "turn")
+        .with_columns(pl.when("is_start").then(1).otherwise(-1).cum_sum().over(by).alias("depth"))
+        .with_columns(
+            pl.col("depth").filter("is_start").first().over("rank").alias("opens"),
+            pl.when("is_start").then("depth").otherwise(pl.col("depth") + 1).alias("closes_depth"),
+        )
+    )
+
+
+def _swept(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
+    """Innermost segments of tracks whose spans cross, by a heap of the spans in progress."""
+    rows: list[tuple] = []  # type: ignore[type-arg]
+    for track, part in spans.partition_by(by, as_dict=True, maintain_order=True).items():
+        for start, end, inner in _sweep(part.select(START, END, span_id).rows()):
+            rows.append((*track, start, end, inner))
+    schema = {c: spans.schema[c] for c in (*by, START, END, span_id)}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _sweep(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """The same for one track: at each edge, the last started span that has not ended."""
+    edges = sorted({t for start, end, _ in spans for t in (start, end)})
+    active: list[tuple[int, int, int]] = []
+    segments, following = [], 0
+    for now, until in itertools.pairwise(edges):
+        while following < len(spans) and spans[following][0] <= now:
+            _start, end, inner = spans[following]
+            heapq.heappush(active, (-following, end, inner))
+            following += 1
+        while active and active[0][1] <= now:
+            heapq.heappop(active)
+        if active:
+            segments.append((now, until, active[0][2]))
+    return segments

@@ -1,0 +1,191 @@
+"""Which runtime or driver call enqueued which activity."""
+
+import polars as pl
+
+from trace_analyzer import tables
+from trace_analyzer.analyses.intervals import at, innermost
+from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.notes import Note
+
+# Calls that enqueue work, in CUDA, HIP, Level Zero and SYCL's unified runtime.
+LAUNCHING = r"(?i)launch|memcpy|memset|memprefetch|enqueue|appendmemory"
+BY_ID = ["process_id", "correlation"]
+
+
+def launch_links(trace: Trace) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """(activity_id, launch_id) of every linked activity, and what was ambiguous.
+
+    By correlation id within the activity's process: of the calls that launch, copy or set memory the
+    latest that starts at or before the activity, else the earliest; calls of other kinds only where
+    there is none. Without such a call, by a flow whose ends match in thread and time.
+    """
+    calls = _calls(trace)
+    activities, notes = _with_process(trace, calls)
+    launching = calls.filter("launches")
+    by_launch = _by_correlation(activities, launching)
+    rest = activities.join(by_launch, on="activity_id", how="anti")
+    by_call = _by_correlation(rest, calls.filter(~pl.col("launches")))
+    rest = rest.join(by_call, on="activity_id", how="anti")
+    links = pl.concat([by_launch, by_call, _by_flow(rest, calls, trace.flows)])
+    return links.sort("activity_id"), notes
+
+
+def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+    """Table `launches`: every call that enqueued work, with its lead (once per launch)."""
+    first = (
+        activities.drop_nulls("launch_id")
+        .sort("start_ns", "activity_id")
+        .group_by("launch_id")
+        .agg(
+            pl.len().alias("activity_count"),
+            pl.col("device").first(),
+            pl.col("start_ns").first().alias("first_start_ns"),
+            pl.col("operator_id").first(),
+        )
+    )
+    frame = (
+        trace.host_events.rename({"event_id": "launch_id"})
+        .join(first, on="launch_id", how="inner")
+        .with_columns((pl.col("first_start_ns") - pl.col("start_ns") - pl.col("duration_ns")).alias("lead_ns"))
+        .sort("launch_id")
+    )
+    return tables.LAUNCHES.conform(frame)
+
+
+def operators_of(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
+    """``events`` (thread_id, start_ns) with operator_id and operator: the innermost operator around each."""
+    spans = trace.host_events.filter(pl.col("kind") == "operator").select(
+        "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        pl.col("event_id").alias("operator_id"),
+    )
+    names = trace.host_events.select(pl.col("event_id").alias("operator_id"), pl.col("name").alias("operator"))
+    segments = innermost(spans, ["thread_id"], "operator_id")
+    return at(events, "start_ns", segments, ["thread_id"], ["operator_id"]).join(
+        names, on="operator_id", how="left", maintain_order="left"
+    )
+
+
+def _calls(trace: Trace) -> pl.DataFrame:
+    return (
+        trace.host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
+        .join(trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left")
+        .select(
+            pl.col("event_id").alias("launch_id"), "process_id", "thread_id", "correlation", "start_ns",
+            (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+            pl.col("name").str.contains(LAUNCHING).alias("launches"),
+        )
+    )
+
+
+def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+    """The latest call of the id that starts at or before the activity, else the earliest."""
+    calls = calls.drop_nulls("correlation").sort("start_ns", "launch_id")
+    earliest = calls.group_by(BY_ID, maintain_order=True).agg(pl.col("launch_id").first().alias("earliest_id"))
+    return (
+        activities.drop_nulls(BY_ID)
+        .sort("start_ns")
+        .join_asof(
+            calls.select(*BY_ID, "start_ns", "launch_id"), on="start_ns", by=BY_ID, check_sortedness=False
+        )
+        .join(earliest, on=BY_ID, how="left", maintain_order="left")
+        .select("activity_id", pl.coalesce("launch_id", "earliest_id").alias("launch_id"))
+        .drop_nulls()
+    )
+
+
+def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
+    """Links by arrows of the file: the tail at the call's start, the head at the activity's start."""
+    arrows = flows.filter(pl.col("kind") == "launch")
+    tails = arrows.filter("is_start").join(
+        calls, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner"
+    )
+    heads = arrows.filter(~pl.col("is_start")).join(
+        activities, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner"
+    )
+    return (
+        heads.select("flow_id", "activity_id")
+        .join(tails.select("flow_id", "launch_id", "launches"), on="flow_id", how="inner")
+        .sort("activity_id", "launches", "launch_id", descending=[False, True, False])
+        .group_by("activity_id", maintain_order=True)
+        .agg(pl.col("launch_id").first())
+    )
+
+
+def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """Activities with the process that launched them.
+
+    Several processes in one file share correlation numbers, so each (device, context) goes to one of
+    them as a whole: to the one that most flows name, else to the one with the fewest activities without
+    a call or ahead of it, then the smallest median lead. A tie leaves it unlinked.
+    """
+    activities = trace.device_events.select("activity_id", "thread_id", "device", "context", "correlation", "start_ns")
+    processes = calls.drop_nulls("correlation").get_column("process_id").unique()
+    if processes.len() < 2 or activities.is_empty():
+        only = processes.item() if processes.len() == 1 else None
+        return activities.with_columns(pl.lit(only, dtype=pl.Int32).alias("process_id")), ()
+    owner = ["row_process", "device", "context"]
+    rows = trace.threads.select("thread_id", pl.col("process_id").alias("row_process"))
+    activities = activities.join(rows, on="thread_id", how="left", maintain_order="left")
+    votes = (
+        _leads(activities, calls, owner)
+        .join(_flow_votes(activities, calls, trace.flows, owner), on=[*owner, "process_id"], how="left", nulls_equal=True)
+        .sort("flows", "misses", "median_lead_ns", descending=[True, False, False], nulls_last=True)
+        .with_columns(pl.struct("flows", "misses", "median_lead_ns").rank("min").alias("merit"))
+        .group_by(owner, maintain_order=True)
+        .agg(pl.col("process_id").first(), (pl.col("merit").first() == pl.col("merit").get(1, null_on_oob=True)).alias("tie"))
+    )
+    ties = votes.filter(pl.col("tie").fill_null(False))
+    notes = tuple(
+        Note(
+            "ambiguous-process", "warning",
+            f"device {device}, context {context}: two processes fit its correlation ids equally well; left unlinked",
+        )
+        for device, context in ties.select("device", "context").iter_rows()
+    )
+    decided = votes.with_columns(pl.when(~pl.col("tie").fill_null(False)).then("process_id").alias("process_id"))
+    return (
+        activities.join(decided.drop("tie"), on=owner, how="left", nulls_equal=True, maintain_order="left"),
+        notes,
+    )
+
+
+def _leads(activities: pl.DataFrame, calls: pl.DataFrame, owner: list[str]) -> pl.DataFrame:
+    """For every (owner, process): activities without a plausible call, and the median lead of the rest."""
+    pairs = activities.select("activity_id", *owner, "correlation", "start_ns").join(
+        calls.select("process_id").unique(), how="cross"
+    )
+    linked = pl.concat(
+        [_by_correlation(pairs.filter(pl.col("process_id") == p), calls).with_columns(pl.lit(p).alias("process_id"))
+         for p in pairs.get_column("process_id").unique().sort()]
+    )
+    ends = calls.select("launch_id", "end_ns")
+    lead = pl.col("start_ns") - pl.col("end_ns")
+    return (
+        pairs.join(linked, on=["activity_id", "process_id"], how="left")
+        .join(ends, on="launch_id", how="left")
+        .group_by(*owner, "process_id")
+        .agg(
+            (lead.is_null() | (lead < 0)).sum().alias("misses"),
+            lead.filter(lead >= 0).median().alias("median_lead_ns"),
+            pl.col("launch_id").is_not_null().sum().alias("found"),
+        )
+        .filter(pl.col("found") > 0)
+    )
+
+
+def _flow_votes(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame, owner: list[str]) -> pl.DataFrame:
+    """For every (owner, process): arrows whose tail is a call of the process and whose head is the owner's."""
+    arrows = flows.filter(pl.col("kind") == "launch")
+    tails = arrows.filter("is_start").join(
+        calls, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner"
+    ).select("flow_id", "process_id", "correlation")
+    heads = arrows.filter(~pl.col("is_start")).join(
+        activities, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner"
+    ).select("flow_id", *owner, pl.col("correlation").alias("head_correlation"))
+    # Arrow ids collide between processes as correlation ids do: an arrow counts where it is unequivocal.
+    sole = tails.group_by("flow_id").agg(pl.col("process_id").n_unique().alias("n")).filter(pl.col("n") == 1)
+    return (
+        heads.join(tails.join(sole, on="flow_id", how="semi"), on="flow_id", how="inner")
+        .group_by(*owner, "process_id")
+        .agg(pl.len().alias("flows"))
+    )

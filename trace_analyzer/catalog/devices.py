@@ -1,0 +1,244 @@
+"""What a GPU can do at most: peaks, bandwidth and size, with their source.
+
+The figures are data, in ``devices.toml``, whose header comment defines each of them. This module
+finds the row that a trace's header or a user's ``--gpu`` means.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from trace_analyzer.errors import UsageError
+
+MEMORY_SHARE = (0.9, 1.01)
+"""Memory that a header reports, as a share of the nominal capacity: ECC and the driver take some."""
+
+_VENDOR_WORDS = {"nvidia", "amd", "intel", "r", "tesla", "geforce", "quadro", "instinct"}
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """Peak dense TFLOP/s (1e12 per second) by dtype; None where the device has no such unit or none is known.
+
+    ``fp64`` and ``fp32`` are those of the vector units, all others those of the matrix units.
+    """
+
+    fp64: float | None = None
+    fp64_matrix: float | None = None
+    fp32: float | None = None
+    fp32_matrix: float | None = None
+    tf32: float | None = None
+    bf16: float | None = None
+    fp16: float | None = None
+    fp8: float | None = None
+    fp4: float | None = None
+    int8: float | None = None
+
+
+PEAK_NAMES = tuple(peak.name for peak in fields(Peaks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One kind of device, as PyTorch sees it: one die of an MI250X.
+
+    Every row of the catalogue is complete; None stands only in a device that a user described by overrides.
+    """
+
+    name: str
+    vendor: str
+    architecture: str
+    compute_capability: str | None
+    """``"9.0"`` for NVIDIA, the compiler's target (``"gfx942"``) for AMD and Intel."""
+    sm_count: int | None
+    """Multiprocessors, compute units or Xe cores."""
+    memory_gib: float | None
+    """Nominal capacity, GiB."""
+    memory_gbps: float | None
+    """Peak DRAM bandwidth, GB/s (1e9)."""
+    l2_mib: float | None
+    """L2 cache of all slices, MiB."""
+    warp_size: int | None
+    """Threads that run in lockstep."""
+    peaks: Peaks
+    source: str
+    """Document that the figures come from."""
+    caveat: str
+    """What to know before trusting them; may be empty."""
+    aliases: tuple[str, ...] = field(default=(), repr=False)
+    patterns: tuple[str, ...] = field(default=(), repr=False)
+    examples: tuple[str, ...] = field(default=(), repr=False)
+
+    def peak_flops(self, dtype: str, matrix: bool = True) -> float | None:
+        """Peak FLOP/s of the matrix or the vector units; None where the device cannot or it is not known.
+
+        ``dtype`` is ``fp64``, ``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``, ``fp4`` or ``int8``. FP64 and
+        FP32 products run on the vector units where the matrix units lack that precision: pass ``tf32`` when
+        PyTorch was allowed to use it. Vector work on narrower floating types is computed in FP32, as PyTorch
+        does.
+        """
+        names = (f"{dtype}_matrix", dtype) if matrix else (_VECTOR_TYPE.get(dtype, ""),)
+        tflops: float | None = next(filter(None, (getattr(self.peaks, name, None) for name in names)), None)
+        return None if tflops is None else tflops * 1e12
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Peak DRAM bandwidth, byte/s."""
+        return None if self.memory_gbps is None else self.memory_gbps * 1e9
+
+    def balance(self, dtype: str, matrix: bool = True) -> float | None:
+        """Machine balance, FLOP per byte: kernels of lower arithmetic intensity are limited by memory."""
+        flops, bandwidth = self.peak_flops(dtype, matrix), self.bandwidth
+        return None if flops is None or bandwidth is None else flops / bandwidth
+
+
+_VECTOR_TYPE = {"fp64": "fp64", **dict.fromkeys(("fp32", "tf32", "bf16", "fp16", "fp8", "fp4"), "fp32")}
+
+
+@cache
+def devices() -> tuple[Device, ...]:
+    """All rows of the catalogue, in its order."""
+    rows = tomllib.loads(files(__package__).joinpath("devices.toml").read_text("utf-8"))["device"]
+    return tuple(_device(**row) for row in rows)
+
+
+def find_device(
+    name: str | None,
+    *,
+    sm_count: int | None = None,
+    memory_bytes: int | None = None,
+    compute_capability: str | None = None,
+    warp_size: int | None = None,
+) -> Device | None:
+    """The row that a header's ``deviceProperties`` entry means, or None.
+
+    A known name decides, and the properties choose between rows that share it (an A100 of 40 or 80 GB). They
+    can also veto it: a partition of an MI300X carries the name of the whole, and is not as fast. An empty or
+    unknown name is matched by properties alone, of which SM count and memory must be known. Of rows that fit
+    alike, the catalogue's first wins.
+    """
+    named = [device for device in devices() if _matches(device, name or "")]
+    if not named and (sm_count is None or memory_bytes is None):
+        return None
+    fitting = (
+        device
+        for device in named or devices()
+        if sm_count in (None, device.sm_count)
+        and _memory_fits(device, memory_bytes)
+        and (not compute_capability or compute_capability in _capabilities(device))
+        and warp_size in (None, device.warp_size)
+    )
+    return next(fitting, None)
+
+
+def device_named(query: str) -> Device:
+    """The row that ``--gpu`` means: by a header's name, the row's name or alias, or some words of its name.
+
+    Case, punctuation and vendor names are ignored. A bare family name means its usual form: ``h100`` the
+    H100 SXM, ``a100`` the A100 SXM 80GB, ``v100`` the V100 SXM2 16GB.
+
+    Raises:
+        UsageError: unknown, or several devices fit; it lists the near ones.
+    """
+    spellings = {_key(text): device for device in devices() for text in (device.name, *device.aliases)}
+    if known := spellings.get(_key(query)) or find_device(query):
+        return known
+    words = set(_words(query))
+    partial = [device for device in devices() if words and words <= set(_words(device.name))]
+    if len(partial) == 1:
+        return partial[0]
+    near = partial or [spellings[key] for key in get_close_matches(_key(query), spellings, n=5)] or devices()
+    names = ", ".join(dict.fromkeys(device.name for device in near))
+    problem = "several GPUs fit" if partial else "no known GPU is named"
+    raise UsageError(f"{problem} {query!r}: choose from {names}")
+
+
+def with_overrides(
+    device: Device | None, peak_tflops: Mapping[str, float], peak_gbps: float | None
+) -> Device | None:
+    """``device`` with the user's figures; an unlisted device (None) becomes a new one that has only these.
+
+    Args:
+        peak_tflops: dense TFLOP/s by name of a field of ``Peaks``.
+        peak_gbps: DRAM bandwidth, GB/s.
+
+    Raises:
+        UsageError: an unknown name, or a figure that is not positive.
+    """
+    if unknown := sorted(set(peak_tflops) - set(PEAK_NAMES)):
+        raise UsageError(f"no peak is named {', '.join(unknown)}: choose from {', '.join(PEAK_NAMES)}")
+    figures = {**peak_tflops} if peak_gbps is None else {**peak_tflops, "bandwidth": peak_gbps}
+    if wrong := sorted(name for name, figure in figures.items() if not 0 < figure < float("inf")):
+        raise UsageError(f"the peak of {', '.join(wrong)} must be a positive number")
+    if not figures:
+        return device
+    base = device or _UNLISTED
+    return replace(
+        base,
+        peaks=replace(base.peaks, **peak_tflops),
+        memory_gbps=base.memory_gbps if peak_gbps is None else peak_gbps,
+        source="; ".join(filter(None, [base.source, f"{', '.join(figures)}: given by the user"])),
+    )
+
+
+_UNLISTED = Device(
+    name="unlisted",
+    vendor="unknown",
+    architecture="unknown",
+    compute_capability=None,
+    sm_count=None,
+    memory_gib=None,
+    memory_gbps=None,
+    l2_mib=None,
+    warp_size=None,
+    peaks=Peaks(),
+    source="",
+    caveat="",
+)
+
+
+def _device(
+    *,
+    tflops: Mapping[str, float],
+    aliases: Sequence[str],
+    patterns: Sequence[str],
+    examples: Sequence[str],
+    **figures: Any,
+) -> Device:
+    return Device(
+        peaks=Peaks(**tflops),
+        aliases=tuple(aliases),
+        patterns=tuple(patterns),
+        examples=tuple(examples),
+        **figures,
+    )
+
+
+def _matches(device: Device, name: str) -> bool:
+    return any(re.fullmatch(pattern, name.strip(), re.IGNORECASE) for pattern in device.patterns)
+
+
+def _memory_fits(device: Device, memory_bytes: int | None) -> bool:
+    least, most = MEMORY_SHARE
+    if memory_bytes is None or device.memory_gib is None:
+        return True
+    return least <= memory_bytes / (device.memory_gib * 2**30) <= most
+
+
+def _capabilities(device: Device) -> set[str | None]:
+    """The ways in which headers write a capability: an AMD target ``gfx942`` is major 9, minor 4."""
+    target = re.fullmatch(r"gfx(\d+)(\d)[0-9a-f]", device.compute_capability or "")
+    return {device.compute_capability, f"{target[1]}.{target[2]}" if target else None}
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in re.findall(r"[a-z0-9]+", text.lower()) if word not in _VENDOR_WORDS]
+
+
+def _key(text: str) -> str:
+    return "".join(_words(text))

@@ -1,0 +1,53 @@
+"""What host events are about, by name: rules as data, read from ``host_work.toml``."""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import polars as pl
+
+NAMED_WORK = ("data-loading", "compilation", "allocation", "garbage-collection", "blocking-copy", "profiler")
+"""Work that a cause is named after; where several are in progress, the first of these decides."""
+
+BLOCKING = "blocking"
+"""Work of calls that wait for the device: no cause by itself."""
+
+_MATCHED = 4_096
+
+
+@dataclass(frozen=True)
+class HostWorkRule:
+    """A pattern of names, the kinds of host events it is for, and the work it stands for."""
+
+    work: str
+    kinds: tuple[str, ...]
+    pattern: str
+    examples: tuple[str, ...]
+    counterexamples: tuple[str, ...] = ()
+
+
+@cache
+def host_work_rules() -> tuple[HostWorkRule, ...]:
+    """The rules, in the order of the file: the first that matches an event names it."""
+    raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("host_work.toml").read_text("utf-8"))
+    return tuple(
+        HostWorkRule(
+            rule["work"],
+            tuple(rule["kinds"]),
+            rule["pattern"],
+            tuple(rule["examples"]),
+            tuple(rule.get("counterexamples", ())),
+        )
+        for rule in raw["rules"]
+    )
+
+
+def host_work(events: pl.DataFrame) -> pl.DataFrame:
+    """Unique (kind, name) of ``events`` that a rule names: kind, name, work."""
+    name = pl.col("name").str.slice(0, _MATCHED)
+    matches = [
+        pl.when(pl.col("kind").is_in(list(rule.kinds)) & name.str.contains(rule.pattern)).then(pl.lit(rule.work))
+        for rule in host_work_rules()
+    ]
+    return events.select("kind", "name").unique().with_columns(pl.coalesce(matches).alias("work")).drop_nulls("work")

@@ -1,0 +1,133 @@
+"""What a kernel does, told by the operator that launched it and by its name.
+
+The rules are data, in ``kernels.toml``: the first that matches decides. This module reads them and
+applies them to frames.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import polars as pl
+
+NAME_LIMIT = 4096
+"""Characters of a name that rules look at: what tells kernels apart comes first, and a name can be megabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A kind of work, its group in the article's table, and what bounds it when no shapes tell."""
+
+    bucket: str
+    group: str
+    prior: str
+    doc: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel as a rule sees it."""
+
+    name: str
+    operator: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A condition on kernel name and launching operator, and the bucket of the kernels that meet it."""
+
+    id: str
+    bucket: str
+    group: str
+    prior: str
+    name: str | None
+    operator: str | None
+    examples: tuple[Kernel, ...]
+    counterexamples: tuple[Kernel, ...]
+
+
+@cache
+def rules() -> tuple[Rule, ...]:
+    """All rules, in the order in which they are tried; the last one matches every kernel."""
+    known = {bucket.bucket: bucket for bucket in _buckets()}
+    return tuple(_rule(known[row["bucket"]], row) for row in _catalogue()["rule"])
+
+
+def buckets() -> pl.DataFrame:
+    """All buckets, in the catalogue's order: (bucket, group, prior, doc), all strings."""
+    return pl.DataFrame(_buckets())
+
+
+def kernel_buckets(kernels: pl.DataFrame, *, using: Sequence[Rule] | None = None) -> pl.DataFrame:
+    """The bucket of each kernel: (name, operator) -> (name, operator, bucket, group, prior, rule), all String.
+
+    ``operator`` is the innermost operator around the launch, null when unknown. One row per distinct pair, in
+    order of appearance; what no rule knows is bucket ``other``, never null. ``prior`` is what bounds the
+    kernel when nothing better is known: compute, memory, communication or other.
+
+    Args:
+        using: rules in place of the catalogue's, to measure what each is worth; the last must match all.
+
+    Raises:
+        polars.exceptions.ColumnNotFoundError: a column is missing.
+    """
+    used = rules() if using is None else using
+    pairs = kernels.select("name", "operator").unique(maintain_order=True)
+    # A null name or operator joins nothing, and a condition that is null does not hold.
+    return (
+        pairs.join(_matches(pairs, "name", used), on="name", how="left", maintain_order="left")
+        .join(_matches(pairs, "operator", used), on="operator", how="left", maintain_order="left")
+        .select("name", "operator", pl.coalesce(_decision(rule) for rule in used).alias("rule"))
+        .join(_rule_table(used), on="rule", how="left", maintain_order="left")
+        .select("name", "operator", "bucket", "group", "prior", "rule")
+    )
+
+
+def _matches(pairs: pl.DataFrame, column: str, used: Sequence[Rule]) -> pl.DataFrame:
+    """Each distinct value of a column and, per rule with a condition on it, whether it holds."""
+    values = pairs.select(pl.col(column).unique())
+    heads = values.select(pl.col(column).str.head(NAME_LIMIT))
+    return values.hstack(
+        heads.select(
+            pl.col(column).str.contains(pattern).alias(f"{column}:{rule.id}")
+            for rule in used
+            if (pattern := getattr(rule, column)) is not None
+        )
+    )
+
+
+def _decision(rule: Rule) -> pl.Expr:
+    """The rule's id where all of its conditions hold, else null."""
+    conditions = [pl.col(f"{column}:{rule.id}") for column in ("name", "operator") if getattr(rule, column)]
+    return pl.when(pl.all_horizontal(conditions or pl.lit(True))).then(pl.lit(rule.id))
+
+
+def _rule_table(used: Sequence[Rule]) -> pl.DataFrame:
+    return pl.DataFrame(
+        [(rule.id, rule.bucket, rule.group, rule.prior) for rule in used],
+        schema=["rule", "bucket", "group", "prior"],
+        orient="row",
+    )
+
+
+@cache
+def _catalogue() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("kernels.toml").read_text("utf-8"))
+
+
+@cache
+def _buckets() -> tuple[Bucket, ...]:
+    return tuple(Bucket(bucket=name, **row) for name, row in _catalogue()["bucket"].items())
+
+
+def _rule(home: Bucket, row: Mapping[str, Any]) -> Rule:
+    inherited = {"group": home.group, "prior": home.prior, "name": None, "operator": None}
+    cases = {key: tuple(map(_kernel, row.get(key, ()))) for key in ("examples", "counterexamples")}
+    return Rule(**{**inherited, **row, **cases})
+
+
+def _kernel(example: str | Mapping[str, str]) -> Kernel:
+    return Kernel(example) if isinstance(example, str) else Kernel(**example)

@@ -1,0 +1,263 @@
+"""Bytes -> the header and one row of text per event: a strict reader that survives broken files.
+
+The whole document is parsed at once where it is sound JSON. Else a walker reads value by value and keeps
+all events before the place where the file breaks off, which a note names.
+"""
+
+import gc
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from trace_analyzer.errors import NotATrace
+from trace_analyzer.notes import Note
+
+# Column of the raw frame -> spellings of the key in an event's `args`, newest first.
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "correlation": ("correlation",),
+    "external_id": ("External id", "external id"),
+    "device": ("device",),
+    "context": ("context",),
+    "stream": ("stream",),
+    "bytes": ("bytes", "Bytes"),
+    "grid": ("grid",),
+    "block": ("block",),
+    "registers_per_thread": ("registers per thread",),
+    "shared_memory_bytes": ("shared memory",),
+    "occupancy_percent": ("est. achieved occupancy %",),
+    "graph_id": ("graph id",),
+    "graph_node_id": ("graph node id",),
+    "sequence_number": ("Sequence number",),
+    "forward_thread": ("Fwd thread id",),
+    "python_id": ("Python id",),
+    "python_parent_id": ("Python parent id",),
+    "input_dims": ("Input Dims", "Input dims"),
+    "input_types": ("Input type",),
+    "input_strides": ("Input Strides",),
+    "concrete_inputs": ("Concrete Inputs",),
+    "collective": ("Collective name",),
+    "message_elements": ("In msg nelems", "In msg size"),
+    "message_dtype": ("dtype",),
+    "group_size": ("Group size",),
+    "call_stack": ("Call stack",),
+    "module_hierarchy": ("Module Hierarchy",),
+    "wait_on_stream": ("wait_on_stream",),
+    "device_type": ("Device Type",),
+    "memory_device": ("Device Id",),
+    "total_allocated_bytes": ("Total Allocated",),
+    "total_reserved_bytes": ("Total Reserved",),
+    "label": ("name",),
+}
+FIELDS = ("ph", "cat", "name", "pid", "tid", "id", "ts", "dur")
+RAW_SCHEMA = {"row": pl.UInt32} | dict.fromkeys((*FIELDS, *ARGUMENTS), pl.String)
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_SEPARATOR = re.compile(r"[ \t\r\n,]*")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_BATCH = 200_000
+
+
+@dataclass(frozen=True)
+class Document:
+    """The file as text values: its header, a frame with `RAW_SCHEMA`, and what was wrong with it."""
+
+    header: dict[str, Any]
+    events: pl.DataFrame
+    event_count: int
+    notes: tuple[Note, ...]
+
+
+@dataclass
+class _Walk:
+    """What the tolerant walker found."""
+
+    header: dict[str, Any] = field(default_factory=dict)
+    events: list[Any] = field(default_factory=list)
+    has_events: bool = False
+    broken_at: int | None = None
+    trailing: bool = False
+
+
+def read_document(data: bytes, name: str) -> Document:
+    """Parse a Chrome trace: an object with ``traceEvents``, or a bare array of events.
+
+    Numbers keep their digits as text. Raises ``NotATrace`` when the bytes are no JSON or hold no events
+    list.
+    """
+    text = data.decode("utf-8-sig", "replace")
+    notes = list(_encoding_notes(data, text))
+    with _no_gc():
+        walk = _whole(text) or _walked(text, name)
+        if not walk.has_events:
+            raise NotATrace(
+                f"{name}: is JSON without a `traceEvents` list; expected a trace from torch.profiler"
+                " (prof.export_chrome_trace)"
+            )
+        notes += _walk_notes(walk, text)
+        frames = [
+            _raw_frame(walk.events[i : i + _BATCH], i) for i in range(0, len(walk.events), _BATCH)
+        ] or [pl.DataFrame(schema=RAW_SCHEMA)]
+    events = pl.concat(frames)
+    if odd := len(walk.events) - events.height:
+        notes.append(Note("not-an-event", "warning", "entries of traceEvents are no objects: skipped", odd))
+    return Document(walk.header, events, len(walk.events), tuple(notes))
+
+
+class _Digits(str):
+    """A number as the file writes it: a float64 loses the nanoseconds of epoch-based timestamps."""
+
+
+def _decoder() -> json.JSONDecoder:
+    return json.JSONDecoder(parse_float=_Digits, parse_int=_Digits, parse_constant=_Digits)
+
+
+def _whole(text: str) -> _Walk | None:
+    """The document parsed in one go, or None when it is not sound JSON."""
+    try:
+        value = _decoder().decode(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, list):
+        return _Walk({}, value, has_events=True)
+    if not isinstance(value, dict):
+        return _Walk()
+    events = value.pop("traceEvents", None)
+    return _Walk(value, events if isinstance(events, list) else [], has_events=isinstance(events, list))
+
+
+def _walked(text: str, name: str) -> _Walk:
+    """The document read value by value up to where it breaks."""
+    walk, decoder = _Walk(), _decoder()
+    at = _skip(text, 0)
+    opening = text[at : at + 1]
+    if opening == "[":
+        walk.has_events = True
+        _read_events(text, at + 1, decoder, walk)
+        return walk
+    if opening != "{":
+        shown = text[at : at + 20].split("\n")[0]
+        raise NotATrace(f"{name}: is not JSON (starts with {shown!r}); expected a trace from torch.profiler")
+    at += 1
+    try:
+        while True:
+            at = _SEPARATOR.match(text, at).end()  # type: ignore[union-attr]
+            if text[at : at + 1] == "}":
+                walk.trailing = bool(text[at + 1 :].strip())
+                return walk
+            key, at = decoder.raw_decode(text, at)
+            at = _skip(text, at)
+            if text[at : at + 1] != ":":
+                raise json.JSONDecodeError("expected ':'", text, at)
+            at = _skip(text, at + 1)
+            if key == "traceEvents" and text[at : at + 1] == "[":
+                walk.has_events = True
+                at = _read_events(text, at + 1, decoder, walk)
+                if walk.broken_at is not None:
+                    return walk
+            else:
+                walk.header[str(key)], at = decoder.raw_decode(text, at)
+    except (ValueError, RecursionError) as error:
+        if not walk.has_events:
+            raise NotATrace(
+                f"{name}: is no readable JSON ({_why(error)}); expected a trace from torch.profiler"
+            ) from error
+        walk.broken_at = at
+    return walk
+
+
+def _read_events(text: str, at: int, decoder: json.JSONDecoder, walk: _Walk) -> int:
+    """Append the events of the list that starts at ``at``; return where it ends."""
+    while True:
+        at = _SEPARATOR.match(text, at).end()  # type: ignore[union-attr]
+        if text[at : at + 1] == "]":
+            return at + 1
+        try:
+            event, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            walk.broken_at = at
+            return at
+        walk.events.append(event)
+
+
+def _skip(text: str, at: int) -> int:
+    return _SPACE.match(text, at).end()  # type: ignore[union-attr]
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos:,}"
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def _walk_notes(walk: _Walk, text: str) -> Iterator[Note]:
+    if walk.broken_at is not None:
+        offset = len(text[: walk.broken_at].encode("utf-8", "replace"))
+        yield Note(
+            "truncated",
+            "warning",
+            f"the file breaks off at byte {offset:,}, after event {len(walk.events):,};"
+            " everything before it was used",
+        )
+    if walk.trailing:
+        yield Note("trailing-garbage", "warning", "text after the end of the JSON document was ignored")
+
+
+def _encoding_notes(data: bytes, text: str) -> Iterator[Note]:
+    replaced = text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
+    if replaced:
+        yield Note("invalid-utf8", "warning", "byte sequences are not UTF-8: shown as U+FFFD", replaced)
+
+
+def _raw_frame(events: list[Any], first_row: int) -> pl.DataFrame:
+    """Events as text columns; entries that are no objects are left out."""
+    rows = [i for i, event in enumerate(events, first_row) if isinstance(event, dict)]
+    events = [event for event in events if isinstance(event, dict)]
+    arguments = [args if isinstance(args := event.get("args"), dict) else {} for event in events]
+    columns: dict[str, pl.Series] = {"row": pl.Series(rows, dtype=pl.UInt32)}
+    for column in FIELDS:
+        columns[column] = _texts([event.get(column) for event in events])
+    for column, keys in ARGUMENTS.items():
+        columns[column] = _texts(_values(arguments, keys))
+    return pl.DataFrame(columns)
+
+
+def _values(arguments: list[dict[str, Any]], keys: tuple[str, ...]) -> list[Any]:
+    first, *others = keys
+    values = [args.get(first) for args in arguments]
+    for key in others:
+        values = [args.get(key) if v is None else v for v, args in zip(values, arguments, strict=True)]
+    return values
+
+
+def _texts(values: list[Any]) -> pl.Series:
+    texts = [v if v is None or type(v) is str else _text(v) for v in values]
+    try:
+        return pl.Series(texts, dtype=pl.String)
+    except UnicodeEncodeError:  # lone surrogates, which JSON can escape and UTF-8 cannot hold
+        return pl.Series([v and _SURROGATE.sub("\ufffd", v) for v in texts], dtype=pl.String)
+
+
+def _text(value: Any) -> str:
+    """JSON text of a value whose numbers are `_Digits`."""
+    if isinstance(value, _Digits):
+        return str(value)
+    if isinstance(value, list):
+        return "[" + ",".join(map(_text, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+@contextmanager
+def _no_gc() -> Iterator[None]:
+    """Millions of new dicts make the cycle collector run over and over for nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,20 @@
+"""What is odd about a trace, yet survivable: kept with the report, never printed and forgotten."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True)
+class Note:
+    """One remark about the trace or the analysis.
+
+    ``code`` is stable and meant for programs, ``message`` for people, ``count`` says how many events
+    (or other things, as the message says) it is about.
+    """
+
+    code: str
+    severity: Severity
+    message: str
+    count: int = 1

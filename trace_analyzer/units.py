@@ -1,0 +1,81 @@
+"""Conversions and human formatting: the one place that knows how quantities are written for people."""
+
+import re
+import unicodedata
+
+NS_PER_US = 1_000
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+# Control characters (C0, DEL, C1), line separators, bidirectional controls and isolates: in a terminal
+# or a log they act instead of being read.
+_ACTIVE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
+
+
+def visible(text: str) -> str:
+    """The text with every character that a terminal would obey written as a visible escape."""
+    return _ACTIVE.sub(lambda m: f"\\x{ord(m[0]):02x}" if ord(m[0]) < 256 else f"\\u{ord(m[0]):04x}", text)
+
+
+def cell_width(text: str) -> int:
+    """Terminal cells that a text takes: wide characters take two, combining marks none."""
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )
+
+
+def shorten(text: str, cells: int) -> str:
+    """The text cut to at most ``cells`` terminal cells, the cut marked by an ellipsis."""
+    if cell_width(text) <= cells:
+        return text
+    kept, used = [], 1
+    for c in text:
+        used += cell_width(c)
+        if used > cells:
+            break
+        kept.append(c)
+    return "".join(kept) + "…"
+
+
+def duration(ns: int | float | None) -> str:
+    """Nanoseconds as three significant digits with the unit that fits: ``1.23 ms``."""
+    return "–" if ns is None else _scaled(ns, ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "us"), (1, "ns")))
+
+
+def percent(ratio: float | None) -> str:
+    """A ratio as a percentage: ``12 %``, one decimal under 10 %, never 0 % or 100 % when it is not."""
+    if ratio is None:
+        return "–"
+    share = 100 * ratio
+    if 0 < share < 0.1:
+        return "<0.1 %"
+    if 99.9 < share < 100:
+        return ">99.9 %"
+    return f"{share:.0f} %" if share >= 99.95 or share == 0 or 10 <= share < 99.5 else f"{share:.1f} %"
+
+
+def count(n: int | float | None) -> str:
+    """A count with thousands separators."""
+    return "–" if n is None else f"{n:,.0f}"
+
+
+def flops(flop_per_s: float | None) -> str:
+    """FLOP/s with the prefix that fits: ``312 TFLOP/s``."""
+    return "–" if flop_per_s is None else _prefixed(flop_per_s, "FLOP/s")
+
+
+def bandwidth(byte_per_s: float | None) -> str:
+    """Bytes per second with the decimal prefix that fits: ``2.04 TB/s``."""
+    return "–" if byte_per_s is None else _prefixed(byte_per_s, "B/s")
+
+
+def _prefixed(value: float, unit: str) -> str:
+    return _scaled(value, ((1e15, "P" + unit), (1e12, "T" + unit), (1e9, "G" + unit), (1e6, "M" + unit), (1e3, "k" + unit), (1, unit)))
+
+
+def _scaled(value: float, scales: tuple[tuple[float, str], ...]) -> str:
+    size = abs(value)
+    factor, unit = next(((f, u) for f, u in scales if size >= f), scales[-1])
+    scaled = value / factor
+    digits = 0 if abs(scaled) >= 99.95 or scaled == int(scaled) else 1 if abs(scaled) >= 9.995 else 2
+    return f"{scaled:,.{digits}f} {unit}"

@@ -1,0 +1,265 @@
+"""Findings -> the verdict: what limits the window, by the partition, with evidence and confidence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trace_analyzer import thresholds as t
+from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES
+from trace_analyzer.analyses.partition import PARTS, WORK
+from trace_analyzer.report import (
+    Confidence,
+    DeviceReport,
+    Evidence,
+    Recorded,
+    Regime,
+    Shares,
+    Status,
+    Verdict,
+    Window,
+)
+from trace_analyzer.units import count, duration, percent
+
+# Part of the partition -> (regime, cause): what cures it. Parts that are missing here are in no group.
+CURES: dict[str, tuple[Regime, str | None]] = {
+    "compute": ("compute-bound", None),
+    "memory": ("memory-bandwidth-bound", None),
+    "communication": ("communication-bound", "collectives"),
+    "copy": ("communication-bound", "copies"),
+    "device-wait": ("communication-bound", "dependency"),
+    **{
+        cause: ("overhead-bound", cause)
+        for cause in ("synchronization", "data-loading", "allocation", "compilation", "blocking-copy", "cpu-operator")
+    },
+    **dict.fromkeys(("python", "dispatch", "runtime-call", "garbage-collection", "launch-latency", "host-unknown", "profiler"), ("overhead-bound", "launch")),
+    "latency": ("overhead-bound", "small-kernels"),
+    "device-gap": ("overhead-bound", "small-kernels"),
+}
+UNKNOWN_PARTS = tuple(part for part in PARTS if part not in CURES)
+KERNEL_REGIMES: tuple[Regime, ...] = ("compute-bound", "memory-bandwidth-bound")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a partition says by itself."""
+
+    regime: Regime
+    runner_up: Regime | None
+    cause: str | None
+    groups_ns: Mapping[Regime, int]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the verdict looks at, beside the partition of its window."""
+
+    device: DeviceReport
+    window: Window
+    parts_ns: Mapping[str, int]
+    cold_gap_ns: int
+    steps_found: int
+    launches_per_step: float | None
+    recorded: Recorded
+    peaks_known: bool
+    shapes_ratio: float | None
+    host_events_per_launch: float | None
+    flows_missing: bool
+
+
+def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None:
+    """The regime of a partition, its runner-up and its cause; None where nothing is in any group.
+
+    The largest group wins; waiting (overhead, communication) already at 0.6 of the largest kernel group
+    when it holds a quarter of the window.
+    """
+    groups: dict[Regime, int] = dict.fromkeys(
+        ("overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound"), 0
+    )
+    for part, ns in parts_ns.items():
+        if part in CURES:
+            groups[CURES[part][0]] += ns
+    window = sum(parts_ns.values())
+    ranked = sorted(groups, key=lambda regime: -groups[regime])
+    first = ranked[0]
+    if groups[first] == 0:
+        return None
+    waiting = next(regime for regime in ranked if regime not in KERNEL_REGIMES)
+    kernels = max(groups[regime] for regime in KERNEL_REGIMES)
+    waiting_wins = (
+        groups[waiting] >= t.WAITING_WINS_RATIO * kernels and groups[waiting] >= t.WAITING_WINDOW_RATIO * window
+    )
+    regime = waiting if waiting_wins else first
+    second = next(r for r in ranked if r != regime)
+    runner_up = second if groups[second] >= t.RUNNER_UP_RATIO * groups[regime] else None
+    return Judgement(regime, runner_up, _cause(regime, parts_ns, cold_gap_ns), groups)
+
+
+def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int) -> str | None:
+    """The cause within the regime that holds most; cold start where first uses hold half of the host time."""
+    host = sum(parts_ns.get(cause, 0) for cause in HOST_CAUSES)
+    if regime == "overhead-bound" and cold_gap_ns and cold_gap_ns >= t.COLD_START_RATIO * host:
+        return "cold-start"
+    causes = cause_sums(regime, parts_ns)
+    return max(causes, key=lambda cause: causes[cause]) if causes else None
+
+
+def cause_sums(regime: Regime, parts_ns: Mapping[str, int]) -> dict[str, int]:
+    """Time of each cause of a regime, ns."""
+    sums: dict[str, int] = {}
+    for part, ns in parts_ns.items():
+        of, cause = CURES.get(part, (None, None))
+        if of == regime and cause is not None:
+            sums[cause] = sums.get(cause, 0) + ns
+    return sums
+
+
+def shares(parts_ns: Mapping[str, int]) -> Shares | None:
+    """Ratios of the window that sum to 1; None for an empty window."""
+    window = sum(parts_ns.values())
+    if not window:
+        return None
+    ratios = {part: parts_ns.get(part, 0) / window for part in WORK}
+    return Shares(**ratios, idle=sum(parts_ns.get(cause, 0) for cause in CAUSES) / window)
+
+
+def verdict(findings: Findings) -> Verdict:
+    """The verdict for a trace with device activities."""
+    parts, device = findings.parts_ns, findings.device
+    window = sum(parts.values())
+    unknown = sum(parts.get(part, 0) for part in ("unlinked", "unexplained", "untraced"))
+    judgement = judge(parts, findings.cold_gap_ns)
+    too_little = device.kernel_count < t.INSUFFICIENT_KERNELS and device.busy_ns < t.INSUFFICIENT_TIME_NS
+    too_unknown = window > 0 and unknown > t.UNKNOWN_RATIO * window
+    if judgement is None or too_little or too_unknown:
+        return _insufficient(findings, unknown, too_little=too_little)
+    confidence, why = _confidence(findings, judgement, window)
+    return Verdict(
+        status="ok",
+        regime=judgement.regime,
+        runner_up=judgement.runner_up,
+        cause=judgement.cause,
+        confidence=confidence,
+        confidence_why=why,
+        device=device.index,
+        window=findings.window,
+        shares=shares(parts),
+        parts_ns=parts,
+        headline=_headline(findings, judgement, window),
+        evidence=tuple(_evidence(findings, judgement, window)),
+    )
+
+
+def without_regime(status: Status, headline: str, evidence: tuple[Evidence, ...] = ()) -> Verdict:
+    """A verdict that says why there is none."""
+    return Verdict(status, None, None, None, "low", (), None, None, None, {}, headline, evidence)
+
+
+def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> Verdict:
+    device, parts = findings.device, findings.parts_ns
+    window = sum(parts.values())
+    headline = (
+        f"Too little device work to judge: {count(device.kernel_count)} kernels in {duration(device.busy_ns)}."
+        " Record several whole steps after a warm-up."
+        if too_little or not window
+        else f"{percent(unknown_ns / window)} of the window has no known cause (launches or events are missing)."
+        " Record again with CPU and GPU activities both, starting before the work is launched."
+    )
+    return Verdict(
+        "insufficient", None, None, None, "low", ("the trace does not hold what a verdict needs",), device.index,
+        findings.window, shares(parts), parts, headline, tuple(_common_evidence(findings, window)),
+    )
+
+
+_SENTENCES: dict[tuple[Regime, str | None], str] = {
+    ("overhead-bound", "launch"): "the CPU cannot launch work fast enough",
+    ("overhead-bound", "synchronization"): "the CPU waits for the GPU, then the GPU waits for the CPU",
+    ("overhead-bound", "data-loading"): "the GPU waits for input data",
+    ("overhead-bound", "blocking-copy"): "the CPU stands still in copies that block it",
+    ("overhead-bound", "allocation"): "the CPU stands still in allocator calls",
+    ("overhead-bound", "compilation"): "code is compiled or loaded while the GPU waits",
+    ("overhead-bound", "cpu-operator"): "operators compute on the CPU while the GPU waits",
+    ("overhead-bound", "cold-start"): "most waiting comes before the first use of kernels: this is a cold start",
+    ("overhead-bound", "small-kernels"): "the kernels are too small to fill the GPU",
+    ("communication-bound", "collectives"): "collectives run while nothing else does",
+    ("communication-bound", "copies"): "copies between host and device run while nothing else does",
+    ("communication-bound", "dependency"): "queued work waits for other streams or peers",
+    ("memory-bandwidth-bound", None): "kernels spend their time moving data, not computing",
+    ("compute-bound", None): "the GPU spends its time in contractions",
+}
+
+
+def _headline(findings: Findings, judgement: Judgement, window: int) -> str:
+    share = judgement.groups_ns[judgement.regime] / window
+    what = judgement.regime.replace("-bound", "").replace("-", " ")
+    noun = {"overhead": "overhead", "memory bandwidth": "memory-bound kernels", "compute": "compute-bound kernels"}
+    sentence = _SENTENCES.get((judgement.regime, judgement.cause), _SENTENCES.get((judgement.regime, None), ""))
+    of = {"steady": "the steady steps", "whole": "the window", "step": "the step"}[findings.window.kind]
+    return f"{judgement.regime.capitalize()}: {sentence} ({noun.get(what, what)}: {percent(share)} of {of})."
+
+
+def _common_evidence(findings: Findings, window: int) -> list[Evidence]:
+    device = findings.device
+    idle = sum(findings.parts_ns.get(cause, 0) for cause in CAUSES)
+    return [
+        Evidence("busy_ratio", 1 - idle / window if window else None, "ratio", "share of the window in which the device works"),
+        Evidence("idle_ns", idle, "ns", "idle time of the window"),
+        Evidence(
+            "link_coverage_time_ratio", device.link_coverage_time_ratio, "ratio",
+            "share of device time whose launch is known",
+        ),
+    ]
+
+
+def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evidence]:
+    evidence = _common_evidence(findings, window)
+    ahead = findings.device.run_ahead
+    for regime, ns in sorted(judgement.groups_ns.items(), key=lambda item: -item[1]):
+        if ns:
+            evidence.append(Evidence(f"{regime.removesuffix('-bound')}_ratio", ns / window, "ratio", f"share of the window that {regime} cures address"))
+    if ahead.state is not None:
+        evidence += [
+            Evidence("run_ahead", ahead.state, "", "whether the CPU launches faster than the device works"),
+            Evidence("empty_queue_ratio", ahead.empty_queue_ratio, "ratio", "share of the trace in which nothing was queued"),
+            Evidence("launch_lead_p50_ns", ahead.launch_lead_ns.p50, "ns", "median time from launch to start: large is healthy"),
+        ]
+    if judgement.cause == "cold-start":
+        sums = cause_sums("overhead-bound", findings.parts_ns)
+        evidence.append(Evidence("cause_without_cold_start", max(sums, key=lambda c: sums[c]), "", "the cause otherwise found"))
+    if findings.launches_per_step is not None:
+        evidence.append(Evidence("launches_per_step", findings.launches_per_step, "launches", "calls that enqueue work"))
+    return evidence
+
+
+def _confidence(findings: Findings, judgement: Judgement, window: int) -> tuple[Confidence, tuple[str, ...]]:
+    """high, medium or low, and what lowers it or would change the verdict."""
+    doubts: list[str] = []
+    remarks: list[str] = []
+    coverage = findings.device.link_coverage_time_ratio
+    if coverage is not None and coverage < t.GOOD_COVERAGE:
+        doubts.append(f"launches are known for only {percent(coverage)} of device time")
+        if coverage < t.POOR_COVERAGE:
+            doubts.append("most idle time cannot be explained without launches")
+    unknown = sum(findings.parts_ns.get(part, 0) for part in UNKNOWN_PARTS) / window
+    if unknown > t.UNKNOWN_DOUBT_RATIO:
+        doubts.append(f"{percent(unknown)} of the window has no known bound or cause")
+    if judgement.runner_up is not None:
+        doubts.append(f"{judgement.runner_up} is close behind")
+    if judgement.regime in KERNEL_REGIMES:
+        if not findings.shapes_ratio:
+            doubts.append("no shapes: each kernel's bound comes from its kind, not from its FLOP and bytes")
+        elif findings.shapes_ratio < 1:
+            remarks.append(f"shapes decide the bound of {percent(findings.shapes_ratio)} of kernel time, its kind the rest")
+        if not findings.peaks_known:
+            doubts.append("the device's peaks are unknown (--gpu NAME tells them)")
+    if findings.steps_found < t.MIN_STEADY_STEPS:
+        remarks.append("no steps are marked: warm-up cannot be told from steady work (call prof.step())")
+    if judgement.cause == "dependency":
+        doubts.append("what queued work waited for is not recorded: waiting for other streams or peers is inferred")
+    if findings.flows_missing:
+        doubts.append("launch arrows were removed from the file, so other events may be missing too")
+    recording = findings.host_events_per_launch
+    if judgement.regime == "overhead-bound" and judgement.cause == "launch" and recording is not None and (
+        findings.recorded.stack or findings.recorded.memory
+    ) and recording > t.PROFILER_DOUBT_EVENTS_PER_LAUNCH:
+        doubts.append(f"recording stacks or memory ({recording:.0f} events per launch) slows the CPU: record again without")
+    level: Confidence = "high" if not doubts else "medium" if len(doubts) == 1 else "low"
+    return level, (*doubts, *remarks)
