@@ -84,7 +84,11 @@ def report_of(trace: Trace, options: Options | None = None) -> Report:
     frames, notes = _frames(trace, models)
     reports = tuple(_device_report(row, frames) for row in trace.devices.iter_rows(named=True))
     info = _trace_info(trace, models)
-    judged = _verdict(trace, frames, reports, info.recorded, models, options)
+    codes = dict(zip(trace.devices.get_column("device"), reports, strict=True))
+    code = _judged_device(codes, options.device)
+    judged = (
+        _without_activities(trace) if code is None else _verdict(code, codes[code], frames, info, models, options)
+    )
     return Report(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
@@ -93,7 +97,7 @@ def report_of(trace: Trace, options: Options | None = None) -> Report:
         verdict=judged,
         devices=reports,
         steps=_step_reports(frames["steps"], trace),
-        advice=advise(judged, frames),
+        advice=advise(judged, frames, code),
         tables={table.name: frames[table.name] for table in tables.ALL},
     )
 
@@ -315,16 +319,14 @@ def _unlinked_notes(reports: tuple[DeviceReport, ...]) -> list[Note]:
 
 
 def _verdict(
-    trace: Trace,
+    code: int,
+    report: DeviceReport,
     frames: Mapping[str, pl.DataFrame],
-    reports: tuple[DeviceReport, ...],
-    recorded: Recorded,
+    info: TraceInfo,
     models: Mapping[int, Device | None],
     options: Options,
 ) -> Verdict:
-    if not reports:
-        return _without_activities(trace)
-    code, report = _judged_device(trace, reports, options.device)
+    """The verdict for one device, from the findings in its window."""
     this = pl.col("device") == code
     window, spans = _window(frames, this, options.step)
     parts = partition.part_sums(frames["partition"].filter(this), spans, ["device"]).select("part", "time_ns")
@@ -340,7 +342,7 @@ def _verdict(
             cold_gap_ns=causes.cold_gap_ns(frames["idle"].filter(this), frames["gaps"].filter(this), activities, spans),
             steps_found=table.height,
             launches_per_step=launched / table.height if table.height else None,
-            recorded=recorded,
+            recorded=info.recorded,
             peaks_known=models.get(code) is not None,
             shapes_ratio=_shapes_ratio(activities),
             host_events_per_launch=frames["host_events"].height / launched if launched else None,
@@ -360,17 +362,14 @@ def _total_ns(frame: pl.DataFrame) -> int:
     return int(frame.select(pl.col("duration_ns").sum()).item())
 
 
-def _judged_device(
-    trace: Trace, reports: tuple[DeviceReport, ...], wanted: int | str | None
-) -> tuple[int, DeviceReport]:
-    codes = trace.devices.get_column("device").to_list()
-    pairs = list(zip(codes, reports, strict=True))
+def _judged_device(codes: Mapping[int, DeviceReport], wanted: int | str | None) -> int | None:
+    """Code of the device to judge: the wanted one, else the one with most busy time; None where none worked."""
     if wanted is None:
-        return max(pairs, key=lambda pair: pair[1].busy_ns)
-    for code, report in pairs:
+        return max(codes, key=lambda code: codes[code].busy_ns, default=None)
+    for code, report in codes.items():
         if str(report.index) == str(wanted):
-            return code, report
-    listed = ", ".join(str(report.index) for report in reports)
+            return code
+    listed = ", ".join(str(report.index) for report in codes.values()) or "none"
     raise UsageError(f"device {wanted} did no work in this trace; those that did: {listed}")
 
 

@@ -146,6 +146,7 @@ ACTIVITIES = Table("activities", "Work on devices with its launch, its bucket an
     _BUCKET,
     Column("group", _STR, "The article's group of that bucket: matmul, normalization, pointwise, communication, other."),
     _BOUND,
+    Column("dtype", _STR, "Type it computes in, as the device catalogue names it; null when unknown."),
     Column("flop", _F64, "FLOP that the operator's shapes ask of it; null when unknown."),
     Column("moved_bytes", _F64, "Bytes that it must move at least; null when unknown."),
     Column("lead_ns", _I64, "Start minus the end of its launch; negative when the call was still running."),

@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 
 NAME_LIMIT = 4096
-"""Characters of a name that rules look at: what tells kernels apart comes first, and a name can be megabytes."""
+"""Characters of a name that rules look at: what tells kernels apart comes first, and names can be huge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def buckets() -> pl.DataFrame:
 
 
 def kernel_buckets(kernels: pl.DataFrame, *, using: Sequence[Rule] | None = None) -> pl.DataFrame:
-    """The bucket of each kernel: (name, operator) -> (name, operator, bucket, group, prior, rule), all String.
+    """The bucket of each kernel: (name, operator) -> (name, operator, bucket, group, prior, rule), strings.
 
     ``operator`` is the innermost operator around the launch, null when unknown. One row per distinct pair, in
     order of appearance; what no rule knows is bucket ``other``, never null. ``prior`` is what bounds the
