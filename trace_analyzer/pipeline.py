@@ -81,19 +81,20 @@ def report_of(trace: Trace, options: Options | None = None) -> Report:
     """The report of a loaded trace."""
     options = options or Options()
     models = _models(trace, options)
-    frames, notes = _frames(trace, models)
+    analysis = _analysis(trace, models)
+    frames = analysis.frames
     reports = tuple(_device_report(row, frames) for row in trace.devices.iter_rows(named=True))
     info = _trace_info(trace, models)
     codes = dict(zip(trace.devices.get_column("device"), reports, strict=True))
     code = _judged_device(codes, options.device)
     judged = (
-        _without_activities(trace) if code is None else _verdict(code, codes[code], frames, info, models, options)
+        _without_activities(trace) if code is None else _verdict(code, codes[code], analysis, info, models, options)
     )
     return Report(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
         trace=info,
-        notes=(*trace.notes, *notes, *_unlinked_notes(reports)),
+        notes=(*trace.notes, *analysis.notes, *_unlinked_notes(reports)),
         verdict=judged,
         devices=reports,
         steps=_step_reports(frames["steps"], trace),
@@ -102,18 +103,29 @@ def report_of(trace: Trace, options: Options | None = None) -> Report:
     )
 
 
-def _frames(trace: Trace, models: Mapping[int, Device | None]) -> tuple[dict[str, pl.DataFrame], tuple[Note, ...]]:
-    """All tables of the report by name, in the order in which they follow from each other."""
+@dataclass(frozen=True)
+class Analysis:
+    """All tables by name (those of the report and a few per device), and what the analyses say beside them."""
+
+    frames: Mapping[str, pl.DataFrame]
+    notes: tuple[Note, ...]
+    launch_latency_ns: int
+    steps_from: str | None
+
+
+def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
+    """Every analysis, in the order in which they follow from each other."""
     linked, notes = links.launch_links(trace)
     activities = _activities(trace, linked, models)
     windows = idle.device_windows(activities)
     gaps = idle.idle_gaps(activities)
-    idle_pieces = causes.idle_causes(trace, activities, gaps)
+    latency_ns = causes.launch_latency_ns(activities, gaps)
+    idle_pieces = causes.idle_causes(trace, activities, gaps, latency_ns)
     pieces = partition.partition(activities, idle_pieces)
-    marks, _ = steps.host_steps(trace, activities)
+    marks, steps_from = steps.host_steps(trace, activities)
     launches = links.launches(trace, activities)
     queue = run_ahead.queue_depths(activities)
-    return {
+    frames = {
         "windows": windows,
         "queue_statistics": run_ahead.queue_statistics(queue, windows),
         "leads": run_ahead.lead_quantiles(launches),
@@ -133,7 +145,8 @@ def _frames(trace: Trace, models: Mapping[int, Device | None]) -> tuple[dict[str
         "sync_events": trace.sync_events,
         "flows": trace.flows,
         "memory_events": trace.memory_events,
-    }, notes
+    }
+    return Analysis(frames, notes, latency_ns, steps_from)
 
 
 def _activities(trace: Trace, linked: pl.DataFrame, models: Mapping[int, Device | None]) -> pl.DataFrame:
@@ -321,12 +334,13 @@ def _unlinked_notes(reports: tuple[DeviceReport, ...]) -> list[Note]:
 def _verdict(
     code: int,
     report: DeviceReport,
-    frames: Mapping[str, pl.DataFrame],
+    analysis: Analysis,
     info: TraceInfo,
     models: Mapping[int, Device | None],
     options: Options,
 ) -> Verdict:
     """The verdict for one device, from the findings in its window."""
+    frames = analysis.frames
     this = pl.col("device") == code
     window, spans = _window(frames, this, options.step)
     parts = partition.part_sums(frames["partition"].filter(this), spans, ["device"]).select("part", "time_ns")
@@ -344,7 +358,11 @@ def _verdict(
             launches_per_step=launched / table.height if table.height else None,
             recorded=info.recorded,
             peaks_known=models.get(code) is not None,
+            contraction_ratio=_total_ns(activities.filter(pl.col("group") == "matmul")) / max(1, _total_ns(activities)),
             shapes_ratio=_shapes_ratio(activities),
+            waits_recorded=causes.first_event_wait_ns(frames["host_events"], frames["sync_events"]) is not None,
+            launch_latency_ns=analysis.launch_latency_ns,
+            steps_from=analysis.steps_from,
             host_events_per_launch=frames["host_events"].height / launched if launched else None,
             flows_missing=launched > 0 and not frames["flows"].get_column("kind").eq("launch").any(),
         )

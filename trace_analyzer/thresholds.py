@@ -55,5 +55,7 @@ UNKNOWN_RATIO = 0.7
 GOOD_COVERAGE = 0.9
 POOR_COVERAGE = 0.5
 UNKNOWN_DOUBT_RATIO = 0.2
+CONTRACTION_DOUBT_RATIO = 0.25
+"""Below this share of kernel time, unknown shapes of contractions cannot turn the verdict."""
 PROFILER_DOUBT_EVENTS_PER_LAUNCH = 10
 """With this many recorded host events per launch, recording itself slows the CPU noticeably."""

@@ -60,7 +60,11 @@ class Findings:
     launches_per_step: float | None
     recorded: Recorded
     peaks_known: bool
+    contraction_ratio: float
     shapes_ratio: float | None
+    waits_recorded: bool
+    launch_latency_ns: int
+    steps_from: str | None
     host_events_per_launch: float | None
     flows_missing: bool
 
@@ -224,6 +228,14 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
     if judgement.cause == "cold-start":
         sums = cause_sums("overhead-bound", findings.parts_ns)
         evidence.append(Evidence("cause_without_cold_start", max(sums, key=lambda c: sums[c]), "", "the cause otherwise found"))
+    evidence.append(
+        Evidence(
+            "launch_latency_bound_ns", findings.launch_latency_ns, "ns",
+            "longest idle time after a launch that counts as its latency: the 99th percentile on an empty queue",
+        )
+    )
+    if findings.steps_from is not None:
+        evidence.append(Evidence("steps_from", findings.steps_from, "", "what marks the steps"))
     if findings.launches_per_step is not None:
         evidence.append(Evidence("launches_per_step", findings.launches_per_step, "launches", "calls that enqueue work"))
     return evidence
@@ -244,15 +256,19 @@ def _confidence(findings: Findings, judgement: Judgement, window: int) -> tuple[
     if judgement.runner_up is not None:
         doubts.append(f"{judgement.runner_up} is close behind")
     if judgement.regime in KERNEL_REGIMES:
-        if not findings.shapes_ratio:
-            doubts.append("no shapes: each kernel's bound comes from its kind, not from its FLOP and bytes")
-        elif findings.shapes_ratio < 1:
-            remarks.append(f"shapes decide the bound of {percent(findings.shapes_ratio)} of kernel time, its kind the rest")
+        known = findings.shapes_ratio or 0.0
+        if findings.contraction_ratio > t.CONTRACTION_DOUBT_RATIO and known < t.POOR_COVERAGE:
+            doubts.append(
+                f"FLOP and bytes are known for {percent(known)} of the time of contractions: the others count as"
+                " compute because of their kind, which is wrong for small batches"
+            )
+        elif known < 1:
+            remarks.append("where FLOP and bytes are not known, a kernel's bound comes from its kind")
         if not findings.peaks_known:
             doubts.append("the device's peaks are unknown (--gpu NAME tells them)")
     if findings.steps_found < t.MIN_STEADY_STEPS:
         remarks.append("no steps are marked: warm-up cannot be told from steady work (call prof.step())")
-    if judgement.cause == "dependency":
+    if judgement.cause == "dependency" and not findings.waits_recorded:
         doubts.append("what queued work waited for is not recorded: waiting for other streams or peers is inferred")
     if findings.flows_missing:
         doubts.append("launch arrows were removed from the file, so other events may be missing too")

@@ -26,14 +26,14 @@ CAUSES = (*HOST_CAUSES, *DEVICE_CAUSES, "unlinked", "untraced")
 _DEVICE, _THREAD = ["device"], ["thread_id"]
 
 
-def idle_causes(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
+def idle_causes(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
     """Table `idle`: the gaps cut into intervals with one cause each.
 
-    ``activities`` are linked device events (launch_id, bucket); ``gaps`` come from `idle_gaps`.
-    The intervals of a gap add up to it exactly.
+    ``activities`` are linked device events (launch_id, bucket), ``gaps`` come from `idle_gaps` and
+    ``latency_ns`` from `launch_latency_ns`. The intervals of a gap add up to it exactly.
     """
     calls = _calls(trace, activities)
-    stretches = _stretches(_with_launch(gaps, activities, calls, trace), launch_latency_ns(gaps, activities, calls))
+    stretches = _stretches(_with_launch(gaps, activities, calls), latency_ns)
     work = _host_work_rows(trace, calls)
     host = _host_pieces(trace, stretches.filter(pl.col("cause") == "host"), activities, calls, work)
     call = _call_pieces(stretches.filter(pl.col("cause") == "call"), calls, activities)
@@ -47,17 +47,17 @@ def idle_causes(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame) -> p
     return tables.IDLE.conform(_with_pauses(pieces, recording_pauses(trace)).sort("device", "start_ns"))
 
 
-def launch_latency_ns(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> int:
-    """The latency from launch end to start that this trace shows on an empty queue: p99, at most 100 us."""
-    ends = gaps.join(activities.select("activity_id", "launch_id"), on="activity_id").join(
-        calls.select("launch_id", "call_start_ns", "call_end_ns"), on="launch_id"
+def launch_latency_ns(activities: pl.DataFrame, gaps: pl.DataFrame) -> int:
+    """The latency from launch end to start that this trace shows on an empty queue: p99, at most 100 us.
+
+    ``activities`` needs launch_start_ns and launch_end_ns; the cap holds where no launch found the device idle.
+    """
+    launched_idle = gaps.select("activity_id", pl.col("start_ns").alias("gap_start_ns")).join(activities, on="activity_id").filter(
+        pl.col("launch_start_ns") >= pl.col("gap_start_ns"), pl.col("launch_end_ns") <= pl.col("start_ns")
     )
-    latency = (
-        ends.filter((pl.col("call_start_ns") >= pl.col("start_ns")) & (pl.col("call_end_ns") <= pl.col("end_ns")))
-        .select(pl.col("end_ns") - pl.col("call_end_ns"))
-        .to_series()
-        .quantile(thresholds.LAUNCH_LATENCY_QUANTILE, interpolation="nearest")
-    )
+    latency = launched_idle.select(
+        (pl.col("start_ns") - pl.col("launch_end_ns")).quantile(thresholds.LAUNCH_LATENCY_QUANTILE, interpolation="nearest")
+    ).item()
     cap = thresholds.LAUNCH_LATENCY_MAX_NS
     return cap if latency is None else min(int(latency), cap)
 
@@ -138,7 +138,7 @@ def _calls(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_launch(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+def _with_launch(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Gaps with their launch, the instant another activity was queued, and how long a blocking call had waited."""
     frame = (
         gaps.join(activities.select("activity_id", "launch_id"), on="activity_id", how="left", maintain_order="left")
@@ -292,9 +292,11 @@ def _with_threads(
 def _doing(work: pl.DataFrame) -> pl.DataFrame:
     """Segments of each thread with the rank of what it did (position in named, then innermost work).
 
-    Named work counts through everything nested in it; an annotation by itself says nothing.
+    Named work counts through everything nested in it. An annotation that names no work says nothing: what
+    is around it is still going on.
     """
-    inner = innermost(work, _THREAD, "event_id").join(
+    telling = pl.col("kind").is_in(["python", "operator", "runtime", "driver"]) | pl.col("work").is_not_null()
+    inner = innermost(work.filter(telling), _THREAD, "event_id").join(
         work.select("event_id", "kind"), on="event_id", how="left", maintain_order="left"
     )
     long_self = pl.col("end_ns") - pl.col("start_ns") > thresholds.CPU_OPERATOR_NS
@@ -357,9 +359,9 @@ def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, activities: pl.Da
 
 def _device_pieces(stretches: pl.DataFrame, trace: Trace, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Device time: short is inter-kernel latency; long is a wait where the trace holds something to wait for."""
-    communicates = activities.filter(pl.col("bucket") == "communication").get_column("device").unique()
-    first_wait = _first_event_wait(trace)
-    wait = pl.col("device").is_in(communicates.implode()) | (pl.col("end_ns") > first_wait if first_wait is not None else False)
+    communicates = activities.get_column("bucket").eq("communication").any()
+    first_wait = first_event_wait_ns(trace.host_events, trace.sync_events)
+    wait = pl.lit(communicates) | (pl.lit(first_wait) < pl.col("end_ns")).fill_null(False)
     return stretches.with_columns(
         pl.when(pl.col("end_ns") - pl.col("start_ns") < thresholds.DEVICE_GAP_NS).then(pl.lit("device-gap"))
         .when(wait).then(pl.lit("device-wait"))
@@ -368,13 +370,13 @@ def _device_pieces(stretches: pl.DataFrame, trace: Trace, activities: pl.DataFra
     )
 
 
-def _first_event_wait(trace: Trace) -> int | None:
-    """When a stream was first told to wait for an event that was recorded within the trace."""
-    calls = trace.host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
+def first_event_wait_ns(host_events: pl.DataFrame, sync_events: pl.DataFrame) -> int | None:
+    """When a stream was first told to wait for an event that was recorded within the trace; None where none was."""
+    calls = host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
     start = pl.col("start_ns")
     is_record, is_wait = (pl.col("name").str.contains(word) for word in ("EventRecord", "StreamWaitEvent"))
     waits = calls.select(start.filter(is_wait & (start > start.filter(is_record).min())).alias("start_ns"))
-    rows = trace.sync_events.filter(pl.col("name").str.contains("(?i)stream wait event")).select("start_ns")
+    rows = sync_events.filter(pl.col("name").str.contains("(?i)stream wait event")).select("start_ns")
     first: int | None = pl.concat([waits, rows]).select(start.min()).item()
     return first
 

@@ -4,8 +4,6 @@ A frame of intervals has ``start_ns`` and ``end_ns``; ``by`` names the columns t
 (a device, a thread).
 """
 
-import heapq
-import itertools
 
 import polars as pl
 
@@ -136,73 +134,72 @@ def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
     Of spans that start together the shorter is the inner one, then the later row. Returns ``by``,
     start_ns, end_ns, ``span_id``; segments are disjoint, in order, and cover what any span covers.
     Where spans nest, +1 at starts and -1 at ends gives the depth, and after an end the innermost is the
-    last that started at that depth; tracks that do not nest take a sweep.
+    last that started at that depth; where they cross, they are made to nest first.
     """
-    spans = spans.filter(pl.col(START) < pl.col(END)).select(*by, START, END, span_id)
-    spans = spans.with_row_index("order").sort(*by, START, END, "order", descending=[False] * len(by) + [False, True, False])
-    edges = _edges(spans.with_row_index("rank"), by)
-    crossing = (
-        edges.filter(pl.col("opens") != pl.col("closes_depth"))
-        .select(by).unique()
+    spans = (
+        spans.filter(pl.col(START) < pl.col(END))
+        .select(*by, START, END, span_id)
+        .with_row_index("order")
+        .sort(*by, START, END, "order", descending=[False] * len(by) + [False, True, False])
+        .with_row_index("rank")
     )
-    nested = edges.join(crossing, on=by, how="anti", maintain_order="left") if crossing.height else edges
-    segments = (
-        nested.with_columns(
+    edges = _edges(spans, by)
+    crossing = edges.filter(pl.col("opens") != pl.col("closes")).select(by).unique()
+    if crossing.height:
+        edges = _edges(_nested(spans, crossing, by), by)
+    return (
+        edges.with_columns(
             pl.when("is_start").then(span_id).forward_fill().over(*by, "depth").alias("inner"),
             pl.col("time_ns").shift(-1).over(by).alias(END),
         )
         .filter((pl.col("depth") > 0) & (pl.col("time_ns") < pl.col(END)))
         .select(*by, pl.col("time_ns").alias(START), END, pl.col("inner").alias(span_id))
     )
-    if crossing.is_empty():
-        return segments
-    rest = spans.join(crossing, on=by, how="semi", maintain_order="left")
-    return pl.concat([segments, _swept(rest, by, span_id).select(segments.columns)]).sort(*by, START)
 
 
 def _edges(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Starts and ends in order (ends first, inner ends before outer ones) with the depth after each.
 
-    ``opens`` is the depth at which the edge's span started, ``closes_depth`` that which the edge closes:
-    they agree on every end exactly where spans nest.
+    ``opens`` is the depth at which the edge's span started, ``closes`` that which the edge closes: they
+    agree on every end exactly where spans nest.
     """
     starts = spans.with_columns(pl.col(START).alias("time_ns"), pl.lit(True).alias("is_start"))
     ends = spans.with_columns(pl.col(END).alias("time_ns"), pl.lit(False).alias("is_start"))
-    order = pl.when("is_start").then(pl.col("rank").cast(pl.Int64)).otherwise(-pl.col("rank").cast(pl.Int64))
+    rank = pl.col("rank").cast(pl.Int64)
     return (
         pl.concat([starts, ends])
-        .with_columns(order.alias("turn"))
+        .with_columns(pl.when("is_start").then(rank).otherwise(-rank).alias("turn"))
         .sort(*by, "time_ns", "is_start", "turn")
         .with_columns(pl.when("is_start").then(1).otherwise(-1).cum_sum().over(by).alias("depth"))
         .with_columns(
             pl.col("depth").filter("is_start").first().over("rank").alias("opens"),
-            pl.when("is_start").then("depth").otherwise(pl.col("depth") + 1).alias("closes_depth"),
+            pl.when("is_start").then("depth").otherwise(pl.col("depth") + 1).alias("closes"),
         )
     )
 
 
-def _swept(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
-    """Innermost segments of tracks whose spans cross, by a heap of the spans in progress."""
-    rows: list[tuple] = []  # type: ignore[type-arg]
-    for track, part in spans.partition_by(by, as_dict=True, maintain_order=True).items():
-        for start, end, inner in _sweep(part.select(START, END, span_id).rows()):
-            rows.append((*track, start, end, inner))
-    schema = {c: spans.schema[c] for c in (*by, START, END, span_id)}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+def _nested(spans: pl.DataFrame, crossing: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """Spans with those on the ``crossing`` tracks ended where a later one that outlasts them starts.
+
+    From there on the later one is the inner one, so nothing is lost.
+    """
+    rest = spans.join(crossing, on=by, how="anti", maintain_order="left")
+    tracks = spans.join(crossing, on=by, how="semi", maintain_order="left").partition_by(by, maintain_order=True)
+    nested = [
+        track.with_columns(pl.Series(END, _nested_ends(track.get_column(START).to_list(), track.get_column(END).to_list())))
+        for track in tracks
+    ]
+    return pl.concat([rest, *nested]).filter(pl.col(START) < pl.col(END)).sort("rank")
 
 
-def _sweep(spans: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """The same for one track: at each edge, the last started span that has not ended."""
-    edges = sorted({t for start, end, _ in spans for t in (start, end)})
-    active: list[tuple[int, int, int]] = []
-    segments, following = [], 0
-    for now, until in itertools.pairwise(edges):
-        while following < len(spans) and spans[following][0] <= now:
-            _start, end, inner = spans[following]
-            heapq.heappush(active, (-following, end, inner))
-            following += 1
-        while active and active[0][1] <= now:
-            heapq.heappop(active)
-        if active:
-            segments.append((now, until, active[0][2]))
-    return segments
+def _nested_ends(starts: list[int], ends: list[int]) -> list[int]:
+    """Ends of spans in order of start, each cut where a later span starts that ends after it."""
+    cut = ends.copy()
+    opened: list[int] = []
+    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        while opened and ends[opened[-1]] <= start:
+            opened.pop()
+        while opened and ends[opened[-1]] < end:
+            cut[opened.pop()] = start
+        opened.append(i)
+    return cut

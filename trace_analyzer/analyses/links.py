@@ -94,7 +94,11 @@ def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
 
 
 def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Links by arrows of the file: the tail at the call's start, the head at the activity's start."""
+    """Links by arrows of the file: the tail at the call's start, the head at the activity's start.
+
+    Arrow ids collide between processes, and activities that start together share heads: a call of the
+    activity's own process goes first, then one that launches, then one that no correlation id links.
+    """
     arrows = flows.filter(pl.col("kind") == "launch")
     tails = arrows.filter("is_start").join(
         calls, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner"
@@ -103,9 +107,13 @@ def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame)
         activities, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner"
     )
     return (
-        heads.select("flow_id", "activity_id")
-        .join(tails.select("flow_id", "launch_id", "launches"), on="flow_id", how="inner")
-        .sort("activity_id", "launches", "launch_id", descending=[False, True, False])
+        heads.select("flow_id", "activity_id", pl.col("process_id").alias("own_process"))
+        .join(
+            tails.select("flow_id", "launch_id", "launches", "process_id", pl.col("correlation").is_not_null().alias("numbered")),
+            on="flow_id", how="inner",
+        )
+        .with_columns((pl.col("own_process") != pl.col("process_id")).fill_null(False).alias("foreign"))
+        .sort("activity_id", "foreign", "launches", "numbered", "launch_id", descending=[False, False, True, False, False])
         .group_by("activity_id", maintain_order=True)
         .agg(pl.col("launch_id").first())
     )

@@ -1,7 +1,8 @@
-"""Bytes -> the header and one row of text per event: a strict reader that survives broken files.
+"""Bytes -> the header and one row of text per event.
 
-The whole document is parsed at once where it is sound JSON. Else a walker reads value by value and keeps
-all events before the place where the file breaks off, which a note names.
+Sound files of some size take a short cut (`lines`) that proves itself. The rest is parsed as a whole where
+it is sound JSON; else a walker reads value by value and keeps all events before the place where the file
+breaks off, which a note names.
 """
 
 import gc
@@ -15,50 +16,12 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.errors import NotATrace
+from trace_analyzer.ingest.lines import read_lines
+from trace_analyzer.ingest.raw import RAW_SCHEMA, raw_frame, strict_decoder
 from trace_analyzer.notes import Note
-
-# Column of the raw frame -> spellings of the key in an event's `args`, newest first.
-ARGUMENTS: dict[str, tuple[str, ...]] = {
-    "correlation": ("correlation",),
-    "external_id": ("External id", "external id"),
-    "device": ("device",),
-    "context": ("context",),
-    "stream": ("stream",),
-    "bytes": ("bytes", "Bytes"),
-    "grid": ("grid",),
-    "block": ("block",),
-    "registers_per_thread": ("registers per thread",),
-    "shared_memory_bytes": ("shared memory",),
-    "occupancy_percent": ("est. achieved occupancy %",),
-    "graph_id": ("graph id",),
-    "graph_node_id": ("graph node id",),
-    "sequence_number": ("Sequence number",),
-    "forward_thread": ("Fwd thread id",),
-    "python_id": ("Python id",),
-    "python_parent_id": ("Python parent id",),
-    "input_dims": ("Input Dims", "Input dims"),
-    "input_types": ("Input type",),
-    "input_strides": ("Input Strides",),
-    "concrete_inputs": ("Concrete Inputs",),
-    "collective": ("Collective name",),
-    "message_elements": ("In msg nelems", "In msg size"),
-    "message_dtype": ("dtype",),
-    "group_size": ("Group size",),
-    "call_stack": ("Call stack",),
-    "module_hierarchy": ("Module Hierarchy",),
-    "wait_on_stream": ("wait_on_stream",),
-    "device_type": ("Device Type",),
-    "memory_device": ("Device Id",),
-    "total_allocated_bytes": ("Total Allocated",),
-    "total_reserved_bytes": ("Total Reserved",),
-    "label": ("name",),
-}
-FIELDS = ("ph", "cat", "name", "pid", "tid", "id", "ts", "dur")
-RAW_SCHEMA = {"row": pl.UInt32} | dict.fromkeys((*FIELDS, *ARGUMENTS), pl.String)
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SEPARATOR = re.compile(r"[ \t\r\n,]*")
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _BATCH = 200_000
 
 
@@ -89,6 +52,9 @@ def read_document(data: bytes, name: str) -> Document:
     Numbers keep their digits as text. Raises ``NotATrace`` when the bytes are no JSON or hold no events
     list.
     """
+    quick = read_lines(data)
+    if quick is not None:
+        return Document(quick.header, quick.events, quick.events.height, ())
     text = data.decode("utf-8-sig", "replace")
     notes = list(_encoding_notes(data, text))
     with _no_gc():
@@ -100,7 +66,7 @@ def read_document(data: bytes, name: str) -> Document:
             )
         notes += _walk_notes(walk, text)
         frames = [
-            _raw_frame(walk.events[i : i + _BATCH], i) for i in range(0, len(walk.events), _BATCH)
+            raw_frame(walk.events[i : i + _BATCH], i) for i in range(0, len(walk.events), _BATCH)
         ] or [pl.DataFrame(schema=RAW_SCHEMA)]
     events = pl.concat(frames)
     if odd := len(walk.events) - events.height:
@@ -108,18 +74,10 @@ def read_document(data: bytes, name: str) -> Document:
     return Document(walk.header, events, len(walk.events), tuple(notes))
 
 
-class _Digits(str):
-    """A number as the file writes it: a float64 loses the nanoseconds of epoch-based timestamps."""
-
-
-def _decoder() -> json.JSONDecoder:
-    return json.JSONDecoder(parse_float=_Digits, parse_int=_Digits, parse_constant=_Digits)
-
-
 def _whole(text: str) -> _Walk | None:
     """The document parsed in one go, or None when it is not sound JSON."""
     try:
-        value = _decoder().decode(text)
+        value = strict_decoder().decode(text)
     except (ValueError, RecursionError):
         return None
     if isinstance(value, list):
@@ -132,7 +90,7 @@ def _whole(text: str) -> _Walk | None:
 
 def _walked(text: str, name: str) -> _Walk:
     """The document read value by value up to where it breaks."""
-    walk, decoder = _Walk(), _decoder()
+    walk, decoder = _Walk(), strict_decoder()
     at = _skip(text, 0)
     opening = text[at : at + 1]
     if opening == "[":
@@ -211,44 +169,6 @@ def _encoding_notes(data: bytes, text: str) -> Iterator[Note]:
     replaced = text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
     if replaced:
         yield Note("invalid-utf8", "warning", "byte sequences are not UTF-8: shown as U+FFFD", replaced)
-
-
-def _raw_frame(events: list[Any], first_row: int) -> pl.DataFrame:
-    """Events as text columns; entries that are no objects are left out."""
-    rows = [i for i, event in enumerate(events, first_row) if isinstance(event, dict)]
-    events = [event for event in events if isinstance(event, dict)]
-    arguments = [args if isinstance(args := event.get("args"), dict) else {} for event in events]
-    columns: dict[str, pl.Series] = {"row": pl.Series(rows, dtype=pl.UInt32)}
-    for column in FIELDS:
-        columns[column] = _texts([event.get(column) for event in events])
-    for column, keys in ARGUMENTS.items():
-        columns[column] = _texts(_values(arguments, keys))
-    return pl.DataFrame(columns)
-
-
-def _values(arguments: list[dict[str, Any]], keys: tuple[str, ...]) -> list[Any]:
-    first, *others = keys
-    values = [args.get(first) for args in arguments]
-    for key in others:
-        values = [args.get(key) if v is None else v for v, args in zip(values, arguments, strict=True)]
-    return values
-
-
-def _texts(values: list[Any]) -> pl.Series:
-    texts = [v if v is None or type(v) is str else _text(v) for v in values]
-    try:
-        return pl.Series(texts, dtype=pl.String)
-    except UnicodeEncodeError:  # lone surrogates, which JSON can escape and UTF-8 cannot hold
-        return pl.Series([v and _SURROGATE.sub("\ufffd", v) for v in texts], dtype=pl.String)
-
-
-def _text(value: Any) -> str:
-    """JSON text of a value whose numbers are `_Digits`."""
-    if isinstance(value, _Digits):
-        return str(value)
-    if isinstance(value, list):
-        return "[" + ",".join(map(_text, value)) + "]"
-    return json.dumps(value, ensure_ascii=False)
 
 
 @contextmanager

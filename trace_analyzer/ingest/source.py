@@ -118,7 +118,7 @@ def _collected(name: str, parts: Iterable[Part], max_bytes: int) -> Content:
             notes.append(note)
         if len(whole) > max_bytes:
             raise InputTooLarge(f"{name}: more than {max_bytes:,} bytes when decompressed; raise --max-bytes")
-    if not whole.strip():
+    if not whole or whole.isspace():
         raise InputError(f"{name}: " + (notes[0].message if notes else "is empty"))
     return Content(name, bytes(whole), tuple(notes))
 

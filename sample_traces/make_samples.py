@@ -1,0 +1,522 @@
+"""Write the synthetic sample traces: workloads whose truth is known by construction.
+
+Run it from anywhere: ``python sample_traces/make_samples.py [FOLDER]``. Kernel times follow from shapes and
+the modelled A100 (80 GB, SXM4): 80 % of the peak of its tensor cores or 85 % of its memory bandwidth,
+whichever takes longer, plus a fixed cost per kernel. Names are those that PyTorch, cuBLAS, cuDNN, flash
+attention and NCCL give to their kernels and operators on that device.
+"""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import ceil, prod
+from pathlib import Path
+
+from simulator import Costs, CudaEvent, Kernel, Scalar, Simulation, Stream, Tensor, Thread
+
+BF16, FP32 = "c10::BFloat16", "float"
+FLOP_PER_S = {BF16: 0.8 * 312e12, FP32: 0.8 * 19.5e12}
+BYTES_PER_S = 0.85 * 2.039e12
+NVLINK_BYTES_PER_S = 200e9
+RING_BYTES_PER_S = 90e9
+KERNEL_COST_NS = 1_500
+
+GEMM = {
+    BF16: "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn",
+    FP32: "ampere_sgemm_32x32_sliced1x4_tn",
+}
+CONVOLUTION = (
+    "sm80_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_"
+    "tilesize128x128x64_stage3_warpsize2x2x1_g1_tensor16x8x16_kernel_cudnn"
+)
+FLASH = (
+    "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<128, 128, 64, 4, false, "
+    "false, cutlass::bfloat16_t, pytorch_flash::Flash_kernel_traits<128, 128, 64, 4, cutlass::bfloat16_t> >, "
+    "false, true, false, false, true, true, false, false>(pytorch_flash::Flash_fwd_params)"
+)
+LAYER_NORM = (
+    "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float>(int, float, "
+    "c10::BFloat16 const*, c10::BFloat16 const*, c10::BFloat16 const*, float*, float*, c10::BFloat16*)"
+)
+LAYER_NORM_BACKWARD = (
+    "void at::native::(anonymous namespace)::layer_norm_grad_input_kernel_vectorized<c10::BFloat16, float>("
+    "c10::BFloat16 const*, c10::BFloat16 const*, float const*, float const*, c10::BFloat16 const*, "
+    "c10::BFloat16*, int)"
+)
+_SUM = (
+    "at::native::ReduceOp<float, at::native::func_wrapper_t<float, at::native::sum_functor<float, float, "
+    "float>::operator()(at::TensorIterator&)::{lambda(float, float)#1}>, unsigned int, float, 4, 4>"
+)
+REDUCE_SUM = f"void at::native::reduce_kernel<128, 4, {_SUM} >({_SUM})"
+ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+_GEMV_PARAMETERS = (
+    "cublasGemvParamsEx<int, cublasGemvTensorStridedBatched<__nv_bfloat16 const>, "
+    "cublasGemvTensorStridedBatched<__nv_bfloat16 const>, "
+    "cublasGemvTensorStridedBatched<__nv_bfloat16>, float>"
+)
+GEMV = (
+    "std::enable_if<!(false), void>::type internal::gemvx::kernel<int, int, __nv_bfloat16, __nv_bfloat16, "
+    f"__nv_bfloat16, float, false, true, true, false, 7, false, {_GEMV_PARAMETERS} >({_GEMV_PARAMETERS})"
+)
+RELU = (
+    "at::native::(anonymous namespace)::launch_clamp_scalar(at::TensorIteratorBase&, c10::Scalar, "
+    "c10::Scalar, at::native::detail::ClampLimits)::{lambda()#1}::operator()() const::{lambda(float)#1}"
+)
+RELU_BACKWARD = (
+    "at::native::(anonymous namespace)::threshold_kernel_impl<float>(at::TensorIteratorBase&, float, float)"
+    "::{lambda(float, float)#1}"
+)
+GELU = "at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)::{lambda(float)#1}"
+ADD = "at::native::CUDAFunctor_add<c10::BFloat16>"
+ADD_FLOAT = "at::native::CUDAFunctor_add<float>"
+MULTIPLY = (
+    "at::native::BinaryFunctor<c10::BFloat16, c10::BFloat16, c10::BFloat16, "
+    "at::native::binary_internal::MulFunctor<float> >"
+)
+TANH = "at::native::tanh_kernel_cuda(at::TensorIteratorBase&)::{lambda(c10::BFloat16)#1}"
+POWER = (
+    "at::native::(anonymous namespace)::pow_tensor_scalar_kernel_impl<c10::BFloat16, c10::BFloat16>("
+    "at::TensorIteratorBase&, c10::BFloat16)::{lambda(c10::BFloat16)#2}"
+)
+
+
+def elementwise(functor: str) -> str:
+    """The full name of PyTorch's vectorized pointwise kernel for a functor."""
+    return (
+        f"void at::native::vectorized_elementwise_kernel<4, {functor}, std::array<char*, 2ul> >"
+        f"(int, {functor}, std::array<char*, 2ul>)"
+    )
+
+
+def kernel_ns(flop: float, size: float, dtype: str = BF16) -> int:
+    """Time of a kernel on the modelled device: its roof plus a fixed cost."""
+    return KERNEL_COST_NS + round(1e9 * max(flop / FLOP_PER_S[dtype], size / BYTES_PER_S))
+
+
+class Eager:
+    """Operators of eager PyTorch on one thread: what they cost the host, which kernels they launch."""
+
+    def __init__(self, simulation: Simulation, thread: Thread, stream: Stream, dtype: str = BF16) -> None:
+        self.simulation = simulation
+        self.thread = thread
+        self.stream = stream
+        self.dtype = dtype
+        self.modules: dict[str, int] = {}
+
+    def tensor(self, *shape: int) -> Tensor:
+        """A tensor of the workload's dtype."""
+        return Tensor(shape, self.dtype)
+
+    @contextmanager
+    def module(self, name: str, number: int) -> Iterator[None]:
+        """The Python frames of a module call, where frames are recorded; else they only cost time."""
+        with (
+            self.thread.frame(f"nn.Module: {name}_{number}", before_ns=2_000),
+            self.thread.frame("torch/nn/modules/module.py(1779): _call_impl", before_ns=1_500),
+            self.thread.frame(f"torch/nn/modules/{name.lower()}.py(130): forward", before_ns=1_500),
+        ):
+            yield
+
+    def gemm(self, m: int, k: int, n: int) -> None:
+        """Launch the kernel of a product [m, k] x [k, n]."""
+        size = self.tensor(m, k).bytes + self.tensor(k, n).bytes + self.tensor(m, n).bytes
+        tile, threads = ((128, 256), 256) if self.dtype == BF16 else ((32, 32), 128)
+        grid = (ceil(m / tile[0]), ceil(n / tile[1]), 1)
+        duration_ns = 2_500 + kernel_ns(2.0 * m * k * n, size, self.dtype)
+        kernel = Kernel(GEMM[self.dtype], duration_ns, grid, (threads, 1, 1), 230, 73_728)
+        self.thread.launch(kernel, self.stream)
+
+    def mm(self, m: int, k: int, n: int) -> None:
+        """``aten::mm``."""
+        with self.thread.op("aten::mm", [self.tensor(m, k), self.tensor(k, n)], before_ns=4_000):
+            self.gemm(m, k, n)
+
+    def linear(self, m: int, k: int, n: int) -> int:
+        """``nn.Linear`` on [m, k]; returns the autograd sequence number."""
+        sequence = self.simulation.next_sequence()
+        weight, bias = self.tensor(n, k), self.tensor(n)
+        with self.thread.op("aten::linear", [self.tensor(m, k), weight, bias], before_ns=1_500):
+            with self.thread.op("aten::t", [weight], before_ns=1_200):
+                pass
+            inputs = [bias, self.tensor(m, k), self.tensor(k, n), Scalar("1"), Scalar("1")]
+            with self.thread.op("aten::addmm", inputs, before_ns=6_000, sequence=sequence):
+                self.gemm(m, k, n)
+        return sequence
+
+    def linear_backward(self, sequence: int, m: int, k: int, n: int) -> None:
+        """The two products and the bias sum of a linear layer's backward pass."""
+        with self.thread.backward_op("AddmmBackward0", sequence, [self.tensor(m, n)]):
+            self.mm(m, n, k)
+            self.mm(n, m, k)
+            summed = [self.tensor(m, n), Scalar("[0]", "ScalarList"), Scalar("True")]
+            with self.thread.op("aten::sum", summed, before_ns=4_500):
+                self.launch_pointwise(REDUCE_SUM, self.tensor(m, n).bytes, n)
+
+    def launch_pointwise(self, name: str, size: int, elements: int) -> None:
+        """Launch a kernel that moves so many bytes and computes next to nothing."""
+        grid = (max(1, ceil(elements / 512)), 1, 1)
+        self.thread.launch(Kernel(name, kernel_ns(0, size), grid, (128, 1, 1)), self.stream)
+
+    def pointwise(
+        self, operator: str, functor: str, *shape: int, inputs: int = 1, sequence: int | None = None
+    ) -> None:
+        """A pointwise operator: reads its inputs, writes one output."""
+        tensor = self.tensor(*shape)
+        with self.thread.op(operator, [tensor] * inputs, before_ns=3_500, sequence=sequence):
+            self.launch_pointwise(elementwise(functor), (inputs + 1) * tensor.bytes, prod(shape))
+
+    def pointwise_backward(self, sequence: int, node: str, operator: str, functor: str, *shape: int) -> None:
+        """The backward node of a pointwise operator."""
+        with self.thread.backward_op(node, sequence, [self.tensor(*shape)]):
+            self.pointwise(operator, functor, *shape, inputs=2)
+
+    def layer_norm(self, rows: int, columns: int) -> int:
+        """``aten::layer_norm`` over the last dimension; returns the autograd sequence number."""
+        sequence = self.simulation.next_sequence()
+        x, weight = self.tensor(rows, columns), self.tensor(columns)
+        inputs = [x, Scalar(f"[{columns}]", "ScalarList"), weight, weight, Scalar("1e-05")]
+        with (
+            self.thread.op("aten::layer_norm", inputs, before_ns=1_500),
+            self.thread.op("aten::native_layer_norm", inputs, before_ns=5_000, sequence=sequence),
+        ):
+            kernel = Kernel(LAYER_NORM, kernel_ns(0, 2 * x.bytes), (rows, 1, 1), (32, 4, 1), 40)
+            self.thread.launch(kernel, self.stream)
+        return sequence
+
+    def layer_norm_backward(self, sequence: int, rows: int, columns: int) -> None:
+        """The gradient of a layer norm's input."""
+        x = self.tensor(rows, columns)
+        with (
+            self.thread.backward_op("NativeLayerNormBackward0", sequence, [x]),
+            self.thread.op("aten::native_layer_norm_backward", [x, x], before_ns=6_000),
+        ):
+            kernel = Kernel(LAYER_NORM_BACKWARD, kernel_ns(0, 3 * x.bytes), (rows, 1, 1), (128, 1, 1))
+            self.thread.launch(kernel, self.stream)
+
+    def attention(self, batch: int, heads: int, tokens: int, width: int) -> None:
+        """``scaled_dot_product_attention``, causal, by flash attention."""
+        head = self.tensor(batch, heads, tokens, width)
+        flop = 4.0 * batch * heads * tokens * tokens * width / 2
+        heads_and_flags = [head, head, head, Scalar("0."), Scalar("True")]
+        with (
+            self.thread.op("aten::scaled_dot_product_attention", heads_and_flags, before_ns=3_000),
+            self.thread.op("aten::_scaled_dot_product_flash_attention", heads_and_flags, before_ns=4_000),
+            self.thread.op("aten::_flash_attention_forward", [head] * 3, before_ns=4_000),
+        ):
+            duration_ns = round(1.3 * kernel_ns(flop, 4 * head.bytes))
+            grid = (ceil(tokens / 128), batch, heads)
+            self.thread.launch(Kernel(FLASH, duration_ns, grid, (128, 1, 1), 255, 65_536), self.stream)
+
+    def convolution(self, batch: int, channels: int, filters: int, size: int) -> None:
+        """A 3 x 3 convolution that keeps the image size."""
+        image, weight = self.tensor(batch, channels, size, size), self.tensor(filters, channels, 3, 3)
+        ones = Scalar("[1, 1]", "ScalarList")
+        inputs = [image, weight, Scalar(""), ones, ones, ones, Scalar("1")]
+        with (
+            self.thread.op("aten::conv2d", inputs),
+            self.thread.op("aten::convolution", inputs),
+            self.thread.op("aten::_convolution", inputs),
+            self.thread.op("aten::cudnn_convolution", [image, weight, ones, ones, ones], before_ns=9_000),
+        ):
+            flop = 2.0 * batch * channels * filters * 9 * size * size
+            moved = image.bytes + weight.bytes + self.tensor(batch, filters, size, size).bytes
+            blocks = ceil(batch * size * size / 128) * ceil(filters / 128)
+            duration_ns = round(1.3 * kernel_ns(flop, moved))
+            kernel = Kernel(CONVOLUTION, duration_ns, (blocks, 1, 1), (128, 1, 1), 234, 98_304)
+            self.thread.launch(kernel, self.stream)
+
+    @contextmanager
+    def copy(self, tensor: Tensor) -> Iterator[None]:
+        """``tensor.to(device)`` around the copy that it makes."""
+        with (
+            self.thread.op("aten::to", [tensor]),
+            self.thread.op("aten::_to_copy", [tensor]),
+            self.thread.op("aten::copy_", [tensor]),
+        ):
+            yield
+
+    def sgd(self, parameters: Sequence[Tensor]) -> None:
+        """``SGD.step`` with ``foreach=False``: one operator per parameter."""
+        with (
+            self.thread.annotation("Optimizer.step#SGD.step"),
+            self.thread.frame("torch/optim/sgd.py(100): step", before_ns=25_000),
+        ):
+            for parameter in parameters:
+                with self.thread.frame("torch/optim/sgd.py(351): _single_tensor_sgd", before_ns=2_500):
+                    self.pointwise("aten::add_", ADD_FLOAT, *parameter.shape, inputs=2)
+
+    def on(self, thread: Thread) -> "Eager":
+        """The same device work launched by another thread."""
+        return Eager(self.simulation, thread, self.stream, self.dtype)
+
+
+def overhead_launch() -> Simulation:
+    """A tiny fp32 MLP, Python frames recorded: every kernel waits for its launch."""
+    header = {"record_shapes": 1, "with_stack": 1}
+    simulation = Simulation(python_frames=True, header=header, costs=Costs(host_factor=2.0), seed=1)
+    main, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
+    torch = Eager(simulation, main, simulation.stream(), FP32)
+    batch, width, layers = 32, 256, 5
+    parameters = [torch.tensor(width, width), torch.tensor(width)] * layers
+    with main.frame("train.py(58): main"):
+        for number in range(7):
+            with main.step(number), main.frame("train.py(31): train_step", before_ns=8_000):
+                if number == 0:
+                    main.spend(3_000_000)
+                sequences = []
+                with torch.module("Sequential", 0):
+                    for layer in range(layers):
+                        with torch.module("Linear", layer):
+                            linear = torch.linear(batch, width, width)
+                        with torch.module("ReLU", layer):
+                            relu = simulation.next_sequence()
+                            torch.pointwise("aten::relu", RELU, batch, width, sequence=relu)
+                        sequences.append((linear, relu))
+                with main.frame("torch/_tensor.py(592): backward", before_ns=9_000), main.hand_over(autograd):
+                    back = torch.on(autograd)
+                    for linear, relu in reversed(sequences):
+                        back.pointwise_backward(
+                            relu, "ReluBackward0", "aten::threshold_backward", RELU_BACKWARD, batch, width
+                        )
+                        back.linear_backward(linear, batch, width, width)
+                torch.sgd(parameters)
+    main.synchronize_device()
+    return simulation
+
+
+def overhead_data_loading() -> Simulation:
+    """A convolutional network that is ready before its next batch is."""
+    simulation = Simulation(header={"record_shapes": 1}, seed=2)
+    main = simulation.thread()
+    torch = Eager(simulation, main, simulation.stream())
+    batch, filters, size = 64, 128, 56
+    for number in range(7):
+        with main.step(number):
+            name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+            with main.annotation(name, cause="data-loading"):
+                main.spend(24_000_000 if number == 0 else 12_000_000)
+            main.spend(20_000)
+            image = torch.tensor(batch, 3, size, size)
+            with torch.copy(image):
+                main.memcpy("HtoD", image.bytes, torch.stream)
+            for channels in (3, *[filters] * 14):
+                torch.convolution(batch, channels, filters, size)
+                torch.pointwise("aten::relu_", RELU, batch, filters, size, size)
+            main.spend(15_000)
+    main.synchronize_device()
+    return simulation
+
+
+def overhead_synchronization() -> Simulation:
+    """A loop that reads a number back from the device after every few operators, then thinks about it."""
+    simulation = Simulation(header={"record_shapes": 1}, seed=3)
+    main = simulation.thread()
+    torch = Eager(simulation, main, simulation.stream())
+    rows, width = 4096, 1536
+    for number in range(7):
+        with main.step(number):
+            main.spend(2_000_000 if number == 0 else 30_000)
+            for _ in range(8):
+                for _ in range(4):
+                    torch.mm(rows, width, width)
+                    torch.pointwise("aten::gelu", GELU, rows, width)
+                    torch.layer_norm(rows, width)
+                with (
+                    main.op("aten::item", [Tensor((), FP32)], before_ns=1_500),
+                    main.op("aten::_local_scalar_dense", [Tensor((), FP32)], before_ns=2_500),
+                ):
+                    main.memcpy("DtoH", 4, torch.stream)
+                    main.synchronize(torch.stream)
+                main.spend(350_000)
+    main.synchronize_device()
+    return simulation
+
+
+def memory_bandwidth() -> Simulation:
+    """A GELU written out operator by operator and layer norms, forward and backward; the CPU is ahead."""
+    simulation = Simulation(header={"record_shapes": 1}, seed=4)
+    main, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
+    torch = Eager(simulation, main, simulation.stream())
+    rows, width = 8192, 4096
+    for number in range(7):
+        with main.step(number):
+            main.spend(2_000_000 if number == 0 else 60_000)
+            nodes: list[tuple[int, Callable[[Eager, int], None]]] = []
+            for _ in range(3):
+                for operator, functor, inputs in (
+                    ("aten::pow", POWER, 1), ("aten::mul", MULTIPLY, 2), ("aten::add", ADD, 2),
+                    ("aten::tanh", TANH, 1), ("aten::add", ADD, 2), ("aten::mul", MULTIPLY, 2),
+                ):
+                    sequence = simulation.next_sequence()
+                    torch.pointwise(operator, functor, rows, width, inputs=inputs, sequence=sequence)
+                    if operator == "aten::tanh":
+                        nodes.append((sequence, _tanh_backward(rows, width)))
+                    elif operator == "aten::mul":
+                        nodes.append((sequence, _mul_backward(rows, width)))
+                nodes.append((torch.layer_norm(rows, width), _layer_norm_backward(rows, width)))
+            with main.hand_over(autograd):
+                for sequence, backward in reversed(nodes):
+                    backward(torch.on(autograd), sequence)
+    main.synchronize_device()
+    return simulation
+
+
+def _tanh_backward(rows: int, width: int) -> Callable[[Eager, int], None]:
+    return lambda torch, sequence: torch.pointwise_backward(
+        sequence, "TanhBackward0", "aten::tanh_backward", TANH, rows, width
+    )
+
+
+def _mul_backward(rows: int, width: int) -> Callable[[Eager, int], None]:
+    return lambda torch, sequence: torch.pointwise_backward(
+        sequence, "MulBackward0", "aten::mul", MULTIPLY, rows, width
+    )
+
+
+def _layer_norm_backward(rows: int, width: int) -> Callable[[Eager, int], None]:
+    return lambda torch, sequence: torch.layer_norm_backward(sequence, rows, width)
+
+
+def compute() -> Simulation:
+    """A bf16 transformer with wide layers and flash attention, forward pass; the CPU is far ahead."""
+    simulation = Simulation(header={"record_shapes": 1}, seed=5)
+    main = simulation.thread()
+    torch = Eager(simulation, main, simulation.stream())
+    batch, tokens, width, heads = 2, 2048, 4096, 32
+    rows = batch * tokens
+    for number in range(7):
+        with main.step(number):
+            main.spend(2_000_000 if number == 0 else 80_000)
+            for _ in range(3):
+                torch.layer_norm(rows, width)
+                torch.linear(rows, width, 3 * width)
+                torch.attention(batch, heads, tokens, width // heads)
+                torch.linear(rows, width, width)
+                torch.pointwise("aten::add", ADD, rows, width, inputs=2)
+                torch.layer_norm(rows, width)
+                torch.linear(rows, width, 4 * width)
+                torch.pointwise("aten::gelu", GELU, rows, 4 * width)
+                torch.linear(rows, 4 * width, width)
+                torch.pointwise("aten::add", ADD, rows, width, inputs=2)
+    main.synchronize_device()
+    return simulation
+
+
+def communication_collectives() -> Simulation:
+    """Rank 0 of tensor parallelism across two nodes: nothing hides the all-reduce after each layer."""
+    ranks = list(range(16))
+    group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": 16}
+    distributed = {
+        "backend": "nccl", "rank": 0, "world_size": 16, "pg_count": 1,
+        "pg_config": [{**group, "ranks": ranks}], "nccl_version": "2.21.5",
+    }
+    header = {"record_shapes": 1, "distributedInfo": distributed}
+    simulation = Simulation(header=header, seed=6)
+    main = simulation.thread()
+    torch, communication = Eager(simulation, main, simulation.stream()), simulation.stream(number=20)
+    rows, width = 4096, 4096
+    for number in range(7):
+        with main.step(number):
+            main.spend(2_000_000 if number == 0 else 50_000)
+            for _ in range(6):
+                torch.linear(rows, width, width // 2)
+                torch.pointwise("aten::gelu", GELU, rows, width // 2)
+                torch.linear(rows, width // 2, width)
+                _all_reduce(torch, communication, torch.tensor(rows, width), len(ranks))
+    main.synchronize_device()
+    return simulation
+
+
+def _all_reduce(torch: Eager, communication: Stream, tensor: Tensor, ranks: int) -> None:
+    """An all-reduce on its own stream and the wait of the compute stream for it."""
+    main, elements = torch.thread, prod(tensor.shape)
+    collective = {
+        "Collective name": "allreduce", "In msg nelems": elements, "Out msg nelems": elements,
+        "dtype": "BFloat16", "Group size": ranks, "Process Group Name": "0",
+        "Process Group Description": "default_pg", "Process Group Ranks": str(list(range(ranks))),
+    }
+    ring_ns = round(1e9 * 2 * (ranks - 1) / ranks * tensor.bytes / RING_BYTES_PER_S)
+    kernel = Kernel(ALL_REDUCE, 15_000 + ring_ns, (24, 1, 1), (512, 1, 1), 96, args=collective)
+    with (
+        main.op("c10d::allreduce_", [tensor], before_ns=8_000),
+        main.op("record_param_comms", [tensor], before_ns=5_000, args=collective),
+        main.annotation("nccl:all_reduce"),
+    ):
+        main.wait_event(communication, main.record_event(torch.stream))
+        main.launch(kernel, communication)
+        reduced = main.record_event(communication)
+    main.wait_event(torch.stream, reduced)
+
+
+def communication_dependency() -> Simulation:
+    """A model split over two devices without microbatches: each device waits for the other's half."""
+    simulation = Simulation(devices=2, header={"record_shapes": 1}, seed=7)
+    main = simulation.thread()
+    halves = [Eager(simulation, main, simulation.stream(device)) for device in (0, 1)]
+    rows, width = 4096, 4096
+    for number in range(7):
+        with main.step(number):
+            main.spend(2_000_000 if number == 0 else 60_000)
+            for torch in halves:
+                for _ in range(5):
+                    torch.linear(rows, width, width)
+                    torch.pointwise("aten::gelu", GELU, rows, width)
+                _hand_to_peer(torch, halves[1 - torch.stream.device], torch.tensor(rows, width))
+    main.synchronize_device(1)
+    main.synchronize_device(0)
+    return simulation
+
+
+def _hand_to_peer(source: Eager, target: Eager, tensor: Tensor) -> None:
+    """``x.to("cuda:1")``: a peer copy that follows the target's work so far; the target waits for it."""
+    main = source.thread
+    with source.copy(tensor):
+        main.wait_event(source.stream, main.record_event(target.stream))
+        main.memcpy("PtoP", tensor.bytes, source.stream, gb_per_s=NVLINK_BYTES_PER_S / 1e9)
+        copied: CudaEvent = main.record_event(source.stream)
+        main.wait_event(target.stream, copied)
+
+
+def memory_bandwidth_cuda_graph() -> Simulation:
+    """Decoding with a captured CUDA graph, batch size 1: weights stream past, one launch per token."""
+    simulation = Simulation(header={"record_shapes": 1}, costs=Costs(graph_call_ns=180_000), seed=8)
+    main, stream = simulation.thread(), simulation.stream()
+    width = 4096
+    shapes = [(3 * width, width), (width, width), (8 * width, width), (width, 4 * width)]
+    row = Tensor((1, width))
+    norm = Kernel("triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_0", 2_600, (1, 1, 1), (1024, 1, 1))
+    gate = Kernel("triton_poi_fused_mul_silu_1", 2_200, (32, 1, 1), (256, 1, 1))
+    layer = []
+    for rows, columns in shapes:
+        gemv = Kernel(GEMV, kernel_ns(0, Tensor((rows, columns)).bytes), (rows // 4, 1, 1), (128, 1, 1), 48)
+        layer += [norm if rows > width else gate, gemv]
+    for number in range(7):
+        with main.step(number):
+            main.spend(1_500_000 if number == 0 else 120_000)
+            with main.op("aten::copy_", [row, row]):
+                main.memcpy("DtoD", row.bytes, stream, gb_per_s=800)
+            main.launch_graph(layer * 12, stream)
+    main.synchronize_device()
+    return simulation
+
+
+SAMPLES: Mapping[str, Callable[[], Simulation]] = {
+    "synthetic_overhead_launch": overhead_launch,
+    "synthetic_overhead_data-loading": overhead_data_loading,
+    "synthetic_overhead_synchronization": overhead_synchronization,
+    "synthetic_memory-bandwidth": memory_bandwidth,
+    "synthetic_memory-bandwidth_cuda-graph": memory_bandwidth_cuda_graph,
+    "synthetic_compute": compute,
+    "synthetic_communication_collectives": communication_collectives,
+    "synthetic_communication_dependency": communication_dependency,
+}
+
+
+def main(folder: Path) -> None:
+    """Write every sample into the folder."""
+    for name, simulate in SAMPLES.items():
+        simulate().write(folder / f"{name}.json.gz")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

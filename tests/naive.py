@@ -1,0 +1,445 @@
+"""Slow oracles: DESIGN.md's definitions, evaluated one activity and one instant at a time.
+
+Written from DESIGN.md alone, without the analyser, so that the two can be compared. Where that page leaves
+a choice, the choice made here is said in the function that makes it. Not covered: the cause `untraced`
+(its evidence is a matter of judgement) and bounds from operators' shapes.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import pairwise
+from statistics import median
+
+DEVICE_GAP_LIMIT_NS = 20_000
+CPU_OPERATOR_NS = 1_000_000
+LONG_CALL_NS = 1_000_000
+LONG_CALL_FACTOR = 20
+LATENCY_CAP_NS = 100_000
+KERNEL_LATENCY_NS = 3_000
+SMALL_KERNEL_NS = 20_000
+
+WORK = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+HOST = ("cpu_op", "user_annotation", "python_function", "cuda_runtime", "cuda_driver", "overhead")
+
+
+@dataclass(frozen=True)
+class Activity:
+    """A piece of work on a device."""
+
+    kind: str
+    name: str
+    device: int
+    context: int | None
+    stream: int | None
+    pid: object
+    tid: object
+    start: int
+    end: int
+    correlation: int
+    blocks: int | None
+    row: int
+
+
+@dataclass(frozen=True)
+class HostEvent:
+    """Something with a duration on a host thread; ``is_call`` for runtime and driver calls."""
+
+    category: str
+    name: str
+    pid: object
+    tid: object
+    start: int
+    end: int
+    correlation: int
+    row: int
+
+    @property
+    def is_call(self) -> bool:
+        return self.category in ("cuda_runtime", "cuda_driver")
+
+    def covers(self, t: int) -> bool:
+        return self.start <= t < self.end
+
+
+@dataclass(frozen=True)
+class FlowEnd:
+    """One end of an ``ac2g`` arrow."""
+
+    is_start: bool
+    flow_id: object
+    pid: object
+    tid: object
+    time: int
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What the oracles need of a file, times in ns as the file counts them."""
+
+    activities: tuple[Activity, ...]
+    host: tuple[HostEvent, ...]
+    flows: tuple[FlowEnd, ...]
+    sm_count: dict[int, int]
+    has_event_wait: bool
+
+
+def parse(content: bytes | str) -> Trace:
+    """Read a trace with exact decimals."""
+    document = json.loads(content, parse_float=Decimal)
+    activities, host, flows, has_event_wait = [], [], [], False
+    for row, event in enumerate(document["traceEvents"]):
+        category, args = event.get("cat"), event.get("args", {})
+        if event["ph"] in "sf" and category in ("ac2g", "async_cpu_to_gpu"):
+            ends = (event["id"], event["pid"], event["tid"], _ns(event["ts"]))
+            flows.append(FlowEnd(event["ph"] == "s", *ends))
+        if event["ph"] != "X":
+            continue
+        start = _ns(event["ts"])
+        end = start + _ns(event.get("dur", 0))
+        has_event_wait |= category == "cuda_sync" or "StreamWaitEvent" in event["name"]
+        if end < start:
+            continue
+        if category in WORK:
+            grid = args.get("grid")
+            activities.append(
+                Activity(
+                    WORK[category], event["name"], args.get("device", event["pid"]), args.get("context"),
+                    args.get("stream"), event["pid"], event["tid"], start, end, args.get("correlation", 0),
+                    grid[0] * grid[1] * grid[2] if grid else None, row,
+                )
+            )
+        elif category in HOST:
+            place = (event["pid"], event["tid"], start, end, args.get("correlation", 0), row)
+            host.append(HostEvent(category, event["name"], *place))
+    sm_count = {entry["id"]: entry["numSms"] for entry in document.get("deviceProperties", [])}
+    return Trace(tuple(activities), tuple(host), tuple(flows), sm_count, has_event_wait)
+
+
+def _ns(microseconds: int | Decimal) -> int:
+    ns = microseconds * 1_000
+    assert ns == int(ns)
+    return int(ns)
+
+
+def naive_window(activities: Sequence[Activity]) -> tuple[int, int]:
+    """First activity start to last activity end."""
+    return min(a.start for a in activities), max(a.end for a in activities)
+
+
+def naive_busy(activities: Sequence[Activity]) -> int:
+    """Length of the union: every elementary piece between two neighbouring edges is covered or not."""
+    return sum(
+        right - left
+        for left, right in _pieces(activities)
+        if any(a.start <= left and right <= a.end for a in activities)
+    )
+
+
+def naive_gaps(activities: Sequence[Activity]) -> list[tuple[int, int]]:
+    """Maximal idle intervals; an activity without duration ends one and starts the next."""
+    gaps: list[tuple[int, int]] = []
+    for left, right in _pieces(activities):
+        if not any(a.start <= left and right <= a.end for a in activities):
+            gaps.append((left, right))
+    return gaps
+
+
+def _pieces(activities: Sequence[Activity]) -> list[tuple[int, int]]:
+    edges = sorted({a.start for a in activities} | {a.end for a in activities})
+    return list(pairwise(edges))
+
+
+def naive_links(trace: Trace) -> dict[int, HostEvent | None]:
+    """The launch of each activity, by the activity's row."""
+    owners = _owners(trace)
+    return {a.row: _launch(trace, a, owners.get((a.device, a.context))) for a in trace.activities}
+
+
+def _launch(trace: Trace, activity: Activity, pid: object | None) -> HostEvent | None:
+    if pid is not None:
+        found = _candidates(trace, activity, pid)
+        if found:
+            return _best(found, activity)
+    ends = {f.flow_id for f in trace.flows if not f.is_start and _at(f) == _at(activity)}
+    tails = {_at(f) for f in trace.flows if f.is_start and f.flow_id in ends}
+    by_flow = [e for e in trace.host if e.is_call and (e.pid, e.tid, e.start) in tails]
+    return min(by_flow, key=lambda e: e.row) if by_flow else None
+
+
+def _at(place: FlowEnd | Activity) -> tuple[object, object, int]:
+    return place.pid, place.tid, place.time if isinstance(place, FlowEnd) else place.start
+
+
+def _enqueues(name: str) -> bool:
+    return any(word in name for word in ("Launch", "Memcpy", "Memset"))
+
+
+def _candidates(trace: Trace, activity: Activity, pid: object) -> list[HostEvent]:
+    """Calls with the activity's correlation; those that enqueue work, if there is one among them."""
+    calls = [
+        e for e in trace.host
+        if e.is_call and e.pid == pid and activity.correlation and e.correlation == activity.correlation
+    ]
+    return [e for e in calls if _enqueues(e.name)] or calls
+
+
+def _best(calls: list[HostEvent], activity: Activity) -> HostEvent:
+    """The latest that starts at or before the activity, else the earliest."""
+    before = [e for e in calls if e.start <= activity.start]
+    if before:
+        return max(before, key=lambda e: (e.start, -e.row))
+    return min(calls, key=lambda e: (e.start, e.row))
+
+
+def _owners(trace: Trace) -> dict[tuple[int, int | None], object]:
+    """The process of each (device, context): by flows, else by leads; absent when ambiguous."""
+    owners = {}
+    for place in {(a.device, a.context) for a in trace.activities}:
+        members = [a for a in trace.activities if (a.device, a.context) == place]
+        numbers = {a.correlation for a in members} - {0}
+        pids = {e.pid for e in trace.host if e.is_call and e.correlation in numbers}
+        if not pids:
+            continue
+        ranked = sorted((_fit(trace, members, pid), str(pid), pid) for pid in pids)
+        if len(ranked) == 1 or ranked[0][0] != ranked[1][0]:
+            owners[place] = ranked[0][2]
+    return owners
+
+
+def _fit(trace: Trace, members: list[Activity], pid: object) -> tuple[int, int, float]:
+    """Smaller fits better: most flows from that process, fewest negative leads, smallest median lead."""
+    places = {_at(a) for a in members}
+    ids = {f.flow_id for f in trace.flows if f.is_start and f.pid == pid}
+    flows = sum(f.flow_id in ids and _at(f) in places for f in trace.flows if not f.is_start)
+    pairs = [(a, _candidates(trace, a, pid)) for a in members]
+    leads = [a.start - _best(calls, a).end for a, calls in pairs if calls]
+    return -flows, sum(lead < 0 for lead in leads), median(leads)
+
+
+def naive_latency_bound(trace: Trace, device: int) -> int | None:
+    """The lead's 99th percentile where a launch found nothing queued or running, at most 100 us.
+
+    DESIGN.md does not say how it is estimated; this is one reading. Tests that compare causes should pass the
+    bound that the analyser tells.
+    """
+    links = naive_links(trace)
+    members = [a for a in trace.activities if a.device == device]
+    leads = []
+    for activity in members:
+        launch = links[activity.row]
+        if launch is None or activity.start < launch.end:
+            continue
+        others = [(a, links[a.row]) for a in members if links[a.row] != launch]
+        busy = any(a.start <= launch.end < a.end for a, _ in others)
+        queued = any(other is not None and other.end <= launch.end < a.start for a, other in others)
+        if not busy and not queued:
+            leads.append(activity.start - launch.end)
+    if not leads:
+        return None
+    return min(LATENCY_CAP_NS, sorted(leads)[-(-99 * len(leads) // 100) - 1])
+
+
+def naive_cause_at(trace: Trace, device: int, t: int, latency_bound: int | None) -> str | None:
+    """The cause of idle time at one instant; None when the device works then, or outside its window."""
+    links = naive_links(trace)
+    members = [a for a in trace.activities if a.device == device]
+    gap = next(((g0, g1) for g0, g1 in naive_gaps(members) if g0 <= t < g1), None)
+    if gap is None:
+        return None
+    g0, g1 = gap
+    ender = min((a for a in members if a.start == g1), key=lambda a: _ending_order(a, links[a.row]))
+    launch = links[ender.row]
+    if launch is None:
+        return "unlinked"
+    device_from = _device_time_from(members, links, ender, launch, latency_bound or 0)
+    if t >= device_from:
+        return _device_time(trace, g1 - max(g0, device_from))
+    if t < launch.start:
+        return _host_cause(trace, links, members, g0, launch, t)
+    if t < launch.end:
+        return _launch_call_cause(trace, links, launch)
+    return "launch-latency"
+
+
+def _ending_order(activity: Activity, launch: HostEvent | None) -> tuple[bool, int, int, int]:
+    """Earliest launch start, then lowest stream, then correlation; unlinked activities come last."""
+    start = launch.start if launch else 0
+    return launch is None, start, activity.stream or 0, activity.correlation
+
+
+def _device_time_from(
+    members: Sequence[Activity],
+    links: dict[int, HostEvent | None],
+    ender: Activity,
+    launch: HostEvent,
+    latency_bound: int,
+) -> int:
+    """From when on the rest of the gap is device time: what is queued stays queued until the gap ends.
+
+    Rules 2 and 5. An activity that started before its launch returned was never queued.
+    """
+    queued_from = [launch.end + latency_bound]
+    for activity in members:
+        other = links[activity.row]
+        waits = other is not None and other.end < activity.start and activity.start >= ender.start
+        if other is not None and waits and activity is not ender:
+            queued_from.append(other.end)
+    return min(queued_from)
+
+
+def _device_time(trace: Trace, length: int) -> str:
+    """Rule 6, by the length of the gap's device time; it is one stretch at the gap's end."""
+    if length < DEVICE_GAP_LIMIT_NS:
+        return "device-gap"
+    explained = trace.has_event_wait or any(_is_communication(a) for a in trace.activities)
+    return "device-wait" if explained else "unexplained"
+
+
+def _host_cause(
+    trace: Trace,
+    links: dict[int, HostEvent | None],
+    members: Sequence[Activity],
+    g0: int,
+    launch: HostEvent,
+    t: int,
+) -> str:
+    """Rule 3."""
+    if t < g0 + _waited(trace, links, members, g0, launch.pid):
+        return "synchronization"
+    thread = next((p for p in _threads(trace, links, launch) if _recorded(trace, p, t)), None)
+    stack = [e for e in trace.host if (e.pid, e.tid) == thread and e.category != "overhead" and e.covers(t)]
+    names = [_named_work(trace, links, e) for e in stack]
+    for cause in ("data-loading", "compilation", "allocation", "garbage-collection", "blocking-copy"):
+        if cause in names:
+            return cause
+    if any(e.category == "overhead" and e.covers(t) for e in trace.host):
+        return "profiler"
+    working = [e for e in stack if e.category != "user_annotation"]
+    if not working:
+        return "host-unknown"
+    innermost = max(working, key=lambda e: (e.start, -e.end, e.row))
+    if innermost.is_call:
+        return "runtime-call"
+    if innermost.category == "python_function":
+        return "python"
+    return "cpu-operator" if _is_cpu_work(trace, innermost) else "dispatch"
+
+
+def _waited(
+    trace: Trace,
+    links: dict[int, HostEvent | None],
+    members: Sequence[Activity],
+    g0: int,
+    pid: object,
+) -> int:
+    """How long a blocking call in progress at g0 had waited for the busy device before."""
+    calls = [e for e in trace.host if e.pid == pid and e.covers(g0) and _blocks(trace, links, e)]
+    return max((_busy_within(members, e.start, g0) for e in calls), default=0)
+
+
+def _busy_within(members: Sequence[Activity], start: int, end: int) -> int:
+    clipped = [(max(a.start, start), min(a.end, end)) for a in members]
+    edges = sorted({edge for left, right in clipped if left < right for edge in (left, right)})
+    return sum(r - s for s, r in pairwise(edges) if any(left <= s and r <= right for left, right in clipped))
+
+
+def _blocks(trace: Trace, links: dict[int, HostEvent | None], event: HostEvent) -> bool:
+    return event.is_call and ("Synchronize" in event.name or _is_blocking_copy(trace, links, event))
+
+
+def _is_blocking_copy(trace: Trace, links: dict[int, HostEvent | None], event: HostEvent) -> bool:
+    """A copy call that outlasts its own copy."""
+    copies = [a for a in trace.activities if a.kind == "memcpy" and links[a.row] == event]
+    return event.is_call and "Memcpy" in event.name and any(event.end > a.end for a in copies)
+
+
+def _threads(
+    trace: Trace, links: dict[int, HostEvent | None], launch: HostEvent
+) -> list[tuple[object, object]]:
+    """The launching thread, that of the process's previous launch, the main thread (tid equals pid)."""
+    launches = {e for e in links.values() if e is not None and e.pid == launch.pid and e.start < launch.start}
+    previous = max(launches, key=lambda e: (e.start, e.row), default=launch)
+    return [(launch.pid, launch.tid), (launch.pid, previous.tid), (launch.pid, launch.pid)]
+
+
+def _recorded(trace: Trace, thread: tuple[object, object], t: int) -> bool:
+    """Whether the thread recorded something then; a plain annotation is a name, not a record of work."""
+    return any(
+        (e.pid, e.tid) == thread and e.covers(t) and e.category != "overhead"
+        and (e.category != "user_annotation" or _is_data_loading(e))
+        for e in trace.host
+    )
+
+
+def _is_data_loading(event: HostEvent) -> bool:
+    return "DataLoader" in event.name
+
+
+def _named_work(trace: Trace, links: dict[int, HostEvent | None], event: HostEvent) -> str | None:
+    name = event.name
+    if _is_data_loading(event):
+        return "data-loading"
+    if "_dynamo/convert_frame.py" in name:
+        return "compilation"
+    if event.is_call and any(word in name for word in ("cudaMalloc", "cudaFree", "cudaHostAlloc")):
+        return "allocation"
+    if name == "<built-in function collect>":
+        return "garbage-collection"
+    return "blocking-copy" if _is_blocking_copy(trace, links, event) else None
+
+
+def _is_cpu_work(trace: Trace, operator: HostEvent) -> bool:
+    """Operator self time over 1 ms without a runtime call inside."""
+    inside = [
+        e for e in trace.host
+        if (e.pid, e.tid) == (operator.pid, operator.tid) and e is not operator
+        and operator.start <= e.start and e.end <= operator.end and e.category != "overhead"
+    ]
+    edges = sorted({operator.start, operator.end} | {e.start for e in inside} | {e.end for e in inside})
+    own = sum(r - s for s, r in pairwise(edges) if not any(e.start <= s and r <= e.end for e in inside))
+    return own > CPU_OPERATOR_NS and not any(e.is_call for e in inside)
+
+
+def _launch_call_cause(trace: Trace, links: dict[int, HostEvent | None], launch: HostEvent) -> str:
+    """Rule 4."""
+    named = _named_work(trace, links, launch)
+    if named is not None:
+        return named
+    launches = {e for e in links.values() if e is not None}
+    typical = median(e.end - e.start for e in launches)
+    duration = launch.end - launch.start
+    out_of_proportion = duration > LONG_CALL_NS and duration > LONG_CALL_FACTOR * typical
+    return "compilation" if out_of_proportion else "launch-latency"
+
+
+def naive_partition_at(trace: Trace, device: int, t: int, latency_bound: int | None) -> str | None:
+    """The part of the device's window that one instant belongs to; None outside the window."""
+    members = [a for a in trace.activities if a.device == device]
+    running = {_bound(trace, a) for a in members if a.start <= t < a.end}
+    for part in ("compute", "memory", "latency", "other", "communication", "copy"):
+        if part in running:
+            return part
+    return naive_cause_at(trace, device, t, latency_bound)
+
+
+def _is_communication(activity: Activity) -> bool:
+    return "nccl" in activity.name.lower()
+
+
+def _bound(trace: Trace, activity: Activity) -> str:
+    """What limits an activity without recorded shapes: for kernels the prior of what their name says."""
+    if activity.kind == "memset" or "DtoD" in activity.name:
+        return "memory"
+    if activity.kind == "memcpy":
+        return "copy"
+    if _is_communication(activity):
+        return "communication"
+    duration, sms = activity.end - activity.start, trace.sm_count.get(activity.device)
+    few_blocks = activity.blocks is not None and sms is not None and activity.blocks < sms
+    if duration < KERNEL_LATENCY_NS or (duration < SMALL_KERNEL_NS and few_blocks):
+        return "latency"
+    if "gemm" in activity.name:
+        return "compute"
+    return "memory" if "elementwise_kernel" in activity.name else "other"

@@ -1,0 +1,5 @@
+"""``python -m trace_analyzer``: the command `analyze`."""
+
+from trace_analyzer.cli import main
+
+main()

@@ -1,0 +1,96 @@
+"""The raw frame: one row of text per event, and how parsed JSON becomes it."""
+
+import json
+import re
+from typing import Any
+
+import polars as pl
+
+# Column of the raw frame -> spellings of the key in an event's `args`, newest first.
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "correlation": ("correlation",),
+    "external_id": ("External id", "external id"),
+    "device": ("device",),
+    "context": ("context",),
+    "stream": ("stream",),
+    "bytes": ("bytes", "Bytes"),
+    "grid": ("grid",),
+    "block": ("block",),
+    "registers_per_thread": ("registers per thread",),
+    "shared_memory_bytes": ("shared memory",),
+    "occupancy_percent": ("est. achieved occupancy %",),
+    "graph_id": ("graph id",),
+    "graph_node_id": ("graph node id",),
+    "sequence_number": ("Sequence number",),
+    "forward_thread": ("Fwd thread id",),
+    "python_id": ("Python id",),
+    "python_parent_id": ("Python parent id",),
+    "input_dims": ("Input Dims", "Input dims"),
+    "input_types": ("Input type",),
+    "input_strides": ("Input Strides",),
+    "concrete_inputs": ("Concrete Inputs",),
+    "collective": ("Collective name",),
+    "message_elements": ("In msg nelems", "In msg size"),
+    "message_dtype": ("dtype",),
+    "group_size": ("Group size",),
+    "call_stack": ("Call stack",),
+    "module_hierarchy": ("Module Hierarchy",),
+    "wait_on_stream": ("wait_on_stream",),
+    "device_type": ("Device Type",),
+    "memory_device": ("Device Id",),
+    "total_allocated_bytes": ("Total Allocated",),
+    "total_reserved_bytes": ("Total Reserved",),
+    "label": ("name",),
+}
+FIELDS = ("ph", "cat", "name", "pid", "tid", "id", "ts", "dur")
+RAW_SCHEMA = {"row": pl.UInt32} | dict.fromkeys((*FIELDS, *ARGUMENTS), pl.String)
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Digits(str):
+    """A number as the file writes it: a float64 loses the nanoseconds of epoch-based timestamps."""
+
+
+def strict_decoder() -> json.JSONDecoder:
+    """A JSON decoder that keeps the digits of numbers and accepts NaN and Infinity as text."""
+    return json.JSONDecoder(parse_float=Digits, parse_int=Digits, parse_constant=Digits)
+
+
+def raw_frame(events: list[Any], first_row: int) -> pl.DataFrame:
+    """Events as text columns; entries that are no objects are left out."""
+    rows = [i for i, event in enumerate(events, first_row) if isinstance(event, dict)]
+    events = [event for event in events if isinstance(event, dict)]
+    arguments = [args if isinstance(args := event.get("args"), dict) else {} for event in events]
+    columns: dict[str, pl.Series] = {"row": pl.Series(rows, dtype=pl.UInt32)}
+    for column in FIELDS:
+        columns[column] = _texts([event.get(column) for event in events])
+    for column, keys in ARGUMENTS.items():
+        columns[column] = _texts(_values(arguments, keys))
+    return pl.DataFrame(columns)
+
+
+def _values(arguments: list[dict[str, Any]], keys: tuple[str, ...]) -> list[Any]:
+    first, *others = keys
+    values = [args.get(first) for args in arguments]
+    for key in others:
+        values = [args.get(key) if v is None else v for v, args in zip(values, arguments, strict=True)]
+    return values
+
+
+def _texts(values: list[Any]) -> pl.Series:
+    texts = [v if v is None or type(v) is str else _text(v) for v in values]
+    try:
+        return pl.Series(texts, dtype=pl.String)
+    except UnicodeEncodeError:  # lone surrogates, which JSON can escape and UTF-8 cannot hold
+        return pl.Series([v and _SURROGATE.sub("\ufffd", v) for v in texts], dtype=pl.String)
+
+
+def _text(value: Any) -> str:
+    """JSON text of a value whose numbers are `Digits`."""
+    if isinstance(value, Digits):
+        return str(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_text, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
