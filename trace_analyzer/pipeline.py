@@ -1,5 +1,6 @@
 """`analyze`: the one place that knows the order in which a trace becomes a report."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.advice import advise
-from trace_analyzer.analyses import causes, idle, kernels, links, operators, partition, run_ahead, steps
+from trace_analyzer.analyses import backward, causes, idle, kernels, links, operators, partition, run_ahead, steps
 from trace_analyzer.catalog.devices import Device, device_named, find_device, with_overrides
 from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest import Progress, Source, Trace, load
@@ -138,6 +139,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         "queue": queue,
         "kernels": kernels.kernel_table(activities),
         "operators": operators.operator_table(trace, activities, launches),
+        "backward_links": backward.backward_links(trace),
         "devices": trace.devices,
         "threads": trace.threads,
         "host_events": trace.host_events,
@@ -154,7 +156,8 @@ def _activities(trace: Trace, linked: pl.DataFrame, models: Mapping[int, Device 
     calls = trace.host_events.join(
         trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left"
     ).select(
-        pl.col("event_id").alias("launch_id"), "process_id", pl.col("thread_id").alias("launch_thread"),
+        pl.col("event_id").alias("launch_id"), pl.col("name").alias("launch_name"), "process_id",
+        pl.col("thread_id").alias("launch_thread"),
         pl.col("start_ns").alias("launch_start_ns"),
         (pl.col("start_ns") + pl.col("duration_ns")).alias("launch_end_ns"),
     ).join(linked.select("launch_id").unique(), on="launch_id", how="semi", maintain_order="left")
@@ -167,7 +170,7 @@ def _activities(trace: Trace, linked: pl.DataFrame, models: Mapping[int, Device 
         .join(operator, on="launch_id", how="left", maintain_order="left")
         .with_columns((pl.col("start_ns") - pl.col("launch_end_ns")).alias("lead_ns"))
     )
-    activities = kernels.with_buckets(activities)
+    activities = kernels.with_buckets(kernels.with_blocks(activities))
     activities = kernels.with_work(activities, trace.operator_inputs)
     return kernels.with_bounds(activities, models)
 
@@ -201,10 +204,8 @@ def _with_regimes(table: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _index(label: str) -> int | str:
-    try:
-        return int(label)
-    except ValueError:
-        return label
+    """The id of a device as the report writes it: an int where the file's is a plain number."""
+    return int(label) if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", label) else label
 
 
 def _trace_info(trace: Trace, models: Mapping[int, Device | None]) -> TraceInfo:

@@ -207,6 +207,12 @@ KERNELS = Table("kernels", "Activities summed up by name.", (
     Column("operator", _STR, "The operator that launched it most often."),
 ))
 
+BACKWARD_LINKS = Table("backward_links", "Backward operators with the forward operator they belong to.", (
+    Column("event_id", _U32, "The backward operator, a row of `host_events`."),
+    Column("forward_id", _U32, "The forward operator, a row of `host_events`."),
+    Column("module", _STR, "The nn.Module that the forward operator ran in; null when not recorded."),
+))
+
 DEVICES = Table("devices", "Devices that did work.", (
     _DEVICE,
     Column("label", _STR, "Id as the file writes it."),
@@ -223,7 +229,7 @@ OPERATORS = Table("operators", "Operators summed up by name.", (
 ))
 
 ALL = (
-    ACTIVITIES, LAUNCHES, GAPS, IDLE, PARTITION, STEPS, QUEUE, KERNELS, OPERATORS, DEVICES, THREADS,
+    ACTIVITIES, LAUNCHES, GAPS, IDLE, PARTITION, STEPS, QUEUE, KERNELS, OPERATORS, BACKWARD_LINKS, DEVICES, THREADS,
     HOST_EVENTS, OPERATOR_INPUTS, SYNC_EVENTS, FLOWS, MEMORY_EVENTS,
 )
 """The tables of a report, in the order of the reference."""

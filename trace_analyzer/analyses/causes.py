@@ -174,11 +174,17 @@ _NEVER = (1 << 63) - 1
 def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """gap_id, waited_ns, blocker_id: how long the device was busy while the blocking call in progress waited.
 
-    Of several threads' calls in progress at the gap's start, the one that began first.
+    Of several calls in progress at the gap's start, the one that began first. On one thread that is the
+    last to start, once calls within other blocking calls are left out.
     """
-    blocking = calls.filter("blocks").select(
-        "process_id", "thread_id", pl.col("call_start_ns").alias("block_start_ns"),
-        pl.col("call_end_ns").alias("block_end_ns"), pl.col("launch_id").alias("blocker_id"),
+    blocking = (
+        calls.filter("blocks")
+        .select(
+            "process_id", "thread_id", pl.col("call_start_ns").alias("block_start_ns"),
+            pl.col("call_end_ns").alias("block_end_ns"), pl.col("launch_id").alias("blocker_id"),
+        )
+        .sort("thread_id", "block_start_ns", "block_end_ns", descending=[False, False, True])
+        .filter((pl.col("block_end_ns") > pl.col("block_end_ns").cum_max().shift(1).over("thread_id")).fill_null(True))
     )
     blocked = (
         frame.drop_nulls("process_id").select("gap_id", "device", "start_ns", "process_id")

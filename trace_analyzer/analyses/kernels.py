@@ -9,7 +9,24 @@ from trace_analyzer.analyses.formulas import call_work
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import kernel_buckets
 
-_BETWEEN_DEVICES = r"(?i)DtoD|DeviceToDevice|Device -> Device"
+_DEVICE_TO_DEVICE = r"(?i)DtoD|DeviceToDevice|Device -> Device"
+_BETWEEN_PEERS = r"(?i)PtoP|PeerToPeer|MemcpyPeer"
+
+
+# Of HIP's launch calls this one takes its grid in threads, and the profiler writes it down as it is
+# (HIP API reference, hipExtModuleLaunchKernel: globalWorkSizeX).
+_GRID_IN_THREADS = "hipExtModuleLaunchKernel"
+
+
+def with_blocks(activities: pl.DataFrame) -> pl.DataFrame:
+    """Activities with ``blocks`` in blocks, also where the launch counted threads. Needs launch_name."""
+    blocks = (pl.col("blocks") / pl.col("threads_per_block")).ceil().cast(pl.Int64, strict=False)
+    return activities.with_columns(
+        pl.when((pl.col("launch_name") == _GRID_IN_THREADS) & (pl.col("threads_per_block") > 0))
+        .then(blocks)
+        .otherwise("blocks")
+        .alias("blocks")
+    )
 
 
 def with_buckets(activities: pl.DataFrame) -> pl.DataFrame:
@@ -66,7 +83,9 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
         .when(intensity >= pl.col("balance")).then(pl.lit("compute"))
         .otherwise("prior")
     )
-    within = (pl.col("kind") == "memset") | pl.col("name").str.contains(_BETWEEN_DEVICES)
+    within = (pl.col("kind") == "memset") | (
+        pl.col("name").str.contains(_DEVICE_TO_DEVICE) & ~pl.col("name").str.contains(_BETWEEN_PEERS)
+    )
     return (
         activities.join(_balances(devices), on=["device", "dtype"], how="left", maintain_order="left")
         .with_columns(

@@ -75,7 +75,9 @@ def read_document(data: bytes, name: str) -> Document:
 
 
 def _whole(text: str) -> _Walk | None:
-    """The document parsed in one go, or None when it is not sound JSON."""
+    """The document parsed in one go, or None when it is not sound JSON, or might hold two lists of events."""
+    if text.count('"traceEvents"') > 1:  # the walker keeps both, where JSON keeps the last of equal keys
+        return None
     try:
         value = strict_decoder().decode(text)
     except (ValueError, RecursionError):

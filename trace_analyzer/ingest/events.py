@@ -65,6 +65,7 @@ _REASONS: dict[str, tuple[str, str]] = {
     "device-event": ("info", "recorded device events are no work"),
     "profiler-range": ("info", "profiler ranges (hardware counters) are no timeline of device work"),
     "marker": ("info", "instant markers carry no duration"),
+    "arrow": ("info", "arrows that are neither launches nor forward-backward pairs are not used"),
     "counter": ("info", "counter samples are not analysed"),
     "unsupported": ("warning", "device events of a kind that cannot be accounted for were skipped"),
 }
@@ -137,6 +138,7 @@ def _timed(raw: pl.DataFrame) -> pl.DataFrame:
         pl.when(timeless).then(None)
         .when(pl.col("kind").is_in(["unknown-phase", "counter"])).then(pl.col("kind"))
         .when(pl.col("unmatched")).then(pl.lit("unmatched"))
+        .when((pl.col("kind") == "flow") & ~_is_useful_arrow()).then(pl.lit("arrow"))
         .when(pl.col("start_ns").is_null()).then(pl.lit("no-time"))
         .when((distance > _PLAUSIBLE_NS) | (pl.col("duration_ns") > _PLAUSIBLE_NS)).then(pl.lit("implausible-time"))
         .when(pl.col("duration_ns") < 0).then(pl.lit("negative-duration"))
@@ -146,6 +148,11 @@ def _timed(raw: pl.DataFrame) -> pl.DataFrame:
         (pl.col("is_span") & pl.col("duration_ns").is_null()).alias("durationless"),
         pl.col("duration_ns").fill_null(0),
     )
+
+
+def _is_useful_arrow() -> pl.Expr:
+    known = pl.col("cat").str.to_lowercase().is_in(list(FLOW_KINDS)).fill_null(False)
+    return known & pl.col("ph").is_in(["s", "f"]) & pl.col("id").is_not_null()
 
 
 def _paired(frame: pl.DataFrame) -> pl.DataFrame:
@@ -223,6 +230,7 @@ def _devices(events: pl.DataFrame, header: tuple) -> pl.DataFrame:  # type: igno
         .select(pl.coalesce("device", "pid").alias("label"))
         .unique(maintain_order=True)
         .with_columns(pl.col("label").cast(pl.Int64, strict=False).alias("number"))
+        .with_columns(pl.when(pl.col("number").cast(pl.String) == pl.col("label")).then("number"))
         .sort("number", "label", nulls_last=True)
     )
     free = pl.col("number").max().fill_null(-1) + pl.col("number").is_null().cum_sum()
@@ -257,10 +265,9 @@ def _nonzero(column: str) -> pl.Expr:
 def _product(column: str) -> pl.Expr:
     """Product of a JSON list of integers: blocks of a grid, threads of a block."""
     return (
-        pl.col(column)
-        .str.extract_all(r"\d+")
-        .list.eval(pl.element().cast(pl.Float64, strict=False))
-        .list.eval(pl.element().product())
+        pl.when(pl.col(column).str.contains(r"[0-9]"))
+        .then(pl.col(column).str.extract_all(r"[0-9]+"))
+        .list.eval(pl.element().cast(pl.Float64, strict=False).product())
         .list.first()
         .cast(pl.Int64, strict=False)
     )
@@ -330,14 +337,13 @@ def _sync_events(kept: pl.DataFrame) -> pl.DataFrame:
 def _flows(kept: pl.DataFrame) -> pl.DataFrame:
     kind = pl.col("cat").str.to_lowercase().replace_strict(FLOW_KINDS, default=None, return_dtype=pl.String)
     frame = (
-        kept.filter((pl.col("kind") == "flow") & pl.col("ph").is_in(["s", "f"]))
+        kept.filter(pl.col("kind") == "flow")
         .with_columns(
             pl.col("id").alias("flow_id"),
             kind.alias("kind"),
             (pl.col("ph") == "s").alias("is_start"),
             pl.col("start_ns").alias("time_ns"),
         )
-        .filter(pl.col("kind").is_not_null() & pl.col("flow_id").is_not_null())
     )
     return tables.FLOWS.conform(frame)
 

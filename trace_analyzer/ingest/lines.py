@@ -119,6 +119,8 @@ def _tail(data: bytes, span: tuple[int, int]) -> tuple[list[Any], int] | None:
 def _header(data: bytes, opening: re.Match[bytes], tail_end: int) -> dict[str, Any] | None:
     """The document without its events, which must be sound JSON; an empty one for a bare array."""
     around = data[: opening.end()] + data[tail_end - 1 :]
+    if around.count(b'"traceEvents"') > 1:
+        return None
     try:
         value = strict_decoder().decode(around.decode("utf-8-sig"))
     except (ValueError, RecursionError):

@@ -46,7 +46,7 @@ FIELDS = ("ph", "cat", "name", "pid", "tid", "id", "ts", "dur")
 RAW_SCHEMA = {"row": pl.UInt32} | dict.fromkeys((*FIELDS, *ARGUMENTS), pl.String)
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Digits(str):
@@ -54,8 +54,8 @@ class Digits(str):
 
 
 def strict_decoder() -> json.JSONDecoder:
-    """A JSON decoder that keeps the digits of numbers and accepts NaN and Infinity as text."""
-    return json.JSONDecoder(parse_float=Digits, parse_int=Digits, parse_constant=Digits)
+    """A JSON decoder that keeps the digits of numbers and accepts NaN, Infinity and raw control characters."""
+    return json.JSONDecoder(strict=False, parse_float=Digits, parse_int=Digits, parse_constant=Digits)
 
 
 def raw_frame(events: list[Any], first_row: int) -> pl.DataFrame:
@@ -84,13 +84,20 @@ def _texts(values: list[Any]) -> pl.Series:
     try:
         return pl.Series(texts, dtype=pl.String)
     except UnicodeEncodeError:  # lone surrogates, which JSON can escape and UTF-8 cannot hold
-        return pl.Series([v and _SURROGATE.sub("\ufffd", v) for v in texts], dtype=pl.String)
+        return pl.Series([v and SURROGATE.sub("\ufffd", v) for v in texts], dtype=pl.String)
 
 
-def _text(value: Any) -> str:
-    """JSON text of a value whose numbers are `Digits`."""
+def _text(value: Any) -> str | None:
+    """JSON text of a value whose numbers are `Digits`; None for one that nests beyond reason."""
+    try:
+        return _json(value)
+    except RecursionError:
+        return None
+
+
+def _json(value: Any) -> str:
     if isinstance(value, Digits):
         return str(value)
     if isinstance(value, list):
-        return "[" + ", ".join(map(_text, value)) + "]"
+        return "[" + ", ".join(map(_json, value)) + "]"
     return json.dumps(value, ensure_ascii=False)

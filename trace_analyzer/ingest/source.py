@@ -70,6 +70,8 @@ def _opened(path: Path) -> BinaryIO:
         return os.fdopen(descriptor, "rb")
     except FileNotFoundError as error:
         raise InputError(f"{path}: no such file") from error
+    except ValueError as error:  # a NUL in the path
+        raise InputError(f"{path}: is no path: {error}") from error
     except OSError as error:
         raise InputError(f"{path}: cannot be opened: {error.strerror or error}") from error
 
@@ -128,13 +130,16 @@ def _gunzipped(chunks: Iterable[bytes]) -> Iterator[Part]:
     inflater, total, pending = zlib.decompressobj(31), 0, False
     for chunk in chunks:
         while chunk:
+            before = inflater.copy()
             try:
                 data = inflater.decompress(chunk, _CHUNK)
             except zlib.error as error:
                 if total and not pending:
                     yield b"", Note("trailing-garbage", "warning", "bytes after the gzip stream were ignored")
-                else:
-                    yield b"", Note("gzip-damaged", "warning", f"the gzip stream is damaged after {total:,} bytes: {error}")
+                    return
+                data = _salvaged(before, chunk)
+                total += len(data)
+                yield data, Note("gzip-damaged", "warning", f"the gzip stream is damaged after {total:,} bytes: {error}")
                 return
             total += len(data)
             pending = True
@@ -144,7 +149,21 @@ def _gunzipped(chunks: Iterable[bytes]) -> Iterator[Part]:
             else:
                 chunk = inflater.unconsumed_tail
     if pending:
-        yield b"", Note("gzip-truncated", "warning", f"the gzip stream breaks off after {total:,} bytes")
+        yield inflater.flush(), Note("gzip-truncated", "warning", f"the gzip stream breaks off after {total:,} bytes")
+
+
+def _salvaged(inflater: "zlib._Decompress", chunk: bytes) -> bytes:
+    """What a damaged chunk still yields before the damage, found by halving it."""
+    salvaged = bytearray()
+    while len(chunk) > 1:
+        half, ahead = len(chunk) // 2, inflater.copy()
+        try:
+            salvaged += ahead.decompress(chunk[:half])
+        except zlib.error:
+            chunk = chunk[:half]
+        else:
+            chunk, inflater = chunk[half:], ahead
+    return bytes(salvaged)
 
 
 def _unzstd(chunks: Iterable[bytes]) -> Iterator[Part]:

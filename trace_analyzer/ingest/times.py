@@ -4,7 +4,7 @@ from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
 
 import polars as pl
 
-_PLAIN = r"^(-?)(\d{1,15})(?:\.(\d+))?$"
+_PLAIN = r"^(-?)([0-9]{1,15})(?:\.([0-9]+))?$"
 _LIMIT_NS = 1 << 62
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from trace_analyzer.ingest.raw import SURROGATE
 from trace_analyzer.notes import Note
 
 
@@ -76,8 +77,8 @@ def _device_properties(entry: Mapping[str, Any]) -> DeviceProperties:
     major, minor = _integer(entry.get("computeMajor")), _integer(entry.get("computeMinor"))
     name = entry.get("name")
     return DeviceProperties(
-        index=str(entry.get("id", "")),
-        name=str(name) if isinstance(name, str) and name.strip() else None,
+        index=SURROGATE.sub("\ufffd", str(entry.get("id", ""))),
+        name=SURROGATE.sub("\ufffd", name) if isinstance(name, str) and name.strip() else None,
         memory_bytes=_integer(entry.get("totalGlobalMem")),
         compute_capability=None if major is None else f"{major}.{minor or 0}",
         sm_count=_integer(entry.get("numSms")),

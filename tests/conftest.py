@@ -1,0 +1,33 @@
+"""What all tests share: slow machines do not fail property tests, and each real trace is analysed once."""
+
+import csv
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
+
+CORPUS = Path(os.environ.get("TRACE_CORPUS", Path(__file__).parents[1] / "../shared/traces"))
+
+
+def corpus_rows() -> list[dict[str, str]]:
+    """Rows of the corpus's index; none where it is absent."""
+    index = CORPUS / "INDEX.csv"
+    if not index.exists():
+        return []
+    with index.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="session")
+def corpus_report() -> Callable[[str], Report]:
+    """The report on a file of the corpus, made once per session."""
+    return cache(lambda name: analyze(CORPUS / name))

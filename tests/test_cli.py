@@ -1,0 +1,521 @@
+"""The command: exit codes, what goes where, what is never overwritten, and how failures are told."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from report_factory import empty_report, gpu_report
+
+from trace_analyzer import pipeline
+from trace_analyzer.cli import main, outputs
+from trace_analyzer.cli.outputs import default_report_path
+from trace_analyzer.errors import InputError
+from trace_analyzer.report import Report
+
+ROOT = Path(__file__).resolve().parent.parent
+TRACE = {
+    "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]
+}
+OWN = b'<!doctype html><html><head><meta name="generator" content="trace-analyzer 1">'
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current directory with one trace in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    (tmp_path / "t.json").write_text(json.dumps(TRACE))
+    return tmp_path
+
+
+@pytest.fixture
+def asked() -> list[dict[str, Any]]:
+    """The options that the analysis was called with, one entry per call."""
+    return []
+
+
+@pytest.fixture
+def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Run the command on a report of the factory instead of an analysis; HTML is written as a stub."""
+    made = {"report": gpu_report()}
+
+    def analyze(source: Any, **options: Any) -> Report:
+        asked.append({"source": source, **options})
+        if isinstance(made["report"], BaseException):
+            raise made["report"]
+        return made["report"]
+
+    monkeypatch.setattr(pipeline, "analyze", analyze)
+    monkeypatch.setattr(Report, "to_html", lambda self, path: outputs.write_file(path, OWN.decode()))
+
+    def invoke(*args: str, report: Report | BaseException | None = None) -> Result:
+        if report is not None:
+            made["report"] = report  # type: ignore[assignment]
+        return CliRunner().invoke(main, args)
+
+    yield invoke
+    assert not [p for p in folder.iterdir() if p.name.endswith(".tmp")], "a temporary file was left"
+
+
+def command(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONWARNINGS": "error",
+        "PYTHONIOENCODING": "utf-8",
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "trace_analyzer", *args],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        env=environment,
+        timeout=120,
+        **options,
+    )
+
+
+class TestShortForm:
+    def test_a_trace_is_the_short_form_of_report(self, run: Run) -> None:
+        assert run("t.json").stdout == run("report", "t.json").stdout
+
+    def test_options_may_come_first(self, run: Run) -> None:
+        assert run("--format", "json", "t.json").exit_code == 0
+
+    def test_a_file_named_like_a_verb_is_a_path(
+        self, run: Run, folder: Path, asked: list[dict[str, Any]]
+    ) -> None:
+        (folder / "report").write_text("{}")
+        assert run("./report").exit_code == 0
+        assert asked[0]["source"] == "./report"
+
+    def test_no_arguments_is_a_usage_error(self, run: Run) -> None:
+        result = run()
+        assert (result.exit_code, result.stderr) == (2, "analyze: no trace given; see 'analyze --help'\n")
+
+    def test_version(self) -> None:
+        assert CliRunner().invoke(main, ["--version"]).stdout.startswith("analyze ")
+
+    @pytest.mark.parametrize("args", [["--help"], ["-h"]])
+    def test_help_has_the_options_of_the_short_form(self, args: list[str]) -> None:
+        text = CliRunner().invoke(main, args).stdout
+        assert all(word in text for word in ("--max-idle", "--redact", "--version", "Commands:\n  report"))
+
+
+class TestOptions:
+    def test_they_reach_the_analysis(self, run: Run, asked: list[dict[str, Any]]) -> None:
+        run(
+            "t.json",
+            "--device",
+            "3",
+            "--step",
+            "7",
+            "--gpu",
+            "H200",
+            "--peak-gbps",
+            "4800",
+            "--peak-tflops",
+            "bf16=989",
+            "--peak-tflops",
+            "67",
+        )
+        assert {key: value for key, value in asked[0].items() if key != "progress"} == {
+            "source": "t.json",
+            "device": 3,
+            "step": 7,
+            "gpu": "H200",
+            "peak_gbps": 4800.0,
+            "peak_tflops": {"bf16": 989.0, "": 67.0},
+        }
+
+    def test_defaults(self, run: Run, asked: list[dict[str, Any]]) -> None:
+        run("t.json")
+        assert {key: value for key, value in asked[0].items() if key not in ("source", "progress")} == {
+            "device": None,
+            "step": "steady",
+            "gpu": None,
+            "peak_gbps": None,
+            "peak_tflops": {},
+        }
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            ("--max-idle", "nan"),
+            ("--max-idle", "1.1"),
+            ("--max-idle", "-0.1"),
+            ("--max-idle", "x"),
+            ("--peak-gbps", "0"),
+            ("--peak-gbps", "inf"),
+            ("--peak-tflops", "bf16="),
+            ("--peak-tflops", "bf16=-1"),
+            ("--step", "last"),
+            ("--fail-on", "slow"),
+            ("--format", "xml"),
+            ("--nonsense",),
+            ("another.json",),
+            ("--no-report", "--open"),
+            ("--no-report", "--report", "x.html"),
+        ],
+    )
+    def test_nonsense_is_refused_in_one_line_before_any_work(
+        self, run: Run, asked: list[dict[str, Any]], args: tuple[str, ...]
+    ) -> None:
+        result = run("t.json", *args)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("analyze: ")
+        assert result.stderr.count("\n") == 1
+        assert (result.stdout, asked) == ("", [])
+
+
+class TestOutputs:
+    @pytest.mark.parametrize(
+        ("trace", "name"),
+        [
+            ("t.json", "t"),
+            ("/d/t.json.gz", "t"),
+            ("t.pt.trace.json.gz", "t.pt.trace"),
+            ("t.gz", "t"),
+            ("t.json.zst", "t"),
+            ("t.zst", "t"),
+            ("T.JSON.GZ", "T"),
+            ("t", "t"),
+            ("-", "stdin"),
+            (".json", "trace"),
+            ("t.jsonl", "t.jsonl"),
+        ],
+    )
+    def test_the_report_is_named_after_the_trace(self, trace: str, name: str) -> None:
+        assert default_report_path(trace) == Path(f"{name}.report.html")
+
+    def test_the_summary_is_printed_and_the_report_is_written(self, run: Run, folder: Path) -> None:
+        result = run("t.json")
+        assert result.exit_code == 0
+        assert result.stdout == gpu_report().summary()
+        assert result.stderr == "analyze: report: t.report.html\n"
+        assert (folder / "t.report.html").is_file()
+
+    def test_no_report(self, run: Run, folder: Path) -> None:
+        assert run("t.json", "--no-report").stderr == ""
+        assert [p.name for p in folder.iterdir()] == ["t.json"]
+
+    def test_only_json_is_on_standard_output(self, run: Run) -> None:
+        assert run("t.json", "--format", "json").stdout == gpu_report().to_json()
+
+    def test_markdown(self, run: Run) -> None:
+        assert run("t.json", "--format", "markdown").stdout == gpu_report().to_markdown()
+
+    @pytest.mark.parametrize("form", ["text", "json", "markdown"])
+    def test_output_into_a_file(self, run: Run, folder: Path, form: str) -> None:
+        result = run("t.json", "--format", form, "-o", "out", "--no-report")
+        assert result.stdout == ""
+        made = gpu_report()
+        expected = {"text": made.summary, "json": made.to_json, "markdown": made.to_markdown}[form]()
+        assert (folder / "out").read_text(encoding="utf-8") == expected
+
+    def test_output_keeps_the_mode_and_the_link(self, run: Run, folder: Path) -> None:
+        (folder / "real").write_text("old")
+        (folder / "real").chmod(0o640)
+        (folder / "out").symlink_to("real")
+        run("t.json", "--format", "json", "-o", "out")
+        assert (folder / "out").is_symlink()
+        assert (folder / "real").read_text().startswith("{")
+        assert (folder / "real").stat().st_mode & 0o777 == 0o640
+
+    def test_output_into_a_device_leaves_the_device(self, run: Run) -> None:
+        assert run("t.json", "-o", os.devnull, "--no-report").exit_code == 0
+        assert Path(os.devnull).is_char_device()
+
+    def test_a_report_of_this_program_is_overwritten(self, run: Run, folder: Path) -> None:
+        (folder / "t.report.html").write_bytes(OWN + b"old")
+        assert run("t.json").exit_code == 0
+        assert (folder / "t.report.html").read_bytes() == OWN
+
+    @pytest.mark.parametrize("args", [(), ("--report", "t.report.html")])
+    def test_what_this_program_did_not_write_is_kept(
+        self, run: Run, folder: Path, asked: list[dict[str, Any]], args: tuple[str, ...]
+    ) -> None:
+        (folder / "t.report.html").write_text("<html>mine</html>")
+        result = run("t.json", *args)
+        assert (result.exit_code, asked) == (2, [])
+        assert "--force" in result.stderr
+        assert (folder / "t.report.html").read_text() == "<html>mine</html>"
+        assert run("t.json", *args, "--force").exit_code == 0
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            ("-o", "t.json"),
+            ("-o", "./t.json"),
+            ("-o", "link"),
+            ("--report", "t.json", "--force"),
+            ("--report", "link", "--force"),
+            ("-o", "x.html", "--report", "x.html"),
+            ("-o", "t.report.html"),
+            ("-o", "."),
+            ("--report", "."),
+            ("-o", "none/x"),
+            ("--report", "none/x"),
+            ("--report", os.devnull, "--force"),
+        ],
+    )
+    def test_impossible_or_harmful_paths_are_refused_before_any_work(
+        self, run: Run, folder: Path, asked: list[dict[str, Any]], args: tuple[str, ...]
+    ) -> None:
+        (folder / "link").symlink_to("t.json")
+        result = run("t.json", *args)
+        assert (result.exit_code, asked) == (2, [])
+        assert result.stderr.count("\n") == 1
+        assert json.loads((folder / "t.json").read_text()) == TRACE
+
+    def test_redact_covers_everything_that_is_written(self, run: Run, folder: Path) -> None:
+        made = gpu_report()
+        secret = replace(made, trace=replace(made.trace, path="/home/alice/t.json"))
+        for form in ("text", "json", "markdown"):
+            assert "alice" not in run("t.json", "--redact", "--format", form, report=secret).stdout
+
+
+class TestFailures:
+    def test_a_full_disk_leaves_the_old_file(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (folder / "out").write_text("old")
+
+        def full(*_: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "replace", full)
+        with pytest.raises(OSError, match="No space left"):
+            outputs.write_file(folder / "out", "new")
+        assert (folder / "out").read_text() == "old"
+        assert sorted(p.name for p in folder.iterdir()) == ["out", "t.json"]
+
+    @pytest.mark.parametrize(
+        ("error", "code", "line"),
+        [
+            (InputError("t.json: no \x1b[31mtrace\n"), 2, r"analyze: t.json: no \x1b[31mtrace\x0a"),
+            (OSError(28, "No space left on device", "out"), 2, "analyze: out: No space left on device"),
+            (MemoryError(), 2, "analyze: out of memory"),
+            (KeyboardInterrupt(), 130, "analyze: interrupted"),
+            (
+                KeyError("x"),
+                2,
+                "analyze: a bug in this program (KeyError: 'x'); the same command with --debug shows where",
+            ),
+        ],
+    )
+    def test_every_failure_is_one_line_and_a_code(
+        self, run: Run, error: BaseException, code: int, line: str
+    ) -> None:
+        result = run("t.json", report=error)  # type: ignore[arg-type]
+        assert result.exit_code == code
+        assert result.stderr.lstrip("\n").startswith(line)
+        assert result.stderr.strip("\n").count("\n") == 0
+        assert result.stdout == ""
+
+    def test_a_panic_that_is_no_exception_is_a_bug_too(self, run: Run) -> None:
+        class Panic(BaseException):
+            pass
+
+        result = run("t.json", report=Panic("boom"))  # type: ignore[arg-type]
+        assert (result.exit_code, "a bug in this program (Panic: boom)" in result.stderr) == (2, True)
+
+    def test_debug_shows_the_traceback(self, run: Run) -> None:
+        result = run("t.json", "--debug", report=KeyError("x"))  # type: ignore[arg-type]
+        assert result.exit_code == 2
+        assert "Traceback (most recent call last)" in result.stderr
+
+
+class TestGates:
+    """The factory's report is overhead-bound with 40 % idle."""
+
+    @pytest.mark.parametrize(
+        ("args", "code", "line"),
+        [
+            (("--fail-on", "compute-bound"), 0, ""),
+            (("--max-idle", "0.4"), 0, ""),
+            (
+                ("--fail-on", "compute-bound", "--fail-on", "overhead-bound"),
+                1,
+                "--fail-on overhead-bound: that is the regime, cause launch (medium confidence)",
+            ),
+            (("--max-idle", "0.39"), 1, "--max-idle 0.39: the device idles 0.4 of the verdict's window"),
+            (
+                ("--max-idle", "0", "--fail-on", "overhead-bound"),
+                1,
+                "--fail-on overhead-bound: that is the regime, cause launch (medium confidence); "
+                "--max-idle 0: the device idles 0.4 of the verdict's window",
+            ),
+        ],
+    )
+    def test_a_bound_holds_or_breaks_with_its_figures(
+        self, run: Run, args: tuple[str, ...], code: int, line: str
+    ) -> None:
+        result = run("t.json", "--no-report", *args)
+        assert result.exit_code == code
+        assert result.stderr == (f"analyze: gate broke: {line}\n" if line else "")
+
+    @pytest.mark.parametrize("args", [("--fail-on", "compute-bound"), ("--max-idle", "1")])
+    def test_a_trace_without_a_regime_breaks_every_gate(self, run: Run, args: tuple[str, ...]) -> None:
+        result = run("t.json", "--no-report", *args, report=empty_report())
+        assert result.exit_code == 1
+        assert "no regime" in result.stderr
+        assert "no-gpu-activity" in result.stderr
+
+    def test_without_gates_any_status_is_done(self, run: Run) -> None:
+        assert run("t.json", report=empty_report()).exit_code == 0
+
+
+class TestProcess:
+    """What only a process of its own shows: pipes, terminals, signals, imports."""
+
+    def test_a_real_trace(self, folder: Path) -> None:
+        done = command("t.json", "--format", "json", "--no-report", cwd=folder)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout)["verdict"]["status"] == "no-gpu-activity"
+
+    def test_standard_input(self, folder: Path) -> None:
+        done = command("-", "--format", "json", "--no-report", cwd=folder, input=json.dumps(TRACE))
+        assert done.stderr == ""
+        assert json.loads(done.stdout)["trace"]["path"] == "stdin"
+
+    @pytest.mark.parametrize("content", [None, "", "no json", "[]"])
+    def test_bad_input_is_one_line(self, folder: Path, content: str | None) -> None:
+        if content is not None:
+            (folder / "bad.json").write_text(content)
+        done = command("bad.json", "--no-report", cwd=folder)
+        if content != "[]":
+            assert done.returncode == 2
+            assert done.stderr.startswith("analyze: bad.json")
+            assert done.stderr.count("\n") == 1
+        assert "Traceback" not in done.stderr
+
+    def test_a_pipe_that_closes_early_is_no_failure(self, folder: Path) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trace_analyzer", "t.json", "--no-report"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+        process.stderr.close()
+
+    def test_ctrl_c_ends_in_one_line(self, folder: Path) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "trace_analyzer", "-"],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        time.sleep(2)  # until it waits for standard input
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, err.strip()) == (
+            130,
+            b"",
+            b"analyze: interrupted; nothing half written was left",
+        )
+
+    @pytest.mark.parametrize(
+        ("variables", "coloured"),
+        [
+            ({}, True),
+            ({"NO_COLOR": ""}, True),
+            ({"NO_COLOR": "1"}, False),
+            ({"NO_COLOR": "0"}, False),
+            ({"TERM": "dumb"}, False),
+        ],
+    )
+    def test_colours_only_on_a_terminal_that_wants_them(
+        self, folder: Path, variables: dict[str, str], coloured: bool
+    ) -> None:
+        printed = on_terminal(folder, "t.json", "--no-report", **variables)
+        assert "no verdict: no-gpu-activity" in printed
+        assert ("\x1b[" in printed) == coloured
+        assert "\x1b" not in command("t.json", "--no-report", cwd=folder).stdout
+
+    def test_an_encoding_without_block_characters_is_no_failure(self, folder: Path) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "trace_analyzer", "t.json", "--no-report"],
+            cwd=folder,
+            capture_output=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"},
+            check=True,
+        )
+        assert done.stdout.isascii()
+        assert done.stderr == b""
+
+    def test_help_imports_nothing_heavy(self) -> None:
+        code = (
+            "import sys; from trace_analyzer.cli import main\n"
+            "try: main(['--help'])\n"
+            "except SystemExit: pass\n"
+            "heavy = {'torch', 'polars', 'bokeh', 'holoviews', 'numpy', 'jinja2'} & sys.modules.keys()\n"
+            "sys.exit(f'imported {heavy}' if heavy else 0)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+    def test_the_summary_imports_nothing_that_draws(self, folder: Path) -> None:
+        code = (
+            "import sys; from trace_analyzer.cli import main\n"
+            "try: main(['t.json', '--no-report'])\n"
+            "except SystemExit: pass\n"
+            "heavy = {'torch', 'bokeh', 'holoviews', 'jinja2', 'pandas'} & sys.modules.keys()\n"
+            "sys.exit(f'imported {heavy}' if heavy else 0)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def on_terminal(folder: Path, *args: str, **variables: str) -> str:
+    """What the command prints when standard output is a terminal."""
+    kept = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trace_analyzer", *args],
+        cwd=folder,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        env={**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm", **variables},
+    )
+    os.close(theirs)
+    printed = b""
+    try:
+        while chunk := os.read(ours, 65536):
+            printed += chunk
+    except OSError:  # Linux reports the end of a terminal as EIO
+        pass
+    finally:
+        os.close(ours)
+        process.wait(60)
+    return printed.decode()

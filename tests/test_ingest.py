@@ -1,0 +1,505 @@
+"""Bytes -> tables: categories, encodings, broken files, and that no event disappears uncounted."""
+
+import gzip
+import io
+import json
+import os
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import zstandard
+from generator import RandomTrace, random_traces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kineto import (
+    A100,
+    Event,
+    annotation,
+    call,
+    copy,
+    event,
+    flow,
+    kernel,
+    launch,
+    launched,
+    loaded,
+    memset,
+    notes,
+    op,
+    overhead,
+    python,
+    rows,
+    sync,
+    trace_bytes,
+)
+
+from trace_analyzer.errors import InputError, InputTooLarge, NotATrace
+from trace_analyzer.ingest import Trace, load
+from trace_analyzer.ingest.source import read_content
+
+KERNEL = kernel("k", 10, 5, correlation=1)
+PAIR = launched("k", 1, 10, 5, 1)
+
+
+def kinds(trace: Trace) -> dict[str, str]:
+    """Name -> kind of all host and device events."""
+    tables = (trace.host_events, trace.device_events)
+    return {name: kind for table in tables for name, kind in table.select("name", "kind").iter_rows()}
+
+
+def accounted(trace: Trace) -> int:
+    """Events in tables, plus those that notes count as left out."""
+    tables = (trace.host_events, trace.device_events, trace.sync_events, trace.flows, trace.memory_events)
+    left_out = {n.code: n.count for n in trace.notes if n.code not in ("no-duration", "truncated", "invalid-utf8")}
+    return sum(table.height for table in tables) + sum(left_out.values())
+
+
+# Categories
+
+
+@pytest.mark.parametrize(
+    ("category", "kind"),
+    [
+        ("cpu_op", "operator"), ("Operator", "operator"), ("user_annotation", "annotation"),
+        ("python_function", "python"), ("cuda_runtime", "runtime"), ("Runtime", "runtime"), ("xpu_runtime", "runtime"),
+        ("cuda_driver", "driver"), ("overhead", "overhead"), ("kernel", "kernel"), ("Kernel", "kernel"),
+        ("gpu_memcpy", "memcpy"), ("Memcpy", "memcpy"), ("gpu_memset", "memset"), ("Memset", "memset"),
+        ("something_new", "other"),
+    ],
+)  # fmt: skip
+def test_categories_of_all_versions(category: str, kind: str) -> None:
+    assert kinds(loaded(event(category, "e", 1, 2, pid=1, tid=2))) == {"e": kind}
+
+
+@pytest.mark.parametrize("category", ["gpu_user_annotation", "cuda_event", "cuda_profiler_range"])
+def test_rows_on_device_tracks_are_no_work(category: str) -> None:
+    trace = loaded(KERNEL, event(category, "e", 1, 2, pid=0, tid=7, stream=7))
+    assert kinds(trace) == {"k": "kernel"}
+    assert sum(notes(trace).values()) == 1
+
+
+def test_synchronization_rows_have_their_own_table() -> None:
+    trace = loaded(KERNEL, sync("Stream Wait Event", 3, 2, wait_on_stream=20))
+    assert kinds(trace) == {"k": "kernel"}
+    assert rows(trace.sync_events, "name", "device", "stream", "start_ns", "wait_on_stream") == [("Stream Wait Event", 0, 7, 0, 20)]
+
+
+def test_unsupported_accelerators_are_counted() -> None:
+    trace = loaded(*(event("mtia_ccp_events", "e", t, 1, pid=0, tid=0) for t in range(3)))
+    assert (dict(trace.unsupported), notes(trace)) == ({"mtia_ccp_events": 3}, {"unsupported": 3})
+
+
+# Fields
+
+
+def test_times_count_from_the_first_event() -> None:
+    trace = loaded(op("aten::mm", 1_000.5, 9), kernel("k", 1_001.25, 5.001))
+    assert trace.origin_ns == 1_000_500
+    assert trace.host_events.select("start_ns", "duration_ns").rows() == [(0, 9_000)]
+    assert trace.device_events.select("start_ns", "duration_ns").rows() == [(750, 5_001)]
+    assert trace.duration_ns == 9_000
+
+
+def test_epoch_based_times_keep_every_digit() -> None:
+    first, second = '"ts":1622222222222222.123,"dur":0.001', '"ts":1622222222222222.125,"dur":1'
+    event_ = '{"ph":"X","cat":"kernel","name":"k","pid":0,"tid":7,%s}'
+    trace = load(f'{{"traceEvents":[{event_ % first},{event_ % second}]}}'.encode())
+    assert trace.origin_ns == 1_622_222_222_222_222_123
+    assert trace.device_events.select("start_ns", "duration_ns").rows() == [(0, 1), (2, 1_000)]
+
+
+def test_times_as_text() -> None:
+    trace = loaded(KERNEL | {"ts": "11.5", "dur": "0.25"}, KERNEL)
+    assert trace.device_events.select("start_ns", "duration_ns").rows() == [(0, 5_000), (1_500, 250)]
+
+
+def test_threads_are_pairs_of_pid_and_tid_as_text() -> None:
+    name = {"ph": "M", "name": "thread_name", "pid": "p", "tid": "main", "args": {"name": "worker"}}
+    trace = loaded(op("a", 1, 1, pid=5, tid="x"), op("b", 2, 1, pid="5", tid="x"), op("c", 3, 1, pid="p", tid="main"), name)
+    assert trace.threads.rows() == [(0, 0, "5", "x", None), (1, 1, "p", "main", "worker")]
+    assert trace.host_events.get_column("thread_id").to_list() == [0, 0, 1]
+
+
+def test_missing_and_negative_durations() -> None:
+    trace = loaded(KERNEL, {k: v for k, v in KERNEL.items() if k != "dur"} | {"name": "none"}, KERNEL | {"name": "back", "dur": -1})
+    assert rows(trace.device_events, "name", "duration_ns") == [("k", 5), ("none", 0)]
+    assert notes(trace) == {"no-duration": 1, "negative-duration": 1}
+
+
+@pytest.mark.parametrize("ts", [4e15, -4e15, 10**15])
+def test_absurd_times_are_left_out(ts: float) -> None:
+    trace = loaded(KERNEL, KERNEL, KERNEL | {"ts": ts})
+    assert (trace.device_events.height, notes(trace)) == (2, {"implausible-time": 1})
+    assert trace.duration_ns == 5_000
+
+
+@pytest.mark.parametrize("ts", [None, "", "soon", "NaN", [1], {"us": 1}])
+def test_events_without_time_are_left_out(ts: object) -> None:
+    trace = loaded(KERNEL, KERNEL | {"ts": ts})
+    assert (trace.device_events.height, notes(trace)) == (1, {"no-time": 1})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"ts":Infinity', {"no-time": 1}), ('"ts":NaN', {"no-time": 1}), ('"ts":12,"dur":NaN', {"no-duration": 1}),
+        ('"ts":12,"dur":Infinity', {"no-duration": 1}),
+        ('"ts":12,"dur":1,"args":{"est. achieved occupancy %":NaN,"blocks per SM":Infinity}', {}),
+    ],
+)
+def test_numbers_that_json_does_not_have(text: str, expected: dict[str, int]) -> None:
+    content = trace_bytes([KERNEL])[:-2] + b',{"ph":"X","cat":"kernel","name":"odd","pid":0,"tid":7,' + text.encode() + b"}]}"
+    trace = load(content)
+    assert notes(trace) == expected
+    assert trace.device_events.get_column("occupancy_percent").to_list() == [None] * trace.device_events.height
+
+
+def test_begin_and_end_events_become_spans() -> None:
+    def edge(phase: str, name: str, ts: int, tid: int = 1) -> Event:
+        return {"ph": phase, "cat": "cpu_op", "name": name, "pid": 1, "tid": tid, "ts": ts}
+
+    trace = loaded(
+        edge("B", "outer", 1), edge("B", "inner", 2), edge("E", "", 4), edge("E", "", 9), edge("B", "next", 9), edge("E", "", 11),
+        edge("B", "elsewhere", 3, tid=2), edge("E", "", 5, tid=2), edge("E", "stray", 20), edge("B", "open", 21),
+    )
+    assert rows(trace.host_events, "name", "start_ns", "duration_ns") == [
+        ("outer", 0, 8), ("inner", 1, 2), ("next", 8, 2), ("elsewhere", 2, 2),
+    ]
+    assert notes(trace) == {"unmatched": 2}
+
+
+@pytest.mark.parametrize(
+    ("ids", "devices"),
+    [
+        (["3", 3], [(3, "3", None)]),
+        ([7, "gpu", None], [(0, "0", "NVIDIA A100-SXM4-80GB"), (7, "7", None), (8, "gpu", None)]),
+        (["b", "a"], [(0, "a", None), (1, "b", None)]),
+        ([-1, 10**30], [(-1, "-1", None), (0, "1" + "0" * 30, None)]),
+    ],
+)
+def test_device_ids_of_any_kind(ids: list[Any], devices: list[tuple[Any, ...]]) -> None:
+    other = A100 | {"id": 9, "name": "other"}
+    trace = loaded(*(kernel("k", t, 1, device=device) | {"pid": 0} for t, device in enumerate(ids)), deviceProperties=[A100, other])
+    assert trace.devices.rows() == devices
+    assert set(trace.device_events.get_column("device")) == {code for code, _, _ in devices}
+
+
+def test_device_ids_that_are_the_same_number_in_other_digits() -> None:
+    trace = loaded(kernel("k", 1, 1, device="01"), kernel("k", 2, 1, device=1))
+    assert trace.devices.get_column("device").n_unique() == trace.devices.height
+
+
+def test_an_unknown_device_takes_properties_that_all_entries_share() -> None:
+    twins = [A100 | {"id": 0}, A100 | {"id": 1}]
+    assert loaded(kernel("k", 1, 1, device=5), deviceProperties=twins).devices.rows() == [(5, "5", A100["name"])]
+    assert loaded(kernel("k", 1, 1, device=5), deviceProperties=[A100, A100 | {"name": "x"}]).devices.rows() == [(5, "5", None)]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"deviceProperties": {"0": A100}}, {"deviceProperties": [1, None, [], {}]}, {"deviceProperties": None},
+        {"deviceProperties": [{"id": None, "name": 5, "numSms": "many", "totalGlobalMem": 1e300, "computeMajor": [8]}]},
+        {"distributedInfo": [0]}, {"distributedInfo": {"rank": "first", "world_size": {}}}, {"baseTimeNanoseconds": "dawn"},
+        {"schemaVersion": None, "displayTimeUnit": "h"},
+    ],
+)  # fmt: skip
+def test_a_malformed_header_is_missing(header: dict[str, Any]) -> None:
+    trace = loaded(KERNEL, **header)
+    assert trace.device_events.height == 1
+    assert (trace.header.rank, trace.header.world_size, trace.header.base_time_ns) == (None, None, None)
+    assert all(entry.sm_count is None for entry in trace.header.devices)
+
+
+def test_header_facts() -> None:
+    header = loaded(
+        KERNEL, deviceProperties=[A100], distributedInfo={"rank": 3, "world_size": 16}, baseTimeNanoseconds=1_700_000_000_000_000_001
+    ).header
+    assert (header.rank, header.world_size, header.base_time_ns) == (3, 16, "1700000000000000001")
+    device = header.devices[0]
+    assert (device.index, device.name, device.sm_count, device.compute_capability) == ("0", A100["name"], 108, "8.0")
+
+
+@pytest.mark.parametrize("field", ["id", "name"])
+def test_lone_surrogates_in_the_header(field: str) -> None:
+    assert load(trace_bytes([KERNEL], deviceProperties=[A100 | {field: "\ud800"}])).devices.height == 1
+
+
+@pytest.mark.parametrize(
+    ("grid", "blocks"),
+    [
+        ([2, 3, 4], 24), ([7], 7), ("2", 2), (None, None), ([0, 1, 1], 0), ([10**12, 10**12], None),
+        ("x", None), ([], None),
+    ],
+)  # fmt: skip
+def test_blocks_of_a_grid(grid: object, blocks: int | None) -> None:
+    trace = loaded(kernel("k", 1, 1, grid=grid))
+    assert trace.device_events.get_column("blocks").to_list() == [blocks]
+
+
+@pytest.mark.parametrize("value", ["x", 1.5, 10**30, None, [], {}])
+def test_numbers_that_are_none_are_missing(value: object) -> None:
+    odd = event("gpu_memcpy", "c", 1, 1, pid=0, tid=7, stream=value, bytes=value, correlation=value, context=value)
+    columns = ["stream", "bytes", "correlation", "context"]
+    assert loaded(odd).device_events.select(columns).rows() == [(None,) * 4]
+
+
+def test_correlation_zero_is_none() -> None:
+    trace = loaded(launch(1, 1, 0), kernel("k", 3, 1, correlation=0))
+    assert trace.host_events.get_column("correlation").to_list() == [None]
+    assert trace.device_events.get_column("correlation").to_list() == [None]
+
+
+def test_flows_and_memory() -> None:
+    memory = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 4,
+              "args": {"Device Type": 1, "Device Id": 0, "Bytes": -512, "Total Allocated": 1024, "Total Reserved": 2048}}  # fmt: skip
+    trace = loaded(*PAIR, flow(1, *PAIR), memory)
+    assert rows(trace.flows, "flow_id", "kind", "is_start", "time_ns") == [("1", "launch", True, 0), ("1", "launch", False, 9)]
+    assert trace.memory_events.drop("thread_id").rows() == [(3_000, 1, 0, -512, 1024, 2048)]
+
+
+def test_host_events_are_in_order_of_nesting() -> None:
+    trace = loaded(call("cudaMalloc", 1, 5), op("inner", 1, 5), op("outer", 1, 9), python("frame", 1, 9), annotation("all", 1, 9))
+    assert trace.host_events.get_column("name").to_list() == ["all", "frame", "outer", "inner", "cudaMalloc"]
+
+
+# Files
+
+
+def plain(content: bytes) -> bytes:
+    return content
+
+
+def two_members(content: bytes) -> bytes:
+    return gzip.compress(content[:50]) + gzip.compress(content[50:])
+
+
+def two_frames(content: bytes) -> bytes:
+    return zstandard.compress(content[:50]) + zstandard.compress(content[50:])
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz", "trace.zst", "trace"])
+@pytest.mark.parametrize("packed", [plain, gzip.compress, two_members, zstandard.compress, two_frames])
+def test_compression_is_told_by_content_not_name(tmp_path: Path, name: str, packed: Any) -> None:
+    path = tmp_path / name
+    path.write_bytes(packed(trace_bytes([PAIR])))
+    trace = load(path)
+    assert (trace.event_count, trace.notes, trace.path) == (2, (), str(path))
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (lambda c: b"\xef\xbb\xbf" + c, {}),
+        (lambda c: c.replace(b", ", b",\r\n\t "), {}),
+        (lambda c: b"\n " + c + b"\r\n", {}),
+        (lambda c: c + b"\0\0", {"trailing-garbage": 1}),
+        (lambda c: c[:-2] + b",]}", {}),
+        (lambda c: c.replace(b'"k"', b'"k\xff"'), {"invalid-utf8": 1}),
+        (lambda c: c.replace(b'"k"', b'"k\xed\xa0\x80"'), {"invalid-utf8": 3}),
+        (lambda c: c.replace(b'"k"', rb'"k\ud800"'), {}),
+        (lambda c: c[:-2] + b',1,null,"x",[{}]]}', {"not-an-event": 4}),
+        (lambda c: c.replace(b'"schemaVersion": 1', b'"schemaVersion": 1, "schemaVersion": 2'), {}),
+        (lambda c: c.replace(b'"name": "k"', b'"name": "first", "name": "k"'), {}),
+        (lambda c: gzip.compress(c) + b"junk", {"trailing-garbage": 1}),
+    ],
+    ids=["BOM", "CRLF", "blanks", "NUL", "comma", "bad byte", "surrogate bytes", "surrogate escape", "no objects", "twice",
+         "name twice", "after gzip"],
+)  # fmt: skip
+def test_odd_files_are_read_whole(changed: Any, expected: dict[str, int]) -> None:
+    trace = load(changed(trace_bytes([PAIR])))
+    assert notes(trace) == expected
+    assert trace.host_events.height == trace.device_events.height == 1
+    assert trace.device_events.get_column("name").item().rstrip("\ufffd") == "k"
+
+
+@pytest.mark.parametrize("ending", ["]", "]\n", ",", ""])
+def test_a_bare_array_of_events(ending: str) -> None:
+    trace = load(json.dumps(PAIR)[:-1].encode() + ending.encode())
+    assert (trace.event_count, trace.host_events.height, trace.device_events.height) == (2, 1, 1)
+    assert notes(trace) == ({} if "]" in ending else {"truncated": 1})
+
+
+@given(random_traces(), st.data())
+@settings(max_examples=40)
+def test_a_file_that_breaks_off_keeps_every_event_before(trace: RandomTrace, data: st.DataObject) -> None:
+    first = trace.content.index(b"[\n{") + 2
+    cut = data.draw(st.integers(first, len(trace.content) - 4))
+    kept = load(trace.content[:cut])
+    whole = sum(line.rstrip(b",").endswith(b"}") for line in trace.content[first:cut].splitlines())
+    assert kept.event_count == whole
+    assert notes(kept)["truncated"] == 1
+    message = next(note.message for note in kept.notes if note.code == "truncated")
+    assert f"after event {whole:,}" in message
+    assert accounted(kept) == whole
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, zstandard.compress])
+def test_a_compressed_file_that_breaks_off_keeps_events(packed: Any) -> None:
+    content = trace_bytes([kernel(f"k{t * t}", t, 1) for t in range(20_000)])
+    trace = load(packed(content)[:-5_000])
+    assert 10_000 < trace.event_count < 20_000
+    assert notes(trace)["truncated"] == 1
+
+
+def test_damaged_gzip_keeps_what_was_read() -> None:
+    content = trace_bytes([kernel(os.urandom(20).hex(), t, 1) for t in range(60_000)])
+    packed = bytearray(gzip.compress(content, 1))
+    packed[-6] ^= 1
+    trace = load(bytes(packed))
+    assert trace.event_count > 20_000
+    assert "gzip-damaged" in notes(trace)
+
+
+def test_a_wrong_checksum_loses_nothing_of_a_small_file() -> None:
+    packed = bytearray(gzip.compress(trace_bytes([PAIR])))
+    packed[-6] ^= 1
+    assert load(bytes(packed)).event_count == 2
+
+
+@pytest.mark.parametrize("character", [b"\n", b"\t", b"\x1b", b"\0"])
+def test_raw_control_characters_in_names(character: bytes) -> None:
+    assert load(trace_bytes([PAIR]).replace(b'"k"', b'"k' + character + b'"')).event_count == 2
+
+
+def nested(depth: int) -> bytes:
+    wide = op("deep", 1, 1, **{"Input Dims": 0})
+    return trace_bytes([wide, KERNEL]).replace(b'"Input Dims": 0', b'"Input Dims": ' + b"[" * depth + b"]" * depth)
+
+
+def test_moderate_nesting_is_kept() -> None:
+    trace = load(nested(50))
+    assert trace.operator_inputs.get_column("input_dims").item() == "[" * 50 + "]" * 50
+
+
+def test_nesting_beyond_reason_ends_the_file() -> None:
+    assert notes(load(nested(100_000))) == {"truncated": 1}
+
+
+def test_nesting_that_the_decoder_just_takes() -> None:
+    assert load(nested(900)).event_count == 2
+
+
+def test_a_second_event_list_does_not_replace_the_first() -> None:
+    one, two = (trace_bytes([KERNEL | {"name": name}]) for name in "ab")
+    content = one[:-1] + b"," + two[two.index(b'"traceEvents"'):]
+    walked = load(content[:-1])  # broken, so read value by value
+    assert walked.device_events.get_column("name").to_list() == ["a", "b"]
+
+
+def test_a_second_event_list_of_a_sound_file_does_not_either() -> None:
+    one, two = (trace_bytes([KERNEL | {"name": name}]) for name in "ab")
+    assert load(one[:-1] + b"," + two[two.index(b'"traceEvents"'):]).device_events.height == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (b"", InputError, "bytes: is empty"),
+        (b" \r\n", InputError, "bytes: is empty"),
+        (b"<html>\n<b>404</b>", NotATrace, "is not JSON (starts with '<html>')"),
+        (b"hello", NotATrace, "is not JSON (starts with 'hello')"),
+        (b"\x00\x01\xff", NotATrace, "is not JSON"),
+        (b"null", NotATrace, "`traceEvents`"),
+        (b"12", NotATrace, "`traceEvents`"),
+        (b'"text"', NotATrace, "`traceEvents`"),
+        (b"{}", NotATrace, "`traceEvents`"),
+        (b'{"traceEvents": null}', NotATrace, "`traceEvents`"),
+        (b'{"traceEvents": {}}', NotATrace, "`traceEvents`"),
+        (b'{"events": [1, 2', NotATrace, "no readable JSON"),
+        (b"{'traceEvents': []}", NotATrace, "no readable JSON"),
+        (b'{"a": ' + b"[" * 100_000, NotATrace, "nested too deeply"),
+        (gzip.compress(b""), InputError, "is empty"),
+        (gzip.compress(b"hello"), NotATrace, "is not JSON"),
+        (b"\x1f\x8b", InputError, "gzip stream"),
+        (b"\x1f\x8b\x08" + b"\xff" * 30, InputError, "gzip stream is damaged"),
+        (b"\x28\xb5\x2f\xfd" + b"\xff" * 30, InputError, "zstd stream is damaged"),
+    ],
+)
+def test_what_is_no_trace(content: bytes, error: type[InputError], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load(content)
+    assert type(caught.value) is error
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("bytes: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_places_that_are_no_trace(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    cases = [
+        (tmp_path, "is a directory"), (tmp_path / "absent.json", "no such file"), (pipe, "is a pipe that nobody writes to"),
+        (Path("/dev/null"), "is a device"), (tmp_path / ("x" * 300), "cannot be opened"), (tmp_path / "absent" / "f", "no such file"),
+    ]  # fmt: skip
+    for path, message in cases:
+        with pytest.raises(InputError) as caught:
+            load(path)
+        assert str(caught.value).startswith(f"{path}: {message}")
+        assert "\n" not in str(caught.value)
+
+
+def test_a_path_with_a_nul_is_an_input_error() -> None:
+    with pytest.raises(InputError):
+        load("a\0b")
+
+
+def test_a_pipe_with_a_writer_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    content = trace_bytes([PAIR])
+    writer = Thread(target=pipe.write_bytes, args=(content,))  # opening a FIFO for writing waits for its reader
+    writer.start()
+    trace = load(pipe)
+    writer.join()
+    assert trace.event_count == 2
+
+
+def test_open_files_and_limits() -> None:
+    content = trace_bytes([PAIR])
+    assert load(io.BytesIO(gzip.compress(content))).event_count == 2
+    with pytest.raises(InputTooLarge, match="more than 100 bytes"):
+        read_content(gzip.compress(content), max_bytes=100)
+
+
+# Conservation
+
+
+def test_every_event_is_in_a_table_or_counted() -> None:
+    odd: list[Event] = [
+        {"ph": "C", "cat": "hardware_counters", "name": "c", "ts": 1, "pid": 1, "tid": 1, "args": {"v": 1}},
+        {"ph": "i", "name": "Iteration Start: PyTorch Profiler", "ts": 1, "pid": "Traces", "tid": "x", "s": "g"},
+        {"ph": "?", "name": "strange", "ts": 1}, {"name": "no phase", "ts": 1}, {},
+        KERNEL | {"ts": "x"}, KERNEL | {"dur": -1}, KERNEL | {"ts": 1e15}, KERNEL | {"dur": None},
+        event("gpu_user_annotation", "a", 1, 1, pid=0, tid=7), event("mtia_x", "m", 1, 1, pid=0, tid=7),
+        {"ph": "E", "cat": "cpu_op", "name": "stray", "ts": 3, "pid": 1, "tid": 1},
+    ]  # fmt: skip
+    every = [*PAIR, *flow(1, *PAIR), op("o", 1, 2), python("p", 1, 2), annotation("a", 1, 2), overhead("b", 1, 2), sync("s", 1, 2),
+             copy("HtoD (Pinned -> Device)", 1, 2), memset(1, 2), *odd]  # fmt: skip
+    trace = loaded(*every)
+    assert trace.event_count == len(every)
+    assert accounted(trace) == trace.event_count
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"ph": "t", "id": 1, "cat": "ac2g", "name": "step of an arrow", "ts": 1, "pid": 1, "tid": 1},
+        {"ph": "s", "id": 1, "cat": "unknown", "name": "other arrow", "ts": 1, "pid": 1, "tid": 1},
+        {"ph": "s", "cat": "ac2g", "name": "arrow without id", "ts": 1, "pid": 1, "tid": 1},
+    ],
+    ids=lambda lost: lost["name"],
+)
+def test_arrows_of_no_use_are_counted(lost: Event) -> None:
+    trace = loaded(KERNEL, lost)
+    assert accounted(trace) == trace.event_count
+
+
+@given(random_traces())
+@settings(max_examples=30)
+def test_random_traces_lose_nothing(trace: RandomTrace) -> None:
+    read = load(trace.content)
+    assert accounted(read) == read.event_count == len(trace.document["traceEvents"])  # type: ignore[arg-type]
+    assert read.notes == ()

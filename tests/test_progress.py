@@ -1,0 +1,60 @@
+"""The progress line: silent unless someone watches and waits, and gone when the work is done."""
+
+import io
+import time
+
+import pytest
+
+from trace_analyzer.cli import progress
+from trace_analyzer.cli.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(progress, "_REDRAW_S", 0.01)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def drawn(stream: io.StringIO, seconds: float) -> str:
+    with Progress(stream) as tell:
+        tell("reading", 0.256)
+        time.sleep(seconds)
+    return stream.getvalue()
+
+
+def test_nothing_is_drawn_into_a_file() -> None:
+    assert drawn(io.StringIO(), 0.2) == ""
+
+
+def test_short_work_is_silent() -> None:
+    assert drawn(Terminal(), 0) == ""
+
+
+def test_a_dumb_terminal_stays_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert drawn(Terminal(), 0.2) == ""
+
+
+def test_long_work_is_told_and_the_line_is_wiped() -> None:
+    text = drawn(Terminal(), 0.3)
+    assert "analyze: reading 26 % ..." in text
+    assert text.endswith("\r\x1b[K")
+
+
+def test_the_line_is_wiped_after_a_failure_too() -> None:
+    stream = Terminal()
+
+    def interrupted() -> None:
+        with Progress(stream):
+            time.sleep(0.3)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert stream.getvalue().endswith("\r\x1b[K")

@@ -1,0 +1,54 @@
+"""One contract for every renderer: pure, deterministic, and at home with every report."""
+
+from collections.abc import Callable
+
+import pytest
+from text_reports import all_reports, report_saying
+
+from trace_analyzer.render.html import html
+from trace_analyzer.render.json import to_json
+from trace_analyzer.render.markdown import to_markdown
+from trace_analyzer.render.redact import redacted
+from trace_analyzer.render.terminal import summary
+from trace_analyzer.report import Report
+
+TEXT: dict[str, Callable[[Report], str]] = {
+    "text": summary,
+    "colour": lambda report: summary(report, 80, colour=True),
+    "json": to_json,
+    "markdown": to_markdown,
+}
+
+RENDERERS = {**TEXT, "html": html}
+
+each_renderer = pytest.mark.parametrize("render", RENDERERS.values(), ids=RENDERERS)
+each_report = pytest.mark.parametrize("name", all_reports())
+
+
+@each_renderer
+@each_report
+def test_it_renders_every_report_the_same_way_twice(render: Callable[[Report], str], name: str) -> None:
+    text = render(all_reports()[name])
+    assert text == render(all_reports()[name])
+    assert text.encode("utf-8")
+
+
+@each_renderer
+@each_report
+def test_it_renders_every_redacted_report(render: Callable[[Report], str], name: str) -> None:
+    text = render(redacted(all_reports()[name]))
+    assert "/data/runs" not in text
+    assert "train_step.pt.trace.json.gz" in text
+
+
+@each_renderer
+@each_report
+def test_it_tells_the_verdict(render: Callable[[Report], str], name: str) -> None:
+    words = all_reports()[name].verdict.headline.split()
+    assert " ".join(words[-4:]) in render(all_reports()[name])
+
+
+@pytest.mark.parametrize("render", TEXT.values(), ids=TEXT)
+@pytest.mark.parametrize("character", ["\x07", "\x1b]0;x", "\x9b", "\u202e", "\u2028", "\r"])
+def test_nothing_from_a_trace_acts_on_a_terminal(render: Callable[[Report], str], character: str) -> None:
+    assert character not in render(report_saying(f"a{character}b"))

@@ -1,0 +1,137 @@
+"""The summary fits its width, says the verdict first, and lets nothing from a trace act on a terminal."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from report_factory import empty_report, gpu_report
+from text_reports import STATUSES, all_reports, report_saying
+
+from trace_analyzer.notes import Note
+from trace_analyzer.render import layout, words
+from trace_analyzer.render.terminal import summary
+from trace_analyzer.units import cell_width
+
+WIDTHS = (40, 41, 60, 79, 80, 91, 92, 100, 120, 140, 160, 200)
+SGR = re.compile(r"\x1b\[[0-9;]*m")
+KERNEL = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int, float)"
+HOSTILE = {
+    "escapes": "\x1b[2J\x1b]0;title\x07\x9b31m",
+    "lines": "one\ntwo\rthree\x0bfour\x85five\u2028six",
+    "bidi": "abc\u202edef\u2066ghi\u200f",
+    "wide": "模型" * 90,
+    "combining": "e\u0301" * 300,
+    "long": "x" * 4000,
+    "spaces": " " * 300,
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("name", all_reports())
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_line_is_wider_than_asked(name: str, width: int) -> None:
+    lines = summary(all_reports()[name], width).splitlines()
+    assert max(map(cell_width, lines)) <= width
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_hostile_text_stays_text_within_the_width(text: str, width: int) -> None:
+    printed = summary(report_saying(text), width)
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\u200b-\u200f]", printed)
+    assert all(cell_width(line) <= width for line in printed.split("\n"))
+
+
+def test_an_escape_is_shown_not_obeyed() -> None:
+    assert r"\x1b[2J" in summary(report_saying("\x1b[2J"))
+
+
+@pytest.mark.parametrize("name", all_reports())
+def test_one_screen_at_100_columns(name: str) -> None:
+    assert len(summary(all_reports()[name]).splitlines()) <= 46
+
+
+def test_the_first_line_is_the_verdict() -> None:
+    first = summary(gpu_report()).splitlines()[0]
+    assert first == "overhead-bound: launch   medium confidence, close second: compute-bound"
+
+
+def test_colour_only_adds_attributes() -> None:
+    plain, coloured = summary(gpu_report(), 100), summary(gpu_report(), 100, colour=True)
+    assert "\x1b" not in plain
+    assert "\x1b[" in coloured
+    assert SGR.sub("", coloured) == plain
+
+
+def test_the_parts_of_the_window_are_shown_with_their_times() -> None:
+    text = summary(gpu_report(kernels=10), 100)
+    assert re.search(r"compute +█+\S* +40 % +400 us +python +█+\S* +75 % +300 us", text)
+    assert re.search(r"idle +█+\S* +40 % +400 us +launch-latency +█+\S* +25 % +100 us", text)
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_without_a_regime_it_says_what_was_found_and_what_to_record(status: str) -> None:
+    text = summary(empty_report(status, "Found: nothing."))
+    assert text.startswith(f"no verdict: {status}\nFound: nothing.\n")
+    assert "What to record instead\n  - " in text
+
+
+def test_warnings_come_before_remarks_and_the_rest_is_counted() -> None:
+    notes = (*(Note(f"n{i}", "info", f"remark {i}") for i in range(4)), Note("w", "warning", "mind this"))
+    text = summary(replace(gpu_report(), notes=notes))
+    assert text.index("! mind this") < text.index("remark 0")
+    assert "remark 1" in text
+    assert "remark 2" not in text
+    assert "and 2 more" in text
+
+
+def test_a_second_device_is_summed_up() -> None:
+    text = summary(gpu_report(devices=8), 140)
+    assert "8 x NVIDIA H100 80GB HBM3" in text
+    assert "6 more" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "label"),
+    [
+        (KERNEL, 200, KERNEL),
+        (KERNEL, 50, "vectorized_elementwise_kernel<4, CUDAFunctor_add<…"),
+        (KERNEL, 30, "vectorized_elementwise_kernel…"),
+        ("ampere_sgemm_32x32_sliced1x4_tn", 20, "ampere_sgem…ed1x4_tn"),
+        ("f\x1bg", 9, r"f\x1bg"),
+        ("模型模型模型", 7, "模…模型"),
+        ("(anonymous namespace)::k<at::Half>(int)", 12, "k<Half>"),
+        (
+            "void cutlass::Kernel2<cutlass_75_tensorop_s1688gemm_256x128_tn_align1>(T)",
+            30,
+            "cutlass_75_tensor…28_tn_align1",
+        ),
+        ("void multi_tensor_apply<A, B<int> >(int)", 25, "multi_tensor_apply<A, B<…"),
+        ("abc", 1, "…"),
+    ],
+)
+def test_kernel_names_keep_what_tells_them_apart(name: str, cells: int, label: str) -> None:
+    assert words.kernel_label(name, cells) == label
+    assert cell_width(label) <= cells
+
+
+@pytest.mark.parametrize(
+    ("ratio", "drawn"),
+    [(0, ""), (1e-9, "▏"), (0.5, "██"), (0.53, "██▏"), (1, "████"), (1.2, "████")],
+)
+def test_bars_show_eighths_and_never_hide_what_is_there(ratio: float, drawn: str) -> None:
+    assert layout.bar(ratio, 4) == drawn
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "most", "lines"),
+    [
+        ("", 10, 9, [""]),
+        ("a bb ccc", 4, 9, ["a bb", "ccc"]),
+        ("a bb ccc d", 4, 2, ["a bb", "ccc…"]),
+        ("abcdefgh ij", 5, 9, ["abcd…", "ij"]),
+        ("模型 模型", 5, 9, ["模型", "模型"]),
+    ],
+)
+def test_wrapping_counts_cells(text: str, width: int, most: int, lines: list[str]) -> None:
+    assert layout.wrapped(text, width, most) == lines

@@ -1,0 +1,43 @@
+"""Reports for the tests of the text renderers: one per status, and one whose every text is given."""
+
+from dataclasses import replace
+
+import polars as pl
+from report_factory import empty_report, gpu_report
+
+from trace_analyzer.notes import Note
+from trace_analyzer.report import DeviceInfo, Evidence, Report
+
+STATUSES = ("no-gpu-activity", "gpu-timeline-missing", "unsupported-accelerator", "insufficient")
+
+
+def all_reports() -> dict[str, Report]:
+    """Name to report: a full one, one with several devices, one per status without a regime."""
+    return {"ok": gpu_report(), "devices": gpu_report(devices=8)} | {s: empty_report(s) for s in STATUSES}
+
+
+def report_saying(text: str) -> Report:
+    """A report in which every text that a trace controls is ``text``."""
+    report = gpu_report()
+    return replace(
+        report,
+        trace=replace(report.trace, path=f"/d/{text}.json", devices=(DeviceInfo(0, text, text),)),
+        notes=(Note("odd", "warning", text),),
+        verdict=replace(
+            report.verdict,
+            headline=text,
+            confidence_why=(text,),
+            evidence=(Evidence(text, text, text, text),),
+        ),
+        devices=tuple(replace(device, name=text) for device in report.devices),
+        steps=tuple(replace(step, name=text) for step in report.steps),
+        advice=tuple(
+            replace(a, title=text, why=text, where=text, code=text, how_bound=text) for a in report.advice
+        ),
+        tables={
+            **report.tables,
+            "kernels": report.tables["kernels"].with_columns(
+                name=pl.lit(text), operator=pl.lit(text), bucket=pl.lit(text)
+            ),
+        },
+    )

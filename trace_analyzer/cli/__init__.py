@@ -1,0 +1,161 @@
+"""The command `analyze`: its verbs, what a bare trace means, and how every failure is told.
+
+Exit codes: 0 the trace was analysed, whatever its verdict's status; 1 a gate (``--fail-on``,
+``--max-idle``) broke; 2 bad input or usage, or a bug: nothing was judged, or not everything that was asked
+for could be written; 130 interrupted.
+
+Importing this module loads click and nothing else, so that ``analyze --help`` answers at once.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+VERBS = {
+    "report": "trace_analyzer.cli.report:report",
+}
+"""Each verb and where it lives (``module:attribute``), imported when it is used."""
+
+DEFAULT_VERB = "report"
+
+FAILED, INTERRUPTED = 2, 130
+
+_GROUP_OPTIONS = ("-h", "--help", "--version")
+
+
+class Verbs(click.Group):
+    """A group whose verbs are imported when used, and whose first argument may be a trace instead."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs in the order of `VERBS`."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb, imported now; None when there is none of that name."""
+        if cmd_name not in VERBS:
+            return None
+        module, attribute = VERBS[cmd_name].split(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; arguments that start with neither a verb nor an option of the group are the report's."""
+        if not args:
+            raise click.UsageError("no trace given", ctx)
+        bare = args[0] not in VERBS and args[0] not in _GROUP_OPTIONS
+        return super().parse_args(ctx, [DEFAULT_VERB, *args] if bare else args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options of the default verb, which the short form takes too, then the verbs."""
+        command = self.get_command(ctx, DEFAULT_VERB)
+        assert command is not None
+        records = {name: text for source in (command, self) for name, text in _records(source, ctx)}
+        with formatter.section("Options"):
+            formatter.write_dl(list(records.items()))
+        self.format_commands(ctx, formatter)
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command line; every failure becomes one line on standard error and an exit code."""
+        options: dict[str, Any] = {
+            "complete_var": complete_var,
+            "windows_expand_args": windows_expand_args,
+            **extra,
+        }
+        if not standalone_mode:
+            return super().main(args, "analyze", standalone_mode=False, **options)
+        debug = "--debug" in (sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(args, "analyze", standalone_mode=False, **options)
+        except SystemExit:
+            raise
+        except BaseException as error:  # a panic in Polars' native code is no Exception
+            _fail(error, debug)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _records(command: click.Command, ctx: click.Context) -> list[tuple[str, str]]:
+    """Option and help text of each option of the command."""
+    found = (
+        param.get_help_record(ctx) for param in command.get_params(ctx) if isinstance(param, click.Option)
+    )
+    return [record for record in found if record is not None]
+
+
+def _fail(error: BaseException, debug: bool) -> NoReturn:
+    """Tell the failure in one line, with the traceback only if asked for, and exit."""
+    from trace_analyzer.cli.outputs import complain
+
+    if debug:
+        import traceback
+
+        traceback.print_exception(error)
+    if isinstance(error, BrokenPipeError):  # nobody reads standard error any more
+        sys.exit(FAILED)
+    complain(_line(error))
+    sys.exit(INTERRUPTED if isinstance(error, (click.Abort, KeyboardInterrupt)) else FAILED)
+
+
+def _line(error: BaseException) -> str:
+    """What went wrong and what to do, for people."""
+    from trace_analyzer.errors import TraceAnalyzerError
+
+    match error:
+        case click.UsageError():
+            return f"{error.format_message().rstrip('.')}; see 'analyze --help'"
+        case click.ClickException():
+            return error.format_message()
+        case TraceAnalyzerError():
+            return str(error)
+        case click.Abort() | KeyboardInterrupt():
+            return "interrupted; nothing half written was left"
+        case MemoryError():
+            return "out of memory; a trace of fewer steps needs less"
+        case OSError():
+            return ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
+        case _:
+            return (
+                f"a bug in this program ({type(error).__name__}: {error}); the same command with --debug "
+                "shows where. Please report it, with the trace if you can share it"
+            )
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from trace_analyzer.version import tool_version
+
+        click.echo(f"analyze {tool_version()}")
+        ctx.exit()
+
+
+@click.command(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    options_metavar="",
+    subcommand_metavar="[VERB] TRACE [OPTIONS]",
+    epilog="Exit codes: 0 analysed, 1 a gate broke, 2 bad input or usage. A file named like a verb: ./report",
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
+)
+def main() -> None:
+    """Why is this PyTorch program slow, and what to change first?
+
+    Reads a trace of PyTorch Profiler (.json, .json.gz or .json.zst; - for standard input), prints a
+    summary and writes <trace name>.report.html into the current directory.
+
+    \b
+      analyze trace.json.gz                   the summary, and the report as HTML
+      analyze trace.json --format json        for scripts
+      analyze trace.json --max-idle 0.2       a gate for CI
+    """

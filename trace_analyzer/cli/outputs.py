@@ -1,0 +1,135 @@
+"""Where results go: files that are whole or not there at all, and pipes that may close early."""
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from trace_analyzer.errors import UsageError
+from trace_analyzer.units import visible
+
+_TRACE_SUFFIX = re.compile(r"(\.json)?(\.gz|\.zst)?$", re.IGNORECASE)
+
+# For terminals and pipes whose encoding knows no block characters.
+_ASCII = str.maketrans({"█": "#", "…": "~", "–": "-", "·": "|", **dict.fromkeys("▏▎▍▌▋▊▉", "#")})
+
+
+def default_report_path(trace: str) -> Path:
+    """Where the report of a trace goes: its name in the current directory, its suffixes replaced."""
+    name = "stdin" if trace == "-" else _TRACE_SUFFIX.sub("", Path(trace).name) or "trace"
+    return Path(f"{name}.report.html")
+
+
+def check_writable(path: Path, trace: str, option: str) -> None:
+    """Refuse, before any work is done, a path that cannot or must not be written.
+
+    Raises ``UsageError`` when the path is the trace itself, a directory, or in no directory that can be
+    written to.
+    """
+    if trace != "-" and same_file(path, Path(trace)):
+        raise UsageError(f"{option} {path}: is the trace itself; it is never overwritten")
+    if path.is_dir():
+        raise UsageError(f"{option} {path}: is a directory; name a file in it")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"{option} {path}: no directory {folder}")
+    if not os.access(folder, os.W_OK) and not _is_special(path):
+        raise UsageError(f"{option} {path}: the directory {folder} cannot be written to")
+
+
+def check_report_path(path: Path, trace: str, force: bool) -> None:
+    """Refuse, before any work is done, to overwrite what this program did not write.
+
+    Raises ``UsageError``.
+    """
+    check_writable(path, trace, "--report")
+    if _is_special(path):
+        raise UsageError(f"--report {path}: is no regular file; -o writes into pipes and devices")
+    if force or not os.path.lexists(path):
+        return
+    from trace_analyzer.render.html import is_own_report
+
+    if not is_own_report(path):
+        raise UsageError(
+            f"{path}: exists and is no report of this program; --force overwrites it, --report names another"
+        )
+
+
+def same_file(one: Path, other: Path) -> bool:
+    """Whether both paths lead to one file, which may not exist yet."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return one.resolve() == other.resolve()
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write the text in one step: an earlier file stays as it was until the new one is whole.
+
+    A pipe or a device is written into. Raises ``OSError``, and leaves nothing half written then.
+    """
+    if _is_special(path):
+        with contextlib.suppress(BrokenPipeError):
+            path.write_text(text, encoding="utf-8")
+        return
+    target = path.resolve()  # through a link, so that the link stays one
+    temporary = target.with_name(f".analyze-{secrets.token_hex(6)}.tmp")
+    try:
+        with temporary.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        if target.exists():
+            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
+        os.replace(temporary, target)
+    except BaseException:  # KeyboardInterrupt too: the temporary file must never stay
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def say(text: str) -> None:
+    """Write the text to standard output; a reader that left early (``| head``) is no failure."""
+    try:
+        sys.stdout.write(_encodable(text, sys.stdout))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Python flushes standard output once more at exit and would complain: let that flush go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def complain(message: str) -> None:
+    """Write one line to standard error, with the command's name before it."""
+    try:
+        print(_encodable(f"analyze: {visible(message)}", sys.stderr), file=sys.stderr, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    """The text in characters that the stream can write."""
+    encoding = stream.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
+    return text
+
+
+def wants_colour() -> bool:
+    """Whether standard output is a terminal that shows colours, and nobody asked for none (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def text_width() -> int:
+    """Cells per line on standard output: the terminal's, within reason; 100 when it is none."""
+    if not sys.stdout.isatty():
+        return 100
+    import shutil
+
+    return max(40, min(160, shutil.get_terminal_size((100, 24)).columns))

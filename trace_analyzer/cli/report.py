@@ -1,0 +1,259 @@
+"""`analyze report TRACE`, or `analyze TRACE` for short: summary, HTML report and gates of one trace."""
+
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trace_analyzer.cli import outputs
+from trace_analyzer.errors import UsageError
+
+if TYPE_CHECKING:
+    from trace_analyzer.report import Report
+
+GATE_BROKE = 1
+
+REGIMES = ("overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound")
+
+
+def ratio(text: str) -> float:
+    """A number from 0 to 1; ``nan`` is none."""
+    number = _number(text)
+    if number is None or not 0 <= number <= 1:
+        raise click.BadParameter(f"{text!r} is no number from 0 to 1 (0.2 is 20 %)")
+    return number
+
+
+def positive(text: str) -> float:
+    """A finite number over 0."""
+    number = _number(text)
+    if number is None or not 0 < number < math.inf:
+        raise click.BadParameter(f"{text!r} is no number over 0")
+    return number
+
+
+def peak(text: str) -> tuple[str, float]:
+    """``X`` or ``DTYPE=X``: a dtype ("" for all) and its peak."""
+    dtype, _, number = text.rpartition("=")
+    return dtype.strip(), positive(number)
+
+
+def step(text: str) -> int | str:
+    """The index of a step, ``all`` or ``steady``."""
+    if text in ("all", "steady"):
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is neither a step's number nor 'all' nor 'steady'") from None
+
+
+def device(text: str) -> int | str:
+    """The id of a device as the trace writes it: mostly a number."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True)
+class Destinations:
+    """Where results go: the HTML file (None: nowhere), the file for the text (None: standard output)."""
+
+    html: Path | None
+    text: Path | None
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Bounds that a CI run sets; none by default."""
+
+    regimes: tuple[str, ...]
+    max_idle: float | None
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("trace")
+@click.option(
+    "--report",
+    "report_path",
+    metavar="PATH",
+    help="Write the HTML report there, not to <trace name>.report.html.",
+)
+@click.option("--open", "open_report", is_flag=True, help="Open the HTML report in the browser.")
+@click.option("--no-report", is_flag=True, help="Write no HTML report.")
+@click.option(
+    "--force", is_flag=True, help="Overwrite a file at the report's path that is no report of this program."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="What to print: the summary, the report for scripts (docs/json.md), or a comment for CI.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
+@click.option(
+    "--fail-on",
+    multiple=True,
+    type=click.Choice(REGIMES),
+    metavar="REGIME",
+    help=f"Exit with 1 if the verdict is REGIME: {', '.join(REGIMES)}. Repeatable.",
+)
+@click.option(
+    "--max-idle",
+    type=ratio,
+    metavar="RATIO",
+    help="Exit with 1 if the device idles more than this share (0 to 1) of the verdict's window.",
+)
+@click.option(
+    "--device", type=device, metavar="N", help="Judge this device, not the one with most busy time."
+)
+@click.option(
+    "--step",
+    type=step,
+    metavar="N|all|steady",
+    default="steady",
+    show_default=True,
+    help="Judge one step, the whole trace, or the steady steps.",
+)
+@click.option("--gpu", metavar="NAME", help="Take the peaks of this device of the catalogue.")
+@click.option(
+    "--peak-tflops",
+    multiple=True,
+    type=peak,
+    metavar="[DTYPE=]X",
+    help="Dense peak in TFLOP/s, for one dtype (bf16=989) or for all. Repeatable.",
+)
+@click.option("--peak-gbps", type=positive, metavar="X", help="Memory bandwidth in GB/s.")
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Leave directories, host names and arguments out of everything that is printed or written. "
+    "Names of kernels, operators, functions and modules stay, and shapes.",
+)
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def report(
+    trace: str,
+    report_path: str | None,
+    open_report: bool,
+    no_report: bool,
+    force: bool,
+    form: str,
+    output: str | None,
+    fail_on: tuple[str, ...],
+    max_idle: float | None,
+    redact: bool,
+    **choices: Any,
+) -> int:
+    """Tell what limits the workload in TRACE, and what to change first.
+
+    TRACE is a file of PyTorch Profiler (.json, .json.gz or .json.zst), or - for standard input. The
+    HTML report embeds the names and times of all events in TRACE, with their shapes; --redact says what
+    it leaves out.
+    """
+    if no_report and (report_path or open_report):
+        raise UsageError("--no-report contradicts --report and --open")
+    html = None if no_report else Path(report_path) if report_path else outputs.default_report_path(trace)
+    text = None if output in (None, "-") else Path(str(output))
+    destinations = Destinations(html, text)
+    _check(destinations, trace, force)
+    result = _analysed(trace, choices)
+    if redact:
+        from trace_analyzer.render.redact import redacted
+
+        result = redacted(result)
+    _write(result, form, destinations)
+    if open_report and html is not None:
+        _open(html)
+    broken = broken_gates(result, Gates(fail_on, max_idle))
+    if broken:
+        outputs.complain(f"gate broke: {broken}")
+    return GATE_BROKE if broken else 0
+
+
+def _check(destinations: Destinations, trace: str, force: bool) -> None:
+    """Refuse what must not be written, before the work is done rather than after."""
+    html, text = destinations.html, destinations.text
+    if text is not None:
+        outputs.check_writable(text, trace, "--output")
+        if html is not None and outputs.same_file(html, text):
+            raise UsageError(f"{text}: --output and the HTML report cannot be one file")
+    if html is not None:
+        outputs.check_report_path(html, trace, force)
+
+
+def _analysed(trace: str, choices: Mapping[str, Any]) -> "Report":
+    """The report of the trace, with progress on a terminal."""
+    if trace == "-" and (sys.stdin is None or sys.stdin.isatty()):
+        raise UsageError("nothing is piped into standard input; pipe a trace into it, or name a file")
+    from trace_analyzer.cli.progress import Progress
+    from trace_analyzer.pipeline import analyze
+
+    peaks = dict(choices["peak_tflops"])
+    with Progress() as progress:
+        return analyze(trace, **{**choices, "peak_tflops": peaks}, progress=progress)
+
+
+def _write(result: "Report", form: str, destinations: Destinations) -> None:
+    """Print or write the result, then the HTML report, which may take longer."""
+    if destinations.text is None:
+        outputs.say(_rendered(result, form, outputs.text_width(), outputs.wants_colour()))
+    else:
+        outputs.write_file(destinations.text, _rendered(result, form, 100, colour=False))
+    if destinations.html is not None:
+        from trace_analyzer.cli.progress import Progress
+
+        with Progress() as progress:
+            progress("writing the report")
+            result.to_html(destinations.html)
+        outputs.complain(f"report: {destinations.html}")
+
+
+def _rendered(result: "Report", form: str, width: int, colour: bool) -> str:
+    if form == "json":
+        return result.to_json()
+    if form == "markdown":
+        return result.to_markdown()
+    from trace_analyzer.render.terminal import summary
+
+    return summary(result, width, colour)
+
+
+def _open(path: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(path.resolve().as_uri()):
+        outputs.complain(f"no browser could be started; open {path} yourself")
+
+
+def broken_gates(result: "Report", gates: Gates) -> str:
+    """Which bounds broke, with the figures; "" when all hold or none is set."""
+    if not gates.regimes and gates.max_idle is None:
+        return ""
+    verdict = result.verdict
+    if verdict.regime is None:
+        return f"the trace has no regime to hold against it (status {verdict.status}): {verdict.headline}"
+    broken = []
+    if verdict.regime in gates.regimes:
+        cause = f", cause {verdict.cause}" if verdict.cause else ""
+        broken.append(
+            f"--fail-on {verdict.regime}: that is the regime{cause} ({verdict.confidence} confidence)"
+        )
+    idle = verdict.shares.idle if verdict.shares else None
+    if gates.max_idle is not None and (idle is None or idle > gates.max_idle):
+        told = "unknown" if idle is None else f"{idle:.4g}"
+        broken.append(f"--max-idle {gates.max_idle:g}: the device idles {told} of the verdict's window")
+    return "; ".join(broken)

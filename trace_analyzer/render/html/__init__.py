@@ -1,0 +1,38 @@
+"""The report as one offline HTML file.
+
+Importing this package loads neither Bokeh nor Jinja, so the command line can ask `is_own_report`
+without waiting for them; the functions below load them when they draw.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trace_analyzer.render.html.files import is_own_report, write_text
+
+if TYPE_CHECKING:
+    from trace_analyzer.report import Report
+
+__all__ = ["html", "is_own_report", "notebook_html", "write_html"]
+
+
+def html(report: "Report") -> str:
+    """The whole page as text: styles, scripts and data inline, nothing to fetch."""
+    from trace_analyzer.render.html.page import page
+
+    return page(report)
+
+
+def notebook_html(report: "Report") -> str:
+    """The page in a frame of its own, so that neither its styles nor its scripts reach the notebook."""
+    from trace_analyzer.render.html.page import frame
+
+    return frame(html(report))
+
+
+def write_html(report: "Report", path: Path) -> Path:
+    """Write the page to ``path`` in one step and return it.
+
+    Raises ``OSError`` when it cannot be written; an earlier file then stays as it was.
+    """
+    write_text(path, html(report))
+    return path

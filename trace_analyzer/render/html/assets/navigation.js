@@ -1,0 +1,53 @@
+// Arithmetic of the visible time range: all functions take and return { from, to } in ns.
+
+const SHORTEST = 20;
+
+// The range moved and shrunk so that it lies within the trace, with a little air at both ends.
+export function clampView({ from, to }, end) {
+  const air = Math.max(end, 1) * 0.02;
+  const length = Math.min(Math.max(to - from, SHORTEST), Math.max(end, SHORTEST) + 2 * air);
+  const start = Math.min(Math.max(from, -air), Math.max(end + air - length, -air));
+  return { from: start, to: start + length };
+}
+
+// The range scaled by `factor` around a time that stays where it is.
+export function zoom({ from, to }, time, factor) {
+  return { from: time - (time - from) * factor, to: time + (to - time) * factor };
+}
+
+export function pan({ from, to }, ns) {
+  return { from: from + ns, to: to + ns };
+}
+
+// A range that shows [start, end) in its middle with room on both sides.
+export function around(start, end, room = 0.6) {
+  const margin = Math.max((end - start) * room, SHORTEST);
+  return { from: start - margin, to: end + margin };
+}
+
+// Round times to label, about `count` of them.
+export function ticks({ from, to }, count) {
+  const rough = (to - from) / Math.max(count, 1);
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = Math.max(1, power * [1, 2, 5, 10].find((multiple) => power * multiple >= rough));
+  const first = Math.ceil(Math.max(from, 0) / step);
+  const times = [];
+  for (let i = first; i * step <= to; i++) times.push(i * step);
+  return { step, times };
+}
+
+// `#t=start,end&sel=id`: a place on the timeline that can be sent to somebody.
+export function parseFragment(fragment) {
+  const fields = new URLSearchParams(fragment.replace(/^#/, ''));
+  const [from, to] = (fields.get('t') ?? '').split(',').map(Number);
+  const selected = fields.has('sel') ? Number(fields.get('sel')) : -1;
+  return {
+    view: Number.isFinite(from) && Number.isFinite(to) && from < to ? { from, to } : null,
+    selected: Number.isInteger(selected) ? selected : -1,
+  };
+}
+
+export function writeFragment({ from, to }, selected) {
+  const place = `#t=${Math.floor(from)},${Math.ceil(to)}`;
+  return selected < 0 ? place : `${place}&sel=${selected}`;
+}

@@ -1,0 +1,149 @@
+"""What things are called on the page: labels, definitions for tooltips, short names for long symbols."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Word:
+    """A label for people and what it means, in one sentence."""
+
+    label: str
+    definition: str
+
+
+PARTS: Mapping[str, Word] = {
+    "compute": Word("Compute", "Kernels limited by the device's arithmetic."),
+    "memory": Word("Memory", "Kernels limited by memory bandwidth; device-to-device copies and memsets too."),
+    "latency": Word("Small kernels", "Kernels too short or too small to fill the device."),
+    "other": Word("Other kernels", "Kernels whose limit could not be told."),
+    "communication": Word(
+        "Communication", "Collectives and other traffic between devices that nothing else hides."
+    ),
+    "copy": Word("Copies", "Copies between host and device, or between devices, that nothing else hides."),
+    "synchronization": Word("Synchronization", "The CPU waited for the device before it launched more work."),
+    "data-loading": Word("Data loading", "The launching thread waited for input data."),
+    "allocation": Word("Allocation", "Device memory was being allocated or freed."),
+    "compilation": Word(
+        "Compilation", "Code was being compiled or loaded: Dynamo, Inductor, Triton, lazy loading."
+    ),
+    "blocking-copy": Word("Blocking copy", "A copy call held the CPU until it was done."),
+    "cpu-operator": Word("Work on the CPU", "An operator computed on the CPU while the device idled."),
+    "python": Word("Python", "The launching thread was in Python code."),
+    "dispatch": Word(
+        "Dispatch", "The launching thread was inside PyTorch's operators, on the way to a launch."
+    ),
+    "runtime-call": Word("Runtime calls", "The launching thread was in a driver or runtime call."),
+    "garbage-collection": Word("Garbage collection", "Python collected garbage."),
+    "launch-latency": Word(
+        "Launch latency", "A launch was under way: the call itself, and the time until its kernel starts."
+    ),
+    "host-unknown": Word("Host, unrecorded", "The host recorded nothing: often plain Python without stacks."),
+    "profiler": Word("Profiler", "The profiler itself was working; without it this time is gone."),
+    "device-gap": Word(
+        "Between kernels", "The next kernel was queued already: the device's own gap between kernels."
+    ),
+    "device-wait": Word(
+        "Device waits", "Queued work waited for communication or for an event of another stream."
+    ),
+    "unexplained": Word("Unexplained", "Work was queued, yet nothing recorded says why it did not start."),
+    "unlinked": Word(
+        "No launch known", "The next activity has no known launch, so its delay has no known cause."
+    ),
+    "untraced": Word("Not recorded", "The recording was paused."),
+}
+
+WORK_PARTS = ("compute", "memory", "latency", "other", "communication", "copy")
+"""The parts in which the device works; all others are causes of its idling."""
+
+KINDS: Mapping[str, Word] = {
+    "matmul": Word(
+        "Matmul, convolution, attention", "Kernels that contract: the ones matrix units are made for."
+    ),
+    "normalization": Word("Normalization, reduction", "Normalization, softmax and reduction kernels."),
+    "pointwise": Word("Pointwise", "Elementwise kernels, casts, fills, dropout, optimizer updates."),
+    "communication": Word("Communication", "Collectives and point-to-point transfers."),
+    "other": Word("Other kernels", "Embedding, gather, sort, cache and unrecognised kernels."),
+    "memcpy": Word("Copy", "Memory copies."),
+    "memset": Word("Memset", "Memory fills."),
+}
+
+REGIMES: Mapping[str, Word] = {
+    "overhead-bound": Word(
+        "Overhead-bound", "The device waits for the CPU, or for work too small to fill it."
+    ),
+    "memory-bandwidth-bound": Word(
+        "Memory-bandwidth-bound", "Most time goes to moving data to and from device memory."
+    ),
+    "compute-bound": Word(
+        "Compute-bound", "Most time goes to arithmetic: the device does what it was bought for."
+    ),
+    "communication-bound": Word("Communication-bound", "The device waits for other devices, or for copies."),
+}
+
+STATUSES: Mapping[str, Word] = {
+    "ok": Word("Judged", "The trace holds what a verdict needs."),
+    "no-gpu-activity": Word("No GPU work", "Nothing ran on a GPU while this trace was recorded."),
+    "gpu-timeline-missing": Word(
+        "GPU timeline missing", "Work was launched, but the trace holds no GPU activity."
+    ),
+    "unsupported-accelerator": Word(
+        "Unsupported accelerator", "The accelerator's events are of a kind this program cannot read."
+    ),
+    "insufficient": Word("Not enough to judge", "Too little of the trace can be judged for a verdict."),
+}
+
+STATES: Mapping[str, Word] = {
+    "ahead": Word("Ahead", "The CPU launches well before the device gets there: its overhead is hidden."),
+    "keeping-up": Word("Keeping up", "The CPU launches in time, with little to spare."),
+    "behind": Word("Behind", "The queue is empty most of the time: the device waits for launches."),
+}
+
+TERMS: Mapping[str, str] = {
+    "busy": "Share of the window in which at least one activity ran on the device, over all its streams.",
+    "window": "From the start of the device's first activity to the end of its last.",
+    "coverage": "Share of activities whose launch on the CPU is known, by count and by device time.",
+    "lead": "How long before its start an activity was launched: its start minus the end of its launch.",
+    "queue": "Activities launched and not yet started, weighted by time.",
+    "empty-queue": "Share of the window in which nothing was queued for the device.",
+    "bound": "What limits a kernel: arithmetic, memory bandwidth, or its own small size.",
+    "bucket": "What a kernel does, told by the operator that launched it, else by its name.",
+    "saves": "An upper bound: what is left cannot be less than nothing. How it was computed stands below.",
+    "confidence": "How far the verdict can be trusted with what this trace recorded.",
+    "runner-up": "The regime that came closest to the verdict.",
+    "steady": "Steps without the first, cut, empty and outlier ones.",
+    "gap": "An interval in which no stream of the device had work.",
+}
+
+_PYTHON_FRAME = re.compile(r".*\.py\(\d+\): (.+)")
+_SYMBOL = re.compile(r"void .*|\w+\(.*|.*::.*<.*", re.DOTALL)
+_INNERMOST_BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)")
+_WRAPPER = re.compile(r"[Kk]ernel\d?|\w*elementwise_kernel\w*|reduce_kernel")
+_WRAPPED = re.compile(
+    r"\b(?:cutlass_\w+|(?!(?:Binary|AUnary|BUnary)Functor\b)\w*[Ff]unctor\w*|\w+_kernel_cuda\b|(?!gpu_)\w+_kernel\b)"
+)
+
+
+def short_name(name: str) -> str:
+    """The telling part of a name: the function of a Python frame, a C++ symbol without its types.
+
+    A kernel that only applies another function to every element is named for that function too.
+    """
+    frame = _PYTHON_FRAME.fullmatch(name)
+    if frame:
+        return frame[1]
+    if not _SYMBOL.fullmatch(name):
+        return name
+    bare = _without_brackets(name).split(" ")[-1].rsplit("::", 1)[-1]
+    wrapped = _WRAPPED.search(name, name.find("<")) if _WRAPPER.fullmatch(bare) and "<" in name else None
+    if wrapped is None:
+        return bare or name
+    return wrapped[0] if wrapped[0].startswith("cutlass_") else f"{bare} · {wrapped[0]}"
+
+
+def _without_brackets(name: str) -> str:
+    bare, count = _INNERMOST_BRACKETS.subn("", name)
+    while count:
+        bare, count = _INNERMOST_BRACKETS.subn("", bare)
+    return bare

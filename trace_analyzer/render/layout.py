@@ -1,0 +1,103 @@
+"""Lines of styled text measured in terminal cells: wrapping, columns and bars for the terminal."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from trace_analyzer import units
+
+Span = tuple[str, str]
+"""A piece of text and the name of its style ("" for none)."""
+
+Line = list[Span]
+
+STYLES = {
+    "bold": "1", "dim": "2", "title": "1",
+    "verdict": "1;36", "good": "32", "bad": "1;31", "warn": "33",
+    "compute": "32", "memory": "34", "latency": "33", "communication": "35", "copy": "36", "other": "37",
+    "idle": "31",
+}  # fmt: skip
+"""ANSI attributes (SGR) per style: the sixteen colours that every terminal theme adapts."""
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def cells(line: Line) -> int:
+    """Terminal cells that a line takes."""
+    return sum(units.cell_width(text) for text, _ in line)
+
+
+def wrapped(text: str, width: int, most: int = 99) -> list[str]:
+    """The text in lines of at most ``width`` cells and at most ``most`` lines; a cut ends in an ellipsis."""
+    lines = [""]
+    for word in text.split():
+        joined = f"{lines[-1]} {word}".lstrip()
+        if units.cell_width(joined) <= width:
+            lines[-1] = joined
+        elif not lines[-1]:
+            lines[-1] = units.shorten(word, width)
+        else:
+            lines.append(units.shorten(word, width))
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], units.shorten(" ".join(lines[most - 1 :]), width)]
+
+
+def hanging(head: Line, text: str, width: int, most: int = 99, style: str = "") -> list[Line]:
+    """The head, then the text beside it, wrapped under itself."""
+    indent = cells(head)
+    first, *rest = wrapped(text, max(1, width - indent), most)
+    return [[*head, (first, style)], *([(" " * indent, ""), (line, style)] for line in rest)]
+
+
+def columns(rows: Sequence[Line], align: str, gap: int = 2) -> list[Line]:
+    """The rows with their spans padded into columns; ``align`` has an ``l`` or ``r`` per column."""
+    widths = [max(units.cell_width(row[k][0]) for row in rows) for k in range(len(align))] if rows else []
+    return [
+        [part for k, span in enumerate(row) for part in _cell(span, widths[k], align[k], gap if k else 0)]
+        for row in rows
+    ]
+
+
+def _cell(span: Span, width: int, side: str, gap: int) -> Line:
+    text, style = span
+    fill = " " * (width - units.cell_width(text))
+    return [(" " * gap + (fill if side == "r" else ""), ""), (text, style), (fill if side == "l" else "", "")]
+
+
+def beside(left: Sequence[Line], right: Sequence[Line], at: int) -> list[Line]:
+    """Two blocks next to each other, the right one from column ``at`` on."""
+    return [
+        [*(one or []), (" " * (at - cells(one or [])), ""), *(other or [])] if other else one or []
+        for one, other in zip_longest(left, right)
+    ]
+
+
+def bar(ratio: float, width: int) -> str:
+    """A bar of ``ratio`` of ``width`` cells, in eighths of a cell; something is never drawn as nothing."""
+    eighths = min(8 * width, max(round(8 * width * ratio), 1 if ratio > 0 else 0))
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def written(line: Line, width: int, colour: bool) -> str:
+    """The line as text of at most ``width`` cells, with ANSI codes if ``colour``."""
+    spans = _clipped(line, width)
+    while spans and not spans[-1][0].rstrip():
+        spans.pop()
+    if not spans:
+        return ""
+    spans[-1] = (spans[-1][0].rstrip(), spans[-1][1])
+    return "".join(
+        f"\x1b[{STYLES[style]}m{text}\x1b[0m" if colour and style else text for text, style in spans
+    )
+
+
+def _clipped(line: Line, width: int) -> Line:
+    kept: Line = []
+    left = width
+    for text, style in line:
+        if left > 0:
+            short = units.shorten(text, left)
+            kept.append((short, style))
+            left -= units.cell_width(short)
+    return kept

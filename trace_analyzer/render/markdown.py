@@ -1,0 +1,177 @@
+"""The report as Markdown for CI comments and issues: names from the trace stay text, whatever they hold."""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+
+from trace_analyzer import units
+from trace_analyzer.render import words
+from trace_analyzer.report import Advice, Report
+
+_TOP_KERNELS, _KERNEL_CELLS = 10, 100
+
+_HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+# Code, emphasis, links, cells, strikethrough, math; underscores only where they could open or close emphasis.
+_INLINE = re.compile(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])")
+_BLOCK = re.compile(
+    r"^(\d+(?=[.)](?:\s|$))|(?=[#+=-]))([.)#+=-])"
+)  # headings, lists and rules, which only the start of a text can make
+_ADDRESS = re.compile(r"\b(https?|ftp)(:)(?=//)|\b(www)(\.)", re.IGNORECASE)
+_REFERENCE = re.compile(r"@|(?<!\w)#(?=\d)")  # GitHub links @names and #numbers after Markdown is done
+
+
+def to_markdown(report: Report) -> str:
+    """The report in GitHub's Markdown: verdict, evidence, partition, kernels, advice and notes."""
+    sections = (
+        _verdict(report), _evidence(report), _partition(report), _kernels(report), _advice(report.advice),
+        _record_instead(report), _notes(report),
+    )  # fmt: skip
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def escaped(text: str) -> str:
+    """The text on one line, as text: nothing in it is markup, a link or a mention."""
+    # An invisible space behind the sign is the one thing that keeps GitHub from linking it.
+    return _unaddressed(_REFERENCE.sub(r"\g<0>&#8203;", _literal(text))) or "–"
+
+
+def code(text: str) -> str:
+    """The text as code that is safe in a table cell, where a pipe would end the cell even in backticks."""
+    return f"<code>{_unaddressed(_literal(text))}</code>"
+
+
+def _literal(text: str) -> str:
+    return _BLOCK.sub(r"\1\\\2", _INLINE.sub(r"\\\g<0>", units.visible(text).strip().translate(_HTML)))
+
+
+def _unaddressed(text: str) -> str:
+    """The text with the sign behind ``http`` or ``www`` as an entity, so that no link is made of it."""
+    return _ADDRESS.sub(_unlinked, text)
+
+
+def _unlinked(address: re.Match[str]) -> str:
+    scheme, sign = (group for group in address.groups() if group)
+    return f"{scheme}&#{ord(sign)};"
+
+
+def _verdict(report: Report) -> str:
+    verdict, trace = report.verdict, report.trace
+    cause = f": {escaped(verdict.cause)}" if verdict.cause else ""
+    title = f"no verdict: {verdict.status}" if verdict.regime is None else f"{verdict.regime}{cause}"
+    doubts = f": {escaped(words.reasons(verdict.confidence_why))}" if verdict.confidence_why else ""
+    facts = (
+        f"{verdict.confidence.capitalize()} confidence{doubts}.",
+        f"Close second: {verdict.runner_up}." if verdict.runner_up else "",
+    )
+    names = ", ".join(dict.fromkeys(device.name for device in trace.devices if device.name))
+    source = f"{code(PurePath(trace.path).name or trace.path)}, {units.count(trace.event_count)} events"
+    window = words.window_phrase(report)
+    asides = [
+        source,
+        *([escaped(names)] if names else []),
+        *([escaped(f"judged: {window}")] if window else []),
+    ]
+    return _paragraphs(
+        f"## {title}",
+        f"**{escaped(words.headline(verdict))}**",
+        " ".join(fact for fact in facts if fact),
+        ", ".join(asides),
+    )
+
+
+def _evidence(report: Report) -> str:
+    rows = (
+        (escaped(words.metric_label(fact.metric)), escaped(words.evidence_value(fact)), escaped(fact.why))
+        for fact in report.verdict.evidence
+    )
+    return _titled("### Evidence", _table(("what", "value", "why it matters"), "lrl", rows))
+
+
+def _partition(report: Report) -> str:
+    parts = report.verdict.parts_ns or (report.devices[0].partition_ns if report.devices else {})
+    total = sum(parts.values())
+    if not total:
+        return ""
+    work, idle = words.split_parts(parts)
+    rows = [
+        *((escaped(part), units.percent(ns / total), units.duration(ns)) for part, ns in work.items()),
+        *(
+            (escaped(f"idle: {part}"), units.percent(ns / total), units.duration(ns))
+            for part, ns in idle.items()
+        ),
+    ]
+    return _titled("### Where the time went", _table(("part", "share", "time"), "lrr", rows))
+
+
+def _kernels(report: Report) -> str:
+    table = report.tables.get("kernels")
+    if table is None or table.is_empty():
+        return ""
+    top = table.sort(["time_ns", "name"], descending=[True, False]).head(_TOP_KERNELS)
+    rows = (
+        (
+            code(words.kernel_label(row["name"], _KERNEL_CELLS)), escaped(row["bucket"] or row["kind"]),
+            escaped(row["bound"] or "–"), units.count(row["count"]), units.duration(row["time_ns"]),
+            units.percent(row["time_ratio"]),
+        )
+        for row in top.to_dicts()
+    )  # fmt: skip
+    return _titled(
+        "### Top kernels and copies",
+        _table(("name", "bucket", "bound", "count", "time", "share"), "lllrrr", rows),
+    )
+
+
+def _advice(advice: Sequence[Advice]) -> str:
+    items = "\n\n".join(_one_advice(rank, item) for rank, item in enumerate(advice, 1))
+    return _titled("### What to change", items)
+
+
+def _one_advice(rank: int, item: Advice) -> str:
+    """A numbered item; what belongs to it is indented under it."""
+    bound = f" ({escaped(item.how_bound)})" if item.how_bound else ""
+    title = f"{rank}. **{escaped(item.title)}**: saves at most {units.duration(item.saves_ns_at_most)}{bound}"
+    where = f"At {code(item.where)}." if item.where else ""
+    block = "\n".join(_fenced(item.code)) if item.code else ""
+    return _paragraphs(title, *(_indented(part) for part in (escaped(item.why), where, block) if part))
+
+
+def _fenced(source: str) -> list[str]:
+    """The code between fences that are longer than any run of backticks in it."""
+    lines = [units.visible(line) for line in source.splitlines()]
+    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}python", *lines, fence]
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"   {line}" for line in text.splitlines())
+
+
+def _record_instead(report: Report) -> str:
+    tips = "\n".join(f"- {escaped(tip)}" for tip in words.RECORD_INSTEAD[report.verdict.status])
+    return _titled("### What to record instead", tips)
+
+
+def _notes(report: Report) -> str:
+    notes = "\n".join(
+        f"- {note.severity}: {escaped(note.message)}" for note in words.sorted_notes(report.notes)
+    )
+    if not notes:
+        return ""
+    return f"<details><summary>Notes ({len(report.notes)})</summary>\n\n{notes}\n\n</details>"
+
+
+def _titled(title: str, body: str) -> str:
+    return _paragraphs(title, body) if body else ""
+
+
+def _paragraphs(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part)
+
+
+def _table(head: Sequence[str], align: str, rows: Iterable[Sequence[str]]) -> str:
+    """A table of escaped cells; "" without rows."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    rule = "|".join("---:" if side == "r" else "---" for side in align)
+    return "\n".join([f"| {' | '.join(head)} |", f"|{rule}|", *lines]) if lines else ""

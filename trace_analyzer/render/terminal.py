@@ -1,0 +1,335 @@
+"""The one-screen summary for terminals and logs: the verdict first, then what it rests on."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from statistics import median
+from typing import Any
+
+from trace_analyzer import units
+from trace_analyzer.render import words
+from trace_analyzer.render.layout import Line, bar, beside, cells, columns, hanging, wrapped, written
+from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, RunAhead, StepReport
+
+_SIDE_BY_SIDE = 92  # cells from which two blocks fit next to each other
+_TOP_KERNELS, _TOP_CAUSES, _TOP_EVIDENCE, _TOP_ADVICE, _TOP_NOTES, _TOP_DEVICES = 5, 5, 5, 3, 3, 2
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of the kernel table: its title, its side, from which width on it is shown, and its text."""
+
+    title: str
+    side: str
+    width: int
+    cell: Callable[[dict[str, Any]], str]
+
+
+_KERNEL_COLUMNS = (
+    _Column("time", "r", 40, lambda row: units.duration(row["time_ns"])),
+    _Column("share", "r", 40, lambda row: units.percent(row["time_ratio"])),
+    _Column("count", "r", 64, lambda row: units.count(row["count"])),
+    _Column("median", "r", 116, lambda row: units.duration(row["median_ns"])),
+    _Column("bound", "l", 72, lambda row: row["bound"] or "–"),
+    _Column("bucket", "l", 80, lambda row: row["bucket"] or row["kind"]),
+)
+
+
+def summary(report: Report, width: int = 100, colour: bool = False) -> str:
+    """The report in about 40 lines of at most ``width`` cells; ANSI colours only if ``colour``."""
+    sections = (
+        _verdict(report, width),
+        _evidence(report.verdict.evidence, width),
+        _where_time_went(report, width),
+        _kernels(report, width),
+        _advice(report, width),
+        _record_instead(report, width),
+        _trust(report, width),
+        _notes(report, width),
+    )
+    blocks = ("\n".join(written(line, width, colour) for line in section) for section in sections if section)
+    return "\n\n".join(blocks) + "\n"
+
+
+def _verdict(report: Report, width: int) -> list[Line]:
+    """Regime, headline and how sure that is: the first line alone answers the question."""
+    verdict = report.verdict
+    if verdict.regime is None:
+        lines: list[Line] = [[(f"no verdict: {verdict.status}", "bad")]]
+    else:
+        lines = [[(verdict.regime + (f": {verdict.cause}" if verdict.cause else ""), "verdict")]]
+        asides = (
+            f"{verdict.confidence} confidence",
+            f"close second: {verdict.runner_up}" if verdict.runner_up else "",
+        )
+        _append(lines, ", ".join(aside for aside in asides if aside), "dim", width)
+    lines += [[(line, "bold")] for line in wrapped(units.visible(words.headline(verdict)), width, 3)]
+    doubts = units.visible(words.reasons(verdict.confidence_why))
+    if doubts:
+        lines += hanging(
+            [(f"{verdict.confidence.capitalize()} confidence: ", "dim")], doubts, width, 3, "dim"
+        )
+    return [*lines, *([(line, "dim")] for line in wrapped(_trace_phrase(report, width), width, 2))]
+
+
+def _append(lines: list[Line], text: str, style: str, width: int, indent: str = "") -> None:
+    """Put the text behind the last line if there is room, else under it."""
+    if cells(lines[-1]) + 3 + units.cell_width(text) <= width:
+        lines[-1] = [*lines[-1], ("   ", ""), (text, style)]
+    else:
+        lines += hanging([(indent, "")], text, width, 2, style)
+
+
+def _trace_phrase(report: Report, width: int) -> str:
+    """The file and what it holds, on one line if shortening the file's name a little allows that."""
+    trace = report.trace
+    names = list(dict.fromkeys(device.name for device in trace.devices if device.name))
+    many = f"{len(trace.devices)} x " if len(names) == 1 and len(trace.devices) > 1 else ""
+    world = f" of {trace.world_size}" if trace.world_size is not None else ""
+    facts = (
+        many + ", ".join(names),
+        f"rank {trace.rank}{world}" if trace.rank is not None else "",
+        f"{units.count(trace.event_count)} events",
+        units.duration(trace.duration_ns),
+    )
+    rest = units.visible("".join(f" · {fact}" for fact in facts if fact))
+    file_name = units.visible(PurePath(trace.path).name or trace.path)
+    room = width - units.cell_width(rest)
+    return (words.middle_cut(file_name, room) if room >= 30 else file_name) + rest
+
+
+def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
+    """The measured facts, each with its value and why it matters."""
+    if not facts:
+        return []
+    shown = facts[:_TOP_EVIDENCE]
+    rows: list[Line] = [
+        [
+            (units.visible(words.metric_label(fact.metric)), ""),
+            (units.visible(words.evidence_value(fact)), "bold"),
+        ]
+        for fact in shown
+    ]
+    heads = [[("  ", ""), *line, ("  ", "")] for line in columns(rows, "lr")]
+    lines: list[Line] = [[("Evidence", "title")]]
+    for fact, head in zip(shown, heads, strict=True):
+        why = units.visible(fact.why)
+        if width - cells(head) >= 24:
+            lines += hanging(head, why, width, 2, "dim")
+        else:
+            lines += [head, *hanging([("    ", "")], why, width, 3, "dim")]
+    return lines
+
+
+def _where_time_went(report: Report, width: int) -> list[Line]:
+    """What the device did with the window, and why it idled, side by side where there is room."""
+    parts, phrase = _parts(report)
+    if not parts:
+        return []
+    work, idle = words.split_parts(parts)
+    idle_ns, total = sum(idle.values()), sum(parts.values())
+    done = sorted([*work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
+    two = width >= _SIDE_BY_SIDE and bool(idle)
+    half = (width - 4) // 2 if two else width
+    left = _bars("Where the time went", phrase, done, total, half)
+    if not idle:
+        return left
+    shown = _with_rest(idle, _TOP_CAUSES)
+    right = _bars("Why the device idled", f"{units.duration(idle_ns)}", shown, idle_ns, half, style="idle")
+    return beside(left, right, half + 4) if two else [*left, [], *right]
+
+
+def _parts(report: Report) -> tuple[dict[str, int], str]:
+    """The partition of the verdict's window, else of the first device's whole trace, and its name."""
+    if report.verdict.parts_ns:
+        return dict(report.verdict.parts_ns), words.window_phrase(report)
+    if report.devices:
+        device = report.devices[0]
+        return dict(device.partition_ns), f"{units.duration(device.window_ns)}, the whole trace"
+    return {}, ""
+
+
+def _with_rest(parts: dict[str, int], most: int) -> list[tuple[str, int]]:
+    """The longest parts, the others summed up in one."""
+    items = list(parts.items())
+    if len(items) <= most:
+        return items
+    rest = items[most - 1 :]
+    return [*items[: most - 1], (f"{len(rest)} other causes", sum(ns for _, ns in rest))]
+
+
+def _bars(
+    title: str, detail: str, parts: Sequence[tuple[str, int]], total: int, width: int, style: str = ""
+) -> list[Line]:
+    """One line per part: its name, a bar, its share of the total and its time."""
+    rows: list[Line] = [
+        [(units.visible(part), ""), (units.percent(ns / total), ""), (units.duration(ns), "dim")]
+        for part, ns in parts
+    ]
+    table = columns(rows, "lrr")
+    room = width - cells(table[0]) - 4 if table else 0
+    room_for_detail = width - units.cell_width(title) - 2
+    lines: list[Line] = [
+        [(title, "title"), ("  ", ""), (units.shorten(units.visible(detail), room_for_detail), "dim")]
+    ]
+    for (part, ns), line in zip(parts, table, strict=True):
+        drawn = bar(ns / total, room).ljust(room) if room >= 4 else ""
+        name, figures = line[:3], line[3:]
+        lines.append([("  ", ""), *name, (f"  {drawn}" if drawn else "", style or part), *figures])
+    return lines
+
+
+def _kernels(report: Report, width: int) -> list[Line]:
+    """The kernels and copies that took most of the device's time."""
+    table = report.tables.get("kernels")
+    if table is None or table.is_empty():
+        return []
+    device = _device_code(report)
+    if device is not None:
+        table = table.filter(table["device"] == device)
+    rows = table.sort(["time_ns", "name"], descending=[True, False]).head(_TOP_KERNELS).to_dicts()
+    shown = [column for column in _KERNEL_COLUMNS if width >= column.width]
+    head: Line = [(column.title, "dim") for column in shown]
+    body: list[Line] = [[(units.visible(column.cell(row)), "") for column in shown] for row in rows]
+    lines = columns([head, *body], "".join(column.side for column in shown))
+    room = width - cells(lines[0]) - 4
+    names = [("name", "dim"), *((words.kernel_label(row["name"], room), "bold") for row in rows)]
+    title: list[Line] = [[("Top kernels and copies", "title"), ("  of the whole trace", "dim")]]
+    return title + [[("  ", ""), *line, ("  ", ""), name] for line, name in zip(lines, names, strict=True)]
+
+
+def _device_code(report: Report) -> int | None:
+    """The verdict's device as the tables number it; null when there is one device or none was judged."""
+    labels = report.tables.get("devices")
+    if labels is None or report.verdict.device is None:
+        return None
+    codes = labels.filter(labels["label"] == str(report.verdict.device))["device"].to_list()
+    return codes[0] if codes else None
+
+
+def _advice(report: Report, width: int) -> list[Line]:
+    """What to change, the greatest saving first."""
+    if not report.advice:
+        return []
+    lines: list[Line] = [[("What to change", "title")]]
+    for rank, item in enumerate(report.advice[:_TOP_ADVICE], 1):
+        lines += _one_advice(rank, item, _window_ns(report), width)
+    more = len(report.advice) - _TOP_ADVICE
+    return [*lines, [(f"  and {more} more in the report", "dim")]] if more > 0 else lines
+
+
+def _window_ns(report: Report) -> int:
+    window = report.verdict.window
+    return sum(end - start for start, end in window.intervals) if window else 0
+
+
+def _one_advice(rank: int, item: Advice, window_ns: int, width: int) -> list[Line]:
+    share = f", {units.percent(item.saves_ns_at_most / window_ns)} of the window" if window_ns else ""
+    saves = f"saves at most {units.duration(item.saves_ns_at_most)}{share}"
+    lines = hanging([(f"  {rank}. ", "")], units.visible(item.title), width, 2, "bold")
+    _append(lines, saves, "good", width, indent="     ")
+    lines += hanging([("     ", "")], units.visible(item.why), width, 2, "dim")
+    if item.where:
+        lines += hanging([("     at ", "dim")], units.visible(item.where), width, 1, "dim")
+    return lines
+
+
+def _record_instead(report: Report, width: int) -> list[Line]:
+    """What to record to get a verdict, where there is none."""
+    tips = words.RECORD_INSTEAD[report.verdict.status]
+    if not tips:
+        return []
+    lines: list[Line] = [[("What to record instead", "title")]]
+    return lines + [line for tip in tips for line in hanging([("  - ", "")], tip, width, 3)]
+
+
+def _trust(report: Report, width: int) -> list[Line]:
+    """How busy and how well linked each device is, its steps, and what was recorded."""
+    pairs = [
+        *((f"Device {device.index}", _device_phrase(device)) for device in report.devices[:_TOP_DEVICES]),
+        *_more_devices(report.devices[_TOP_DEVICES:]),
+        *_steps(report),
+        ("Recorded", _recorded_phrase(report)),
+    ]
+    indent = max(len(units.visible(label)) for label, _ in pairs)
+    return [
+        line
+        for label, text in pairs
+        for line in hanging(
+            [(units.visible(label).ljust(indent) + "  ", "title")], units.visible(text), width, 3, "dim"
+        )
+    ]
+
+
+def _device_phrase(device: DeviceReport) -> str:
+    facts = (
+        f"busy {units.percent(device.busy_ratio)} of {units.duration(device.window_ns)}",
+        f"{units.count(device.kernel_count)} kernels",
+        f"linked to their launch: {units.percent(device.link_coverage_ratio)}",
+        _run_ahead_phrase(device.run_ahead),
+    )
+    return ", ".join(fact for fact in facts if fact)
+
+
+def _run_ahead_phrase(ahead: RunAhead) -> str:
+    if ahead.state is None:
+        return ""
+    lead, empty = units.duration(ahead.launch_lead_ns.p50), units.percent(ahead.empty_queue_ratio)
+    return f"CPU {ahead.state.replace('-', ' ')} (median lead {lead}, queue empty {empty})"
+
+
+def _more_devices(devices: Sequence[DeviceReport]) -> list[tuple[str, str]]:
+    if not devices:
+        return []
+    ratios = [device.busy_ratio or 0.0 for device in devices]
+    return [(f"{len(devices)} more", f"busy {units.percent(min(ratios))} to {units.percent(max(ratios))}")]
+
+
+def _steps(report: Report) -> list[tuple[str, str]]:
+    """The steps of the verdict's device: how many, how long, how busy, and which were set aside."""
+    steps = [step for step in report.steps if report.verdict.device in (None, step.device)]
+    if not steps:
+        return []
+    kept = [step for step in steps if step.steady] or steps
+    lengths = [step.duration_ns for step in kept]
+    busy = sum(step.busy_ns for step in kept) / max(1, sum(lengths))
+    shortest, longest = units.duration(min(lengths)), units.duration(max(lengths))
+    ranged = f" ({shortest} to {longest})" if shortest != longest else ""
+    steady = f"{len(kept)} of {len(steps)} steady" if any(step.steady for step in steps) else f"{len(steps)}"
+    typical = "median " if len(kept) > 1 else ""
+    text = f"{steady}, {typical}{units.duration(median(lengths))}{ranged}, busy {units.percent(busy)}"
+    return [("Steps", text + _set_aside(steps))]
+
+
+def _set_aside(steps: Iterable[StepReport]) -> str:
+    states = [step.state for step in steps if not step.steady and step.state != "ok"]
+    if not states:
+        return ""
+    return "; set aside: " + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+
+
+def _recorded_phrase(report: Report) -> str:
+    recorded = report.trace.recorded
+    flags = {
+        "shapes": recorded.shapes,
+        "stacks": recorded.stack,
+        "modules": recorded.modules,
+        "memory": recorded.memory,
+    }
+    yes = ", ".join(name for name, is_on in flags.items() if is_on)
+    no = ", ".join(name for name, is_on in flags.items() if not is_on)
+    return "; ".join(text for text in (yes or "times only", f"not {no}" if no else "") if text)
+
+
+def _notes(report: Report, width: int) -> list[Line]:
+    """The gravest notes, shortened; the rest is counted."""
+    notes = words.sorted_notes(report.notes)
+    if not notes:
+        return []
+    lines: list[Line] = [[("Notes", "title")]]
+    for note in notes[:_TOP_NOTES]:
+        style = "dim" if note.severity == "info" else "warn"
+        mark = "  " if note.severity == "info" else "! "
+        lines += hanging([("  ", ""), (mark, style)], units.visible(note.message), width, 2, style)
+    more = len(notes) - _TOP_NOTES
+    return [*lines, [(f"    and {more} more (--format json has them all)", "dim")]] if more > 0 else lines
