@@ -1,0 +1,139 @@
+"""The short cut of the reader agrees with the strict one, on any layout, or declines."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trace_analyzer.ingest import document, lines
+from trace_analyzer.ingest.document import Document, read_document
+from trace_analyzer.ingest.events import trace_tables
+
+TABLES = ("threads", "devices", "host_events", "operator_inputs", "device_events", "sync_events", "flows", "memory_events")
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_WORTH_BYTES", 0)
+    monkeypatch.setattr(lines, "_CHUNK", 300)
+    monkeypatch.setattr(lines, "_TAIL", 80)
+
+
+def strictly(content: bytes) -> Document:
+    """The document as the strict reader has it."""
+    short_cut, document.read_lines = document.read_lines, lambda data: None
+    try:
+        return read_document(content, "t")
+    finally:
+        document.read_lines = short_cut
+
+
+def assert_same(content: bytes) -> bool:
+    """Compare all tables; tell whether the short cut was taken."""
+    quick = lines.read_lines(content)
+    if quick is None:
+        return False
+    strict = strictly(content)
+    assert strict.notes == ()
+    assert quick.events.height == strict.event_count
+    one = trace_tables(Document(quick.header, quick.events, quick.events.height, ()), "t")
+    other = trace_tables(strict, "t")
+    assert one.header == other.header
+    assert one.notes == other.notes
+    for name in TABLES:
+        assert getattr(one, name).equals(getattr(other, name)), name
+    return True
+
+
+names = st.text(max_size=12) | st.sampled_from(["}, {", '"},\n  {"', "},{", "\\", '"ts": 1', "é\u2028", "\U0001f600", "a\tb"])
+microseconds = st.one_of(
+    st.integers(0, 10**15), st.floats(0, 10**13, allow_nan=False), st.floats(0, 100), st.decimals(0, 10**6, places=3).map(float)
+)
+values = st.one_of(
+    names, st.integers(-(2**40), 2**40), st.booleans(), st.none(), st.lists(st.lists(st.integers(0, 99), max_size=3), max_size=3)
+)
+
+
+@st.composite
+def events(draw: st.DrawFn) -> dict[str, Any]:
+    category = draw(st.sampled_from(["cpu_op", "kernel", "cuda_runtime", "python_function", "user_annotation", "ac2g", None]))
+    event = {
+        "ph": draw(st.sampled_from("XXXXXXsfiM")), "cat": category, "name": draw(names), "pid": draw(st.integers(0, 3)),
+        "tid": draw(st.integers(0, 3) | names), "ts": draw(microseconds), "dur": draw(microseconds), "id": draw(st.integers(0, 9)),
+        "args": {
+            "correlation": draw(st.integers(0, 9)), "device": draw(st.integers(0, 1)), "stream": draw(st.integers(0, 3)),
+            "External id": draw(st.integers(0, 9)), "Input Dims": draw(values), "Concrete Inputs": draw(values),
+            "grid": [draw(st.integers(1, 9)), 1, 1], "unknown": draw(values),
+        },
+    }  # fmt: skip
+    order = draw(st.permutations(list(event)))
+    return {key: event[key] for key in order if key in ("ph", "args") or draw(st.integers(0, 9))}
+
+
+def layouts() -> Iterator[dict[str, Any]]:
+    yield {}
+    yield {"separators": (",", ":")}
+    yield {"indent": 2}
+    yield {"indent": 4, "ensure_ascii": False}
+
+
+@given(st.lists(events(), min_size=2, max_size=25), st.sampled_from(list(layouts())), st.booleans(), st.data())
+@settings(max_examples=150)
+def test_any_layout(rows: list[dict[str, Any]], layout: dict[str, Any], bare: bool, data: st.DataObject) -> None:
+    head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "x"}, {"id": 1, "name": "y"}]}
+    tail = {"traceName": "}, {", "distributedInfo": {"rank": 1}}
+    whole = rows if bare else head | {"traceEvents": rows} | tail
+    text = json.dumps(whole, **layout)
+    if data.draw(st.booleans()):
+        text = text.replace("\n", "\r\n")
+    assert_same(text.encode("utf-8", "surrogatepass"))
+
+
+def plain(i: int, **more: Any) -> dict[str, Any]:
+    return {"ph": "X", "cat": "cpu_op", "name": f"op{i}", "pid": 1, "tid": 1, "ts": 10.125 * i, "dur": 3.5, "args": {"External id": i}} | more
+
+
+@pytest.mark.parametrize("layout", list(layouts()))
+def test_sound_files_take_the_short_cut(layout: dict[str, Any]) -> None:
+    assert assert_same(json.dumps({"traceEvents": [plain(i) for i in range(40)]}, **layout).encode())
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"name": "\ud800"}, {"ts": 2.0005}, {"dur": 0.00049999999}, {"name": "}, {"},
+        {"args": {"nested": [{"a": 1}, {"b": 2}]}}, {"args": [1]}, {"args": {"Input Dims": [[2, 3], []]}}, {"pid": "Spans"},
+    ],
+)  # fmt: skip
+def test_odd_events_lose_nothing(odd: dict[str, Any]) -> None:
+    content = json.dumps({"traceEvents": [plain(i, **(odd if i == 20 else {})) for i in range(40)]}).encode()
+    assert_same(content)
+    read = trace_tables(read_document(content, "t"), "t")
+    expected = trace_tables(strictly(content), "t")
+    assert read.host_events.equals(expected.host_events)
+    assert read.host_events.height == 40
+
+
+@pytest.mark.parametrize("cut", [1, 5, 40, 200, 1000])
+def test_a_broken_file_is_left_to_the_strict_reader(cut: int) -> None:
+    content = json.dumps({"traceEvents": [plain(i) for i in range(40)]}).encode()[:-cut]
+    assert lines.read_lines(content) is None
+    assert [note.code for note in read_document(content, "t").notes] == ["truncated"]
+
+
+def test_events_behind_a_second_list_or_of_another_list_are_not_taken() -> None:
+    rows = [plain(i) for i in range(40)]
+    content = json.dumps({"a": [{"traceEvents": rows}]}).encode()
+    assert lines.read_lines(content) is None
+
+
+def test_epoch_based_floats_keep_their_nanoseconds() -> None:
+    rows = [plain(i) for i in range(40)]
+    content = json.dumps({"traceEvents": rows}).encode().replace(b'"ts": ', b'"ts": 1695835542')
+    assert assert_same(content)
+    read = trace_tables(read_document(content, "t"), "t")
+    assert read.host_events.get_column("start_ns").sort().to_list()[:1] == [0]
+    assert read.origin_ns % 1_000 in (0, 125, 250, 375, 500, 625, 750, 875)
