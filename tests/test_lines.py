@@ -1,6 +1,7 @@
 """The short cut of the reader agrees with the strict one, on any layout, or declines."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,10 +131,18 @@ def test_events_behind_a_second_list_or_of_another_list_are_not_taken() -> None:
     assert lines.read_lines(content) is None
 
 
-def test_epoch_based_floats_keep_their_nanoseconds() -> None:
-    rows = [plain(i) for i in range(40)]
-    content = json.dumps({"traceEvents": rows}).encode().replace(b'"ts": ', b'"ts": 1695835542')
+@pytest.mark.parametrize("raw", ["\n", "\r", "\t", "\x01"])
+@pytest.mark.parametrize("layout", list(layouts()))
+def test_raw_control_characters_stay_in_names(raw: str, layout: dict[str, Any]) -> None:
+    content = json.dumps({"traceEvents": [plain(i, name=f"a~b{i}") for i in range(40)]}, **layout).replace("~", raw)
+    read = trace_tables(read_document(content.encode(), "t"), "t")
+    assert read.host_events.get_column("name").to_list() == [f"a{raw}b{i}" for i in range(40)]
+
+
+@pytest.mark.parametrize("fraction", [".125", ".9999", "", "e0", ".5e0"])
+def test_epoch_based_times_keep_their_nanoseconds(fraction: str) -> None:
+    rows = json.dumps({"traceEvents": [plain(i, ts=i + 10) for i in range(40)]})
+    content = re.sub(r'"ts": (\d\d)', rf'"ts": 16958355425142\1{fraction}', rows).encode()
     assert assert_same(content)
-    read = trace_tables(read_document(content, "t"), "t")
-    assert read.host_events.get_column("start_ns").sort().to_list()[:1] == [0]
-    assert read.origin_ns % 1_000 in (0, 125, 250, 375, 500, 625, 750, 875)
+    first = {".125": 125, ".9999": 1000, "": 0, "e0": 0, ".5e0": 500}[fraction]
+    assert trace_tables(read_document(content, "t"), "t").origin_ns == 1695835542514210_000 + first

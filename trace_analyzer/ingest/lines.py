@@ -28,8 +28,9 @@ _BARE = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?=\{)")
 _BETWEEN = re.compile(r"\s*,\s*\{")
 _ARRAY_END = re.compile(r"\s*\]")
 
-# A float64 of microseconds tells thousandths apart below 2^43.
+# A float64 of microseconds tells thousandths apart below 2^43; from there on only integers are safe.
 _EXACT_BELOW_US = float(1 << 43)
+_FRACTION_OF_MANY = re.compile(rb'"(?:ts|dur)"\s*:\s*-?[0-9]+(?:[eE]|(?<=[0-9]{13})\.|\.[0-9]*[eE])')
 # Digits behind the nanosecond that lie so near to a half that float64 may round them to the other side.
 _NEAR_HALF = r"\.\d{3}(4999|5$|5000)"
 
@@ -143,11 +144,11 @@ def _chunk_frame(chunk: bytes, separator: bytes, first_row: int) -> pl.DataFrame
 
 
 def _quick_frame(chunk: bytes, separator: bytes, first_row: int) -> pl.DataFrame | None:
-    # Lone surrogates would be read as NUL; a stray NUL would end the line.
+    # Lone surrogates would be read as NUL, and NUL stands for the line break here.
     if b"\\ud" in chunk or b"\\uD" in chunk or b"\x00" in chunk:
         return None
-    lines = chunk.replace(separator, b"}\n\n{").replace(b"\n\n", b"\x00").replace(b"\r", b" ").replace(b"\n", b" ")
-    lines = lines.replace(b"\x00", b"\n")
+    # Tabs are blanks between tokens, and an error inside strings, as the line breaks that they replace.
+    lines = chunk.replace(separator, b"}\x00{").replace(b"\r", b"\t").replace(b"\n", b"\t").replace(b"\x00", b"\n")
     try:
         frame = pl.read_ndjson(lines, schema=_LINE_SCHEMA)
     except PolarsError:
@@ -160,14 +161,10 @@ def _quick_frame(chunk: bytes, separator: bytes, first_row: int) -> pl.DataFrame
         *FIELDS,
         *(pl.coalesce(arguments.field(key) for key in keys).alias(column) for column, keys in ARGUMENTS.items()),
     )
-    return None if frame.select(pl.any_horizontal(_is_lossy("ts"), _is_lossy("dur")).any()).item() else frame.select(list(RAW_SCHEMA))
-
-
-def _is_lossy(column: str) -> pl.Expr:
-    """Whether a number may have lost digits that decide a nanosecond on its way through float64."""
-    text, value = pl.col(column), pl.col(column).cast(pl.Float64, strict=False).abs()
-    fractional = text.str.contains(".", literal=True)
-    # Integers beyond 64 bits come back rounded.
-    return (
-        (fractional & (value >= _EXACT_BELOW_US)) | text.str.contains(_NEAR_HALF) | (value >= float(1 << 63))
-    ).fill_null(False)
+    near_half, large = frame.select(
+        pl.any_horizontal(pl.col("ts", "dur").str.contains(_NEAR_HALF)).any().alias("near_half"),
+        (pl.max_horizontal(pl.col("ts", "dur").cast(pl.Float64, strict=False).abs()) >= _EXACT_BELOW_US).any().alias("large"),
+    ).row(0)
+    if near_half or (large and _FRACTION_OF_MANY.search(chunk)):
+        return None
+    return frame.select(list(RAW_SCHEMA))
