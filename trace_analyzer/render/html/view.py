@@ -35,7 +35,6 @@ class Share:
     word: Word
     ns: int
     ratio: float
-    idle: bool
     span: Span | None = None
 
 
@@ -122,10 +121,7 @@ def shares(parts_ns: Mapping[str, int]) -> tuple[Share, ...]:
     idle = sorted(
         (key for key, ns in parts_ns.items() if ns and key not in WORK_PARTS), key=lambda key: -parts_ns[key]
     )
-    return tuple(
-        Share(key, part_word(key), parts_ns[key], parts_ns[key] / total, key not in WORK_PARTS)
-        for key in work + idle
-    )
+    return tuple(Share(key, part_word(key), parts_ns[key], parts_ns[key] / total) for key in work + idle)
 
 
 def part_word(key: str) -> Word:
@@ -162,9 +158,7 @@ def _causes(report: Report) -> tuple[tuple[str, tuple[Share, ...]], ...]:
         (
             f"GPU {device.index}",
             tuple(
-                Share(
-                    s.key, s.word, s.ns, s.ratio, s.idle, longest.get((codes.get(str(device.index)), s.key))
-                )
+                Share(s.key, s.word, s.ns, s.ratio, longest.get((codes.get(str(device.index)), s.key)))
                 for s in shares(device.gaps.by_cause_ns)
             ),
         )

@@ -46,6 +46,7 @@ function describeActivity(store, event) {
     ['Copied', quantity(store.bytes[event], 'B')],
     ['Bandwidth', seconds ? quantity(store.bytes[event] / seconds, 'B/s') : ''],
     ['Arithmetic', seconds ? quantity(store.flop[event] / seconds, 'FLOP/s') : ''],
+    ['Traffic at least', seconds ? quantity(store.moved_bytes[event] / seconds, 'B/s') : ''],
     ['Launched', launch < 0 ? 'by an unknown call' : leadText(store.start[event] - store.start[launch] - store.duration[launch])],
   ];
   return facts.filter(([, value]) => value);

@@ -74,7 +74,6 @@ export class Timeline {
     if (view) this.show(view);
     else this.showAll();
     if (selected >= 0 && selected < this.store.start.length) this.select(selected);
-    return view !== null;
   }
 
   rememberFragment() {

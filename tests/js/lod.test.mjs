@@ -1,0 +1,53 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { visibleBoxes, visibleSteps } from '../../trace_analyzer/render/html/assets/lod.js';
+import { search } from '../../trace_analyzer/render/html/assets/store.js';
+import { randomRow, storeOf } from './assets.mjs';
+
+const placed = (store) => store.rows.map((row, i) => ({ ...row, top: i * 10, bottom: i * 10 + 9 }));
+
+test('every event is inside a box, boxes are disjoint, and wide events have their own', () => {
+  const store = storeOf([{ rows: [randomRow(3, 2000)] }]);
+  for (const quantum of [1, 7, 50, 1000]) {
+    const boxes = visibleBoxes(store, placed(store), 0, store.end + 1, quantum, 1e9);
+    for (let i = 1; i < boxes.left.length; i++) assert.ok(boxes.left[i] >= boxes.right[i - 1]);
+    let box = 0;
+    for (let i = 0; i < store.start.length; i++) {
+      while (boxes.right[box] < store.start[i] + store.duration[i]) box += 1;
+      assert.ok(boxes.left[box] <= store.start[i], `event ${i} at quantum ${quantum}`);
+      if (store.duration[i] >= quantum && store.duration[i]) assert.ok(boxes.event.includes(i));
+    }
+  }
+});
+
+test('the number of boxes stays within the budget', () => {
+  const store = storeOf([{ rows: [randomRow(4, 5000)] }]);
+  assert.ok(visibleBoxes(store, placed(store), 0, store.end, 1, 100).left.length <= 100);
+});
+
+test('boxes are clipped to the view', () => {
+  const store = storeOf([{ rows: [[[0, 1000, 'long', 'k'], [1000, 5, 'short', 'k']]] }]);
+  const boxes = visibleBoxes(store, placed(store), 300, 400, 1, 10);
+  assert.deepEqual([boxes.left, boxes.right, boxes.event], [[300], [400], [0]]);
+});
+
+test('a run of short events takes the kind with most time and the busy share as opacity', () => {
+  const store = storeOf([{ rows: [[[0, 30, 'a', 'big'], [30, 10, 'b', 'small'], [40, 10, 'c', 'small']]] }]);
+  const boxes = visibleBoxes(store, placed(store), 0, 100, 100, 10);
+  assert.equal(store.kind_values[boxes.kind[0]], 'big');
+  assert.equal(boxes.alpha[0], 0.5);
+  assert.equal(boxes.event[0], -1);
+});
+
+test('a run that hides a match is marked as one', () => {
+  const store = storeOf([{ rows: [[[0, 1, 'a', 'k'], [1, 1, 'b', 'k'], [500, 1, 'a', 'k']]] }]);
+  search(store, 'b');
+  assert.deepEqual(visibleBoxes(store, placed(store), 0, 1000, 50, 10).hit, [true, false]);
+});
+
+test('steps keep the highest value of each pixel and the value that remains', () => {
+  const queue = { time: [0, 10, 11, 12, 50], depth: [1, 2, 9, 3, 0] };
+  assert.deepEqual(visibleSteps(queue, 5, 100, 5), { x: [5, 10, 15, 50, 100], y: [1, 9, 3, 0, 0] });
+  assert.deepEqual(visibleSteps({ time: [], depth: [] }, 0, 10, 1), { x: [0, 10], y: [0, 0] });
+});

@@ -1,0 +1,69 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { describe, otherEnd } from '../../trace_analyzer/render/html/assets/describe.js';
+import { formatDuration, formatQuantity, formatTick } from '../../trace_analyzer/render/html/assets/format.js';
+import { layOut, rowAt } from '../../trace_analyzer/render/html/assets/layout.js';
+import { around, clampView, parseFragment, ticks, writeFragment, zoom } from '../../trace_analyzer/render/html/assets/navigation.js';
+import { storeOf } from './assets.mjs';
+
+test('durations have three digits and the unit that fits', () => {
+  assert.deepEqual([0, 999, 1500, 12_340_000, 2e9].map(formatDuration), ['0 ns', '999 ns', '1.50 us', '12.3 ms', '2 s']);
+  assert.equal(formatQuantity(312e12, 'FLOP/s'), '312 TFLOP/s');
+});
+
+test('ticks are round, within the view, and labelled so that neighbours differ', () => {
+  const { step, times } = ticks({ from: 71_830_000, to: 71_990_000 }, 8);
+  assert.equal(step, 20_000);
+  assert.ok(times.every((time) => time % step === 0));
+  const labels = times.map((time) => formatTick(time, step));
+  assert.equal(new Set(labels).size, labels.length);
+});
+
+test('a view stays near the trace and never collapses', () => {
+  const { from, to } = clampView({ from: -1e9, to: 5e9 }, 1000);
+  assert.ok(from >= -20 && to <= 1020);
+  const tiny = clampView({ from: 500, to: 500 }, 1000);
+  assert.equal(tiny.to - tiny.from, 20);
+  assert.ok(clampView({ from: 0, to: 0 }, 0).to > 0);
+});
+
+test('zoom keeps the time under the pointer', () => {
+  assert.deepEqual(zoom({ from: 0, to: 100 }, 25, 0.5), { from: 12.5, to: 62.5 });
+  assert.deepEqual(around(100, 200, 0.5), { from: 50, to: 250 });
+});
+
+test('a fragment leads back to its place, and nonsense to none', () => {
+  assert.deepEqual(parseFragment(writeFragment({ from: 10.4, to: 99.5 }, 7)), { view: { from: 10, to: 100 }, selected: 7 });
+  for (const nonsense of ['', '#', '#t=5,1', '#t=a,b&sel=x', '#sel=1.5']) {
+    assert.deepEqual(parseFragment(nonsense), { view: null, selected: -1 });
+  }
+});
+
+test('a folded track shows its first row only, and rows do not overlap', () => {
+  const store = storeOf([
+    { group: 'GPU', family: 'stream', rows: [[[0, 1, 'a', 'k']]] },
+    { group: 'main', family: 'operators', rows: [[[0, 9, 'b', 'o']], [[1, 2, 'c', 'o']]] },
+  ]);
+  const open = layOut(store, new Set());
+  assert.deepEqual(open.items.map((item) => item.heading ?? item.label), ['GPU', 'stream', 'main', 'operators']);
+  assert.equal(open.rows.length, 3);
+  assert.equal(layOut(store, new Set([1])).rows.length, 2);
+  for (let i = 1; i < open.rows.length; i++) assert.ok(open.rows[i].top >= open.rows[i - 1].bottom);
+  assert.equal(rowAt(open.rows, open.rows[1].top), open.rows[1]);
+  assert.equal(rowAt(open.rows, 0), undefined);
+});
+
+test('an activity tells its launch, a launch its activity, idle time its cause', () => {
+  const store = storeOf([
+    { family: 'stream', rows: [[[50, 10, 'gemm', 'matmul', 2]]] },
+    { family: 'idle', rows: [[[0, 50, 'python', 'idle-python', 2]]] },
+    { family: 'calls', rows: [[[20, 5, 'cudaLaunchKernel', 'runtime']]] },
+  ], { activities: 1 });
+  const facts = (event) => Object.fromEntries(describe(store, { python: 'Python' }, event));
+  assert.equal(facts(0).Launched, '25 ns ahead');
+  assert.equal(facts(1).Cause, 'Python');
+  assert.equal(facts(1)['Host was in'], 'cudaLaunchKernel');
+  assert.equal(facts(2).Launches, 'gemm');
+  assert.deepEqual([0, 2].map((event) => otherEnd(store, event)), [2, 0]);
+});

@@ -1,0 +1,393 @@
+"""The HTML report: its data first, then its markup."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from bokeh.models import ColumnDataSource
+from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
+
+from trace_analyzer import tables
+from trace_analyzer.render import html
+from trace_analyzer.render.html import codec, files
+from trace_analyzer.render.html.figure import busy_bins, host_bins, timeline_figures
+from trace_analyzer.render.html.lanes import first_fit, with_depth
+from trace_analyzer.render.html.timeline import TimelineColumns, timeline_columns
+from trace_analyzer.render.html.view import shares, view, written
+from trace_analyzer.render.html.words import KINDS, PARTS, REGIMES, short_name
+from trace_analyzer.report import Evidence, Report
+
+ASSETS = Path(html.__file__).parent / "assets"
+REPORTS = {
+    "gpu": gpu_report(),
+    "two": gpu_report(7, 2),
+    "cpu": cpu_report(),
+    "empty": empty_report(),
+    "hostile": hostile_report(),
+}
+
+
+def lanes(*events: tuple[int, int]) -> list[int]:
+    """Rows of (start, duration) events on one track."""
+    schema = {"start_ns": pl.Int64, "duration_ns": pl.Int64}
+    track = pl.DataFrame(events, schema=schema, orient="row").with_row_index("order").with_columns(track=0)
+    return with_depth(track).sort("order").get_column("depth").to_list()
+
+
+def intervals_of(columns: TimelineColumns) -> list[tuple[str, int, int]]:
+    return sorted(columns.events.select("name", "start_ns", "duration_ns").iter_rows())
+
+
+# ---- rows ------------------------------------------------------------------------------------------------
+
+
+def test_nested_events_get_their_depth() -> None:
+    assert lanes((0, 10), (1, 3), (2, 1), (6, 2), (10, 5)) == [0, 1, 2, 1, 0]
+
+
+def test_events_without_duration_are_never_open() -> None:
+    assert lanes((0, 10), (5, 0), (5, 3), (8, 0)) == [0, 1, 1, 1]
+
+
+def test_overlapping_events_get_the_topmost_free_row() -> None:
+    assert lanes((0, 10), (5, 10), (10, 10), (15, 10)) == [0, 1, 0, 1]
+
+
+def test_one_clashing_track_leaves_the_others_alone() -> None:
+    rows = pl.DataFrame({"track": [0, 0, 1, 1], "start_ns": [0, 5, 0, 2], "duration_ns": [10, 10, 10, 2]})
+    assert with_depth(rows).sort("track", "start_ns").get_column("depth").to_list() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_first_fit_equals_the_naive_search(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    start = np.sort(random.integers(0, 60, 40))
+    end = start + random.integers(0, 20, 40)
+    free_from: list[int] = []
+    naive = []
+    for begin, finish in zip(start.tolist(), end.tolist(), strict=True):
+        row = next((row for row, free in enumerate(free_from) if free <= begin), len(free_from))
+        free_from[row : row + 1] = [finish]
+        naive.append(row)
+    assert first_fit(start, end).tolist() == naive
+
+
+@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
+def test_rows_hold_every_event_once_sorted_and_disjoint(report: Report) -> None:
+    columns = timeline_columns(report)
+    spans = [row for track in columns.tracks for row in track.rows]
+    positions = sorted(position for first, count in spans for position in range(first, first + count))
+    assert positions == list(range(columns.events.height))
+    for first, count in spans:
+        row = columns.events.slice(first, count)
+        end = row.get_column("start_ns") + row.get_column("duration_ns")
+        assert (row.get_column("gap_ns") >= 0).all()
+        assert (row.get_column("gap_ns") + end.shift(1, fill_value=0)).equals(
+            row.get_column("start_ns"), check_names=False
+        )
+
+
+@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
+def test_nothing_is_lost_or_invented(report: Report) -> None:
+    end = pl.col("end_ns") - pl.col("start_ns")
+    expected = pl.concat(
+        [
+            report.tables["activities"].select("name", "start_ns", "duration_ns"),
+            report.tables["idle"].select(pl.col("cause").alias("name"), "start_ns", end.alias("duration_ns")),
+            report.tables["host_events"].select("name", "start_ns", "duration_ns"),
+        ]
+    )
+    assert intervals_of(timeline_columns(report)) == sorted(expected.iter_rows())
+
+
+def test_links_lead_to_the_launch_and_to_what_the_host_did() -> None:
+    columns = timeline_columns(gpu_report(kernels=3))
+    names = columns.events.get_column("name")
+    kernels, idle = columns.events.head(3), columns.events.filter(pl.col("kind").str.starts_with("idle-"))
+    assert [names[link] for link in kernels.get_column("link")] == ["cudaLaunchKernel"] * 3
+    assert {names[link] for link in idle.get_column("link").drop_nulls()} == {"train.py(12): step"}
+    assert idle.get_column("link").null_count() == idle.height // 2
+
+
+def test_tracks_stand_in_the_order_of_reading() -> None:
+    tracks = timeline_columns(gpu_report(4, devices=2)).tracks
+    assert [(track.family, track.collapsed) for track in tracks] == [
+        ("stream", False), ("idle", False), ("stream", False), ("idle", False),
+        ("calls", False), ("operators", False), ("python", True),
+    ]  # fmt: skip
+    assert tracks[0].group == "GPU 0 · NVIDIA H100 80GB HBM3"
+    assert len({track.group for track in tracks}) == 3
+
+
+def test_two_streams_and_none_are_three_tracks() -> None:
+    rows = [
+        {
+            "activity_id": i,
+            "kind": "kernel",
+            "name": "k",
+            "device": 0,
+            "stream": stream,
+            "start_ns": 0,
+            "duration_ns": 5,
+        }
+        for i, stream in enumerate((7, 20, None))
+    ]
+    report = empty_report()
+    report.tables["activities"], report.tables["devices"] = (  # type: ignore[index]
+        frame(tables.ACTIVITIES, rows), frame(tables.DEVICES, [{"device": 0, "label": "0"}]),
+    )  # fmt: skip
+    assert [track.label for track in timeline_columns(report).tracks] == ["Stream 7", "Stream 20", "Stream –"]
+
+
+# ---- overview --------------------------------------------------------------------------------------------
+
+
+def test_busy_bins_add_up_to_the_busy_time() -> None:
+    report = gpu_report(kernels=9)
+    share = busy_bins(report, 1_000_000)
+    assert share.sum() * 1_000_000 / len(share) == pytest.approx(9 * 60_000)
+    assert share.min() == 0
+    assert share.max() == pytest.approx(1)
+
+
+def test_busy_bins_of_two_devices_are_their_mean() -> None:
+    both, one = busy_bins(gpu_report(9, devices=2), 1_000_000), busy_bins(gpu_report(9), 1_000_000)
+    assert both == pytest.approx(one)
+
+
+def test_without_a_device_the_overview_shows_the_operators() -> None:
+    columns = timeline_columns(cpu_report())
+    assert host_bins(columns, columns.end_ns).mean() == pytest.approx(0.8)
+
+
+def test_figures_hold_no_events_and_no_code() -> None:
+    report = hostile_report()
+    figures = timeline_figures(report, timeline_columns(report))
+    assert [figure.name for figure in figures.all] == ["overview", "rows", "queue"]
+    boxes = figures.rows.select_one({"name": "boxes"})
+    assert isinstance(boxes, ColumnDataSource)
+    assert set(map(len, boxes.data.values())) == {0}
+    assert all(figure.lod_threshold is None for figure in figures.all)
+    assert not [
+        model for figure in figures.all for model in figure.references() if "CustomJS" in type(model).__name__
+    ]
+
+
+# ---- codec -----------------------------------------------------------------------------------------------
+
+
+def test_planes_drop_what_is_always_zero() -> None:
+    assert codec._planes(np.array([1, 258], dtype=np.uint64)) == [b"\x01\x02", b"\x00\x01"]
+    assert codec._planes(np.array([], dtype=np.uint64)) == []
+
+
+def test_delta_is_zigzag() -> None:
+    assert codec.delta(pl.Series([-1, 5, 5, 3])).integers.tolist() == [1, 12, 0, 3]
+
+
+def test_text_keeps_position_zero_for_null() -> None:
+    column = codec.text(pl.Series(["b", None, "a", "b"]))
+    assert (column.integers.tolist(), column.values) == ([1, 0, 2, 1], ("", "b", "a"))
+
+
+# ---- words and view --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("aten::mm", "aten::mm"),
+        ("train.py(12): step", "step"),
+        ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
+        ("Memcpy DtoH (Device -> Pageable)", "Memcpy DtoH (Device -> Pageable)"),
+        (
+            "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long)",
+            "ncclKernel_AllReduce_RING_LL_Sum_float",
+        ),
+        (
+            "void at::native::(anonymous namespace)::softmax_warp_forward<float, 3>(float*)",
+            "softmax_warp_forward",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_tensorop_bf16>(cutlass_80_tensorop_bf16::Params)",
+            "cutlass_80_tensorop_bf16",
+        ),
+        (
+            "void at::native::elementwise_kernel<128, 2, at::native::gpu_kernel_impl<"
+            "at::native::BinaryFunctor<float, at::native::binary_internal::MulFunctor<float> > > >(int)",
+            "elementwise_kernel · MulFunctor",
+        ),
+    ],
+)
+def test_short_names(name: str, short: str) -> None:
+    assert short_name(name) == short
+
+
+def test_shares_sum_to_one_with_work_first() -> None:
+    parts = shares({"python": 30, "compute": 50, "data-loading": 20, "copy": 0})
+    assert [(share.key, share.ratio) for share in parts] == [
+        ("compute", 0.5), ("python", 0.3), ("data-loading", 0.2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(0.5, "ratio", "50 %"), (1500, "ns", "1.50 us"), (5165, "launches", "5,165 launches"),
+     (3e12, "FLOP/s", "3 TFLOP/s"),
+     (True, "", "yes"), ("behind", "", "behind"), (None, "ns", "–"), (2.5, "count", "2.50")],
+)  # fmt: skip
+def test_evidence_is_written_for_people(value: int | float | str | bool | None, unit: str, text: str) -> None:
+    assert written(Evidence("x", value, unit, "")).rstrip("0") == text.rstrip("0")
+
+
+def test_rows_lead_to_the_longest_of_their_kind() -> None:
+    shown = view(gpu_report(kernels=4))
+    assert {(row.label, row.span.start_ns) for row in shown.kernels if row.span} == {
+        ("vectorized_elementwise_kernel · CUDAFunctor_add", 30_000), ("ampere_sgemm_128x64_tn", 130_000),
+    }  # fmt: skip
+    ((_, causes),) = shown.causes
+    assert [(cause.key, cause.span.start_ns) for cause in causes if cause.span] == [
+        ("python", 90_000),
+        ("launch-latency", 120_000),
+    ]
+    assert [gap.duration_ns for gap in shown.gaps] == [40_000] * 3
+
+
+def test_every_key_has_a_colour() -> None:
+    style = (ASSETS / "style.css").read_text()
+    wanted = (
+        [f"--p-{part}:" for part in PARTS]
+        + [f"--k-{kind}:" for kind in KINDS]
+        + [f".r-{regime} " for regime in REGIMES]
+    )
+    wanted += [
+        f"--k-{kind}:"
+        for kind in ("operator", "annotation", "python", "runtime", "driver", "overhead", "host")
+    ]
+    assert [key for key in wanted if key not in style] == []
+
+
+# ---- markup ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
+def test_a_page_fetches_nothing(report: Report) -> None:
+    page = html.html(report)
+    assert "default-src 'none'" in page[:2048]
+    assert "unsafe-eval" not in page
+    markup = re.sub(r"<(script|style)\b.*?</\1>", "", page, flags=re.DOTALL)
+    assert (
+        re.findall(
+            r"(?:src|href|action|srcset|poster)\s*=\s*[\"']?(?!#|data:,)[^\"'\s>]+",
+            markup.replace("src=x onerror", ""),
+        )
+        == []
+    )
+    style = (ASSETS / "style.css").read_text()
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_hostile_text_is_escaped_everywhere() -> None:
+    page = html.html(hostile_report())
+    for text in HOSTILE[:2]:
+        assert text not in page
+    assert '"onmouseover="' not in page
+    assert page.count("&lt;img src=x onerror=alert(1)&gt;") > 10
+
+
+def test_the_same_report_is_the_same_page() -> None:
+    assert html.html(gpu_report()) == html.html(gpu_report())
+
+
+def test_scripts_cannot_be_closed_from_within() -> None:
+    scripts = re.findall(r"<script\b[^>]*>(.*?)</script>", html.html(hostile_report()), re.DOTALL)
+    assert len(scripts) == 6
+    assert scripts[-1].endswith("})();")
+    for own in (scripts[0], scripts[-1]):
+        assert not re.search(r"^\s*(import|export)\b", own, re.MULTILINE)
+
+
+def test_a_page_without_events_has_no_timeline() -> None:
+    page = html.html(empty_report())
+    assert 'id="timeline"' not in page
+    assert "Nothing ran on a GPU" in page
+    assert len(page) < 200_000
+
+
+def test_a_notebook_gets_the_page_in_a_sandbox() -> None:
+    frame_html = html.notebook_html(hostile_report())
+    assert frame_html.startswith('<iframe sandbox="allow-scripts"')
+    assert frame_html.count("<") == 2
+    assert frame_html.count('"') == frame_html.split("srcdoc=")[0].count('"') + 2
+
+
+# ---- files -----------------------------------------------------------------------------------------------
+
+
+def test_a_written_report_is_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    assert html.write_html(gpu_report(), path) == path
+    assert b'<meta name="generator" content="trace-analyzer 0.1.0">' in path.read_bytes()[:2048]
+    assert html.is_own_report(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "<!doctype html><title>mine</title>", '{"name": "<meta name=\\"generator\\""}']
+)
+def test_other_files_are_not(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "other.html"
+    path.write_text(text)
+    assert not html.is_own_report(path)
+    assert not html.is_own_report(tmp_path)
+    assert not html.is_own_report(tmp_path / "missing.html")
+
+
+@pytest.mark.parametrize("failure", [OSError("disk full"), KeyboardInterrupt()])
+def test_a_failed_write_leaves_the_old_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def fail(*_: object) -> None:
+        raise failure
+
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(type(failure)):
+        files.write_text(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_missing_folder_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="missing"):
+        files.write_text(tmp_path / "missing" / "report.html", "text")
+
+
+def test_recognising_a_report_loads_nothing_heavy() -> None:
+    heavy = "{'bokeh', 'jinja2', 'polars'}"
+    code = (
+        f"import sys; from trace_analyzer.render.html import is_own_report; print({heavy} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_the_scripts_own_tests_pass() -> None:
+    tests = sorted(str(path) for path in (Path(__file__).parent / "js").glob("*.test.mjs"))
+    done = subprocess.run(["node", "--test", *tests], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
