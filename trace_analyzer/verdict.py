@@ -210,6 +210,10 @@ def _common_evidence(findings: Findings, window: int) -> list[Evidence]:
             "link_coverage_time_ratio", device.link_coverage_time_ratio, "ratio",
             "share of device time whose launch is known",
         ),
+        Evidence(
+            "launch_latency_bound_ns", findings.launch_latency_ns, "ns",
+            "longest idle time after a launch that counts as its latency: the 99th percentile on an empty queue",
+        ),
     ]
 
 
@@ -228,12 +232,6 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
     if judgement.cause == "cold-start":
         sums = cause_sums("overhead-bound", findings.parts_ns)
         evidence.append(Evidence("cause_without_cold_start", max(sums, key=lambda c: sums[c]), "", "the cause otherwise found"))
-    evidence.append(
-        Evidence(
-            "launch_latency_bound_ns", findings.launch_latency_ns, "ns",
-            "longest idle time after a launch that counts as its latency: the 99th percentile on an empty queue",
-        )
-    )
     if findings.steps_from is not None:
         evidence.append(Evidence("steps_from", findings.steps_from, "", "what marks the steps"))
     if findings.launches_per_step is not None:

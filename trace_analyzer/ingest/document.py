@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import polars as pl
-
 from trace_analyzer.errors import NotATrace
 from trace_analyzer.ingest.lines import read_lines
-from trace_analyzer.ingest.raw import RAW_SCHEMA, raw_frame, strict_decoder
+from trace_analyzer.ingest.raw import raw_frame, strict_decoder
+from trace_analyzer.ingest.sorting import Sorted, joined, sorted_events
 from trace_analyzer.notes import Note
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -27,10 +26,10 @@ _BATCH = 200_000
 
 @dataclass(frozen=True)
 class Document:
-    """The file as text values: its header, a frame with `RAW_SCHEMA`, and what was wrong with it."""
+    """The file: its header, its events by what they are, and what was wrong with it."""
 
     header: dict[str, Any]
-    events: pl.DataFrame
+    events: Sorted
     event_count: int
     notes: tuple[Note, ...]
 
@@ -54,7 +53,7 @@ def read_document(data: bytes, name: str) -> Document:
     """
     quick = read_lines(data)
     if quick is not None:
-        return Document(quick.header, quick.events, quick.events.height, ())
+        return Document(quick.header, quick.events, quick.event_count, ())
     text = data.decode("utf-8-sig", "replace")
     notes = list(_encoding_notes(data, text))
     with _no_gc():
@@ -65,13 +64,12 @@ def read_document(data: bytes, name: str) -> Document:
                 " (prof.export_chrome_trace)"
             )
         notes += _walk_notes(walk, text)
-        frames = [
-            raw_frame(walk.events[i : i + _BATCH], i) for i in range(0, len(walk.events), _BATCH)
-        ] or [pl.DataFrame(schema=RAW_SCHEMA)]
-    events = pl.concat(frames)
-    if odd := len(walk.events) - events.height:
+        batches = [
+            sorted_events(raw_frame(walk.events[i : i + _BATCH], i)) for i in range(0, max(1, len(walk.events)), _BATCH)
+        ]
+    if odd := sum(not isinstance(event, dict) for event in walk.events):
         notes.append(Note("not-an-event", "warning", "entries of traceEvents are no objects: skipped", odd))
-    return Document(walk.header, events, len(walk.events), tuple(notes))
+    return Document(walk.header, joined(batches), len(walk.events), tuple(notes))
 
 
 def _whole(text: str) -> _Walk | None:

@@ -16,6 +16,7 @@ import polars as pl
 from polars.exceptions import PolarsError
 
 from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, RAW_SCHEMA, raw_frame, strict_decoder
+from trace_analyzer.ingest.sorting import Sorted, joined, sorted_events
 
 _WORTH_BYTES = 1 << 18
 """Smaller files are read strictly at once."""
@@ -42,10 +43,11 @@ _LINE_SCHEMA: dict[str, pl.DataType] = {
 
 @dataclass(frozen=True)
 class Lines:
-    """Header and raw frame of a sound document."""
+    """Header and events of a sound document."""
 
     header: dict[str, Any]
-    events: pl.DataFrame
+    events: Sorted
+    event_count: int
 
 
 def read_lines(data: bytes) -> Lines | None:
@@ -64,15 +66,16 @@ def read_lines(data: bytes) -> Lines | None:
     header = _header(data, opening, tail_end)
     if header is None:
         return None
-    frames: list[pl.DataFrame] = []
+    parts: list[Sorted] = []
     rows = 0
     for start, stop in chunks:
         frame = _chunk_frame(data[start:stop], separator, rows)
         if frame is None:
             return None
-        frames.append(frame)
+        parts.append(sorted_events(frame))
         rows += frame.height
-    return Lines(header, pl.concat([*frames, raw_frame(last_events, rows)], rechunk=False))
+    parts.append(sorted_events(raw_frame(last_events, rows)))
+    return Lines(header, joined(parts), rows + len(last_events))
 
 
 def _separator(head: bytes) -> bytes | None:
