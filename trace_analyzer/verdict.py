@@ -169,7 +169,7 @@ def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> V
     )
     return Verdict(
         "insufficient", None, None, None, "low", ("the trace does not hold what a verdict needs",), device.index,
-        findings.window, shares(parts), parts, headline, tuple(_common_evidence(findings, window)),
+        findings.window, shares(parts), parts, headline, (*_busy_evidence(findings, window), *_trust_evidence(findings)),
     )
 
 
@@ -200,16 +200,19 @@ def _headline(findings: Findings, judgement: Judgement, window: int) -> str:
     return f"{judgement.regime.capitalize()}: {sentence} ({noun.get(what, what)}: {percent(share)} of {of})."
 
 
-def _common_evidence(findings: Findings, window: int) -> list[Evidence]:
-    device = findings.device
+def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
     idle = sum(findings.parts_ns.get(cause, 0) for cause in CAUSES)
+    busy_ratio = 1 - idle / window if window else None
     return [
-        Evidence("busy_ratio", 1 - idle / window if window else None, "ratio", "share of the window in which the device works"),
+        Evidence("busy_ratio", busy_ratio, "ratio", "share of the window in which the device works"),
         Evidence("idle_ns", idle, "ns", "idle time of the window"),
-        Evidence(
-            "link_coverage_time_ratio", device.link_coverage_time_ratio, "ratio",
-            "share of device time whose launch is known",
-        ),
+    ]
+
+
+def _trust_evidence(findings: Findings) -> list[Evidence]:
+    coverage = findings.device.link_coverage_time_ratio
+    return [
+        Evidence("link_coverage_time_ratio", coverage, "ratio", "share of device time whose launch is known"),
         Evidence(
             "launch_latency_bound_ns", findings.launch_latency_ns, "ns",
             "longest idle time after a launch that counts as its latency: the 99th percentile on an empty queue",
@@ -218,11 +221,13 @@ def _common_evidence(findings: Findings, window: int) -> list[Evidence]:
 
 
 def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evidence]:
-    evidence = _common_evidence(findings, window)
+    evidence = _busy_evidence(findings, window)
     ahead = findings.device.run_ahead
-    for regime, ns in sorted(judgement.groups_ns.items(), key=lambda item: -item[1]):
-        if ns:
-            evidence.append(Evidence(f"{regime.removesuffix('-bound')}_ratio", ns / window, "ratio", f"share of the window that {regime} cures address"))
+    evidence += [
+        Evidence(f"{regime.removesuffix('-bound')}_ratio", ns / window, "ratio", f"share of the window that counts as {regime}")
+        for regime, ns in sorted(judgement.groups_ns.items(), key=lambda item: -item[1])
+        if ns
+    ]
     if ahead.state is not None:
         evidence += [
             Evidence("run_ahead", ahead.state, "", "whether the CPU launches faster than the device works"),
@@ -236,7 +241,7 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
         evidence.append(Evidence("steps_from", findings.steps_from, "", "what marks the steps"))
     if findings.launches_per_step is not None:
         evidence.append(Evidence("launches_per_step", findings.launches_per_step, "launches", "calls that enqueue work"))
-    return evidence
+    return evidence + _trust_evidence(findings)
 
 
 def _confidence(findings: Findings, judgement: Judgement, window: int) -> tuple[Confidence, tuple[str, ...]]:
