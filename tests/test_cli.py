@@ -131,6 +131,8 @@ class TestOptions:
             "bf16=989",
             "--peak-tflops",
             "67",
+            "--max-bytes",
+            "1000",
         )
         assert {key: value for key, value in asked[0].items() if key != "progress"} == {
             "source": "t.json",
@@ -139,6 +141,7 @@ class TestOptions:
             "gpu": "H200",
             "peak_gbps": 4800.0,
             "peak_tflops": {"bf16": 989.0, "": 67.0},
+            "max_bytes": 1_000,
         }
 
     def test_defaults(self, run: Run, asked: list[dict[str, Any]]) -> None:
@@ -149,6 +152,7 @@ class TestOptions:
             "gpu": None,
             "peak_gbps": None,
             "peak_tflops": {},
+            "max_bytes": 16 << 30,
         }
 
     @pytest.mark.parametrize(
@@ -162,6 +166,7 @@ class TestOptions:
             ("--peak-gbps", "inf"),
             ("--peak-tflops", "bf16="),
             ("--peak-tflops", "bf16=-1"),
+            ("--max-bytes", "0"),
             ("--step", "last"),
             ("--fail-on", "slow"),
             ("--format", "xml"),

@@ -53,7 +53,8 @@ def accounted(trace: Trace) -> int:
     """Events in tables, plus those that notes count as left out."""
     tables = (trace.host_events, trace.device_events, trace.sync_events, trace.flows, trace.memory_events)
     left_out = {n.code: n.count for n in trace.notes if n.code not in ("no-duration", "truncated", "invalid-utf8")}
-    return sum(table.height for table in tables) + sum(left_out.values())
+    kept = sum(table.height for table in tables) + len(trace.profiler_sessions) + len(trace.boundaries)
+    return kept + sum(left_out.values())
 
 
 # Categories
@@ -503,3 +504,22 @@ def test_random_traces_lose_nothing(trace: RandomTrace) -> None:
     read = load(trace.content)
     assert accounted(read) == read.event_count == len(trace.document["traceEvents"])  # type: ignore[arg-type]
     assert read.notes == ()
+
+
+@pytest.mark.parametrize("cut", [1, 3, 20])
+def test_truncated_zstd_is_told(cut: int) -> None:
+    packed = zstandard.compress(trace_bytes([PAIR]))[:-cut]
+    with pytest.raises(InputError, match="the zstd stream breaks off after 0 bytes"):
+        load(packed)
+
+
+def test_an_integer_may_be_written_with_a_point() -> None:
+    content = trace_bytes([KERNEL]).replace(b'"stream": 7', b'"stream": 7.0')
+    assert content != trace_bytes([KERNEL])
+    assert load(content).device_events.get_column("stream").to_list() == [7]
+
+
+def test_the_profiler_says_where_recordings_begin_and_end() -> None:
+    marks = [{"ph": "i", "name": name, "ts": ts, "pid": "", "tid": "", "s": "g"}
+             for name, ts in (("Iteration Start: PyTorch Profiler", 0), ("Record Window End", 50), ("else", 60))]  # fmt: skip
+    assert loaded(KERNEL, *marks).boundaries == (-10_000, 40_000)

@@ -37,7 +37,7 @@ def analyze(source: Any, **options: Any) -> "Report":
     """Analyse a trace, or a finished ``torch.profiler.profile``.
 
     ``options`` are those of `trace_analyzer.pipeline.analyze`: device, step, gpu, peak_tflops,
-    peak_gbps, progress. Raises ``InputError`` for input that is no readable trace, ``UsageError`` for a
+    peak_gbps, max_bytes, progress. Raises ``InputError`` for input that is no readable trace, ``UsageError`` for a
     device, step or GPU that does not exist.
     """
     if hasattr(source, "export_chrome_trace"):

@@ -12,7 +12,7 @@ from trace_analyzer.advice import advise
 from trace_analyzer.analyses import backward, causes, idle, kernels, links, operators, partition, run_ahead, steps
 from trace_analyzer.catalog.devices import Device, device_named, find_device, with_overrides
 from trace_analyzer.errors import UsageError
-from trace_analyzer.ingest import Progress, Source, Trace, load
+from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
 from trace_analyzer.notes import Note
 from trace_analyzer.report import (
     SCHEMA_VERSION,
@@ -54,6 +54,7 @@ def analyze(
     gpu: str | None = None,
     peak_tflops: Mapping[str, float] | None = None,
     peak_gbps: float | None = None,
+    max_bytes: int = DEFAULT_MAX_BYTES,
     progress: Progress | None = None,
 ) -> Report:
     """Analyse one trace of PyTorch Profiler.
@@ -66,13 +67,14 @@ def analyze(
     gpu: name of a device of the catalogue, instead of the one in the file's header.
     peak_tflops: dtype -> dense peak in TFLOP/s, instead of the catalogue's; key ``""`` is for all.
     peak_gbps: memory bandwidth in GB/s, instead of the catalogue's.
+    max_bytes: limit on the decompressed size of the source.
     progress: called with (stage, fraction or None).
 
     Raises ``InputError`` when the source is no readable trace and ``UsageError`` for a device, step or
     GPU that does not exist.
     """
     options = Options(device, step, gpu, peak_tflops, peak_gbps)
-    trace = load(source, progress=progress)
+    trace = load(source, max_bytes=max_bytes, progress=progress)
     if progress is not None:
         progress("analysing", None)
     return report_of(trace, options)

@@ -160,13 +160,21 @@ def without_regime(status: Status, headline: str, evidence: tuple[Evidence, ...]
 def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> Verdict:
     device, parts = findings.device, findings.parts_ns
     window = sum(parts.values())
-    headline = (
-        f"Too little device work to judge: {count(device.kernel_count)} kernels in {duration(device.busy_ns)}."
-        " Record several whole steps after a warm-up."
-        if too_little or not window
-        else f"{percent(unknown_ns / window)} of the window has no known cause (launches or events are missing)."
-        " Record again with CPU and GPU activities both, starting before the work is launched."
-    )
+    if too_little or not window:
+        headline = (
+            f"Too little device work to judge: {count(device.kernel_count)} kernels in {duration(device.busy_ns)}."
+            " Record several whole steps after a warm-up."
+        )
+    elif unknown_ns:
+        headline = (
+            f"{percent(unknown_ns / window)} of the window has no known cause (launches or events are missing)."
+            " Record again with CPU and GPU activities both, starting before the work is launched."
+        )
+    else:
+        headline = (
+            "Nothing is known of what the kernels of this trace do: no operator launched them and no rule knows their names."
+            " Record CPU activities too."
+        )
     return Verdict(
         "insufficient", None, None, None, "low", ("the trace does not hold what a verdict needs",), device.index,
         findings.window, shares(parts), parts, headline, (*_busy_evidence(findings, window), *_trust_evidence(findings)),

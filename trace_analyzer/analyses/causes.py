@@ -67,8 +67,8 @@ def recording_pauses(trace: Trace) -> pl.DataFrame:
 
     A silence is an interval in which no thread and no device has an event in progress. It is a pause
     when it lasts 10 ms or more and Python frames were recorded (some frame is always open while Python
-    runs), or it holds over half of the trace, or it lies between two profiler sessions, or correlation
-    ids start again behind it.
+    runs), or it holds over half of the trace, or it lies between two profiler sessions, or the profiler
+    says that a recording began or ended within it, or correlation ids start again behind it.
     """
     span = pl.struct("start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")).struct.unnest()
     spans = pl.concat([trace.host_events.select(span), trace.device_events.select(span)])
@@ -82,6 +82,7 @@ def recording_pauses(trace: Trace) -> pl.DataFrame:
     between = pl.any_horizontal(
         pl.lit(False),
         *((pl.col("start_ns") < b) & (pl.col("end_ns") > a) for a, b in _session_breaks(trace.profiler_sessions)),
+        *((pl.col("start_ns") <= t) & (pl.col("end_ns") >= t) for t in trace.boundaries),
     )
     return silences.filter(
         pl.lit(with_python)

@@ -139,6 +139,13 @@ class Gates:
 )
 @click.option("--peak-gbps", type=positive, metavar="X", help="Memory bandwidth in GB/s.")
 @click.option(
+    "--max-bytes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=16 << 30,
+    help="Refuse a trace that is larger than this when decompressed (16 GiB by default).",
+)
+@click.option(
     "--redact",
     is_flag=True,
     help="Leave directories, host names and arguments out of everything that is printed or written. "

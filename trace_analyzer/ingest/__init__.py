@@ -2,19 +2,19 @@
 
 from trace_analyzer.ingest.document import read_document
 from trace_analyzer.ingest.events import trace_tables
-from trace_analyzer.ingest.source import Progress, Source, read_content
+from trace_analyzer.ingest.source import DEFAULT_MAX_BYTES, Progress, Source, read_content
 from trace_analyzer.ingest.trace import Header, Trace
 
-__all__ = ["Header", "Progress", "Source", "Trace", "load"]
+__all__ = ["DEFAULT_MAX_BYTES", "Header", "Progress", "Source", "Trace", "load"]
 
 
-def load(source: Source, *, progress: Progress | None = None) -> Trace:
+def load(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Trace:
     """Read a trace into typed tables.
 
-    ``source`` is a path, ``"-"``, bytes or a binary file, compressed or not.
-    Raises ``InputError`` (or a subclass) when it cannot be read as a trace.
+    ``source`` is a path, ``"-"``, bytes or a binary file, compressed or not; it may hold ``max_bytes`` when
+    decompressed. Raises ``InputError`` (or a subclass) when it cannot be read as a trace.
     """
-    content = read_content(source, progress=progress)
+    content = read_content(source, max_bytes=max_bytes, progress=progress)
     if progress is not None:
         progress("parsing", None)
     document = read_document(content.data, content.name)

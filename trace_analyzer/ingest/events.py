@@ -62,6 +62,7 @@ def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) ->
         profiler_sessions=tuple(
             sessions.select("start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")).iter_rows()
         ),
+        boundaries=tuple(rest.filter(pl.col("kind") == "boundary").get_column("start_ns").sort()),
         unsupported=_unsupported(events.skipped),
     )
 

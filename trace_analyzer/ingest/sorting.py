@@ -47,9 +47,12 @@ FLOW_KINDS = {"ac2g": "launch", "async_cpu_to_gpu": "launch", "async": "launch",
 # Device work of accelerators whose events cannot be accounted for (yet).
 _UNSUPPORTED = r"^(mtia_|hpu_|xpu_|npu_|ipu_|tpu_|glow|privateuse1_)"
 
+# Instants that the profiler writes where a recording begins and ends.
+_BOUNDARY = "^(Iteration Start: |Record Window End$)"
+
 _HOST = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")
 _DEVICE = ("kernel", "memcpy", "memset")
-_REST = ("flow", "metadata", "memory", "sync", "session")
+_REST = ("flow", "metadata", "memory", "sync", "session", "boundary")
 _LEFT_OUT = ("marker", "counter", "device-annotation", "device-event", "profiler-range", "unsupported", "unknown-phase")
 KIND = pl.Enum([*_HOST, *_DEVICE, *_REST, *_LEFT_OUT])
 
@@ -147,7 +150,11 @@ def _kind() -> pl.Expr:
         .when(phase == "M").then(pl.lit("metadata"))
         .when(phase == "C").then(pl.lit("counter"))
         .when(phase.is_in(["i", "I", "R", "n"]))
-        .then(pl.when(pl.col("name") == "[memory]").then(pl.lit("memory")).otherwise(pl.lit("marker")))
+        .then(
+            pl.when(pl.col("name") == "[memory]").then(pl.lit("memory"))
+            .when(pl.col("name").str.contains(_BOUNDARY)).then(pl.lit("boundary"))
+            .otherwise(pl.lit("marker"))
+        )
         .otherwise(pl.lit("unknown-phase"))
     )  # fmt: skip
 
@@ -197,7 +204,10 @@ def _sorted(timed: pl.DataFrame, edges: pl.DataFrame) -> Sorted:
 
 
 def _number(column: str) -> pl.Expr:
-    return pl.col(column).cast(pl.Int64, strict=False)
+    """An integer, also where it is written with a point or an exponent; null for all else."""
+    number = pl.col(column).cast(pl.Float64, strict=False)
+    whole = pl.when(number == number.floor()).then(number).cast(pl.Int64, strict=False)
+    return pl.coalesce(pl.col(column).cast(pl.Int64, strict=False), whole).alias(column)
 
 
 def _product(column: str) -> pl.Expr:

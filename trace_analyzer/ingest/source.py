@@ -119,7 +119,7 @@ def _collected(name: str, parts: Iterable[Part], max_bytes: int) -> Content:
         if note is not None:
             notes.append(note)
         if len(whole) > max_bytes:
-            raise InputTooLarge(f"{name}: more than {max_bytes:,} bytes when decompressed; raise --max-bytes")
+            raise InputTooLarge(f"{name}: more than {max_bytes:,} bytes when decompressed; raise the limit (--max-bytes)")
     if not whole or whole.isspace():
         raise InputError(f"{name}: " + (notes[0].message if notes else "is empty"))
     return Content(name, bytes(whole), tuple(notes))
@@ -167,15 +167,22 @@ def _salvaged(inflater: "zlib._Decompress", chunk: bytes) -> bytes:
 
 
 def _unzstd(chunks: Iterable[bytes]) -> Iterator[Part]:
+    """Yield (data, note) of a zstd stream of any number of frames; damage ends it with a note."""
     import zstandard
 
-    inflater = zstandard.ZstdDecompressor().decompressobj(read_across_frames=True)
-    total = 0
+    inflater, total, pending = zstandard.ZstdDecompressor().decompressobj(), 0, False
     for chunk in chunks:
-        try:
-            data = inflater.decompress(chunk)
-        except zstandard.ZstdError as error:
-            yield b"", Note("zstd-damaged", "warning", f"the zstd stream is damaged after {total:,} bytes: {error}")
-            return
-        total += len(data)
-        yield data, None
+        while chunk:
+            try:
+                data = inflater.decompress(chunk)
+            except zstandard.ZstdError as error:
+                yield b"", Note("zstd-damaged", "warning", f"the zstd stream is damaged after {total:,} bytes: {error}")
+                return
+            total += len(data)
+            pending = not inflater.eof
+            yield data, None
+            chunk = inflater.unused_data if inflater.eof else b""
+            if inflater.eof:
+                inflater = zstandard.ZstdDecompressor().decompressobj()
+    if pending:
+        yield b"", Note("zstd-truncated", "warning", f"the zstd stream breaks off after {total:,} bytes")

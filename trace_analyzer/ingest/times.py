@@ -1,11 +1,13 @@
 """Decimal text in microseconds -> int64 nanoseconds, exactly: the one place where time changes its unit."""
 
-from decimal import ROUND_HALF_EVEN, Decimal, InvalidOperation
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 
 import polars as pl
 
-_PLAIN = r"^(-?)([0-9]{1,15})(?:\.([0-9]+))?$"
+_PLAIN = r"^(-?)([0-9]{1,16})(?:\.([0-9]+))?$"
 _LIMIT_NS = 1 << 62
+_LONGEST = 400
+_EXACT = Context(prec=2 * _LONGEST, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def nanoseconds(texts: pl.Series) -> pl.Series:
@@ -36,7 +38,8 @@ def _split(text: pl.Expr) -> tuple[pl.Expr, ...]:
 
 
 def _assembled() -> pl.Expr:
-    floor = pl.col("whole") * 1_000 + pl.col("thousandths")
+    in_range = pl.when(pl.col("whole") < _LIMIT_NS // 1_000).then("whole")
+    floor = in_range * 1_000 + pl.col("thousandths")
     up = (pl.col("rest") > "5") | ((pl.col("rest") == "5") & (floor % 2 == 1))
     return (floor + up.cast(pl.Int64)) * pl.when(pl.col("sign") == "-").then(-1).otherwise(1)
 
@@ -44,10 +47,10 @@ def _assembled() -> pl.Expr:
 def _exact(text: str) -> int | None:
     """Nanoseconds of a number in any notation (exponents, a leading plus, blanks around it)."""
     try:
-        value = Decimal(text.strip()) if len(text) < 400 else None
+        value = Decimal(text.strip()) if len(text) < _LONGEST else None
         if value is None or not value.is_finite() or value.adjusted() > 20:
             return None
-        ns = int((value * 1_000).to_integral_value(ROUND_HALF_EVEN))
+        ns = int(_EXACT.multiply(value, Decimal(1_000)).to_integral_value(ROUND_HALF_EVEN))
     except (InvalidOperation, ValueError):
         return None
     return ns if abs(ns) < _LIMIT_NS else None

@@ -36,7 +36,8 @@ class Header:
 class Trace:
     """One trace file. Tables are described in `trace_analyzer.tables`.
 
-    ``profiler_sessions`` are (start, end) of the profiler's own spans, ns.
+    ``profiler_sessions`` are (start, end) of the profiler's own spans, ns; ``boundaries`` the instants at
+    which it says that a recording began or ended.
     ``unsupported`` counts device events whose category this program cannot account for.
     """
 
@@ -55,6 +56,7 @@ class Trace:
     flows: pl.DataFrame
     memory_events: pl.DataFrame
     profiler_sessions: tuple[tuple[int, int], ...]
+    boundaries: tuple[int, ...]
     unsupported: Mapping[str, int]
 
 

@@ -1,0 +1,110 @@
+"""Real traces: the index's exact figures of a slow reference, and the verdicts that a person accepts."""
+
+from collections.abc import Callable
+
+import polars as pl
+import pytest
+from conftest import CORPUS, corpus_rows
+
+from trace_analyzer import tables
+from trace_analyzer.analyses.causes import HOST_CAUSES
+from trace_analyzer.report import Report
+
+pytestmark = pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
+
+Row = dict[str, str]
+Reports = Callable[[str], Report]
+ROWS = corpus_rows()
+FILES = sorted({row["file"] for row in ROWS})
+
+every_row = pytest.mark.parametrize("row", ROWS, ids=[f"{row['file']}:{row['device'] or '-'}" for row in ROWS])
+every_device = pytest.mark.parametrize(
+    "row", [row for row in ROWS if row["window_ns"]], ids=[f"{row['file']}:{row['device']}" for row in ROWS if row["window_ns"]]
+)
+every_file = pytest.mark.parametrize("file", FILES)
+LENGTH = pl.col("end_ns") - pl.col("start_ns")
+
+
+@every_row
+def test_counts(row: Row, corpus_report: Reports) -> None:
+    report = corpus_report(row["file"])
+    kinds = dict(report.tables["activities"].group_by("kind").len().iter_rows())
+    linked = report.tables["activities"].filter(pl.col("launch_id").is_not_null())
+    expected = {
+        "events": report.trace.event_count, "kernels": kinds.get("kernel", 0), "memcpy": kinds.get("memcpy", 0),
+        "memset": kinds.get("memset", 0), "gpu_activities_linked": linked.height,
+        "kernels_unlinked": kinds.get("kernel", 0) - linked.filter(pl.col("kind") == "kernel").height,
+    }  # fmt: skip
+    assert {key: int(row[key]) for key in expected} == expected
+
+
+@every_device
+def test_times(row: Row, corpus_report: Reports) -> None:
+    report = corpus_report(row["file"])
+    device = next(device for device in report.devices if str(device.index) == row["device"])
+    found = (device.window_ns, device.busy_ns, device.idle_ns, device.gaps.count)
+    assert found == tuple(int(row[key]) for key in ("window_ns", "busy_ns", "idle_ns", "gap_count"))
+    if row["device_name"]:
+        assert device.name == row["device_name"]
+
+
+@every_device
+def test_unlinked_idle_time(row: Row, corpus_report: Reports) -> None:
+    """The index breaks ties between activities that start together by file order, so some gaps may change sides."""
+    report = corpus_report(row["file"])
+    device = next(device for device in report.devices if str(device.index) == row["device"])
+    assert device.gaps.by_cause_ns["unlinked"] == pytest.approx(int(row["idle_unlinked_ns"]), rel=0.001)
+
+
+@every_device
+def test_idle_time_before_the_launch_is_the_host_s(row: Row, corpus_report: Reports) -> None:
+    """Time before the launch began bounds what is blamed on the host, but for its call and for queued work."""
+    causes = next(d for d in corpus_report(row["file"]).devices if str(d.index) == row["device"]).gaps.by_cause_ns
+    before_call = sum(causes[cause] for cause in HOST_CAUSES if cause != "launch-latency")
+    late = int(row["idle_launch_after_gap_start_ns"]) + int(row["idle_launch_in_progress_ns"])
+    assert before_call <= late * 1.001
+    in_calls = late - int(row["idle_before_launch_start_ns"])
+    named_calls = sum(causes[cause] for cause in ("blocking-copy", "allocation", "compilation"))
+    assert before_call - named_calls - causes["untraced"] <= int(row["idle_before_launch_start_ns"]) * 1.001 + in_calls
+
+
+@every_row
+def test_the_verdict_is_one_that_a_person_accepts(row: Row, corpus_report: Reports) -> None:
+    verdict = corpus_report(row["file"]).verdict
+    assert verdict.status in row["accepted_status"].split("|")
+    if verdict.status == "ok":
+        accepted = row["accepted_regime"].split("|")
+        assert verdict.regime in accepted or not row["accepted_regime"]
+        causes = row["accepted_cause"].split("|")
+        assert (verdict.cause or "") in causes or not row["accepted_cause"]
+
+
+@every_file
+def test_conservation(file: str, corpus_report: Reports) -> None:
+    report = corpus_report(file)
+    sums = report.tables["idle"].group_by("gap_id").agg(LENGTH.sum().alias("parts_ns"), (LENGTH <= 0).any().alias("empty"))
+    gaps = report.tables["gaps"].join(sums, on="gap_id", how="full")
+    assert gaps.filter(pl.col("duration_ns") != pl.col("parts_ns").fill_null(0)).is_empty()
+    assert not gaps.get_column("empty").any()
+    for device in report.devices:
+        assert sum(device.gaps.by_cause_ns.values()) == device.idle_ns == device.window_ns - device.busy_ns
+        assert sum(device.partition_ns.values()) == device.window_ns
+
+
+@every_file
+def test_advice_saves_no_more_than_the_window(file: str, corpus_report: Reports) -> None:
+    report = corpus_report(file)
+    window = sum(report.verdict.parts_ns.values())
+    assert all(0 < item.saves_ns_at_most <= window for item in report.advice)
+    if report.verdict.status == "ok":
+        assert report.advice
+
+
+@every_file
+def test_the_tables_keep_their_schema(file: str, corpus_report: Reports) -> None:
+    report = corpus_report(file)
+    assert {name: dict(frame.schema) for name, frame in report.tables.items()} == {table.name: table.schema for table in tables.ALL}
+
+
+def test_the_corpus_is_whole() -> None:
+    assert [file for file in FILES if not (CORPUS / file).exists()] == []

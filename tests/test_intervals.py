@@ -1,0 +1,153 @@
+"""Operations on intervals against their definitions, evaluated one instant at a time."""
+
+import itertools
+from collections.abc import Iterable
+
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trace_analyzer.analyses.intervals import at, clip, covered_before, innermost, split, union
+
+TRACK = ["track"]
+HORIZON = 14
+Span = tuple[int, int, int]  # track, start, end
+
+_tracks = st.integers(0, 2)
+_instants = st.integers(0, HORIZON)
+_span = st.tuples(_tracks, _instants, _instants).map(lambda s: (s[0], min(s[1:]), max(s[1:])))
+spans = st.lists(_span, max_size=9)
+points = st.lists(st.tuples(_tracks, _instants), max_size=9)
+disjoint = st.lists(st.tuples(_tracks, st.lists(_instants, min_size=2, max_size=6, unique=True)), max_size=3, unique_by=lambda t: t[0]).map(
+    lambda tracks: [
+        (track, start, end)
+        for track, edges in tracks
+        for start, end in zip(sorted(edges)[::2], sorted(edges)[1::2], strict=False)
+    ]
+)
+
+
+def frame(rows: Iterable[Span]) -> pl.DataFrame:
+    table = pl.DataFrame(list(rows), schema={"track": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
+    return table.with_row_index("id")
+
+
+def times(rows: Iterable[tuple[int, int]]) -> pl.DataFrame:
+    return pl.DataFrame(list(rows), schema={"track": pl.Int64, "time_ns": pl.Int64}, orient="row")
+
+
+def covered(rows: Iterable[Span]) -> set[tuple[int, int]]:
+    """(track, instant) of all that the spans cover."""
+    return {(track, t) for track, start, end in rows for t in range(start, end)}
+
+
+def test_union_merges_what_overlaps_or_touches() -> None:
+    rows = [(0, 1, 3), (0, 2, 5), (0, 5, 6), (0, 8, 9), (0, 7, 7), (1, 0, 4)]
+    assert union(frame(rows), TRACK).rows() == [(0, 1, 6), (0, 8, 9), (1, 0, 4)]
+
+
+@given(spans)
+def test_union_covers_the_same_in_the_fewest_intervals(rows: list[Span]) -> None:
+    merged = union(frame(rows), TRACK).rows()
+    assert covered(merged) == covered(rows)
+    assert merged == sorted(merged)
+    assert all(a[0] != b[0] or a[2] < b[1] for a, b in itertools.pairwise(merged))
+
+
+def test_split_cuts_strictly_inside() -> None:
+    pieces = split(frame([(0, 1, 5), (1, 1, 5), (0, 7, 7)]), times([(0, 1), (0, 3), (0, 4), (0, 5), (1, 9), (0, 7)]), TRACK)
+    assert pieces.rows() == [(0, 0, 1, 3), (0, 0, 3, 4), (0, 0, 4, 5), (1, 1, 1, 5), (2, 0, 7, 7)]
+
+
+@given(spans, points)
+def test_split_pieces_are_the_span_between_neighbouring_cuts(rows: list[Span], cuts: list[tuple[int, int]]) -> None:
+    expected = []
+    for number, (track, start, end) in enumerate(rows):
+        edges = [start, *sorted({t for on, t in cuts if on == track and start < t < end}), end]
+        expected += [(number, track, a, b) for a, b in itertools.pairwise(edges)]
+    assert split(frame(rows), times(cuts), TRACK).rows() == expected
+
+
+@given(points, disjoint)
+def test_at_is_the_segment_around_the_instant(where: list[tuple[int, int]], segments: list[Span]) -> None:
+    expected = [
+        next((number for number, (on, start, end) in enumerate(segments) if on == track and start <= t < end), None)
+        for track, t in where
+    ]
+    found = at(times(where), "time_ns", frame(segments), TRACK, ["id"])
+    assert found.columns == ["track", "time_ns", "id"]
+    assert found["id"].to_list() == expected
+    assert found.drop("id").rows() == where
+
+
+@given(points, disjoint)
+def test_covered_before_counts_covered_instants(where: list[tuple[int, int]], islands: list[Span]) -> None:
+    expected = [sum(on == track and s < t for on, s in covered(islands)) for track, t in where]
+    found = covered_before(times(where), "time_ns", frame(islands), TRACK, "before")
+    assert found["before"].to_list() == expected
+    assert found.drop("before").rows() == where
+
+
+@given(spans, disjoint)
+def test_clip_keeps_what_lies_in_the_windows(rows: list[Span], windows: list[Span]) -> None:
+    expected = sorted(
+        (number, track, max(start, left), min(end, right), window)
+        for number, (track, start, end) in enumerate(rows)
+        for window, (on, left, right) in enumerate(windows)
+        if on == track and max(start, left) < min(end, right)
+    )
+    inside = clip(frame(rows), frame(windows).rename({"id": "window"}), TRACK)
+    assert sorted(inside.filter(pl.col("start_ns") < pl.col("end_ns")).rows()) == expected
+
+
+def naive_innermost(rows: list[Span], track: int, t: int) -> int | None:
+    """Of the spans in progress the last to start, of those the shortest, of those the last row."""
+    running = [(start, -end, number) for number, (on, start, end) in enumerate(rows) if on == track and start <= t < end]
+    return max(running)[2] if running else None
+
+
+def naive_segments(rows: list[Span]) -> dict[tuple[int, int], int]:
+    instants = [(track, t) for track in range(3) for t in range(HORIZON)]
+    return {place: inner for place in instants if (inner := naive_innermost(rows, *place)) is not None}
+
+
+def check_innermost(rows: list[Span]) -> None:
+    segments = innermost(frame(rows), TRACK, "id")
+    said = [((track, t), inner) for track, start, end, inner in segments.rows() for t in range(start, end)]
+    assert len(said) == len(dict(said)), "segments overlap"
+    assert dict(said) == naive_segments(rows)
+    assert segments.select("track", "start_ns").rows() == sorted(segments.select("track", "start_ns").rows())
+
+
+@given(spans)
+def test_innermost_of_spans_that_nest_or_cross(rows: list[Span]) -> None:
+    check_innermost(rows)
+
+
+@given(spans)
+def test_innermost_of_spans_that_nest(rows: list[Span]) -> None:
+    nested: list[Span] = []
+    for track, start, end in rows:
+        if not any(on == track and (a < start < b < end or start < a < end < b) for on, a, b in nested):
+            nested.append((track, start, end))
+    check_innermost(nested)
+
+
+def test_innermost_literal() -> None:
+    nested = [(0, 0, 10), (0, 2, 6), (0, 2, 4), (0, 6, 7), (0, 8, 8)]
+    assert innermost(frame(nested), TRACK, "id").rows() == [
+        (0, 0, 2, 0), (0, 2, 4, 2), (0, 4, 6, 1), (0, 6, 7, 3), (0, 7, 10, 0),
+    ]
+    crossing = [(0, 0, 5), (0, 3, 8), (1, 0, 2)]
+    assert innermost(frame(crossing), TRACK, "id").rows() == [(0, 0, 3, 0), (0, 3, 8, 1), (1, 0, 2, 2)]
+
+
+def test_operations_take_empty_frames() -> None:
+    none, some = frame([]), frame([(0, 1, 2)])
+    assert union(none, TRACK).is_empty()
+    assert innermost(none, TRACK, "id").is_empty()
+    assert split(none, times([(0, 1)]), TRACK).is_empty()
+    assert split(some, times([]), TRACK).rows() == some.rows()
+    assert clip(some, none.drop("id"), TRACK).is_empty()
+    assert at(times([(0, 1)]), "time_ns", none, TRACK, ["id"]).rows() == [(0, 1, None)]
+    assert covered_before(times([(0, 1)]), "time_ns", none, TRACK, "n").rows() == [(0, 1, 0)]

@@ -1,0 +1,90 @@
+"""What limits a kernel: communication, latency, intensity against the balance, else its bucket's prior."""
+
+from typing import Any
+
+import pytest
+from kineto import A100, analysed, call, copy, kernel, launch, memset, op, rows
+
+GEMM, ADD, NCCL = (
+    "ampere_fp16_s16816gemm_fp16_128x64", "void at::native::vectorized_elementwise_kernel<4, x>(int)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
+)  # fmt: skip
+
+
+def bounds(*events: Any, **options: Any) -> list[str]:
+    return analysed(*events, **options).tables["activities"].get_column("bound").to_list()
+
+
+@pytest.mark.parametrize(
+    ("name", "duration", "blocks", "bound"),
+    [
+        (GEMM, 2.999, 500, "latency"), (GEMM, 3, 500, "compute"), (ADD, 3, 500, "memory"), (NCCL, 1, 1, "communication"),
+        (ADD, 19.999, 107, "latency"), (ADD, 19.999, 108, "memory"), (ADD, 20, 1, "memory"), (ADD, 19, None, "memory"),
+        (GEMM, 500, 1, "compute"), ("my_own_kernel", 50, 500, "other"), ("my_own_kernel", 1, 500, "latency"),
+    ],
+)  # fmt: skip
+def test_without_shapes(name: str, duration: float, blocks: int | None, bound: str) -> None:
+    grid = {} if blocks is None else {"grid": [blocks, 1, 1]}
+    assert bounds(kernel(name, 0, duration, **grid)) == [bound]
+
+
+def test_few_blocks_prove_nothing_on_an_unknown_device() -> None:
+    unknown = A100 | {"name": "Frobnicator 9", "numSms": 0}
+    assert bounds(kernel(ADD, 0, 10, grid=[1, 1, 1]), devices=[unknown]) == ["memory"]
+
+
+def test_copies_and_memsets() -> None:
+    between = ("HtoD (Pageable -> Device)", "DtoH (Device -> Pinned)", "PtoP (Device -> Device)")
+    assert bounds(*(copy(direction, 10 * n, 9) for n, direction in enumerate(between))) == ["copy", "copy", "copy"]
+    assert bounds(copy("DtoD (Device -> Device)", 0, 9), memset(9, 9)) == ["memory", "memory"]
+
+
+def shaped(operator: str, dims: list[list[int]], dtype: str = "c10::Half", name: str = GEMM, kernels: int = 1) -> list[Any]:
+    """An operator with shapes that launches kernels of 50 us."""
+    around = op(operator, 0, 30, **{"Input Dims": dims, "Input type": [dtype] * len(dims)})
+    calls = [launch(1 + 2 * n, 1, n + 1) for n in range(kernels)]
+    return [around, *calls, *(kernel(name, 40 + 50 * n, 50, correlation=n + 1, grid=[500, 1, 1]) for n in range(kernels))]
+
+
+@pytest.mark.parametrize(
+    ("dims", "bound"),
+    [([[4096, 4096], [4096, 4096]], "compute"), ([[1, 4096], [4096, 4096]], "memory"), ([[32, 4096], [4096, 4096]], "memory")],
+)
+def test_shapes_overrule_the_prior(dims: list[list[int]], bound: str) -> None:
+    """The A100 does 312e12 FLOP in the time in which it moves about 2e12 bytes: break-even is near 150 FLOP per byte."""
+    assert bounds(*shaped("aten::mm", dims)) == [bound]
+
+
+def test_the_kernels_of_an_operator_share_its_work() -> None:
+    report = analysed(shaped("aten::mm", [[10, 20], [20, 30]], kernels=2))
+    table = report.tables["activities"].select("flop", "moved_bytes", "dtype")
+    assert table.rows() == [(6_000.0, 2 * (200 + 600 + 300) / 2, "fp16")] * 2
+
+
+def test_peaks_that_the_caller_states_decide() -> None:
+    """1024 cubed in fp16 is 341 FLOP per byte."""
+    square = shaped("aten::mm", [[1024, 1024], [1024, 1024]])
+    assert bounds(*square, peak_tflops={"fp16": 100}, peak_gbps=1_000) == ["compute"]
+    assert bounds(*square, peak_tflops={"fp16": 1_000}, peak_gbps=1_000) == ["memory"]
+
+
+def test_other_kernels_of_a_matmul_operator_have_no_work_of_its_own() -> None:
+    around, *rest = shaped("aten::mm", [[10, 20], [20, 30]])
+    fill = [launch(9, 1, 7), memset(100, 5, correlation=7)]
+    table = analysed(around, rest, fill).tables["activities"]
+    assert table.select("kind", "operator", "flop").rows() == [("kernel", "aten::mm", 12_000.0), ("memset", "aten::mm", None)]
+
+
+def test_activities_are_summed_up_by_name() -> None:
+    report = analysed(kernel(ADD, 0, 30), kernel(GEMM, 30, 50), kernel(ADD, 80, 10), copy("HtoD", 90, 10), call("cudaMalloc", 0, 1))
+    assert rows(report.tables["kernels"], "name", "kind", "bucket", "bound", "count", "time_ns", "time_ratio") == [
+        (GEMM, "kernel", "matmul", "compute", 1, 50, 0.5), (ADD, "kernel", "pointwise", "memory", 2, 40, 0.4),
+        ("Memcpy HtoD", "memcpy", None, "copy", 1, 10, 0.1),
+    ]  # fmt: skip
+
+
+def test_buckets_sum_up_kernels_only() -> None:
+    buckets = analysed(kernel(ADD, 0, 30), kernel(GEMM, 30, 60), copy("HtoD", 90, 10), memset(100, 10)).devices[0].buckets
+    assert [(b.bucket, b.group, b.kernel_count, b.time_ns) for b in buckets] == [
+        ("matmul", "matmul", 1, 60_000), ("pointwise", "pointwise", 1, 30_000),
+    ]  # fmt: skip
+    assert [b.time_ratio for b in buckets] == pytest.approx([2 / 3, 1 / 3])

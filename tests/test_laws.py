@@ -1,0 +1,219 @@
+"""Laws that hold for every trace, on random ones, and the naive definitions against the implementation."""
+
+import json
+import random
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import naive
+import polars as pl
+from generator import RandomTrace, random_traces
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+
+LENGTH = pl.col("end_ns") - pl.col("start_ns")
+# Building the traces is slow and their size varies: that is no mistake of the tests.
+UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+
+def on_traces(count: int) -> settings:
+    """Settings for ``count`` random traces."""
+    return settings(max_examples=count, suppress_health_check=UNHURRIED)
+
+
+def coherent(trace: RandomTrace) -> RandomTrace:
+    """The trace with its copy operator renamed: launched by that, the catalogue calls any kernel a copy."""
+    return RandomTrace(trace.content.replace(b"aten::copy_", b"aten::relu"))
+
+
+def latency_bound(report: Report) -> int:
+    """The launch latency that the analyser tells."""
+    (bound,) = (item.value for item in report.verdict.evidence if item.metric == "launch_latency_bound_ns")
+    assert isinstance(bound, int)
+    return bound
+
+
+# Conservation
+
+
+@given(random_traces())
+@on_traces(40)
+def test_nothing_is_lost_and_nothing_counts_twice(trace: RandomTrace) -> None:
+    report = analyze(trace.content)
+    gaps_are_their_causes(report)
+    windows_are_their_parts(report)
+    links_stay_in_their_process(report)
+    queue = report.tables["queue"]
+    assert (queue.get_column("depth") >= 0).all()
+    assert set(queue.group_by("device").agg(pl.col("depth").last()).get_column("depth")) <= {0}
+
+
+def gaps_are_their_causes(report: Report) -> None:
+    gaps, idle = report.tables["gaps"], report.tables["idle"]
+    causes = idle.group_by("gap_id").agg(LENGTH.sum().alias("duration_ns"), pl.col("start_ns").min(), pl.col("end_ns").max())
+    columns = ["gap_id", "duration_ns", "start_ns", "end_ns"]
+    assert gaps.select(columns).sort("gap_id").rows() == causes.select(columns).sort("gap_id").rows()
+    assert idle.filter(LENGTH <= 0).is_empty()
+
+
+def windows_are_their_parts(report: Report) -> None:
+    for device in report.devices:
+        this = pl.col("device") == device.index
+        assert device.busy_ns + report.tables["gaps"].filter(this).get_column("duration_ns").sum() == device.window_ns
+        assert sum(device.gaps.by_cause_ns.values()) == device.idle_ns
+        assert sum(device.partition_ns.values()) == device.window_ns
+        pieces = report.tables["partition"].filter(this).sort("start_ns")
+        assert pieces.get_column("end_ns").to_list()[:-1] == pieces.get_column("start_ns").to_list()[1:]
+        kernels = report.tables["activities"].filter(this & (pl.col("kind") == "kernel"))
+        assert sum(bucket.time_ns for bucket in device.buckets) == kernels.get_column("duration_ns").sum()
+
+
+def links_stay_in_their_process(report: Report) -> None:
+    """Links by correlation id: those by flow may name another, as the file says so."""
+    processes = report.tables["threads"].select("thread_id", "process_id")
+    launches = report.tables["launches"].join(processes, on="thread_id").select("launch_id", "process_id")
+    owned = report.tables["activities"].join(launches, on="launch_id").filter(pl.col("correlation").is_not_null())
+    assert owned.group_by("device", "context").agg(pl.col("process_id").n_unique()).get_column("process_id").max() in (None, 1)
+
+
+# The definitions, one instant at a time
+
+
+@given(random_traces().map(coherent), st.randoms(use_true_random=False))
+@on_traces(50)
+def test_the_definitions_evaluated_slowly_say_the_same(trace: RandomTrace, rng: random.Random) -> None:
+    report, facts = analyze(trace.content), naive.parse(trace.content)
+    check_windows(report, facts)
+    check_links(report, facts)
+    check_parts(report, facts, rng)
+
+
+def check_windows(report: Report, facts: naive.Trace) -> None:
+    for device in report.devices:
+        members = [a for a in facts.activities if a.device == device.index]
+        start, end = naive.naive_window(members)
+        assert (device.window_ns, device.busy_ns) == (end - start, naive.naive_busy(members))
+        gaps = report.tables["gaps"].filter(pl.col("device") == device.index)
+        assert gaps.select(pl.col("start_ns", "end_ns") + int(report.trace.origin_ns)).rows() == naive.naive_gaps(members)
+
+
+def check_links(report: Report, facts: naive.Trace) -> None:
+    """By flow, where activities start together a head matches several, so any of the matching calls will do."""
+    rows = dict(report.tables["host_events"].select("event_id", "row").iter_rows())
+    links, activities = naive.naive_links(facts), {a.row: a for a in facts.activities}
+    for row, launch, correlation in report.tables["activities"].select("row", "launch_id", "correlation").iter_rows():
+        own, expected = activities[row], links[row]
+        ids = {f.flow_id for f in facts.flows if not f.is_start and (f.pid, f.tid, f.time) == (own.pid, own.tid, own.start)}
+        tails = {(f.pid, f.tid, f.time) for f in facts.flows if f.is_start and f.flow_id in ids}
+        by_flow = {e.row for e in facts.host if e.is_call and (e.pid, e.tid, e.start) in tails}
+        allowed = by_flow if correlation is None and by_flow else {expected and expected.row}
+        assert rows.get(launch) in allowed
+
+
+def check_parts(report: Report, facts: naive.Trace, rng: random.Random) -> None:
+    """At random instants, with the launch latency that the analyser tells."""
+    pieces = report.tables["partition"].rows()
+    if not pieces:
+        return
+    origin, bound = int(report.trace.origin_ns), latency_bound(report)
+    for device, start, end, part in rng.sample(pieces, min(15, len(pieces))):
+        for t in {start, rng.randrange(start, end), end - 1}:
+            assert naive.naive_partition_at(facts, device, t + origin, bound) == part, (device, t)
+
+
+# What must not matter
+
+
+def essence(report: Report) -> dict[str, Any]:
+    """What a report says, without numbers of rows and threads."""
+    return {
+        "verdict": report.verdict,
+        "devices": report.devices,
+        "steps": report.steps,
+        "advice": report.advice,
+        "partition": report.tables["partition"].rows(),
+        "idle": report.tables["idle"].select("device", "start_ns", "end_ns", "cause").rows(),
+        "duration": report.trace.duration_ns,
+    }
+
+
+def rewritten(trace: RandomTrace, change: Any) -> Report:
+    """The report on the trace with its list of events changed."""
+    document = json.loads(trace.content, parse_float=str, parse_int=str)
+    document["traceEvents"] = change(document["traceEvents"])
+    return analyze(json.dumps(document).encode())
+
+
+def as_is(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return events
+
+
+@cache
+def _original(content: bytes) -> dict[str, Any]:
+    return essence(rewritten(RandomTrace(content), as_is))
+
+
+def unchanged(trace: RandomTrace, change: Any) -> None:
+    assert essence(rewritten(trace, change)) == _original(trace.content)
+
+
+@given(random_traces(), st.integers(0, 10**9))
+@on_traces(15)
+def test_the_origin_of_time_does_not_matter(trace: RandomTrace, microseconds: int) -> None:
+    def later(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        def shifted(text: str) -> str:
+            whole, fraction = text.split(".")
+            return f"{int(whole) + microseconds}.{fraction}"
+
+        return [event | {"ts": shifted(event["ts"])} for event in events]
+
+    unchanged(trace, later)
+
+
+def distinct_places(trace: RandomTrace) -> bool:
+    """Whether no two events of one thread share a start: only then does the file's order decide nothing."""
+    spans = [(e["pid"], e["tid"], e["ts"]) for e in json.loads(trace.content, parse_float=str)["traceEvents"] if e["ph"] == "X"]
+    starts = [ts for *_, ts in spans]
+    return len(set(spans)) == len(spans) and len(set(starts)) == len(starts)
+
+
+@given(random_traces().filter(distinct_places), st.randoms(use_true_random=False))
+@on_traces(15)
+def test_the_order_of_events_does_not_matter(trace: RandomTrace, rng: random.Random) -> None:
+    unchanged(trace, lambda events: rng.sample(events, len(events)))
+
+
+@given(random_traces())
+@on_traces(15)
+def test_numbers_of_host_processes_and_threads_do_not_matter(trace: RandomTrace) -> None:
+    """Renamed alike where both are equal: that marks the main thread."""
+
+    def renamed(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        host = {"4000", "4001", "5000", "5001"}
+        return [
+            event | {"pid": f"9{event['pid']}", "tid": f"9{event['tid']}"} if event["pid"] in host else event for event in events
+        ]
+
+    unchanged(trace, renamed)
+
+
+@given(random_traces())
+@on_traces(15)
+def test_an_idle_thread_does_not_matter(trace: RandomTrace) -> None:
+    """It has one operator in the middle of the trace, of no duration."""
+
+    def with_thread(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        spans = sorted((event for event in events if event["ph"] == "X"), key=lambda event: tuple(map(int, event["ts"].split("."))))
+        middle = spans[len(spans) // 2]["ts"]
+        idle = {"ph": "X", "cat": "cpu_op", "name": "idle", "pid": "4000", "tid": "77", "ts": middle, "dur": "0"}
+        return [*events, idle]
+
+    def without_density(found: dict[str, Any]) -> dict[str, Any]:
+        return found | {"verdict": replace(found["verdict"], evidence=())}
+
+    changed = essence(rewritten(trace, with_thread))
+    assert without_density(changed) == without_density(_original(trace.content))

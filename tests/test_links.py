@@ -1,0 +1,131 @@
+"""Which call enqueued which activity: correlation ids, flows, processes."""
+
+from typing import Any
+
+from kineto import Event, analysed, call, flow, kernel, launch, notes, op
+
+
+def links(*events: Any) -> dict[str, str | None]:
+    """Kernel -> start of its launch in microseconds and the launch's name."""
+    tables = analysed(*events).tables
+    calls = {row: f"{name}@{start / 1_000:g}" for row, name, start in
+             tables["host_events"].select("event_id", "name", "start_ns").iter_rows()}  # fmt: skip
+    return {name: calls.get(launch_id) for name, launch_id in tables["activities"].select("name", "launch_id").iter_rows()}
+
+
+LAUNCH = "cudaLaunchKernel"
+
+
+def test_a_correlation_id_links() -> None:
+    assert links(launch(0, 2, 1), launch(3, 2, 2), kernel("a", 5, 1, correlation=2), kernel("b", 7, 1, correlation=1)) == {
+        "a": f"{LAUNCH}@3", "b": f"{LAUNCH}@0",
+    }  # fmt: skip
+
+
+def test_calls_that_enqueue_work_go_first() -> None:
+    assert links(call("cudaEventRecord", 0, 9, correlation=1), launch(2, 2, 1), kernel("k", 20, 1, correlation=1)) == {"k": f"{LAUNCH}@2"}
+    assert links(launch(0, 9, 1), call("cudaEventRecord", 2, 1, correlation=1), kernel("k", 20, 1, correlation=1)) == {"k": f"{LAUNCH}@0"}
+    assert links(call("INVALID", 0, 9, correlation=1), kernel("k", 20, 1, correlation=1)) == {"k": "INVALID@0"}
+
+
+def test_of_several_the_latest_that_starts_at_or_before_the_activity() -> None:
+    calls = [launch(0, 1, 1), launch(10, 1, 1), launch(30, 1, 1)]
+    assert links(*calls, kernel("k", 10, 1, correlation=1)) == {"k": f"{LAUNCH}@10"}
+    assert links(*calls, kernel("k", 40, 1, correlation=1)) == {"k": f"{LAUNCH}@30"}
+    assert links(op("origin", 0, 1), *calls[1:], kernel("k", 9, 1, correlation=1)) == {"k": f"{LAUNCH}@10"}, "else the earliest"
+
+
+def test_a_graph_launch_owns_all_its_activities() -> None:
+    nodes = [kernel(f"k{n}", 10 + n, 1, correlation=1) for n in range(5)]
+    report = analysed(call("cudaGraphLaunch", 0, 4, correlation=1), *nodes)
+    table = report.tables["launches"]
+    assert table.select("name", "activity_count", "first_start_ns", "lead_ns").rows() == [("cudaGraphLaunch", 5, 10_000, 6_000)]
+
+
+def test_correlation_zero_and_external_id_link_nothing() -> None:
+    old = kernel("k", 9, 1, **{"External id": 5})
+    assert links(launch(0, 2, 0), op("o", 0, 3, **{"External id": 5}), old) == {"k": None}
+
+
+def test_a_flow_links_where_no_correlation_id_does() -> None:
+    tail, head = launch(0, 2, 0), kernel("k", 9, 1)
+    assert links(tail, head, flow(77, tail, head)) == {"k": f"{LAUNCH}@0"}
+    assert links(tail, head, flow(77, tail, head, category="async_cpu_to_gpu")) == {"k": f"{LAUNCH}@0"}
+    assert links(tail, head, flow(77, tail, head, category="fwdbwd")) == {"k": None}
+    for wrong in ({"ts": 8}, {"tid": 20}, {"pid": 1}):
+        assert links(tail, head, flow(77, tail, head | wrong)) == {"k": None}, wrong
+        assert links(tail, head, flow(77, tail | wrong, head)) == {"k": None}, wrong
+
+
+def test_a_correlation_id_goes_before_a_flow() -> None:
+    by_id, by_flow, head = launch(0, 1, 1), launch(3, 1, 0), kernel("k", 9, 1, correlation=1)
+    assert links(by_id, by_flow, head, flow(1, by_flow, head)) == {"k": f"{LAUNCH}@0"}
+
+
+def test_flows_never_cross_processes() -> None:
+    """Arrow 5 of process 2 ends at another device, and process 2 comes first in the file."""
+    theirs, yours = launch(1, 1, 0, pid=2, tid=2), kernel("far", 9, 1, device=1)
+    ours, mine = launch(0, 1, 0, pid=1, tid=1), kernel("k", 9, 1)
+    numbered = [launch(3, 1, 6, pid=2, tid=2), kernel("far6", 12, 1, correlation=6, device=1),
+                launch(4, 1, 7, pid=1, tid=1), kernel("k7", 12, 1, correlation=7)]  # fmt: skip
+    found = links(theirs, yours, flow(5, theirs, yours), ours, mine, flow(5, ours, mine), numbered)
+    assert found == {"far": f"{LAUNCH}@1", "k": f"{LAUNCH}@0", "far6": f"{LAUNCH}@3", "k7": f"{LAUNCH}@4"}
+
+
+def two_processes(lead: int, other_lead: int) -> list[Event]:
+    """Two processes that number alike, each launching before a kernel of devices 0 and 1."""
+    return [
+        *(launch(100 * n - lead, 1, n, pid=1, tid=1) for n in (1, 2, 3)),
+        *(launch(100 * n - other_lead, 1, n, pid=2, tid=2) for n in (1, 2, 3)),
+        *(kernel(f"k{n}", 100 * n, 10, correlation=n) for n in (1, 2, 3)),
+    ]  # fmt: skip
+
+
+def owners(events: list[Event | list[Event]]) -> set[str | None]:
+    """Processes whose launches the activities are linked to."""
+    tables = analysed(*events).tables
+    joined = tables["activities"].join(tables["launches"].select("launch_id", "thread_id"), on="launch_id", how="left").join(
+        tables["threads"].select("thread_id", "pid"), left_on="thread_id_right", right_on="thread_id", how="left"
+    )
+    return set(joined.get_column("pid"))
+
+
+def test_processes_that_share_numbers_are_told_apart_by_leads() -> None:
+    assert owners([*two_processes(5, 50)]) == {"1"}, "the smallest median lead"
+    assert owners([*two_processes(50, 5)]) == {"2"}
+    assert owners([*two_processes(50, -5)]) == {"1"}, "the fewest negative leads go first"
+
+
+def test_processes_that_share_numbers_are_told_apart_by_flows() -> None:
+    events = two_processes(5, 50)
+    assert owners([*events, flow(900, events[3], events[6])]) == {"2"}, "a flow goes before leads"
+
+
+def test_processes_that_fit_equally_leave_a_device_unlinked() -> None:
+    events = two_processes(5, 5)
+    assert owners([*events]) == {None}
+    assert notes(analysed(*events))["ambiguous-process"] == 1
+    assert owners([*events, flow(900, events[0], events[6])]) == {"1"}
+
+
+def test_devices_go_to_processes_one_by_one() -> None:
+    events = [*two_processes(5, 50), *(kernel(f"other{n}", 100 * n - 45, 5, correlation=n, device=1) for n in (1, 2, 3))]
+    found = links(*events)
+    assert {found[f"k{n}"] for n in (1, 2, 3)} == {f"{LAUNCH}@{100 * n - 5 - 50}" for n in (1, 2, 3)}
+    assert {found[f"other{n}"] for n in (1, 2, 3)} == {f"{LAUNCH}@{100 * n - 50 - 50}" for n in (1, 2, 3)}
+
+
+def test_the_operator_is_the_innermost_around_the_launch_on_its_thread() -> None:
+    events = [
+        op("outer", 0, 100), op("inner", 5, 10), op("elsewhere", 6, 3, tid=9), launch(7, 2, 1), launch(15, 2, 2), launch(200, 2, 3),
+        *(kernel(f"k{n}", 210 + 2 * n, 1, correlation=n) for n in (1, 2, 3)),
+    ]  # fmt: skip
+    activities = analysed(*events).tables["activities"]
+    assert activities.select("name", "operator").rows() == [("k1", "inner"), ("k2", "outer"), ("k3", None)]
+
+
+def test_coverage_is_told_by_count_and_by_time() -> None:
+    report = analysed(launch(0, 2, 1), kernel("a", 5, 30, correlation=1), kernel("b", 40, 10), kernel("c", 60, 10))
+    device = report.devices[0]
+    assert (device.linked_count, device.link_coverage_ratio, device.link_coverage_time_ratio) == (1, 1 / 3, 0.6)
+    assert notes(report)["low-link-coverage"] == 2

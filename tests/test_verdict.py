@@ -1,0 +1,285 @@
+"""The verdict by the partition: the table of the definitions, the rules of precedence, confidence."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kineto import analysed, kernel, launched
+
+from trace_analyzer import thresholds
+from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES
+from trace_analyzer.analyses.partition import PARTS
+from trace_analyzer.report import DeviceReport, Gaps, LaunchLead, QueueDepth, Recorded, RunAhead, Verdict, Window
+from trace_analyzer.verdict import CURES, Findings, judge, shares, verdict, without_regime
+
+OVERHEAD, MEMORY, COMPUTE, COMMUNICATION = "overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound"
+
+TABLE = [
+    (("compute",), COMPUTE, None),
+    (("memory",), MEMORY, None),
+    (("communication",), COMMUNICATION, "collectives"),
+    (("copy",), COMMUNICATION, "copies"),
+    (("device-wait",), COMMUNICATION, "dependency"),
+    *(((cause,), OVERHEAD, cause) for cause in
+      ("synchronization", "data-loading", "allocation", "compilation", "blocking-copy", "cpu-operator")),
+    (("python", "dispatch", "runtime-call", "garbage-collection", "launch-latency", "host-unknown", "profiler"), OVERHEAD, "launch"),
+    (("latency", "device-gap"), OVERHEAD, "small-kernels"),
+]  # fmt: skip
+IN_NO_GROUP = ("other", "unlinked", "unexplained", "untraced")
+
+
+def parts_of(**ns: int) -> dict[str, int]:
+    """Times of parts, written with underscores."""
+    return dict.fromkeys(PARTS, 0) | {part.replace("_", "-"): value for part, value in ns.items()}
+
+
+@pytest.mark.parametrize(("part", "regime", "cause"), [(part, regime, cause) for parts, regime, cause in TABLE for part in parts])
+def test_what_each_part_alone_says(part: str, regime: str, cause: str | None) -> None:
+    found = judge(parts_of(**{part: 5}))
+    assert found is not None
+    assert (found.regime, found.cause, found.runner_up) == (regime, cause, None)
+
+
+@pytest.mark.parametrize("part", IN_NO_GROUP)
+def test_parts_in_no_group_say_nothing(part: str) -> None:
+    assert judge(parts_of(**{part: 5})) is None
+
+
+def test_the_table_is_complete() -> None:
+    assert sorted([part for parts, _, _ in TABLE for part in parts] + list(IN_NO_GROUP)) == sorted(PARTS)
+    assert sorted(CURES) == sorted(set(PARTS) - set(IN_NO_GROUP))
+
+
+@pytest.mark.parametrize(
+    ("parts", "regime", "runner_up", "cause"),
+    [
+        # The largest group, not the largest part.
+        ({"memory": 40, "python": 25, "dispatch": 20}, OVERHEAD, MEMORY, "launch"),
+        ({"compute": 60, "memory": 40}, COMPUTE, None, None),
+        ({"compute": 50, "memory": 38}, COMPUTE, MEMORY, None),
+        ({"compute": 100, "memory": 75}, COMPUTE, MEMORY, None),
+        ({"compute": 100, "memory": 74}, COMPUTE, None, None),
+        # Waiting wins at 0.6 of the largest kernel group ...
+        ({"compute": 50, "synchronization": 30, "other": 20}, OVERHEAD, COMPUTE, "synchronization"),
+        ({"compute": 50, "synchronization": 29, "other": 21}, COMPUTE, None, None),
+        ({"memory": 50, "communication": 30, "other": 20}, COMMUNICATION, MEMORY, "collectives"),
+        # ... if it is a quarter of the window.
+        ({"compute": 40, "synchronization": 25, "other": 35}, OVERHEAD, COMPUTE, "synchronization"),
+        ({"compute": 40, "synchronization": 24, "other": 36}, COMPUTE, None, None),
+        ({"compute": 30, "synchronization": 24, "other": 46}, COMPUTE, OVERHEAD, None),
+        # Under a quarter it still wins as the largest.
+        ({"compute": 10, "synchronization": 20, "other": 70}, OVERHEAD, None, "synchronization"),
+        # Each waiting group stands for itself.
+        ({"compute": 40, "synchronization": 20, "communication": 20, "other": 20}, COMPUTE, None, None),
+        ({"compute": 35, "python": 30, "communication": 25, "other": 10}, OVERHEAD, COMPUTE, "launch"),
+        ({"compute": 33, "python": 25, "communication": 32, "other": 10}, COMMUNICATION, COMPUTE, "collectives"),
+        # Kernel groups are compared one by one.
+        ({"compute": 36, "memory": 34, "python": 30}, OVERHEAD, COMPUTE, "launch"),
+        # The cause holds most of its group.
+        ({"python": 20, "dispatch": 20, "data_loading": 39}, OVERHEAD, None, "launch"),
+        ({"python": 20, "dispatch": 18, "data_loading": 39}, OVERHEAD, None, "data-loading"),
+        ({"latency": 20, "device_gap": 20, "python": 39}, OVERHEAD, None, "small-kernels"),
+        ({"communication": 20, "copy": 19, "device_wait": 30}, COMMUNICATION, None, "dependency"),
+    ],
+)
+def test_judgement(parts: dict[str, int], regime: str, runner_up: str | None, cause: str | None) -> None:
+    found = judge(parts_of(**parts))
+    assert found is not None
+    assert (found.regime, found.runner_up, found.cause) == (regime, runner_up, cause)
+
+
+@pytest.mark.parametrize(
+    ("cold", "parts", "cause"),
+    [
+        (50, {"python": 60, "compilation": 40}, "cold-start"),
+        (49, {"python": 60, "compilation": 40}, "launch"),
+        (50, {"python": 60, "compilation": 40, "latency": 200}, "cold-start"),
+        (40, {"python": 80, "compute": 200}, None),
+        (0, {"latency": 5}, "small-kernels"),
+    ],
+)
+def test_a_cold_start_holds_half_of_the_host_time(cold: int, parts: dict[str, int], cause: str | None) -> None:
+    found = judge(parts_of(**parts), cold)
+    assert found is not None
+    assert found.cause == cause
+
+
+def test_host_time_is_what_the_cpu_did() -> None:
+    assert set(CAUSES) - set(HOST_CAUSES) == {"device-gap", "device-wait", "unexplained", "unlinked", "untraced"}
+
+
+@given(st.dictionaries(st.sampled_from(PARTS), st.integers(0, 1_000)))
+def test_judgements_obey_the_rules(parts: dict[str, int]) -> None:
+    found = judge(dict.fromkeys(PARTS, 0) | parts)
+    if found is None:
+        assert not any(ns for part, ns in parts.items() if part in CURES)
+        return
+    groups, window = found.groups_ns, sum(parts.values())
+    assert sum(groups.values()) == sum(ns for part, ns in parts.items() if part in CURES)
+    largest, won = max(groups.values()), groups[found.regime]
+    kernels = max(groups[COMPUTE], groups[MEMORY])
+    waiting = max(groups[OVERHEAD], groups[COMMUNICATION])
+    wins = waiting >= 0.6 * kernels and waiting >= window / 4
+    assert won == (waiting if wins else largest)
+    second = max(ns for regime, ns in groups.items() if regime != found.regime)
+    assert (found.runner_up is not None) == (second >= 0.75 * won)
+    if found.runner_up is not None:
+        assert groups[found.runner_up] == second
+
+
+# The verdict from findings
+
+
+DEVICE = DeviceReport(
+    index=0, name="x", window_ns=10**7, busy_ns=10**7, idle_ns=0, busy_ratio=1.0, activity_count=100, kernel_count=100, linked_count=100,
+    link_coverage_ratio=1.0, link_coverage_time_ratio=1.0, gaps=Gaps(0, 0, {}), partition_ns={},
+    run_ahead=RunAhead("ahead", LaunchLead(1, 2, 3), QueueDepth(1.0, 1, 2), 0.0), buckets=(),
+)  # fmt: skip
+RECORDED = Recorded(shapes=True, stack=False, memory=False, modules=False)
+FINDINGS = Findings(
+    device=DEVICE, window=Window("steady", ((0, 10**7),), (1, 2)), parts_ns=parts_of(compute=80, memory=20), cold_gap_ns=0, steps_found=5,
+    launches_per_step=20.0, recorded=RECORDED, peaks_known=True, contraction_ratio=0.8, shapes_ratio=1.0, waits_recorded=False,
+    launch_latency_ns=7_000, steps_from="ProfilerStep", host_events_per_launch=2.0, flows_missing=False,
+)  # fmt: skip
+LAUNCHING = parts_of(python=80, compute=20)
+
+
+def told(device: dict[str, Any] | None = None, **changes: Any) -> Verdict:
+    return verdict(replace(FINDINGS, device=replace(DEVICE, **(device or {})), **changes))
+
+
+def test_a_verdict_without_doubt() -> None:
+    found = told()
+    assert (found.status, found.regime, found.confidence, found.confidence_why) == ("ok", COMPUTE, "high", ())
+    assert found.headline.startswith("Compute-bound: ")
+    assert "80 % of the steady steps" in found.headline
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"device": {"link_coverage_time_ratio": 0.85}}, "85 %"),
+        ({"parts_ns": parts_of(compute=70, other=30)}, "30 %"),
+        ({"parts_ns": parts_of(compute=55, memory=45)}, "memory-bandwidth-bound is close behind"),
+        ({"shapes_ratio": 0.49}, "49 % of the time of contractions"),
+        ({"shapes_ratio": None}, "0 % of the time of contractions"),
+        ({"peaks_known": False}, "peaks are unknown"),
+        ({"flows_missing": True}, "arrows were removed"),
+        ({"parts_ns": parts_of(device_wait=80, compute=20)}, "inferred"),
+        ({"parts_ns": LAUNCHING, "recorded": replace(RECORDED, stack=True), "host_events_per_launch": 50.0}, "record again without"),
+        ({"parts_ns": LAUNCHING, "recorded": replace(RECORDED, memory=True), "host_events_per_launch": 50.0}, "record again without"),
+    ],
+)
+def test_one_doubt_lowers_the_confidence(changes: dict[str, Any], word: str) -> None:
+    found = told(**changes)
+    assert found.confidence == "medium"
+    assert word in found.confidence_why[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"steps_found": 1}, "prof.step()"), ({"shapes_ratio": 0.5}, "bound comes from its kind"),
+        ({"shapes_ratio": 0.0, "contraction_ratio": 0.25}, "bound comes from its kind"),
+    ],
+)
+def test_a_remark_does_not(changes: dict[str, Any], word: str) -> None:
+    found = told(**changes)
+    assert found.confidence == "high"
+    assert word in found.confidence_why[0]
+
+
+def test_a_dependency_that_was_recorded_is_no_doubt() -> None:
+    assert told(parts_ns=parts_of(device_wait=80, compute=20), waits_recorded=True).confidence == "high"
+
+
+def test_kernel_doubts_do_not_touch_an_overhead_verdict() -> None:
+    assert told(parts_ns=LAUNCHING, shapes_ratio=None, peaks_known=False).confidence == "high"
+
+
+def test_two_doubts_make_it_low() -> None:
+    assert told(shapes_ratio=0.0, peaks_known=False).confidence == "low"
+    assert told(device={"link_coverage_time_ratio": 0.4}).confidence == "low"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "busy_us", "parts", "status"),
+    [
+        (9, 999, parts_of(compute=100), "insufficient"),
+        (10, 999, parts_of(compute=100), "ok"),
+        (9, 1_000, parts_of(compute=100), "ok"),
+        (5, 500_000, parts_of(compute=100), "ok"),
+        (100, 5_000, parts_of(compute=29, unlinked=30, unexplained=30, untraced=11), "insufficient"),
+        (100, 5_000, parts_of(compute=30, unlinked=30, unexplained=30, untraced=10), "ok"),
+        (100, 5_000, parts_of(compute=10, other=90), "ok"),
+        (100, 5_000, parts_of(other=100), "insufficient"),
+    ],
+)
+def test_what_cannot_be_judged(kernels: int, busy_us: int, parts: dict[str, int], status: str) -> None:
+    found = told({"kernel_count": kernels, "busy_ns": busy_us * 1_000}, parts_ns=parts)
+    assert found.status == status
+    assert (found.regime is None) == (status == "insufficient")
+    assert found.confidence == "low" or status == "ok"
+
+
+def test_a_cold_start_names_the_cause_otherwise_found() -> None:
+    found = told(parts_ns=parts_of(compilation=80, python=10, compute=10), cold_gap_ns=70)
+    assert found.cause == "cold-start"
+    assert {item.metric: item.value for item in found.evidence}["cause_without_cold_start"] == "compilation"
+
+
+def test_evidence_is_in_the_window() -> None:
+    found = told(parts_ns=parts_of(python=30, memory=70))
+    evidence = {item.metric: item.value for item in found.evidence}
+    assert evidence["busy_ratio"] == pytest.approx(0.7)
+    assert (evidence["idle_ns"], evidence["memory-bandwidth_ratio"], evidence["overhead_ratio"]) == (30, 0.7, 0.3)
+    assert (evidence["launches_per_step"], evidence["steps_from"], evidence["launch_latency_bound_ns"]) == (20.0, "ProfilerStep", 7_000)
+
+
+@given(st.dictionaries(st.sampled_from(PARTS), st.integers(0, 10**12)))
+def test_shares_sum_to_one(parts: dict[str, int]) -> None:
+    found = shares(parts)
+    if found is None:
+        assert not sum(parts.values())
+    else:
+        assert sum(vars(found).values()) == pytest.approx(1)
+        assert found.idle == pytest.approx(sum(ns for part, ns in parts.items() if part in CAUSES) / sum(parts.values()))
+
+
+def test_without_regime_says_why() -> None:
+    found = without_regime("no-gpu-activity", "Nothing ran.")
+    assert (found.status, found.regime, found.shares, found.headline) == ("no-gpu-activity", None, None, "Nothing ran.")
+
+
+# The whole way
+
+
+def test_a_cold_start_in_a_trace() -> None:
+    """Each kernel's first use comes after 2 ms of silence of the host, later uses follow at once."""
+    first = [launched(f"k{n}", 2_100 * n, 2_100 * n + 10, 30, n + 1) for n in range(1, 9)]
+    again = [launched(f"k{n}", 20_000 + 100 * n, 20_010 + 100 * n, 90, n + 50) for n in range(1, 9)]
+    assert analysed(first, again).verdict.cause == "cold-start"
+    warm = [launched("k1", 2_100 * n, 2_100 * n + 10, 30, n + 1) for n in range(1, 9)]
+    assert analysed(warm, again).verdict.cause == "launch"
+
+
+def test_the_judged_device_is_the_busiest_or_the_one_asked_for() -> None:
+    events = [[launched("ampere_sgemm_128x64_tn", 200 * n, 200 * n + 10, length, 100 * d + n, device=d) for n in range(1, 12)]
+              for d, length in ((0, 20), (1, 150))]  # fmt: skip
+    assert analysed(events).verdict.device == 1
+    assert analysed(events, device=0).verdict.device == 0
+    assert analysed(events).verdict.regime == COMPUTE
+    assert analysed(events, device="0").verdict.regime == OVERHEAD
+
+
+def test_few_kernels_that_fill_the_time_are_enough() -> None:
+    found = analysed([kernel("ampere_sgemm_128x64_tn", 100_000 * n, 100_000) for n in range(5)]).verdict
+    assert (found.status, found.regime) == ("ok", COMPUTE)
+
+
+def test_thresholds_are_those_of_the_definitions() -> None:
+    t = thresholds
+    assert (t.WAITING_WINS_RATIO, t.WAITING_WINDOW_RATIO, t.RUNNER_UP_RATIO, t.UNKNOWN_RATIO) == (0.6, 0.25, 0.75, 0.7)
+    assert (t.INSUFFICIENT_KERNELS, t.INSUFFICIENT_TIME_NS, t.OUTLIER_MEDIANS, t.COLD_START_RATIO) == (10, 10**6, 1.5, 0.5)
