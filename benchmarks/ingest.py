@@ -47,7 +47,9 @@ def tiled(document: dict[str, Any], copies: int) -> Iterator[dict[str, Any]]:
                 moved["ts"] = round(event["ts"] + copy * span, 3)
             if isinstance(args := event.get("args"), dict):
                 moved["args"] = args | {
-                    key: args[key] + copy * 10_000_000 for key in _SHIFTED if isinstance(args.get(key), int) and args[key]
+                    key: args[key] + copy * 10_000_000
+                    for key in _SHIFTED
+                    if isinstance(args.get(key), int) and args[key]
                 }
             if isinstance(event.get("id"), int):
                 moved["id"] = event["id"] + copy * 10_000_000
@@ -63,8 +65,7 @@ def write_tiled(source: Path, target: Path, megabytes: float, layout: str) -> in
     size = len(json.dumps(document, **options))
     copies = max(1, round(megabytes * 1e6 / size))
     written = 0
-    opened = gzip.open(target, "wt", compresslevel=4) if target.suffix == ".gz" else open(target, "w")
-    with opened as file:
+    with gzip.open(target, "wt", compresslevel=4) if target.suffix == ".gz" else open(target, "w") as file:
         file.write(json.dumps(header)[:-1] + ', "traceEvents": [\n')
         for event in tiled(document, copies):
             file.write((separator if written else "") + json.dumps(event, **options))
@@ -97,7 +98,9 @@ def main() -> None:
         path = Path(folder, "trace.json" + (".gz" if options.gz else ""))
         events = write_tiled(options.trace, path, options.mb, options.layout)
         size = path.stat().st_size if not options.gz else _inflated_size(path)
-        print(f"{size / 1e6:.0f} MB, {events:,} events, layout {options.layout}, {os.cpu_count()} cores, {options.runs} runs")
+        print(
+            f"{size / 1e6:.0f} MB, {events:,} events, layout {options.layout}, {os.cpu_count()} cores, {options.runs} runs"
+        )
         results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in COMMANDS}
         for _ in range(options.runs):
             for name, code in COMMANDS.items():

@@ -43,9 +43,7 @@ def cli_page() -> str:
     for verb in VERBS:
         command = main.get_command(group, verb)
         assert command is not None
-        context = click.Context(
-            command, info_name=verb, parent=group, terminal_width=100, **command.context_settings
-        )
+        context = click.Context(command, info_name=verb, parent=group, terminal_width=100, **command.context_settings)
         sections.append(f"## analyze {verb}\n\n{_block(context)}")
     return "\n".join([_HEAD, "# The command\n", EXIT_CODES, *sections])
 
@@ -57,10 +55,7 @@ def _block(context: click.Context) -> str:
 def json_page() -> str:
     """Every field of the JSON report, from its schema."""
     schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
-    rows = [
-        f"| `{path}` | {_type(field, schema)} | {field['description']} |"
-        for path, field in _fields(schema, "")
-    ]
+    rows = [f"| `{path}` | {_type(field, schema)} | {field['description']} |" for path, field in _fields(schema, "")]
     words = [
         f"| {name.replace('_', ' ')} | {', '.join(f'`{word}`' for word in definition['enum'])} |"
         for name, definition in schema["$defs"].items()

@@ -157,9 +157,7 @@ class Eager:
         grid = (max(1, ceil(elements / 512)), 1, 1)
         self.thread.launch(Kernel(name, kernel_ns(0, size), grid, (128, 1, 1)), self.stream)
 
-    def pointwise(
-        self, operator: str, functor: str, *shape: int, inputs: int = 1, sequence: int | None = None
-    ) -> None:
+    def pointwise(self, operator: str, functor: str, *shape: int, inputs: int = 1, sequence: int | None = None) -> None:
         """A pointwise operator: reads its inputs, writes one output."""
         tensor = self.tensor(*shape)
         with self.thread.op(operator, [tensor] * inputs, before_ns=3_500, sequence=sequence):
@@ -344,8 +342,12 @@ def memory_bandwidth() -> Simulation:
             nodes: list[tuple[int, Callable[[Eager, int], None]]] = []
             for _ in range(3):
                 for operator, functor, inputs in (
-                    ("aten::pow", POWER, 1), ("aten::mul", MULTIPLY, 2), ("aten::add", ADD, 2),
-                    ("aten::tanh", TANH, 1), ("aten::add", ADD, 2), ("aten::mul", MULTIPLY, 2),
+                    ("aten::pow", POWER, 1),
+                    ("aten::mul", MULTIPLY, 2),
+                    ("aten::add", ADD, 2),
+                    ("aten::tanh", TANH, 1),
+                    ("aten::add", ADD, 2),
+                    ("aten::mul", MULTIPLY, 2),
                 ):
                     sequence = simulation.next_sequence()
                     torch.pointwise(operator, functor, rows, width, inputs=inputs, sequence=sequence)
@@ -407,8 +409,12 @@ def communication_collectives() -> Simulation:
     ranks = list(range(16))
     group = {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": 16}
     distributed = {
-        "backend": "nccl", "rank": 0, "world_size": 16, "pg_count": 1,
-        "pg_config": [{**group, "ranks": ranks}], "nccl_version": "2.21.5",
+        "backend": "nccl",
+        "rank": 0,
+        "world_size": 16,
+        "pg_count": 1,
+        "pg_config": [{**group, "ranks": ranks}],
+        "nccl_version": "2.21.5",
     }
     header = {"record_shapes": 1, "distributedInfo": distributed}
     simulation = Simulation(header=header, seed=6)
@@ -431,9 +437,14 @@ def _all_reduce(torch: Eager, communication: Stream, tensor: Tensor, ranks: int)
     """An all-reduce on its own stream and the wait of the compute stream for it."""
     main, elements = torch.thread, prod(tensor.shape)
     collective = {
-        "Collective name": "allreduce", "In msg nelems": elements, "Out msg nelems": elements,
-        "dtype": "BFloat16", "Group size": ranks, "Process Group Name": "0",
-        "Process Group Description": "default_pg", "Process Group Ranks": str(list(range(ranks))),
+        "Collective name": "allreduce",
+        "In msg nelems": elements,
+        "Out msg nelems": elements,
+        "dtype": "BFloat16",
+        "Group size": ranks,
+        "Process Group Name": "0",
+        "Process Group Description": "default_pg",
+        "Process Group Ranks": str(list(range(ranks))),
     }
     ring_ns = round(1e9 * 2 * (ranks - 1) / ranks * tensor.bytes / RING_BYTES_PER_S)
     kernel = Kernel(ALL_REDUCE, 15_000 + ring_ns, (24, 1, 1), (512, 1, 1), 96, args=collective)

@@ -15,7 +15,11 @@ from torch.profiler import ProfilerActivity, profile, schedule
 STEPS = 3
 _ABSOLUTE_PATH = re.compile(r"(?<![\w.])/(?:[\w.+-]+/)+")
 _KEPT_HEADER = (
-    "schemaVersion", "deviceProperties", "record_shapes", "displayTimeUnit", "baseTimeNanoseconds",
+    "schemaVersion",
+    "deviceProperties",
+    "record_shapes",
+    "displayTimeUnit",
+    "baseTimeNanoseconds",
     "traceEvents",
 )
 
@@ -25,7 +29,10 @@ def record(path: Path) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     model = torch.nn.Sequential(
-        torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 128), torch.nn.ReLU(),
+        torch.nn.Linear(64, 128),
+        torch.nn.ReLU(),
+        torch.nn.Linear(128, 128),
+        torch.nn.ReLU(),
         torch.nn.Linear(128, 10),
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

@@ -33,16 +33,32 @@ FIRST_EVENT_NS = 1_000_000_000_000
 DEVICE_GAP_LIMIT_NS = 20_000
 
 A100: Mapping[str, object] = {
-    "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 81251 << 20, "computeMajor": 8, "computeMinor": 0,
-    "maxThreadsPerBlock": 1024, "maxThreadsPerMultiprocessor": 2048, "regsPerBlock": 65536, "warpSize": 32,
-    "sharedMemPerBlock": 49152, "numSms": 108, "regsPerMultiprocessor": 65536,
-    "sharedMemPerBlockOptin": 166912, "sharedMemPerMultiprocessor": 167936,
+    "name": "NVIDIA A100-SXM4-80GB",
+    "totalGlobalMem": 81251 << 20,
+    "computeMajor": 8,
+    "computeMinor": 0,
+    "maxThreadsPerBlock": 1024,
+    "maxThreadsPerMultiprocessor": 2048,
+    "regsPerBlock": 65536,
+    "warpSize": 32,
+    "sharedMemPerBlock": 49152,
+    "numSms": 108,
+    "regsPerMultiprocessor": 65536,
+    "sharedMemPerBlockOptin": 166912,
+    "sharedMemPerMultiprocessor": 167936,
 }
 
 _CBID = {
-    "cudaLaunchKernel": 211, "cudaMemcpyAsync": 41, "cudaMemsetAsync": 51, "cudaStreamSynchronize": 131,
-    "cudaDeviceSynchronize": 165, "cudaMalloc": 20, "cudaFree": 22, "cudaGraphLaunch": 311,
-    "cudaStreamWaitEvent": 147, "cudaEventRecord": 135,
+    "cudaLaunchKernel": 211,
+    "cudaMemcpyAsync": 41,
+    "cudaMemsetAsync": 51,
+    "cudaStreamSynchronize": 131,
+    "cudaDeviceSynchronize": 165,
+    "cudaMalloc": 20,
+    "cudaFree": 22,
+    "cudaGraphLaunch": 311,
+    "cudaStreamWaitEvent": 147,
+    "cudaEventRecord": 135,
 }
 _ITEM_BYTES = {"c10::BFloat16": 2, "c10::Half": 2, "float": 4, "long int": 8, "bool": 1}
 
@@ -509,15 +525,21 @@ class Thread:
         """``cudaMemcpyAsync``; with pageable host memory it returns only when the copy is done."""
         costs, host = self.simulation.costs, "Pageable" if pageable else "Pinned"
         ends = {
-            "HtoD": f"{host} -> Device", "DtoH": f"Device -> {host}", "DtoD": "Device -> Device",
+            "HtoD": f"{host} -> Device",
+            "DtoH": f"Device -> {host}",
+            "DtoD": "Device -> Device",
             "PtoP": "Device -> Device",
         }
         start_ns, correlation = self._begin_launch(stream)
         self._advance(self.simulation.jittered(costs.copy_call_ns), "runtime-call")
         duration_ns = 1_200 + round(size / gb_per_s)
         activity = self._place(
-            ("gpu_memcpy", f"Memcpy {kind} ({ends[kind]})", duration_ns), stream, correlation, start_ns,
-            costs.inter_kernel_ns, self._operator_id() | _traffic(size, duration_ns),
+            ("gpu_memcpy", f"Memcpy {kind} ({ends[kind]})", duration_ns),
+            stream,
+            correlation,
+            start_ns,
+            costs.inter_kernel_ns,
+            self._operator_id() | _traffic(size, duration_ns),
         )
         if pageable:
             self._wait_until(activity.end_ns)
@@ -531,8 +553,12 @@ class Thread:
         self._call("cudaMemsetAsync", start_ns, correlation)
         duration_ns = 1_000 + round(size / 1_500)
         return self._place(
-            ("gpu_memset", "Memset (Device)", duration_ns), stream, correlation, start_ns,
-            self.simulation.costs.inter_kernel_ns, self._operator_id() | _traffic(size, duration_ns),
+            ("gpu_memset", "Memset (Device)", duration_ns),
+            stream,
+            correlation,
+            start_ns,
+            self.simulation.costs.inter_kernel_ns,
+            self._operator_id() | _traffic(size, duration_ns),
         )
 
     def synchronize(self, stream: Stream) -> None:
@@ -566,9 +592,13 @@ class Thread:
         correlation = self._small_call("cudaStreamWaitEvent")
         stream.not_before_ns = max(stream.not_before_ns, event.time_ns)
         details: dict[str, object] = {
-            "wait_on_stream": event.stream.number, "wait_on_cuda_event_record_corr_id": event.correlation,
-            "wait_on_cuda_event_id": event.correlation, "stream": stream.number, "correlation": correlation,
-            "device": stream.device, "context": 1,
+            "wait_on_stream": event.stream.number,
+            "wait_on_cuda_event_record_corr_id": event.correlation,
+            "wait_on_cuda_event_id": event.correlation,
+            "stream": stream.number,
+            "correlation": correlation,
+            "device": stream.device,
+            "context": 1,
         }
         row = ("Stream Wait Event", stream.device, stream.number, self.now_ns)
         self.simulation.records.append(_Record("X", *row, "cuda_sync", 0, details))
@@ -632,14 +662,23 @@ class Thread:
         """Enqueue a kernel whose call ends now."""
         blocks, threads = prod(kernel.grid), prod(kernel.block)
         details: dict[str, object] = {
-            "queued": 0, "registers per thread": kernel.registers, "shared memory": kernel.shared_memory,
-            "blocks per SM": round(blocks / 108, 6), "warps per SM": round(blocks * threads / 32 / 108, 6),
-            "grid": list(kernel.grid), "block": list(kernel.block),
-            "est. achieved occupancy %": min(100, round(100 * blocks * threads / 108 / 2048)), **kernel.args,
+            "queued": 0,
+            "registers per thread": kernel.registers,
+            "shared memory": kernel.shared_memory,
+            "blocks per SM": round(blocks / 108, 6),
+            "warps per SM": round(blocks * threads / 32 / 108, 6),
+            "grid": list(kernel.grid),
+            "block": list(kernel.block),
+            "est. achieved occupancy %": min(100, round(100 * blocks * threads / 108 / 2048)),
+            **kernel.args,
         }
         return self._place(
-            ("kernel", kernel.name, kernel.duration_ns), stream, correlation, call_start_ns,
-            after_previous_ns, operator | details,
+            ("kernel", kernel.name, kernel.duration_ns),
+            stream,
+            correlation,
+            call_start_ns,
+            after_previous_ns,
+            operator | details,
         )
 
     def _place(
@@ -662,8 +701,15 @@ class Thread:
         bound_by = max(earliest, key=lambda bound: earliest[bound])
         start_ns = earliest[bound_by]
         activity = Activity(
-            category, name, stream.device, stream.number, start_ns, start_ns + duration_ns, correlation,
-            call_start_ns, bound_by,
+            category,
+            name,
+            stream.device,
+            stream.number,
+            start_ns,
+            start_ns + duration_ns,
+            correlation,
+            call_start_ns,
+            bound_by,
         )
         stream.free_ns = activity.end_ns
         stream.starts.append(start_ns)
@@ -671,7 +717,10 @@ class Thread:
         for open_annotation in self._annotated:
             open_annotation.append(activity)
         place: dict[str, object] = {
-            "device": stream.device, "context": 1, "stream": stream.number, "correlation": correlation,
+            "device": stream.device,
+            "context": 1,
+            "stream": stream.number,
+            "correlation": correlation,
         }
         row = (name, stream.device, stream.number, start_ns, category, duration_ns)
         self.simulation.records.append(_Record("X", *row, place | details))

@@ -26,7 +26,9 @@ KERNEL_NAMES = (
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
 )
 COPY_NAMES = (
-    "Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pinned)", "Memcpy DtoD (Device -> Device)",
+    "Memcpy HtoD (Pageable -> Device)",
+    "Memcpy DtoH (Device -> Pinned)",
+    "Memcpy DtoD (Device -> Device)",
 )
 WRAPPER_NAMES = {
     "cpu_op": ("my_extension::forward", "my_extension::backward"),
@@ -145,9 +147,7 @@ def _calls(devices: Sequence[int]) -> st.SearchStrategy[_Call]:
     def call(
         name: str, works: st.SearchStrategy[tuple[_Work, ...]], duration: st.SearchStrategy[int]
     ) -> st.SearchStrategy[_Call]:
-        return st.builds(
-            _Call, pause=_pause, name=st.just(name), duration=duration, works=works, link=link
-        )
+        return st.builds(_Call, pause=_pause, name=st.just(name), duration=duration, works=works, link=link)
 
     ordinary, long = st.integers(500, 9_000), st.integers(500, 200_000)
     nothing: st.SearchStrategy[tuple[_Work, ...]] = st.just(())
@@ -196,9 +196,7 @@ class _Recorder:
         self.free: dict[tuple[int, int], int] = {}
         self.flow_count = 0
 
-    def play(
-        self, instructions: Sequence[_Instruction], pid: int, tid: int, now: int, first: int
-    ) -> tuple[int, int]:
+    def play(self, instructions: Sequence[_Instruction], pid: int, tid: int, now: int, first: int) -> tuple[int, int]:
         """Play instructions on a thread; returns its clock and the next correlation id."""
         correlation = first
         for instruction in instructions:
@@ -244,7 +242,10 @@ class _Recorder:
             return
         start += self.skew
         details: dict[str, object] = {
-            "device": work.device, "context": 1, "stream": work.stream, "correlation": correlation,
+            "device": work.device,
+            "context": 1,
+            "stream": work.stream,
+            "correlation": correlation,
         }
         if work.category == "kernel":
             details |= {"grid": [work.blocks, 1, 1], "block": [128, 1, 1]}
@@ -293,8 +294,13 @@ def _file(events: Sequence[_Event], origin: int) -> bytes:
     used = sorted({e.pid for e in events if e.category in ("kernel", "gpu_memcpy", "gpu_memset")})
     properties = [
         {
-            "id": device, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 81251 << 20, "computeMajor": 8,
-            "computeMinor": 0, "warpSize": 32, "numSms": 108,
+            "id": device,
+            "name": "NVIDIA A100-SXM4-80GB",
+            "totalGlobalMem": 81251 << 20,
+            "computeMajor": 8,
+            "computeMinor": 0,
+            "warpSize": 32,
+            "numSms": 108,
         }
         for device in used
     ]

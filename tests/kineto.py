@@ -19,20 +19,35 @@ Microseconds = int | float
 
 PROCESS, MAIN, DEVICE, STREAM = 100, 100, 0, 7
 A100 = {
-    "id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85198045184, "computeMajor": 8, "computeMinor": 0,
-    "warpSize": 32, "numSms": 108,
+    "id": 0,
+    "name": "NVIDIA A100-SXM4-80GB",
+    "totalGlobalMem": 85198045184,
+    "computeMajor": 8,
+    "computeMinor": 0,
+    "warpSize": 32,
+    "numSms": 108,
 }
 
 
-def event(category: str, name: str, start: Microseconds, duration: Microseconds, *, pid: Any, tid: Any, **args: Any) -> Event:
+def event(
+    category: str, name: str, start: Microseconds, duration: Microseconds, *, pid: Any, tid: Any, **args: Any
+) -> Event:
     """A complete event of any category."""
     row = {"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid, "ts": start, "dur": duration}
     return row | ({"args": args} if args else {})
 
 
 def kernel(
-    name: str, start: Microseconds, duration: Microseconds, *, correlation: int = 0, device: Any = DEVICE, stream: int = STREAM,
-    context: int = 1, category: str = "kernel", **args: Any,
+    name: str,
+    start: Microseconds,
+    duration: Microseconds,
+    *,
+    correlation: int = 0,
+    device: Any = DEVICE,
+    stream: int = STREAM,
+    context: int = 1,
+    category: str = "kernel",
+    **args: Any,
 ) -> Event:
     """A kernel on a stream."""
     place = {"device": device, "context": context, "stream": stream, "correlation": correlation}
@@ -50,7 +65,13 @@ def memset(start: Microseconds, duration: Microseconds, **args: Any) -> Event:
 
 
 def call(
-    name: str, start: Microseconds, duration: Microseconds, *, correlation: int = 0, tid: Any = MAIN, pid: Any = PROCESS,
+    name: str,
+    start: Microseconds,
+    duration: Microseconds,
+    *,
+    correlation: int = 0,
+    tid: Any = MAIN,
+    pid: Any = PROCESS,
     category: str = "cuda_runtime",
 ) -> Event:
     """A runtime call; ``category="cuda_driver"`` makes it a driver call."""
@@ -62,7 +83,9 @@ def launch(start: Microseconds, duration: Microseconds, correlation: int, **plac
     return call("cudaLaunchKernel", start, duration, correlation=correlation, **place)
 
 
-def op(name: str, start: Microseconds, duration: Microseconds, *, tid: Any = MAIN, pid: Any = PROCESS, **args: Any) -> Event:
+def op(
+    name: str, start: Microseconds, duration: Microseconds, *, tid: Any = MAIN, pid: Any = PROCESS, **args: Any
+) -> Event:
     """An operator; ``args`` with spaces go as ``**{"Input Dims": ...}``."""
     return event("cpu_op", name, start, duration, pid=pid, tid=tid, **args)
 
@@ -89,14 +112,22 @@ def sync(name: str, start: Microseconds, duration: Microseconds, **args: Any) ->
 
 def flow(number: Any, tail: Event, head: Event, *, category: str = "ac2g") -> list[Event]:
     """An arrow from the start of one event to the start of another."""
-    ends = [{"ph": phase, "id": number, "cat": category, "name": category, "ts": e["ts"], "pid": e["pid"], "tid": e["tid"]}
-            for phase, e in (("s", tail), ("f", head))]
+    ends = [
+        {"ph": phase, "id": number, "cat": category, "name": category, "ts": e["ts"], "pid": e["pid"], "tid": e["tid"]}
+        for phase, e in (("s", tail), ("f", head))
+    ]
     return [ends[0], ends[1] | {"bp": "e"}]
 
 
 def launched(
-    name: str, called: Microseconds, start: Microseconds, duration: Microseconds, correlation: int,
-    *, takes: Microseconds = 5, **args: Any,
+    name: str,
+    called: Microseconds,
+    start: Microseconds,
+    duration: Microseconds,
+    correlation: int,
+    *,
+    takes: Microseconds = 5,
+    **args: Any,
 ) -> list[Event]:
     """A kernel and its launch by the main thread, ``takes`` long."""
     return [launch(called, takes, correlation), kernel(name, start, duration, correlation=correlation, **args)]
@@ -132,7 +163,9 @@ def rows(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
 def idle_parts(report: Report) -> list[tuple[Any, ...]]:
     """(start, end, cause) of all idle time, in microseconds, neighbours of one gap and cause joined."""
     parts: list[list[Any]] = []
-    for gap, start, end, cause in rows(report.tables["idle"].sort("device", "start_ns"), "gap_id", "start_ns", "end_ns", "cause"):
+    for gap, start, end, cause in rows(
+        report.tables["idle"].sort("device", "start_ns"), "gap_id", "start_ns", "end_ns", "cause"
+    ):
         if parts and parts[-1][:2] == [gap, cause] and parts[-1][3] == start:
             parts[-1][3] = end
         else:

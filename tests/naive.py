@@ -105,9 +105,18 @@ def parse(content: bytes | str) -> Trace:
             grid = args.get("grid")
             activities.append(
                 Activity(
-                    WORK[category], event["name"], args.get("device", event["pid"]), args.get("context"),
-                    args.get("stream"), event["pid"], event["tid"], start, end, args.get("correlation", 0),
-                    grid[0] * grid[1] * grid[2] if grid else None, row,
+                    WORK[category],
+                    event["name"],
+                    args.get("device", event["pid"]),
+                    args.get("context"),
+                    args.get("stream"),
+                    event["pid"],
+                    event["tid"],
+                    start,
+                    end,
+                    args.get("correlation", 0),
+                    grid[0] * grid[1] * grid[2] if grid else None,
+                    row,
                 )
             )
         elif category in HOST:
@@ -179,7 +188,8 @@ def _enqueues(name: str) -> bool:
 def _candidates(trace: Trace, activity: Activity, pid: object) -> list[HostEvent]:
     """Calls with the activity's correlation; those that enqueue work, if there is one among them."""
     calls = [
-        e for e in trace.host
+        e
+        for e in trace.host
         if e.is_call and e.pid == pid and activity.correlation and e.correlation == activity.correlation
     ]
     return [e for e in calls if _enqueues(e.name)] or calls
@@ -355,9 +365,7 @@ def _is_blocking_copy(trace: Trace, links: dict[int, HostEvent | None], event: H
     return event.is_call and "Memcpy" in event.name and any(event.end > a.end for a in copies)
 
 
-def _threads(
-    trace: Trace, links: dict[int, HostEvent | None], launch: HostEvent
-) -> list[tuple[object, object]]:
+def _threads(trace: Trace, links: dict[int, HostEvent | None], launch: HostEvent) -> list[tuple[object, object]]:
     """The launching thread, that of the process's previous launch, the main thread (tid equals pid)."""
     launches = {e for e in links.values() if e is not None and e.pid == launch.pid and e.start < launch.start}
     previous = max(launches, key=lambda e: (e.start, e.row), default=launch)
@@ -367,7 +375,9 @@ def _threads(
 def _recorded(trace: Trace, thread: tuple[object, object], t: int) -> bool:
     """Whether the thread recorded something then; a plain annotation is a name, not a record of work."""
     return any(
-        (e.pid, e.tid) == thread and e.covers(t) and e.category != "overhead"
+        (e.pid, e.tid) == thread
+        and e.covers(t)
+        and e.category != "overhead"
         and (e.category != "user_annotation" or _is_data_loading(e))
         for e in trace.host
     )
@@ -393,9 +403,13 @@ def _named_work(trace: Trace, links: dict[int, HostEvent | None], event: HostEve
 def _is_cpu_work(trace: Trace, operator: HostEvent) -> bool:
     """Operator self time over 1 ms without a runtime call inside."""
     inside = [
-        e for e in trace.host
-        if (e.pid, e.tid) == (operator.pid, operator.tid) and e is not operator
-        and operator.start <= e.start and e.end <= operator.end and e.category != "overhead"
+        e
+        for e in trace.host
+        if (e.pid, e.tid) == (operator.pid, operator.tid)
+        and e is not operator
+        and operator.start <= e.start
+        and e.end <= operator.end
+        and e.category != "overhead"
     ]
     edges = sorted({operator.start, operator.end} | {e.start for e in inside} | {e.end for e in inside})
     own = sum(r - s for s, r in pairwise(edges) if not any(e.start <= s and r <= e.end for e in inside))

@@ -96,9 +96,7 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
     return Report(
         schema_version=SCHEMA_VERSION,
         tool_version="0.1.0",
-        trace=_trace(
-            devices=tuple(DeviceInfo(i, "NVIDIA H100 80GB HBM3", "H100 SXM") for i in range(devices))
-        ),
+        trace=_trace(devices=tuple(DeviceInfo(i, "NVIDIA H100 80GB HBM3", "H100 SXM") for i in range(devices))),
         notes=(
             Note("few-steps", "info", "Only two steps are steady."),
             Note("hostile", "warning", f"odd name {HOSTILE[0]}"),
@@ -164,8 +162,7 @@ def hostile_report() -> Report:
         devices=tuple(replace(device, name=text) for device in report.devices),
         steps=tuple(replace(step, name=text) for step in report.steps),
         advice=tuple(
-            replace(item, title=text, why=text, where=text, code=text, how_bound=text)
-            for item in report.advice
+            replace(item, title=text, why=text, where=text, code=text, how_bound=text) for item in report.advice
         ),
         tables=hostile,
     )
@@ -273,8 +270,7 @@ def _gpu_tables(kernels: int, devices: int) -> dict[str, Rows]:
         "devices": [{"device": d, "label": str(d), "name": "NVIDIA H100 80GB HBM3"} for d in range(devices)],
         "host_events": host,
         "launches": [
-            {**launch, "launch_id": launch["event_id"], "activity_count": 1, "device": 0}
-            for launch in launches
+            {**launch, "launch_id": launch["event_id"], "activity_count": 1, "device": 0} for launch in launches
         ],
         "activities": [_activity(device, i, launches[i], kernels) for device, i in per_device],
         "gaps": [
@@ -290,10 +286,7 @@ def _gpu_tables(kernels: int, devices: int) -> dict[str, Rows]:
             if i < kernels - 1
         ],
         "idle": [
-            row
-            for device, i in per_device
-            if i < kernels - 1
-            for row in _idle(device, device * kernels + i, i, host)
+            row for device, i in per_device if i < kernels - 1 for row in _idle(device, device * kernels + i, i, host)
         ],
         "partition": [row for device, i in per_device for row in _partition(device, i)],
         "queue": [

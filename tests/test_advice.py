@@ -29,7 +29,11 @@ def titles(report: Report) -> list[str]:
         (lambda t: op("aten::mm", t, 850), "Launch less often: compile, or replay a CUDA graph", "torch.compile"),
         (lambda t: annotation(LOADS, t, 850), "Load data in parallel with the GPU's work", "num_workers"),
         (lambda t: call("cudaMalloc", t, 850), "Keep memory instead of allocating it again", "expandable_segments"),
-        (lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850), "Compile and load code before it counts", "dynamic=True"),
+        (
+            lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850),
+            "Compile and load code before it counts",
+            "dynamic=True",
+        ),
     ],
     ids=["launch", "data-loading", "allocation", "compilation"],
 )
@@ -40,7 +44,10 @@ def test_each_cause_has_its_advice(event: object, title: str, code: str) -> None
 
 
 def test_synchronization() -> None:
-    loop = [[launched(GEMM, 200 * n, 200 * n + 10, 90, n + 1), call("cudaDeviceSynchronize", 200 * n + 6, 95)] for n in range(12)]
+    loop = [
+        [launched(GEMM, 200 * n, 200 * n + 10, 90, n + 1), call("cudaDeviceSynchronize", 200 * n + 6, 95)]
+        for n in range(12)
+    ]
     assert analysed(loop).advice[0].title == "Do not wait for the GPU inside the loop"
 
 
@@ -61,7 +68,16 @@ def test_it_saves_no_more_than_the_idle_time_of_its_causes() -> None:
     report = analysed(iterations(lambda t: annotation(LOADS, t, 400), lambda t: op("aten::mm", t + 400, 450)))
     parts = report.verdict.parts_ns
     saved = {item.title: item.saves_ns_at_most for item in report.advice}
-    launching = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown", "garbage-collection", "latency", "device-gap")
+    launching = (
+        "python",
+        "dispatch",
+        "runtime-call",
+        "launch-latency",
+        "host-unknown",
+        "garbage-collection",
+        "latency",
+        "device-gap",
+    )
     assert saved == {
         "Load data in parallel with the GPU's work": parts["data-loading"],
         "Launch less often: compile, or replay a CUDA graph": sum(parts[cause] for cause in launching),
@@ -93,7 +109,9 @@ def test_chains_of_memory_bound_kernels_can_be_fused() -> None:
 
 def test_compute_bound_kernels_want_fewer_or_cheaper_flop() -> None:
     report = analysed([kernel(GEMM, 100 * n, 100) for n in range(12)])
-    assert [(item.title, item.saves_ns_at_most) for item in report.advice] == [("Compute less, or in fewer bits", 600_000)]
+    assert [(item.title, item.saves_ns_at_most) for item in report.advice] == [
+        ("Compute less, or in fewer bits", 600_000)
+    ]
     fp32 = analysed([kernel(FP32, 100 * n, 100) for n in range(12)])
     assert [(item.title, item.saves_ns_at_most) for item in fp32.advice] == [
         ("Use tensor cores: TF32 or bf16 instead of fp32", 1_050_000), ("Compute less, or in fewer bits", 600_000),
@@ -102,9 +120,13 @@ def test_compute_bound_kernels_want_fewer_or_cheaper_flop() -> None:
 
 def test_communication() -> None:
     report = analysed([kernel(NCCL, 100 * n, 100) for n in range(12)])
-    assert [(item.title, item.saves_ns_at_most) for item in report.advice] == [("Overlap communication with computation", 1_200_000)]
+    assert [(item.title, item.saves_ns_at_most) for item in report.advice] == [
+        ("Overlap communication with computation", 1_200_000)
+    ]
     copies = analysed([kernel(GEMM, 0, 10), *(copy("HtoD (Pinned -> Device)", 10 + 100 * n, 100) for n in range(12))])
-    assert [(item.title, item.saves_ns_at_most) for item in copies.advice] == [("Hide copies between host and device", 1_200_000)]
+    assert [(item.title, item.saves_ns_at_most) for item in copies.advice] == [
+        ("Hide copies between host and device", 1_200_000)
+    ]
 
 
 def test_waiting_for_other_streams() -> None:
@@ -126,7 +148,10 @@ def test_the_runner_up_is_heard_too() -> None:
     memory = [kernel(ADD, 12_000 + 30 * n, 30, grid=[500, 1, 1]) for n in range(400)]
     report = analysed(idle, memory)
     assert {report.verdict.regime, report.verdict.runner_up} == {"overhead-bound", "memory-bandwidth-bound"}
-    assert sorted(titles(report)) == ["Fuse chains of memory-bound kernels", "Launch less often: compile, or replay a CUDA graph"]
+    assert sorted(titles(report)) == [
+        "Fuse chains of memory-bound kernels",
+        "Launch less often: compile, or replay a CUDA graph",
+    ]
 
 
 def test_small_savings_are_noise() -> None:

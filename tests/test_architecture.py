@@ -52,16 +52,28 @@ def test_everything_public_says_what_it_is(path: Path) -> None:
 
 def tracked_files() -> list[Path]:
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]
 
 
 def test_no_file_names_a_place_of_one_machine() -> None:
     places = tuple("/" + "/".join(parts) + "/" for parts in (("work", "shared"), ("work", "main"), ("home", "user")))
-    files = [path for path in tracked_files() if path.suffix in {".py", ".toml", ".md", ".js", ".css", ".j2", ".json", ".yml", ".yaml", ".sh"}]
+    files = [
+        path
+        for path in tracked_files()
+        if path.suffix in {".py", ".toml", ".md", ".js", ".css", ".j2", ".json", ".yml", ".yaml", ".sh"}
+    ]
     assert files or not (ROOT / ".git").exists()
-    assert [path.name for path in files if any(place in path.read_text(encoding="utf-8", errors="replace") for place in places)] == []
+    assert [
+        path.name
+        for path in files
+        if any(place in path.read_text(encoding="utf-8", errors="replace") for place in places)
+    ] == []
 
 
 def test_analyses_do_not_draw_and_renderers_do_not_compute() -> None:

@@ -53,10 +53,19 @@ LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
         ([], [(20, 80, "host-unknown")]),
         ([python("train.py(1): f", 0, 99)], [(20, 80, "python")]),
         ([op("aten::mm", 30, 20)], [(20, 30, "host-unknown"), (30, 50, "dispatch"), (50, 80, "host-unknown")]),
-        ([call("cudaGetDevice", 30, 20)], [(20, 30, "host-unknown"), (30, 50, "runtime-call"), (50, 80, "host-unknown")]),
+        (
+            [call("cudaGetDevice", 30, 20)],
+            [(20, 30, "host-unknown"), (30, 50, "runtime-call"), (50, 80, "host-unknown")],
+        ),
         (
             [python("f", 0, 99), op("aten::mm", 30, 40), call("cudaGetDevice", 40, 10)],
-            [(20, 30, "python"), (30, 40, "dispatch"), (40, 50, "runtime-call"), (50, 70, "dispatch"), (70, 80, "python")],
+            [
+                (20, 30, "python"),
+                (30, 40, "dispatch"),
+                (40, 50, "runtime-call"),
+                (50, 70, "dispatch"),
+                (70, 80, "python"),
+            ],
         ),
         ([op("aten::mm", 25, 55), annotation("forward", 30, 20)], [(20, 25, "host-unknown"), (25, 80, "dispatch")]),
         ([annotation("ProfilerStep#1", 0, 99)], [(20, 80, "host-unknown")]),
@@ -144,7 +153,10 @@ def test_a_blocking_call_is_to_blame_for_as_long_as_it_waited(events: list[Event
 
 def test_a_blocking_call_never_takes_more_than_the_host_time() -> None:
     soon = launched("b", 24, 40, 10, 2, takes=2)
-    assert parts(A, soon, call("cudaDeviceSynchronize", 6, 16)) == [(20, 24, "synchronization"), (24, 40, "launch-latency")]
+    assert parts(A, soon, call("cudaDeviceSynchronize", 6, 16)) == [
+        (20, 24, "synchronization"),
+        (24, 40, "launch-latency"),
+    ]
 
 
 def test_a_blocking_call_of_another_process_is_not_to_blame() -> None:
@@ -175,7 +187,12 @@ def test_where_the_launching_thread_is_silent_the_previous_launcher_speaks() -> 
         (20, 25, "host-unknown"), (25, 70, "dispatch"), (70, 80, "host-unknown"), (80, 90, "launch-latency"),
     ]  # fmt: skip
     own = [python("f", 30, 10, tid=200)]
-    assert parts(A, backward, by_main, own)[:4] == [(20, 25, "host-unknown"), (25, 30, "dispatch"), (30, 40, "python"), (40, 70, "dispatch")]
+    assert parts(A, backward, by_main, own)[:4] == [
+        (20, 25, "host-unknown"),
+        (25, 30, "dispatch"),
+        (30, 40, "python"),
+        (40, 70, "dispatch"),
+    ]
 
 
 def test_then_the_main_thread_speaks() -> None:
@@ -183,7 +200,11 @@ def test_then_the_main_thread_speaks() -> None:
     second = [launch(80, 5, 2, tid=200), kernel("b", 90, 10, correlation=2)]
     main, previous = op("aten::mm", 25, 45), call("cudaGetDevice", 30, 10, tid=300)
     assert parts(first, second, main)[1] == (25, 70, "dispatch")
-    assert parts(first, second, main, previous)[1:4] == [(25, 30, "dispatch"), (30, 40, "runtime-call"), (40, 70, "dispatch")]
+    assert parts(first, second, main, previous)[1:4] == [
+        (25, 30, "dispatch"),
+        (30, 40, "runtime-call"),
+        (40, 70, "dispatch"),
+    ]
     stranger = op("aten::add", 20, 60, tid=400)
     assert parts(first, second, main, stranger) == parts(first, second, main)
 
@@ -210,7 +231,11 @@ def test_unlinked_work_is_not_known_to_be_queued() -> None:
 def test_graph_nodes_wait_for_each_other() -> None:
     graph = [call("cudaGraphLaunch", 25, 5, correlation=3), *(kernel("n", t, 5, correlation=3) for t in (31, 40, 70))]
     assert parts(A, graph) == [
-        (20, 25, "host-unknown"), (25, 30, "launch-latency"), (30, 31, "device-gap"), (36, 40, "device-gap"), (45, 70, "unexplained"),
+        (20, 25, "host-unknown"),
+        (25, 30, "launch-latency"),
+        (30, 31, "device-gap"),
+        (36, 40, "device-gap"),
+        (45, 70, "unexplained"),
     ]
 
 
@@ -220,7 +245,11 @@ def test_graph_nodes_wait_for_each_other() -> None:
 def test_a_call_out_of_all_proportion_loads_code() -> None:
     usual = [launched("a", 100 * n, 100 * n + 10, 95, n + 1) for n in range(8)]
     slow = launched("b", 1_000, 2_500, 5, 9, takes=1_400)
-    assert parts(usual, slow)[-3:] == [(805, 1_000, "host-unknown"), (1_000, 2_400, "compilation"), (2_400, 2_500, "launch-latency")]
+    assert parts(usual, slow)[-3:] == [
+        (805, 1_000, "host-unknown"),
+        (1_000, 2_400, "compilation"),
+        (2_400, 2_500, "launch-latency"),
+    ]
     steady = [launched("a", 2_000 * n, 2_000 * n + 1_500, 100, n, takes=1_400) for n in (1, 2, 3)]
     assert "compilation" not in {cause for _, _, cause in parts(steady)}, "in proportion"
 
@@ -234,7 +263,10 @@ def test_a_call_out_of_all_proportion_loads_code() -> None:
     ],
 )
 def test_the_call_itself_may_be_named_work(name: str, expected: Parts) -> None:
-    assert parts(A, call(name, 30, 40, correlation=2), memset(80, 5, correlation=2)) == [(20, 30, "host-unknown"), *expected]
+    assert parts(A, call(name, 30, 40, correlation=2), memset(80, 5, correlation=2)) == [
+        (20, 30, "host-unknown"),
+        *expected,
+    ]
 
 
 def test_a_kernel_that_starts_before_its_call_returns() -> None:
@@ -255,7 +287,11 @@ def test_latency_is_what_the_trace_shows_on_an_empty_queue() -> None:
 
 
 def test_a_launch_that_returned_at_once_is_no_latency_for_ever() -> None:
-    assert parts(A, launched("b", 25, 500, 5, 2)) == [(20, 25, "host-unknown"), (25, 130, "launch-latency"), (130, 500, "unexplained")]
+    assert parts(A, launched("b", 25, 500, 5, 2)) == [
+        (20, 25, "host-unknown"),
+        (25, 130, "launch-latency"),
+        (130, 500, "unexplained"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,7 @@ from trace_analyzer.errors import InputError
 from trace_analyzer.report import Report
 
 ROOT = Path(__file__).resolve().parent.parent
-TRACE = {
-    "traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]
-}
+TRACE = {"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}
 OWN = b'<!doctype html><html><head><meta name="generator" content="trace-analyzer 1">'
 
 Run = Callable[..., Result]
@@ -95,9 +93,7 @@ class TestShortForm:
     def test_options_may_come_first(self, run: Run) -> None:
         assert run("--format", "json", "t.json").exit_code == 0
 
-    def test_a_file_named_like_a_verb_is_a_path(
-        self, run: Run, folder: Path, asked: list[dict[str, Any]]
-    ) -> None:
+    def test_a_file_named_like_a_verb_is_a_path(self, run: Run, folder: Path, asked: list[dict[str, Any]]) -> None:
         (folder / "report").write_text("{}")
         assert run("./report").exit_code == 0
         assert asked[0]["source"] == "./report"
@@ -320,9 +316,7 @@ class TestFailures:
             ),
         ],
     )
-    def test_every_failure_is_one_line_and_a_code(
-        self, run: Run, error: BaseException, code: int, line: str
-    ) -> None:
+    def test_every_failure_is_one_line_and_a_code(self, run: Run, error: BaseException, code: int, line: str) -> None:
         result = run("t.json", report=error)  # type: ignore[arg-type]
         assert result.exit_code == code
         assert result.stderr.lstrip("\n").startswith(line)
@@ -477,9 +471,7 @@ class TestProcess:
             "heavy = {'torch', 'polars', 'bokeh', 'holoviews', 'numpy', 'jinja2'} & sys.modules.keys()\n"
             "sys.exit(f'imported {heavy}' if heavy else 0)"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
-        )
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stderr) == (0, "")
 
     def test_the_summary_imports_nothing_that_draws(self, folder: Path) -> None:

@@ -19,7 +19,9 @@ FILES = sorted({row["file"] for row in ROWS})
 
 every_row = pytest.mark.parametrize("row", ROWS, ids=[f"{row['file']}:{row['device'] or '-'}" for row in ROWS])
 every_device = pytest.mark.parametrize(
-    "row", [row for row in ROWS if row["window_ns"]], ids=[f"{row['file']}:{row['device']}" for row in ROWS if row["window_ns"]]
+    "row",
+    [row for row in ROWS if row["window_ns"]],
+    ids=[f"{row['file']}:{row['device']}" for row in ROWS if row["window_ns"]],
 )
 every_file = pytest.mark.parametrize("file", FILES)
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
@@ -82,7 +84,9 @@ def test_the_verdict_is_one_that_a_person_accepts(row: Row, corpus_report: Repor
 @every_file
 def test_conservation(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)
-    sums = report.tables["idle"].group_by("gap_id").agg(LENGTH.sum().alias("parts_ns"), (LENGTH <= 0).any().alias("empty"))
+    sums = (
+        report.tables["idle"].group_by("gap_id").agg(LENGTH.sum().alias("parts_ns"), (LENGTH <= 0).any().alias("empty"))
+    )
     gaps = report.tables["gaps"].join(sums, on="gap_id", how="full")
     assert gaps.filter(pl.col("duration_ns") != pl.col("parts_ns").fill_null(0)).is_empty()
     assert not gaps.get_column("empty").any()
@@ -103,7 +107,9 @@ def test_advice_saves_no_more_than_the_window(file: str, corpus_report: Reports)
 @every_file
 def test_the_tables_keep_their_schema(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)
-    assert {name: dict(frame.schema) for name, frame in report.tables.items()} == {table.name: table.schema for table in tables.ALL}
+    assert {name: dict(frame.schema) for name, frame in report.tables.items()} == {
+        table.name: table.schema for table in tables.ALL
+    }
 
 
 def test_the_corpus_is_whole() -> None:

@@ -20,7 +20,12 @@ HALF, FLOAT, BF16, INT8 = "c10::Half", "float", "c10::BFloat16", "signed char"
     ("operator", "dims", "types", "expected"),
     [
         ("aten::mm", [[2, 3], [3, 5]], [FLOAT, FLOAT], Work(60, 4 * 31, "fp32")),
-        ("aten::addmm", [[5], [2, 3], [3, 5], [], []], [HALF, HALF, HALF, "Scalar", "Scalar"], Work(60, 2 * 31, "fp16")),
+        (
+            "aten::addmm",
+            [[5], [2, 3], [3, 5], [], []],
+            [HALF, HALF, HALF, "Scalar", "Scalar"],
+            Work(60, 2 * 31, "fp16"),
+        ),
         ("aten::bmm", [[7, 2, 3], [7, 3, 5]], [BF16, BF16], Work(420, 7 * 2 * 31, "bf16")),
         ("aten::baddbmm", [[7, 2, 5], [7, 2, 3], [7, 3, 5]], [BF16] * 3, Work(420, 7 * 2 * 31, "bf16")),
         ("aten::_int_mm", [[2, 3], [3, 5]], [INT8, INT8], Work(60, 31, "int8")),

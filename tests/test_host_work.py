@@ -11,7 +11,9 @@ every_rule = pytest.mark.parametrize("rule", host_work_rules(), ids=lambda rule:
 
 def named(kind: str, *names: str) -> dict[str, str]:
     """Name -> work of those that a rule names."""
-    table = host_work(pl.DataFrame({"kind": [kind] * len(names), "name": names}, schema={"kind": pl.String, "name": pl.String}))
+    table = host_work(
+        pl.DataFrame({"kind": [kind] * len(names), "name": names}, schema={"kind": pl.String, "name": pl.String})
+    )
     return dict(table.select("name", "work").iter_rows())
 
 
@@ -36,7 +38,14 @@ def test_a_rule_is_well_formed(rule: HostWorkRule) -> None:
 
 
 def test_named_work_is_in_the_order_of_the_definitions() -> None:
-    assert NAMED_WORK == ("data-loading", "compilation", "allocation", "garbage-collection", "blocking-copy", "profiler")
+    assert NAMED_WORK == (
+        "data-loading",
+        "compilation",
+        "allocation",
+        "garbage-collection",
+        "blocking-copy",
+        "profiler",
+    )
 
 
 @pytest.mark.parametrize(

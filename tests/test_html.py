@@ -173,9 +173,7 @@ def test_figures_hold_no_events_and_no_code() -> None:
     assert isinstance(boxes, ColumnDataSource)
     assert set(map(len, boxes.data.values())) == {0}
     assert all(figure.lod_threshold is None for figure in figures.all)
-    assert not [
-        model for figure in figures.all for model in figure.references() if "CustomJS" in type(model).__name__
-    ]
+    assert not [model for figure in figures.all for model in figure.references() if "CustomJS" in type(model).__name__]
 
 
 # ---- codec -----------------------------------------------------------------------------------------------
@@ -265,10 +263,7 @@ def test_every_key_has_a_colour() -> None:
         + [f"--k-{kind}:" for kind in KINDS]
         + [f".r-{regime} " for regime in REGIMES]
     )
-    wanted += [
-        f"--k-{kind}:"
-        for kind in ("operator", "annotation", "python", "runtime", "driver", "overhead", "host")
-    ]
+    wanted += [f"--k-{kind}:" for kind in ("operator", "annotation", "python", "runtime", "driver", "overhead", "host")]
     assert [key for key in wanted if key not in style] == []
 
 
@@ -338,9 +333,7 @@ def test_a_written_report_is_recognised(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "<!doctype html><title>mine</title>", '{"name": "<meta name=\\"generator\\""}']
-)
+@pytest.mark.parametrize("text", ["", "<!doctype html><title>mine</title>", '{"name": "<meta name=\\"generator\\""}'])
 def test_other_files_are_not(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.html"
     path.write_text(text)
@@ -373,9 +366,7 @@ def test_a_missing_folder_is_an_os_error(tmp_path: Path) -> None:
 
 def test_recognising_a_report_loads_nothing_heavy() -> None:
     heavy = "{'bokeh', 'jinja2', 'polars'}"
-    code = (
-        f"import sys; from trace_analyzer.render.html import is_own_report; print({heavy} & set(sys.modules))"
-    )
+    code = f"import sys; from trace_analyzer.render.html import is_own_report; print({heavy} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

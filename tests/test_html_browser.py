@@ -14,9 +14,7 @@ from trace_analyzer.report import Report
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed"
-)
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed")
 
 SWITCHES = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
@@ -69,9 +67,7 @@ class Browser:
     def requests(self) -> list[str]:
         """Addresses asked for since the last look that are not the page or in the page."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        asked = [
-            m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"
-        ]
+        asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
         return [url for url in asked if not url.startswith(("file:", "data:", "about:", "blob:", "chrome:"))]
 
     def point(self, time_ns: int, track: str) -> tuple[float, float]:
@@ -80,8 +76,7 @@ class Browser:
         fragment = self.run("return location.hash")
         start, end = (int(value) for value in fragment.split("=")[1].split("&")[0].split(","))
         box = self.run(
-            "const r = document.querySelector('[data-tl=canvas]').getBoundingClientRect();"
-            "return [r.left, r.width]"
+            "const r = document.querySelector('[data-tl=canvas]').getBoundingClientRect();return [r.left, r.width]"
         )
         label = next(e for e in self.driver.find_elements("css selector", ".track") if e.text == track)
         top = self.run("const r = arguments[0].getBoundingClientRect(); return r.top + r.height / 2", label)
@@ -232,9 +227,7 @@ def test_two_fingers_zoom(browser: Browser) -> None:
     browser.settled("#t=200000,600000")
     x, y = browser.point(400_000, "Operators")
     for kind, spread in (("touchStart", 20), ("touchMove", 40), ("touchMove", 80), ("touchEnd", None)):
-        points = (
-            [] if spread is None else [{"x": x + side * spread, "y": y, "id": side + 1} for side in (-1, 1)]
-        )
+        points = [] if spread is None else [{"x": x + side * spread, "y": y, "id": side + 1} for side in (-1, 1)]
         browser.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
     browser.wait(lambda: browser.length_ns() < 200_000)
 
@@ -271,9 +264,7 @@ def test_a_folded_track_opens(browser: Browser) -> None:
     fold = next(e for e in browser.driver.find_elements("css selector", "button.track") if e.text == "Python")
     assert fold.get_attribute("aria-expanded") == "false"
     browser.run("arguments[0].click()", fold)
-    opened = next(
-        e for e in browser.driver.find_elements("css selector", "button.track") if e.text == "Python"
-    )
+    opened = next(e for e in browser.driver.find_elements("css selector", "button.track") if e.text == "Python")
     assert opened.get_attribute("aria-expanded") == "true"
 
 

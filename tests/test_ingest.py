@@ -84,7 +84,9 @@ def test_rows_on_device_tracks_are_no_work(category: str) -> None:
 def test_synchronization_rows_have_their_own_table() -> None:
     trace = loaded(KERNEL, sync("Stream Wait Event", 3, 2, wait_on_stream=20))
     assert kinds(trace) == {"k": "kernel"}
-    assert rows(trace.sync_events, "name", "device", "stream", "start_ns", "wait_on_stream") == [("Stream Wait Event", 0, 7, 0, 20)]
+    assert rows(trace.sync_events, "name", "device", "stream", "start_ns", "wait_on_stream") == [
+        ("Stream Wait Event", 0, 7, 0, 20)
+    ]
 
 
 def test_unsupported_accelerators_are_counted() -> None:
@@ -118,13 +120,17 @@ def test_times_as_text() -> None:
 
 def test_threads_are_pairs_of_pid_and_tid_as_text() -> None:
     name = {"ph": "M", "name": "thread_name", "pid": "p", "tid": "main", "args": {"name": "worker"}}
-    trace = loaded(op("a", 1, 1, pid=5, tid="x"), op("b", 2, 1, pid="5", tid="x"), op("c", 3, 1, pid="p", tid="main"), name)
+    trace = loaded(
+        op("a", 1, 1, pid=5, tid="x"), op("b", 2, 1, pid="5", tid="x"), op("c", 3, 1, pid="p", tid="main"), name
+    )
     assert trace.threads.rows() == [(0, 0, "5", "x", None), (1, 1, "p", "main", "worker")]
     assert trace.host_events.get_column("thread_id").to_list() == [0, 0, 1]
 
 
 def test_missing_and_negative_durations() -> None:
-    trace = loaded(KERNEL, {k: v for k, v in KERNEL.items() if k != "dur"} | {"name": "none"}, KERNEL | {"name": "back", "dur": -1})
+    trace = loaded(
+        KERNEL, {k: v for k, v in KERNEL.items() if k != "dur"} | {"name": "none"}, KERNEL | {"name": "back", "dur": -1}
+    )
     assert rows(trace.device_events, "name", "duration_ns") == [("k", 5), ("none", 0)]
     assert notes(trace) == {"no-duration": 1, "negative-duration": 1}
 
@@ -145,13 +151,17 @@ def test_events_without_time_are_left_out(ts: object) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('"ts":Infinity', {"no-time": 1}), ('"ts":NaN', {"no-time": 1}), ('"ts":12,"dur":NaN', {"no-duration": 1}),
+        ('"ts":Infinity', {"no-time": 1}),
+        ('"ts":NaN', {"no-time": 1}),
+        ('"ts":12,"dur":NaN', {"no-duration": 1}),
         ('"ts":12,"dur":Infinity', {"no-duration": 1}),
         ('"ts":12,"dur":1,"args":{"est. achieved occupancy %":NaN,"blocks per SM":Infinity}', {}),
     ],
 )
 def test_numbers_that_json_does_not_have(text: str, expected: dict[str, int]) -> None:
-    content = trace_bytes([KERNEL])[:-2] + b',{"ph":"X","cat":"kernel","name":"odd","pid":0,"tid":7,' + text.encode() + b"}]}"
+    content = (
+        trace_bytes([KERNEL])[:-2] + b',{"ph":"X","cat":"kernel","name":"odd","pid":0,"tid":7,' + text.encode() + b"}]}"
+    )
     trace = load(content)
     assert notes(trace) == expected
     assert trace.device_events.get_column("occupancy_percent").to_list() == [None] * trace.device_events.height
@@ -162,11 +172,22 @@ def test_begin_and_end_events_become_spans() -> None:
         return {"ph": phase, "cat": "cpu_op", "name": name, "pid": 1, "tid": tid, "ts": ts}
 
     trace = loaded(
-        edge("B", "outer", 1), edge("B", "inner", 2), edge("E", "", 4), edge("E", "", 9), edge("B", "next", 9), edge("E", "", 11),
-        edge("B", "elsewhere", 3, tid=2), edge("E", "", 5, tid=2), edge("E", "stray", 20), edge("B", "open", 21),
+        edge("B", "outer", 1),
+        edge("B", "inner", 2),
+        edge("E", "", 4),
+        edge("E", "", 9),
+        edge("B", "next", 9),
+        edge("E", "", 11),
+        edge("B", "elsewhere", 3, tid=2),
+        edge("E", "", 5, tid=2),
+        edge("E", "stray", 20),
+        edge("B", "open", 21),
     )
     assert rows(trace.host_events, "name", "start_ns", "duration_ns") == [
-        ("outer", 0, 8), ("inner", 1, 2), ("next", 8, 2), ("elsewhere", 2, 2),
+        ("outer", 0, 8),
+        ("inner", 1, 2),
+        ("next", 8, 2),
+        ("elsewhere", 2, 2),
     ]
     assert notes(trace) == {"unmatched": 2}
 
@@ -182,7 +203,9 @@ def test_begin_and_end_events_become_spans() -> None:
 )
 def test_device_ids_of_any_kind(ids: list[Any], devices: list[tuple[Any, ...]]) -> None:
     other = A100 | {"id": 9, "name": "other"}
-    trace = loaded(*(kernel("k", t, 1, device=device) | {"pid": 0} for t, device in enumerate(ids)), deviceProperties=[A100, other])
+    trace = loaded(
+        *(kernel("k", t, 1, device=device) | {"pid": 0} for t, device in enumerate(ids)), deviceProperties=[A100, other]
+    )
     assert trace.devices.rows() == devices
     assert set(trace.device_events.get_column("device")) == {code for code, _, _ in devices}
 
@@ -195,7 +218,9 @@ def test_device_ids_that_are_the_same_number_in_other_digits() -> None:
 def test_an_unknown_device_takes_properties_that_all_entries_share() -> None:
     twins = [A100 | {"id": 0}, A100 | {"id": 1}]
     assert loaded(kernel("k", 1, 1, device=5), deviceProperties=twins).devices.rows() == [(5, "5", A100["name"])]
-    assert loaded(kernel("k", 1, 1, device=5), deviceProperties=[A100, A100 | {"name": "x"}]).devices.rows() == [(5, "5", None)]
+    assert loaded(kernel("k", 1, 1, device=5), deviceProperties=[A100, A100 | {"name": "x"}]).devices.rows() == [
+        (5, "5", None)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +241,10 @@ def test_a_malformed_header_is_missing(header: dict[str, Any]) -> None:
 
 def test_header_facts() -> None:
     header = loaded(
-        KERNEL, deviceProperties=[A100], distributedInfo={"rank": 3, "world_size": 16}, baseTimeNanoseconds=1_700_000_000_000_000_001
+        KERNEL,
+        deviceProperties=[A100],
+        distributedInfo={"rank": 3, "world_size": 16},
+        baseTimeNanoseconds=1_700_000_000_000_000_001,
     ).header
     assert (header.rank, header.world_size, header.base_time_ns) == (3, 16, "1700000000000000001")
     device = header.devices[0]
@@ -257,12 +285,17 @@ def test_flows_and_memory() -> None:
     memory = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 4,
               "args": {"Device Type": 1, "Device Id": 0, "Bytes": -512, "Total Allocated": 1024, "Total Reserved": 2048}}  # fmt: skip
     trace = loaded(*PAIR, flow(1, *PAIR), memory)
-    assert rows(trace.flows, "flow_id", "kind", "is_start", "time_ns") == [("1", "launch", True, 0), ("1", "launch", False, 9)]
+    assert rows(trace.flows, "flow_id", "kind", "is_start", "time_ns") == [
+        ("1", "launch", True, 0),
+        ("1", "launch", False, 9),
+    ]
     assert trace.memory_events.drop("thread_id").rows() == [(3_000, 1, 0, -512, 1024, 2048)]
 
 
 def test_host_events_are_in_order_of_nesting() -> None:
-    trace = loaded(call("cudaMalloc", 1, 5), op("inner", 1, 5), op("outer", 1, 9), python("frame", 1, 9), annotation("all", 1, 9))
+    trace = loaded(
+        call("cudaMalloc", 1, 5), op("inner", 1, 5), op("outer", 1, 9), python("frame", 1, 9), annotation("all", 1, 9)
+    )
     assert trace.host_events.get_column("name").to_list() == ["all", "frame", "outer", "inner", "cudaMalloc"]
 
 
@@ -385,14 +418,14 @@ def test_nesting_that_the_decoder_just_takes() -> None:
 
 def test_a_second_event_list_does_not_replace_the_first() -> None:
     one, two = (trace_bytes([KERNEL | {"name": name}]) for name in "ab")
-    content = one[:-1] + b"," + two[two.index(b'"traceEvents"'):]
+    content = one[:-1] + b"," + two[two.index(b'"traceEvents"') :]
     walked = load(content[:-1])  # broken, so read value by value
     assert walked.device_events.get_column("name").to_list() == ["a", "b"]
 
 
 def test_a_second_event_list_of_a_sound_file_does_not_either() -> None:
     one, two = (trace_bytes([KERNEL | {"name": name}]) for name in "ab")
-    assert load(one[:-1] + b"," + two[two.index(b'"traceEvents"'):]).device_events.height == 2
+    assert load(one[:-1] + b"," + two[two.index(b'"traceEvents"') :]).device_events.height == 2
 
 
 @pytest.mark.parametrize(

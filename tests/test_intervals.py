@@ -18,7 +18,9 @@ _instants = st.integers(0, HORIZON)
 _span = st.tuples(_tracks, _instants, _instants).map(lambda s: (s[0], min(s[1:]), max(s[1:])))
 spans = st.lists(_span, max_size=9)
 points = st.lists(st.tuples(_tracks, _instants), max_size=9)
-disjoint = st.lists(st.tuples(_tracks, st.lists(_instants, min_size=2, max_size=6, unique=True)), max_size=3, unique_by=lambda t: t[0]).map(
+disjoint = st.lists(
+    st.tuples(_tracks, st.lists(_instants, min_size=2, max_size=6, unique=True)), max_size=3, unique_by=lambda t: t[0]
+).map(
     lambda tracks: [
         (track, start, end)
         for track, edges in tracks
@@ -55,7 +57,9 @@ def test_union_covers_the_same_in_the_fewest_intervals(rows: list[Span]) -> None
 
 
 def test_split_cuts_strictly_inside() -> None:
-    pieces = split(frame([(0, 1, 5), (1, 1, 5), (0, 7, 7)]), times([(0, 1), (0, 3), (0, 4), (0, 5), (1, 9), (0, 7)]), TRACK)
+    pieces = split(
+        frame([(0, 1, 5), (1, 1, 5), (0, 7, 7)]), times([(0, 1), (0, 3), (0, 4), (0, 5), (1, 9), (0, 7)]), TRACK
+    )
     assert pieces.rows() == [(0, 0, 1, 3), (0, 0, 3, 4), (0, 0, 4, 5), (1, 1, 1, 5), (2, 0, 7, 7)]
 
 
@@ -102,7 +106,9 @@ def test_clip_keeps_what_lies_in_the_windows(rows: list[Span], windows: list[Spa
 
 def naive_innermost(rows: list[Span], track: int, t: int) -> int | None:
     """Of the spans in progress the last to start, of those the shortest, of those the last row."""
-    running = [(start, -end, number) for number, (on, start, end) in enumerate(rows) if on == track and start <= t < end]
+    running = [
+        (start, -end, number) for number, (on, start, end) in enumerate(rows) if on == track and start <= t < end
+    ]
     return max(running)[2] if running else None
 
 
@@ -136,7 +142,11 @@ def test_innermost_of_spans_that_nest(rows: list[Span]) -> None:
 def test_innermost_literal() -> None:
     nested = [(0, 0, 10), (0, 2, 6), (0, 2, 4), (0, 6, 7), (0, 8, 8)]
     assert innermost(frame(nested), TRACK, "id").rows() == [
-        (0, 0, 2, 0), (0, 2, 4, 2), (0, 4, 6, 1), (0, 6, 7, 3), (0, 7, 10, 0),
+        (0, 0, 2, 0),
+        (0, 2, 4, 2),
+        (0, 4, 6, 1),
+        (0, 6, 7, 3),
+        (0, 7, 10, 0),
     ]
     crossing = [(0, 0, 5), (0, 3, 8), (1, 0, 2)]
     assert innermost(frame(crossing), TRACK, "id").rows() == [(0, 0, 3, 0), (0, 3, 8, 1), (1, 0, 2, 2)]

@@ -38,16 +38,26 @@ def test_copies_and_memsets() -> None:
     assert bounds(copy("DtoD (Device -> Device)", 0, 9), memset(9, 9)) == ["memory", "memory"]
 
 
-def shaped(operator: str, dims: list[list[int]], dtype: str = "c10::Half", name: str = GEMM, kernels: int = 1) -> list[Any]:
+def shaped(
+    operator: str, dims: list[list[int]], dtype: str = "c10::Half", name: str = GEMM, kernels: int = 1
+) -> list[Any]:
     """An operator with shapes that launches kernels of 50 us."""
     around = op(operator, 0, 30, **{"Input Dims": dims, "Input type": [dtype] * len(dims)})
     calls = [launch(1 + 2 * n, 1, n + 1) for n in range(kernels)]
-    return [around, *calls, *(kernel(name, 40 + 50 * n, 50, correlation=n + 1, grid=[500, 1, 1]) for n in range(kernels))]
+    return [
+        around,
+        *calls,
+        *(kernel(name, 40 + 50 * n, 50, correlation=n + 1, grid=[500, 1, 1]) for n in range(kernels)),
+    ]
 
 
 @pytest.mark.parametrize(
     ("dims", "bound"),
-    [([[4096, 4096], [4096, 4096]], "compute"), ([[1, 4096], [4096, 4096]], "memory"), ([[32, 4096], [4096, 4096]], "memory")],
+    [
+        ([[4096, 4096], [4096, 4096]], "compute"),
+        ([[1, 4096], [4096, 4096]], "memory"),
+        ([[32, 4096], [4096, 4096]], "memory"),
+    ],
 )
 def test_shapes_overrule_the_prior(dims: list[list[int]], bound: str) -> None:
     """The A100 does 312e12 FLOP in the time in which it moves about 2e12 bytes: break-even is near 150 FLOP per byte."""
@@ -71,11 +81,16 @@ def test_other_kernels_of_a_matmul_operator_have_no_work_of_its_own() -> None:
     around, *rest = shaped("aten::mm", [[10, 20], [20, 30]])
     fill = [launch(9, 1, 7), memset(100, 5, correlation=7)]
     table = analysed(around, rest, fill).tables["activities"]
-    assert table.select("kind", "operator", "flop").rows() == [("kernel", "aten::mm", 12_000.0), ("memset", "aten::mm", None)]
+    assert table.select("kind", "operator", "flop").rows() == [
+        ("kernel", "aten::mm", 12_000.0),
+        ("memset", "aten::mm", None),
+    ]
 
 
 def test_activities_are_summed_up_by_name() -> None:
-    report = analysed(kernel(ADD, 0, 30), kernel(GEMM, 30, 50), kernel(ADD, 80, 10), copy("HtoD", 90, 10), call("cudaMalloc", 0, 1))
+    report = analysed(
+        kernel(ADD, 0, 30), kernel(GEMM, 30, 50), kernel(ADD, 80, 10), copy("HtoD", 90, 10), call("cudaMalloc", 0, 1)
+    )
     assert rows(report.tables["kernels"], "name", "kind", "bucket", "bound", "count", "time_ns", "time_ratio") == [
         (GEMM, "kernel", "matmul", "compute", 1, 50, 0.5), (ADD, "kernel", "pointwise", "memory", 2, 40, 0.4),
         ("Memcpy HtoD", "memcpy", None, "copy", 1, 10, 0.1),
@@ -83,7 +98,9 @@ def test_activities_are_summed_up_by_name() -> None:
 
 
 def test_buckets_sum_up_kernels_only() -> None:
-    buckets = analysed(kernel(ADD, 0, 30), kernel(GEMM, 30, 60), copy("HtoD", 90, 10), memset(100, 10)).devices[0].buckets
+    buckets = (
+        analysed(kernel(ADD, 0, 30), kernel(GEMM, 30, 60), copy("HtoD", 90, 10), memset(100, 10)).devices[0].buckets
+    )
     assert [(b.bucket, b.group, b.kernel_count, b.time_ns) for b in buckets] == [
         ("matmul", "matmul", 1, 60_000), ("pointwise", "pointwise", 1, 30_000),
     ]  # fmt: skip

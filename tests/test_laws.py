@@ -54,7 +54,9 @@ def test_nothing_is_lost_and_nothing_counts_twice(trace: RandomTrace) -> None:
 
 def gaps_are_their_causes(report: Report) -> None:
     gaps, idle = report.tables["gaps"], report.tables["idle"]
-    causes = idle.group_by("gap_id").agg(LENGTH.sum().alias("duration_ns"), pl.col("start_ns").min(), pl.col("end_ns").max())
+    causes = idle.group_by("gap_id").agg(
+        LENGTH.sum().alias("duration_ns"), pl.col("start_ns").min(), pl.col("end_ns").max()
+    )
     columns = ["gap_id", "duration_ns", "start_ns", "end_ns"]
     assert gaps.select(columns).sort("gap_id").rows() == causes.select(columns).sort("gap_id").rows()
     assert idle.filter(LENGTH <= 0).is_empty()
@@ -77,7 +79,10 @@ def links_stay_in_their_process(report: Report) -> None:
     processes = report.tables["threads"].select("thread_id", "process_id")
     launches = report.tables["launches"].join(processes, on="thread_id").select("launch_id", "process_id")
     owned = report.tables["activities"].join(launches, on="launch_id").filter(pl.col("correlation").is_not_null())
-    assert owned.group_by("device", "context").agg(pl.col("process_id").n_unique()).get_column("process_id").max() in (None, 1)
+    assert owned.group_by("device", "context").agg(pl.col("process_id").n_unique()).get_column("process_id").max() in (
+        None,
+        1,
+    )
 
 
 # The definitions, one instant at a time
@@ -98,7 +103,9 @@ def check_windows(report: Report, facts: naive.Trace) -> None:
         start, end = naive.naive_window(members)
         assert (device.window_ns, device.busy_ns) == (end - start, naive.naive_busy(members))
         gaps = report.tables["gaps"].filter(pl.col("device") == device.index)
-        assert gaps.select(pl.col("start_ns", "end_ns") + int(report.trace.origin_ns)).rows() == naive.naive_gaps(members)
+        assert gaps.select(pl.col("start_ns", "end_ns") + int(report.trace.origin_ns)).rows() == naive.naive_gaps(
+            members
+        )
 
 
 def check_links(report: Report, facts: naive.Trace) -> None:
@@ -107,7 +114,9 @@ def check_links(report: Report, facts: naive.Trace) -> None:
     links, activities = naive.naive_links(facts), {a.row: a for a in facts.activities}
     for row, launch, correlation in report.tables["activities"].select("row", "launch_id", "correlation").iter_rows():
         own, expected = activities[row], links[row]
-        ids = {f.flow_id for f in facts.flows if not f.is_start and (f.pid, f.tid, f.time) == (own.pid, own.tid, own.start)}
+        ids = {
+            f.flow_id for f in facts.flows if not f.is_start and (f.pid, f.tid, f.time) == (own.pid, own.tid, own.start)
+        }
         tails = {(f.pid, f.tid, f.time) for f in facts.flows if f.is_start and f.flow_id in ids}
         by_flow = {e.row for e in facts.host if e.is_call and (e.pid, e.tid, e.start) in tails}
         allowed = by_flow if correlation is None and by_flow else {expected and expected.row}
@@ -176,7 +185,11 @@ def test_the_origin_of_time_does_not_matter(trace: RandomTrace, microseconds: in
 
 def distinct_places(trace: RandomTrace) -> bool:
     """Whether no two events of one thread share a start: only then does the file's order decide nothing."""
-    spans = [(e["pid"], e["tid"], e["ts"]) for e in json.loads(trace.content, parse_float=str)["traceEvents"] if e["ph"] == "X"]
+    spans = [
+        (e["pid"], e["tid"], e["ts"])
+        for e in json.loads(trace.content, parse_float=str)["traceEvents"]
+        if e["ph"] == "X"
+    ]
     starts = [ts for *_, ts in spans]
     return len(set(spans)) == len(spans) and len(set(starts)) == len(starts)
 
@@ -195,7 +208,8 @@ def test_numbers_of_host_processes_and_threads_do_not_matter(trace: RandomTrace)
     def renamed(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         host = {"4000", "4001", "5000", "5001"}
         return [
-            event | {"pid": f"9{event['pid']}", "tid": f"9{event['tid']}"} if event["pid"] in host else event for event in events
+            event | {"pid": f"9{event['pid']}", "tid": f"9{event['tid']}"} if event["pid"] in host else event
+            for event in events
         ]
 
     unchanged(trace, renamed)
@@ -207,7 +221,9 @@ def test_an_idle_thread_does_not_matter(trace: RandomTrace) -> None:
     """It has one operator in the middle of the trace, of no duration."""
 
     def with_thread(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        spans = sorted((event for event in events if event["ph"] == "X"), key=lambda event: tuple(map(int, event["ts"].split("."))))
+        spans = sorted(
+            (event for event in events if event["ph"] == "X"), key=lambda event: tuple(map(int, event["ts"].split(".")))
+        )
         middle = spans[len(spans) // 2]["ts"]
         idle = {"ph": "X", "cat": "cpu_op", "name": "idle", "pid": "4000", "tid": "77", "ts": middle, "dur": "0"}
         return [*events, idle]

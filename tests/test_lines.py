@@ -13,7 +13,16 @@ from trace_analyzer.ingest import document, lines
 from trace_analyzer.ingest.document import Document, read_document
 from trace_analyzer.ingest.events import trace_tables
 
-TABLES = ("threads", "devices", "host_events", "operator_inputs", "device_events", "sync_events", "flows", "memory_events")
+TABLES = (
+    "threads",
+    "devices",
+    "host_events",
+    "operator_inputs",
+    "device_events",
+    "sync_events",
+    "flows",
+    "memory_events",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -49,18 +58,29 @@ def assert_same(content: bytes) -> bool:
     return True
 
 
-names = st.text(max_size=12) | st.sampled_from(["}, {", '"},\n  {"', "},{", "\\", '"ts": 1', "é\u2028", "\U0001f600", "a\tb"])
+names = st.text(max_size=12) | st.sampled_from(
+    ["}, {", '"},\n  {"', "},{", "\\", '"ts": 1', "é\u2028", "\U0001f600", "a\tb"]
+)
 microseconds = st.one_of(
-    st.integers(0, 10**15), st.floats(0, 10**13, allow_nan=False), st.floats(0, 100), st.decimals(0, 10**6, places=3).map(float)
+    st.integers(0, 10**15),
+    st.floats(0, 10**13, allow_nan=False),
+    st.floats(0, 100),
+    st.decimals(0, 10**6, places=3).map(float),
 )
 values = st.one_of(
-    names, st.integers(-(2**40), 2**40), st.booleans(), st.none(), st.lists(st.lists(st.integers(0, 99), max_size=3), max_size=3)
+    names,
+    st.integers(-(2**40), 2**40),
+    st.booleans(),
+    st.none(),
+    st.lists(st.lists(st.integers(0, 99), max_size=3), max_size=3),
 )
 
 
 @st.composite
 def events(draw: st.DrawFn) -> dict[str, Any]:
-    category = draw(st.sampled_from(["cpu_op", "kernel", "cuda_runtime", "python_function", "user_annotation", "ac2g", None]))
+    category = draw(
+        st.sampled_from(["cpu_op", "kernel", "cuda_runtime", "python_function", "user_annotation", "ac2g", None])
+    )
     event = {
         "ph": draw(st.sampled_from("XXXXXXsfiM")), "cat": category, "name": draw(names), "pid": draw(st.integers(0, 3)),
         "tid": draw(st.integers(0, 3) | names), "ts": draw(microseconds), "dur": draw(microseconds), "id": draw(st.integers(0, 9)),
@@ -94,7 +114,16 @@ def test_any_layout(rows: list[dict[str, Any]], layout: dict[str, Any], bare: bo
 
 
 def plain(i: int, **more: Any) -> dict[str, Any]:
-    return {"ph": "X", "cat": "cpu_op", "name": f"op{i}", "pid": 1, "tid": 1, "ts": 10.125 * i, "dur": 3.5, "args": {"External id": i}} | more
+    return {
+        "ph": "X",
+        "cat": "cpu_op",
+        "name": f"op{i}",
+        "pid": 1,
+        "tid": 1,
+        "ts": 10.125 * i,
+        "dur": 3.5,
+        "args": {"External id": i},
+    } | more
 
 
 @pytest.mark.parametrize("layout", list(layouts()))

@@ -10,7 +10,9 @@ def links(*events: Any) -> dict[str, str | None]:
     tables = analysed(*events).tables
     calls = {row: f"{name}@{start / 1_000:g}" for row, name, start in
              tables["host_events"].select("event_id", "name", "start_ns").iter_rows()}  # fmt: skip
-    return {name: calls.get(launch_id) for name, launch_id in tables["activities"].select("name", "launch_id").iter_rows()}
+    return {
+        name: calls.get(launch_id) for name, launch_id in tables["activities"].select("name", "launch_id").iter_rows()
+    }
 
 
 LAUNCH = "cudaLaunchKernel"
@@ -23,8 +25,12 @@ def test_a_correlation_id_links() -> None:
 
 
 def test_calls_that_enqueue_work_go_first() -> None:
-    assert links(call("cudaEventRecord", 0, 9, correlation=1), launch(2, 2, 1), kernel("k", 20, 1, correlation=1)) == {"k": f"{LAUNCH}@2"}
-    assert links(launch(0, 9, 1), call("cudaEventRecord", 2, 1, correlation=1), kernel("k", 20, 1, correlation=1)) == {"k": f"{LAUNCH}@0"}
+    assert links(call("cudaEventRecord", 0, 9, correlation=1), launch(2, 2, 1), kernel("k", 20, 1, correlation=1)) == {
+        "k": f"{LAUNCH}@2"
+    }
+    assert links(launch(0, 9, 1), call("cudaEventRecord", 2, 1, correlation=1), kernel("k", 20, 1, correlation=1)) == {
+        "k": f"{LAUNCH}@0"
+    }
     assert links(call("INVALID", 0, 9, correlation=1), kernel("k", 20, 1, correlation=1)) == {"k": "INVALID@0"}
 
 
@@ -32,14 +38,18 @@ def test_of_several_the_latest_that_starts_at_or_before_the_activity() -> None:
     calls = [launch(0, 1, 1), launch(10, 1, 1), launch(30, 1, 1)]
     assert links(*calls, kernel("k", 10, 1, correlation=1)) == {"k": f"{LAUNCH}@10"}
     assert links(*calls, kernel("k", 40, 1, correlation=1)) == {"k": f"{LAUNCH}@30"}
-    assert links(op("origin", 0, 1), *calls[1:], kernel("k", 9, 1, correlation=1)) == {"k": f"{LAUNCH}@10"}, "else the earliest"
+    assert links(op("origin", 0, 1), *calls[1:], kernel("k", 9, 1, correlation=1)) == {"k": f"{LAUNCH}@10"}, (
+        "else the earliest"
+    )
 
 
 def test_a_graph_launch_owns_all_its_activities() -> None:
     nodes = [kernel(f"k{n}", 10 + n, 1, correlation=1) for n in range(5)]
     report = analysed(call("cudaGraphLaunch", 0, 4, correlation=1), *nodes)
     table = report.tables["launches"]
-    assert table.select("name", "activity_count", "first_start_ns", "lead_ns").rows() == [("cudaGraphLaunch", 5, 10_000, 6_000)]
+    assert table.select("name", "activity_count", "first_start_ns", "lead_ns").rows() == [
+        ("cudaGraphLaunch", 5, 10_000, 6_000)
+    ]
 
 
 def test_correlation_zero_and_external_id_link_nothing() -> None:
@@ -84,8 +94,10 @@ def two_processes(lead: int, other_lead: int) -> list[Event]:
 def owners(events: list[Event | list[Event]]) -> set[str | None]:
     """Processes whose launches the activities are linked to."""
     tables = analysed(*events).tables
-    joined = tables["activities"].join(tables["launches"].select("launch_id", "thread_id"), on="launch_id", how="left").join(
-        tables["threads"].select("thread_id", "pid"), left_on="thread_id_right", right_on="thread_id", how="left"
+    joined = (
+        tables["activities"]
+        .join(tables["launches"].select("launch_id", "thread_id"), on="launch_id", how="left")
+        .join(tables["threads"].select("thread_id", "pid"), left_on="thread_id_right", right_on="thread_id", how="left")
     )
     return set(joined.get_column("pid"))
 
@@ -109,7 +121,10 @@ def test_processes_that_fit_equally_leave_a_device_unlinked() -> None:
 
 
 def test_devices_go_to_processes_one_by_one() -> None:
-    events = [*two_processes(5, 50), *(kernel(f"other{n}", 100 * n - 45, 5, correlation=n, device=1) for n in (1, 2, 3))]
+    events = [
+        *two_processes(5, 50),
+        *(kernel(f"other{n}", 100 * n - 45, 5, correlation=n, device=1) for n in (1, 2, 3)),
+    ]
     found = links(*events)
     assert {found[f"k{n}"] for n in (1, 2, 3)} == {f"{LAUNCH}@{100 * n - 5 - 50}" for n in (1, 2, 3)}
     assert {found[f"other{n}"] for n in (1, 2, 3)} == {f"{LAUNCH}@{100 * n - 50 - 50}" for n in (1, 2, 3)}

@@ -42,9 +42,7 @@ HOSTILE = (
     "::=",
 )
 
-RENDER = MarkdownIt("commonmark", {"html": True, "linkify": True}).enable(
-    ["table", "strikethrough", "linkify"]
-)
+RENDER = MarkdownIt("commonmark", {"html": True, "linkify": True}).enable(["table", "strikethrough", "linkify"])
 OWN_TAGS = {
     "h2",
     "h3",
@@ -75,9 +73,7 @@ def test_text_from_a_trace_makes_no_markup(text: str) -> None:
     html = RENDER.render(to_markdown(report_saying(text)))
     plain = RENDER.render(to_markdown(report_saying("word")))
     assert tags(html) <= OWN_TAGS
-    assert {tag: html.count(f"<{tag}") for tag in OWN_TAGS} == {
-        tag: plain.count(f"<{tag}") for tag in OWN_TAGS
-    }
+    assert {tag: html.count(f"<{tag}") for tag in OWN_TAGS} == {tag: plain.count(f"<{tag}") for tag in OWN_TAGS}
     assert "href" not in html
     assert "src=" not in html
 
@@ -96,10 +92,7 @@ def test_escaped_text_reads_as_it_was(text: str) -> None:
 
 
 def test_nobody_is_mentioned() -> None:
-    assert (
-        escaped("@octocat fixes #12 in ProfilerStep#3")
-        == "@&#8203;octocat fixes #&#8203;12 in ProfilerStep#3"
-    )
+    assert escaped("@octocat fixes #12 in ProfilerStep#3") == "@&#8203;octocat fixes #&#8203;12 in ProfilerStep#3"
 
 
 def test_fences_outgrow_the_backticks_in_code() -> None:

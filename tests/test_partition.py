@@ -19,7 +19,8 @@ def parts(*activities: tuple[str, int, int]) -> list[tuple[object, ...]]:
     """The partition of activities (bound, start, end) without idle causes."""
     table = pl.DataFrame(
         [(0, bound, start, end - start) for bound, start, end in activities],
-        schema={"device": pl.Int64, "bound": pl.String, "start_ns": pl.Int64, "duration_ns": pl.Int64}, orient="row",
+        schema={"device": pl.Int64, "bound": pl.String, "start_ns": pl.Int64, "duration_ns": pl.Int64},
+        orient="row",
     )
     none = pl.DataFrame(schema={"device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "cause": pl.String})
     return partition(table, none).select("start_ns", "end_ns", "part").rows()
@@ -58,7 +59,12 @@ def test_what_each_activity_is() -> None:
 
 
 def covering() -> Report:
-    return analysed(launched(GEMM, 0, 10, 30, 1), launched(ADD, 50, 60, 30, 2), kernel(OTHER, 0, 1, device=1), kernel(OTHER, 5, 1, device=1))
+    return analysed(
+        launched(GEMM, 0, 10, 30, 1),
+        launched(ADD, 50, 60, 30, 2),
+        kernel(OTHER, 0, 1, device=1),
+        kernel(OTHER, 5, 1, device=1),
+    )
 
 
 def test_the_partition_covers_each_window() -> None:

@@ -39,7 +39,9 @@ def test_a_negative_lead_never_enters_the_queue() -> None:
         ([(200, 300)], 0.0, 0, 0, 1.0),
     ],
 )
-def test_the_queue_is_weighted_by_time(queued: list[tuple[int, int]], mean: float, median: int, most: int, empty: float) -> None:
+def test_the_queue_is_weighted_by_time(
+    queued: list[tuple[int, int]], mean: float, median: int, most: int, empty: float
+) -> None:
     _, *found = queue_statistics(queue(*queued), WINDOW).row(0)
     assert found == pytest.approx([mean, median, most, empty])
 
@@ -59,7 +61,11 @@ def test_the_word(busy: float, empty: float, lead: float | None, call: float | N
 def test_leads_are_once_per_launch_and_from_its_first_activity() -> None:
     graph = [call("cudaGraphLaunch", 0, 4, correlation=9), *(kernel("n", 30 - n, 1, correlation=9) for n in range(3))]
     report = analysed(graph, launched("k", 10, 45, 5, 1), launched("slow", 40, 42, 1, 2, takes=4))
-    assert rows(report.tables["launches"], "first_start_ns", "lead_ns", "activity_count") == [(28, 24, 3), (45, 30, 1), (42, -2, 1)]
+    assert rows(report.tables["launches"], "first_start_ns", "lead_ns", "activity_count") == [
+        (28, 24, 3),
+        (45, 30, 1),
+        (42, -2, 1),
+    ]
     lead = report.devices[0].run_ahead.launch_lead_ns
     assert (lead.p10, lead.p50, lead.p90) == (-2_000, 24_000, 30_000)
     assert report.devices[0].run_ahead.queue_depth.max == 3, "four were queued only before the window"
@@ -67,7 +73,12 @@ def test_leads_are_once_per_launch_and_from_its_first_activity() -> None:
 
 def test_a_device_without_links_has_no_word() -> None:
     ahead = analysed(kernel("k", 0, 5)).devices[0].run_ahead
-    assert (ahead.state, ahead.launch_lead_ns.p50, ahead.queue_depth.mean, ahead.empty_queue_ratio) == (None, None, None, None)
+    assert (ahead.state, ahead.launch_lead_ns.p50, ahead.queue_depth.mean, ahead.empty_queue_ratio) == (
+        None,
+        None,
+        None,
+        None,
+    )
 
 
 def test_a_cpu_that_launches_all_at_once_is_ahead() -> None:

@@ -10,7 +10,9 @@ from trace_analyzer.report import Report
 GEMM = "ampere_sgemm_128x64_tn"
 
 
-def step(number: int, start: int, busy: int = 50, *, name: str = "ProfilerStep#{}", count: int = 2, length: int = 100) -> list[object]:
+def step(
+    number: int, start: int, busy: int = 50, *, name: str = "ProfilerStep#{}", count: int = 2, length: int = 100
+) -> list[object]:
     """A step of ``length`` us from ``start`` that launches ``count`` kernels, the first 20 us later."""
     marks = [annotation(name.format(number), start, length)]
     work = [launched(GEMM, start + 5 + 6 * n, start + 20 + busy * n, busy, 10 * number + n + 1) for n in range(count)]
@@ -45,7 +47,10 @@ def test_annotations_copied_onto_devices_count_once() -> None:
     [
         ([step(n, 200 * n) for n in range(4)], ["first", "ok", "ok", "ok"]),
         ([step(0, 0), step(1, 200), step(2, 400), step(3, 600, count=0)], ["first", "ok", "ok", "empty"]),
-        ([*(step(n, 200 * n, count=3, busy=30) for n in range(3)), step(3, 600, count=1)], ["first", "ok", "ok", "cut"]),
+        (
+            [*(step(n, 200 * n, count=3, busy=30) for n in range(3)), step(3, 600, count=1)],
+            ["first", "ok", "ok", "cut"],
+        ),
         ([*(step(n, 200 * n) for n in range(4)), step(4, 1_600)], ["first", "ok", "ok", "ok", "outlier"]),
     ],
 )
@@ -90,7 +95,9 @@ def test_other_annotations_mark_steps_when_they_repeat_around_the_launches() -> 
     assert table(report, "index", "activity_count") == [(0, 2), (1, 2), (2, 2), (3, 2)]
     assert table(analysed([step(n, 200 * n, name=names) for n in range(2)]), "index") == [], "twice is no pattern"
     apart = [launched(GEMM, 1_000 + 10 * n, 1_005 + 10 * n, 1, 900 + n) for n in range(9)]
-    assert table(analysed([step(n, 200 * n, name=names) for n in range(4)], apart), "index") == [], "under 80 % of launches"
+    assert table(analysed([step(n, 200 * n, name=names) for n in range(4)], apart), "index") == [], (
+        "under 80 % of launches"
+    )
 
 
 def test_without_steps_the_window_is_the_whole_trace() -> None:
@@ -101,7 +108,10 @@ def test_without_steps_the_window_is_the_whole_trace() -> None:
 
 
 def test_a_step_has_the_regime_of_its_own_partition() -> None:
-    slow = [annotation("ProfilerStep#9", 3_000, 900), *(launched(GEMM, 3_000 + 80 * n, 3_010 + 80 * n, 4, 900 + n) for n in range(1, 9))]
+    slow = [
+        annotation("ProfilerStep#9", 3_000, 900),
+        *(launched(GEMM, 3_000 + 80 * n, 3_010 + 80 * n, 4, 900 + n) for n in range(1, 9)),
+    ]
     report = analysed([step(n, 200 * n, busy=90) for n in range(4)], slow)
     assert table(report, "index", "regime")[-2:] == [(3, "compute-bound"), (9, "overhead-bound")]
     assert [item.regime for item in report.steps] == report.tables["steps"].get_column("regime").to_list()

@@ -14,7 +14,12 @@ from trace_analyzer.analyses.partition import PARTS
 from trace_analyzer.report import DeviceReport, Gaps, LaunchLead, QueueDepth, Recorded, RunAhead, Verdict, Window
 from trace_analyzer.verdict import CURES, Findings, judge, shares, verdict, without_regime
 
-OVERHEAD, MEMORY, COMPUTE, COMMUNICATION = "overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound"
+OVERHEAD, MEMORY, COMPUTE, COMMUNICATION = (
+    "overhead-bound",
+    "memory-bandwidth-bound",
+    "compute-bound",
+    "communication-bound",
+)
 
 TABLE = [
     (("compute",), COMPUTE, None),
@@ -35,7 +40,9 @@ def parts_of(**ns: int) -> dict[str, int]:
     return dict.fromkeys(PARTS, 0) | {part.replace("_", "-"): value for part, value in ns.items()}
 
 
-@pytest.mark.parametrize(("part", "regime", "cause"), [(part, regime, cause) for parts, regime, cause in TABLE for part in parts])
+@pytest.mark.parametrize(
+    ("part", "regime", "cause"), [(part, regime, cause) for parts, regime, cause in TABLE for part in parts]
+)
 def test_what_each_part_alone_says(part: str, regime: str, cause: str | None) -> None:
     found = judge(parts_of(**{part: 5}))
     assert found is not None
@@ -168,8 +175,14 @@ def test_a_verdict_without_doubt() -> None:
         ({"peaks_known": False}, "peaks are unknown"),
         ({"flows_missing": True}, "arrows were removed"),
         ({"parts_ns": parts_of(device_wait=80, compute=20)}, "inferred"),
-        ({"parts_ns": LAUNCHING, "recorded": replace(RECORDED, stack=True), "host_events_per_launch": 50.0}, "record again without"),
-        ({"parts_ns": LAUNCHING, "recorded": replace(RECORDED, memory=True), "host_events_per_launch": 50.0}, "record again without"),
+        (
+            {"parts_ns": LAUNCHING, "recorded": replace(RECORDED, stack=True), "host_events_per_launch": 50.0},
+            "record again without",
+        ),
+        (
+            {"parts_ns": LAUNCHING, "recorded": replace(RECORDED, memory=True), "host_events_per_launch": 50.0},
+            "record again without",
+        ),
     ],
 )
 def test_one_doubt_lowers_the_confidence(changes: dict[str, Any], word: str) -> None:
@@ -181,7 +194,8 @@ def test_one_doubt_lowers_the_confidence(changes: dict[str, Any], word: str) -> 
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"steps_found": 1}, "prof.step()"), ({"shapes_ratio": 0.5}, "bound comes from its kind"),
+        ({"steps_found": 1}, "prof.step()"),
+        ({"shapes_ratio": 0.5}, "bound comes from its kind"),
         ({"shapes_ratio": 0.0, "contraction_ratio": 0.25}, "bound comes from its kind"),
     ],
 )
@@ -235,7 +249,11 @@ def test_evidence_is_in_the_window() -> None:
     evidence = {item.metric: item.value for item in found.evidence}
     assert evidence["busy_ratio"] == pytest.approx(0.7)
     assert (evidence["idle_ns"], evidence["memory-bandwidth_ratio"], evidence["overhead_ratio"]) == (30, 0.7, 0.3)
-    assert (evidence["launches_per_step"], evidence["steps_from"], evidence["launch_latency_bound_ns"]) == (20.0, "ProfilerStep", 7_000)
+    assert (evidence["launches_per_step"], evidence["steps_from"], evidence["launch_latency_bound_ns"]) == (
+        20.0,
+        "ProfilerStep",
+        7_000,
+    )
 
 
 @given(st.dictionaries(st.sampled_from(PARTS), st.integers(0, 10**12)))
@@ -245,7 +263,9 @@ def test_shares_sum_to_one(parts: dict[str, int]) -> None:
         assert not sum(parts.values())
     else:
         assert sum(vars(found).values()) == pytest.approx(1)
-        assert found.idle == pytest.approx(sum(ns for part, ns in parts.items() if part in CAUSES) / sum(parts.values()))
+        assert found.idle == pytest.approx(
+            sum(ns for part, ns in parts.items() if part in CAUSES) / sum(parts.values())
+        )
 
 
 def test_without_regime_says_why() -> None:
@@ -282,4 +302,9 @@ def test_few_kernels_that_fill_the_time_are_enough() -> None:
 def test_thresholds_are_those_of_the_definitions() -> None:
     t = thresholds
     assert (t.WAITING_WINS_RATIO, t.WAITING_WINDOW_RATIO, t.RUNNER_UP_RATIO, t.UNKNOWN_RATIO) == (0.6, 0.25, 0.75, 0.7)
-    assert (t.INSUFFICIENT_KERNELS, t.INSUFFICIENT_TIME_NS, t.OUTLIER_MEDIANS, t.COLD_START_RATIO) == (10, 10**6, 1.5, 0.5)
+    assert (t.INSUFFICIENT_KERNELS, t.INSUFFICIENT_TIME_NS, t.OUTLIER_MEDIANS, t.COLD_START_RATIO) == (
+        10,
+        10**6,
+        1.5,
+        0.5,
+    )

@@ -31,9 +31,7 @@ def report_saying(text: str) -> Report:
         ),
         devices=tuple(replace(device, name=text) for device in report.devices),
         steps=tuple(replace(step, name=text) for step in report.steps),
-        advice=tuple(
-            replace(a, title=text, why=text, where=text, code=text, how_bound=text) for a in report.advice
-        ),
+        advice=tuple(replace(a, title=text, why=text, where=text, code=text, how_bound=text) for a in report.advice),
         tables={
             **report.tables,
             "kernels": report.tables["kernels"].with_columns(

@@ -67,9 +67,11 @@ def _where(scene: Scene, causes: tuple[str, ...]) -> tuple[str, int | None, int 
         return "", None, None
     length = pl.col("end_ns") - pl.col("start_ns")
     names = (
-        idle.group_by("event_id").agg(length.sum().alias("idle_ns"))
+        idle.group_by("event_id")
+        .agg(length.sum().alias("idle_ns"))
         .join(scene.host_events.select("event_id", "name"), on="event_id", how="inner")
-        .group_by("name").agg(pl.col("idle_ns").sum())
+        .group_by("name")
+        .agg(pl.col("idle_ns").sum())
         .sort("idle_ns", "name", descending=[True, False])
         .head(3)
     )
@@ -90,8 +92,14 @@ def _idle_advice(
     bound = " + ".join(causes) + (" + time in kernels too small to fill the device" if extra_ns else "")
     share = percent(saves / scene.window_ns)
     return Advice(
-        title, f"{share} of the window ({duration(saves)}): {why}", where, code, saves,
-        f"all idle time of the window with cause {bound}", start, end,
+        title,
+        f"{share} of the window ({duration(saves)}): {why}",
+        where,
+        code,
+        saves,
+        f"all idle time of the window with cause {bound}",
+        start,
+        end,
     )
 
 
@@ -102,15 +110,20 @@ def _launch(scene: Scene) -> Advice | None:
     per_step = f"{count(launches / scene.steps)} launches" + (" per step" if scene.steps > 1 else "")
     causes = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown", "garbage-collection")
     return _idle_advice(
-        scene, causes, "Launch less often: compile, or replay a CUDA graph",
+        scene,
+        causes,
+        "Launch less often: compile, or replay a CUDA graph",
         'model = torch.compile(model, mode="reduce-overhead")  # or torch.cuda.graph(...); or a bigger batch',
-        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step})", small,
+        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step})",
+        small,
     )
 
 
 def _synchronization(scene: Scene) -> Advice | None:
     return _idle_advice(
-        scene, ("synchronization",), "Do not wait for the GPU inside the loop",
+        scene,
+        ("synchronization",),
+        "Do not wait for the GPU inside the loop",
         "losses.append(loss.detach())  # instead of loss.item(); no .cpu(), print, nonzero or boolean masks per step",
         "after a blocking call the queue is empty, and the GPU waits for the next launch",
     )
@@ -118,7 +131,9 @@ def _synchronization(scene: Scene) -> Advice | None:
 
 def _data(scene: Scene) -> Advice | None:
     return _idle_advice(
-        scene, ("data-loading",), "Load data in parallel with the GPU's work",
+        scene,
+        ("data-loading",),
+        "Load data in parallel with the GPU's work",
         "DataLoader(..., num_workers=8, pin_memory=True, prefetch_factor=4, persistent_workers=True)",
         "the loop waits in the data loader while the GPU has nothing queued",
     )
@@ -126,7 +141,9 @@ def _data(scene: Scene) -> Advice | None:
 
 def _allocation(scene: Scene) -> Advice | None:
     return _idle_advice(
-        scene, ("allocation",), "Keep memory instead of allocating it again",
+        scene,
+        ("allocation",),
+        "Keep memory instead of allocating it again",
         "os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'expandable_segments:True'  # no empty_cache() in the loop; reuse buffers",
         "cudaMalloc and cudaFree stop the CPU, and often the device",
     )
@@ -134,7 +151,9 @@ def _allocation(scene: Scene) -> Advice | None:
 
 def _compilation(scene: Scene) -> Advice | None:
     return _idle_advice(
-        scene, ("compilation",), "Compile and load code before it counts",
+        scene,
+        ("compilation",),
+        "Compile and load code before it counts",
         "warm up with the real shapes; torch.compile(model, dynamic=True) against recompilation; CUDA_MODULE_LOADING=EAGER",
         "code is compiled, or kernels are loaded at their first use, while the GPU waits",
     )
@@ -142,7 +161,9 @@ def _compilation(scene: Scene) -> Advice | None:
 
 def _blocking_copy(scene: Scene) -> Advice | None:
     return _idle_advice(
-        scene, ("blocking-copy",), "Copy without blocking the CPU",
+        scene,
+        ("blocking-copy",),
+        "Copy without blocking the CPU",
         "x = x.pin_memory().to('cuda', non_blocking=True)",
         "copies of pageable memory hold the CPU until they are done",
     )
@@ -150,7 +171,9 @@ def _blocking_copy(scene: Scene) -> Advice | None:
 
 def _cpu_operator(scene: Scene) -> Advice | None:
     return _idle_advice(
-        scene, ("cpu-operator",), "Move CPU operators off the critical path",
+        scene,
+        ("cpu-operator",),
+        "Move CPU operators off the critical path",
         "create and transform tensors with device='cuda', or in data-loader workers",
         "operators compute on the CPU for milliseconds while the GPU waits",
     )
@@ -166,16 +189,23 @@ def _memory(scene: Scene) -> Advice | None:
     saves = int(followers.get_column("duration_ns").sum())
     if saves == 0:
         return None
-    names = followers.group_by("operator").agg(pl.col("duration_ns").sum()).sort("duration_ns", "operator", descending=[True, False])
+    names = (
+        followers.group_by("operator")
+        .agg(pl.col("duration_ns").sum())
+        .sort("duration_ns", "operator", descending=[True, False])
+    )
     listed = "; ".join(f"{name or 'unknown operator'} ({duration(ns)})" for name, ns in names.head(3).iter_rows())
     start, length = followers.sort("duration_ns", descending=True).select("start_ns", "duration_ns").row(0)
     return Advice(
         "Fuse chains of memory-bound kernels",
         f"{count(followers.height)} pointwise and normalization kernels follow another one on their stream: each"
         f" reads and writes all its data again ({percent(saves / scene.window_ns)} of the window)",
-        listed, "model = torch.compile(model)  # or fused layers: F.scaled_dot_product_attention, foreach/fused optimizers",
-        saves, "time of every such kernel but the first of its chain: a fused chain moves data once",
-        start, start + length,
+        listed,
+        "model = torch.compile(model)  # or fused layers: F.scaled_dot_product_attention, foreach/fused optimizers",
+        saves,
+        "time of every such kernel but the first of its chain: a fused chain moves data once",
+        start,
+        start + length,
     )
 
 
@@ -192,9 +222,12 @@ def _low_precision(scene: Scene) -> Advice | None:
     return Advice(
         "Use tensor cores: TF32 or bf16 instead of fp32",
         f"{count(slow.height)} contractions ran in fp32 ({percent(total / scene.window_ns)} of the window)",
-        _operators(slow), "torch.set_float32_matmul_precision('high')  # or torch.autocast('cuda', dtype=torch.bfloat16)",
-        total * 7 // 8, "7/8 of the time of fp32 contractions: matrix units do at least 8 times the FLOP/s of fp32 (V100 and later)",
-        start, start + length,
+        _operators(slow),
+        "torch.set_float32_matmul_precision('high')  # or torch.autocast('cuda', dtype=torch.bfloat16)",
+        total * 7 // 8,
+        "7/8 of the time of fp32 contractions: matrix units do at least 8 times the FLOP/s of fp32 (V100 and later)",
+        start,
+        start + length,
     )
 
 
@@ -211,12 +244,17 @@ def _compute(scene: Scene) -> Advice | None:
         "bf16 or fp8 (torchao), F.scaled_dot_product_attention, sizes that are multiples of 64; then a faster GPU",
         min(total, scene.window_ns) // 2,
         "half the time of compute-bound kernels: the next narrower dtype doubles the rate of the matrix units",
-        start, start + length,
+        start,
+        start + length,
     )
 
 
 def _operators(kernels: pl.DataFrame) -> str:
-    by = kernels.with_columns(pl.coalesce("operator", "name").alias("by")).group_by("by").agg(pl.col("duration_ns").sum())
+    by = (
+        kernels.with_columns(pl.coalesce("operator", "name").alias("by"))
+        .group_by("by")
+        .agg(pl.col("duration_ns").sum())
+    )
     top = by.sort("duration_ns", "by", descending=[True, False]).head(3)
     return "; ".join(f"{name} ({duration(ns)})" for name, ns in top.iter_rows())
 
@@ -229,14 +267,23 @@ def _part_advice(scene: Scene, part: str, bucketed: pl.Expr, title: str, why: st
     place = rows.sort("duration_ns", descending=True).select("start_ns", "duration_ns").head(1).rows()
     start, end = (place[0][0], sum(place[0])) if place else (None, None)
     return Advice(
-        title, f"{percent(saves / scene.window_ns)} of the window ({duration(saves)}): {why}", _operators(rows), code,
-        saves, f"time in which {part} ran and no kernel computed", start, end,
+        title,
+        f"{percent(saves / scene.window_ns)} of the window ({duration(saves)}): {why}",
+        _operators(rows),
+        code,
+        saves,
+        f"time in which {part} ran and no kernel computed",
+        start,
+        end,
     )
 
 
 def _collectives(scene: Scene) -> Advice | None:
     return _part_advice(
-        scene, "communication", pl.col("bound") == "communication", "Overlap communication with computation",
+        scene,
+        "communication",
+        pl.col("bound") == "communication",
+        "Overlap communication with computation",
         "collectives run while nothing else does",
         "DDP(model, bucket_cap_mb=50, gradient_as_bucket_view=True)  # FSDP: forward_prefetch=True; accumulate with no_sync()",
     )
@@ -244,7 +291,10 @@ def _collectives(scene: Scene) -> Advice | None:
 
 def _copies(scene: Scene) -> Advice | None:
     return _part_advice(
-        scene, "copy", pl.col("bound") == "copy", "Hide copies between host and device",
+        scene,
+        "copy",
+        pl.col("bound") == "copy",
+        "Hide copies between host and device",
         "the device only copies",
         "DataLoader(..., pin_memory=True); batch.to('cuda', non_blocking=True) for the next batch on a side stream",
     )
@@ -252,7 +302,9 @@ def _copies(scene: Scene) -> Advice | None:
 
 def _dependency(scene: Scene) -> Advice | None:
     return _idle_advice(
-        scene, ("device-wait",), "Find what queued work waits for",
+        scene,
+        ("device-wait",),
+        "Find what queued work waits for",
         "balance the ranks (compare their traces), start collectives earlier, remove needless stream waits",
         "work was queued and the device still idled: it waited for another stream or a peer, not for the CPU",
     )

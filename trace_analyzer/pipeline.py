@@ -155,16 +155,25 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
 
 def _activities(trace: Trace, linked: pl.DataFrame, models: Mapping[int, Device | None]) -> pl.DataFrame:
     """Device events with launch, operator, bucket, work and bound: table `activities` and a few more columns."""
-    calls = trace.host_events.join(
-        trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left"
-    ).select(
-        pl.col("event_id").alias("launch_id"), pl.col("name").alias("launch_name"), "process_id",
-        pl.col("thread_id").alias("launch_thread"),
-        pl.col("start_ns").alias("launch_start_ns"),
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("launch_end_ns"),
-    ).join(linked.select("launch_id").unique(), on="launch_id", how="semi", maintain_order="left")
+    calls = (
+        trace.host_events.join(
+            trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left"
+        )
+        .select(
+            pl.col("event_id").alias("launch_id"),
+            pl.col("name").alias("launch_name"),
+            "process_id",
+            pl.col("thread_id").alias("launch_thread"),
+            pl.col("start_ns").alias("launch_start_ns"),
+            (pl.col("start_ns") + pl.col("duration_ns")).alias("launch_end_ns"),
+        )
+        .join(linked.select("launch_id").unique(), on="launch_id", how="semi", maintain_order="left")
+    )
     operator = links.operators_of(
-        trace, calls.select("launch_id", pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns"))
+        trace,
+        calls.select(
+            "launch_id", pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns")
+        ),
     ).select("launch_id", "operator_id", "operator")
     activities = (
         trace.device_events.join(linked, on="activity_id", how="left", maintain_order="left")
@@ -185,9 +194,16 @@ def _models(trace: Trace, options: Options) -> dict[int, Device | None]:
     models: dict[int, Device | None] = {}
     for code, label, name in trace.devices.iter_rows():
         entry = known.get(label) or (trace.header.devices[0] if len(alike) == 1 else None)
-        found = None if entry is None else find_device(
-            name or entry.name, sm_count=entry.sm_count or None, memory_bytes=entry.memory_bytes or None,
-            compute_capability=entry.compute_capability, warp_size=entry.warp_size or None,
+        found = (
+            None
+            if entry is None
+            else find_device(
+                name or entry.name,
+                sm_count=entry.sm_count or None,
+                memory_bytes=entry.memory_bytes or None,
+                compute_capability=entry.compute_capability,
+                warp_size=entry.warp_size or None,
+            )
         )
         models[code] = with_overrides(chosen or found, options.peak_tflops or {}, options.peak_gbps)
     return models
@@ -202,7 +218,9 @@ def _with_regimes(table: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
         judgement = judge(dict(part.select("part", "time_ns").iter_rows()))
         rows.append((device, index, judgement and judgement.regime))
     found = pl.DataFrame(rows, schema={"device": pl.Int64, "index": pl.Int64, "regime": pl.String}, orient="row")
-    return tables.STEPS.conform(table.drop("regime").join(found, on=["device", "index"], how="left", maintain_order="left"))
+    return tables.STEPS.conform(
+        table.drop("regime").join(found, on=["device", "index"], how="left", maintain_order="left")
+    )
 
 
 def _index(label: str) -> int | str:
@@ -301,20 +319,32 @@ def _buckets(activities: pl.DataFrame) -> tuple[Bucket, ...]:
     sums = (
         activities.drop_nulls("bucket")
         .group_by("bucket")
-        .agg(pl.col("group").mode().sort().first(), pl.len().alias("kernel_count"), pl.col("duration_ns").sum().alias("time_ns"))
+        .agg(
+            pl.col("group").mode().sort().first(),
+            pl.len().alias("kernel_count"),
+            pl.col("duration_ns").sum().alias("time_ns"),
+        )
         .with_columns((pl.col("time_ns") / pl.col("time_ns").sum()).fill_nan(0.0).alias("time_ratio"))
         .sort("time_ns", "bucket", descending=[True, False])
     )
-    return tuple(Bucket(**row) for row in sums.select("bucket", "group", "kernel_count", "time_ns", "time_ratio").to_dicts())
+    return tuple(
+        Bucket(**row) for row in sums.select("bucket", "group", "kernel_count", "time_ns", "time_ratio").to_dicts()
+    )
 
 
 def _step_reports(table: pl.DataFrame, trace: Trace) -> tuple[StepReport, ...]:
     labels = {code: _index(label) for code, label, _ in trace.devices.iter_rows()}
     return tuple(
         StepReport(
-            index=row["index"], name=row["name"], start_ns=row["start_ns"], duration_ns=row["end_ns"] - row["start_ns"],
-            device=labels[row["device"]], busy_ns=row["busy_ns"],
-            idle_ns=row["end_ns"] - row["start_ns"] - row["busy_ns"], regime=row["regime"], state=row["state"],
+            index=row["index"],
+            name=row["name"],
+            start_ns=row["start_ns"],
+            duration_ns=row["end_ns"] - row["start_ns"],
+            device=labels[row["device"]],
+            busy_ns=row["busy_ns"],
+            idle_ns=row["end_ns"] - row["start_ns"] - row["busy_ns"],
+            regime=row["regime"],
+            state=row["state"],
             steady=row["steady"],
         )
         for row in table.to_dicts()
@@ -324,7 +354,8 @@ def _step_reports(table: pl.DataFrame, trace: Trace) -> tuple[StepReport, ...]:
 def _unlinked_notes(reports: tuple[DeviceReport, ...]) -> list[Note]:
     return [
         Note(
-            "low-link-coverage", "warning",
+            "low-link-coverage",
+            "warning",
             f"device {report.index}: only {report.linked_count:,} of {report.activity_count:,} activities have a known"
             " launch; run-ahead and idle causes speak for those only",
             report.activity_count - report.linked_count,
@@ -407,8 +438,10 @@ def _window(frames: Mapping[str, pl.DataFrame], this: pl.Expr, step: int | str) 
             return Window("whole", tuple(whole.select("start_ns", "end_ns").iter_rows()), ()), whole
         touching = (pl.col("start_ns") != pl.col("end_ns").shift(1)).fill_null(True).cum_sum().alias("run")
         spans = (
-            steady.with_columns(touching).group_by("device", "run", maintain_order=True)
-            .agg(pl.col("start_ns").first(), pl.col("end_ns").last()).select(columns)
+            steady.with_columns(touching)
+            .group_by("device", "run", maintain_order=True)
+            .agg(pl.col("start_ns").first(), pl.col("end_ns").last())
+            .select(columns)
         )
         steps_in = tuple(steady.get_column("index"))
         return Window("steady", tuple(spans.select("start_ns", "end_ns").iter_rows()), steps_in), spans

@@ -26,9 +26,7 @@ def _escape(code: int) -> str:
 
 def cell_width(text: str) -> int:
     """Terminal cells that a text takes: wide characters take two, combining marks none."""
-    return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
-    )
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def shorten(text: str, cells: int) -> str:
@@ -77,7 +75,10 @@ def bandwidth(byte_per_s: float | None) -> str:
 
 
 def _prefixed(value: float, unit: str) -> str:
-    return _scaled(value, ((1e15, "P" + unit), (1e12, "T" + unit), (1e9, "G" + unit), (1e6, "M" + unit), (1e3, "k" + unit), (1, unit)))
+    return _scaled(
+        value,
+        ((1e15, "P" + unit), (1e12, "T" + unit), (1e9, "G" + unit), (1e6, "M" + unit), (1e3, "k" + unit), (1, unit)),
+    )
 
 
 def _scaled(value: float, scales: tuple[tuple[float, str], ...]) -> str:

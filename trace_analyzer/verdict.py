@@ -30,7 +30,10 @@ CURES: dict[str, tuple[Regime, str | None]] = {
         cause: ("overhead-bound", cause)
         for cause in ("synchronization", "data-loading", "allocation", "compilation", "blocking-copy", "cpu-operator")
     },
-    **dict.fromkeys(("python", "dispatch", "runtime-call", "garbage-collection", "launch-latency", "host-unknown", "profiler"), ("overhead-bound", "launch")),
+    **dict.fromkeys(
+        ("python", "dispatch", "runtime-call", "garbage-collection", "launch-latency", "host-unknown", "profiler"),
+        ("overhead-bound", "launch"),
+    ),
     "latency": ("overhead-bound", "small-kernels"),
     "device-gap": ("overhead-bound", "small-kernels"),
 }
@@ -176,8 +179,18 @@ def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> V
             " Record CPU activities too."
         )
     return Verdict(
-        "insufficient", None, None, None, "low", ("the trace does not hold what a verdict needs",), device.index,
-        findings.window, shares(parts), parts, headline, (*_busy_evidence(findings, window), *_trust_evidence(findings)),
+        "insufficient",
+        None,
+        None,
+        None,
+        "low",
+        ("the trace does not hold what a verdict needs",),
+        device.index,
+        findings.window,
+        shares(parts),
+        parts,
+        headline,
+        (*_busy_evidence(findings, window), *_trust_evidence(findings)),
     )
 
 
@@ -222,7 +235,9 @@ def _trust_evidence(findings: Findings) -> list[Evidence]:
     return [
         Evidence("link_coverage_time_ratio", coverage, "ratio", "share of device time whose launch is known"),
         Evidence(
-            "launch_latency_bound_ns", findings.launch_latency_ns, "ns",
+            "launch_latency_bound_ns",
+            findings.launch_latency_ns,
+            "ns",
             "longest idle time after a launch that counts as its latency: the 99th percentile on an empty queue",
         ),
     ]
@@ -232,23 +247,39 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
     evidence = _busy_evidence(findings, window)
     ahead = findings.device.run_ahead
     evidence += [
-        Evidence(f"{regime.removesuffix('-bound')}_ratio", ns / window, "ratio", f"share of the window that counts as {regime}")
+        Evidence(
+            f"{regime.removesuffix('-bound')}_ratio",
+            ns / window,
+            "ratio",
+            f"share of the window that counts as {regime}",
+        )
         for regime, ns in sorted(judgement.groups_ns.items(), key=lambda item: -item[1])
         if ns
     ]
     if ahead.state is not None:
         evidence += [
             Evidence("run_ahead", ahead.state, "", "whether the CPU launches faster than the device works"),
-            Evidence("empty_queue_ratio", ahead.empty_queue_ratio, "ratio", "share of the trace in which nothing was queued"),
-            Evidence("launch_lead_p50_ns", ahead.launch_lead_ns.p50, "ns", "median time from launch to start: large is healthy"),
+            Evidence(
+                "empty_queue_ratio", ahead.empty_queue_ratio, "ratio", "share of the trace in which nothing was queued"
+            ),
+            Evidence(
+                "launch_lead_p50_ns",
+                ahead.launch_lead_ns.p50,
+                "ns",
+                "median time from launch to start: large is healthy",
+            ),
         ]
     if judgement.cause == "cold-start":
         sums = cause_sums("overhead-bound", findings.parts_ns)
-        evidence.append(Evidence("cause_without_cold_start", max(sums, key=lambda c: sums[c]), "", "the cause otherwise found"))
+        evidence.append(
+            Evidence("cause_without_cold_start", max(sums, key=lambda c: sums[c]), "", "the cause otherwise found")
+        )
     if findings.steps_from is not None:
         evidence.append(Evidence("steps_from", findings.steps_from, "", "what marks the steps"))
     if findings.launches_per_step is not None:
-        evidence.append(Evidence("launches_per_step", findings.launches_per_step, "launches", "calls that enqueue work"))
+        evidence.append(
+            Evidence("launches_per_step", findings.launches_per_step, "launches", "calls that enqueue work")
+        )
     return evidence + _trust_evidence(findings)
 
 
@@ -284,9 +315,15 @@ def _confidence(findings: Findings, judgement: Judgement, window: int) -> tuple[
     if findings.flows_missing:
         doubts.append("launch arrows were removed from the file, so other events may be missing too")
     recording = findings.host_events_per_launch
-    if judgement.regime == "overhead-bound" and judgement.cause == "launch" and recording is not None and (
-        findings.recorded.stack or findings.recorded.memory
-    ) and recording > t.PROFILER_DOUBT_EVENTS_PER_LAUNCH:
-        doubts.append(f"recording stacks or memory ({recording:.0f} events per launch) slows the CPU: record again without")
+    if (
+        judgement.regime == "overhead-bound"
+        and judgement.cause == "launch"
+        and recording is not None
+        and (findings.recorded.stack or findings.recorded.memory)
+        and recording > t.PROFILER_DOUBT_EVENTS_PER_LAUNCH
+    ):
+        doubts.append(
+            f"recording stacks or memory ({recording:.0f} events per launch) slows the CPU: record again without"
+        )
     level: Confidence = "high" if not doubts else "medium" if len(doubts) == 1 else "low"
     return level, (*doubts, *remarks)

@@ -24,10 +24,16 @@ def backward_links(trace: Trace) -> pl.DataFrame:
     is_backward = (pl.col("forward_thread") > 0).fill_null(False)
     by = ["process_id", "sequence_number"]
     by_number = (
-        numbered.filter(is_backward).select(*by, "event_id", "start_ns").sort("start_ns")
+        numbered.filter(is_backward)
+        .select(*by, "event_id", "start_ns")
+        .sort("start_ns")
         .join_asof(
-            numbered.filter(~is_backward).select(*by, "start_ns", pl.col("event_id").alias("forward_id")).sort("start_ns"),
-            on="start_ns", by=by, check_sortedness=False,
+            numbered.filter(~is_backward)
+            .select(*by, "start_ns", pl.col("event_id").alias("forward_id"))
+            .sort("start_ns"),
+            on="start_ns",
+            by=by,
+            check_sortedness=False,
         )
         .drop_nulls("forward_id")
         .select("event_id", "forward_id")
@@ -41,25 +47,38 @@ def _by_arrow(flows: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     """Pairs whose starts are the ends of one arrow."""
     arrows = flows.filter(pl.col("kind") == "forward-backward")
     ends = [
-        arrows.filter(pl.col("is_start") == is_start).join(
+        arrows.filter(pl.col("is_start") == is_start)
+        .join(
             operators.select("thread_id", "start_ns", pl.col("event_id").alias(name)),
-            left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner",
-        ).select("flow_id", name)
+            left_on=["thread_id", "time_ns"],
+            right_on=["thread_id", "start_ns"],
+            how="inner",
+        )
+        .select("flow_id", name)
         for is_start, name in ((True, "forward_id"), (False, "event_id"))
     ]
-    return ends[1].join(ends[0], on="flow_id", how="inner").sort("event_id", "forward_id").select("event_id", "forward_id")
+    return (
+        ends[1].join(ends[0], on="flow_id", how="inner").sort("event_id", "forward_id").select("event_id", "forward_id")
+    )
 
 
 def _with_module(links: pl.DataFrame, host_events: pl.DataFrame) -> pl.DataFrame:
     """Links with the innermost nn.Module frame around the forward operator; null where none was recorded."""
     modules = host_events.filter((pl.col("kind") == "python") & pl.col("name").str.starts_with(_MODULE)).select(
-        "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), pl.col("event_id").alias("module_id")
+        "thread_id",
+        "start_ns",
+        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        pl.col("event_id").alias("module_id"),
     )
     forward = links.join(
-        host_events.select(pl.col("event_id").alias("forward_id"), "thread_id", "start_ns"), on="forward_id", how="left",
+        host_events.select(pl.col("event_id").alias("forward_id"), "thread_id", "start_ns"),
+        on="forward_id",
+        how="left",
         maintain_order="left",
     )
-    names = host_events.select(pl.col("event_id").alias("module_id"), pl.col("name").str.strip_prefix(_MODULE).alias("module"))
+    names = host_events.select(
+        pl.col("event_id").alias("module_id"), pl.col("name").str.strip_prefix(_MODULE).alias("module")
+    )
     segments = innermost(modules, ["thread_id"], "module_id")
     return at(forward, "start_ns", segments, ["thread_id"], ["module_id"]).join(
         names, on="module_id", how="left", maintain_order="left"

@@ -41,8 +41,12 @@ def idle_causes(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame, late
     rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked"]))
     columns = list(tables.IDLE.schema)
     pieces = pl.concat(
-        [part.with_columns(pl.lit(None, dtype=pl.UInt32).alias("event_id")).select(columns) if "event_id" not in part.columns
-         else part.select(columns) for part in (host, call, device, rest)]
+        [
+            part.with_columns(pl.lit(None, dtype=pl.UInt32).alias("event_id")).select(columns)
+            if "event_id" not in part.columns
+            else part.select(columns)
+            for part in (host, call, device, rest)
+        ]
     )
     return tables.IDLE.conform(_with_pauses(pieces, recording_pauses(trace)).sort("device", "start_ns"))
 
@@ -52,11 +56,15 @@ def launch_latency_ns(activities: pl.DataFrame, gaps: pl.DataFrame) -> int:
 
     ``activities`` needs launch_start_ns and launch_end_ns; the cap holds where no launch found the device idle.
     """
-    launched_idle = gaps.select("activity_id", pl.col("start_ns").alias("gap_start_ns")).join(activities, on="activity_id").filter(
-        pl.col("launch_start_ns") >= pl.col("gap_start_ns"), pl.col("launch_end_ns") <= pl.col("start_ns")
+    launched_idle = (
+        gaps.select("activity_id", pl.col("start_ns").alias("gap_start_ns"))
+        .join(activities, on="activity_id")
+        .filter(pl.col("launch_start_ns") >= pl.col("gap_start_ns"), pl.col("launch_end_ns") <= pl.col("start_ns"))
     )
     latency = launched_idle.select(
-        (pl.col("start_ns") - pl.col("launch_end_ns")).quantile(thresholds.LAUNCH_LATENCY_QUANTILE, interpolation="nearest")
+        (pl.col("start_ns") - pl.col("launch_end_ns")).quantile(
+            thresholds.LAUNCH_LATENCY_QUANTILE, interpolation="nearest"
+        )
     ).item()
     cap = thresholds.LAUNCH_LATENCY_MAX_NS
     return cap if latency is None else min(int(latency), cap)
@@ -106,7 +114,9 @@ def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
         pl.col("correlation").cum_max(reverse=True).shift(-1).alias("highest_after"),
     )
     return (
-        silences.join_asof(bounds, left_on="end_ns", right_on="start_ns", strategy="backward", allow_exact_matches=False)
+        silences.join_asof(
+            bounds, left_on="end_ns", right_on="start_ns", strategy="backward", allow_exact_matches=False
+        )
         .select((pl.col("highest_after") < pl.col("lowest_before")).fill_null(False))
         .to_series()
     )
@@ -130,11 +140,17 @@ def _calls(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
         .join(own_copies, left_on="event_id", right_on="launch_id", how="left", maintain_order="left")
         .with_columns((pl.col("copied_ns") < end).fill_null(False).alias("blocking_copy"))
         .select(
-            pl.col("event_id").alias("launch_id"), "thread_id", "process_id",
-            pl.col("start_ns").alias("call_start_ns"), end.alias("call_end_ns"),
+            pl.col("event_id").alias("launch_id"),
+            "thread_id",
+            "process_id",
+            pl.col("start_ns").alias("call_start_ns"),
+            end.alias("call_end_ns"),
             ((pl.col("work") == BLOCKING).fill_null(False) | pl.col("blocking_copy")).alias("blocks"),
-            pl.when("blocking_copy").then(pl.lit("blocking-copy"))
-            .when(pl.col("work") != BLOCKING).then("work").alias("work"),
+            pl.when("blocking_copy")
+            .then(pl.lit("blocking-copy"))
+            .when(pl.col("work") != BLOCKING)
+            .then("work")
+            .alias("work"),
         )
     )
 
@@ -161,8 +177,13 @@ def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame
         .with_columns(pl.col("gap_id").is_null().alias("ends_gap"))
         .sort(order)
         .with_columns(
-            pl.when(pl.col("call_end_ns") <= pl.col("start_ns")).then("call_end_ns").fill_null(_NEVER)
-            .cum_min(reverse=True).shift(-1).over("device").alias("queued_ns")
+            pl.when(pl.col("call_end_ns") <= pl.col("start_ns"))
+            .then("call_end_ns")
+            .fill_null(_NEVER)
+            .cum_min(reverse=True)
+            .shift(-1)
+            .over("device")
+            .alias("queued_ns")
         )
         .drop_nulls("gap_id")
         .select("gap_id", "queued_ns")
@@ -181,19 +202,27 @@ def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) 
     blocking = (
         calls.filter("blocks")
         .select(
-            "process_id", "thread_id", pl.col("call_start_ns").alias("block_start_ns"),
-            pl.col("call_end_ns").alias("block_end_ns"), pl.col("launch_id").alias("blocker_id"),
+            "process_id",
+            "thread_id",
+            pl.col("call_start_ns").alias("block_start_ns"),
+            pl.col("call_end_ns").alias("block_end_ns"),
+            pl.col("launch_id").alias("blocker_id"),
         )
         .sort("thread_id", "block_start_ns", "block_end_ns", descending=[False, False, True])
         .filter((pl.col("block_end_ns") > pl.col("block_end_ns").cum_max().shift(1).over("thread_id")).fill_null(True))
     )
     blocked = (
-        frame.drop_nulls("process_id").select("gap_id", "device", "start_ns", "process_id")
+        frame.drop_nulls("process_id")
+        .select("gap_id", "device", "start_ns", "process_id")
         .join(blocking.select("process_id", "thread_id").unique(), on="process_id", how="inner")
         .sort("start_ns")
         .join_asof(
-            blocking.sort("block_start_ns"), left_on="start_ns", right_on="block_start_ns", by=["process_id", "thread_id"],
-            allow_exact_matches=False, check_sortedness=False,
+            blocking.sort("block_start_ns"),
+            left_on="start_ns",
+            right_on="block_start_ns",
+            by=["process_id", "thread_id"],
+            allow_exact_matches=False,
+            check_sortedness=False,
         )
         .filter(pl.col("block_end_ns") > pl.col("start_ns"))
         .sort("gap_id", "block_start_ns", "blocker_id")
@@ -224,19 +253,26 @@ def _stretches(gaps: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
         )
 
     unlinked = cuts.filter(~linked).select(*shared, "start_ns", "end_ns", pl.lit("unlinked").alias("cause"))
-    return pl.concat([
-        stretch("host", "start_ns", "host_end"),
-        stretch("call", "host_end", "call_end"),
-        stretch("launch-latency", "call_end", "latency_end"),
-        stretch("device", "latency_end", "end_ns"),
-        unlinked,
-    ]).filter(pl.col("start_ns") < pl.col("end_ns"))
+    return pl.concat(
+        [
+            stretch("host", "start_ns", "host_end"),
+            stretch("call", "host_end", "call_end"),
+            stretch("launch-latency", "call_end", "latency_end"),
+            stretch("device", "latency_end", "end_ns"),
+            unlinked,
+        ]
+    ).filter(pl.col("start_ns") < pl.col("end_ns"))
 
 
 def _host_work_rows(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """Host events with the work that a rule, or their own blocking, names."""
     events = trace.host_events.select(
-        "event_id", "kind", "name", "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+        "event_id",
+        "kind",
+        "name",
+        "thread_id",
+        "start_ns",
+        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
     )
     measured = calls.filter(pl.col("work") == "blocking-copy").select("launch_id", pl.col("work").alias("measured"))
     return (
@@ -254,8 +290,9 @@ def _host_pieces(
     if stretches.is_empty():
         return stretches.select("gap_id", "device", "start_ns", "end_ns", "cause")
     waited_until = (pl.col("start_ns") + pl.col("waited_ns").fill_null(0)).clip(upper_bound=pl.col("end_ns"))
-    synchronized = stretches.with_columns(waited_until.alias("end_ns"), pl.lit("synchronization").alias("cause"),
-                                          pl.col("blocker_id").alias("event_id")).filter(pl.col("start_ns") < pl.col("end_ns"))
+    synchronized = stretches.with_columns(
+        waited_until.alias("end_ns"), pl.lit("synchronization").alias("cause"), pl.col("blocker_id").alias("event_id")
+    ).filter(pl.col("start_ns") < pl.col("end_ns"))
     rest = stretches.with_columns(waited_until.alias("start_ns")).filter(pl.col("start_ns") < pl.col("end_ns"))
     rest = _with_threads(trace, rest, activities, calls)
     roles = ["thread_id", "previous_thread", "main_thread"]
@@ -274,9 +311,7 @@ def _host_pieces(
     return pl.concat([synchronized.select(columns), pieces.with_columns(cause.alias("cause")).select(columns)])
 
 
-def _with_threads(
-    trace: Trace, stretches: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame
-) -> pl.DataFrame:
+def _with_threads(trace: Trace, stretches: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Stretches with the thread of their process's previous launch and with its main thread."""
     launched = activities.get_column("launch_id").drop_nulls().unique()
     previous = (
@@ -309,10 +344,14 @@ def _doing(work: pl.DataFrame) -> pl.DataFrame:
     long_self = pl.col("end_ns") - pl.col("start_ns") > thresholds.CPU_OPERATOR_NS
     first = len(NAMED_WORK)
     inner_rank = (
-        pl.when(pl.col("kind") == "python").then(first)
-        .when((pl.col("kind") == "operator") & long_self).then(first + 2)
-        .when(pl.col("kind") == "operator").then(first + 1)
-        .when(pl.col("kind").is_in(["runtime", "driver"])).then(first + 3)
+        pl.when(pl.col("kind") == "python")
+        .then(first)
+        .when((pl.col("kind") == "operator") & long_self)
+        .then(first + 2)
+        .when(pl.col("kind") == "operator")
+        .then(first + 1)
+        .when(pl.col("kind").is_in(["runtime", "driver"]))
+        .then(first + 3)
     )
     segments = inner.select("thread_id", "start_ns", "end_ns", inner_rank.cast(pl.Int32).alias("rank"), "event_id")
     return _overlaid(segments, work, keep=True)
@@ -353,25 +392,39 @@ def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFram
 def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """What the launch call itself was about: a blocking copy, an allocation, loading code, or launching."""
     length = pl.col("call_end_ns") - pl.col("call_start_ns")
-    typical = calls.join(activities.select("launch_id").unique(), on="launch_id", how="semi").select(length.median()).item()
-    slow = (length > thresholds.SLOW_LAUNCH_NS) & (length > thresholds.SLOW_LAUNCH_MEDIANS * pl.lit(typical, dtype=pl.Float64))
-    return stretches.drop("cause").join(calls.drop("thread_id", "process_id"), on="launch_id", how="left").with_columns(
-        pl.when(pl.col("work").is_in(["blocking-copy", "allocation", "compilation"])).then("work")
-        .when(slow).then(pl.lit("compilation"))
-        .otherwise(pl.lit("launch-latency"))
-        .alias("cause"),
-        pl.col("launch_id").alias("event_id"),
+    typical = (
+        calls.join(activities.select("launch_id").unique(), on="launch_id", how="semi").select(length.median()).item()
+    )
+    slow = (length > thresholds.SLOW_LAUNCH_NS) & (
+        length > thresholds.SLOW_LAUNCH_MEDIANS * pl.lit(typical, dtype=pl.Float64)
+    )
+    return (
+        stretches.drop("cause")
+        .join(calls.drop("thread_id", "process_id"), on="launch_id", how="left")
+        .with_columns(
+            pl.when(pl.col("work").is_in(["blocking-copy", "allocation", "compilation"]))
+            .then("work")
+            .when(slow)
+            .then(pl.lit("compilation"))
+            .otherwise(pl.lit("launch-latency"))
+            .alias("cause"),
+            pl.col("launch_id").alias("event_id"),
+        )
     )
 
 
-def _device_pieces(stretches: pl.DataFrame, trace: Trace, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def _device_pieces(
+    stretches: pl.DataFrame, trace: Trace, activities: pl.DataFrame, calls: pl.DataFrame
+) -> pl.DataFrame:
     """Device time: short is inter-kernel latency; long is a wait where the trace holds something to wait for."""
     communicates = activities.get_column("bucket").eq("communication").any()
     first_wait = first_event_wait_ns(trace.host_events, trace.sync_events)
     wait = pl.lit(communicates) | (pl.lit(first_wait) < pl.col("end_ns")).fill_null(False)
     return stretches.with_columns(
-        pl.when(pl.col("end_ns") - pl.col("start_ns") < thresholds.DEVICE_GAP_NS).then(pl.lit("device-gap"))
-        .when(wait).then(pl.lit("device-wait"))
+        pl.when(pl.col("end_ns") - pl.col("start_ns") < thresholds.DEVICE_GAP_NS)
+        .then(pl.lit("device-gap"))
+        .when(wait)
+        .then(pl.lit("device-wait"))
         .otherwise(pl.lit("unexplained"))
         .alias("cause")
     )
@@ -403,7 +456,6 @@ def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([pieces.filter(pl.col("cause") == "unlinked"), cut.select(pieces.columns)])
 
 
-
 def gap_table(gaps: pl.DataFrame, idle: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """Table `gaps`: each gap with the cause that holds most of it."""
     main = (
@@ -428,7 +480,9 @@ def cold_gap_ns(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame
         .unique(["device", "name"], keep="first", maintain_order=True)
         .select("activity_id")
     )
-    cold = gaps.filter(pl.col("duration_ns") >= thresholds.COLD_START_GAP_NS).join(first_use, on="activity_id", how="semi")
+    cold = gaps.filter(pl.col("duration_ns") >= thresholds.COLD_START_GAP_NS).join(
+        first_use, on="activity_id", how="semi"
+    )
     host = idle.filter(pl.col("cause").is_in(HOST_CAUSES)).join(cold, on="gap_id", how="semi")
     inside = clip(host, windows.select("device", "start_ns", "end_ns"), _DEVICE)
     return int(inside.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)

@@ -46,7 +46,9 @@ def call_work(operator: str, dims: str | None, types: str | None) -> Work | None
         dtype, size = DTYPES[names[operands[0]]]
     except (ValueError, TypeError, KeyError, IndexError):
         return None
-    return _FORMULAS[len(left)](left, right, dtype, size) if len(left) == len(right) and len(left) in _FORMULAS else None
+    return (
+        _FORMULAS[len(left)](left, right, dtype, size) if len(left) == len(right) and len(left) in _FORMULAS else None
+    )
 
 
 def _mm(left: Shape, right: Shape, dtype: str, size: int) -> Work | None:

@@ -8,7 +8,9 @@ from trace_analyzer.analyses.intervals import union
 def device_windows(activities: pl.DataFrame) -> pl.DataFrame:
     """device, start_ns, end_ns, busy_ns: first activity start to last activity end, and the work in between."""
     spans = _spans(activities)
-    busy = union(spans, ["device"]).group_by("device").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns"))
+    busy = (
+        union(spans, ["device"]).group_by("device").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns"))
+    )
     return (
         spans.group_by("device")
         .agg(pl.col("start_ns").min(), pl.col("end_ns").max())

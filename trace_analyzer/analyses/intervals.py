@@ -4,7 +4,6 @@ A frame of intervals has ``start_ns`` and ``end_ns``; ``by`` names the columns t
 (a device, a thread).
 """
 
-
 import polars as pl
 
 START, END = "start_ns", "end_ns"
@@ -72,7 +71,11 @@ def _last_cut(keys: pl.DataFrame, cuts: pl.DataFrame, by: list[str], at: str, *,
         keys.select("span", *by, at)
         .sort(at)
         .join_asof(
-            cuts.sort("time_ns"), left_on=at, right_on="time_ns", by=by, allow_exact_matches=exact,
+            cuts.sort("time_ns"),
+            left_on=at,
+            right_on="time_ns",
+            by=by,
+            allow_exact_matches=exact,
             check_sortedness=False,
         )
         .select("span", "cut")
@@ -88,9 +91,13 @@ def at(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str], c
         points.with_row_index("point")
         .sort(time)
         .join_asof(
-            segments.select(*by, pl.col(START).alias("segment_start"), pl.col(END).alias("segment_end"), *columns)
-            .sort("segment_start"),
-            left_on=time, right_on="segment_start", by=by, check_sortedness=False,
+            segments.select(*by, pl.col(START).alias("segment_start"), pl.col(END).alias("segment_end"), *columns).sort(
+                "segment_start"
+            ),
+            left_on=time,
+            right_on="segment_start",
+            by=by,
+            check_sortedness=False,
         )
         .with_columns(pl.when(pl.col(time) < pl.col("segment_end")).then(pl.col(c)).alias(c) for c in columns)
         .sort("point")
@@ -111,9 +118,9 @@ def covered_before(points: pl.DataFrame, time: str, islands: pl.DataFrame, by: l
         .sort(time)
         .join_asof(sums, left_on=time, right_on="island_start", by=by, check_sortedness=False)
         .with_columns(
-            (
-                pl.col("before_ns") + pl.min_horizontal(time, "island_end") - pl.col("island_start")
-            ).fill_null(0).alias(name)
+            (pl.col("before_ns") + pl.min_horizontal(time, "island_end") - pl.col("island_start"))
+            .fill_null(0)
+            .alias(name)
         )
         .sort("point")
         .drop("point", "island_start", "island_end", "before_ns")
@@ -186,7 +193,9 @@ def _nested(spans: pl.DataFrame, crossing: pl.DataFrame, by: list[str]) -> pl.Da
     rest = spans.join(crossing, on=by, how="anti", maintain_order="left")
     tracks = spans.join(crossing, on=by, how="semi", maintain_order="left").partition_by(by, maintain_order=True)
     nested = [
-        track.with_columns(pl.Series(END, _nested_ends(track.get_column(START).to_list(), track.get_column(END).to_list())))
+        track.with_columns(
+            pl.Series(END, _nested_ends(track.get_column(START).to_list(), track.get_column(END).to_list()))
+        )
         for track in tracks
     ]
     return pl.concat([rest, *nested]).filter(pl.col(START) < pl.col(END)).sort("rank")

@@ -35,7 +35,10 @@ def with_buckets(activities: pl.DataFrame) -> pl.DataFrame:
     buckets = kernel_buckets(kernels.select("name", "operator")).with_columns(pl.lit("kernel").alias("kind"))
     return activities.join(
         buckets.select("kind", "name", "operator", "bucket", "group", "prior"),
-        on=["kind", "name", "operator"], how="left", nulls_equal=True, maintain_order="left",
+        on=["kind", "name", "operator"],
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
     )
 
 
@@ -74,13 +77,18 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
     sms = _per_device(devices, lambda device: device.sm_count)
     intensity = pl.col("flop") / pl.col("moved_bytes")
     short = (pl.col("duration_ns") < thresholds.TINY_KERNEL_NS) | (
-        (pl.col("duration_ns") < thresholds.SMALL_KERNEL_NS) & (pl.col("blocks") < pl.col("device").replace_strict(sms, default=None, return_dtype=pl.Int64))
+        (pl.col("duration_ns") < thresholds.SMALL_KERNEL_NS)
+        & (pl.col("blocks") < pl.col("device").replace_strict(sms, default=None, return_dtype=pl.Int64))
     )
     kernel = (
-        pl.when(pl.col("bucket") == "communication").then(pl.lit("communication"))
-        .when(short).then(pl.lit("latency"))
-        .when(intensity < pl.col("balance")).then(pl.lit("memory"))
-        .when(intensity >= pl.col("balance")).then(pl.lit("compute"))
+        pl.when(pl.col("bucket") == "communication")
+        .then(pl.lit("communication"))
+        .when(short)
+        .then(pl.lit("latency"))
+        .when(intensity < pl.col("balance"))
+        .then(pl.lit("memory"))
+        .when(intensity >= pl.col("balance"))
+        .then(pl.lit("compute"))
         .otherwise("prior")
     )
     within = (pl.col("kind") == "memset") | (
@@ -89,8 +97,10 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
     return (
         activities.join(_balances(devices), on=["device", "dtype"], how="left", maintain_order="left")
         .with_columns(
-            pl.when(pl.col("kind") == "kernel").then(kernel)
-            .when(within).then(pl.lit("memory"))
+            pl.when(pl.col("kind") == "kernel")
+            .then(kernel)
+            .when(within)
+            .then(pl.lit("memory"))
             .otherwise(pl.lit("copy"))
             .alias("bound")
         )

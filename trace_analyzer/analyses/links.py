@@ -55,7 +55,9 @@ def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
 def operators_of(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
     """``events`` (thread_id, start_ns) with operator_id and operator: the innermost operator around each."""
     spans = trace.host_events.filter(pl.col("kind") == "operator").select(
-        "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        "thread_id",
+        "start_ns",
+        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
         pl.col("event_id").alias("operator_id"),
     )
     names = trace.host_events.select(pl.col("event_id").alias("operator_id"), pl.col("name").alias("operator"))
@@ -70,7 +72,11 @@ def _calls(trace: Trace) -> pl.DataFrame:
         trace.host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
         .join(trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left")
         .select(
-            pl.col("event_id").alias("launch_id"), "process_id", "thread_id", "correlation", "start_ns",
+            pl.col("event_id").alias("launch_id"),
+            "process_id",
+            "thread_id",
+            "correlation",
+            "start_ns",
             (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
             pl.col("name").str.contains(LAUNCHING).alias("launches"),
         )
@@ -84,9 +90,7 @@ def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     return (
         activities.drop_nulls(BY_ID)
         .sort("start_ns")
-        .join_asof(
-            calls.select(*BY_ID, "start_ns", "launch_id"), on="start_ns", by=BY_ID, check_sortedness=False
-        )
+        .join_asof(calls.select(*BY_ID, "start_ns", "launch_id"), on="start_ns", by=BY_ID, check_sortedness=False)
         .join(earliest, on=BY_ID, how="left", maintain_order="left")
         .select("activity_id", pl.coalesce("launch_id", "earliest_id").alias("launch_id"))
         .drop_nulls()
@@ -109,11 +113,16 @@ def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame)
     return (
         heads.select("flow_id", "activity_id", pl.col("process_id").alias("own_process"))
         .join(
-            tails.select("flow_id", "launch_id", "launches", "process_id", pl.col("correlation").is_not_null().alias("numbered")),
-            on="flow_id", how="inner",
+            tails.select(
+                "flow_id", "launch_id", "launches", "process_id", pl.col("correlation").is_not_null().alias("numbered")
+            ),
+            on="flow_id",
+            how="inner",
         )
         .with_columns((pl.col("own_process") != pl.col("process_id")).fill_null(False).alias("foreign"))
-        .sort("activity_id", "foreign", "launches", "numbered", "launch_id", descending=[False, False, True, False, False])
+        .sort(
+            "activity_id", "foreign", "launches", "numbered", "launch_id", descending=[False, False, True, False, False]
+        )
         .group_by("activity_id", maintain_order=True)
         .agg(pl.col("launch_id").first())
     )
@@ -136,16 +145,22 @@ def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tupl
     activities = activities.join(rows, on="thread_id", how="left", maintain_order="left")
     votes = (
         _leads(activities, calls, owner)
-        .join(_flow_votes(activities, calls, trace.flows, owner), on=[*owner, "process_id"], how="left", nulls_equal=True)
+        .join(
+            _flow_votes(activities, calls, trace.flows, owner), on=[*owner, "process_id"], how="left", nulls_equal=True
+        )
         .sort("flows", "misses", "median_lead_ns", descending=[True, False, False], nulls_last=True)
         .with_columns(pl.struct("flows", "misses", "median_lead_ns").rank("min").alias("merit"))
         .group_by(owner, maintain_order=True)
-        .agg(pl.col("process_id").first(), (pl.col("merit").first() == pl.col("merit").get(1, null_on_oob=True)).alias("tie"))
+        .agg(
+            pl.col("process_id").first(),
+            (pl.col("merit").first() == pl.col("merit").get(1, null_on_oob=True)).alias("tie"),
+        )
     )
     ties = votes.filter(pl.col("tie").fill_null(False))
     notes = tuple(
         Note(
-            "ambiguous-process", "warning",
+            "ambiguous-process",
+            "warning",
             f"device {device}, context {context}: two processes fit its correlation ids equally well; left unlinked",
         )
         for device, context in ties.select("device", "context").iter_rows()
@@ -163,8 +178,10 @@ def _leads(activities: pl.DataFrame, calls: pl.DataFrame, owner: list[str]) -> p
         calls.select("process_id").unique(), how="cross"
     )
     linked = pl.concat(
-        [_by_correlation(pairs.filter(pl.col("process_id") == p), calls).with_columns(pl.lit(p).alias("process_id"))
-         for p in pairs.get_column("process_id").unique().sort()]
+        [
+            _by_correlation(pairs.filter(pl.col("process_id") == p), calls).with_columns(pl.lit(p).alias("process_id"))
+            for p in pairs.get_column("process_id").unique().sort()
+        ]
     )
     ends = calls.select("launch_id", "end_ns")
     lead = pl.col("start_ns") - pl.col("end_ns")
@@ -184,12 +201,16 @@ def _leads(activities: pl.DataFrame, calls: pl.DataFrame, owner: list[str]) -> p
 def _flow_votes(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame, owner: list[str]) -> pl.DataFrame:
     """For every (owner, process): arrows whose tail is a call of the process and whose head is the owner's."""
     arrows = flows.filter(pl.col("kind") == "launch")
-    tails = arrows.filter("is_start").join(
-        calls, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner"
-    ).select("flow_id", "process_id", "correlation")
-    heads = arrows.filter(~pl.col("is_start")).join(
-        activities, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner"
-    ).select("flow_id", *owner, pl.col("correlation").alias("head_correlation"))
+    tails = (
+        arrows.filter("is_start")
+        .join(calls, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner")
+        .select("flow_id", "process_id", "correlation")
+    )
+    heads = (
+        arrows.filter(~pl.col("is_start"))
+        .join(activities, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner")
+        .select("flow_id", *owner, pl.col("correlation").alias("head_correlation"))
+    )
     # Arrow ids collide between processes as correlation ids do: an arrow counts where it is unequivocal.
     sole = tails.group_by("flow_id").agg(pl.col("process_id").n_unique().alias("n")).filter(pl.col("n") == 1)
     return (

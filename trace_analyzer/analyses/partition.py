@@ -13,7 +13,9 @@ PARTS = (*WORK, *CAUSES)
 
 def partition(activities: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     """Table `partition`: busy time by bound and idle time by cause, disjoint, covering each window."""
-    pieces = pl.concat([_busy_parts(activities), idle.select("device", "start_ns", "end_ns", pl.col("cause").alias("part"))])
+    pieces = pl.concat(
+        [_busy_parts(activities), idle.select("device", "start_ns", "end_ns", pl.col("cause").alias("part"))]
+    )
     return tables.PARTITION.conform(pieces.sort("device", "start_ns"))
 
 
@@ -30,21 +32,33 @@ def part_sums(pieces: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.
 def _busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
     """+1 at starts and -1 at ends per bound: the first bound in the order of `WORK` that is running."""
     spans = activities.filter(pl.col("duration_ns") > 0)
-    edges = pl.concat([
-        spans.select("device", "bound", pl.col("start_ns").alias("time_ns"), pl.lit(1).alias("change")),
-        spans.select("device", "bound", (pl.col("start_ns") + pl.col("duration_ns")).alias("time_ns"), pl.lit(-1).alias("change")),
-    ])
-    running = [
-        pl.when(pl.col("bound") == work).then("change").otherwise(0).sum().alias(work) for work in WORK
-    ]
+    edges = pl.concat(
+        [
+            spans.select("device", "bound", pl.col("start_ns").alias("time_ns"), pl.lit(1).alias("change")),
+            spans.select(
+                "device",
+                "bound",
+                (pl.col("start_ns") + pl.col("duration_ns")).alias("time_ns"),
+                pl.lit(-1).alias("change"),
+            ),
+        ]
+    )
+    running = [pl.when(pl.col("bound") == work).then("change").otherwise(0).sum().alias(work) for work in WORK]
     part = pl.coalesce(*(pl.when(pl.col(work) > 0).then(pl.lit(work)) for work in WORK))
     return (
-        edges.group_by("device", "time_ns").agg(running)
+        edges.group_by("device", "time_ns")
+        .agg(running)
         .sort("device", "time_ns")
         .with_columns(pl.col(work).cum_sum().over("device") for work in WORK)
         .with_columns(part.alias("part"), pl.col("time_ns").shift(-1).over("device").alias("end_ns"))
         .drop_nulls("part")
-        .with_columns((pl.col("device").rle_id() + pl.col("part").rle_id() + (pl.col("time_ns") != pl.col("end_ns").shift(1)).fill_null(True).cum_sum()).alias("run"))
+        .with_columns(
+            (
+                pl.col("device").rle_id()
+                + pl.col("part").rle_id()
+                + (pl.col("time_ns") != pl.col("end_ns").shift(1)).fill_null(True).cum_sum()
+            ).alias("run")
+        )
         .group_by("device", "part", "run", maintain_order=True)
         .agg(pl.col("time_ns").first().alias("start_ns"), pl.col("end_ns").last())
         .select("device", "start_ns", "end_ns", "part")

@@ -14,10 +14,14 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
     An activity that started before its launch returned (a blocking copy, clock skew) was never queued.
     """
     queued = activities.filter(pl.col("lead_ns") >= 0)
-    changes = pl.concat([
-        queued.select("device", (pl.col("start_ns") - pl.col("lead_ns")).alias("time_ns"), pl.lit(1).alias("change")),
-        queued.select("device", pl.col("start_ns").alias("time_ns"), pl.lit(-1).alias("change")),
-    ])
+    changes = pl.concat(
+        [
+            queued.select(
+                "device", (pl.col("start_ns") - pl.col("lead_ns")).alias("time_ns"), pl.lit(1).alias("change")
+            ),
+            queued.select("device", pl.col("start_ns").alias("time_ns"), pl.lit(-1).alias("change")),
+        ]
+    )
     frame = (
         changes.group_by("device", "time_ns")
         .agg(pl.col("change").sum())
@@ -30,7 +34,9 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
 def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """device, depth_mean, depth_p50, depth_max, empty_queue_ratio: weighted by time within each window."""
     spans = (
-        queue.with_columns(pl.col("time_ns").alias("start_ns"), pl.col("time_ns").shift(-1).over("device").alias("end_ns"))
+        queue.with_columns(
+            pl.col("time_ns").alias("start_ns"), pl.col("time_ns").shift(-1).over("device").alias("end_ns")
+        )
         .drop_nulls("end_ns")
         .select("device", "start_ns", "end_ns", "depth")
     )
@@ -38,7 +44,8 @@ def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame
     length = pl.col("end_ns") - pl.col("start_ns")
     waiting = (
         inside.filter(pl.col("depth") > 0)
-        .group_by("device", "depth").agg(length.sum().alias("time_ns"))
+        .group_by("device", "depth")
+        .agg(length.sum().alias("time_ns"))
         .sort("device", "depth", descending=[False, True])
         .join(windows.select("device", length.alias("window_ns")), on="device")
         .with_columns(pl.col("time_ns").cum_sum().over("device").alias("at_least_ns"))
@@ -50,9 +57,14 @@ def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame
         pl.col("depth").max().alias("depth_max"),
         (1 - pl.col("time_ns").sum() / pl.col("window_ns").first()).alias("empty_queue_ratio"),
     )
-    return windows.select("device").join(stats, on="device", how="left").with_columns(
-        pl.col("depth_mean").fill_null(0.0), pl.col("depth_p50", "depth_max").fill_null(0),
-        pl.col("empty_queue_ratio").fill_null(1.0),
+    return (
+        windows.select("device")
+        .join(stats, on="device", how="left")
+        .with_columns(
+            pl.col("depth_mean").fill_null(0.0),
+            pl.col("depth_p50", "depth_max").fill_null(0),
+            pl.col("empty_queue_ratio").fill_null(1.0),
+        )
     )
 
 

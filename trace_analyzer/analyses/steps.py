@@ -21,7 +21,11 @@ def host_steps(trace: Trace, activities: pl.DataFrame) -> tuple[pl.DataFrame, st
         trace.host_events.filter(pl.col("kind").is_in(["annotation", "operator"]))
         .join(trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left")
         .select(
-            "process_id", "thread_id", "kind", "name", pl.col("start_ns").alias("host_start_ns"),
+            "process_id",
+            "thread_id",
+            "kind",
+            "name",
+            pl.col("start_ns").alias("host_start_ns"),
             (pl.col("start_ns") + pl.col("duration_ns")).alias("host_end_ns"),
         )
         .sort("process_id", "host_start_ns")
@@ -30,7 +34,9 @@ def host_steps(trace: Trace, activities: pl.DataFrame) -> tuple[pl.DataFrame, st
         pl.col("name").str.extract(_PROFILER_STEP).cast(pl.Int64, strict=False).alias("index")
     ).drop_nulls("index")
     if profiler.height:
-        return profiler.unique(["process_id", "index"], keep="first", maintain_order=True).select(_HOST_STEP), "ProfilerStep"
+        return profiler.unique(["process_id", "index"], keep="first", maintain_order=True).select(
+            _HOST_STEP
+        ), "ProfilerStep"
     repeated = _repeated_annotation(marks.filter(pl.col("kind") == "annotation"), activities)
     return repeated.select(_HOST_STEP), None if repeated.is_empty() else str(repeated.get_column("pattern")[0])
 
@@ -46,7 +52,11 @@ def _repeated_annotation(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.Da
         marks.with_columns(pattern.alias("pattern"))
         .filter(pl.len().over(key) >= _MIN_REPEATS)
         .with_columns(
-            (pl.col("host_start_ns") < pl.col("host_end_ns").cum_max().shift(1)).fill_null(False).any().over(key).alias("overlaps")
+            (pl.col("host_start_ns") < pl.col("host_end_ns").cum_max().shift(1))
+            .fill_null(False)
+            .any()
+            .over(key)
+            .alias("overlaps")
         )
         .filter(~pl.col("overlaps"))
         .with_columns(pl.int_range(pl.len()).over(key).alias("index"))
@@ -80,7 +90,10 @@ def device_steps(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
         activities.drop_nulls("launch_start_ns")
         .sort("launch_start_ns")
         .join_asof(
-            marks.sort("host_start_ns"), left_on="launch_start_ns", right_on="host_start_ns", by="process_id",
+            marks.sort("host_start_ns"),
+            left_on="launch_start_ns",
+            right_on="host_start_ns",
+            by="process_id",
             check_sortedness=False,
         )
         .filter(pl.col("launch_start_ns") < pl.col("host_end_ns"))
@@ -123,9 +136,12 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
     few = pl.col("activity_count") < thresholds.CUT_RATIO * pl.col("activity_count").median().over("device")
     length = pl.col("end_ns") - pl.col("start_ns")
     state = (
-        pl.when(pl.col("activity_count") == 0).then(pl.lit("empty"))
-        .when(position == 0).then(pl.lit("first"))
-        .when(is_last & few).then(pl.lit("cut"))
+        pl.when(pl.col("activity_count") == 0)
+        .then(pl.lit("empty"))
+        .when(position == 0)
+        .then(pl.lit("first"))
+        .when(is_last & few)
+        .then(pl.lit("cut"))
         .otherwise(pl.lit("ok"))
     )
     typical = length.filter(pl.col("state") == "ok").median().over("device")

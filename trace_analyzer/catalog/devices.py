@@ -158,9 +158,7 @@ def device_named(query: str) -> Device:
     raise UsageError(f"{problem} {query!r}: choose from {names}")
 
 
-def with_overrides(
-    device: Device | None, peak_tflops: Mapping[str, float], peak_gbps: float | None
-) -> Device | None:
+def with_overrides(device: Device | None, peak_tflops: Mapping[str, float], peak_gbps: float | None) -> Device | None:
     """``device`` with the user's figures; an unlisted device (None) becomes a new one that has only these.
 
     Args:

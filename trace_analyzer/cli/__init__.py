@@ -86,9 +86,7 @@ class Verbs(click.Group):
 
 def _records(command: click.Command, ctx: click.Context) -> list[tuple[str, str]]:
     """Option and help text of each option of the command."""
-    found = (
-        param.get_help_record(ctx) for param in command.get_params(ctx) if isinstance(param, click.Option)
-    )
+    found = (param.get_help_record(ctx) for param in command.get_params(ctx) if isinstance(param, click.Option))
     return [record for record in found if record is not None]
 
 
@@ -145,9 +143,7 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     subcommand_metavar="[VERB] TRACE [OPTIONS]",
     epilog="Exit codes: 0 analysed, 1 a gate broke, 2 bad input or usage. A file named like a verb: ./report",
 )
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version."
-)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 def main() -> None:
     """Why is this PyTorch program slow, and what to change first?
 

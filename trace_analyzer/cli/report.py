@@ -93,9 +93,7 @@ class Gates:
 )
 @click.option("--open", "open_report", is_flag=True, help="Open the HTML report in the browser.")
 @click.option("--no-report", is_flag=True, help="Write no HTML report.")
-@click.option(
-    "--force", is_flag=True, help="Overwrite a file at the report's path that is no report of this program."
-)
+@click.option("--force", is_flag=True, help="Overwrite a file at the report's path that is no report of this program.")
 @click.option(
     "--format",
     "form",
@@ -118,9 +116,7 @@ class Gates:
     metavar="RATIO",
     help="Exit with 1 if the device idles more than this share (0 to 1) of the verdict's window.",
 )
-@click.option(
-    "--device", type=device, metavar="N", help="Judge this device, not the one with most busy time."
-)
+@click.option("--device", type=device, metavar="N", help="Judge this device, not the one with most busy time.")
 @click.option(
     "--step",
     type=step,
@@ -256,9 +252,7 @@ def broken_gates(result: "Report", gates: Gates) -> str:
     broken = []
     if verdict.regime in gates.regimes:
         cause = f", cause {verdict.cause}" if verdict.cause else ""
-        broken.append(
-            f"--fail-on {verdict.regime}: that is the regime{cause} ({verdict.confidence} confidence)"
-        )
+        broken.append(f"--fail-on {verdict.regime}: that is the regime{cause} ({verdict.confidence} confidence)")
     idle = verdict.shares.idle if verdict.shares else None
     if gates.max_idle is not None and (idle is None or idle > gates.max_idle):
         told = "unknown" if idle is None else f"{idle:.4g}"

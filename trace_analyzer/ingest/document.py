@@ -158,8 +158,7 @@ def _walk_notes(walk: _Walk, text: str) -> Iterator[Note]:
         yield Note(
             "truncated",
             "warning",
-            f"the file breaks off at byte {offset:,}, after event {len(walk.events):,};"
-            " everything before it was used",
+            f"the file breaks off at byte {offset:,}, after event {len(walk.events):,}; everything before it was used",
         )
     if walk.trailing:
         yield Note("trailing-garbage", "warning", "text after the end of the JSON document was ignored")

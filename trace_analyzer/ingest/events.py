@@ -71,13 +71,17 @@ def _plausible(events: Sorted) -> Sorted:
     """The events without those whose time lies implausibly far from the median span."""
     spans = pl.concat([frame.select("start_ns") for frame in (events.host, events.device)])
     middle = pl.lit(spans.get_column("start_ns").median(), dtype=pl.Float64).cast(pl.Int64)
-    far = (((pl.col("start_ns") - middle).abs() > _PLAUSIBLE_NS) | (pl.col("duration_ns") > _PLAUSIBLE_NS)).fill_null(False)
+    far = (((pl.col("start_ns") - middle).abs() > _PLAUSIBLE_NS) | (pl.col("duration_ns") > _PLAUSIBLE_NS)).fill_null(
+        False
+    )
     timed = pl.col("kind") != "metadata"
     frames = {name: getattr(events, name) for name in ("host", "device", "rest")}
     count = sum(frame.filter(timed & far).height for frame in frames.values())
     if not count:
         return events
-    counted = pl.DataFrame({"reason": ["implausible-time"], "cat": [None], "count": [count]}, schema=events.skipped.schema)
+    counted = pl.DataFrame(
+        {"reason": ["implausible-time"], "cat": [None], "count": [count]}, schema=events.skipped.schema
+    )
     near = {name: frame.filter(~(timed & far)) for name, frame in frames.items()}
     return replace(events, **near, skipped=pl.concat([events.skipped, counted]))
 
@@ -89,7 +93,9 @@ def _extent(events: Sorted) -> tuple[int, int]:
     spans = pl.concat([frame.select(columns) for frame in (events.host, events.device, rows)])
     if spans.is_empty():
         spans = events.rest.filter(pl.col("kind") != "metadata").select(columns)
-    start, end = spans.select(pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns")).row(0)
+    start, end = spans.select(
+        pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns")
+    ).row(0)
     return int(start or 0), int(end or 0)
 
 
@@ -114,7 +120,9 @@ def _threads(events: Sorted) -> pl.DataFrame:
 def _located(events: pl.DataFrame, threads: pl.DataFrame, origin: int) -> pl.DataFrame:
     """Events with their thread and with times from the origin."""
     keys = threads.select("thread_id", pl.col("pid", "tid").cast(pl.Categorical))
-    return events.join(keys, on=["pid", "tid"], how="left", maintain_order="left").with_columns(pl.col("start_ns") - origin)
+    return events.join(keys, on=["pid", "tid"], how="left", maintain_order="left").with_columns(
+        pl.col("start_ns") - origin
+    )
 
 
 def _devices(activities: pl.DataFrame, header: tuple[DeviceProperties, ...]) -> pl.DataFrame:
@@ -152,7 +160,9 @@ def _nonzero(column: str) -> pl.Expr:
 
 def _host_events(events: pl.DataFrame) -> pl.DataFrame:
     frame = (
-        events.with_columns(pl.col("kind").cast(pl.String).replace_strict(_NESTING, return_dtype=pl.Int8).alias("nesting"))
+        events.with_columns(
+            pl.col("kind").cast(pl.String).replace_strict(_NESTING, return_dtype=pl.Int8).alias("nesting")
+        )
         .sort("thread_id", "start_ns", "duration_ns", "nesting", "row", descending=[False, False, True, False, False])
         .with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("event_id"), _nonzero("correlation"))
     )

@@ -166,7 +166,9 @@ def _quick_frame(chunk: bytes, separator: bytes, first_row: int) -> pl.DataFrame
     )
     near_half, large = frame.select(
         pl.any_horizontal(pl.col("ts", "dur").str.contains(_NEAR_HALF)).any().alias("near_half"),
-        (pl.max_horizontal(pl.col("ts", "dur").cast(pl.Float64, strict=False).abs()) >= _EXACT_BELOW_US).any().alias("large"),
+        (pl.max_horizontal(pl.col("ts", "dur").cast(pl.Float64, strict=False).abs()) >= _EXACT_BELOW_US)
+        .any()
+        .alias("large"),
     ).row(0)
     if near_half or (large and _FRACTION_OF_MANY.search(chunk)):
         return None

@@ -62,7 +62,16 @@ _DEVICE_NUMBERS = (
     "stream", "context", "correlation", "external_id", "bytes", "registers_per_thread", "shared_memory_bytes", "graph_id",
     "graph_node_id",
 )  # fmt: skip
-_INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs", "collective", "message_dtype", "call_stack", "module_hierarchy")
+_INPUTS = (
+    "input_dims",
+    "input_types",
+    "input_strides",
+    "concrete_inputs",
+    "collective",
+    "message_dtype",
+    "call_stack",
+    "module_hierarchy",
+)
 _REST_NUMBERS = (
     "stream", "correlation", "wait_on_stream", "bytes", "device_type", "memory_device", "total_allocated_bytes",
     "total_reserved_bytes",
@@ -118,9 +127,15 @@ def with_pairs(events: Sorted) -> Sorted:
     at = ["pid", "tid", "depth"]
     pairs = (
         events.edges.sort("start_ns", "row", maintain_order=True)
-        .with_columns((pl.when(is_begin).then(1).otherwise(-1).cum_sum().over("pid", "tid") + (~is_begin).cast(pl.Int32)).alias("depth"))
         .with_columns(
-            pl.when(pl.col("ph").shift(-1).over(at) == "E").then(pl.col("start_ns").shift(-1).over(at)).alias("closed_ns"),
+            (pl.when(is_begin).then(1).otherwise(-1).cum_sum().over("pid", "tid") + (~is_begin).cast(pl.Int32)).alias(
+                "depth"
+            )
+        )
+        .with_columns(
+            pl.when(pl.col("ph").shift(-1).over(at) == "E")
+            .then(pl.col("start_ns").shift(-1).over(at))
+            .alias("closed_ns"),
             (pl.col("ph").shift(1).over(at) == "B").fill_null(False).alias("closes"),
         )
         .filter(is_begin | ~pl.col("closes"))

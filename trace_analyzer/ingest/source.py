@@ -88,9 +88,7 @@ def _await_writer(descriptor: int, path: Path) -> None:
     os.set_blocking(descriptor, True)
 
 
-def _inflated(
-    name: str, file: BinaryIO, size: int | None, max_bytes: int, progress: Progress | None
-) -> Content:
+def _inflated(name: str, file: BinaryIO, size: int | None, max_bytes: int, progress: Progress | None) -> Content:
     head = file.read(_CHUNK)
     if not head:
         raise InputError(f"{name}: is empty")
@@ -119,7 +117,9 @@ def _collected(name: str, parts: Iterable[Part], max_bytes: int) -> Content:
         if note is not None:
             notes.append(note)
         if len(whole) > max_bytes:
-            raise InputTooLarge(f"{name}: more than {max_bytes:,} bytes when decompressed; raise the limit (--max-bytes)")
+            raise InputTooLarge(
+                f"{name}: more than {max_bytes:,} bytes when decompressed; raise the limit (--max-bytes)"
+            )
     if not whole or whole.isspace():
         raise InputError(f"{name}: " + (notes[0].message if notes else "is empty"))
     return Content(name, bytes(whole), tuple(notes))
@@ -139,7 +139,10 @@ def _gunzipped(chunks: Iterable[bytes]) -> Iterator[Part]:
                     return
                 data = _salvaged(before, chunk)
                 total += len(data)
-                yield data, Note("gzip-damaged", "warning", f"the gzip stream is damaged after {total:,} bytes: {error}")
+                yield (
+                    data,
+                    Note("gzip-damaged", "warning", f"the gzip stream is damaged after {total:,} bytes: {error}"),
+                )
                 return
             total += len(data)
             pending = True

@@ -15,9 +15,7 @@ def to_json(report: Report) -> str:
     The same report gives the same bytes. Only ASCII is written, so the text survives every terminal,
     pipe and locale; characters beyond it are escaped as JSON has it.
     """
-    document = {
-        f.name: _plain(getattr(report, f.name)) for f in dataclasses.fields(report) if f.name != "tables"
-    }
+    document = {f.name: _plain(getattr(report, f.name)) for f in dataclasses.fields(report) if f.name != "tables"}
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 

@@ -87,9 +87,7 @@ def written(line: Line, width: int, colour: bool) -> str:
     if not spans:
         return ""
     spans[-1] = (spans[-1][0].rstrip(), spans[-1][1])
-    return "".join(
-        f"\x1b[{STYLES[style]}m{text}\x1b[0m" if colour and style else text for text, style in spans
-    )
+    return "".join(f"\x1b[{STYLES[style]}m{text}\x1b[0m" if colour and style else text for text, style in spans)
 
 
 def _clipped(line: Line, width: int) -> Line:

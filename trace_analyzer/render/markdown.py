@@ -95,10 +95,7 @@ def _partition(report: Report) -> str:
     work, idle = words.split_parts(parts)
     rows = [
         *((escaped(part), units.percent(ns / total), units.duration(ns)) for part, ns in work.items()),
-        *(
-            (escaped(f"idle: {part}"), units.percent(ns / total), units.duration(ns))
-            for part, ns in idle.items()
-        ),
+        *((escaped(f"idle: {part}"), units.percent(ns / total), units.duration(ns)) for part, ns in idle.items()),
     ]
     return _titled("### Where the time went", _table(("part", "share", "time"), "lrr", rows))
 
@@ -154,9 +151,7 @@ def _record_instead(report: Report) -> str:
 
 
 def _notes(report: Report) -> str:
-    notes = "\n".join(
-        f"- {note.severity}: {escaped(note.message)}" for note in words.sorted_notes(report.notes)
-    )
+    notes = "\n".join(f"- {note.severity}: {escaped(note.message)}" for note in words.sorted_notes(report.notes))
     if not notes:
         return ""
     return f"<details><summary>Notes ({len(report.notes)})</summary>\n\n{notes}\n\n</details>"

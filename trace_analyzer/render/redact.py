@@ -49,9 +49,7 @@ def redacted(report: Report) -> Report:
         return without_names(frame[1]) if frame else prose(text)
 
     texts: Report = _clean_texts(dataclasses.replace(report, tables={}), prose)
-    return dataclasses.replace(
-        texts, tables={name: _clean_table(t, cell) for name, t in report.tables.items()}
-    )
+    return dataclasses.replace(texts, tables={name: _clean_table(t, cell) for name, t in report.tables.items()})
 
 
 def without_directories(text: str) -> str:
@@ -90,9 +88,7 @@ def _clean_texts(value: Any, clean: Callable[[str], str]) -> Any:
 
 def _clean_table(frame: pl.DataFrame, clean: Callable[[str], str]) -> pl.DataFrame:
     """The frame with its arguments emptied and its other texts cleaned."""
-    emptied = [
-        pl.lit(None, dtype=frame.schema[name]).alias(name) for name in ARGUMENTS if name in frame.columns
-    ]
+    emptied = [pl.lit(None, dtype=frame.schema[name]).alias(name) for name in ARGUMENTS if name in frame.columns]
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in ARGUMENTS]
     return frame.with_columns(*emptied, *(_clean_column(frame.get_column(name), clean) for name in texts))
 

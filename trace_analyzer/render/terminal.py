@@ -66,9 +66,7 @@ def _verdict(report: Report, width: int) -> list[Line]:
     lines += [[(line, "bold")] for line in wrapped(units.visible(words.headline(verdict)), width, 3)]
     doubts = units.visible(words.reasons(verdict.confidence_why))
     if doubts:
-        lines += hanging(
-            [(f"{verdict.confidence.capitalize()} confidence: ", "dim")], doubts, width, 3, "dim"
-        )
+        lines += hanging([(f"{verdict.confidence.capitalize()} confidence: ", "dim")], doubts, width, 3, "dim")
     return [*lines, *([(line, "dim")] for line in wrapped(_trace_phrase(report, width), width, 2))]
 
 
@@ -163,15 +161,12 @@ def _bars(
 ) -> list[Line]:
     """One line per part: its name, a bar, its share of the total and its time."""
     rows: list[Line] = [
-        [(units.visible(part), ""), (units.percent(ns / total), ""), (units.duration(ns), "dim")]
-        for part, ns in parts
+        [(units.visible(part), ""), (units.percent(ns / total), ""), (units.duration(ns), "dim")] for part, ns in parts
     ]
     table = columns(rows, "lrr")
     room = width - cells(table[0]) - 4 if table else 0
     room_for_detail = width - units.cell_width(title) - 2
-    lines: list[Line] = [
-        [(title, "title"), ("  ", ""), (units.shorten(units.visible(detail), room_for_detail), "dim")]
-    ]
+    lines: list[Line] = [[(title, "title"), ("  ", ""), (units.shorten(units.visible(detail), room_for_detail), "dim")]]
     for (part, ns), line in zip(parts, table, strict=True):
         drawn = bar(ns / total, room).ljust(room) if room >= 4 else ""
         name, figures = line[:3], line[3:]

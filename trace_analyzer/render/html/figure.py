@@ -98,9 +98,7 @@ def _overview(share: npt.NDArray[np.float64], span_ns: int, view: Range1d) -> fi
     source = ColumnDataSource({"x": edges, "y": np.append(share, share[-1])}, name="overview-source")
     plot.varea_step("x", 0, "y", source=source, step_mode="after", name="overview-area", fill_alpha=0.75)
     tool = RangeTool(x_range=view, start_gesture="pan", name="range-tool")
-    tool.overlay = BoxAnnotation(
-        fill_alpha=0.08, line_width=1.5, line_alpha=0.7, name="overview-box", editable=True
-    )
+    tool.overlay = BoxAnnotation(fill_alpha=0.08, line_width=1.5, line_alpha=0.7, name="overview-box", editable=True)
     plot.add_tools(tool)
     return plot
 
@@ -110,22 +108,12 @@ def _rows(view: Range1d) -> figure:
     plot.xgrid.visible = True
     plot.xgrid[0].name = "grid"
     plot.xgrid.ticker = FixedTicker(ticks=[], name="ticks")
-    boxes = ColumnDataSource(
-        {key: [] for key in ("left", "right", "top", "bottom", "fill", "alpha")}, name="boxes"
-    )
-    plot.quad(
-        "left", "right", "top", "bottom", source=boxes, fill_color="fill", fill_alpha="alpha", line_color=None
-    )
+    boxes = ColumnDataSource({key: [] for key in ("left", "right", "top", "bottom", "fill", "alpha")}, name="boxes")
+    plot.quad("left", "right", "top", "bottom", source=boxes, fill_color="fill", fill_alpha="alpha", line_color=None)
     chosen = ColumnDataSource({key: [] for key in ("left", "right", "top", "bottom")}, name="chosen")
-    plot.quad(
-        "left", "right", "top", "bottom", source=chosen, fill_color=None, line_width=2, name="chosen-box"
-    )
-    arrow = ColumnDataSource(
-        {key: [] for key in ("x0", "y0", "x1", "y1", "cx0", "cy0", "cx1", "cy1")}, name="arrow"
-    )
-    plot.bezier(
-        "x0", "y0", "x1", "y1", "cx0", "cy0", "cx1", "cy1", source=arrow, line_width=2, name="arrow-line"
-    )
+    plot.quad("left", "right", "top", "bottom", source=chosen, fill_color=None, line_width=2, name="chosen-box")
+    arrow = ColumnDataSource({key: [] for key in ("x0", "y0", "x1", "y1", "cx0", "cy0", "cx1", "cy1")}, name="arrow")
+    plot.bezier("x0", "y0", "x1", "y1", "cx0", "cy0", "cx1", "cy1", source=arrow, line_width=2, name="arrow-line")
     plot.scatter("x1", "y1", source=arrow, size=7, marker="circle", name="arrow-head")
     labels = ColumnDataSource({key: [] for key in ("x", "y", "text", "color")}, name="labels")
     plot.text(

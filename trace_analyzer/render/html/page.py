@@ -32,9 +32,7 @@ SCRIPTS = (
 
 _ASSETS = files("trace_analyzer.render.html") / "assets"
 _BOKEH_ID = re.compile(r'"p\d+"')
-_MODULE_SYNTAX = re.compile(
-    r"^import [^;]*;\n|^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE
-)
+_MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
 
 
 def page(report: Report) -> str:
@@ -93,17 +91,13 @@ def _embedded(figures: TimelineFigures) -> Markup:
     places = {model.id: f"figure-{model.name}" for model in figures.all}
     items = [{"docid": "timeline", "roots": places, "root_ids": list(places)}]
     return Markup(
-        _renumbered(
-            htmlsafe_json_dumps({"documents": {"timeline": document.to_json(deferred=False)}, "items": items})
-        )
+        _renumbered(htmlsafe_json_dumps({"documents": {"timeline": document.to_json(deferred=False)}, "items": items}))
     )
 
 
 def _renumbered(text: str) -> str:
     """Bokeh numbers its objects through the whole process; from 1, the same report is the same file."""
-    ids = {
-        number: f'"p{place}"' for place, number in enumerate(dict.fromkeys(_BOKEH_ID.findall(text)), start=1)
-    }
+    ids = {number: f'"p{place}"' for place, number in enumerate(dict.fromkeys(_BOKEH_ID.findall(text)), start=1)}
     return _BOKEH_ID.sub(lambda match: ids[match[0]], text)
 
 

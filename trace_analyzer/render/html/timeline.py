@@ -130,9 +130,7 @@ def _device_tracks(report: Report) -> pl.DataFrame:
         pl.concat([streams, idle], how="diagonal")
         .sort("device", pl.col("family") == "idle", "stream", nulls_last=True)
         .with_columns(
-            group=pl.col("device")
-            .replace_strict(titles, default=None, return_dtype=pl.String)
-            .fill_null("Device"),
+            group=pl.col("device").replace_strict(titles, default=None, return_dtype=pl.String).fill_null("Device"),
             collapsed=pl.lit(False),
         )
         .with_row_index("track")
@@ -174,17 +172,9 @@ def _thread_tracks(report: Report, first_track: int) -> pl.DataFrame:
 
 def _thread_titles(report: Report) -> pl.DataFrame:
     threads = report.tables["threads"]
-    several = threads.join(
-        report.tables["host_events"].select("thread_id").unique(), on="thread_id", how="semi"
-    )
-    process = (
-        pl.format("Process {} · ", "pid") if several.get_column("process_id").n_unique() > 1 else pl.lit("")
-    )
-    thread = (
-        pl.when(pl.col("name").fill_null("") == "")
-        .then(pl.format("Thread {}", "tid"))
-        .otherwise(pl.col("name"))
-    )
+    several = threads.join(report.tables["host_events"].select("thread_id").unique(), on="thread_id", how="semi")
+    process = pl.format("Process {} · ", "pid") if several.get_column("process_id").n_unique() > 1 else pl.lit("")
+    thread = pl.when(pl.col("name").fill_null("") == "").then(pl.format("Thread {}", "tid")).otherwise(pl.col("name"))
     return threads.select("thread_id", group=process + thread)
 
 
@@ -261,11 +251,7 @@ def _with_links(events: pl.DataFrame) -> pl.DataFrame:
     """Links by id become positions among the events; what links to nothing has null."""
     if "event_id" not in events.columns:
         return events.with_columns(link=pl.lit(None, pl.Int64))
-    targets = (
-        events.with_row_index("link")
-        .filter(pl.col("event_id").is_not_null())
-        .select("link", link_id="event_id")
-    )
+    targets = events.with_row_index("link").filter(pl.col("event_id").is_not_null()).select("link", link_id="event_id")
     return events.join(targets, on="link_id", how="left", maintain_order="left").with_columns(
         pl.col("link").cast(pl.Int64)
     )
@@ -284,9 +270,7 @@ def _tracks(tracks: pl.DataFrame, rows: pl.DataFrame) -> tuple[Track, ...]:
     spans = rows.group_by("track").agg(rows=pl.struct("first", "count").sort_by("depth"))
     return tuple(
         Track(group, label, family, collapsed, tuple((row["first"], row["count"]) for row in track_rows))
-        for group, label, family, collapsed, track_rows in tracks.join(
-            spans, on="track", maintain_order="left"
-        )
+        for group, label, family, collapsed, track_rows in tracks.join(spans, on="track", maintain_order="left")
         .select("group", "label", "family", "collapsed", "rows")
         .iter_rows()
     )

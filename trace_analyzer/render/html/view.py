@@ -118,9 +118,7 @@ def shares(parts_ns: Mapping[str, int]) -> tuple[Share, ...]:
     """A partition as shares of its sum: work in a fixed order, then idle time, the longest cause first."""
     total = sum(parts_ns.values())
     work = [key for key in WORK_PARTS if parts_ns.get(key)]
-    idle = sorted(
-        (key for key, ns in parts_ns.items() if ns and key not in WORK_PARTS), key=lambda key: -parts_ns[key]
-    )
+    idle = sorted((key for key, ns in parts_ns.items() if ns and key not in WORK_PARTS), key=lambda key: -parts_ns[key])
     return tuple(Share(key, part_word(key), parts_ns[key], parts_ns[key] / total) for key in work + idle)
 
 
@@ -151,9 +149,7 @@ def _title(key: str) -> str:
 def _causes(report: Report) -> tuple[tuple[str, tuple[Share, ...]], ...]:
     """Per device its idle time by cause, each with the longest interval of that cause."""
     longest = _longest(report.tables["idle"].rename({"cause": "name"}))
-    codes = {
-        str(label): code for code, label in report.tables["devices"].select("device", "label").iter_rows()
-    }
+    codes = {str(label): code for code, label in report.tables["devices"].select("device", "label").iter_rows()}
     return tuple(
         (
             f"GPU {device.index}",
@@ -168,24 +164,19 @@ def _causes(report: Report) -> tuple[tuple[str, tuple[Share, ...]], ...]:
 
 
 def _steps(steps: Iterable[StepReport]) -> tuple[tuple[str, tuple[StepRow, ...]], ...]:
-    by_device = groupby(
-        sorted(steps, key=lambda step: (str(step.device), step.start_ns)), key=lambda step: step.device
-    )
+    by_device = groupby(sorted(steps, key=lambda step: (str(step.device), step.start_ns)), key=lambda step: step.device)
     return tuple((f"GPU {device}", _strip(tuple(group))) for device, group in by_device)
 
 
 def _strip(steps: tuple[StepReport, ...]) -> tuple[StepRow, ...]:
     total = sum(step.duration_ns for step in steps) or 1
     return tuple(
-        StepRow(step, Span(step.start_ns, step.start_ns + step.duration_ns), step.duration_ns / total)
-        for step in steps
+        StepRow(step, Span(step.start_ns, step.start_ns + step.duration_ns), step.duration_ns / total) for step in steps
     )
 
 
 def _kernels(report: Report, labels: Mapping[int, str]) -> tuple[KernelRow, ...]:
-    longest = _longest(
-        report.tables["activities"].with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
-    )
+    longest = _longest(report.tables["activities"].with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns")))
     top = report.tables["kernels"].sort("time_ns", descending=True).head(TOP_KERNELS)
     return tuple(
         KernelRow(

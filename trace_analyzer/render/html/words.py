@@ -18,22 +18,16 @@ PARTS: Mapping[str, Word] = {
     "memory": Word("Memory", "Kernels limited by memory bandwidth; device-to-device copies and memsets too."),
     "latency": Word("Small kernels", "Kernels too short or too small to fill the device."),
     "other": Word("Other kernels", "Kernels whose limit could not be told."),
-    "communication": Word(
-        "Communication", "Collectives and other traffic between devices that nothing else hides."
-    ),
+    "communication": Word("Communication", "Collectives and other traffic between devices that nothing else hides."),
     "copy": Word("Copies", "Copies between host and device, or between devices, that nothing else hides."),
     "synchronization": Word("Synchronization", "The CPU waited for the device before it launched more work."),
     "data-loading": Word("Data loading", "The launching thread waited for input data."),
     "allocation": Word("Allocation", "Device memory was being allocated or freed."),
-    "compilation": Word(
-        "Compilation", "Code was being compiled or loaded: Dynamo, Inductor, Triton, lazy loading."
-    ),
+    "compilation": Word("Compilation", "Code was being compiled or loaded: Dynamo, Inductor, Triton, lazy loading."),
     "blocking-copy": Word("Blocking copy", "A copy call held the CPU until it was done."),
     "cpu-operator": Word("Work on the CPU", "An operator computed on the CPU while the device idled."),
     "python": Word("Python", "The launching thread was in Python code."),
-    "dispatch": Word(
-        "Dispatch", "The launching thread was inside PyTorch's operators, on the way to a launch."
-    ),
+    "dispatch": Word("Dispatch", "The launching thread was inside PyTorch's operators, on the way to a launch."),
     "runtime-call": Word("Runtime calls", "The launching thread was in a driver or runtime call."),
     "garbage-collection": Word("Garbage collection", "Python collected garbage."),
     "launch-latency": Word(
@@ -41,16 +35,10 @@ PARTS: Mapping[str, Word] = {
     ),
     "host-unknown": Word("Host, unrecorded", "The host recorded nothing: often plain Python without stacks."),
     "profiler": Word("Profiler", "The profiler itself was working; without it this time is gone."),
-    "device-gap": Word(
-        "Between kernels", "The next kernel was queued already: the device's own gap between kernels."
-    ),
-    "device-wait": Word(
-        "Device waits", "Queued work waited for communication or for an event of another stream."
-    ),
+    "device-gap": Word("Between kernels", "The next kernel was queued already: the device's own gap between kernels."),
+    "device-wait": Word("Device waits", "Queued work waited for communication or for an event of another stream."),
     "unexplained": Word("Unexplained", "Work was queued, yet nothing recorded says why it did not start."),
-    "unlinked": Word(
-        "No launch known", "The next activity has no known launch, so its delay has no known cause."
-    ),
+    "unlinked": Word("No launch known", "The next activity has no known launch, so its delay has no known cause."),
     "untraced": Word("Not recorded", "The recording was paused."),
 }
 
@@ -58,9 +46,7 @@ WORK_PARTS = ("compute", "memory", "latency", "other", "communication", "copy")
 """The parts in which the device works; all others are causes of its idling."""
 
 KINDS: Mapping[str, Word] = {
-    "matmul": Word(
-        "Matmul, convolution, attention", "Kernels that contract: the ones matrix units are made for."
-    ),
+    "matmul": Word("Matmul, convolution, attention", "Kernels that contract: the ones matrix units are made for."),
     "normalization": Word("Normalization, reduction", "Normalization, softmax and reduction kernels."),
     "pointwise": Word("Pointwise", "Elementwise kernels, casts, fills, dropout, optimizer updates."),
     "communication": Word("Communication", "Collectives and point-to-point transfers."),
@@ -70,24 +56,18 @@ KINDS: Mapping[str, Word] = {
 }
 
 REGIMES: Mapping[str, Word] = {
-    "overhead-bound": Word(
-        "Overhead-bound", "The device waits for the CPU, or for work too small to fill it."
-    ),
+    "overhead-bound": Word("Overhead-bound", "The device waits for the CPU, or for work too small to fill it."),
     "memory-bandwidth-bound": Word(
         "Memory-bandwidth-bound", "Most time goes to moving data to and from device memory."
     ),
-    "compute-bound": Word(
-        "Compute-bound", "Most time goes to arithmetic: the device does what it was bought for."
-    ),
+    "compute-bound": Word("Compute-bound", "Most time goes to arithmetic: the device does what it was bought for."),
     "communication-bound": Word("Communication-bound", "The device waits for other devices, or for copies."),
 }
 
 STATUSES: Mapping[str, Word] = {
     "ok": Word("Judged", "The trace holds what a verdict needs."),
     "no-gpu-activity": Word("No GPU work", "Nothing ran on a GPU while this trace was recorded."),
-    "gpu-timeline-missing": Word(
-        "GPU timeline missing", "Work was launched, but the trace holds no GPU activity."
-    ),
+    "gpu-timeline-missing": Word("GPU timeline missing", "Work was launched, but the trace holds no GPU activity."),
     "unsupported-accelerator": Word(
         "Unsupported accelerator", "The accelerator's events are of a kind this program cannot read."
     ),
