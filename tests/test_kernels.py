@@ -105,3 +105,14 @@ def test_buckets_sum_up_kernels_only() -> None:
         ("matmul", "matmul", 1, 60_000), ("pointwise", "pointwise", 1, 30_000),
     ]  # fmt: skip
     assert [b.time_ratio for b in buckets] == pytest.approx([2 / 3, 1 / 3])
+
+
+@pytest.mark.parametrize(
+    ("call_name", "blocks"), [("hipExtModuleLaunchKernel", 280), ("hipModuleLaunchKernel", 71_680), ("hipLaunchKernel", 71_680)]
+)  # fmt: skip
+def test_one_call_of_hip_counts_its_grid_in_threads(call_name: str, blocks: int) -> None:
+    report = analysed(
+        call(call_name, 0, 2, correlation=1),
+        kernel("Cijk_Alik_Bljk_BBS_BH_MT256x128x64", 4, 40, correlation=1, grid=[71_680, 1, 1], block=[256, 1, 1]),
+    )
+    assert report.tables["activities"].get_column("blocks").to_list() == [blocks]
