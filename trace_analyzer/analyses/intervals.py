@@ -30,48 +30,46 @@ def split(spans: pl.DataFrame, cuts: pl.DataFrame, by: list[str]) -> pl.DataFram
 
     ``cuts`` has ``by`` and time_ns. The order of spans is kept, pieces in order of time.
     """
-    points = cuts.select(*by, "time_ns").unique().sort(*by, "time_ns").with_row_index("cut")
+    points = cuts.select(*by, "time_ns").unique().sort(*by, "time_ns").with_row_index("cut", offset=1)
     if points.is_empty() or spans.is_empty():
         return spans
-    last = points.select(*by, "time_ns", "cut")
-    keys = spans.with_row_index("span").select("span", *by, START, END)
-    after_start = _last_cut(keys, last, by, START, exact=True)
-    before_end = _last_cut(keys, last, by, END, exact=False)
+    indexed = spans.with_row_index("span")
+    inside = _cuts_inside(indexed.select("span", *by, START, END), points, by)
+    starts = pl.concat([inside.select("span").unique().join(indexed.select("span", START), on="span"), inside])
     pieces = (
-        keys.join(after_start, on="span", how="left", maintain_order="left")
-        .join(before_end, on="span", how="left", suffix="_end", maintain_order="left")
-        .join(points.group_by(by).agg(pl.col("cut").min().alias("first_cut")), on=by, how="left", maintain_order="left")
-        .select(
-            "span",
-            pl.int_ranges(
-                pl.coalesce(pl.col("cut").cast(pl.Int64) + 1, pl.col("first_cut").cast(pl.Int64)),
-                pl.coalesce(pl.col("cut_end").cast(pl.Int64) + 1, pl.lit(0, dtype=pl.Int64)),
-            ).alias("inside"),
-        )
-        .explode("inside", empty_as_null=False)
-        .drop_nulls("inside")
-        .with_columns(pl.col("inside").cast(pl.UInt32))
-        .join(points.select("cut", "time_ns"), left_on="inside", right_on="cut", how="left", maintain_order="left")
-        .select("span", pl.col("time_ns").alias("piece_ns"))
+        starts.sort("span", START)
+        .with_columns(pl.col(START).shift(-1).over("span").alias("next_ns"))
+        .join(indexed.drop(START), on="span", how="left", maintain_order="left")
+        .with_columns(pl.coalesce("next_ns", END).alias(END))
+        .select(indexed.columns)
     )
+    whole = indexed.join(inside.select("span").unique(), on="span", how="anti", maintain_order="left")
+    return pl.concat([whole, pieces]).sort("span", START, maintain_order=True).drop("span")
+
+
+def _cuts_inside(spans: pl.DataFrame, points: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """(span, start_ns) of every point strictly inside a span. ``points`` are numbered from 1 in order of track and time."""
+    first = points.group_by(by).agg((pl.col("cut").min() - 1).alias("before_first"))
     return (
-        pl.concat([keys.select("span", pl.col(START).alias("piece_ns")), pieces])
-        .sort("span", "piece_ns")
-        .join(spans.with_row_index("span"), on="span", how="left", maintain_order="left")
-        .with_columns(
-            pl.col("piece_ns").alias(START),
-            pl.coalesce(pl.col("piece_ns").shift(-1).over("span"), END).alias(END),
-        )
-        .select(spans.columns)
+        spans.join(first, on=by, how="inner")
+        .join(_last_cut(spans, points, by, START, exact=True), on="span", how="left")
+        .join(_last_cut(spans, points, by, END, exact=False), on="span", how="left", suffix="_end")
+        .with_columns(pl.coalesce("cut", "before_first"), pl.coalesce("cut_end", "before_first"))
+        .filter(pl.col("cut") < pl.col("cut_end"))
+        .select("span", pl.int_ranges(pl.col("cut") + 1, pl.col("cut_end") + 1, dtype=pl.UInt32).alias("cut"))
+        .explode("cut", empty_as_null=False)
+        .join(points.select("cut", pl.col("time_ns").alias(START)), on="cut", how="left")
+        .select("span", START)
     )
 
 
-def _last_cut(keys: pl.DataFrame, cuts: pl.DataFrame, by: list[str], at: str, *, exact: bool) -> pl.DataFrame:
+def _last_cut(spans: pl.DataFrame, points: pl.DataFrame, by: list[str], at: str, *, exact: bool) -> pl.DataFrame:
+    """(span, cut): the last point of the span's track before ``at``, or at it."""
     return (
-        keys.select("span", *by, at)
+        spans.select("span", *by, at)
         .sort(at)
         .join_asof(
-            cuts.sort("time_ns"),
+            points.sort("time_ns"),
             left_on=at,
             right_on="time_ns",
             by=by,
