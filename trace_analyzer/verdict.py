@@ -313,7 +313,7 @@ def _confidence(findings: Findings, judgement: Judgement, window: int) -> tuple[
     if judgement.cause == "dependency" and not findings.waits_recorded:
         doubts.append("what queued work waited for is not recorded: waiting for other streams or peers is inferred")
     if findings.flows_missing:
-        doubts.append("launch arrows were removed from the file, so other events may be missing too")
+        doubts.append("the file has no launch arrows: other events may have been removed from it too")
     recording = findings.host_events_per_launch
     if (
         judgement.regime == "overhead-bound"

@@ -1,0 +1,113 @@
+"""Whether the pages written by hand still hold: links, examples and their output, thresholds.
+
+``--write`` puts the present output of the README's commands into it instead.
+"""
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from trace_analyzer import thresholds
+
+ROOT = Path(__file__).resolve().parents[1]
+UNITS = {"": 1, "ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+_LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(#[^)\s]*)?\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_COMMAND = re.compile(r"^```console\n\$ analyze ([^\n]+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_SESSION = re.compile(r"^```pycon\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_THRESHOLD = re.compile(r"^\| `([A-Z_]+)` \| ([\d.]+) ?(ns|us|ms|s)? \|", re.MULTILINE)
+
+
+def pages() -> list[Path]:
+    """The Markdown files of the repository, those that are not committed yet included."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    return [ROOT / name for name in listed.stdout.splitlines() if (ROOT / name).exists()]
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    headings = _HEADING.findall(_CODE.sub("", page.read_text("utf-8")))
+    return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    """Relative links of a page to files or headings that do not exist."""
+    for path, anchor in _LINK.findall(_CODE.sub("", page.read_text("utf-8"))):
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists():
+            yield f"no file {path}"
+        elif anchor and target.suffix == ".md" and anchor not in anchors(target):
+            yield f"no heading {path}{anchor}"
+
+
+def printed(arguments: str) -> str:
+    """What ``analyze`` prints for these arguments, standard error last; what it writes is gone afterwards."""
+    words = [str(ROOT / word) if (ROOT / word).exists() else word for word in arguments.split()]
+    with tempfile.TemporaryDirectory() as folder:
+        run = subprocess.run(
+            [sys.executable, "-m", "trace_analyzer", *words],
+            cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    if run.returncode:
+        sys.exit(f"analyze {arguments}: exit code {run.returncode}\n{run.stderr}")
+    return run.stdout.rstrip() + "\n" + run.stderr
+
+
+def stale_commands(page: Path) -> Iterator[str]:
+    """Commands of a page that print something else than it says."""
+    for arguments, output in _COMMAND.findall(page.read_text("utf-8")):
+        if output != printed(arguments):
+            yield f"`analyze {arguments}` prints something else (.ci/check_docs.py --write)"
+
+
+def stale_sessions(page: Path) -> Iterator[str]:
+    """Python sessions of a page whose output is not what it says; they run in the repository's root."""
+    for text in _SESSION.findall(page.read_text("utf-8")):
+        told: list[str] = []
+        test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+        doctest.DocTestRunner(verbose=False).run(test, out=told.append)
+        yield from told
+
+
+def stale_thresholds(page: Path) -> Iterator[str]:
+    """Thresholds whose value in the page's table is not that of the code, or that it does not have."""
+    told = {name: float(value) * UNITS[unit] for name, value, unit in _THRESHOLD.findall(page.read_text("utf-8"))}
+    real = {name: value for name, value in vars(thresholds).items() if name.isupper() and not name.startswith("NS_PER")}
+    for name in sorted(told.keys() | real.keys()):
+        if told.get(name) != real.get(name):
+            yield f"{name} is {real.get(name)}, not {told.get(name)}"
+
+
+def rewrite(page: Path) -> None:
+    """Replace the output of the page's commands by what they print now."""
+    text = page.read_text("utf-8")
+    page.write_text(_COMMAND.sub(lambda m: f"```console\n$ analyze {m[1]}\n{printed(m[1])}```", text), "utf-8")
+
+
+def main() -> int:
+    """Print what does not hold; the exit code says whether anything was."""
+    os.chdir(ROOT)
+    readme = ROOT / "README.md"
+    if "--write" in sys.argv:
+        rewrite(readme)
+    wrong = [
+        (page, line) for page in pages() for line in (*broken_links(page), *stale_commands(page), *stale_sessions(page))
+    ]
+    definitions = ROOT / "docs" / "definitions.md"
+    wrong += [(definitions, line) for line in stale_thresholds(definitions)]
+    for page, line in wrong:
+        print(f"{page.relative_to(ROOT)}: {line}")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

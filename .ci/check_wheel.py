@@ -1,0 +1,42 @@
+"""Whether the wheel holds every file of the package: rules, templates, scripts and styles as well as modules."""
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "trace_analyzer"
+
+
+def shipped() -> set[str]:
+    """Names of the package's files in a wheel built now."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, str(ROOT)]
+        subprocess.run(command, check=True)
+        (wheel,) = Path(folder).glob("*.whl")
+        with zipfile.ZipFile(wheel) as archive:
+            return {name for name in archive.namelist() if name.startswith(f"{PACKAGE}/")}
+
+
+def written() -> set[str]:
+    """Names of the package's files in the repository."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", PACKAGE], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    return {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+
+
+def main() -> int:
+    """Name the files that are missing from the wheel, or too many in it."""
+    wheel, tree = shipped(), written()
+    for name in sorted(tree - wheel):
+        print(f"not in the wheel: {name}")
+    for name in sorted(wheel - tree):
+        print(f"in the wheel, not in the repository: {name}")
+    return int(wheel != tree)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
