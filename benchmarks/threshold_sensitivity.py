@@ -16,7 +16,6 @@ from pathlib import Path
 from types import ModuleType
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses import steps
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.pipeline import report_of
 from trace_analyzer.report import Verdict
@@ -28,9 +27,8 @@ Knob = tuple[ModuleType, str]
 
 
 def knobs() -> list[Knob]:
-    """Every threshold: those of `trace_analyzer.thresholds`, then those of the search for steps."""
-    named = [(thresholds, name) for name in vars(thresholds) if name.isupper() and not name.startswith("NS_PER")]
-    return named + [(steps, name) for name in ("_MIN_REPEATS", "_MIN_COVERAGE") if hasattr(steps, name)]
+    """Every threshold of `trace_analyzer.thresholds`."""
+    return [(thresholds, name) for name in vars(thresholds) if name.isupper() and not name.startswith("NS_PER")]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from trace_analyzer.report import (
     Regime,
     Report,
     RunAhead,
+    Runway,
     Shares,
     Status,
     StepReport,
@@ -200,7 +201,9 @@ def _device(index: int, kernels: int, parts: Mapping[str, int]) -> DeviceReport:
         link_coverage_time_ratio=1.0,
         gaps=Gaps(kernels, 40_000, causes),
         partition_ns=parts,
-        run_ahead=RunAhead("behind", LaunchLead(2_000, 4_000, 9_000), QueueDepth(0.4, 0, 3), 0.61),
+        run_ahead=RunAhead(
+            "behind", LaunchLead(2_000, 4_000, 9_000), QueueDepth(0.4, 0, 3), Runway(9_000.0, 0, 60_000), 0.61
+        ),
         buckets=(
             Bucket("matmul", "matmul", kernels // 2, busy * 2 // 3, 2 / 3),
             Bucket("pointwise", "pointwise", kernels // 2, busy // 3, 1 / 3),

@@ -9,12 +9,12 @@ from trace_analyzer.analyses.run_ahead import queue_depths, queue_statistics, ru
 WINDOW = pl.DataFrame({"device": [0], "start_ns": [0], "end_ns": [100]})
 
 
-def queue(*queued: tuple[int, int]) -> pl.DataFrame:
-    """The queue of activities (launch end, start)."""
+def queue(*queued: tuple[int, int], lasting: int = 7) -> pl.DataFrame:
+    """The queue of activities (launch end, start), each of which runs ``lasting`` ns."""
     return queue_depths(
         pl.DataFrame(
-            [(0, start, start - end) for end, start in queued],
-            schema={"device": pl.Int64, "start_ns": pl.Int64, "lead_ns": pl.Int64}, orient="row",
+            [(0, start, start - end, lasting) for end, start in queued],
+            schema=dict.fromkeys(["device", "start_ns", "lead_ns", "duration_ns"], pl.Int64), orient="row",
         )
     )  # fmt: skip
 
@@ -42,8 +42,16 @@ def test_a_negative_lead_never_enters_the_queue() -> None:
 def test_the_queue_is_weighted_by_time(
     queued: list[tuple[int, int]], mean: float, median: int, most: int, empty: float
 ) -> None:
-    _, *found = queue_statistics(queue(*queued), WINDOW).row(0)
-    assert found == pytest.approx([mean, median, most, empty])
+    stats = queue_statistics(queue(*queued, lasting=3), WINDOW)
+    depth = stats.select("depth_mean", "depth_p50", "depth_max", "empty_queue_ratio").row(0)
+    assert depth == pytest.approx((mean, median, most, empty))
+    runway = stats.select("runway_mean", "runway_p50", "runway_max").row(0)
+    assert runway == pytest.approx((3 * mean, 3 * median, 3 * most))
+
+
+def test_the_runway_is_the_device_time_of_what_is_queued() -> None:
+    activities = pl.DataFrame({"device": [0, 0], "start_ns": [50, 80], "lead_ns": [50, 60], "duration_ns": [30, 4]})
+    assert queue_depths(activities).select("time_ns", "runway_ns").rows() == [(0, 30), (20, 34), (50, 4), (80, 0)]
 
 
 @pytest.mark.parametrize(

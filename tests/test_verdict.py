@@ -11,7 +11,17 @@ from kineto import analysed, kernel, launched
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES
 from trace_analyzer.analyses.partition import PARTS
-from trace_analyzer.report import DeviceReport, Gaps, LaunchLead, QueueDepth, Recorded, RunAhead, Verdict, Window
+from trace_analyzer.report import (
+    DeviceReport,
+    Gaps,
+    LaunchLead,
+    QueueDepth,
+    Recorded,
+    RunAhead,
+    Runway,
+    Verdict,
+    Window,
+)
 from trace_analyzer.verdict import CURES, Findings, judge, shares, verdict, without_regime
 
 OVERHEAD, MEMORY, COMPUTE, COMMUNICATION = (
@@ -142,7 +152,7 @@ def test_judgements_obey_the_rules(parts: dict[str, int]) -> None:
 DEVICE = DeviceReport(
     index=0, name="x", window_ns=10**7, busy_ns=10**7, idle_ns=0, busy_ratio=1.0, activity_count=100, kernel_count=100, linked_count=100,
     link_coverage_ratio=1.0, link_coverage_time_ratio=1.0, gaps=Gaps(0, 0, {}), partition_ns={},
-    run_ahead=RunAhead("ahead", LaunchLead(1, 2, 3), QueueDepth(1.0, 1, 2), 0.0), buckets=(),
+    run_ahead=RunAhead("ahead", LaunchLead(1, 2, 3), QueueDepth(1.0, 1, 2), Runway(1.0, 1, 2), 0.0), buckets=(),
 )  # fmt: skip
 RECORDED = Recorded(shapes=True, stack=False, memory=False, modules=False)
 FINDINGS = Findings(
@@ -173,7 +183,7 @@ def test_a_verdict_without_doubt() -> None:
         ({"shapes_ratio": 0.49}, "49 % of the time of contractions"),
         ({"shapes_ratio": None}, "0 % of the time of contractions"),
         ({"peaks_known": False}, "peaks are unknown"),
-        ({"flows_missing": True}, "arrows were removed"),
+        ({"flows_missing": True}, "no launch arrows"),
         ({"parts_ns": parts_of(device_wait=80, compute=20)}, "inferred"),
         (
             {"parts_ns": LAUNCHING, "recorded": replace(RECORDED, stack=True), "host_events_per_launch": 50.0},

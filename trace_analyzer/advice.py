@@ -9,12 +9,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from trace_analyzer import thresholds
 from trace_analyzer.analyses.intervals import at, clip
 from trace_analyzer.report import Advice, Regime, Verdict
 from trace_analyzer.units import count, duration, percent
-
-_WORTH_RATIO = 0.02
-"""Advice that can save less than this share of the window is noise."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ def advise(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int | N
     scene = _scene(verdict, frames, device)
     regimes = {verdict.regime, verdict.runner_up}
     found = [rule(scene) for of, rule in _RULES if of in regimes]
-    worth = [item for item in found if item and item.saves_ns_at_most >= _WORTH_RATIO * scene.window_ns]
+    worth = [item for item in found if item and item.saves_ns_at_most >= thresholds.WORTH_RATIO * scene.window_ns]
     return tuple(sorted(worth, key=lambda item: -item.saves_ns_at_most))
 
 

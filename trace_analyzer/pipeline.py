@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer import tables
+from trace_analyzer import tables, thresholds
 from trace_analyzer.advice import advise
 from trace_analyzer.analyses import backward, causes, idle, kernels, links, operators, partition, run_ahead, steps
 from trace_analyzer.catalog.devices import Device, device_named, find_device, with_overrides
@@ -26,6 +26,7 @@ from trace_analyzer.report import (
     Recorded,
     Report,
     RunAhead,
+    Runway,
     StepReport,
     TraceInfo,
     Verdict,
@@ -305,12 +306,15 @@ def _ordered(sums: pl.DataFrame, order: tuple[str, ...]) -> dict[str, int]:
 def _run_ahead(this: pl.Expr, frames: Mapping[str, pl.DataFrame], busy_ratio: float) -> RunAhead:
     leads = frames["leads"].filter(this).to_dicts()
     if not leads:
-        return RunAhead(None, LaunchLead(None, None, None), QueueDepth(None, None, None), None)
+        return RunAhead(
+            None, LaunchLead(None, None, None), QueueDepth(None, None, None), Runway(None, None, None), None
+        )
     lead, queue = leads[0], frames["queue_statistics"].filter(this).to_dicts()[0]
     return RunAhead(
         run_ahead.run_ahead_state(busy_ratio, queue["empty_queue_ratio"], lead["lead_p50"], lead["call_p50"]),  # type: ignore[arg-type]
         LaunchLead(lead["lead_p10"], lead["lead_p50"], lead["lead_p90"]),
         QueueDepth(queue["depth_mean"], queue["depth_p50"], queue["depth_max"]),
+        Runway(queue["runway_mean"], queue["runway_p50"], queue["runway_max"]),
         queue["empty_queue_ratio"],
     )
 
@@ -361,7 +365,7 @@ def _unlinked_notes(reports: tuple[DeviceReport, ...]) -> list[Note]:
             report.activity_count - report.linked_count,
         )
         for report in reports
-        if report.link_coverage_ratio is not None and report.link_coverage_ratio < 0.9
+        if report.link_coverage_ratio is not None and report.link_coverage_ratio < thresholds.GOOD_COVERAGE
     ]
 
 

@@ -130,12 +130,22 @@ class QueueDepth:
 
 
 @dataclass(frozen=True)
+class Runway:
+    """Device time of the queued work, ns, weighted by time."""
+
+    mean: float | None
+    p50: int | None
+    max: int | None
+
+
+@dataclass(frozen=True)
 class RunAhead:
     """Whether the CPU runs ahead of the device; ``state`` is null when links are too few to tell."""
 
     state: Literal["ahead", "keeping-up", "behind"] | None
     launch_lead_ns: LaunchLead
     queue_depth: QueueDepth
+    runway_ns: Runway
     empty_queue_ratio: float | None
 
 

@@ -285,6 +285,7 @@ QUEUE = Table(
         _DEVICE,
         Column("time_ns", _I64, "From this time on ..."),
         Column("depth", _I64, "... so many launched activities have not started yet."),
+        Column("runway_ns", _I64, "Device time of these: how long it would stay busy if the CPU stopped."),
     ),
 )
 

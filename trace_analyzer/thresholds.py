@@ -39,6 +39,11 @@ CUT_RATIO = 0.5
 """A first or last step with less than this share of the median step's activities was cut by the recording."""
 MIN_STEADY_STEPS = 2
 
+STEP_REPEATS = 3
+"""An annotation that comes less often marks no rhythm."""
+STEP_COVERAGE = 0.8
+"""An annotation that encloses less of the launches is a part of a step, not the step."""
+
 # Verdict
 WAITING_WINS_RATIO = 0.6
 """Waiting can be won back whole, kernel time only in part."""
@@ -59,3 +64,7 @@ CONTRACTION_DOUBT_RATIO = 0.25
 """Below this share of kernel time, unknown shapes of contractions cannot turn the verdict."""
 PROFILER_DOUBT_EVENTS_PER_LAUNCH = 10
 """With this many recorded host events per launch, recording itself slows the CPU noticeably."""
+
+# Advice
+WORTH_RATIO = 0.02
+"""Advice that can save less than this share of the window is noise."""

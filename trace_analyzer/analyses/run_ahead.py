@@ -9,61 +9,78 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
-    """Table `queue`: +1 where a launch ended, -1 where its activity started.
+    """Table `queue`: one more queued, and its duration of runway, where a launch ended; less where its activity started.
 
     An activity that started before its launch returned (a blocking copy, clock skew) was never queued.
     """
-    queued = activities.filter(pl.col("lead_ns") >= 0)
+    queued = activities.filter(pl.col("lead_ns") >= 0).select(
+        "device",
+        pl.col("start_ns").alias("left_ns"),
+        (pl.col("start_ns") - pl.col("lead_ns")).alias("entered_ns"),
+        pl.lit(1).alias("depth"),
+        pl.col("duration_ns").alias("runway_ns"),
+    )
+    figures = ("depth", "runway_ns")
     changes = pl.concat(
         [
-            queued.select(
-                "device", (pl.col("start_ns") - pl.col("lead_ns")).alias("time_ns"), pl.lit(1).alias("change")
-            ),
-            queued.select("device", pl.col("start_ns").alias("time_ns"), pl.lit(-1).alias("change")),
+            queued.select("device", pl.col("entered_ns").alias("time_ns"), *figures),
+            queued.select("device", pl.col("left_ns").alias("time_ns"), *(-pl.col(figure) for figure in figures)),
         ]
     )
     frame = (
         changes.group_by("device", "time_ns")
-        .agg(pl.col("change").sum())
+        .agg(pl.col(figures).sum())
         .sort("device", "time_ns")
-        .with_columns(pl.col("change").cum_sum().over("device").alias("depth"))
+        .with_columns(pl.col(figures).cum_sum().over("device"))
     )
     return tables.QUEUE.conform(frame)
 
 
 def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """device, depth_mean, depth_p50, depth_max, empty_queue_ratio: weighted by time within each window."""
+    """Queue depth and runway weighted by time within each window.
+
+    Returns device, depth_mean, depth_p50, depth_max, runway_mean, runway_p50, runway_max (ns) and
+    empty_queue_ratio.
+    """
     spans = (
         queue.with_columns(
             pl.col("time_ns").alias("start_ns"), pl.col("time_ns").shift(-1).over("device").alias("end_ns")
         )
         .drop_nulls("end_ns")
-        .select("device", "start_ns", "end_ns", "depth")
+        .drop("time_ns")
     )
     inside = clip(spans, windows.select("device", "start_ns", "end_ns"), ["device"])
-    length = pl.col("end_ns") - pl.col("start_ns")
-    waiting = (
-        inside.filter(pl.col("depth") > 0)
-        .group_by("device", "depth")
-        .agg(length.sum().alias("time_ns"))
-        .sort("device", "depth", descending=[False, True])
-        .join(windows.select("device", length.alias("window_ns")), on="device")
+    lengths = windows.select("device", (pl.col("end_ns") - pl.col("start_ns")).alias("window_ns"))
+    depth = _weighted(inside, "depth", lengths, "depth").rename({"nothing_ratio": "empty_queue_ratio"})
+    runway = _weighted(inside, "runway_ns", lengths, "runway").drop("nothing_ratio")
+    return depth.join(runway, on="device", how="left", maintain_order="left")
+
+
+def _weighted(spans: pl.DataFrame, figure: str, lengths: pl.DataFrame, name: str) -> pl.DataFrame:
+    """device, ``name``_mean, _p50, _max of a step function that is 0 outside ``spans``, and the share of time at 0."""
+    held = (
+        spans.filter(pl.col(figure) > 0)
+        .group_by("device", figure)
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time_ns"))
+        .sort("device", figure, descending=[False, True])
+        .join(lengths, on="device", maintain_order="left")
         .with_columns(pl.col("time_ns").cum_sum().over("device").alias("at_least_ns"))
     )
-    stats = waiting.group_by("device").agg(
-        ((pl.col("depth") * pl.col("time_ns")).sum() / pl.col("window_ns").first()).alias("depth_mean"),
-        # The median depth is the greatest that holds for half of the window or longer.
-        pl.col("depth").filter(2 * pl.col("at_least_ns") >= pl.col("window_ns")).max().fill_null(0).alias("depth_p50"),
-        pl.col("depth").max().alias("depth_max"),
-        (1 - pl.col("time_ns").sum() / pl.col("window_ns").first()).alias("empty_queue_ratio"),
+    window = pl.col("window_ns").first()
+    stats = held.group_by("device").agg(
+        ((pl.col(figure) * pl.col("time_ns")).sum() / window).alias(f"{name}_mean"),
+        # The median is the greatest value that holds for half of the window or longer.
+        pl.col(figure).filter(2 * pl.col("at_least_ns") >= pl.col("window_ns")).max().fill_null(0).alias(f"{name}_p50"),
+        pl.col(figure).max().alias(f"{name}_max"),
+        (1 - pl.col("time_ns").sum() / window).alias("nothing_ratio"),
     )
     return (
-        windows.select("device")
-        .join(stats, on="device", how="left")
+        lengths.select("device")
+        .join(stats, on="device", how="left", maintain_order="left")
         .with_columns(
-            pl.col("depth_mean").fill_null(0.0),
-            pl.col("depth_p50", "depth_max").fill_null(0),
-            pl.col("empty_queue_ratio").fill_null(1.0),
+            pl.col(f"{name}_mean").fill_null(0.0),
+            pl.col(f"{name}_p50", f"{name}_max").fill_null(0),
+            pl.col("nothing_ratio").fill_null(1.0),
         )
     )
 

@@ -7,8 +7,6 @@ from trace_analyzer.analyses.intervals import covered_before, union
 from trace_analyzer.ingest.trace import Trace
 
 _PROFILER_STEP = r"^ProfilerStep#?\*?(\d+)$"
-_MIN_REPEATS = 3
-_MIN_COVERAGE = 0.8
 
 
 def host_steps(trace: Trace, activities: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
@@ -50,7 +48,7 @@ def _repeated_annotation(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.Da
     key = ["process_id", "thread_id", "pattern"]
     grouped = (
         marks.with_columns(pattern.alias("pattern"))
-        .filter(pl.len().over(key) >= _MIN_REPEATS)
+        .filter(pl.len().over(key) >= thresholds.STEP_REPEATS)
         .with_columns(
             (pl.col("host_start_ns") < pl.col("host_end_ns").cum_max().shift(1))
             .fill_null(False)
@@ -73,7 +71,7 @@ def _repeated_annotation(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.Da
     best = (
         counted.group_by(key)
         .agg((pl.col("launched").sum() / launched.height).alias("coverage"), pl.len().alias("repeats"))
-        .filter(pl.col("coverage") >= _MIN_COVERAGE)
+        .filter(pl.col("coverage") >= thresholds.STEP_COVERAGE)
         .sort("repeats", *key)
         .head(1)
     )

@@ -164,8 +164,7 @@ def report(
     """Tell what limits the workload in TRACE, and what to change first.
 
     TRACE is a file of PyTorch Profiler (.json, .json.gz or .json.zst), or - for standard input. The
-    HTML report embeds the names and times of all events in TRACE, with their shapes; --redact says what
-    it leaves out.
+    HTML report embeds the names and times of all events in TRACE; --redact says what it leaves out.
     """
     if no_report and (report_path or open_report):
         raise UsageError("--no-report contradicts --report and --open")

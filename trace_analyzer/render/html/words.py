@@ -86,6 +86,7 @@ TERMS: Mapping[str, str] = {
     "coverage": "Share of activities whose launch on the CPU is known, by count and by device time.",
     "lead": "How long before its start an activity was launched: its start minus the end of its launch.",
     "queue": "Activities launched and not yet started, weighted by time.",
+    "runway": "Device time of the queued work: how long the device would stay busy if the CPU stopped.",
     "empty-queue": "Share of the window in which nothing was queued for the device.",
     "bound": "What limits a kernel: arithmetic, memory bandwidth, or its own small size.",
     "bucket": "What a kernel does, told by the operator that launched it, else by its name.",
