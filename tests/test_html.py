@@ -202,6 +202,10 @@ def test_text_keeps_position_zero_for_null() -> None:
         ("aten::mm", "aten::mm"),
         ("train.py(12): step", "step"),
         ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
+        (
+            "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+            "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+        ),
         ("Memcpy DtoH (Device -> Pageable)", "Memcpy DtoH (Device -> Pageable)"),
         (
             "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*, unsigned long)",

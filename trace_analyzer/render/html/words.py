@@ -98,6 +98,8 @@ TERMS: Mapping[str, str] = {
 }
 
 _PYTHON_FRAME = re.compile(r".*\.py\(\d+\): (.+)")
+# In a C++ symbol no word goes on behind a closing bracket; annotations such as "enumerate(DataLoader)#..." do.
+_CONTINUED = re.compile(r"\)[\w#]")
 _SYMBOL = re.compile(r"void .*|\w+\(.*|.*::.*<.*", re.DOTALL)
 _INNERMOST_BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)")
 _WRAPPER = re.compile(r"[Kk]ernel\d?|\w*elementwise_kernel\w*|reduce_kernel")
@@ -114,7 +116,7 @@ def short_name(name: str) -> str:
     frame = _PYTHON_FRAME.fullmatch(name)
     if frame:
         return frame[1]
-    if not _SYMBOL.fullmatch(name):
+    if not _SYMBOL.fullmatch(name) or _CONTINUED.search(name):
         return name
     bare = _without_brackets(name).split(" ")[-1].rsplit("::", 1)[-1]
     wrapped = _WRAPPED.search(name, name.find("<")) if _WRAPPER.fullmatch(bare) and "<" in name else None
