@@ -1,0 +1,55 @@
+"""The sample traces get the verdicts that their README promises, and the JSON that is checked in.
+
+``UPDATE_GOLDEN=1 python -m pytest tests/test_samples.py`` writes the JSON anew, for a look at its diff.
+"""
+
+import json
+import os
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
+GOLDEN = Path(__file__).parent / "golden"
+EXPECTED = json.loads((SAMPLES / "expected.json").read_text())
+
+
+@cache
+def report(name: str) -> Report:
+    """The report on a sample, the same wherever and by whichever version it is made."""
+    made = analyze(SAMPLES / name)
+    return replace(made, tool_version="0", trace=replace(made.trace, path=name))
+
+
+def test_every_sample_is_expected() -> None:
+    assert {path.name for path in SAMPLES.glob("*.json.gz")} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_verdict(name: str) -> None:
+    verdict = report(name).verdict
+    assert {"status": verdict.status, "regime": verdict.regime, "cause": verdict.cause} == EXPECTED[name]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_golden_json(name: str) -> None:
+    golden = GOLDEN / name.replace(".json.gz", ".json")
+    text = report(name).to_json()
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(text)
+    assert json.loads(text) == json.loads(golden.read_text())
+    assert text == golden.read_text()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_parts_add_up(name: str) -> None:
+    for device in report(name).devices:
+        assert device.busy_ns + device.idle_ns == device.window_ns
+        assert sum(device.gaps.by_cause_ns.values()) == device.idle_ns
+        assert sum(device.partition_ns.values()) == device.window_ns
