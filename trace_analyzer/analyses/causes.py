@@ -13,12 +13,15 @@ import itertools
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.intervals import at, clip, covered_before, innermost, split, union
+from trace_analyzer.analyses.intervals import clip, covered_before, innermost, labelled, union
 from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK, host_work
 from trace_analyzer.ingest.trace import Trace
 
-INNERMOST_WORK = ("python", "dispatch", "cpu-operator", "runtime-call")
-HOST_CAUSES = ("synchronization", *NAMED_WORK, *INNERMOST_WORK, "launch-latency", "host-unknown")
+# Kind of the innermost host event -> the cause that it stands for where no work is named.
+_INNERMOST_WORK = {"python": "python", "operator": "dispatch", "runtime": "runtime-call", "driver": "runtime-call"}
+_UNNAMED_WORK = ("python", "dispatch", "cpu-operator", "runtime-call")
+_RANKS = {work: rank for rank, work in enumerate((*NAMED_WORK, *_UNNAMED_WORK))}
+HOST_CAUSES = ("synchronization", *_RANKS, "launch-latency", "host-unknown")
 DEVICE_CAUSES = ("device-gap", "device-wait", "unexplained")
 CAUSES = (*HOST_CAUSES, *DEVICE_CAUSES, "unlinked", "untraced")
 """All causes, in the order of the report."""
@@ -37,17 +40,10 @@ def idle_causes(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame, late
     work = _host_work_rows(trace, calls)
     host = _host_pieces(trace, stretches.filter(pl.col("cause") == "host"), activities, calls, work)
     call = _call_pieces(stretches.filter(pl.col("cause") == "call"), calls, activities)
-    device = _device_pieces(stretches.filter(pl.col("cause") == "device"), trace, activities, calls)
+    device = _device_pieces(stretches.filter(pl.col("cause") == "device"), trace, activities)
     rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked"]))
     columns = list(tables.IDLE.schema)
-    pieces = pl.concat(
-        [
-            part.with_columns(pl.lit(None, dtype=pl.UInt32).alias("event_id")).select(columns)
-            if "event_id" not in part.columns
-            else part.select(columns)
-            for part in (host, call, device, rest)
-        ]
-    )
+    pieces = pl.concat([part.select(columns) for part in (host, call, device, rest)])
     return tables.IDLE.conform(_with_pauses(pieces, recording_pauses(trace)).sort("device", "start_ns"))
 
 
@@ -239,13 +235,14 @@ def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) 
 def _stretches(gaps: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
     """Every gap cut into its host, call, launch-latency and device stretches, the first with its blocker."""
     until = pl.min_horizontal("end_ns", pl.col("queued_ns").fill_null(_NEVER)).clip(lower_bound=pl.col("start_ns"))
-    cuts = gaps.with_columns(until.alias("queue_ns")).with_columns(
+    nobody = pl.lit(None, dtype=pl.UInt32).alias("event_id")
+    cuts = gaps.with_columns(until.alias("queue_ns"), nobody).with_columns(
         pl.col("call_start_ns").clip("start_ns", "queue_ns").alias("host_end"),
         pl.col("call_end_ns").clip("start_ns", "queue_ns").alias("call_end"),
         (pl.col("call_end_ns") + latency_ns).clip("start_ns", "queue_ns").alias("latency_end"),
     )
     linked = pl.col("launch_id").is_not_null()
-    shared = ["gap_id", "device", "launch_id", "thread_id", "process_id", "waited_ns", "blocker_id"]
+    shared = ["gap_id", "device", "launch_id", "thread_id", "process_id", "waited_ns", "blocker_id", "event_id"]
 
     def stretch(cause: str, start: str, end: str) -> pl.DataFrame:
         return cuts.filter(linked).select(
@@ -288,7 +285,7 @@ def _host_pieces(
 ) -> pl.DataFrame:
     """Host stretches cut and named: synchronization, named work, then what the threads did innermost."""
     if stretches.is_empty():
-        return stretches.select("gap_id", "device", "start_ns", "end_ns", "cause")
+        return stretches
     waited_until = (pl.col("start_ns") + pl.col("waited_ns").fill_null(0)).clip(upper_bound=pl.col("end_ns"))
     synchronized = stretches.with_columns(
         waited_until.alias("end_ns"), pl.lit("synchronization").alias("cause"), pl.col("blocker_id").alias("event_id")
@@ -299,15 +296,15 @@ def _host_pieces(
     threads = pl.concat([rest.get_column(role) for role in roles]).drop_nulls().unique()
     on_threads = work.filter(pl.col("thread_id").is_in(threads.implode()) & (pl.col("kind") != "overhead"))
     doing = _doing(on_threads)
-    pieces = rest.with_columns(
-        pl.lit(None, dtype=pl.Int32).alias("rank"), pl.lit(None, dtype=pl.UInt32).alias("event_id")
-    )
+    pieces = rest.with_columns(pl.lit(None, dtype=pl.Int32).alias("rank"))
     for role in roles:
         pieces = _filled(pieces, doing.rename({"thread_id": role}), role)
-    pieces = _overlaid(pieces, work.filter(pl.col("kind") == "overhead"))
-    names = dict(enumerate((*NAMED_WORK, *INNERMOST_WORK)))
+    anywhere = pl.lit(0).alias("anywhere")
+    overhead = work.filter(pl.col("kind") == "overhead").with_columns(anywhere)
+    pieces = _overlaid(pieces.with_columns(anywhere), overhead, ["anywhere"])
+    names = {rank: name for name, rank in _RANKS.items()}
     cause = pl.col("rank").replace_strict(names, default="host-unknown", return_dtype=pl.String)
-    columns = ["gap_id", "device", "start_ns", "end_ns", "cause", "event_id"]
+    columns = list(tables.IDLE.schema)
     return pl.concat([synchronized.select(columns), pieces.with_columns(cause.alias("cause")).select(columns)])
 
 
@@ -341,51 +338,33 @@ def _doing(work: pl.DataFrame) -> pl.DataFrame:
     inner = innermost(work.filter(telling), _THREAD, "event_id").join(
         work.select("event_id", "kind"), on="event_id", how="left", maintain_order="left"
     )
-    long_self = pl.col("end_ns") - pl.col("start_ns") > thresholds.CPU_OPERATOR_NS
-    first = len(NAMED_WORK)
-    inner_rank = (
-        pl.when(pl.col("kind") == "python")
-        .then(first)
-        .when((pl.col("kind") == "operator") & long_self)
-        .then(first + 2)
-        .when(pl.col("kind") == "operator")
-        .then(first + 1)
-        .when(pl.col("kind").is_in(["runtime", "driver"]))
-        .then(first + 3)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    inner_work = (
+        pl.when((pl.col("kind") == "operator") & (length > thresholds.CPU_OPERATOR_NS))
+        .then(pl.lit("cpu-operator"))
+        .otherwise(pl.col("kind").replace_strict(_INNERMOST_WORK, default=None, return_dtype=pl.String))
     )
-    segments = inner.select("thread_id", "start_ns", "end_ns", inner_rank.cast(pl.Int32).alias("rank"), "event_id")
-    return _overlaid(segments, work, keep=True)
+    rank = inner_work.replace_strict(_RANKS, default=None, return_dtype=pl.Int32).alias("rank")
+    segments = inner.select("thread_id", "start_ns", "end_ns", rank, "event_id")
+    return _overlaid(segments, work, _THREAD)
 
 
-def _overlaid(pieces: pl.DataFrame, work: pl.DataFrame, *, keep: bool = False) -> pl.DataFrame:
-    """Pieces cut where named work begins and ends, taking the rank of that which comes first.
-
-    With ``keep`` the work must be of the piece's own thread; else it is matched by time alone.
-    """
-    named = work.drop_nulls("work").filter(pl.col("work").is_in(NAMED_WORK))
-    by = _THREAD if keep else []
-    for rank, name in enumerate(NAMED_WORK):
-        spans = named.filter(pl.col("work") == name).with_columns(pl.lit(0).alias("anywhere"))
+def _overlaid(pieces: pl.DataFrame, work: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """Pieces cut where named work of their track begins and ends, taking the rank of that which comes first."""
+    for name in NAMED_WORK:
+        spans = work.filter(pl.col("work") == name)
         if spans.is_empty():
             continue
-        track = by or ["anywhere"]
-        covered = union(spans, track).with_columns(pl.lit(rank, dtype=pl.Int32).alias("named_rank"))
-        edges = pl.concat([covered.select(*track, pl.col(c).alias("time_ns")) for c in ("start_ns", "end_ns")])
-        pieces = pieces if by else pieces.with_columns(pl.lit(0).alias("anywhere"))
-        pieces = (
-            at(split(pieces, edges, track), "start_ns", covered, track, ["named_rank"])
-            .with_columns(pl.min_horizontal("rank", "named_rank").alias("rank"))
-            .drop("named_rank", "anywhere", strict=False)
-        )
+        covered = union(spans, by).with_columns(pl.lit(_RANKS[name], dtype=pl.Int32).alias("named_rank"))
+        first = pl.min_horizontal("rank", "named_rank").alias("rank")
+        pieces = labelled(pieces, covered, by, ["named_rank"]).with_columns(first).drop("named_rank")
     return pieces
 
 
 def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFrame:
     """Pieces without a rank so far, cut by what the thread in that role did and ranked by it."""
     open_, done = pieces.filter(pl.col("rank").is_null()), pieces.filter(pl.col("rank").is_not_null())
-    edges = pl.concat([doing.select(role, pl.col(c).alias("time_ns")) for c in ("start_ns", "end_ns")])
-    cut = split(open_, edges, [role]).drop("rank", "event_id")
-    ranked = at(cut, "start_ns", doing, [role], ["rank", "event_id"])
+    ranked = labelled(open_.drop("rank", "event_id"), doing, [role], ["rank", "event_id"])
     return pl.concat([done, ranked.select(done.columns)])
 
 
@@ -413,9 +392,7 @@ def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, activities: pl.Da
     )
 
 
-def _device_pieces(
-    stretches: pl.DataFrame, trace: Trace, activities: pl.DataFrame, calls: pl.DataFrame
-) -> pl.DataFrame:
+def _device_pieces(stretches: pl.DataFrame, trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
     """Device time: short is inter-kernel latency; long is a wait where the trace holds something to wait for."""
     communicates = activities.get_column("bucket").eq("communication").any()
     first_wait = first_event_wait_ns(trace.host_events, trace.sync_events)
@@ -448,8 +425,7 @@ def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
     anywhere = pl.lit(0).alias("anywhere")
     linked = pieces.filter(pl.col("cause") != "unlinked").with_columns(anywhere)
     windows = pauses.with_columns(anywhere, pl.lit(True).alias("paused"))
-    edges = pl.concat([windows.select("anywhere", pl.col(c).alias("time_ns")) for c in ("start_ns", "end_ns")])
-    cut = at(split(linked, edges, ["anywhere"]), "start_ns", windows, ["anywhere"], ["paused"]).with_columns(
+    cut = labelled(linked, windows, ["anywhere"], ["paused"]).with_columns(
         pl.when("paused").then(pl.lit("untraced")).otherwise("cause").alias("cause"),
         pl.when(pl.col("paused").is_null()).then("event_id").alias("event_id"),
     )

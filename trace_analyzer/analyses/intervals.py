@@ -125,12 +125,20 @@ def covered_before(points: pl.DataFrame, time: str, islands: pl.DataFrame, by: l
     )
 
 
+def labelled(spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns: list[str]) -> pl.DataFrame:
+    """``spans`` cut where ``segments`` of their track begin and end, with ``columns`` of the segment around each piece.
+
+    Segments of one track must be disjoint; outside all of them the columns are null.
+    """
+    edges = pl.concat([segments.select(*by, pl.col(c).alias("time_ns")) for c in (START, END)])
+    return at(split(spans, edges, by), START, segments, by, columns)
+
+
 def clip(spans: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """The parts of spans inside the disjoint ``windows`` of their track, with the windows' other columns."""
-    edges = pl.concat([windows.select(*by, pl.col(c).alias("time_ns")) for c in (START, END)])
     extra = [c for c in windows.columns if c not in (*by, START, END)]
     inside = windows.with_columns(pl.lit(True).alias("inside"))
-    return at(split(spans, edges, by), START, inside, by, ["inside", *extra]).filter(pl.col("inside")).drop("inside")
+    return labelled(spans, inside, by, ["inside", *extra]).filter(pl.col("inside")).drop("inside")
 
 
 def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
