@@ -51,31 +51,39 @@ def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int) ->
     return Scene(
         verdict=verdict,
         window_ns=sum(verdict.parts_ns.values()),
-        idle=clip(frames["idle"].filter(this), spans, ["device"]),
+        idle=_with_waiting(clip(frames["idle"].filter(this), spans, ["device"]), frames["gaps"], activities),
         activities=inside.filter("inside"),
         host_events=frames["host_events"],
         steps=max(1, len(verdict.window.steps)),
     )
 
 
+def _with_waiting(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """Idle time with ``waiting``: the name of the activity that ended the gap."""
+    names = activities.select("activity_id", pl.col("name").alias("waiting"))
+    ended = gaps.select("gap_id", "activity_id").join(names, on="activity_id", how="inner")
+    return idle.join(ended.select("gap_id", "waiting"), on="gap_id", how="left", maintain_order="left")
+
+
 def _where(scene: Scene, causes: tuple[str, ...]) -> tuple[str, int | None, int | None]:
-    """The host events that hold most of the idle time of some causes, and the longest such stretch."""
+    """What the host did in most of the idle time of some causes, and the longest such stretch.
+
+    Where the host did nothing about it, the work that had to wait.
+    """
     idle = scene.idle.filter(pl.col("cause").is_in(causes))
     if idle.is_empty():
         return "", None, None
     length = pl.col("end_ns") - pl.col("start_ns")
-    names = (
-        idle.group_by("event_id")
-        .agg(length.sum().alias("idle_ns"))
-        .join(scene.host_events.select("event_id", "name"), on="event_id", how="inner")
-        .group_by("name")
-        .agg(pl.col("idle_ns").sum())
-        .sort("idle_ns", "name", descending=[True, False])
-        .head(3)
-    )
+    events = scene.host_events.select("event_id", "name")
     start, end = idle.sort(length, descending=True).select("start_ns", "end_ns").row(0)
-    listed = "; ".join(f"{name} ({duration(ns)})" for name, ns in names.iter_rows())
-    return listed or "no host event recorded there", start, end
+    doing = _longest(idle.join(events, on="event_id", how="inner"), "name", length)
+    return doing or "before " + _longest(idle, "waiting", length), start, end
+
+
+def _longest(idle: pl.DataFrame, name: str, length: pl.Expr) -> str:
+    """The three names that hold most time, with it."""
+    sums = idle.group_by(name).agg(length.sum().alias("idle_ns")).sort("idle_ns", name, descending=[True, False])
+    return "; ".join(f"{name} ({duration(ns)})" for name, ns in sums.head(3).iter_rows())
 
 
 def _idle_advice(

@@ -218,7 +218,9 @@ def _headline(findings: Findings, judgement: Judgement, window: int) -> str:
     noun = {"overhead": "overhead", "memory bandwidth": "memory-bound kernels", "compute": "compute-bound kernels"}
     sentence = _SENTENCES.get((judgement.regime, judgement.cause), _SENTENCES.get((judgement.regime, None), ""))
     of = {"steady": "the steady steps", "whole": "the window", "step": "the step"}[findings.window.kind]
-    return f"{judgement.regime.capitalize()}: {sentence} ({noun.get(what, what)}: {percent(share)} of {of})."
+    unknown = sum(findings.parts_ns.get(part, 0) for part in UNKNOWN_PARTS) / window
+    known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
+    return f"{judgement.regime.capitalize()}: {sentence} ({noun.get(what, what)}: {percent(share)} of {of}{known})."
 
 
 def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
