@@ -135,3 +135,18 @@ def test_bars_show_eighths_and_never_hide_what_is_there(ratio: float, drawn: str
 )
 def test_wrapping_counts_cells(text: str, width: int, most: int, lines: list[str]) -> None:
     assert layout.wrapped(text, width, most) == lines
+
+
+def test_a_run_on_the_cpu_shows_its_operators() -> None:
+    operators = [
+        {"name": f"aten::{name}", "count": count, "host_ns": 9_000, "host_self_ns": self_ns}
+        for name, count, self_ns in (("mm", 2, 5_000), ("add", 1, 7_000))
+    ]
+    text = summary(empty_report(operators=operators))
+    lines = text[text.index("Top operators") :].splitlines()[1:4]
+    assert [line.split() for line in lines] == [
+        ["self", "time", "with", "children", "count", "name"],
+        ["7", "us", "9", "us", "1", "aten::add"],
+        ["5", "us", "9", "us", "2", "aten::mm"],
+    ]
+    assert "Top operators" not in summary(gpu_report())

@@ -17,7 +17,7 @@ _TOP_KERNELS, _TOP_CAUSES, _TOP_EVIDENCE, _TOP_ADVICE, _TOP_NOTES, _TOP_DEVICES 
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of the kernel table: its title, its side, from which width on it is shown, and its text."""
+    """A column of a table of tops: its title, its side, from which width on it is shown, and its text."""
 
     title: str
     side: str
@@ -34,6 +34,12 @@ _KERNEL_COLUMNS = (
     _Column("bucket", "l", 80, lambda row: row["bucket"] or row["kind"]),
 )
 
+_OPERATOR_COLUMNS = (
+    _Column("self time", "r", 0, lambda row: units.duration(row["host_self_ns"])),
+    _Column("with children", "r", 64, lambda row: units.duration(row["host_ns"])),
+    _Column("count", "r", 40, lambda row: units.count(row["count"])),
+)
+
 
 def summary(report: Report, width: int = 100, colour: bool = False) -> str:
     """The report in about 40 lines of at most ``width`` cells; ANSI colours only if ``colour``."""
@@ -42,6 +48,7 @@ def summary(report: Report, width: int = 100, colour: bool = False) -> str:
         _evidence(report.verdict.evidence, width),
         _where_time_went(report, width),
         _kernels(report, width),
+        _operators(report, width),
         _advice(report, width),
         _record_instead(report, width),
         _trust(report, width),
@@ -183,14 +190,28 @@ def _kernels(report: Report, width: int) -> list[Line]:
     if device is not None:
         table = table.filter(table["device"] == device)
     rows = table.sort(["time_ns", "name"], descending=[True, False]).head(_TOP_KERNELS).to_dicts()
-    shown = [column for column in _KERNEL_COLUMNS if width >= column.width]
+    return _top("Top kernels and copies", rows, _KERNEL_COLUMNS, width)
+
+
+def _operators(report: Report, width: int) -> list[Line]:
+    """The operators that took most CPU time, where no device did anything."""
+    table = report.tables.get("operators")
+    if report.devices or table is None or table.is_empty():
+        return []
+    rows = table.sort(["host_self_ns", "name"], descending=[True, False]).head(_TOP_KERNELS).to_dicts()
+    return _top("Top operators", rows, _OPERATOR_COLUMNS, width)
+
+
+def _top(title: str, rows: list[dict[str, Any]], columns_: Sequence[_Column], width: int) -> list[Line]:
+    """A table of figures and names under its title, as wide as there is room."""
+    shown = [column for column in columns_ if width >= column.width]
     head: Line = [(column.title, "dim") for column in shown]
     body: list[Line] = [[(units.visible(column.cell(row)), "") for column in shown] for row in rows]
     lines = columns([head, *body], "".join(column.side for column in shown))
     room = width - cells(lines[0]) - 4
     names = [("name", "dim"), *((words.kernel_label(row["name"], room), "bold") for row in rows)]
-    title: list[Line] = [[("Top kernels and copies", "title"), ("  of the whole trace", "dim")]]
-    return title + [[("  ", ""), *line, ("  ", ""), name] for line, name in zip(lines, names, strict=True)]
+    titled: list[Line] = [[(title, "title"), ("  of the whole trace", "dim")]]
+    return titled + [[("  ", ""), *line, ("  ", ""), name] for line, name in zip(lines, names, strict=True)]
 
 
 def _device_code(report: Report) -> int | None:
