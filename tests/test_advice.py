@@ -184,3 +184,14 @@ def test_bounds_name_causes_that_exist() -> None:
     report = analysed(iterations(lambda t: annotation(LOADS, t, 850)))
     (item,) = (item for item in report.advice if "data" in item.title)
     assert item.how_bound.removeprefix("all idle time of the window with cause ") in CAUSES
+
+
+def test_the_dtype_is_one_that_the_device_is_faster_in() -> None:
+    v100 = {"id": 0, "name": "Tesla V100-SXM2-32GB", "computeMajor": 7, "computeMinor": 0, "numSms": 80}
+    kernels = [kernel(FP32, 100 * n, 100) for n in range(12)]
+    (half, _) = analysed(kernels, devices=[v100]).advice
+    assert half.title == "Use tensor cores: fp16 instead of fp32"
+    assert "torch.float16" in half.code
+    assert half.saves_ns_at_most == round(1_200_000 * (1 - 15.7 / 125))
+    unknown = analysed(kernels, devices=[{"id": 0, "name": "Frobnicator 9"}]).advice
+    assert [item.title for item in unknown] == ["Compute less, or in fewer bits"]

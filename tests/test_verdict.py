@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kineto import analysed, kernel, launched
+from kineto import analysed, kernel, launched, op, trace_bytes
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES
 from trace_analyzer.analyses.partition import PARTS
+from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import (
     DeviceReport,
     Gaps,
@@ -158,7 +159,7 @@ RECORDED = Recorded(shapes=True, stack=False, memory=False, modules=False)
 FINDINGS = Findings(
     device=DEVICE, window=Window("steady", ((0, 10**7),), (1, 2)), parts_ns=parts_of(compute=80, memory=20), cold_gap_ns=0, steps_found=5,
     launches_per_step=20.0, recorded=RECORDED, peaks_known=True, contraction_ratio=0.8, shapes_ratio=1.0, waits_recorded=False,
-    launch_latency_ns=7_000, steps_from="ProfilerStep", host_events_per_launch=2.0, flows_missing=False,
+    launch_latency_ns=7_000, steps_from="ProfilerStep", host_events_per_launch=2.0, flows_missing=False, breaks_off=False,
 )  # fmt: skip
 LAUNCHING = parts_of(python=80, compute=20)
 
@@ -184,6 +185,7 @@ def test_a_verdict_without_doubt() -> None:
         ({"shapes_ratio": None}, "0 % of the time of contractions"),
         ({"peaks_known": False}, "peaks are unknown"),
         ({"flows_missing": True}, "no launch arrows"),
+        ({"breaks_off": True}, "breaks off"),
         ({"parts_ns": parts_of(device_wait=80, compute=20)}, "inferred"),
         (
             {"parts_ns": LAUNCHING, "recorded": replace(RECORDED, stack=True), "host_events_per_launch": 50.0},
@@ -318,3 +320,12 @@ def test_thresholds_are_those_of_the_definitions() -> None:
         1.5,
         0.5,
     )
+
+
+@pytest.mark.parametrize("cut", [10, 200])
+def test_a_file_that_breaks_off_is_not_called_a_run_on_the_cpu(cut: int) -> None:
+    content = trace_bytes([op("aten::mm", 10 * n, 5) for n in range(9)])[:-cut]
+    found = analyze(content).verdict
+    assert found.status == "no-gpu-activity"
+    assert "breaks off" in found.headline
+    assert "CPU-only" not in found.headline

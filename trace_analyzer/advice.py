@@ -11,6 +11,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.intervals import at, clip
+from trace_analyzer.catalog.devices import Device
 from trace_analyzer.report import Advice, Regime, Verdict
 from trace_analyzer.units import count, duration, percent
 
@@ -25,20 +26,26 @@ class Scene:
     activities: pl.DataFrame
     host_events: pl.DataFrame
     steps: int
+    model: Device | None
 
 
-def advise(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int | None) -> tuple[Advice, ...]:
-    """Advice for a verdict with a regime, most time saved first; times are for the verdict's window."""
+def advise(
+    verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int | None, model: Device | None
+) -> tuple[Advice, ...]:
+    """Advice for a verdict with a regime, most time saved first; times are for the verdict's window.
+
+    ``device`` is the code of the judged device and ``model`` its row of the catalogue, where known.
+    """
     if verdict.regime is None or verdict.window is None or device is None:
         return ()
-    scene = _scene(verdict, frames, device)
+    scene = _scene(verdict, frames, device, model)
     regimes = {verdict.regime, verdict.runner_up}
     found = [rule(scene) for of, rule in _RULES if of in regimes]
     worth = [item for item in found if item and item.saves_ns_at_most >= thresholds.WORTH_RATIO * scene.window_ns]
     return tuple(sorted(worth, key=lambda item: -item.saves_ns_at_most))
 
 
-def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int) -> Scene:
+def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int, model: Device | None) -> Scene:
     this = pl.col("device") == device
     assert verdict.window is not None
     spans = pl.DataFrame(
@@ -55,6 +62,7 @@ def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int) ->
         activities=inside.filter("inside"),
         host_events=frames["host_events"],
         steps=max(1, len(verdict.window.steps)),
+        model=model,
     )
 
 
@@ -216,25 +224,40 @@ def _memory(scene: Scene) -> Advice | None:
 
 
 def _low_precision(scene: Scene) -> Advice | None:
-    """Contractions that ran without tensor cores in fp32: TF32 has eight times the rate on A100 and later."""
+    """Contractions that ran without tensor cores in fp32, on a device that is faster in another dtype."""
     fp32 = pl.col("dtype") == "fp32"
     by_name = pl.col("name").str.contains(r"(?i)sgemm|fp32_fp32|_f32f32_f32f32_f32")
     tf32 = pl.col("name").str.contains(r"(?i)tf32|s1688|bf16|f16|half|Bfloat16")
     slow = scene.activities.filter((pl.col("bound") == "compute") & (fp32 | by_name) & ~tf32)
     total = int(slow.get_column("duration_ns").sum())
-    if total == 0:
+    faster = _faster_than_fp32(scene.model)
+    if total == 0 or faster is None:
         return None
+    dtype, ratio = faster
     start, length = slow.sort("duration_ns", descending=True).select("start_ns", "duration_ns").row(0)
+    autocast = f"torch.autocast('cuda', dtype=torch.{_TORCH_DTYPES[dtype]})"
     return Advice(
-        "Use tensor cores: TF32 or bf16 instead of fp32",
+        f"Use tensor cores: {'TF32 or bf16' if dtype == 'tf32' else dtype} instead of fp32",
         f"{count(slow.height)} contractions ran in fp32 ({percent(total / scene.window_ns)} of the window)",
         _operators(slow),
-        "torch.set_float32_matmul_precision('high')  # or torch.autocast('cuda', dtype=torch.bfloat16)",
-        total * 7 // 8,
-        "7/8 of the time of fp32 contractions: matrix units do at least 8 times the FLOP/s of fp32 (V100 and later)",
+        f"torch.set_float32_matmul_precision('high')  # or {autocast}" if dtype == "tf32" else autocast,
+        round(total * (1 - 1 / ratio)),
+        f"time of contractions in fp32, if they reach the peak of {dtype}: {ratio:.3g} times that of fp32 on this device",
         start,
         start + length,
     )
+
+
+_TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
+
+
+def _faster_than_fp32(model: Device | None) -> tuple[str, float] | None:
+    """The dtype nearest to fp32 in which the device's matrix units are faster, and how many times; None where unknown."""
+    fp32 = model.peak_flops("fp32") if model else None
+    if model is None or fp32 is None:
+        return None
+    peaks = ((dtype, model.peak_flops(dtype)) for dtype in _TORCH_DTYPES)
+    return next(((dtype, peak / fp32) for dtype, peak in peaks if peak is not None and peak > fp32), None)
 
 
 def _compute(scene: Scene) -> Advice | None:
@@ -245,11 +268,11 @@ def _compute(scene: Scene) -> Advice | None:
     start, length = heavy.sort("duration_ns", descending=True).select("start_ns", "duration_ns").row(0)
     return Advice(
         "Compute less, or in fewer bits",
-        f"contractions hold {percent(min(1.0, total / scene.window_ns))} of the window: only fewer or cheaper FLOP shorten them",
+        f"contractions hold {percent(min(1.0, total / scene.window_ns))} of the window: only less work, or cheaper work, shortens them",
         _operators(heavy),
         "bf16 or fp8 (torchao), F.scaled_dot_product_attention, sizes that are multiples of 64; then a faster GPU",
         min(total, scene.window_ns) // 2,
-        "half the time of compute-bound kernels: the next narrower dtype doubles the rate of the matrix units",
+        "half the time of compute-bound kernels, if a dtype of half the width runs twice as fast on this device",
         start,
         start + length,
     )

@@ -92,7 +92,9 @@ def report_of(trace: Trace, options: Options | None = None) -> Report:
     codes = dict(zip(trace.devices.get_column("device"), reports, strict=True))
     code = _judged_device(codes, options.device)
     judged = (
-        _without_activities(trace) if code is None else _verdict(code, codes[code], analysis, info, models, options)
+        _without_activities(trace)
+        if code is None
+        else _verdict(code, codes[code], analysis, info, models, options, breaks_off=_breaks_off(trace))
     )
     return Report(
         schema_version=SCHEMA_VERSION,
@@ -102,7 +104,7 @@ def report_of(trace: Trace, options: Options | None = None) -> Report:
         verdict=judged,
         devices=reports,
         steps=_step_reports(frames["steps"], trace),
-        advice=advise(judged, frames, code),
+        advice=advise(judged, frames, code, None if code is None else models.get(code)),
         tables={table.name: frames[table.name] for table in tables.ALL},
     )
 
@@ -376,6 +378,8 @@ def _verdict(
     info: TraceInfo,
     models: Mapping[int, Device | None],
     options: Options,
+    *,
+    breaks_off: bool,
 ) -> Verdict:
     """The verdict for one device, from the findings in its window."""
     frames = analysis.frames
@@ -402,6 +406,7 @@ def _verdict(
             launch_latency_ns=analysis.launch_latency_ns,
             steps_from=analysis.steps_from,
             host_events_per_launch=frames["host_events"].height / launched if launched else None,
+            breaks_off=breaks_off,
             flows_missing=launched > 0 and not frames["flows"].get_column("kind").eq("launch").any(),
         )
     )
@@ -457,6 +462,11 @@ def _window(frames: Mapping[str, pl.DataFrame], this: pl.Expr, step: int | str) 
     return Window("step", tuple(spans.select("start_ns", "end_ns").iter_rows()), (int(step),)), spans
 
 
+def _breaks_off(trace: Trace) -> bool:
+    """Whether events of the file are known to be lost."""
+    return any(note.code == "truncated" for note in trace.notes)
+
+
 def _without_activities(trace: Trace) -> Verdict:
     """Why a trace without device activities has no regime, and what to record instead."""
     calls = trace.host_events.filter(
@@ -473,6 +483,13 @@ def _without_activities(trace: Trace) -> Verdict:
             "unsupported-accelerator",
             f"The device events of this trace cannot be accounted for: {kinds}."
             " Traces with kernel, gpu_memcpy and gpu_memset events (CUDA, ROCm, XPU) can.",
+            evidence,
+        )
+    if _breaks_off(trace):
+        return without_regime(
+            "gpu-timeline-missing" if calls else "no-gpu-activity",
+            f"What can be read of this trace has {calls:,} launches and no GPU activity, but the file breaks off:"
+            " GPU events may have stood behind that. Export or copy it again.",
             evidence,
         )
     if calls:

@@ -70,6 +70,7 @@ class Findings:
     steps_from: str | None
     host_events_per_launch: float | None
     flows_missing: bool
+    breaks_off: bool
 
 
 def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None:
@@ -314,6 +315,8 @@ def _confidence(findings: Findings, judgement: Judgement, window: int) -> tuple[
         remarks.append("no steps are marked: warm-up cannot be told from steady work (call prof.step())")
     if judgement.cause == "dependency" and not findings.waits_recorded:
         doubts.append("what queued work waited for is not recorded: waiting for other streams or peers is inferred")
+    if findings.breaks_off:
+        doubts.append("the file breaks off: what stood behind that is not judged")
     if findings.flows_missing:
         doubts.append("the file has no launch arrows: other events may have been removed from it too")
     recording = findings.host_events_per_launch
