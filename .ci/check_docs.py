@@ -1,6 +1,6 @@
 """Whether the pages written by hand still hold: links, examples and their output, thresholds.
 
-``--write`` puts the present output of the README's commands into it instead.
+``--write`` puts the present output of the pages' commands into them instead.
 """
 
 import doctest
@@ -70,11 +70,13 @@ def stale_commands(page: Path) -> Iterator[str]:
 
 
 def stale_sessions(page: Path) -> Iterator[str]:
-    """Python sessions of a page whose output is not what it says; they run in the repository's root."""
+    """Python sessions of a page, one after the other, whose output is not what it says; in the repository's root."""
+    names: dict[str, object] = {}
     for text in _SESSION.findall(page.read_text("utf-8")):
         told: list[str] = []
-        test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
-        doctest.DocTestRunner(verbose=False).run(test, out=told.append)
+        test = doctest.DocTestParser().get_doctest(text, names, page.name, str(page), 0)
+        doctest.DocTestRunner(verbose=False).run(test, out=told.append, clear_globs=False)
+        names.update(test.globs)
         yield from told
 
 
@@ -90,15 +92,17 @@ def stale_thresholds(page: Path) -> Iterator[str]:
 def rewrite(page: Path) -> None:
     """Replace the output of the page's commands by what they print now."""
     text = page.read_text("utf-8")
-    page.write_text(_COMMAND.sub(lambda m: f"```console\n$ analyze {m[1]}\n{printed(m[1])}```", text), "utf-8")
+    fresh = _COMMAND.sub(lambda m: f"```console\n$ analyze {m[1]}\n{printed(m[1])}```", text)
+    if fresh != text:
+        page.write_text(fresh, "utf-8")
 
 
 def main() -> int:
     """Print what does not hold; the exit code says whether anything was."""
     os.chdir(ROOT)
-    readme = ROOT / "README.md"
     if "--write" in sys.argv:
-        rewrite(readme)
+        for page in pages():
+            rewrite(page)
     wrong = [
         (page, line) for page in pages() for line in (*broken_links(page), *stale_commands(page), *stale_sessions(page))
     ]

@@ -1,23 +1,22 @@
-"""How fast traces load, against bare ``json.load`` of the same file, in time and memory.
+"""How fast traces load, against bare ``json.load`` and HolisticTraceAnalysis on the same file, in time and memory.
 
 Every figure is of a whole process; the commands of one file take turns, and the ratio is of their
 medians, so it holds when the machine's speed drifts. The file is a given trace repeated with shifted
 times and ids until it has the wanted size.
 
-    python benchmarks/ingest.py TRACE [--mb 200] [--layout native|compact|indent2|indent4] [--gz] [--runs 3]
+    python benchmarks/ingest.py TRACE [--mb 200] [--layout native|compact|indent2|indent4|all] [--gz] [--runs 3] [--hta PYTHON]
 """
 
 import argparse
 import gzip
 import json
-import os
 import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,34 @@ COMMANDS = {
     "load": "import sys; from trace_analyzer.ingest import load; load(sys.argv[1])",
     "analyze": "import sys; from trace_analyzer.pipeline import analyze; analyze(sys.argv[1])",
 }
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "native": {"separators": (", ", ": ")},
-    "compact": {"separators": (",", ":")},
-    "indent2": {"indent": 2},
-    "indent4": {"indent": 4},
+HTA = "import sys; from hta.common.trace import Trace; Trace(trace_files={0: sys.argv[1]}).parse_traces(use_multiprocessing=False)"
+
+
+def _native(event: dict[str, Any]) -> str:
+    """An event as Kineto's own logger writes it: a few fields per line."""
+    lines: list[str] = []
+    for key, value in event.items():
+        text = f'"{key}": ' + (
+            "{\n      " + ", ".join(f'"{k}": {json.dumps(v)}' for k, v in value.items()) + "\n    }"
+            if key == "args" and isinstance(value, dict)
+            else json.dumps(value)
+        )
+        if key in ("ph", "ts", "args") or not lines:
+            lines.append(text)
+        else:
+            lines[-1] += ", " + text
+    return "  {\n    " + ",\n    ".join(lines) + "\n  }"
+
+
+def _dumped(**options: Any) -> Callable[[dict[str, Any]], str]:
+    return lambda event: json.dumps(event, **options)
+
+
+LAYOUTS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "native": _native,
+    "compact": _dumped(separators=(",", ":")),
+    "indent2": _dumped(indent=2),
+    "indent4": _dumped(indent=4),
 }
 _SHIFTED = ("correlation", "External id", "Python id", "Python parent id", "Ev Idx")
 
@@ -60,56 +82,63 @@ def write_tiled(source: Path, target: Path, megabytes: float, layout: str) -> in
     """Write the repeated trace; return its number of events."""
     document = json.loads((gzip.open if source.suffix == ".gz" else open)(source, "rb").read())
     header = {key: value for key, value in document.items() if key != "traceEvents"}
-    options = LAYOUTS[layout]
-    separator = ",\n  " if layout == "native" else "," if layout == "compact" else ",\n"
-    size = len(json.dumps(document, **options))
+    written_as = LAYOUTS[layout]
+    separator = "," if layout == "compact" else ",\n"
+    size = sum(len(written_as(event)) + len(separator) for event in tiled(document, 1))
     copies = max(1, round(megabytes * 1e6 / size))
     written = 0
-    with gzip.open(target, "wt", compresslevel=4) if target.suffix == ".gz" else open(target, "w") as file:
+    with gzip.open(target, "wt", compresslevel=1) if target.suffix == ".gz" else open(target, "w") as file:
         file.write(json.dumps(header)[:-1] + ', "traceEvents": [\n')
         for event in tiled(document, copies):
-            file.write((separator if written else "") + json.dumps(event, **options))
+            file.write((separator if written else "") + written_as(event))
             written += 1
         file.write("\n]}")
     return written
 
 
-def run(code: str, path: Path) -> tuple[float, float, float]:
+def run(python: str, code: str, path: Path) -> tuple[float, float, float]:
     """Wall seconds, CPU seconds and peak memory (bytes) of one process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     probe = f"{code}\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
-    shown = subprocess.run([sys.executable, "-c", probe, str(path)], check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run([python, "-c", probe, str(path)], check=True, capture_output=True, text=True).stdout
     wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, float(shown.split()[-1])
 
 
 def main() -> None:
-    """Make the file, run the commands in turn, print a table."""
+    """Make the files, run the commands in turn, print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path)
     parser.add_argument("--mb", type=float, default=200)
-    parser.add_argument("--layout", choices=LAYOUTS, default="native")
+    parser.add_argument("--layout", choices=[*LAYOUTS, "all"], default="native")
     parser.add_argument("--gz", action="store_true")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--hta", help="python that has HolisticTraceAnalysis installed")
+    parser.add_argument("--only", nargs="*", choices=COMMANDS, default=list(COMMANDS))
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "trace.json" + (".gz" if options.gz else ""))
-        events = write_tiled(options.trace, path, options.mb, options.layout)
-        size = path.stat().st_size if not options.gz else _inflated_size(path)
-        print(
-            f"{size / 1e6:.0f} MB, {events:,} events, layout {options.layout}, {os.cpu_count()} cores, {options.runs} runs"
+    print("| layout | MB | events | command | wall s | CPU s | json.load / wall | peak memory / size |")
+    print("|---|---|---|---|---|---|---|---|")
+    for layout in LAYOUTS if options.layout == "all" else [options.layout]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "trace.json" + (".gz" if options.gz else ""))
+            events = write_tiled(options.trace, path, options.mb, layout)
+            size = path.stat().st_size if not options.gz else _inflated_size(path)
+            commands = {name: (sys.executable, COMMANDS[name]) for name in options.only}
+            if options.hta:
+                commands["HolisticTraceAnalysis"] = (options.hta, HTA)
+            results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
+            for _ in range(options.runs):
+                for name, (python, code) in commands.items():
+                    results[name].append(run(python, code, path))
+        base = (
+            statistics.median(wall for wall, _, _ in results["json.load"]) if "json.load" in results else float("nan")
         )
-        results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in COMMANDS}
-        for _ in range(options.runs):
-            for name, code in COMMANDS.items():
-                results[name].append(run(code, path))
-    base = statistics.median(wall for wall, _, _ in results["json.load"])
-    print("| command | wall s | CPU s | json.load / wall | peak memory / size |\n|---|---|---|---|---|")
-    for name, runs in results.items():
-        wall, cpu, peak = (statistics.median(column) for column in zip(*runs, strict=True))
-        print(f"| {name} | {wall:.2f} | {cpu:.2f} | {base / wall:.2f} | {peak / size:.2f} |")
+        shown = f"| {layout}{', gz' if options.gz else ''} | {size / 1e6:.0f} | {events:,} |"
+        for name, runs in results.items():
+            wall, cpu, peak = (statistics.median(column) for column in zip(*runs, strict=True))
+            print(f"{shown} {name} | {wall:.2f} | {cpu:.2f} | {base / wall:.2f} | {peak / size:.2f} |", flush=True)
 
 
 def _inflated_size(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""Writes the reference pages that follow from the code: cli.md, json.md and tables.md.
+"""Writes the reference pages that follow from the code: cli.md, json.md, tables.md and broken-input.md.
 
 ``python docs/generate.py`` writes them; ``--check`` exits with 1 when one is stale and names it.
 """
@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 DOCS = Path(__file__).resolve().parent
-sys.path.insert(0, str(DOCS.parent))
+sys.path[:0] = [str(DOCS.parent), str(DOCS.parent / "tests")]
 
+import broken_input  # noqa: E402
 import click  # noqa: E402
 
 from trace_analyzer import tables  # noqa: E402
@@ -33,7 +34,7 @@ EXIT_CODES = """\
 
 def pages() -> dict[str, str]:
     """File name to text of every generated page."""
-    return {"cli.md": cli_page(), "json.md": json_page(), "tables.md": tables_page()}
+    return {"cli.md": cli_page(), "json.md": json_page(), "tables.md": tables_page(), "broken-input.md": broken_page()}
 
 
 def cli_page() -> str:
@@ -110,6 +111,11 @@ def tables_page() -> str:
 def _table(table: tables.Table) -> str:
     rows = "\n".join(f"| `{column.name}` | {column.dtype} | {column.doc} |" for column in table.columns)
     return f"## {table.name}\n\n{table.doc}\n\n| column | type | meaning |\n|---|---|---|\n{rows}\n"
+
+
+def broken_page() -> str:
+    """What hostile and broken input gets, from the data of the tests that walk it."""
+    return f"{_HEAD}\n{broken_input.page()}"
 
 
 def stale() -> list[str]:

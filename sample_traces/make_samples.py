@@ -183,10 +183,12 @@ class Eager:
 
     def layer_norm_backward(self, sequence: int, rows: int, columns: int) -> None:
         """The gradient of a layer norm's input."""
-        x = self.tensor(rows, columns)
+        x, weight, statistic = self.tensor(rows, columns), self.tensor(columns), Tensor((rows, 1), FP32)
+        shape, wanted = Scalar(f"[{columns}]", "ScalarList"), Scalar("[True, False, False]", "ScalarList")
+        inputs = [x, x, shape, statistic, statistic, weight, weight, wanted]
         with (
             self.thread.backward_op("NativeLayerNormBackward0", sequence, [x]),
-            self.thread.op("aten::native_layer_norm_backward", [x, x], before_ns=6_000),
+            self.thread.op("aten::native_layer_norm_backward", inputs, before_ns=6_000),
         ):
             kernel = Kernel(LAYER_NORM_BACKWARD, kernel_ns(0, 3 * x.bytes), (rows, 1, 1), (128, 1, 1))
             self.thread.launch(kernel, self.stream)

@@ -11,11 +11,15 @@ from trace_analyzer.notes import Note
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Advice,
+    Blame,
     Bucket,
+    Check,
+    CheckStatus,
     DeviceInfo,
     DeviceReport,
     Evidence,
     Gaps,
+    HostCost,
     LaunchLead,
     QueueDepth,
     Recorded,
@@ -59,6 +63,7 @@ def empty_report(
         schema_version=SCHEMA_VERSION,
         tool_version="0.1.0",
         trace=_trace(devices=()),
+        trust=(_check("lost_events", None, "ok", 0, "events"),),
         notes=(Note("no-gpu", "warning", "Record with ProfilerActivity.CUDA to see the device."),),
         verdict=Verdict(
             status=status,
@@ -76,6 +81,8 @@ def empty_report(
         ),
         devices=(),
         steps=(),
+        blame=(),
+        host_costs=(),
         advice=(),
         tables=frames(**rows),
     )
@@ -98,6 +105,11 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
         schema_version=SCHEMA_VERSION,
         tool_version="0.1.0",
         trace=_trace(devices=tuple(DeviceInfo(i, "NVIDIA H100 80GB HBM3", "H100 SXM") for i in range(devices))),
+        trust=(
+            _check("link_coverage", 0, "fail", 0.4, withholds=("run_ahead",)),
+            _check("lost_events", None, "warn", 12, "events"),
+            _check("graph_share", 0, "ok", 0.0),
+        ),
         notes=(
             Note("few-steps", "info", "Only two steps are steady."),
             Note("hostile", "warning", f"odd name {HOSTILE[0]}"),
@@ -122,6 +134,37 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
         ),
         devices=tuple(_device(index, kernels, parts) for index in range(devices)),
         steps=_steps(kernels),
+        blame=(
+            Blame(
+                "python",
+                "aten::add",
+                "Net_0/Linear_1",
+                "net.py(12): forward",
+                None,
+                "forward",
+                300_000,
+                90_000,
+                120_000,
+            ),
+            Blame("launch-latency", None, None, None, None, None, 100_000, 120_000, 130_000),
+        ),
+        host_costs=(
+            HostCost(
+                "synchronization",
+                ".item()",
+                "cudaStreamSynchronize",
+                "DtoH (Device -> Pageable)",
+                "aten::item",
+                None,
+                "net.py(30): step",
+                3,
+                40_000,
+                10_000,
+                20_000,
+                5_000,
+                18_000,
+            ),
+        ),
         advice=(
             Advice(
                 "Capture the step in a CUDA graph",
@@ -162,11 +205,30 @@ def hostile_report() -> Report:
         ),
         devices=tuple(replace(device, name=text) for device in report.devices),
         steps=tuple(replace(step, name=text) for step in report.steps),
+        trust=tuple(replace(check, name=text, meaning=text, withholds=(text,)) for check in report.trust),
+        blame=tuple(
+            replace(item, operator=text, module=text, python_function=text, annotation=text) for item in report.blame
+        ),
+        host_costs=tuple(
+            replace(item, source=text, name=text, copy=text, operator=text, python_function=text)
+            for item in report.host_costs
+        ),
         advice=tuple(
             replace(item, title=text, why=text, where=text, code=text, how_bound=text) for item in report.advice
         ),
         tables=hostile,
     )
+
+
+def _check(
+    name: str,
+    device: int | None,
+    status: CheckStatus,
+    value: float,
+    unit: Literal["ratio", "events"] = "ratio",
+    withholds: tuple[str, ...] = (),
+) -> Check:
+    return Check(name, device, status, value, unit, "what it means", withholds)
 
 
 def _trace(devices: tuple[DeviceInfo, ...]) -> TraceInfo:
@@ -273,7 +335,8 @@ def _gpu_tables(kernels: int, devices: int) -> dict[str, Rows]:
         "devices": [{"device": d, "label": str(d), "name": "NVIDIA H100 80GB HBM3"} for d in range(devices)],
         "host_events": host,
         "launches": [
-            {**launch, "launch_id": launch["event_id"], "activity_count": 1, "device": 0} for launch in launches
+            {**launch, "launch_id": launch["event_id"], "activity_count": 1, "device": 0, "lead_ns": 4_000}
+            for launch in launches
         ],
         "activities": [_activity(device, i, launches[i], kernels) for device, i in per_device],
         "gaps": [
@@ -296,8 +359,8 @@ def _gpu_tables(kernels: int, devices: int) -> dict[str, Rows]:
             row
             for device, i in per_device
             for row in (
-                {"device": device, "time_ns": 100_000 * i + 26_000, "depth": 1},
-                {"device": device, "time_ns": 100_000 * i + 30_000, "depth": 0},
+                {"device": device, "time_ns": 100_000 * i + 26_000, "depth": 1, "runway_ns": 60_000},
+                {"device": device, "time_ns": 100_000 * i + 30_000, "depth": 0, "runway_ns": 0},
             )
         ],
         "kernels": [

@@ -62,3 +62,12 @@ def test_the_module_is_the_innermost_around_the_forward_operator(start: float, m
     assert pairs(*frames, forward("aten::mm", start, 1), backward("MmBackward0", 50, 1)) == [
         ("MmBackward0", "aten::mm", module)
     ]
+
+
+def test_an_arrow_id_that_everything_shares_is_no_cross_product() -> None:
+    """Two thousand arrows of one id between two thousand operators at each end: 10^13 pairs otherwise."""
+    ones = [op("forward", 1, 2) for _ in range(2_000)]
+    others = [op("backward", 10, 2) for _ in range(2_000)]
+    arrows = [flow(1, ones[0], others[0], category="fwdbwd") for _ in range(2_000)]
+    links = backward_links(loaded(ones, others, arrows))
+    assert (links.height, links.get_column("forward_id").unique().to_list()) == (2_000, [0])

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from click.testing import CliRunner, Result
 from report_factory import empty_report, gpu_report
@@ -56,7 +57,7 @@ def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPat
         return made["report"]
 
     monkeypatch.setattr(pipeline, "analyze", analyze)
-    monkeypatch.setattr(Report, "to_html", lambda self, path: outputs.write_file(path, OWN.decode()))
+    monkeypatch.setattr(Report, "to_html", lambda self, path, **_: outputs.write_file(path, OWN.decode()))
 
     def invoke(*args: str, report: Report | BaseException | None = None) -> Result:
         if report is not None:
@@ -127,8 +128,12 @@ class TestOptions:
             "bf16=989",
             "--peak-tflops",
             "67",
+            "--measured-step-ms",
+            "12.5",
             "--max-bytes",
             "1000",
+            "--calibration",
+            "a100.json",
         )
         assert {key: value for key, value in asked[0].items() if key != "progress"} == {
             "source": "t.json",
@@ -136,7 +141,9 @@ class TestOptions:
             "step": 7,
             "gpu": "H200",
             "peak_gbps": 4800.0,
+            "calibration": "a100.json",
             "peak_tflops": {"bf16": 989.0, "": 67.0},
+            "measured_step_ms": 12.5,
             "max_bytes": 1_000,
         }
 
@@ -147,7 +154,9 @@ class TestOptions:
             "step": "steady",
             "gpu": None,
             "peak_gbps": None,
+            "calibration": None,
             "peak_tflops": {},
+            "measured_step_ms": None,
             "max_bytes": 16 << 30,
         }
 
@@ -516,3 +525,52 @@ def on_terminal(folder: Path, *args: str, **variables: str) -> str:
         os.close(ours)
         process.wait(60)
     return printed.decode()
+
+
+class TestTables:
+    """``--tables DIR``: every table of the report as a file, whole or not there."""
+
+    @pytest.mark.parametrize(("asked_for", "suffix"), [((), "parquet"), (("--tables-format", "csv"), "csv")])
+    def test_every_table_is_written(self, run: Run, folder: Path, asked_for: tuple[str, ...], suffix: str) -> None:
+        result = run("t.json", "--no-report", "--tables", "new/tables", *asked_for)
+        assert result.exit_code == 0
+        read = {"parquet": pl.read_parquet, "csv": pl.read_csv}[suffix]
+        report = gpu_report()
+        written = {path.name: path for path in (folder / "new" / "tables").iterdir()}
+        assert set(written) == {f"{name}.{suffix}" for name in report.tables}
+        assert f"tables: {len(written)} files in new/tables" in result.stderr
+        for name, table in report.tables.items():
+            back = read(written[f"{name}.{suffix}"])
+            assert (back.columns, back.height) == (table.columns, table.height)
+        if suffix == "parquet":
+            assert read(written["activities.parquet"]).equals(report.tables["activities"])
+
+    def test_what_is_there_is_replaced_and_the_rest_left_alone(self, run: Run, folder: Path) -> None:
+        (folder / "gaps.parquet").write_text("old")
+        (folder / "notes.txt").write_text("mine")
+        assert run("t.json", "--no-report", "--tables", ".").exit_code == 0
+        assert pl.read_parquet(folder / "gaps.parquet").height == gpu_report().tables["gaps"].height
+        assert (folder / "notes.txt").read_text() == "mine"
+
+    def test_nothing_half_written_stays(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(self: pl.DataFrame, file: Any) -> None:
+            file.write(b"half")
+            raise OSError("no space left on device")
+
+        monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+        with pytest.raises(OSError, match="no space"):
+            gpu_report().write_tables(folder / "out")
+        assert list((folder / "out").iterdir()) == []
+
+    @pytest.mark.parametrize(
+        ("args", "says"),
+        [(("--tables", "t.json"), "is a file"), (("--tables", "t.json/x"), "no directory"), (("--tables-format", "csv"), "--tables DIR")],
+    )  # fmt: skip
+    def test_what_cannot_be(self, run: Run, asked: list[dict[str, Any]], args: tuple[str, ...], says: str) -> None:
+        result = run("t.json", "--no-report", *args)
+        assert (result.exit_code, asked) == (2, [])
+        assert says in result.stderr
+
+    def test_an_unknown_format_is_named(self, folder: Path) -> None:
+        with pytest.raises(ValueError, match="xlsx"):
+            gpu_report().write_tables(folder, "xlsx")  # type: ignore[arg-type]

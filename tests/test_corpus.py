@@ -1,5 +1,6 @@
 """Real traces: the index's exact figures of a slow reference, and the verdicts that a person accepts."""
 
+import re
 from collections.abc import Callable
 
 import polars as pl
@@ -102,6 +103,28 @@ def test_advice_saves_no_more_than_the_window(file: str, corpus_report: Reports)
     assert all(0 < item.saves_ns_at_most <= window for item in report.advice)
     if report.verdict.status == "ok":
         assert report.advice
+
+
+@every_file
+def test_no_kernel_computes_faster_than_its_peak(file: str, corpus_report: Reports) -> None:
+    roofs = corpus_report(file).tables["roofs"]
+    assert roofs.filter(pl.col("achieved_flop_per_s") > 1.05 * pl.col("peak_flop_per_s")).is_empty()
+
+
+@every_file
+def test_no_kernel_moves_more_bytes_than_cache_and_clock_explain(file: str, corpus_report: Reports) -> None:
+    activities = corpus_report(file).tables["activities"]
+    assert activities.filter(pl.col("faster_than_memory") == "unexplained").is_empty()
+
+
+@every_device
+def test_the_work_of_eager_kernels_is_known(row: Row, corpus_report: Reports) -> None:
+    """Of H100 and MI300 traces with shapes; CUDA and HIP graphs have no operators to link to."""
+    report = corpus_report(row["file"])
+    device = next(device for device in report.devices if str(device.index) == row["device"])
+    if report.trace.recorded.shapes and re.search("H100|MI300", device.name or ""):
+        assert device.work_coverage is not None
+        assert (device.work_coverage.linked_either_ratio or 1.0) >= 0.9
 
 
 @every_file

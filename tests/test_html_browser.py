@@ -137,7 +137,7 @@ def test_the_page_loads_and_draws(browser: Browser, theme: str) -> None:
     browser.driver.find_element("css selector", f"label:has([value={theme}])").click()
     assert "GPU waits for Python" in browser.driver.find_element("tag name", "h1").text
     assert [span.text for span in browser.driver.find_elements("css selector", ".track")] == [
-        "Stream 7", "Idle, by cause", "Runtime calls", "Operators", "Python",
+        "Stream 7", "Idle, by cause", "Annotations", "Runtime calls", "Operators", "Python",
     ]  # fmt: skip
     assert not browser.part("trouble").is_displayed()
 

@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trace_analyzer.analyses.intervals import at, clip, covered_before, innermost, split, union
+from trace_analyzer.analyses.intervals import at, clip, covered_before, enclosing, innermost, split, union
 
 TRACK = ["track"]
 HORIZON = 14
@@ -161,3 +161,22 @@ def test_operations_take_empty_frames() -> None:
     assert clip(some, none.drop("id"), TRACK).is_empty()
     assert at(times([(0, 1)]), "time_ns", none, TRACK, ["id"]).rows() == [(0, 1, None)]
     assert covered_before(times([(0, 1)]), "time_ns", none, TRACK, "n").rows() == [(0, 1, 0)]
+
+
+def test_enclosing_names_the_span_in_progress_at_the_start() -> None:
+    rows = [(0, 0, 10), (0, 1, 6), (0, 2, 3), (0, 6, 9), (0, 1, 6), (0, 4, 4), (1, 2, 3)]
+    assert dict(enclosing(frame(rows), TRACK, "id").iter_rows()) == {0: None, 1: 0, 4: 1, 2: 4, 3: 0, 6: None}
+
+
+@given(spans)
+def test_a_span_is_enclosed_by_the_last_to_start_that_contains_it(rows: list[Span]) -> None:
+    found = dict(enclosing(frame(rows), TRACK, "id").iter_rows())
+    assert found.keys() == {i for i, (_, start, end) in enumerate(rows) if start < end}
+    order = {i: (start, -end, i) for i, (_, start, end) in enumerate(rows)}
+    for child, (track, start, end) in ((i, rows[i]) for i in found):
+        around = [
+            i
+            for i in found
+            if order[i] < order[child] and rows[i][0] == track and rows[i][1] <= start and end <= rows[i][2]
+        ]
+        assert found[child] == max(around, key=order.__getitem__, default=None)

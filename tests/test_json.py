@@ -100,7 +100,20 @@ def test_the_same_report_gives_the_same_bytes() -> None:
 
 def test_keys_stand_in_the_order_of_the_contract() -> None:
     document = strict(to_json(gpu_report()))
-    keys = ["schema_version", "tool_version", "trace", "notes", "verdict", "devices", "steps", "advice"]
+    keys = [
+        "schema_version",
+        "tool_version",
+        "trace",
+        "trust",
+        "notes",
+        "verdict",
+        "devices",
+        "steps",
+        "blame",
+        "host_costs",
+        "advice",
+        "steps_from",
+    ]
     assert list(document) == keys
     assert list(document["devices"][0]["gaps"]) == ["count", "longest_ns", "by_cause_ns"]
 

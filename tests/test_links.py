@@ -144,3 +144,12 @@ def test_coverage_is_told_by_count_and_by_time() -> None:
     device = report.devices[0]
     assert (device.linked_count, device.link_coverage_ratio, device.link_coverage_time_ratio) == (1, 1 / 3, 0.6)
     assert notes(report)["low-link-coverage"] == 2
+
+
+def test_an_arrow_id_that_everything_shares_is_no_cross_product() -> None:
+    """Two thousand arrows of one id between two thousand calls and kernels of one instant: 10^13 pairs otherwise."""
+    calls = [launch(1, 2, 0) for _ in range(2_000)]
+    kernels = [kernel("k", 10, 2) for _ in range(2_000)]
+    arrows = [flow(1, calls[0], kernels[0]) for _ in range(2_000)]
+    report = analysed(calls, kernels, arrows)
+    assert report.tables["activities"].get_column("launch_id").to_list() == [0] * 2_000

@@ -109,9 +109,11 @@ def test_tables_have_as_many_cells_as_columns() -> None:
 
 
 @pytest.mark.parametrize("name", all_reports())
-def test_it_starts_with_the_verdict(name: str) -> None:
+def test_it_starts_with_trust_and_the_verdict(name: str) -> None:
     report = all_reports()[name]
-    title = to_markdown(report).splitlines()[0]
+    text = to_markdown(report)
+    assert text.startswith("Trust: ")
+    title = next(line for line in text.splitlines() if line.startswith("#"))
     assert title.startswith(f"## {report.verdict.regime or 'no verdict: ' + report.verdict.status}")
 
 

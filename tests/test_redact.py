@@ -9,7 +9,7 @@ from report_factory import frame, gpu_report
 from trace_analyzer import tables
 from trace_analyzer.notes import Note
 from trace_analyzer.render.redact import redacted, without_directories
-from trace_analyzer.report import Report
+from trace_analyzer.report import Fusion, Report
 
 SECRETS = ("alice", "acme", "node-17", "s3cr3t", "my job")
 
@@ -48,6 +48,7 @@ def secret_report() -> Report:
     return replace(
         made,
         trace=replace(made.trace, path=path),
+        devices=(replace(made.devices[0], fusions=(fused("acme/my job/loss.py(3): a/b"),)),),
         notes=(Note("n", "warning", f"{path}: odd"), Note("m", "info", "node-17 is slow, 300 GB/s")),
         advice=(
             replace(
@@ -75,6 +76,13 @@ def secret_report() -> Report:
             "kernels": made.tables["kernels"].with_columns(name=pl.lit("k [/home/alice/acme/k.cu:12]")),
         },
     )
+
+
+def fused(function: str) -> Fusion:
+    """A fusion opportunity in a function."""
+    return Fusion(
+        "chain", "x.cos().cos()", ">cos>cos>", "[4] float", "Net", function, 1, 2, 10, 64.0, 6.4e9, 32.0, 5.0, "how", "code", 0, 10
+    )  # fmt: skip
 
 
 def everything(report: Report) -> str:
@@ -110,7 +118,9 @@ def test_what_the_report_is_about_stays() -> None:
 def test_figures_and_schemas_are_untouched() -> None:
     before, after = secret_report(), redacted(secret_report())
     assert after.verdict == before.verdict
-    assert after.devices == before.devices
+    (device,), (clean,) = before.devices, after.devices
+    assert replace(clean, fusions=()) == replace(device, fusions=())
+    assert clean.fusions == (fused("loss.py(3): a/b"),)
     for name, table in before.tables.items():
         assert after.tables[name].schema == table.schema
         assert after.tables[name].height == table.height

@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from kineto import analysed, annotation, kernel, launched, rows
+from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, op, python, rows, spread
 
 from trace_analyzer.errors import UsageError
 from trace_analyzer.report import Report
@@ -90,7 +90,7 @@ def test_a_step_or_all_of_it_can_be_asked_for() -> None:
 
 
 def test_other_annotations_mark_steps_when_they_repeat_around_the_launches() -> None:
-    names = "execute_context_{}(8)_generation_3(3)"
+    names = "iteration_{}(8)_of[3]"
     report = analysed([step(n, 200 * n, name=names) for n in range(4)], annotation("inside", 10, 2))
     assert table(report, "index", "activity_count") == [(0, 2), (1, 2), (2, 2), (3, 2)]
     assert table(analysed([step(n, 200 * n, name=names) for n in range(2)]), "index") == [], "twice is no pattern"
@@ -121,3 +121,113 @@ def test_durations_of_steps_sum_to_their_span() -> None:
     steps = analysed([step(n, 200 * n) for n in range(5)]).tables["steps"]
     total = steps.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
     assert total == steps.get_column("end_ns").max() - steps.get_column("start_ns").min()
+
+
+# Steps that nobody marked
+
+
+def loop(count: int, *around: object, period: int = 200, copies: bool = True) -> list[object]:
+    """``count`` iterations that copy their input, launch three layers of two kernels, and an epilogue."""
+    events: list[object] = [*around]
+    for n in range(count):
+        t, first = period * n, 100 * n
+        names = [*("gemm", "relu") * 3, "argmax"]
+        if copies:
+            events += [call("cudaMemcpyAsync", t, 4, correlation=first + 90), copy("HtoD (Pinned -> Device)", t + 6, 8, correlation=first + 90)]  # fmt: skip
+        events += [launched(name, t + 10 + 15 * k, t + 20 + 15 * k, 12, first + k + 1) for k, name in enumerate(names)]
+    return events
+
+
+def test_the_period_of_the_launches_marks_steps() -> None:
+    report = analysed(loop(6))
+    assert report.steps_from == "kernel sequence"
+    assert table(report, "index", "name", "activity_count") == [(n, f"period {n}", 8) for n in range(6)]
+    assert table(report, "state") == [("first",), *[("ok",)] * 5]
+    assert report.verdict.window is not None
+    assert report.verdict.window.kind == "steady"
+
+
+def test_a_recording_that_starts_and_ends_amid_steps_has_cut_ones() -> None:
+    events = [e for e in spread(loop(7)) if 110 <= e["ts"] < 1_250]
+    states = table(analysed(events), "state", "activity_count")
+    assert [state for state, _ in states] == ["first", *["ok"] * 4, "cut"]
+    assert {n for state, n in states if state == "ok"} == {8}
+
+
+def test_layers_of_one_pass_are_no_steps() -> None:
+    """They repeat, but the epilogue comes once, and nothing goes to the host or comes from it in between."""
+    layers = [launched(name, 20 * n + 10 * k, 20 * n + 10 * k + 6, 8, 10 * n + k + 1) for n in range(24) for k, name in enumerate(("gemm", "relu"))]  # fmt: skip
+    head = [launched(name, 480 + 10 * k, 486 + 10 * k, 8, 900 + k) for k, name in enumerate(("norm", "head", "topk"))]
+    assert analysed(layers).steps_from is None, "nothing bounds them"
+    synced = [call("cudaStreamSynchronize", 20 * n + 15, 1) for n in range(24)]
+    assert analysed(layers, head, synced).steps_from is None, "what follows comes once"
+    assert analysed(layers, synced).steps_from == "kernel sequence"
+
+
+def test_launches_without_rhythm_have_no_steps() -> None:
+    names = [f"kernel {n % 7} {n % 5}" for n in range(40)]
+    assert analysed([launched(name, 20 * n, 20 * n + 9, 8, n + 1) for n, name in enumerate(names)]).steps_from is None
+
+
+def test_optimizers_and_data_loaders_announce_steps() -> None:
+    fetches = [
+        annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 200 * n - 5, 4) for n in range(6)
+    ]
+    report = analysed(loop(6), fetches)
+    assert (report.steps_from, len(report.steps)) == ("data loader", 6)
+    ends = [annotation("Optimizer.step#SGD.step", 200 * n + 120, 20) for n in range(6)]
+    report = analysed(loop(6), fetches, ends)
+    assert (report.steps_from, len(report.steps)) == ("optimizer", 6)
+    assert table(report, "host_start_ns", "host_end_ns")[1] == (145, 345), "time starts 5 us earlier, with the fetch"
+
+
+def test_frameworks_announce_steps_also_once() -> None:
+    once = analysed(loop(1), annotation("execute_context_2(512)_generation_30(30)", 0, 190))
+    assert (once.steps_from, table(once, "index", "state")) == ("serving framework", [(0, "first")])
+    frames = [python("vllm/v1/worker/gpu_worker.py(540): execute_model", 200 * n, 190) for n in range(4)]
+    inner = [python("vllm/v1/worker/gpu_model_runner.py(3200): execute_model", 200 * n + 2, 180) for n in range(4)]
+    report = analysed(loop(4), frames, inner)
+    assert (report.steps_from, len(report.steps)) == ("vLLM", 4)
+
+
+def test_compiled_regions_are_no_steps() -> None:
+    regions = [annotation("Torch-Compiled Region: 0/0", 200 * n + 8, 120) for n in range(6)]
+    assert analysed(loop(6), regions).steps_from == "kernel sequence"
+
+
+def test_each_process_has_its_own_steps() -> None:
+    here, there = (
+        [[annotation("iteration", 200 * n + shift, 150, pid=pid, tid=pid), launch(200 * n + 10 + shift, 5, n + 1 + 50 * device, pid=pid, tid=pid),
+          kernel(GEMM, 200 * n + 20 + shift, 60, correlation=n + 1 + 50 * device, device=device)] for n in range(count)]
+        for pid, device, count, shift in ((100, 0, 4, 0), (200, 1, 3, 40))
+    )  # fmt: skip
+    report = analysed(here, there, devices=[A100, A100 | {"id": 1}])
+    assert [(s.device, s.index) for s in report.steps] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]
+
+
+def test_where_two_recordings_count_from_the_same_number_the_second_counts_on() -> None:
+    again = [[annotation(f"ProfilerStep#{n}", 2_000 + 200 * n, 100), launched(GEMM, 2_005 + 200 * n, 2_020 + 200 * n, 50, 500 + n)] for n in range(2)]  # fmt: skip
+    report = analysed(step(0, 0), step(1, 200), again)
+    assert table(report, "index", "activity_count") == [(0, 2), (1, 2), (2, 1), (3, 1)]
+
+
+# Broken steps
+
+
+def test_slow_steps_after_the_first_warm_up() -> None:
+    slow = [step(n, 1_000 * n, busy=400, length=900) for n in range(2)]
+    report = analysed(slow, [step(n, 1_600 + 200 * n) for n in range(2, 7)])
+    assert [state for (state,) in table(report, "state")] == ["first", "warm-up", *["ok"] * 5]
+
+
+def test_a_step_that_did_little_is_an_outlier() -> None:
+    steps = [step(n, 200 * n, count=1 if n == 3 else 4, busy=20) for n in range(6)]
+    report = analysed(steps)
+    assert [state for (state,) in table(report, "state")] == ["first", "ok", "ok", "outlier", "ok", "ok"]
+    assert report.verdict.window is not None
+    assert report.verdict.window.steps == (1, 2, 4, 5)
+
+
+def test_a_step_has_cause_and_runner_up() -> None:
+    events = [[annotation(f"ProfilerStep#{n}", 1_000 * n, 900), op("aten::mm", 1_000 * n, 500), launched(GEMM, 1_000 * n + 505, 1_000 * n + 515, 450, n + 1)] for n in range(4)]  # fmt: skip
+    assert table(analysed(events), "regime", "cause", "runner_up")[2] == ("overhead-bound", "launch", "compute-bound")

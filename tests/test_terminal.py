@@ -51,9 +51,12 @@ def test_one_screen_at_100_columns(name: str) -> None:
     assert len(summary(all_reports()[name]).splitlines()) <= 46
 
 
-def test_the_first_line_is_the_verdict() -> None:
-    first = summary(gpu_report()).splitlines()[0]
-    assert first == "overhead-bound: launch   medium confidence, close second: compute-bound"
+def test_trust_comes_first_then_the_verdict() -> None:
+    trust, verdict = (block.splitlines()[0] for block in summary(gpu_report(), 140).split("\n\n")[:2])
+    assert trust == (
+        "Trust  1 of 3 checks of the trace hold; device 0: link coverage 40 % (run ahead withheld); lost events 12"
+    )
+    assert verdict == "overhead-bound: launch   medium confidence, close second: compute-bound"
 
 
 def test_colour_only_adds_attributes() -> None:
@@ -72,7 +75,7 @@ def test_the_parts_of_the_window_are_shown_with_their_times() -> None:
 @pytest.mark.parametrize("status", STATUSES)
 def test_without_a_regime_it_says_what_was_found_and_what_to_record(status: str) -> None:
     text = summary(empty_report(status, "Found: nothing."))
-    assert text.startswith(f"no verdict: {status}\nFound: nothing.\n")
+    assert f"\n\nno verdict: {status}\nFound: nothing.\n" in text
     assert "What to record instead\n  - " in text
 
 

@@ -1,23 +1,25 @@
 """The verdict by the partition: the table of the definitions, the rules of precedence, confidence."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kineto import analysed, kernel, launched, op, trace_bytes
+from kineto import A100, analysed, annotation, kernel, launch, launched, op, trace_bytes
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES
 from trace_analyzer.analyses.partition import PARTS
+from trace_analyzer.analyses.recording import Recording
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import (
     DeviceReport,
     Gaps,
     LaunchLead,
     QueueDepth,
-    Recorded,
+    Report,
     RunAhead,
     Runway,
     Verdict,
@@ -155,11 +157,18 @@ DEVICE = DeviceReport(
     link_coverage_ratio=1.0, link_coverage_time_ratio=1.0, gaps=Gaps(0, 0, {}), partition_ns={},
     run_ahead=RunAhead("ahead", LaunchLead(1, 2, 3), QueueDepth(1.0, 1, 2), Runway(1.0, 1, 2), 0.0), buckets=(),
 )  # fmt: skip
-RECORDED = Recorded(shapes=True, stack=False, memory=False, modules=False)
+
+
+def recording(taken: int, least: int | None = None) -> Recording:
+    """What recording took of the Python time, estimated."""
+    low = taken if least is None else least
+    return Recording("estimated", {"python": taken}, {"python": low}, {"operator": (300, 900)}, events=7)
+
+
 FINDINGS = Findings(
     device=DEVICE, window=Window("steady", ((0, 10**7),), (1, 2)), parts_ns=parts_of(compute=80, memory=20), cold_gap_ns=0, steps_found=5,
-    launches_per_step=20.0, recorded=RECORDED, peaks_known=True, contraction_ratio=0.8, shapes_ratio=1.0, waits_recorded=False,
-    launch_latency_ns=7_000, steps_from="ProfilerStep", host_events_per_launch=2.0, flows_missing=False, breaks_off=False,
+    launches_per_step=20.0, peaks_known=True, contraction_ratio=0.8, shapes_ratio=1.0, known_ratio=1.0, assumed_peaks=None, waits_recorded=False,
+    launch_latency_ns=7_000, steps_from="ProfilerStep", recording=None, waiting_depth=None, set_aside_ratio=0.0, idle_peak=None, flows_missing=False, breaks_off=False,
 )  # fmt: skip
 LAUNCHING = parts_of(python=80, compute=20)
 
@@ -186,15 +195,13 @@ def test_a_verdict_without_doubt() -> None:
         ({"peaks_known": False}, "peaks are unknown"),
         ({"flows_missing": True}, "no launch arrows"),
         ({"breaks_off": True}, "breaks off"),
+        ({"set_aside_ratio": 0.6}, "60 % of the time lies in steps that are unlike the others"),
         ({"parts_ns": parts_of(device_wait=80, compute=20)}, "inferred"),
         (
-            {"parts_ns": LAUNCHING, "recorded": replace(RECORDED, stack=True), "host_events_per_launch": 50.0},
-            "record again without",
+            {"parts_ns": LAUNCHING, "recording": recording(70)},
+            "without 70 ns of recording (estimated) it is compute-bound",
         ),
-        (
-            {"parts_ns": LAUNCHING, "recorded": replace(RECORDED, memory=True), "host_events_per_launch": 50.0},
-            "record again without",
-        ),
+        ({"parts_ns": LAUNCHING, "recording": recording(70, least=5)}, "it may be compute-bound"),
     ],
 )
 def test_one_doubt_lowers_the_confidence(changes: dict[str, Any], word: str) -> None:
@@ -206,9 +213,10 @@ def test_one_doubt_lowers_the_confidence(changes: dict[str, Any], word: str) -> 
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"steps_found": 1}, "prof.step()"),
-        ({"shapes_ratio": 0.5}, "bound comes from its kind"),
-        ({"shapes_ratio": 0.0, "contraction_ratio": 0.25}, "bound comes from its kind"),
+        ({"steps_found": 0}, "prof.step()"),
+        ({"steps_found": 1}, "one step was recorded"),
+        ({"assumed_peaks": "A100 SXM 80GB: 2.04 TB/s", "known_ratio": 0.5}, "50 % of kernel time"),
+        ({"assumed_peaks": "A100 SXM 80GB: 2.04 TB/s"}, "assumed peaks (A100"),
     ],
 )
 def test_a_remark_does_not(changes: dict[str, Any], word: str) -> None:
@@ -329,3 +337,61 @@ def test_a_file_that_breaks_off_is_not_called_a_run_on_the_cpu(cut: int) -> None
     assert found.status == "no-gpu-activity"
     assert "breaks off" in found.headline
     assert "CPU-only" not in found.headline
+
+
+# Findings that come from the whole trace
+
+
+def facts(report: Report) -> dict[str, Any]:
+    return {fact.metric: fact.value for fact in report.verdict.evidence}
+
+
+def test_idle_time_is_told_in_flop() -> None:
+    """90 us idle between kernels of 10 us, on a device of 312 TFLOP/s in bf16."""
+    report = analysed([launched("ampere_fp16_s16816gemm", 100 * n, 100 * n + 90, 10, n + 1) for n in range(12)])
+    idle = sum(report.verdict.parts_ns[cause] for cause in CAUSES)
+    assert facts(report)["idle_flop"] == pytest.approx(idle / 1e9 * 312e12)
+
+
+def test_a_full_queue_tells_a_dependency_from_a_slow_cpu() -> None:
+    """14 launches at once, then one kernel each 100 us: the CPU had done its part."""
+    early = [[launch(n, 1, n), kernel("ampere_fp16_s16816gemm", 100 * n, 20, correlation=n)] for n in range(1, 15)]
+    report = analysed(early, kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 0, 20))
+    assert (report.verdict.regime, report.verdict.cause) == (COMMUNICATION, "dependency")
+    assert "not for the CPU" in report.verdict.headline
+    assert facts(report)["queue_depth_while_waiting"] == pytest.approx(7, abs=1)
+    assert "queue_depth_while_waiting" not in facts(analysed(kernel("k", 0, 5_000)))
+
+
+@pytest.mark.parametrize(
+    ("events", "header", "code"),
+    [
+        ([kernel("a", 0, 2_000, context=1), kernel("b", 3_000, 2_000, context=2)], {}, "shared-device"),
+        ([kernel("a", 0, 2_000)], {"distributedInfo": {"rank": 0, "world_size": 8}}, "more-ranks-than-devices"),
+        ([kernel("a", 0, 2_000)], {"distributedInfo": {"rank": 0, "world_size": 1}}, None),
+        ([kernel("a", 0, 2_000), kernel("b", 0, 9, device=1, context=2)], {}, None),
+    ],
+)
+def test_a_device_that_others_may_use_is_named(events: list[Any], header: dict[str, Any], code: str | None) -> None:
+    report = analyze(trace_bytes(events, deviceProperties=[A100], **header))
+    found = {note.code for note in report.notes} & {"shared-device", "more-ranks-than-devices"}
+    assert found == ({code} if code else set())
+
+
+def test_outliers_that_hold_most_of_the_time_are_said() -> None:
+    def step(number: int, start: int, length: int) -> list[Any]:
+        work = launched("ampere_fp16_s16816gemm", start + 5, start + 10, length - 20, number + 1)
+        return [annotation(f"ProfilerStep#{number}", start, length - 5), work]
+
+    quick = [step(n, 100 * n, 100) for n in range(10)]
+    assert not any("unlike" in why for why in analysed(quick).verdict.confidence_why)
+    slow = [step(10 + n, 1_000 + 1_000 * n, 1_000) for n in range(3)]
+    (why,) = (why for why in analysed(quick, slow).verdict.confidence_why if "unlike" in why)
+    assert "75 %" in why
+
+
+def test_a_trace_of_another_tool_is_told_from_a_run_on_the_cpu() -> None:
+    spans = [{"ph": "X", "cat": "toplevel", "name": "task", "pid": 1, "tid": 1, "ts": i, "dur": 1} for i in range(9)]
+    assert "another tool" in analyze(json.dumps(spans).encode()).verdict.headline
+    mine = spans[0] | {"cat": "cpu_op"}
+    assert "CPU-only" in analyze(json.dumps([*spans, mine]).encode()).verdict.headline

@@ -31,6 +31,9 @@ def report_saying(text: str) -> Report:
         ),
         devices=tuple(replace(device, name=text) for device in report.devices),
         steps=tuple(replace(step, name=text) for step in report.steps),
+        trust=tuple(replace(check, name=text, meaning=text) for check in report.trust),
+        blame=tuple(replace(item, operator=text, python_function=text) for item in report.blame),
+        host_costs=tuple(replace(item, source=text, python_function=text) for item in report.host_costs),
         advice=tuple(replace(a, title=text, why=text, where=text, code=text, how_bound=text) for a in report.advice),
         tables={
             **report.tables,

@@ -5,12 +5,21 @@
 >>> report.verdict.regime
 'overhead-bound'
 
+>>> with ta.profile(steps=6) as profiler:                           # needs torch; so does the next
+...     for batch in loader:
+...         train_step(batch)
+...         profiler.step()
+>>> profiler.report.verdict.headline
+>>> torch.profiler.profile(..., on_trace_ready=ta.trace_handler("traces"))
+
 Importing the package loads none of torch, polars, bokeh or holoviews; they are loaded when needed.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trace_analyzer.capture.handler import trace_handler
+    from trace_analyzer.capture.session import profile
     from trace_analyzer.errors import InputError, InputTooLarge, NotATrace, TraceAnalyzerError, UsageError
     from trace_analyzer.report import Report
 
@@ -23,6 +32,8 @@ __all__ = [
     "UsageError",
     "__version__",
     "analyze",
+    "profile",
+    "trace_handler",
 ]
 
 _HOMES = {
@@ -30,6 +41,8 @@ _HOMES = {
         ("InputError", "InputTooLarge", "NotATrace", "TraceAnalyzerError", "UsageError"), "trace_analyzer.errors"
     ),
     "Report": "trace_analyzer.report",
+    "profile": "trace_analyzer.capture.session",
+    "trace_handler": "trace_analyzer.capture.handler",
 }
 
 
@@ -37,11 +50,11 @@ def analyze(source: Any, **options: Any) -> "Report":
     """Analyse a trace, or a finished ``torch.profiler.profile``.
 
     ``options`` are those of `trace_analyzer.pipeline.analyze`: device, step, gpu, peak_tflops,
-    peak_gbps, max_bytes, progress. Raises ``InputError`` for input that is no readable trace, ``UsageError`` for a
+    peak_gbps, measured_step_ms, max_bytes, progress. Raises ``InputError`` for input that is no readable trace, ``UsageError`` for a
     device, step or GPU that does not exist.
     """
     if hasattr(source, "export_chrome_trace"):
-        from trace_analyzer.capture import analyze_profile
+        from trace_analyzer.capture.profiled import analyze_profile
 
         return analyze_profile(source, **options)
     from trace_analyzer.pipeline import analyze

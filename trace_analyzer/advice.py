@@ -1,32 +1,65 @@
 """Findings and verdict -> advice: what to change, where, and how much it can save at most.
 
-Each rule of `_RULES` is a function of the findings that returns its advice, or None where its condition
-does not hold. A rule belongs to regimes: what a regime cannot use is not said.
+What can be changed is data (catalog/fixes.toml). Here stands, for each fix, the rule that says whether the
+findings ask for it: a function of the scene that returns what was found, or None. A fix belongs to regimes: what a
+regime cannot use is not said. docs/advice.md has a section on each.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.intervals import at, clip
+from trace_analyzer.analyses.causes import cold_gap_ns
+from trace_analyzer.analyses.communication import with_exposed
+from trace_analyzer.analyses.intervals import at, clip, union
+from trace_analyzer.catalog.code import in_function
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.report import Advice, Regime, Verdict
-from trace_analyzer.units import count, duration, percent
+from trace_analyzer.catalog.fixes import fixes
+from trace_analyzer.report import Advice, Verdict
+from trace_analyzer.units import count, duration, percent, size
+
+LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
+"""Causes of idle time that fewer launches cure."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What the rules look at: the verdict, its window's idle time and kernels, and who was at work."""
+    """What the rules look at: the verdict, and what lies in its window.
+
+    ``regimes`` are that of the verdict and its runner-up. ``idle`` is the window's `blame`, with the name of the activity that
+    had to wait. ``activities`` are those that start in the window, with the thread and the time of their launch, the class
+    of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (contractions that could
+    use matrix units better) are those of these activities. ``fusions`` are the runs of kernels that start in the window.
+    """
 
     verdict: Verdict
+    regimes: frozenset[str]
     window_ns: int
     idle: pl.DataFrame
     activities: pl.DataFrame
     host_events: pl.DataFrame
+    collectives: pl.DataFrame
+    roofs: pl.DataFrame
+    missed: pl.DataFrame
+    fusions: pl.DataFrame
     steps: int
+    cold_ns: int
     model: Device | None
+    amd: bool
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a rule found: the bound on the saving and its formula, the figures, the place; ``values`` fill the fix's words."""
+
+    saves_ns: int
+    how_bound: str
+    why: str
+    where: str
+    place: tuple[int | None, int | None]
+    values: Mapping[str, object] = field(default_factory=dict)
 
 
 def advise(
@@ -39,10 +72,25 @@ def advise(
     if verdict.regime is None or verdict.window is None or device is None:
         return ()
     scene = _scene(verdict, frames, device, model)
-    regimes = {verdict.regime, verdict.runner_up}
-    found = [rule(scene) for of, rule in _RULES if of in regimes]
-    worth = [item for item in found if item and item.saves_ns_at_most >= thresholds.WORTH_RATIO * scene.window_ns]
-    return tuple(sorted(worth, key=lambda item: -item.saves_ns_at_most))
+    asked = [(fix, _RULES[fix.id](scene)) for fix in fixes().values() if scene.regimes.intersection(fix.regimes)]
+    worth = _worth(scene)
+    items = [
+        Advice(
+            title=fix.title_of(amd=scene.amd, **found.values),
+            code=fix.code_of(amd=scene.amd, **found.values),
+            why=found.why,
+            where=found.where,
+            saves_ns_at_most=min(found.saves_ns, scene.window_ns),
+            how_bound=found.how_bound,
+            start_ns=found.place[0],
+            end_ns=found.place[1],
+            id=fix.id,
+            docs=fix.docs,
+        )
+        for fix, found in asked
+        if found is not None and found.saves_ns > 0 and found.saves_ns >= worth
+    ]
+    return tuple(sorted(items, key=lambda item: -item.saves_ns_at_most))
 
 
 def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int, model: Device | None) -> Scene:
@@ -53,304 +101,693 @@ def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int, mo
         schema={"device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64},
         orient="row",
     )
+    launched = frames["launches"].select(
+        "launch_id", "activity_count", pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("launch_ns")
+    )
     activities = frames["activities"].filter(this)
-    inside = at(activities, "start_ns", spans.with_columns(pl.lit(True).alias("inside")), ["device"], ["inside"])
+    marked = spans.with_columns(pl.lit(True).alias("inside"))
+
+    def within(frame: pl.DataFrame) -> pl.DataFrame:
+        return at(frame, "start_ns", marked, ["device"], ["inside"]).filter("inside").drop("inside")
+
+    inside = within(activities)
+    classes = frames["activity_modules"].select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
+    idle, gaps = frames["blame"].filter(this), frames["gaps"].filter(this)
+    calls = frames["host_events"].filter(pl.col("kind").is_in(["runtime", "driver"]))
     return Scene(
         verdict=verdict,
+        regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
         window_ns=sum(verdict.parts_ns.values()),
-        idle=_with_waiting(clip(frames["idle"].filter(this), spans, ["device"]), frames["gaps"], activities),
-        activities=inside.filter("inside"),
+        idle=_with_waiting(clip(idle, spans, ["device"]), gaps, activities),
+        activities=inside.join(launched, on="launch_id", how="left", maintain_order="left")
+        .join(classes, on="activity_id", how="left", maintain_order="left")
+        .join(frames["rated"].select("activity_id", "recomputed"), on="activity_id", how="left", maintain_order="left"),
         host_events=frames["host_events"],
+        collectives=frames["collectives"].join(inside.select("activity_id"), on="activity_id", how="semi"),
+        roofs=frames["roofs"].join(inside.select("activity_id"), on="activity_id", how="semi"),
+        missed=frames["tensor_core_misses"].join(inside.select("activity_id"), on="activity_id", how="semi"),
+        fusions=within(frames["fusion_runs"].filter(this)),
         steps=max(1, len(verdict.window.steps)),
+        cold_ns=cold_gap_ns(idle, gaps, activities, spans) if verdict.cause == "cold-start" else 0,
         model=model,
+        amd=model.vendor == "AMD" if model else bool(calls.get_column("name").str.starts_with("hip").any()),
     )
 
 
 def _with_waiting(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Idle time with ``waiting``: the name of the activity that ended the gap."""
+    """Idle time with the activity that ended the gap, and ``waiting``, its name."""
     names = activities.select("activity_id", pl.col("name").alias("waiting"))
     ended = gaps.select("gap_id", "activity_id").join(names, on="activity_id", how="inner")
-    return idle.join(ended.select("gap_id", "waiting"), on="gap_id", how="left", maintain_order="left")
+    return idle.join(ended, on="gap_id", how="left", maintain_order="left")
 
 
-def _where(scene: Scene, causes: tuple[str, ...]) -> tuple[str, int | None, int | None]:
-    """What the host did in most of the idle time of some causes, and the longest such stretch.
-
-    Where the host did nothing about it, the work that had to wait.
-    """
-    idle = scene.idle.filter(pl.col("cause").is_in(causes))
-    if idle.is_empty():
-        return "", None, None
-    length = pl.col("end_ns") - pl.col("start_ns")
-    events = scene.host_events.select("event_id", "name")
-    start, end = idle.sort(length, descending=True).select("start_ns", "end_ns").row(0)
-    doing = _longest(idle.join(events, on="event_id", how="inner"), "name", length)
-    return doing or "before " + _longest(idle, "waiting", length), start, end
+# Places and sums
 
 
-def _longest(idle: pl.DataFrame, name: str, length: pl.Expr) -> str:
+def _length() -> pl.Expr:
+    return pl.col("end_ns") - pl.col("start_ns")
+
+
+def _total(frame: pl.DataFrame, figure: str | pl.Expr) -> int:
+    return int(frame.select((pl.col(figure) if isinstance(figure, str) else figure).sum()).item() or 0)
+
+
+def _longest(rows: pl.DataFrame, length: pl.Expr) -> tuple[int | None, int | None]:
+    """The longest of some intervals: a place on the timeline."""
+    if rows.is_empty():
+        return None, None
+    start, ns = rows.with_columns(length.alias("length_ns")).sort("length_ns", descending=True).select("start_ns", "length_ns").row(0)  # fmt: skip
+    return int(start), int(start) + round(ns)
+
+
+def _most(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr) -> str:
     """The three names that hold most time, with it."""
-    sums = idle.group_by(name).agg(length.sum().alias("idle_ns")).sort("idle_ns", name, descending=[True, False])
-    return "; ".join(f"{name} ({duration(ns)})" for name, ns in sums.head(3).iter_rows())
+    sums = rows.group_by(name.alias("by")).agg(figure.sum().alias("ns")).sort("ns", "by", descending=[True, False])
+    return "; ".join(f"{name or 'unknown operator'} ({duration(ns)})" for name, ns in sums.head(3).iter_rows())
 
 
-def _idle_advice(
-    scene: Scene, causes: tuple[str, ...], title: str, code: str, why: str, extra_ns: int = 0
-) -> Advice | None:
-    """Advice against some idle causes: it saves at most all of their time."""
-    parts = scene.verdict.parts_ns
-    saves = sum(parts.get(cause, 0) for cause in causes) + extra_ns
-    if saves == 0:
-        return None
-    where, start, end = _where(scene, causes)
-    bound = " + ".join(causes) + (" + time in kernels too small to fill the device" if extra_ns else "")
-    share = percent(saves / scene.window_ns)
-    return Advice(
-        title,
-        f"{share} of the window ({duration(saves)}): {why}",
-        where,
-        code,
-        saves,
-        f"all idle time of the window with cause {bound}",
-        start,
-        end,
+def _doing(scene: Scene, idle: pl.DataFrame) -> str:
+    """Who is to blame for most of some idle time, in which function; where nobody is, the work that had to wait."""
+    events = scene.host_events.select("event_id", "name")
+    blamed = idle.join(events, on="event_id", how="inner")
+    if blamed.is_empty():
+        return "before " + _most(idle, pl.col("waiting"), _length())
+    who = ["name", "python_function"]
+    sums = blamed.group_by(who).agg(_length().sum().alias("ns")).sort("ns", *who, descending=[True, False, False])
+    return "; ".join(
+        f"{name}{f' {in_function(function)}' if function and function != name else ''} ({duration(ns)})"
+        for name, function, ns in sums.head(3).iter_rows()
     )
 
 
-def _launch(scene: Scene) -> Advice | None:
+def _operators(kernels: pl.DataFrame) -> str:
+    """The operators that hold most time, each with the class of the module around it."""
+    name = pl.coalesce("operator", "name")
+    return _most(kernels, pl.coalesce(pl.format("{} in {}", name, "module"), name), pl.col("duration_ns"))
+
+
+def _worth(scene: Scene) -> float:
+    """What a fix must save to be said, ns."""
+    return thresholds.WORTH_RATIO * scene.window_ns
+
+
+def _share(scene: Scene, ns: float) -> str:
+    return f"{percent(min(1.0, ns / scene.window_ns))} of the window ({duration(ns)})"
+
+
+def _idle_of(scene: Scene, causes: tuple[str, ...], why: str, extra: str = "", extra_ns: int = 0) -> Found | None:
+    """What some causes of idle time ask for: it saves at most all of it."""
+    return _idle_found(scene, scene.idle.filter(pl.col("cause").is_in(causes)), causes, why, extra, extra_ns)
+
+
+def _idle_found(
+    scene: Scene, idle: pl.DataFrame, causes: tuple[str, ...], why: str, extra: str = "", extra_ns: int = 0
+) -> Found | None:
+    saves = _total(idle, _length()) + extra_ns
+    if saves == 0:
+        return None
+    return Found(
+        saves,
+        f"all idle time of the window with cause {' + '.join(causes)}{extra}",
+        f"{_share(scene, saves)}: {why}",
+        _doing(scene, idle) if idle.height else "",
+        _longest(idle, _length()),
+    )
+
+
+def _kernels_found(
+    scene: Scene, rows: pl.DataFrame, saves: pl.Expr, how_bound: str, why: str, **values: object
+) -> Found | None:
+    """What some kernels ask for; ``saves`` is the time that each can save.
+
+    All together they save no more than the parts of the window that such kernels hold: what runs beside longer ones is hidden.
+    """
+    saved, held = _total(rows, saves), _held(scene, *rows.get_column("bound").unique())
+    if min(saved, held) <= 0:
+        return None
+    return Found(
+        min(saved, held),
+        how_bound + _cut(saved, held),
+        f"{why} ({percent(min(1.0, _total(rows, 'duration_ns') / scene.window_ns))} of the window)",
+        _operators(rows),
+        _longest(rows, pl.col("duration_ns")),
+        values,
+    )
+
+
+def _held(scene: Scene, *bounds: str) -> int:
+    """Time of the window in which kernels of some bounds held the device."""
+    return sum(scene.verdict.parts_ns.get(bound, 0) for bound in bounds)
+
+
+def _cut(saved: float, held: int) -> str:
+    return "; no more than the window's part of such kernels, as others run beside them" if saved > held else ""
+
+
+def _runs_found(scene: Scene, runs: pl.DataFrame, how_bound: str, why: str, **values: object) -> Found | None:
+    """What runs of kernels that one kernel could replace ask for: no more than the memory-bound part of the window."""
+    saved, held = _total(runs, "saves_ns"), _held(scene, "memory")
+    if min(saved, held) <= 0:
+        return None
+    return Found(
+        min(saved, held),
+        how_bound + _cut(saved, held),
+        f"{why} ({percent(min(1.0, _total(runs, 'time_ns') / scene.window_ns))} of the window)",
+        _written(runs),
+        _longest(runs, _length()),
+        values,
+    )
+
+
+def _written(runs: pl.DataFrame) -> str:
+    """The three patterns that can save most time, with where they are written."""
+    keys = ["what", "module", "function"]
+    sums = runs.group_by(keys).agg(pl.len().alias("runs"), pl.col("saves_ns").sum())
+    top = sums.sort("saves_ns", *keys, descending=[True, False, False, False]).head(3)
+    return "; ".join(
+        f"{what}{f' in {module}' if module else ''}{f', {in_function(function)}' if function else ''},"
+        f" {count(times)} times ({duration(saves)})"
+        for what, module, function, times, saves in top.iter_rows()
+    )
+
+
+# Overhead
+
+
+def _is_cold(scene: Scene) -> bool:
+    return scene.verdict.cause == "cold-start"
+
+
+def _replayed_ratio(scene: Scene) -> float:
+    """Share of the activities that graph launches enqueued already."""
+    launched = scene.activities.drop_nulls("launch_id")
+    return launched.filter(pl.col("activity_count") > 1).height / launched.height if launched.height else 0.0
+
+
+def _cuda_graphs(scene: Scene) -> Found | None:
+    """Idle time between launches and in kernels too small to fill the device, unless graphs are replayed already."""
+    if _is_cold(scene) or _replayed_ratio(scene) > thresholds.REPLAYED_RATIO:
+        return None
+    parts = scene.verdict.parts_ns
     launches = scene.activities.get_column("launch_id").drop_nulls().n_unique()
+    per_step = f"{count(launches / scene.steps)} launches" + (" per step" if scene.steps > 1 else "")
+    return _idle_of(
+        scene,
+        LAUNCHING,
+        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step})",
+        " + time in kernels too small to fill the device and between queued kernels",
+        parts.get("latency", 0) + parts.get("device-gap", 0),
+    )
+
+
+def _bigger_batch(scene: Scene) -> Found | None:
+    """Half of what fewer launches save: twice the batch needs as many launches for twice the samples."""
+    if scene.verdict.cause not in ("launch", "small-kernels"):
+        return None
     parts = scene.verdict.parts_ns
     small = parts.get("latency", 0) + parts.get("device-gap", 0)
-    per_step = f"{count(launches / scene.steps)} launches" + (" per step" if scene.steps > 1 else "")
-    causes = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown", "garbage-collection")
-    return _idle_advice(
-        scene,
-        causes,
-        "Launch less often: compile, or replay a CUDA graph",
-        'model = torch.compile(model, mode="reduce-overhead")  # or torch.cuda.graph(...); or a bigger batch',
-        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step})",
-        small,
+    idle = scene.idle.filter(pl.col("cause").is_in(LAUNCHING))
+    overhead = _total(idle, _length()) + small
+    kernels = scene.activities.filter(pl.col("kind") == "kernel")
+    typical = kernels.get_column("duration_ns").median()
+    return Found(
+        overhead // 2,
+        "half of the time that launching takes: with twice the batch as many launches serve twice the samples",
+        f"the median kernel takes {duration(typical)} ({count(kernels.height / scene.steps)} kernels"  # type: ignore[arg-type]
+        f"{' per step' if scene.steps > 1 else ''}): a launch costs the CPU as much or more",
+        _operators(kernels),
+        _longest(idle, _length()),
     )
 
 
-def _synchronization(scene: Scene) -> Advice | None:
-    return _idle_advice(
-        scene,
-        ("synchronization",),
-        "Do not wait for the GPU inside the loop",
-        "losses.append(loss.detach())  # instead of loss.item(); no .cpu(), print, nonzero or boolean masks per step",
-        "after a blocking call the queue is empty, and the GPU waits for the next launch",
+def _launched_within(scene: Scene, pattern: str) -> tuple[pl.DataFrame, int]:
+    """Activities whose launch lies in an annotation of that name, and how many of these there are."""
+    spans = scene.host_events.filter(
+        pl.col("kind").is_in(["annotation", "operator"]) & pl.col("name").str.contains(pattern)
+    ).select(pl.col("thread_id").alias("launch_thread"), "start_ns", _end())
+    within = union(spans, ["launch_thread"]).with_columns(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("span"),
+    )
+    found = at(scene.activities, "launch_ns", within, ["launch_thread"], ["span"]).drop_nulls("span")
+    return found, found.get_column("span").n_unique()
+
+
+def _end() -> pl.Expr:
+    return (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+
+
+def _idle_before(scene: Scene, members: pl.DataFrame) -> pl.DataFrame:
+    """Idle time of launching that ends with one of these activities."""
+    ended = scene.idle.join(members.select("activity_id"), on="activity_id", how="semi")
+    return ended.filter(pl.col("cause").is_in(LAUNCHING))
+
+
+def _fused_optimizer(scene: Scene) -> Found | None:
+    """What an optimizer costs that is no single kernel: idle time before its launches, and its passes over memory."""
+    waits = _optimizer_launches(scene) if "overhead-bound" in scene.regimes else None
+    passes = _optimizer_passes(scene) if "memory-bandwidth-bound" in scene.regimes else None
+    if waits is None or passes is None:
+        return waits or passes
+    return Found(
+        waits.saves_ns + passes.saves_ns,
+        f"{waits.how_bound}; and {passes.how_bound}",
+        f"{waits.why}; {passes.why}",
+        waits.where,
+        waits.place,
     )
 
 
-def _data(scene: Scene) -> Advice | None:
-    return _idle_advice(
-        scene,
-        ("data-loading",),
-        "Load data in parallel with the GPU's work",
-        "DataLoader(..., num_workers=8, pin_memory=True, prefetch_factor=4, persistent_workers=True)",
-        "the loop waits in the data loader while the GPU has nothing queued",
+def _optimizer_passes(scene: Scene) -> Found | None:
+    """Device time of optimizers that pass over parameters, gradients and state several times."""
+    runs = scene.fusions.filter(pl.col("kind") == "optimizer")
+    how = "the optimizer's time but that of its longest operator: a fused kernel is one pass"
+    return _runs_found(scene, runs, how, "the optimizer reads and writes parameters and state several times")
+
+
+def _optimizer_launches(scene: Scene) -> Found | None:
+    """Idle time before the kernels of an optimizer that launches some for each parameter."""
+    members, updates = _launched_within(scene, r"^Optimizer\.step#")
+    launches = members.get_column("launch_id").n_unique() / updates if updates else 0
+    several = pl.coalesce("operator", "name").str.contains(r"(?i)_foreach|_fused|multi_tensor|fused")
+    fused = members.filter(several).height / members.height if members.height else 1.0
+    if launches < thresholds.OPTIMIZER_LAUNCHES or fused > 0.5:
+        return None
+    why = f"the optimizer makes {count(launches)} launches per step, some for each parameter"
+    return _idle_found(scene, _idle_before(scene, members), LAUNCHING, why, ", that ends with the optimizer's kernels")
+
+
+def _set_to_none(scene: Scene) -> Found | None:
+    """Idle time and device time of zeroing gradients."""
+    members, calls = _launched_within(scene, r"^Optimizer\.zero_grad#")
+    if not calls:
+        return None
+    why = (
+        f"zero_grad() makes {count(members.height / calls)} launches to write zeros that the next backward pass adds to"
+    )
+    extra = ", that ends with the kernels of zero_grad() + their time"
+    return _idle_found(scene, _idle_before(scene, members), LAUNCHING, why, extra, _total(members, "duration_ns"))
+
+
+def _garbage_collection(scene: Scene) -> Found | None:
+    return _idle_of(scene, ("garbage-collection",), "Python collects garbage while the GPU has nothing queued")
+
+
+def _synchronization(scene: Scene) -> Found | None:
+    why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
+    return _idle_of(scene, ("synchronization",), why)
+
+
+_WORKERS = "_MultiProcessingDataLoaderIter"
+
+
+def _data_loading(scene: Scene) -> Found | None:
+    parallel = bool(scene.host_events.get_column("name").str.contains(_WORKERS, literal=True).any())
+    alone = bool(scene.host_events.get_column("name").str.contains("_SingleProcessDataLoaderIter", literal=True).any())
+    how = (
+        " (its workers do not keep up)"
+        if parallel
+        else " (num_workers=0: it loads in the training process itself)"
+        if alone
+        else ""
+    )
+    found = _idle_of(
+        scene, ("data-loading",), f"the loop waits in the data loader while the GPU has nothing queued{how}"
+    )
+    return found and _with_values(found, workers="2 * workers" if parallel else "8")
+
+
+def _with_values(found: Found, **values: object) -> Found:
+    return replace(found, values=values)
+
+
+def _allocator(scene: Scene) -> Found | None:
+    if _is_cold(scene):
+        return None
+    return _idle_of(scene, ("allocation",), "calls that get or free device memory stop the CPU, and often the device")
+
+
+def _compiling(scene: Scene, *, loads: bool) -> pl.DataFrame:
+    """Idle time of compilation, by whether a runtime call loads code or Python compiles it."""
+    kinds = scene.host_events.select("event_id", "kind")
+    by_call = pl.col("kind").is_in(["runtime", "driver", "overhead"]).fill_null(False)
+    idle = scene.idle.filter(pl.col("cause") == "compilation").join(kinds, on="event_id", how="left")
+    return idle.filter(by_call if loads else ~by_call)
+
+
+def _recompilation(scene: Scene) -> Found | None:
+    why = "Dynamo, Inductor or Triton compile while the GPU waits"
+    return None if _is_cold(scene) else _idle_found(scene, _compiling(scene, loads=False), ("compilation",), why)
+
+
+def _lazy_loading(scene: Scene) -> Found | None:
+    why = "the driver loads kernels at their first use while the GPU waits"
+    extra = ", in calls that load code"
+    return None if _is_cold(scene) else _idle_found(scene, _compiling(scene, loads=True), ("compilation",), why, extra)
+
+
+def _warm_up(scene: Scene) -> Found | None:
+    """Host time in long gaps that end at the first use of a kernel name."""
+    if not scene.cold_ns:
+        return None
+    idle = scene.idle.filter(pl.col("cause").is_in(("allocation", "compilation", *LAUNCHING)))
+    return Found(
+        scene.cold_ns,
+        "host time in gaps of 1 ms or more that end at the first use of a kernel",
+        f"{_share(scene, scene.cold_ns)}: what is waited for happens once per process: kernels are loaded, memory is"
+        " allocated, libraries start",
+        _doing(scene, idle) if idle.height else "",
+        _longest(idle, _length()),
     )
 
 
-def _allocation(scene: Scene) -> Advice | None:
-    return _idle_advice(
+def _pinned_memory(scene: Scene) -> Found | None:
+    return _idle_of(scene, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
+
+
+def _cpu_operators(scene: Scene) -> Found | None:
+    return _idle_of(scene, ("cpu-operator",), "operators compute on the CPU for milliseconds while the GPU waits")
+
+
+# Kernels
+
+
+def _attention_kernel(scene: Scene) -> Found | None:
+    """Attention written out: what lies between its two products goes through memory."""
+    runs = scene.fusions.filter(pl.col("kind") == "attention")
+    how = "time of the kernels between the two products, which a fused kernel does on the chip"
+    moved = size(_total(runs, "saved_bytes"))
+    return _runs_found(scene, runs, how, f"the scores of {count(runs.height)} attentions move {moved} through memory")
+
+
+def _fusion(scene: Scene) -> Found | None:
+    """Chains whose tensors are known where there are any worth it, else kernels that follow each other."""
+    others = union(scene.fusions.filter(pl.col("kind") != "chain"), ["device"])
+    chains = _outside(scene.fusions.filter(pl.col("kind") == "chain"), others)
+    if _total(chains, "saves_ns") < _worth(scene):
+        return _followers(scene, others)
+    codes = chains.group_by("code").agg(pl.col("saves_ns").sum()).sort("saves_ns", "code", descending=[True, False])
+    return _runs_found(
         scene,
-        ("allocation",),
-        "Keep memory instead of allocating it again",
-        "os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'expandable_segments:True'  # no empty_cache() in the loop; reuse buffers",
-        "cudaMalloc and cudaFree stop the CPU, and often the device",
+        chains,
+        "share of the chains' bytes that only goes from one kernel to the next, of their time",
+        f"{count(chains.height)} chains write {size(_total(chains, 'saved_bytes') / 2)} to memory that only their next kernel"
+        " reads",
+        snippet="\n".join(codes.get_column("code").head(3)),
     )
 
 
-def _compilation(scene: Scene) -> Advice | None:
-    return _idle_advice(
-        scene,
-        ("compilation",),
-        "Compile and load code before it counts",
-        "warm up with the real shapes; torch.compile(model, dynamic=True) against recompilation; CUDA_MODULE_LOADING=EAGER",
-        "code is compiled, or kernels are loaded at their first use, while the GPU waits",
-    )
+def _outside(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
+    """Rows that start in none of some spans."""
+    marked = spans.with_columns(pl.lit(True).alias("within"))
+    return at(rows, "start_ns", marked, ["device"], ["within"]).filter(pl.col("within").is_null()).drop("within")
 
 
-def _blocking_copy(scene: Scene) -> Advice | None:
-    return _idle_advice(
-        scene,
-        ("blocking-copy",),
-        "Copy without blocking the CPU",
-        "x = x.pin_memory().to('cuda', non_blocking=True)",
-        "copies of pageable memory hold the CPU until they are done",
-    )
-
-
-def _cpu_operator(scene: Scene) -> Advice | None:
-    return _idle_advice(
-        scene,
-        ("cpu-operator",),
-        "Move CPU operators off the critical path",
-        "create and transform tensors with device='cuda', or in data-loader workers",
-        "operators compute on the CPU for milliseconds while the GPU waits",
-    )
-
-
-def _memory(scene: Scene) -> Advice | None:
-    """Members of chains of memory-bound kernels on a stream, but the first of each chain."""
+def _followers(scene: Scene, others: pl.DataFrame) -> Found | None:
+    """Memory-bound kernels on a stream but the first of each row of them, outside of what other fixes replace."""
     fusible = pl.col("group").is_in(["pointwise", "normalization"]) & (pl.col("bound") == "memory")
-    chain = scene.activities.sort("stream", "start_ns").with_columns(
-        (fusible & fusible.shift(1).over("stream").fill_null(False)).alias("follows")
+    followers = (
+        _outside(scene.activities, others)
+        .sort("stream", "start_ns")
+        .with_columns((fusible & fusible.shift(1).over("stream").fill_null(False)).alias("follows"))
+        .filter("follows")
     )
-    followers = chain.filter("follows")
-    saves = int(followers.get_column("duration_ns").sum())
-    if saves == 0:
-        return None
-    names = (
-        followers.group_by("operator")
-        .agg(pl.col("duration_ns").sum())
-        .sort("duration_ns", "operator", descending=[True, False])
-    )
-    listed = "; ".join(f"{name or 'unknown operator'} ({duration(ns)})" for name, ns in names.head(3).iter_rows())
-    start, length = followers.sort("duration_ns", descending=True).select("start_ns", "duration_ns").row(0)
-    return Advice(
-        "Fuse chains of memory-bound kernels",
-        f"{count(followers.height)} pointwise and normalization kernels follow another one on their stream: each"
-        f" reads and writes all its data again ({percent(saves / scene.window_ns)} of the window)",
-        listed,
-        "model = torch.compile(model)  # or fused layers: F.scaled_dot_product_attention, foreach/fused optimizers",
-        saves,
+    return _kernels_found(
+        scene,
+        followers,
+        pl.col("duration_ns"),
         "time of every such kernel but the first of its chain: a fused chain moves data once",
-        start,
-        start + length,
+        f"{count(followers.height)} pointwise and normalization kernels follow another one on their stream: each reads"
+        " and writes all its data again",
+        snippet="model = torch.compile(model)  # one pass over memory instead of one per operator",
     )
 
 
-def _low_precision(scene: Scene) -> Advice | None:
-    """Contractions that ran without tensor cores in fp32, on a device that is faster in another dtype."""
-    fp32 = pl.col("dtype") == "fp32"
-    by_name = pl.col("name").str.contains(r"(?i)sgemm|fp32_fp32|_f32f32_f32f32_f32")
-    tf32 = pl.col("name").str.contains(r"(?i)tf32|s1688|bf16|f16|half|Bfloat16")
-    slow = scene.activities.filter((pl.col("bound") == "compute") & (fp32 | by_name) & ~tf32)
-    total = int(slow.get_column("duration_ns").sum())
-    faster = _faster_than_fp32(scene.model)
-    if total == 0 or faster is None:
-        return None
-    dtype, ratio = faster
-    start, length = slow.sort("duration_ns", descending=True).select("start_ns", "duration_ns").row(0)
-    autocast = f"torch.autocast('cuda', dtype=torch.{_TORCH_DTYPES[dtype]})"
-    return Advice(
-        f"Use tensor cores: {'TF32 or bf16' if dtype == 'tf32' else dtype} instead of fp32",
-        f"{count(slow.height)} contractions ran in fp32 ({percent(total / scene.window_ns)} of the window)",
-        _operators(slow),
-        f"torch.set_float32_matmul_precision('high')  # or {autocast}" if dtype == "tf32" else autocast,
-        round(total * (1 - 1 / ratio)),
-        f"time of contractions in fp32, if they reach the peak of {dtype}: {ratio:.3g} times that of fp32 on this device",
-        start,
-        start + length,
+def _channels_last(scene: Scene) -> Found | None:
+    """Kernels that convolution libraries launch to change the layout of images, and to change it back."""
+    rows = scene.activities.filter(pl.col("name").str.contains(r"(?i)nchwToNhwc|nhwcToNchw|NCHW2CNHW|CNHW2NCHW"))
+    return _kernels_found(
+        scene,
+        rows,
+        pl.col("duration_ns"),
+        "all time of the kernels that change the layout",
+        f"{count(rows.height)} kernels only turn images from one layout into the other around convolutions",
+    )
+
+
+def _thin_products(scene: Scene) -> Found | None:
+    """Products and attention that the memory holds: a few rows against all weights, a query against a whole cache."""
+    written_out = union(scene.fusions.filter(pl.col("kind") == "attention"), ["device"])
+    rows = _outside(scene.activities.filter((pl.col("bound") == "memory") & (pl.col("group") == "matmul")), written_out)
+    return _kernels_found(
+        scene,
+        rows,
+        pl.col("duration_ns") / 2,
+        "half the time of memory-bound products and attention: half the bytes for the same work",
+        f"{count(rows.height)} products and attention kernels read much for little arithmetic",
     )
 
 
 _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 
 
-def _faster_than_fp32(model: Device | None) -> tuple[str, float] | None:
-    """The dtype nearest to fp32 in which the device's matrix units are faster, and how many times; None where unknown."""
-    fp32 = model.peak_flops("fp32") if model else None
-    if model is None or fp32 is None:
+def _fewer_bytes(scene: Scene) -> Found | None:
+    """Memory-bound pointwise and normalization kernels on fp32, where the device computes in 16 bit too."""
+    dtype = next((d for d in ("bf16", "fp16") if scene.model and scene.model.peak_flops(d)), None)
+    if dtype is None:
         return None
-    peaks = ((dtype, model.peak_flops(dtype)) for dtype in _TORCH_DTYPES)
-    return next(((dtype, peak / fp32) for dtype, peak in peaks if peak is not None and peak > fp32), None)
-
-
-def _compute(scene: Scene) -> Advice | None:
-    heavy = scene.activities.filter(pl.col("bound") == "compute")
-    total = int(heavy.get_column("duration_ns").sum())
-    if total == 0:
-        return None
-    start, length = heavy.sort("duration_ns", descending=True).select("start_ns", "duration_ns").row(0)
-    return Advice(
-        "Compute less, or in fewer bits",
-        f"contractions hold {percent(min(1.0, total / scene.window_ns))} of the window: only less work, or cheaper work, shortens them",
-        _operators(heavy),
-        "bf16 or fp8 (torchao), F.scaled_dot_product_attention, sizes that are multiples of 64; then a faster GPU",
-        min(total, scene.window_ns) // 2,
-        "half the time of compute-bound kernels, if a dtype of half the width runs twice as fast on this device",
-        start,
-        start + length,
+    rows = scene.activities.filter(
+        (pl.col("bound") == "memory")
+        & pl.col("group").is_in(["pointwise", "normalization"])
+        & ~pl.col("bucket").is_in(["optimizer", "loss"])
+        & pl.col("name").str.contains(r"\bfloat\b")
+        & ~pl.col("name").str.contains(r"(?i)half|bfloat16|double")
+    )
+    return _kernels_found(
+        scene,
+        rows,
+        pl.col("duration_ns") / 2,
+        "half the time of memory-bound pointwise and normalization kernels on fp32: half the bytes",
+        f"{count(rows.height)} memory-bound kernels read and write fp32",
+        dtype=dtype,
+        torch_dtype=_TORCH_DTYPES[dtype],
     )
 
 
-def _operators(kernels: pl.DataFrame) -> str:
-    by = (
-        kernels.with_columns(pl.coalesce("operator", "name").alias("by"))
-        .group_by("by")
-        .agg(pl.col("duration_ns").sum())
+def _missed(scene: Scene, *reasons: str) -> pl.DataFrame:
+    """Kernels of the scene's regimes that could use matrix units better, for some reasons, with what each can save."""
+    bounds = [bound for bound in ("compute", "memory") if _REGIMES[bound] in scene.regimes]
+    missed = scene.missed.select("activity_id", "reason", "target_dtype", "saves_ns")
+    return scene.activities.filter(pl.col("bound").is_in(bounds)).join(
+        missed.filter(pl.col("reason").is_in(reasons)), on="activity_id", how="inner", maintain_order="left"
     )
-    top = by.sort("duration_ns", "by", descending=[True, False]).head(3)
-    return "; ".join(f"{name} ({duration(ns)})" for name, ns in top.iter_rows())
 
 
-def _part_advice(scene: Scene, part: str, bucketed: pl.Expr, title: str, why: str, code: str) -> Advice | None:
+_REGIMES = {"compute": "compute-bound", "memory": "memory-bandwidth-bound"}
+
+
+def _out_of_fp32(scene: Scene, *, tf32: bool) -> Found | None:
+    """Contractions in fp32, by the type nearest to it in which the device's matrix units are faster."""
+    slow = _missed(scene, "fp32").filter((pl.col("target_dtype") == "tf32") == tf32)
+    if slow.is_empty():
+        return None
+    dtype = slow.get_column("target_dtype").item(0)
+    return _kernels_found(
+        scene,
+        slow,
+        pl.col("saves_ns"),
+        f"time of contractions in fp32 beyond their roof on matrix units in {dtype}, or beyond their share of the ratio of"
+        " the peaks where shapes are unknown",
+        f"{count(slow.height)} contractions ran in fp32",
+        dtype=dtype,
+        torch_dtype=_TORCH_DTYPES[dtype],
+    )
+
+
+def _padding(scene: Scene) -> Found | None:
+    """Products that odd sizes keep from matrix units, or from loading whole vectors for them."""
+    narrow = scene.activities.filter(
+        pl.col("group") == "matmul", pl.col("flop").is_null(), pl.col("name").str.contains(r"(?i)_align[12](\D|$)")
+    ).with_columns((pl.col("duration_ns") / 2).alias("saves_ns"))
+    known = _missed(scene, "unaligned", "vector-units")
+    rows = pl.concat([known, narrow.join(known, on="activity_id", how="anti")], how="diagonal_relaxed")
+    return _kernels_found(
+        scene,
+        rows,
+        pl.col("saves_ns"),
+        "time of these kernels beyond their roof on matrix units; half of it where FLOP and bytes are not known",
+        f"{count(rows.height)} contractions use kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
+        " that do without matrix units",
+    )
+
+
+def _low_precision(scene: Scene) -> Found | None:
+    """Contractions in 16 bit, on a device that is faster in 8."""
+    wide, narrow = (scene.model.peak_flops(d) if scene.model else None for d in ("bf16", "fp8"))
+    if wide is None or narrow is None or narrow <= wide:
+        return None
+    half = pl.col("dtype").is_in(["bf16", "fp16"]) | pl.col("name").str.contains(r"(?i)bf16|fp?16|half|bfloat")
+    eight = pl.col("name").str.contains(r"(?i)fp8|f8|e4m3|e5m2|int8|i8|mxfp|e2m1")
+    products = pl.col("bucket").is_in(["matmul", "moe"])
+    rows = scene.activities.filter((pl.col("bound") == "compute") & products & half.fill_null(False) & ~eight)
+    return _kernels_found(
+        scene,
+        rows,
+        pl.col("duration_ns") * (1 - wide / narrow),
+        f"time of products in 16 bit, if they reach the peak of fp8: {narrow / wide:.3g} times that of bf16 on this device",
+        f"{count(rows.height)} products ran in 16 bit",
+        dtype="fp8",
+        snippet="torchao.float8.convert_to_float8_training(model)  # serving: torchao.quantize_, or an fp8 checkpoint",
+    )
+
+
+def _max_autotune(scene: Scene) -> Found | None:
+    """Time of compute-bound contractions beyond their roof, but of those that other fixes bring to matrix units."""
+    rows = (
+        scene.activities.filter(pl.col("bound") == "compute", pl.col("group") == "matmul")
+        .join(scene.missed, on="activity_id", how="anti")
+        .join(scene.roofs.select("activity_id", "lost_ns", "roof_ns"), on="activity_id")
+    )
+    reached = _total(rows, "roof_ns") / max(1, _total(rows, "duration_ns"))
+    return _kernels_found(
+        scene,
+        rows,
+        pl.col("lost_ns"),
+        "time of contractions minus that at the device's peak",
+        f"contractions reach {percent(reached)} of what the device can do; 80 % is good",
+    )
+
+
+def _recompute_less(scene: Scene) -> Found | None:
+    """Forward work that activation checkpointing does again in the backward pass."""
+    rows = scene.activities.filter("recomputed")
+    return _kernels_found(
+        scene,
+        rows,
+        pl.col("duration_ns"),
+        "all time of kernels that do forward work again",
+        f"{count(rows.height)} kernels in the backward pass do work of the forward pass again (activation checkpointing)",
+    )
+
+
+def _less_work(scene: Scene) -> Found | None:
+    heavy = scene.activities.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False))
+    return _kernels_found(
+        scene,
+        heavy,
+        pl.col("duration_ns") / 2,
+        "half the time of compute-bound kernels that repeat no other work, if half the work is done",
+        f"{count(heavy.height)} kernels are limited by arithmetic: only less of it, or a faster device, shortens them",
+    )
+
+
+# Communication
+
+
+def _part_of(scene: Scene, part: str, why: str) -> Found | None:
+    """What a part of the partition asks for: it saves at most all time in which nothing else ran."""
     saves = scene.verdict.parts_ns.get(part, 0)
-    rows = scene.activities.filter(bucketed)
-    if saves == 0:
+    rows = scene.activities.filter(pl.col("bound") == part)
+    if saves == 0 or rows.is_empty():
         return None
-    place = rows.sort("duration_ns", descending=True).select("start_ns", "duration_ns").head(1).rows()
-    start, end = (place[0][0], sum(place[0])) if place else (None, None)
-    return Advice(
-        title,
-        f"{percent(saves / scene.window_ns)} of the window ({duration(saves)}): {why}",
-        _operators(rows),
-        code,
+    return Found(
         saves,
         f"time in which {part} ran and no kernel computed",
-        start,
-        end,
+        f"{_share(scene, saves)}: {why}",
+        _operators(rows),
+        _longest(rows, pl.col("duration_ns")),
     )
 
 
-def _collectives(scene: Scene) -> Advice | None:
-    return _part_advice(
+def _overlap(scene: Scene) -> Found | None:
+    """Collectives that run alone, with those of most exposed time."""
+    found = _part_of(scene, "communication", "collectives run while nothing else does")
+    exposed = scene.collectives.filter(pl.col("exposed_ns") > 0).sort("exposed_ns", descending=True)
+    if found is None or exposed.is_empty():
+        return found
+    where = _most(exposed, pl.coalesce("collective", "name"), pl.col("exposed_ns"))
+    return replace(found, where=where, place=_longest(exposed.head(1), pl.col("duration_ns")))
+
+
+def _gradient_buckets(scene: Scene) -> Found | None:
+    """Exposed collectives of gradients whose messages are too small to be worth their latency."""
+    kinds = ["all_reduce", "reduce_scatter", "all_gather"]
+    rows = scene.collectives.filter(
+        pl.col("collective").is_in(kinds) & (pl.col("message_bytes") < thresholds.SMALL_MESSAGE_BYTES)
+    )
+    if rows.is_empty():
+        return None
+    typical = rows.get_column("message_bytes").median()
+    return Found(
+        min(_total(rows, "exposed_ns"), _held(scene, "communication")),
+        f"exposed time of collectives under {thresholds.SMALL_MESSAGE_BYTES >> 20} MiB",
+        f"{count(rows.height)} collectives move {count(typical)} bytes in the median: that takes longer to start than to"  # type: ignore[arg-type]
+        " send",
+        _most(rows, pl.col("collective"), pl.col("exposed_ns")),
+        _longest(rows, pl.col("duration_ns")),
+    )
+
+
+def _copies(scene: Scene) -> Found | None:
+    copies = scene.activities.filter(pl.col("bound") == "copy")
+    pageable = _total(copies.filter(pl.col("name").str.contains("(?i)pageable")), "duration_ns")
+    share = percent(pageable / max(1, _total(copies, "duration_ns")))
+    told = f"; {share} of the copies' time is from or to pageable memory" if pageable else ""
+    return _part_of(scene, "copy", f"the device only copies{told}")
+
+
+def _small_copies(scene: Scene) -> Found | None:
+    """Copies that take longer to start than to move, several in a step."""
+    is_copy = (pl.col("kind") == "memcpy") & (pl.col("bound") == "copy")
+    small = scene.activities.filter(is_copy & (pl.col("bytes") < thresholds.SMALL_COPY_BYTES))
+    if small.height <= scene.steps:
+        return None
+    work = scene.activities.filter(pl.col("bound") != "copy").with_columns(_end())
+    return _kernels_found(
         scene,
-        "communication",
-        pl.col("bound") == "communication",
-        "Overlap communication with computation",
-        "collectives run while nothing else does",
-        "DDP(model, bucket_cap_mb=50, gradient_as_bucket_view=True)  # FSDP: forward_prefetch=True; accumulate with no_sync()",
+        with_exposed(small, work.select("device", "start_ns", "end_ns")),
+        pl.col("exposed_ns"),
+        f"time of copies under {thresholds.SMALL_COPY_BYTES >> 10} KiB in which nothing else ran",
+        f"{count(small.height)} copies between host and device move {size(small.get_column('bytes').median())} in the median:"  # type: ignore[arg-type]
+        " that takes longer to start than to move",
     )
 
 
-def _copies(scene: Scene) -> Advice | None:
-    return _part_advice(
-        scene,
-        "copy",
-        pl.col("bound") == "copy",
-        "Hide copies between host and device",
-        "the device only copies",
-        "DataLoader(..., pin_memory=True); batch.to('cuda', non_blocking=True) for the next batch on a side stream",
-    )
+def _dependencies(scene: Scene) -> Found | None:
+    why = "work was queued and the device still idled: it waited for another stream or a peer, not for the CPU"
+    return _idle_of(scene, ("device-wait",), why)
 
 
-def _dependency(scene: Scene) -> Advice | None:
-    return _idle_advice(
-        scene,
-        ("device-wait",),
-        "Find what queued work waits for",
-        "balance the ranks (compare their traces), start collectives earlier, remove needless stream waits",
-        "work was queued and the device still idled: it waited for another stream or a peer, not for the CPU",
-    )
-
-
-_RULES: tuple[tuple[Regime, Callable[[Scene], Advice | None]], ...] = (
-    ("overhead-bound", _launch),
-    ("overhead-bound", _synchronization),
-    ("overhead-bound", _data),
-    ("overhead-bound", _allocation),
-    ("overhead-bound", _compilation),
-    ("overhead-bound", _blocking_copy),
-    ("overhead-bound", _cpu_operator),
-    ("memory-bandwidth-bound", _memory),
-    ("compute-bound", _low_precision),
-    ("compute-bound", _compute),
-    ("communication-bound", _collectives),
-    ("communication-bound", _copies),
-    ("communication-bound", _dependency),
-)
+_RULES: Mapping[str, Callable[[Scene], Found | None]] = {
+    "cuda-graphs": _cuda_graphs,
+    "bigger-batch": _bigger_batch,
+    "fused-optimizer": _fused_optimizer,
+    "set-to-none": _set_to_none,
+    "garbage-collection": _garbage_collection,
+    "synchronization": _synchronization,
+    "data-loading": _data_loading,
+    "allocator": _allocator,
+    "recompilation": _recompilation,
+    "lazy-loading": _lazy_loading,
+    "warm-up": _warm_up,
+    "pinned-memory": _pinned_memory,
+    "cpu-operators": _cpu_operators,
+    "attention-kernel": _attention_kernel,
+    "fusion": _fusion,
+    "channels-last": _channels_last,
+    "fewer-bytes": _fewer_bytes,
+    "thin-products": _thin_products,
+    "tensor-cores": lambda scene: _out_of_fp32(scene, tf32=False),
+    "tf32": lambda scene: _out_of_fp32(scene, tf32=True),
+    "padding": _padding,
+    "low-precision": _low_precision,
+    "max-autotune": _max_autotune,
+    "recompute-less": _recompute_less,
+    "less-work": _less_work,
+    "overlap": _overlap,
+    "gradient-buckets": _gradient_buckets,
+    "copies": _copies,
+    "small-copies": _small_copies,
+    "dependencies": _dependencies,
+}
+RULES = tuple(_RULES)
+"""Ids of the fixes that have a rule: all of the catalogue."""

@@ -2,25 +2,64 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from trace_analyzer import tables, thresholds
+from trace_analyzer import tables, thresholds, units
 from trace_analyzer.advice import advise
-from trace_analyzer.analyses import backward, causes, idle, kernels, links, operators, partition, run_ahead, steps
+from trace_analyzer.analyses import (
+    article,
+    backward,
+    blame,
+    causes,
+    communication,
+    context,
+    copies,
+    drains,
+    fusion,
+    host_costs,
+    idle,
+    kernels,
+    links,
+    modules,
+    operators,
+    partition,
+    recomputation,
+    recording,
+    roofline,
+    run_ahead,
+    source,
+    steps,
+    tensor_cores,
+    trust,
+)
+from trace_analyzer.analyses.intervals import clip, union
+from trace_analyzer.analyses.work.sharing import with_work
+from trace_analyzer.catalog.article import article as article_figures
+from trace_analyzer.catalog.calibration import Calibration, known_calibrations, matching, read_calibration
 from trace_analyzer.catalog.devices import Device, device_named, find_device, with_overrides
 from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
+from trace_analyzer.ingest.trace import DeviceProperties
 from trace_analyzer.notes import Note
 from trace_analyzer.report import (
     SCHEMA_VERSION,
+    Attained,
+    Blame,
     Bucket,
+    Check,
+    Communication,
+    Copies,
     DeviceInfo,
     DeviceReport,
     Evidence,
+    Fusion,
     Gaps,
+    Group,
+    HostCost,
     LaunchLead,
     QueueDepth,
     Recorded,
@@ -28,12 +67,24 @@ from trace_analyzer.report import (
     RunAhead,
     Runway,
     StepReport,
+    TensorCores,
     TraceInfo,
     Verdict,
     Window,
+    WorkCoverage,
 )
+from trace_analyzer.trust import checks, doubts, withheld
+from trace_analyzer.units import NS_PER_MS, percent
 from trace_analyzer.verdict import Findings, judge, verdict, without_regime
 from trace_analyzer.version import tool_version
+
+TOP_CODE = 20
+"""Rows of blame and of host costs that the report itself names; the tables have all."""
+_TOP_FUSIONS = 10
+"""Fusion opportunities that the report tells of; the table has all."""
+
+# Each costs milliseconds, and a damaged file may name a million.
+_MAX_DEVICES = 256
 
 
 @dataclass(frozen=True)
@@ -45,6 +96,8 @@ class Options:
     gpu: str | None = None
     peak_tflops: Mapping[str, float] | None = None
     peak_gbps: float | None = None
+    measured_step_ms: float | None = None
+    calibration: str | Path | None = None
 
 
 def analyze(
@@ -55,6 +108,8 @@ def analyze(
     gpu: str | None = None,
     peak_tflops: Mapping[str, float] | None = None,
     peak_gbps: float | None = None,
+    measured_step_ms: float | None = None,
+    calibration: str | Path | None = None,
     max_bytes: int = DEFAULT_MAX_BYTES,
     progress: Progress | None = None,
 ) -> Report:
@@ -68,45 +123,84 @@ def analyze(
     gpu: name of a device of the catalogue, instead of the one in the file's header.
     peak_tflops: dtype -> dense peak in TFLOP/s, instead of the catalogue's; key ``""`` is for all.
     peak_gbps: memory bandwidth in GB/s, instead of the catalogue's.
+    measured_step_ms: time of a step without the profiler, ms: tells exactly what recording cost; by default
+        what the trace itself says, if `trace_analyzer.profile` recorded it.
+    calibration: file of ``analyze calibrate`` for the trace's device; by default one in the user's folder
+        that was measured on such a device; ``"none"`` for none.
     max_bytes: limit on the decompressed size of the source.
-    progress: called with (stage, fraction or None).
+    progress: called with (stage, fraction or None); `trace_analyzer.stages.StageTimer` is one that times the stages.
 
     Raises ``InputError`` when the source is no readable trace and ``UsageError`` for a device, step or
-    GPU that does not exist.
+    GPU that does not exist, or a measured step time where the trace has no steps.
     """
-    options = Options(device, step, gpu, peak_tflops, peak_gbps)
+    options = Options(device, step, gpu, peak_tflops, peak_gbps, measured_step_ms, calibration)
     trace = load(source, max_bytes=max_bytes, progress=progress)
-    if progress is not None:
-        progress("analysing", None)
-    return report_of(trace, options)
+    return report_of(trace, options, progress)
 
 
-def report_of(trace: Trace, options: Options | None = None) -> Report:
-    """The report of a loaded trace."""
-    options = options or Options()
-    models = _models(trace, options)
-    analysis = _analysis(trace, models)
+def report_of(trace: Trace, options: Options | None = None, progress: Progress | None = None) -> Report:
+    """The report of a loaded trace. ``progress`` is called with the stages."""
+    options, tell = options or Options(), progress or _silent
+    calibrations = _calibrations(trace, options)
+    models = _models(trace, options, calibrations)
+    analysis = _analysis(trace, models, tell)
     frames = analysis.frames
-    reports = tuple(_device_report(row, frames) for row in trace.devices.iter_rows(named=True))
-    info = _trace_info(trace, models)
-    codes = dict(zip(trace.devices.get_column("device"), reports, strict=True))
+    tell("judging", None)
+    devices = _reported_devices(frames)
+    measured = {row["device"]: _device_report(row, frames) for row in devices.iter_rows(named=True)}
+    found = _checks(trace, measured, frames)
+    codes = {
+        code: replace(withheld(report, found), attained=_attained(code, frames, models, calibrations))
+        for code, report in measured.items()
+    }
+    reports = tuple(codes.values())
+    info = _trace_info(trace, devices, models)
     code = _judged_device(codes, options.device)
+    if options.measured_step_ms is None:
+        options = replace(options, measured_step_ms=_told_step_ms(trace, frames["steps"], code))
     judged = (
         _without_activities(trace)
         if code is None
-        else _verdict(code, codes[code], analysis, info, models, options, breaks_off=_breaks_off(trace))
+        else _verdict(code, codes[code], found, analysis, models, options, breaks_off=_breaks_off(trace))
     )
     return Report(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
         trace=info,
-        notes=(*trace.notes, *analysis.notes, *_unlinked_notes(reports)),
+        trust=found,
+        notes=(
+            *trace.notes,
+            *analysis.notes,
+            *_unreported_notes(trace, devices),
+            *_unlinked_notes(reports),
+            *_slow_notes(frames, trace),
+        ),
         verdict=judged,
         devices=reports,
-        steps=_step_reports(frames["steps"], trace),
+        steps=_step_reports(frames["steps"], frames["step_work"], trace),
+        blame=_blame(frames["blame"], code, judged.window),
+        host_costs=_host_costs(frames["host_costs"]),
         advice=advise(judged, frames, code, None if code is None else models.get(code)),
         tables={table.name: frames[table.name] for table in tables.ALL},
+        steps_from=analysis.steps_from,
     )
+
+
+def _checks(trace: Trace, devices: Mapping[int, DeviceReport], frames: Mapping[str, pl.DataFrame]) -> tuple[Check, ...]:
+    """Whether the trace supports its figures; see `trace_analyzer.trust`."""
+    launches = frames["launches"]
+    return checks(
+        devices,
+        frames["trust_figures"],
+        trace.notes,
+        event_count=trace.event_count,
+        missing_ratio=trust.missing_activities_ratio(trace, launches),
+        launch_arrows=trace.flows.filter(pl.col("kind") == "launch", "is_start").height if launches.height else None,
+    )
+
+
+def _silent(stage: str, fraction: float | None) -> None:
+    """The progress that nobody asked for."""
 
 
 @dataclass(frozen=True)
@@ -119,32 +213,68 @@ class Analysis:
     steps_from: str | None
 
 
-def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
+def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress) -> Analysis:
     """Every analysis, in the order in which they follow from each other."""
+    tell("linking launches", None)
     linked, notes = links.launch_links(trace)
-    activities = _activities(trace, linked, models)
+    activities, damaged = _activities(trace, linked, models)
+    tell("explaining idle time", None)
     windows = idle.device_windows(activities)
     gaps = idle.idle_gaps(activities)
     latency_ns = causes.launch_latency_ns(activities, gaps)
     idle_pieces = causes.idle_causes(trace, activities, gaps, latency_ns)
     pieces = partition.partition(activities, idle_pieces)
+    tell("summing up", None)
     marks, steps_from = steps.host_steps(trace, activities)
     launches = links.launches(trace, activities)
+    backward_links = backward.backward_links(trace)
+    roofs = roofline.roofs(activities, models)
+    again = recomputation.recomputed(trace, activities)
+    rated = roofline.with_roofs(activities, roofs, again)
+    places = modules.places(trace, activities, backward_links)
+    of_modules = modules.activity_modules(trace, places)
+    fusible = fusion.fusion_runs(trace, activities, places, of_modules)
+    missed = tensor_cores.misses(rated, models)
+    collectives = communication.collectives(trace, activities)
+    step_table = _with_verdicts(steps.device_steps(marks, activities), pieces)
     queue = run_ahead.queue_depths(activities)
+    gap_rows = causes.gap_table(gaps, idle_pieces, activities)
+    around = context.contexts(trace, backward_links)
+    blamed = blame.blame(trace, idle_pieces, gap_rows, step_table, around)
     frames = {
         "windows": windows,
+        "trust_figures": trust.device_figures(activities, launches, idle_pieces),
+        "rated": rated,
+        "activity_modules": of_modules,
+        "fusion_runs": fusible,
+        "tensor_core_misses": missed,
         "queue_statistics": run_ahead.queue_statistics(queue, windows),
         "leads": run_ahead.lead_quantiles(launches),
         "activities": tables.ACTIVITIES.conform(activities),
         "launches": launches,
-        "gaps": causes.gap_table(gaps, idle_pieces, activities),
+        "gaps": gap_rows,
         "idle": idle_pieces,
+        "blame": blamed,
+        "idle_by": blame.idle_by(blamed),
+        "host_costs": host_costs.host_costs(trace, activities, idle_pieces, around),
         "partition": pieces,
-        "steps": _with_regimes(steps.device_steps(marks, activities), pieces),
+        "steps": step_table,
         "queue": queue,
+        "drains": drains.drains(queue, launches, idle_pieces, around),
         "kernels": kernels.kernel_table(activities),
-        "operators": operators.operator_table(trace, activities, launches),
-        "backward_links": backward.backward_links(trace),
+        "operators": operators.operator_table(trace, activities, launches, around),
+        "roofs": roofs,
+        "roofline": roofline.roofline_table(rated, trace.operator_inputs),
+        "step_work": roofline.step_work(rated, step_table),
+        "operator_work": roofline.operator_work(rated),
+        "modules": modules.module_table(trace, rated, places),
+        "collectives": collectives,
+        "communication": communication.communication_table(collectives),
+        "copies": copies.copy_table(activities),
+        "fusions": fusion.fusion_table(fusible),
+        "recomputation": recomputation.recomputation_table(rated, again, of_modules),
+        "tensor_cores": tensor_cores.tensor_core_table(missed, trace.operator_inputs),
+        "backward_links": backward_links,
         "devices": trace.devices,
         "threads": trace.threads,
         "host_events": trace.host_events,
@@ -153,11 +283,13 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         "flows": trace.flows,
         "memory_events": trace.memory_events,
     }
-    return Analysis(frames, notes, latency_ns, steps_from)
+    return Analysis(frames, (*notes, *damaged, *_shared_notes(trace, activities)), latency_ns, steps_from)
 
 
-def _activities(trace: Trace, linked: pl.DataFrame, models: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Device events with launch, operator, bucket, work and bound: table `activities` and a few more columns."""
+def _activities(
+    trace: Trace, linked: pl.DataFrame, models: Mapping[int, Device | None]
+) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """Device events with launch, operator, bucket, work and bound (table `activities` and a few more columns), and notes."""
     calls = (
         trace.host_events.join(
             trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left"
@@ -185,18 +317,72 @@ def _activities(trace: Trace, linked: pl.DataFrame, models: Mapping[int, Device 
         .with_columns((pl.col("start_ns") - pl.col("launch_end_ns")).alias("lead_ns"))
     )
     activities = kernels.with_buckets(kernels.with_blocks(activities))
-    activities = kernels.with_work(activities, trace.operator_inputs)
-    return kernels.with_bounds(activities, models)
+    activities, damaged = with_work(activities, trace)
+    return kernels.with_memory_excess(kernels.with_bounds(activities, models), models), damaged
 
 
-def _models(trace: Trace, options: Options) -> dict[int, Device | None]:
-    """Device code -> its row of the catalogue, by the header's properties or as the caller says."""
-    chosen = device_named(options.gpu) if options.gpu else None
+def _entries(trace: Trace) -> dict[int, DeviceProperties | None]:
+    """Device code -> its entry in the header; an id that is not there has the others' when they are all alike."""
     known = {entry.index: entry for entry in trace.header.devices}
     alike = {(e.name, e.memory_bytes, e.compute_capability, e.sm_count, e.warp_size) for e in known.values()}
+    shared = trace.header.devices[0] if len(alike) == 1 else None
+    return {code: known.get(label) or shared for code, label, _ in trace.devices.iter_rows()}
+
+
+def _calibrations(trace: Trace, options: Options) -> dict[int, Calibration]:
+    """Device code -> what such a device was measured to do, where that is known."""
+    if options.calibration == "none" or trace.devices.is_empty():
+        return {}
+    if options.calibration is not None:
+        given = read_calibration(Path(options.calibration))
+        return dict.fromkeys(trace.devices.get_column("device"), given)
+    measured = known_calibrations()
+    found = {
+        code: matching(measured, entry.name, entry.sm_count, entry.memory_bytes)
+        for code, entry in _entries(trace).items()
+        if entry is not None
+    }
+    return {code: calibration for code, calibration in found.items() if calibration is not None}
+
+
+def _attained(
+    code: int, frames: Mapping[str, pl.DataFrame], models: Mapping[int, Device | None], known: Mapping[int, Calibration]
+) -> Attained | None:
+    """What the device was measured to do, and its kernels against roofs of these figures."""
+    calibration = known.get(code)
+    if calibration is None:
+        return None
+    activities = frames["activities"].filter(pl.col("device") == code)
+    ratios = (
+        roofline.roofs(activities, {code: calibration.device(models.get(code))})
+        .select("activity_id", "roof_ns")
+        .drop_nulls()
+        .join(activities.select("activity_id", "bucket", "duration_ns"), on="activity_id")
+        .drop_nulls("bucket")
+        .filter(pl.col("duration_ns") > 0)
+        .group_by("bucket")
+        .agg(pl.col("roof_ns").sum() / pl.col("duration_ns").sum())
+        .sort("bucket")
+    )
+    return Attained(
+        memory_gbps=calibration.memory_gbps,
+        peak_tflops=calibration.peak_tflops,
+        launch_overhead_ns=calibration.launch_overhead_ns,
+        launch_latency_ns=calibration.launch_latency_ns,
+        roof_ratio=dict(ratios.iter_rows()),
+    )
+
+
+def _models(trace: Trace, options: Options, calibrations: Mapping[int, Calibration]) -> dict[int, Device | None]:
+    """Device code -> its row of the catalogue, by the header's properties or as the caller says.
+
+    A device that the catalogue does not know has what it was measured to do instead of peaks.
+    """
+    chosen = device_named(options.gpu) if options.gpu else None
+    entries = _entries(trace)
     models: dict[int, Device | None] = {}
-    for code, label, name in trace.devices.iter_rows():
-        entry = known.get(label) or (trace.header.devices[0] if len(alike) == 1 else None)
+    for code, _, name in trace.devices.iter_rows():
+        entry = entries[code]
         found = (
             None
             if entry is None
@@ -208,21 +394,26 @@ def _models(trace: Trace, options: Options) -> dict[int, Device | None]:
                 warp_size=entry.warp_size or None,
             )
         )
-        models[code] = with_overrides(chosen or found, options.peak_tflops or {}, options.peak_gbps)
+        measured = calibrations[code].device(None) if code in calibrations else None
+        models[code] = with_overrides(chosen or found or measured, options.peak_tflops or {}, options.peak_gbps)
     return models
 
 
-def _with_regimes(table: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """Steps with the regime that each one's own partition says."""
-    windows = table.filter(pl.col("start_ns") < pl.col("end_ns")).select("device", "index", "start_ns", "end_ns")
-    sums = partition.part_sums(pieces, windows, ["device", "index"])
+def _with_verdicts(table: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
+    """Steps with the regime, cause and runner-up that each one's own partition says."""
+    own = [pl.col(edge).alias(f"step_{edge}") for edge in ("start_ns", "end_ns")]
+    windows = table.filter(pl.col("start_ns") < pl.col("end_ns")).select("device", *own, "start_ns", "end_ns")
+    key = ["device", "step_start_ns", "step_end_ns"]
     rows = []
-    for (device, index), part in sums.partition_by("device", "index", as_dict=True).items():
+    for step, part in partition.part_sums(pieces, windows, key).partition_by(key, as_dict=True).items():
         judgement = judge(dict(part.select("part", "time_ns").iter_rows()))
-        rows.append((device, index, judgement and judgement.regime))
-    found = pl.DataFrame(rows, schema={"device": pl.Int64, "index": pl.Int64, "regime": pl.String}, orient="row")
+        said = (None, None, None) if judgement is None else (judgement.regime, judgement.cause, judgement.runner_up)
+        rows.append((*step, *said))
+    verdicts = dict.fromkeys(("regime", "cause", "runner_up"), pl.String())
+    schema = {"device": pl.Int64(), "start_ns": pl.Int64(), "end_ns": pl.Int64(), **verdicts}
+    found = pl.DataFrame(rows, schema=schema, orient="row")
     return tables.STEPS.conform(
-        table.drop("regime").join(found, on=["device", "index"], how="left", maintain_order="left")
+        table.drop(verdicts).join(found, on=["device", "start_ns", "end_ns"], how="left", maintain_order="left")
     )
 
 
@@ -231,7 +422,19 @@ def _index(label: str) -> int | str:
     return int(label) if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", label) else label
 
 
-def _trace_info(trace: Trace, models: Mapping[int, Device | None]) -> TraceInfo:
+def _reported_devices(frames: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Table `devices`, without the least busy ones where there are more than any machine has."""
+    busiest = frames["windows"].sort("busy_ns", "device", descending=[True, False]).head(_MAX_DEVICES)
+    return frames["devices"].join(busiest, on="device", how="semi", maintain_order="left")
+
+
+def _unreported_notes(trace: Trace, reported: pl.DataFrame) -> list[Note]:
+    more = trace.devices.height - reported.height
+    message = f"the trace names {trace.devices.height:,} devices: only the {_MAX_DEVICES} busiest are reported"
+    return [Note("many-devices", "warning", message, more)] if more else []
+
+
+def _trace_info(trace: Trace, devices: pl.DataFrame, models: Mapping[int, Device | None]) -> TraceInfo:
     worked = set(trace.devices.get_column("label"))
     return TraceInfo(
         path=trace.path,
@@ -243,12 +446,13 @@ def _trace_info(trace: Trace, models: Mapping[int, Device | None]) -> TraceInfo:
         world_size=trace.header.world_size,
         devices=tuple(
             DeviceInfo(_index(label), name, model.name if (model := models.get(code)) else None)
-            for code, label, name in trace.devices.iter_rows()
+            for code, label, name in devices.iter_rows()
         ),
         idle_devices=tuple(
             f"{entry.index}: {entry.name or 'unnamed'}" for entry in trace.header.devices if entry.index not in worked
         ),
         recorded=_recorded(trace),
+        settings=trace.header.settings,
     )
 
 
@@ -276,6 +480,8 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
     length = pl.col("end_ns") - pl.col("start_ns")
     parts = frames["partition"].filter(this).group_by("part").agg(length.sum())
     total_time = _total_ns(activities)
+    rated = frames["rated"].filter(this)
+    kernel_time = _total_ns(rated)
     return DeviceReport(
         index=_index(row["label"]),
         name=row["name"],
@@ -295,8 +501,36 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
         ),
         partition_ns=_ordered(parts, partition.PARTS),
         run_ahead=_run_ahead(this, frames, busy / (end - start) if end > start else 0.0),
-        buckets=_buckets(activities),
+        buckets=_buckets(rated),
+        groups=_groups(rated),
+        mfu=roofline.mfu(rated, end - start),
+        hfu=roofline.hfu(rated, end - start),
+        recomputed_ns=_total_ns(rated.filter("recomputed")),
+        recomputed_flop=rated.filter("recomputed").select(roofline.known_sum("flop")).item(),
+        flop_time_ratio=_total_ns(rated.filter(pl.col("flop").is_not_null())) / kernel_time if kernel_time else None,
+        communication=_communication(frames["collectives"].filter(this), frames["partition"].filter(this)),
+        fusions=tuple(
+            Fusion(**row) for row in frames["fusions"].filter(this).drop("device").head(_TOP_FUSIONS).to_dicts()
+        ),
+        work_coverage=_work_coverage(activities.filter(pl.col("kind") == "kernel")),
+        tensor_cores=tuple(
+            TensorCores(**row, code=tensor_cores.cure(row["reason"], row["target_dtype"]))
+            for row in tensor_cores.by_reason(frames["tensor_cores"].filter(this)).to_dicts()
+        ),
+        copies=tuple(Copies(**row) for row in copies.copy_sums(frames["copies"].filter(this)).to_dicts()),
     )
+
+
+def _work_coverage(kernels: pl.DataFrame) -> WorkCoverage:
+    """Shares of kernel time with known work: of all kernels, and of those whose operator is known."""
+    flop, moved = pl.col("flop").is_not_null(), pl.col("moved_bytes").is_not_null()
+    known = {"flop": flop, "bytes": moved, "either": moved | (pl.col("flop") > 0)}
+
+    def shares(frame: pl.DataFrame) -> list[float | None]:
+        total = _total_ns(frame)
+        return [_total_ns(frame.filter(condition)) / total if total else None for condition in known.values()]
+
+    return WorkCoverage(*shares(kernels), *shares(kernels.filter(pl.col("operator_id").is_not_null())))
 
 
 def _ordered(sums: pl.DataFrame, order: tuple[str, ...]) -> dict[str, int]:
@@ -321,25 +555,71 @@ def _run_ahead(this: pl.Expr, frames: Mapping[str, pl.DataFrame], busy_ratio: fl
     )
 
 
-def _buckets(activities: pl.DataFrame) -> tuple[Bucket, ...]:
-    sums = (
-        activities.drop_nulls("bucket")
-        .group_by("bucket")
-        .agg(
-            pl.col("group").mode().sort().first(),
-            pl.len().alias("kernel_count"),
-            pl.col("duration_ns").sum().alias("time_ns"),
-        )
-        .with_columns((pl.col("time_ns") / pl.col("time_ns").sum()).fill_nan(0.0).alias("time_ratio"))
-        .sort("time_ns", "bucket", descending=[True, False])
-    )
+def _buckets(rated: pl.DataFrame) -> tuple[Bucket, ...]:
+    sums = article.bucket_work(rated).rename({"count": "kernel_count", "moved_bytes": "bytes"})
+    return tuple(Bucket(**row) for row in sums.select(field.name for field in fields(Bucket)).to_dicts())
+
+
+def _groups(rated: pl.DataFrame) -> tuple[Group, ...]:
+    """The article's table of one device, with the article's own figures beside it."""
+    told = article_figures().groups
+    own = ("article_flop_ratio", "article_time_ratio")
+    sums = article.group_work(rated).rename({"count": "kernel_count"})
     return tuple(
-        Bucket(**row) for row in sums.select("bucket", "group", "kernel_count", "time_ns", "time_ratio").to_dicts()
+        Group(
+            **row,
+            article_flop_ratio=told[row["group"]].flop_ratio if row["group"] in told else None,
+            article_time_ratio=told[row["group"]].time_ratio if row["group"] in told else None,
+        )
+        for row in sums.select(field.name for field in fields(Group) if field.name not in own).to_dicts()
     )
 
 
-def _step_reports(table: pl.DataFrame, trace: Trace) -> tuple[StepReport, ...]:
+def _communication(collectives: pl.DataFrame, pieces: pl.DataFrame) -> Communication | None:
+    """Communication of one device; its exposed time is that of the partition. None without any."""
+    if collectives.is_empty():
+        return None
+    spans = collectives.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    length = pl.col("end_ns") - pl.col("start_ns")
+    time_ns = int(union(spans, ["device"]).select(length.sum()).item())
+    exposed_ns = int(pieces.filter(pl.col("part") == "communication").select(length.sum()).item())
+    known = collectives.drop_nulls("bus_byte_per_s")
+    known_ns = _total_ns(known)
+    moved = float(known.select((pl.col("bus_byte_per_s") * pl.col("duration_ns")).sum()).item())
+    return Communication(
+        kernel_count=collectives.height,
+        time_ns=time_ns,
+        exposed_ns=exposed_ns,
+        hidden_ns=time_ns - exposed_ns,
+        known_ns=known_ns,
+        message_bytes=collectives.select(roofline.known_sum("message_bytes")).item(),
+        bus_byte_per_s=moved / known_ns if known_ns else None,
+    )
+
+
+def _blame(blamed: pl.DataFrame, code: int | None, window: Window | None) -> tuple[Blame, ...]:
+    """The code that holds most of the idle time of the verdict's window."""
+    if code is None or window is None:
+        return ()
+    spans = pl.DataFrame(
+        [(code, *interval) for interval in window.intervals],
+        schema={"device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64},
+        orient="row",
+    )
+    rows = blame.blamed_code(blamed, spans).head(TOP_CODE).to_dicts()
+    return tuple(Blame(**row, call_line=source.call_line(row["python_function"], row["operator"])) for row in rows)
+
+
+def _host_costs(costs: pl.DataFrame) -> tuple[HostCost, ...]:
+    """The costliest rows of table `host_costs`."""
+    columns = [field.name for field in fields(HostCost) if field.name in costs.columns]
+    rows = costs.drop_nulls("name").select(columns).head(TOP_CODE).to_dicts()
+    return tuple(HostCost(**row, call_line=source.call_line(row["python_function"], row["operator"])) for row in rows)
+
+
+def _step_reports(table: pl.DataFrame, work: pl.DataFrame, trace: Trace) -> tuple[StepReport, ...]:
     labels = {code: _index(label) for code, label, _ in trace.devices.iter_rows()}
+    figures = work.select("device", pl.col("step").alias("index"), "flop", "mfu_ratio")
     return tuple(
         StepReport(
             index=row["index"],
@@ -352,8 +632,12 @@ def _step_reports(table: pl.DataFrame, trace: Trace) -> tuple[StepReport, ...]:
             regime=row["regime"],
             state=row["state"],
             steady=row["steady"],
+            flop=row["flop"],
+            mfu=row["mfu_ratio"],
+            cause=row["cause"],
+            runner_up=row["runner_up"],
         )
-        for row in table.to_dicts()
+        for row in table.join(figures, on=["device", "index"], how="left", maintain_order="left").to_dicts()
     )
 
 
@@ -371,11 +655,29 @@ def _unlinked_notes(reports: tuple[DeviceReport, ...]) -> list[Note]:
     ]
 
 
+def _slow_notes(frames: Mapping[str, pl.DataFrame], trace: Trace) -> list[Note]:
+    """Where products of all kinds are about equally far from peak, what that may mean."""
+    labels = {code: _index(label) for code, label, _ in trace.devices.iter_rows()}
+    return [
+        Note(
+            "equally-far-from-peak",
+            "info",
+            f"device {labels[code]}: {count:,} large products of different kinds all reach {percent(lowest)} to"
+            f" {percent(highest)} of their peak; what holds them may be common to all: lower clocks (a power or thermal"
+            " limit; watch nvidia-smi or rocm-smi during a run), or a peak that is not this device's (--peak-tflops)",
+            count,
+        )
+        for code, count, lowest, _, highest in roofline.equally_slow(
+            frames["rated"], frames["operator_inputs"]
+        ).iter_rows()
+    ]
+
+
 def _verdict(
     code: int,
     report: DeviceReport,
+    found: tuple[Check, ...],
     analysis: Analysis,
-    info: TraceInfo,
     models: Mapping[int, Device | None],
     options: Options,
     *,
@@ -398,25 +700,140 @@ def _verdict(
             cold_gap_ns=causes.cold_gap_ns(frames["idle"].filter(this), frames["gaps"].filter(this), activities, spans),
             steps_found=table.height,
             launches_per_step=launched / table.height if table.height else None,
-            recorded=info.recorded,
             peaks_known=models.get(code) is not None,
             contraction_ratio=_total_ns(activities.filter(pl.col("group") == "matmul")) / max(1, _total_ns(activities)),
             shapes_ratio=_shapes_ratio(activities),
+            known_ratio=_known_ratio(activities.filter(pl.col("kind") == "kernel")),
+            assumed_peaks=_assumed_peaks(activities, models.get(code)),
             waits_recorded=causes.first_event_wait_ns(frames["host_events"], frames["sync_events"]) is not None,
             launch_latency_ns=analysis.launch_latency_ns,
             steps_from=analysis.steps_from,
-            host_events_per_launch=frames["host_events"].height / launched if launched else None,
+            recording=_recording(frames, this, window, spans, options.measured_step_ms),
+            waiting_depth=_waiting_depth(frames, this, spans),
+            set_aside_ratio=_set_aside_ratio(table),
+            idle_peak=_idle_peak(activities, models.get(code)),
             breaks_off=breaks_off,
+            failed_checks=doubts(found, report.index),
             flows_missing=launched > 0 and not frames["flows"].get_column("kind").eq("launch").any(),
         )
     )
 
 
+def _waiting_depth(frames: Mapping[str, pl.DataFrame], this: pl.Expr, spans: pl.DataFrame) -> float | None:
+    """Mean queue depth while the device waited for something else than the CPU; None where it never did."""
+    waits = clip(frames["idle"].filter(this, pl.col("cause") == "device-wait"), spans, ["device"])
+    return run_ahead.depth_within(frames["queue"].filter(this), waits)
+
+
+def _set_aside_ratio(table: pl.DataFrame) -> float:
+    """Share of the time of all steps in those that warm up or are unlike the others, and were set aside."""
+    length = (pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64)
+    aside = pl.col("state").is_in(["warm-up", "outlier"]) & ~pl.col("steady")
+    return float(table.select(length.filter(aside).sum() / length.sum()).fill_nan(0.0).item() or 0.0)
+
+
+def _idle_peak(activities: pl.DataFrame, model: Device | None) -> tuple[str, float] | None:
+    """The dtype that most kernel time is known to compute in, else the device's common one, with its peak, FLOP/s."""
+    known = activities.drop_nulls("dtype").group_by("dtype").agg(pl.col("duration_ns").sum())
+    used = known.sort("duration_ns", "dtype", descending=[True, False]).get_column("dtype").to_list()
+    peaks = ((dtype, model.peak_flops(dtype) if model else None) for dtype in (*used, "bf16", "fp16", "fp32"))
+    return next(((dtype, peak) for dtype, peak in peaks if peak is not None), None)
+
+
+def _shared_notes(trace: Trace, activities: pl.DataFrame) -> list[Note]:
+    """Hints that other work than this process's may have had a device: then its idle time is only ours."""
+    by_device = activities.group_by("device").agg(
+        pl.col("context").drop_nulls().n_unique().alias("contexts"),
+        pl.col("process_id").drop_nulls().n_unique().alias("processes"),
+    )
+    labels = trace.devices.select("device", "label")
+    shared = by_device.join(labels, on="device").filter(pl.col("contexts").clip(pl.col("processes")) > 1).sort("device")
+    notes = [
+        Note(
+            "shared-device",
+            "warning",
+            f"device {label} was used from {contexts} contexts and {processes} processes of this file; more may not be"
+            " in it, so idle means only that none of these had work",
+            max(contexts, processes),
+        )
+        for label, contexts, processes in shared.select("label", "contexts", "processes").iter_rows()
+    ]
+    world, listed = trace.header.world_size, len(trace.header.devices)
+    if world is not None and 0 < listed < world and activities.height:
+        notes.append(
+            Note(
+                "more-ranks-than-devices",
+                "info",
+                f"{world} ranks, and {listed} device{'' if listed == 1 else 's'} listed: if ranks share a device, its idle time is only this one's",
+                world,
+            )
+        )
+    return notes
+
+
+def _told_step_ms(trace: Trace, step_table: pl.DataFrame, code: int | None) -> float | None:
+    """The step time without the profiler that the trace itself tells, where the device has steps to compare it with."""
+    known = trace.header.settings
+    if known is None or code is None:
+        return None
+    steps_with_work = step_table.filter(pl.col("device") == code, pl.col("activity_count") > 0)
+    return None if steps_with_work.is_empty() else known.measured_step_ms
+
+
+def _recording(
+    frames: Mapping[str, pl.DataFrame],
+    this: pl.Expr,
+    window: Window,
+    spans: pl.DataFrame,
+    measured_step_ms: float | None,
+) -> recording.Recording | None:
+    """What recording took of the window's idle time: by the measured step time, else as the events tell; None if neither."""
+    idle_pieces = frames["idle"].filter(this)
+    if measured_step_ms is None:
+        gaps = frames["gaps"].filter(this)
+        return recording.estimated(
+            gaps, idle_pieces, frames["launches"], frames["host_events"], frames["threads"], spans
+        )
+    table = frames["steps"].filter(this, pl.col("activity_count") > 0)
+    lengths = (
+        [end - start for start, end in window.intervals]
+        if window.steps
+        else table.select(pl.col("end_ns") - pl.col("start_ns")).to_series().to_list()
+    )
+    count = len(window.steps) or table.height
+    if not count:
+        raise UsageError("a measured step time needs steps, and this trace has none; call prof.step()")
+    return recording.measured(idle_pieces, spans, sum(lengths), count, round(measured_step_ms * NS_PER_MS))
+
+
 def _shapes_ratio(activities: pl.DataFrame) -> float | None:
     """Share of matmul-group kernel time whose FLOP and bytes are known: only there can shapes overrule the prior."""
-    contractions = activities.filter(pl.col("group") == "matmul")
-    total = _total_ns(contractions)
-    return _total_ns(contractions.filter(pl.col("flop").is_not_null())) / total if total else None
+    return _known_ratio(activities.filter(pl.col("group") == "matmul"))
+
+
+def _known_ratio(kernels: pl.DataFrame) -> float | None:
+    """Share of the kernels' time for which FLOP and bytes are known both."""
+    total = _total_ns(kernels)
+    return _total_ns(kernels.drop_nulls(["flop", "moved_bytes"])) / total if total else None
+
+
+def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None:
+    """The catalogue's figures that decided bounds, in words: those of dtypes with a tenth of the decided time or more."""
+    decided = activities.drop_nulls(["flop", "moved_bytes", "dtype"]).filter(pl.col("flop") > 0)
+    if model is None or decided.is_empty():
+        return None
+    times = (
+        decided.group_by("dtype", kernels.on_matrix_units().alias("matrix"))
+        .agg(pl.col("duration_ns").sum())
+        .filter(pl.col("duration_ns") >= pl.col("duration_ns").sum() / 10)
+        .sort("duration_ns", "dtype", "matrix", descending=[True, False, False])
+    )
+    peaks = (
+        f"{dtype} {units.flops(peak)} ({'matrix' if matrix else 'vector'} units)"
+        for dtype, matrix, _ in times.iter_rows()
+        if (peak := model.peak_flops(dtype, matrix=matrix)) is not None
+    )
+    return ", ".join([f"{model.name}: {units.bandwidth(model.bandwidth)}", *peaks])
 
 
 def _total_ns(frame: pl.DataFrame) -> int:
@@ -502,6 +919,13 @@ def _without_activities(trace: Trace) -> Verdict:
             "gpu-timeline-missing",
             f"The trace has {calls:,} launches but no GPU activity: {why}."
             " Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and no other profiler attached.",
+            evidence,
+        )
+    if trace.host_events.height and trace.host_events.get_column("kind").eq("other").all():
+        return without_regime(
+            "no-gpu-activity",
+            "None of its events is of a category that PyTorch Profiler writes (cpu_op, cuda_runtime, kernel, ...): another"
+            " tool recorded this trace. Export one with prof.export_chrome_trace(...) of torch.profiler.",
             evidence,
         )
     return without_regime(

@@ -61,6 +61,20 @@ _LAUNCH = Column("launch_id", _U32, "`event_id` of the runtime call that enqueue
 _GAP = Column("gap_id", _U32, "Row number of the gap.")
 _BUCKET = Column("bucket", _STR, "What the kernel does (catalog/kernels.toml); null for copies and memsets.")
 _BOUND = Column("bound", _STR, "What limits it: compute, memory, latency, communication, copy or other.")
+_FLOP = Column("flop", _F64, "Sum of their FLOP, where known; null when none is.")
+_MOVED = Column("moved_bytes", _F64, "Sum of the bytes they must move at least, where known; null when none is.")
+_TIME = Column("time_ns", _I64, "Sum of durations.")
+_COUNT = Column("count", _U32, "Kernels.")
+_RATES = (
+    Column("known_ns", _I64, "Durations of those whose time at the roof is known."),
+    Column("intensity_flop_per_byte", _F64, "Arithmetic intensity: FLOP over bytes."),
+    Column("achieved_flop_per_s", _F64, "FLOP over the time of the kernels whose FLOP are known."),
+    Column("achieved_byte_per_s", _F64, "Bytes over the time of the kernels whose bytes are known."),
+    Column("peak_ratio", _F64, "Share of the peak FLOP/s of their dtypes that they reached."),
+    Column("roof_ns", _F64, "Time that they would take at the roof: at peak FLOP/s or full bandwidth."),
+    Column("roof_ratio", _F64, "That time over the time they took; above 1 when data came from the cache."),
+    Column("lost_ns", _F64, "Time lost against the roof."),
+)
 _PART = Column("part", _STR, "Part of the partition: what the device did, or the cause of its idling.")
 
 THREADS = Table(
@@ -196,8 +210,18 @@ ACTIVITIES = Table(
         ),
         _BOUND,
         Column("dtype", _STR, "Type it computes in, as the device catalogue names it; null when unknown."),
+        Column(
+            "uses_tensor_cores",
+            _BOOL,
+            "Whether it computes on matrix units (Tensor Cores, MFMA, XMX), as its name tells; null when it does not.",
+        ),
         Column("flop", _F64, "FLOP that the operator's shapes ask of it; null when unknown."),
         Column("moved_bytes", _F64, "Bytes that it must move at least; null when unknown."),
+        Column(
+            "faster_than_memory",
+            _STR,
+            "Why it moved its bytes faster than the memory can: cache, clock (too short to time) or unexplained; else null.",
+        ),
         Column("lead_ns", _I64, "Start minus the end of its launch; negative when the call was still running."),
     ),
 )
@@ -248,6 +272,84 @@ IDLE = Table(
     ),
 )
 
+_OPERATOR = Column("operator", _STR, "Name of the innermost operator around it; null for none.")
+_MODULE = Column(
+    "module", _STR, "Path of the nn.Modules around it, `Net_0/Block_3/Linear_7`; of the forward pass for backward work."
+)
+_FUNCTION = Column(
+    "python_function",
+    _STR,
+    "Innermost function of the program around it, `file.py(12): f`: the line is that of its `def`, but that of the call"
+    " where PyTorch before 1.13 recorded it. Of the forward pass for backward work; a library's function for want of any.",
+)
+
+BLAME = Table(
+    "blame",
+    "The intervals of `idle`, each with what the host did then and in whose name.",
+    (
+        _GAP,
+        _DEVICE,
+        _START,
+        _END,
+        Column("cause", _STR, "Why the device idled."),
+        Column("event_id", _U32, "The host event to blame: the innermost then; the late launch, for its latency."),
+        Column("thread_id", _I32, "Its thread, or that of the open annotation."),
+        Column("operator_id", _U32, "`event_id` of the innermost operator around it."),
+        _OPERATOR,
+        _MODULE,
+        _FUNCTION,
+        Column("annotation", _STR, "Innermost annotation around it, steps left out."),
+        Column("phase", _STR, "data-loading, forward, backward or optimizer; null when it cannot be told."),
+        Column("step", _I64, "Index of the step of the device that it lies in; null outside of all."),
+    ),
+)
+
+IDLE_BY = Table(
+    "idle_by",
+    "Idle time summed up in several ways; each sums to the idle time of the device.",
+    (
+        Column("by", _STR, "operator, module, python_function, annotation, phase or step."),
+        _DEVICE,
+        Column("key", _STR, "Its value as in `blame`; null is time that nobody is known to answer for."),
+        Column("cause", _STR, "Why the device idled."),
+        Column("idle_ns", _I64, "Idle time."),
+        Column("count", _U32, "Intervals of `blame`."),
+        Column("longest_start_ns", _I64, "Start of the longest of them ..."),
+        Column("longest_end_ns", _I64, "... and its end."),
+    ),
+)
+
+HOST_COSTS = Table(
+    "host_costs",
+    "What the host did that can leave the device idle, by kind and by the code that asked for it.",
+    (
+        Column(
+            "kind",
+            _STR,
+            "synchronization, data-loading, compilation, allocation, garbage-collection, blocking-copy, profiler or"
+            " cpu-operator, as the causes of idle time are called; recompilation for what Dynamo compiled again.",
+        ),
+        Column("source", _STR, "What a person wrote there, such as `.item()`; null when no rule names it."),
+        Column("name", _STR, "The event that cost most: a call, an operator, a frame."),
+        Column("copy", _STR, "What a blocking call copied, as in `HtoD (Pageable -> Device)`; null for none."),
+        _OPERATOR,
+        _MODULE,
+        _FUNCTION,
+        Column("count", _U32, "How often it was asked for."),
+        Column("host_ns", _I64, "Time that the host spent in it; null when that is not recorded."),
+        Column("hidden_ns", _I64, "Part of that time in which some device worked."),
+        Column(
+            "idle_ns",
+            _I64,
+            "Idle time of this cause, over all devices: for a synchronization the drain that it left behind, not its"
+            " waiting for a busy device.",
+        ),
+        Column("event_id", _U32, "The event of most idle time, else of most host time; a row of `host_events`."),
+        Column("start_ns", _I64, "Its start."),
+        Column("end_ns", _I64, "Its end."),
+    ),
+)
+
 PARTITION = Table(
     "partition",
     "Each device's whole window as disjoint intervals.",
@@ -272,9 +374,11 @@ STEPS = Table(
         Column("host_end_ns", _I64, "End of the annotation on the host."),
         Column("activity_count", _U32, "Activities that it launched on this device."),
         Column("busy_ns", _I64, "Time of the step in which the device worked."),
-        Column("state", _STR, "ok, first, cut, empty or outlier."),
+        Column("state", _STR, "ok, first, warm-up, cut, empty or outlier."),
         Column("steady", _BOOL, "Whether the step is part of the steady window."),
         Column("regime", _STR, "Regime of this step alone; null when it cannot be told."),
+        Column("cause", _STR, "Cause within that regime."),
+        Column("runner_up", _STR, "Regime that came close to it, if any."),
     ),
 )
 
@@ -306,6 +410,32 @@ KERNELS = Table(
     ),
 )
 
+DRAINS = Table(
+    "drains",
+    "Where the runway ran out and the device idled: the queue was empty after the CPU had been ahead.",
+    (
+        _DEVICE,
+        Column("start_ns", _I64, "When the last queued activity had started: nothing was left."),
+        Column("end_ns", _I64, "When the next launch had ended."),
+        Column("runway_ns", _I64, "Most device time that was queued since the queue had been empty before."),
+        Column("idle_ns", _I64, "Idle time between start and end."),
+        Column("cause", _STR, "The cause that holds most of that idle time."),
+        Column("host_start_ns", _I64, "End of the last launch that was queued before ..."),
+        Column("host_end_ns", _I64, "... and start of the next one: host time without a queued launch."),
+        _LAUNCH,
+        _THREAD,
+        Column(
+            "event_id", _U32, "What kept the launching thread in between: its longest event, or what is around many."
+        ),
+        _NAME,
+        Column("source", _STR, "What a person wrote there, such as `.item()`; null when no rule names it."),
+        _OPERATOR,
+        _MODULE,
+        _FUNCTION,
+        Column("phase", _STR, "Its phase, as in `blame`."),
+    ),
+)
+
 BACKWARD_LINKS = Table(
     "backward_links",
     "Backward operators with the forward operator they belong to.",
@@ -333,9 +463,235 @@ OPERATORS = Table(
         _NAME,
         Column("count", _U32, "How often it ran."),
         Column("host_ns", _I64, "CPU time, children included."),
-        Column("host_self_ns", _I64, "CPU time without its children."),
+        Column("host_self_ns", _I64, "CPU time without that of operators within it."),
+        Column(
+            "python_ns",
+            _I64,
+            "Python's time for it: within it, and since the thread's previous operator; null where no frames were recorded.",
+        ),
+        Column("dispatch_ns", _I64, "CPU time of the operator's own code."),
+        Column("runtime_ns", _I64, "CPU time in runtime and driver calls that it made itself and that do not block."),
+        Column("blocked_ns", _I64, "CPU time in calls of its own that wait for the device."),
+        Column(
+            "host_device_ratio", _F64, "Python, dispatch and runtime time per device time launched; null without any."
+        ),
         Column("launch_count", _U32, "Launches made while it was the innermost operator."),
+        Column(
+            "short_launch_count", _U32, "Of these, those that took the CPU longer than the device: call and dispatch."
+        ),
         Column("device_ns", _I64, "Device time of the activities of these launches."),
+    ),
+)
+
+ROOFS = Table(
+    "roofs",
+    "Kernels of known FLOP or bytes against what their device can do.",
+    (
+        _ACTIVITY,
+        Column("intensity_flop_per_byte", _F64, "Arithmetic intensity: FLOP over bytes."),
+        Column("peak_flop_per_s", _F64, "Peak of the device for the dtype: of matrix units for the matmul group."),
+        Column("attainable_flop_per_s", _F64, "The roof: that peak, or intensity times memory bandwidth if lower."),
+        Column("achieved_flop_per_s", _F64, "FLOP over duration."),
+        Column("achieved_byte_per_s", _F64, "Bytes over duration."),
+        Column("compute_roof_ns", _F64, "Time of its FLOP at peak."),
+        Column("roof_ns", _F64, "Time at the roof: at peak FLOP/s or full bandwidth, whichever takes longer."),
+        Column("roof_ratio", _F64, "That time over the duration; above 1 when data came from the cache."),
+        Column("lost_ns", _F64, "Duration minus time at the roof; 0 when it was faster than that."),
+    ),
+)
+
+ROOFLINE = Table(
+    "roofline",
+    "Kernels summed up by name, operator, dtype and shapes, with their place in the roofline.",
+    (
+        _DEVICE,
+        _NAME,
+        Column("operator", _STR, "Name of the innermost operator around the launch."),
+        Column("dtype", _STR, "Type it computes in; null when unknown."),
+        Column("input_dims", _STR, "Shapes of the operator's inputs, as JSON text; null when not recorded."),
+        _BUCKET,
+        Column("group", _STR, "The article's group of that bucket."),
+        Column("bound", _STR, "What limits the longest of them."),
+        _COUNT,
+        _TIME,
+        _FLOP,
+        _MOVED,
+        Column("peak_flop_per_s", _F64, "Peak of the device for the dtype."),
+        *_RATES,
+    ),
+)
+
+STEP_WORK = Table(
+    "step_work",
+    "Kernels summed up by the step in whose window on the device they started.",
+    (
+        _DEVICE,
+        Column("step", _I64, "`index` of the step."),
+        _START,
+        _END,
+        _COUNT,
+        _TIME,
+        _FLOP,
+        _MOVED,
+        *_RATES,
+        Column("mfu_ratio", _F64, "Model FLOP utilization: time of the contractions at peak, over the step's length."),
+    ),
+)
+
+OPERATOR_WORK = Table(
+    "operator_work",
+    "Kernels summed up by the operator that launched them, longest first.",
+    (
+        _DEVICE,
+        Column("operator", _STR, "Name of the operator; null when unknown."),
+        _COUNT,
+        _TIME,
+        _FLOP,
+        _MOVED,
+        *_RATES,
+    ),
+)
+
+MODULES = Table(
+    "modules",
+    "Kernels summed up by nn.Module, backward work with the module of its forward operator.",
+    (
+        _DEVICE,
+        Column("module", _STR, "Name of the module instance, as the profiler numbers it."),
+        Column("parent", _STR, "The module around it; null outermost."),
+        Column("depth", _I64, "Modules around it."),
+        Column("call_count", _U32, "Calls of it."),
+        Column("host_ns", _I64, "CPU time of these calls, children included."),
+        _COUNT,
+        _TIME,
+        Column("backward_ns", _I64, "The part of it in the backward pass."),
+        Column("self_ns", _I64, "The part of it outside of child modules."),
+        _FLOP,
+        _MOVED,
+        *_RATES,
+    ),
+)
+
+_HIDDEN = Column("hidden_ns", _I64, "Time of it in which other work ran on the device.")
+_EXPOSED = Column("exposed_ns", _I64, "The rest: time of it in which nothing else ran on the device.")
+
+COLLECTIVES = Table(
+    "collectives",
+    "Communication kernels with their message, their bandwidth and what hid them.",
+    (
+        _ACTIVITY,
+        _NAME,
+        _DEVICE,
+        _STREAM,
+        _START,
+        _DURATION,
+        Column("collective", _STR, "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_recv, ..."),
+        Column("message_dtype", _STR, "Type of the elements."),
+        Column("group_size", _I64, "Ranks that take part; null when not recorded."),
+        Column("message_bytes", _F64, "Size as nccl-tests counts it: of an all_gather what all ranks send together."),
+        Column("algorithm_byte_per_s", _F64, "Size over duration."),
+        Column("bus_byte_per_s", _F64, "That times 2(n-1)/n for all_reduce, (n-1)/n for the other n-to-n collectives."),
+        _HIDDEN,
+        _EXPOSED,
+    ),
+)
+
+COMMUNICATION = Table(
+    "communication",
+    "Communication kernels summed up by collective, name, size and ranks.",
+    (
+        _DEVICE,
+        Column("collective", _STR, "Which collective."),
+        _NAME,
+        Column("message_dtype", _STR, "Type of the elements."),
+        Column("group_size", _I64, "Ranks that take part; null when not recorded."),
+        Column("message_bytes", _F64, "Size of one, as nccl-tests counts it."),
+        _COUNT,
+        _TIME,
+        Column("median_ns", _F64, "Median duration."),
+        _HIDDEN,
+        _EXPOSED,
+        Column("algorithm_byte_per_s", _F64, "Size over time."),
+        Column("bus_byte_per_s", _F64, "Bus bandwidth over their time."),
+        Column("best_bus_byte_per_s", _F64, "Bus bandwidth of the fastest: with the least waiting for other ranks."),
+    ),
+)
+
+COPIES = Table(
+    "copies",
+    "Copies summed up by direction, host memory and operator.",
+    (
+        _DEVICE,
+        Column("direction", _STR, "host-to-device, device-to-host, within-device, peer-to-peer, ..."),
+        Column("host_memory", _STR, "pageable, pinned or managed; null when the profiler does not tell (AMD)."),
+        Column("operator", _STR, "Name of the innermost operator around the launch."),
+        Column("count", _U32, "Copies."),
+        _TIME,
+        Column("bytes", _I64, "Sum of their bytes, where recorded."),
+        Column("byte_per_s", _F64, "Bytes over time."),
+        _HIDDEN,
+        _EXPOSED,
+        Column("call_ns", _I64, "CPU time in the calls that started them."),
+        Column("small_count", _U32, "Copies under 64 KiB, which take longer to start than to move."),
+        Column("small_ns", _I64, "Time of these."),
+    ),
+)
+
+FUSIONS = Table(
+    "fusions",
+    "Kernels that one kernel could replace, equal ones summed up; the most time saved first.",
+    (
+        _DEVICE,
+        Column("kind", _STR, "chain, attention or optimizer."),
+        Column("what", _STR, "What it is, in the user's terms."),
+        Column("operators", _STR, "Its operators in order; of an optimizer, its name."),
+        Column("tensors", _STR, "Shape and type of the tensors that need not go through memory."),
+        Column("module", _STR, "Class of the nn.Module around it; null when not recorded."),
+        Column("function", _STR, "The user's Python function around it; null when not recorded."),
+        Column("count", _U32, "How often it ran."),
+        Column("kernel_count", _U32, "Kernels in all of these runs."),
+        _TIME,
+        Column("moved_bytes", _F64, "Bytes that their calls read and write, by shapes; null for optimizers."),
+        Column("byte_per_s", _F64, "These bytes over the time: the bandwidth they achieve."),
+        Column("saved_bytes", _F64, "Bytes of these that need not move; null for optimizers."),
+        Column("saves_ns", _F64, "Time saved at most."),
+        Column("how", _STR, "How that was computed."),
+        Column("code", _STR, "What to write instead."),
+        Column("start_ns", _I64, "Start of the longest of them, ns since the trace's origin."),
+        Column("end_ns", _I64, "Its end."),
+    ),
+)
+
+RECOMPUTATION = Table(
+    "recomputation",
+    "Forward work that ran again in the backward pass, summed up by operator and module.",
+    (
+        _DEVICE,
+        Column("sign", _STR, "What tells: checkpoint-node, checkpoint-frame or forward-in-backward."),
+        Column("operator", _STR, "Name of the innermost operator around the launch."),
+        Column("module", _STR, "Class of the nn.Module around it; null when not recorded."),
+        _COUNT,
+        _TIME,
+        _FLOP,
+    ),
+)
+
+TENSOR_CORES = Table(
+    "tensor_cores",
+    "Contractions that could use matrix units, or use them better; the most time saved first.",
+    (
+        _DEVICE,
+        Column("reason", _STR, "fp32, vector-units or unaligned."),
+        _NAME,
+        Column("operator", _STR, "Name of the innermost operator around the launch."),
+        Column("dtype", _STR, "Type it computes in."),
+        Column("target_dtype", _STR, "Type that it could compute in."),
+        Column("input_dims", _STR, "Shapes of the operator's inputs, as JSON text; null when not recorded."),
+        _COUNT,
+        _TIME,
+        _FLOP,
+        Column("could_ns", _F64, "Time at the roof on matrix units in that type."),
+        Column("saves_ns", _F64, "Time saved at most."),
     ),
 )
 
@@ -344,11 +700,26 @@ ALL = (
     LAUNCHES,
     GAPS,
     IDLE,
+    BLAME,
+    IDLE_BY,
+    HOST_COSTS,
     PARTITION,
     STEPS,
     QUEUE,
+    DRAINS,
     KERNELS,
     OPERATORS,
+    ROOFS,
+    ROOFLINE,
+    STEP_WORK,
+    OPERATOR_WORK,
+    MODULES,
+    COLLECTIVES,
+    COMMUNICATION,
+    COPIES,
+    FUSIONS,
+    RECOMPUTATION,
+    TENSOR_CORES,
     BACKWARD_LINKS,
     DEVICES,
     THREADS,

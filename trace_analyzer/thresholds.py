@@ -27,11 +27,37 @@ BEHIND_BUSY_RATIO = 0.9
 AHEAD_LEAD_CALLS = 10
 AHEAD_EMPTY_RATIO = 0.1
 
+DRAIN_RUNWAY_NS = 100 * NS_PER_US
+"""With less queued, the CPU had not run ahead: one slow launch uses it up."""
+
 # Bound of a kernel
 TINY_KERNEL_NS = 3 * NS_PER_US
 """Below it the fixed cost of starting and draining a kernel dominates."""
 SMALL_KERNEL_NS = 20 * NS_PER_US
 """Below it, fewer blocks than SMs leave the device unfilled; above, few blocks may be a persistent kernel."""
+
+# Roofline
+LARGE_KERNEL_NS = 50 * NS_PER_US
+"""Shorter products may not fill the device, for reasons of their own."""
+EQUALLY_SLOW_KINDS = 4
+EQUALLY_SLOW_RATIO = 0.75
+EQUALLY_SLOW_SPREAD = 0.15
+"""Fewer kinds of products, good ones, or ones that differ by more need no common cause."""
+
+KNOWN_RATE_RATIO = 0.5
+"""FLOP/s of less than half of a group's time say nothing of the group."""
+
+# Copies
+SMALL_COPY_BYTES = 64 << 10
+"""At the 25 GB/s of PCIe 4.0 x16 this takes 3 us: starting the copy takes as long."""
+
+# Work of a kernel
+DEVICE_CLOCK_NS = 40
+"""The clocks of devices tick at 1 to 40 ns: durations in nanoseconds are no finer."""
+CLOCK_TICKS = 20
+"""A duration of fewer ticks is wrong by up to a tenth: one tick at each end."""
+REPLAY_KERNELS = 4
+"""Shorter sequences of equal kernels recur by chance."""
 
 # Steps
 OUTLIER_MEDIANS = 1.5
@@ -43,6 +69,8 @@ STEP_REPEATS = 3
 """An annotation that comes less often marks no rhythm."""
 STEP_COVERAGE = 0.8
 """An annotation that encloses less of the launches is a part of a step, not the step."""
+PERIOD_LIKENESS = 0.9
+"""Iterations of a loop differ by an allocation or a log line, not by a tenth of what they launch."""
 
 # Verdict
 WAITING_WINS_RATIO = 0.6
@@ -62,9 +90,44 @@ POOR_COVERAGE = 0.5
 UNKNOWN_DOUBT_RATIO = 0.2
 CONTRACTION_DOUBT_RATIO = 0.25
 """Below this share of kernel time, unknown shapes of contractions cannot turn the verdict."""
-PROFILER_DOUBT_EVENTS_PER_LAUNCH = 10
-"""With this many recorded host events per launch, recording itself slows the CPU noticeably."""
+SET_ASIDE_DOUBT_RATIO = 0.5
+"""Steps that hold most of the time are no exception."""
+
+# The profiler's own cost
+RECORDING_QUANTILE = 0.25
+"""Of the distances between events that follow each other, the one that comes nearest to what recording takes."""
+RECORDING_LEAST_QUANTILE = 0.05
+"""The fastest pairs, but for accidents: recording takes no less."""
+RECORDING_MAX_NS = 3 * NS_PER_US
+"""Recording an event takes 0.2 to 2 us; events that are farther apart did something."""
+RECORDING_PAIRS = 20
+"""Fewer pairs have no quartile worth the name."""
+
+# Trust
+BEFORE_WARN_RATIO = 0.1
+OVERLAP_WARN_RATIO = 0.01
+OVERLAP_FAIL_RATIO = 0.1
+"""Programmatic dependent launches overlap by microseconds; a stream that does so for long is recorded wrongly."""
+EARLY_WARN_RATIO = 0.01
+EARLY_FAIL_RATIO = 0.1
+IMPOSSIBLE_NS = NS_PER_MS
+IMPOSSIBLE_WARN_RATIO = 0.01
+IMPOSSIBLE_FAIL_RATIO = 0.2
+FEW_ACTIVITIES = 5
+FEW_OF = 100
+FEW_WARN_RATIO = 0.5
+"""Five of a hundred activities with half of the time may be right, and are worth a look."""
+UNTRACED_WARN_RATIO = 0.05
+MISSING_WARN_RATIO = 0.1
+MISSING_FAIL_RATIO = 0.5
+LOST_FAIL_RATIO = 0.1
 
 # Advice
 WORTH_RATIO = 0.02
 """Advice that can save less than this share of the window is noise."""
+REPLAYED_RATIO = 0.9
+"""Where graphs launch nearly everything already, they have nothing left to save."""
+OPTIMIZER_LAUNCHES = 50
+"""A foreach optimizer makes a handful of launches per dtype, an unfused one several per parameter."""
+SMALL_MESSAGE_BYTES = 4 << 20
+"""A collective of less is bound by its latency, not by the links."""

@@ -69,9 +69,24 @@ def flops(flop_per_s: float | None) -> str:
     return "–" if flop_per_s is None else _prefixed(flop_per_s, "FLOP/s")
 
 
+def flop(n_flop: float | None) -> str:
+    """FLOP with the prefix that fits: ``34.6 TFLOP``."""
+    return "–" if n_flop is None else _prefixed(n_flop, "FLOP")
+
+
+def size(n_bytes: int | float | None) -> str:
+    """Bytes with the decimal prefix that fits: ``2.04 GB``."""
+    return "–" if n_bytes is None else _prefixed(n_bytes, "B")
+
+
 def bandwidth(byte_per_s: float | None) -> str:
     """Bytes per second with the decimal prefix that fits: ``2.04 TB/s``."""
     return "–" if byte_per_s is None else _prefixed(byte_per_s, "B/s")
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A quantity with the decimal prefix that fits: ``1.20 GB``."""
+    return "–" if value is None else _prefixed(value, unit)
 
 
 def _prefixed(value: float, unit: str) -> str:

@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES
 from trace_analyzer.analyses.partition import PARTS, WORK
+from trace_analyzer.analyses.recording import Recording
 from trace_analyzer.report import (
     Confidence,
+    Debiased,
     DeviceReport,
     Evidence,
-    Recorded,
     Regime,
     Shares,
     Status,
     Verdict,
     Window,
 )
-from trace_analyzer.units import count, duration, percent
+from trace_analyzer.units import NS_PER_S, count, duration, percent
 
 # Part of the partition -> (regime, cause): what cures it. Parts that are missing here are in no group.
 CURES: dict[str, tuple[Regime, str | None]] = {
@@ -61,16 +62,21 @@ class Findings:
     cold_gap_ns: int
     steps_found: int
     launches_per_step: float | None
-    recorded: Recorded
     peaks_known: bool
     contraction_ratio: float
     shapes_ratio: float | None
+    known_ratio: float | None
+    assumed_peaks: str | None
     waits_recorded: bool
     launch_latency_ns: int
     steps_from: str | None
-    host_events_per_launch: float | None
+    recording: Recording | None
+    waiting_depth: float | None
+    set_aside_ratio: float
+    idle_peak: tuple[str, float] | None
     flows_missing: bool
     breaks_off: bool
+    failed_checks: tuple[str, ...] = ()
 
 
 def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None:
@@ -139,7 +145,8 @@ def verdict(findings: Findings) -> Verdict:
     too_unknown = window > 0 and unknown > t.UNKNOWN_RATIO * window
     if judgement is None or too_little or too_unknown:
         return _insufficient(findings, unknown, too_little=too_little)
-    confidence, why = _confidence(findings, judgement, window)
+    unbiased = debiased(parts, findings.recording, findings.cold_gap_ns)
+    confidence, why = _confidence(findings, judgement, window, unbiased)
     return Verdict(
         status="ok",
         regime=judgement.regime,
@@ -153,7 +160,61 @@ def verdict(findings: Findings) -> Verdict:
         parts_ns=parts,
         headline=_headline(findings, judgement, window),
         evidence=tuple(_evidence(findings, judgement, window)),
+        debiased=unbiased,
     )
+
+
+def debiased(parts_ns: Mapping[str, int], recording: Recording | None, cold_gap_ns: int = 0) -> Debiased | None:
+    """The partition without what recording took of it, and whether its regime is the same.
+
+    An estimate that changes the regime only where it removes more than the least it can be cannot tell.
+    """
+    judgement = judge(parts_ns, cold_gap_ns)
+    if recording is None or judgement is None:
+        return None
+    parts, least = _without(parts_ns, recording.taken_ns), _without(parts_ns, recording.least_ns)
+    after, at_least = judge(parts, cold_gap_ns), judge(least, cold_gap_ns)
+    same = after is not None and after.regime == judgement.regime
+    same_at_least = at_least is not None and at_least.regime == judgement.regime
+    return Debiased(
+        method=recording.method,
+        event_cost_ns={kind: cost for kind, (_, cost) in recording.event_cost_ns.items()},
+        events=recording.events,
+        least_removed_ns=sum(parts_ns.values()) - sum(least.values()),
+        removed_ns=sum(parts_ns.values()) - sum(parts.values()),
+        window_ns=sum(parts.values()),
+        shares=shares(parts),
+        parts_ns=parts,
+        regime=None if after is None else after.regime,
+        cause=None if after is None else after.cause,
+        survives=True if same else None if same_at_least else False,
+        why=_recording_why(recording, sum(parts_ns.values())),
+    )
+
+
+_EVENT_NAMES = {"operator": "operator", "python": "Python frame"}
+
+
+def _recording_why(recording: Recording, window_ns: int) -> str:
+    """What recording cost, in words."""
+    if recording.method == "measured":
+        told = (
+            f"a step takes {duration(recording.measured_step_ns)} without the profiler,"
+            f" {duration(recording.step_ns)} with it"
+        )
+        beyond = recording.rest_ns > t.WORTH_RATIO * window_ns
+        return f"{told}; {duration(recording.rest_ns)} of that is not idle time that the CPU makes" if beyond else told
+    each = ", ".join(
+        f"{f'{duration(least)} to ' if 0 < least < cost else 'up to '}{duration(cost)} per {_EVENT_NAMES[kind]}"
+        for kind, (least, cost) in recording.event_cost_ns.items()
+    )
+    return f"{count(recording.events)} events were recorded on the way to late launches, at {each}"
+
+
+def _without(parts_ns: Mapping[str, int], taken_ns: Mapping[str, int]) -> dict[str, int]:
+    """The partition without some time of its parts, and without that of the profiler's own rows."""
+    taken = {"profiler": parts_ns.get("profiler", 0), **taken_ns}
+    return {part: ns - min(ns, taken.get(part, 0)) for part, ns in parts_ns.items()}
 
 
 def without_regime(status: Status, headline: str, evidence: tuple[Evidence, ...] = ()) -> Verdict:
@@ -197,7 +258,7 @@ def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> V
 
 _SENTENCES: dict[tuple[Regime, str | None], str] = {
     ("overhead-bound", "launch"): "the CPU cannot launch work fast enough",
-    ("overhead-bound", "synchronization"): "the CPU waits for the GPU, then the GPU waits for the CPU",
+    ("overhead-bound", "synchronization"): "the CPU waits for the GPU, and then the GPU for the CPU",
     ("overhead-bound", "data-loading"): "the GPU waits for input data",
     ("overhead-bound", "blocking-copy"): "the CPU stands still in copies that block it",
     ("overhead-bound", "allocation"): "the CPU stands still in allocator calls",
@@ -207,7 +268,7 @@ _SENTENCES: dict[tuple[Regime, str | None], str] = {
     ("overhead-bound", "small-kernels"): "the kernels are too small to fill the GPU",
     ("communication-bound", "collectives"): "collectives run while nothing else does",
     ("communication-bound", "copies"): "copies between host and device run while nothing else does",
-    ("communication-bound", "dependency"): "queued work waits for other streams or peers",
+    ("communication-bound", "dependency"): "queued work waits for other streams or peers, not for the CPU",
     ("memory-bandwidth-bound", None): "kernels spend their time moving data, not computing",
     ("compute-bound", None): "the GPU spends its time in contractions",
 }
@@ -272,6 +333,26 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
                 "median time from launch to start: large is healthy",
             ),
         ]
+    if findings.waiting_depth is not None:
+        evidence.append(
+            Evidence(
+                "queue_depth_while_waiting",
+                findings.waiting_depth,
+                "launches",
+                "mean number in the queue while the device waited: the CPU had done its part",
+            )
+        )
+    idle = sum(findings.parts_ns.get(cause, 0) for cause in CAUSES)
+    if findings.idle_peak is not None and idle:
+        dtype, peak = findings.idle_peak
+        evidence.append(
+            Evidence(
+                "idle_flop",
+                idle / NS_PER_S * peak,
+                "FLOP",
+                f"what the device could have computed meanwhile, in {dtype}",
+            )
+        )
     if judgement.cause == "cold-start":
         sums = cause_sums("overhead-bound", findings.parts_ns)
         evidence.append(
@@ -286,7 +367,9 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
     return evidence + _trust_evidence(findings)
 
 
-def _confidence(findings: Findings, judgement: Judgement, window: int) -> tuple[Confidence, tuple[str, ...]]:
+def _confidence(
+    findings: Findings, judgement: Judgement, window: int, unbiased: Debiased | None
+) -> tuple[Confidence, tuple[str, ...]]:
     """high, medium or low, and what lowers it or would change the verdict."""
     doubts: list[str] = []
     remarks: list[str] = []
@@ -305,30 +388,37 @@ def _confidence(findings: Findings, judgement: Judgement, window: int) -> tuple[
         if findings.contraction_ratio > t.CONTRACTION_DOUBT_RATIO and known < t.POOR_COVERAGE:
             doubts.append(
                 f"FLOP and bytes are known for {percent(known)} of the time of contractions: the others count as"
-                " compute because of their kind, which is wrong for small batches"
+                " compute because of their kind, or as memory because of a name of decoding: batch sizes may differ"
             )
-        elif known < 1:
-            remarks.append("where FLOP and bytes are not known, a kernel's bound comes from its kind")
         if not findings.peaks_known:
             doubts.append("the device's peaks are unknown (--gpu NAME tells them)")
+        elif findings.assumed_peaks is not None:
+            remarks.append(
+                f"compute and memory are told apart for {percent(findings.known_ratio)} of kernel time by FLOP and bytes"
+                f" against assumed peaks ({findings.assumed_peaks}), for the rest by the kind of kernel"
+            )
     if findings.steps_found < t.MIN_STEADY_STEPS:
-        remarks.append("no steps are marked: warm-up cannot be told from steady work (call prof.step())")
+        found = "one step was recorded" if findings.steps_found else "no steps are marked (call prof.step())"
+        remarks.append(f"{found}: warm-up cannot be told from steady work")
     if judgement.cause == "dependency" and not findings.waits_recorded:
         doubts.append("what queued work waited for is not recorded: waiting for other streams or peers is inferred")
+    if findings.set_aside_ratio > t.SET_ASIDE_DOUBT_RATIO:
+        doubts.append(
+            f"{percent(findings.set_aside_ratio)} of the time lies in steps that are unlike the others and set aside"
+            " (--step all judges everything)"
+        )
     if findings.breaks_off:
         doubts.append("the file breaks off: what stood behind that is not judged")
     if findings.flows_missing:
         doubts.append("the file has no launch arrows: other events may have been removed from it too")
-    recording = findings.host_events_per_launch
-    if (
-        judgement.regime == "overhead-bound"
-        and judgement.cause == "launch"
-        and recording is not None
-        and (findings.recorded.stack or findings.recorded.memory)
-        and recording > t.PROFILER_DOUBT_EVENTS_PER_LAUNCH
-    ):
-        doubts.append(
-            f"recording stacks or memory ({recording:.0f} events per launch) slows the CPU: record again without"
-        )
+    doubts += findings.failed_checks
+    if unbiased is not None and judgement.regime == "overhead-bound":
+        by, removed = unbiased.regime or "no regime", f"{duration(unbiased.removed_ns)} of recording"
+        if unbiased.survives is None:
+            doubts.append(
+                f"without up to {removed} (estimated) it may be {by}: record again with less (--measured-step-ms)"
+            )
+        elif not unbiased.survives:
+            doubts.append(f"without {removed} ({unbiased.method}) it is {by}: the profiler makes it overhead-bound")
     level: Confidence = "high" if not doubts else "medium" if len(doubts) == 1 else "low"
     return level, (*doubts, *remarks)

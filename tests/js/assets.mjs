@@ -2,19 +2,26 @@
 
 import { buildStore } from '../../trace_analyzer/render/html/assets/store.js';
 
-// A store of one track per entry: { family, rows: [[[start, duration, name, kind, link?], ...], ...] }.
-export function storeOf(tracks, { activities = 0, queues = [] } = {}) {
-  const columns = { gap: [], duration: [], link: [], queue_time: [], queue_depth: [] };
+const TEXTS = ['bucket', 'bound', 'operator', 'dtype', 'grid', 'block', 'input_dims', 'input_types', 'collective', 'message_dtype', 'call_stack'];
+const NUMBERS = [
+  'bytes', 'registers_per_thread', 'shared_memory_bytes', 'flop', 'moved_bytes', 'occupancy_percent',
+  'message_elements', 'group_size',
+];
+
+// A store of one track per entry: { family, rows: [[[start, duration, name, kind, link?, detail?], ...], ...] }.
+export function storeOf(tracks, { activities = 0, curves = [], details = [] } = {}) {
+  const columns = { gap: [], duration: [], link: [], detail: [], curve_time: [], curve_value: [] };
   const [names, kinds] = [[], []];
-  const header = { labels: [], tracks: [], queues: [], end: 0 };
-  for (const { family = 'operators', group = 'main', collapsed = false, rows } of tracks) {
+  const header = { labels: [], tracks: [], curves: [], end: 0, activities };
+  for (const { family = 'operators', group = 'main', collapsed = false, thread = family === 'operators' || family === 'calls' ? 0 : null, rows } of tracks) {
     const spans = rows.map((events) => {
       let end = 0;
       const first = columns.gap.length;
-      for (const [start, duration, name, kind, link = -1] of events) {
+      for (const [start, duration, name, kind, link = -1, detail = 0] of events) {
         columns.gap.push(start - end);
         columns.duration.push(duration);
         columns.link.push(link);
+        columns.detail.push(detail);
         names.push(name);
         kinds.push(kind);
         end = start + duration;
@@ -22,24 +29,19 @@ export function storeOf(tracks, { activities = 0, queues = [] } = {}) {
       }
       return [first, events.length];
     });
-    header.tracks.push({ family, group, label: family, collapsed, rows: spans });
+    header.tracks.push({ family, group, label: family, thread, collapsed, rows: spans });
   }
-  for (const [device, steps] of queues) {
-    header.queues.push([device, steps.length]);
-    for (const [time, depth] of steps) {
-      columns.queue_time.push(time);
-      columns.queue_depth.push(depth);
+  for (const [kind, place, steps] of curves) {
+    header.curves.push([kind, place, steps.length]);
+    for (const [time, value] of steps) {
+      columns.curve_time.push(time);
+      columns.curve_value.push(value);
     }
   }
-  for (const name of ['bucket', 'bound', 'operator', 'grid', 'block']) {
-    columns[name] = new Uint8Array(activities);
-    columns[`${name}_values`] = [''];
-  }
-  for (const name of ['bytes', 'registers_per_thread', 'shared_memory_bytes', 'flop', 'moved_bytes']) {
-    columns[name] = new Float64Array(activities);
-  }
-  columns.queue_time = Float64Array.from(columns.queue_time);
-  columns.queue_depth = Float64Array.from(columns.queue_depth);
+  for (const column of TEXTS) [columns[column], columns[`${column}_values`]] = interned(details.map((detail) => detail[column] ?? ''));
+  for (const column of NUMBERS) columns[column] = Float64Array.from(details, (detail) => detail[column] ?? 0);
+  columns.curve_time = Float64Array.from(columns.curve_time);
+  columns.curve_value = Float64Array.from(columns.curve_value);
   [columns.name, columns.name_values] = interned(names);
   [columns.kind, columns.kind_values] = interned(kinds);
   header.labels = columns.name_values;
@@ -47,7 +49,7 @@ export function storeOf(tracks, { activities = 0, queues = [] } = {}) {
 }
 
 function interned(strings) {
-  const values = ['', ...new Set(strings)];
+  const values = ['', ...new Set(strings.filter(Boolean))];
   return [Uint32Array.from(strings, (value) => values.indexOf(value)), values];
 }
 

@@ -47,7 +47,7 @@ test('a run that hides a match is marked as one', () => {
 });
 
 test('steps keep the highest value of each pixel and the value that remains', () => {
-  const queue = { time: [0, 10, 11, 12, 50], depth: [1, 2, 9, 3, 0] };
+  const queue = { time: [0, 10, 11, 12, 50], value: [1, 2, 9, 3, 0] };
   assert.deepEqual(visibleSteps(queue, 5, 100, 5), { x: [5, 10, 15, 50, 100], y: [1, 9, 3, 0, 0] });
-  assert.deepEqual(visibleSteps({ time: [], depth: [] }, 0, 10, 1), { x: [0, 10], y: [0, 0] });
+  assert.deepEqual(visibleSteps({ time: [], value: [] }, 0, 10, 1), { x: [0, 10], y: [0, 0] });
 });

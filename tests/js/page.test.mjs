@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { describe, otherEnd } from '../../trace_analyzer/render/html/assets/describe.js';
+import { describe, otherEnds } from '../../trace_analyzer/render/html/assets/describe.js';
 import { formatDuration, formatQuantity, formatTick } from '../../trace_analyzer/render/html/assets/format.js';
 import { layOut, rowAt } from '../../trace_analyzer/render/html/assets/layout.js';
 import { around, clampView, parseFragment, ticks, writeFragment, zoom } from '../../trace_analyzer/render/html/assets/navigation.js';
@@ -34,9 +34,11 @@ test('zoom keeps the time under the pointer', () => {
 });
 
 test('a fragment leads back to its place, and nonsense to none', () => {
-  assert.deepEqual(parseFragment(writeFragment({ from: 10.4, to: 99.5 }, 7)), { view: { from: 10, to: 100 }, selected: 7 });
-  for (const nonsense of ['', '#', '#t=5,1', '#t=a,b&sel=x', '#sel=1.5']) {
-    assert.deepEqual(parseFragment(nonsense), { view: null, selected: -1 });
+  assert.deepEqual(parseFragment(writeFragment({ from: 10.4, to: 99.5 }, 7, null)), { view: { from: 10, to: 100 }, selected: 7, interval: null });
+  const interval = { from: 20, to: 30 };
+  assert.deepEqual(parseFragment(writeFragment({ from: 10, to: 99 }, -1, interval)).interval, interval);
+  for (const nonsense of ['', '#', '#t=5,1', '#t=a,b&sel=x', '#sel=1.5', '#iv=9,9', '#iv=<img>']) {
+    assert.deepEqual(parseFragment(nonsense), { view: null, selected: -1, interval: null });
   }
 });
 
@@ -65,5 +67,24 @@ test('an activity tells its launch, a launch its activity, idle time its cause',
   assert.equal(facts(1).Cause, 'Python');
   assert.equal(facts(1)['Host was in'], 'cudaLaunchKernel');
   assert.equal(facts(2).Launches, 'gemm');
-  assert.deepEqual([0, 2].map((event) => otherEnd(store, event)), [2, 0]);
+  assert.deepEqual([0, 2].map((event) => otherEnds(store, event)), [[2], [0]]);
+});
+
+test('details are told where they are known: shapes of the operator, rates, occupancy', () => {
+  const store = storeOf([
+    { family: 'stream', rows: [[[50, 1000, 'gemm', 'matmul', 1, 1]]] },
+    { family: 'calls', rows: [[[20, 5, 'launch', 'runtime']]] },
+    { family: 'operators', rows: [[[10, 30, 'aten::mm', 'operator', -1, 2]]] },
+  ], {
+    activities: 1,
+    details: [
+      { bucket: 'matmul', flop: 2e9, moved_bytes: 1e6, occupancy_percent: 50, grid: '[8, 1, 1]' },
+      { input_dims: '[[2,3],[],[3,4]]', input_types: '["c10::BFloat16","int","float"]' },
+    ],
+  });
+  const facts = Object.fromEntries(describe(store, {}, 0));
+  assert.equal(facts.Inputs, 'BFloat16 [2, 3], float [3, 4]');
+  assert.deepEqual([facts.Arithmetic, facts['Bandwidth at least'], facts.Occupancy], ['2 PFLOP/s', '1 TB/s', '50 %, estimated']);
+  assert.ok(!('Block' in facts) && !('Copied' in facts));
+  assert.equal(facts.Inside, 'aten::mm');
 });

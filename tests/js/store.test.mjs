@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { eventAt, firstEndingAfter, kindTimes, lowerBound, neighbourMatch, rowOf, search } from '../../trace_analyzer/render/html/assets/store.js';
+import { eventAt, firstEndingAfter, followers, kindTimes, linked, lowerBound, neighbourMatch, rowOf, search, stackOf } from '../../trace_analyzer/render/html/assets/store.js';
 import { randomNumbers, randomRow, storeOf } from './assets.mjs';
 
 test('starts are rebuilt row by row', () => {
@@ -54,7 +54,38 @@ test('next and previous go through the matches in time, across rows and around t
   assert.deepEqual(walk(0, -1), { event: 1, place: 3, count: 3 });
 });
 
-test('a launch knows its first activity and how many it has', () => {
-  const store = storeOf([{ rows: [[[5, 1, 'k1', 'k', 2], [7, 1, 'k2', 'k', 2]]] }, { rows: [[[0, 3, 'graph', 'r']]] }], { activities: 2 });
-  assert.deepEqual(store.launched.get(2), { first: 0, count: 2 });
+test('links lead both ways, but nothing leads back from idle time', () => {
+  const store = storeOf([
+    { family: 'stream', rows: [[[5, 1, 'k1', 'k', 3], [7, 1, 'k2', 'k', 3]]] },
+    { family: 'idle', rows: [[[6, 1, 'python', 'idle-python', 3]]] },
+    { family: 'calls', rows: [[[0, 3, 'graph', 'r']]] },
+  ], { activities: 2 });
+  assert.deepEqual([...followers(store, 3)], [0, 1]);
+  assert.deepEqual(linked(store, 0).source, 3);
+  assert.equal(linked(store, 2).source, -1);
+});
+
+test('a stack is what was open on the thread, for a kernel around its launch', () => {
+  const store = storeOf([
+    { family: 'stream', rows: [[[90, 10, 'gemm', 'k', 5]]] },
+    { family: 'operators', rows: [[[0, 50, 'linear', 'o']], [[5, 30, 'mm', 'o']], [[40, 5, 'later', 'o']]] },
+    { family: 'python', thread: 0, rows: [[[0, 60, 'train.py(1): step', 'p']]] },
+    { family: 'calls', rows: [[[10, 4, 'launch', 'r']]] },
+    { family: 'operators', thread: 1, rows: [[[0, 100, 'another thread', 'o']]] },
+  ], { activities: 1 });
+  const names = (event) => stackOf(store, event).map((open) => store.name_values[store.name[open]]);
+  assert.deepEqual(names(5), ['train.py(1): step', 'linear', 'mm']);
+  assert.deepEqual(names(0), ['train.py(1): step', 'linear', 'mm', 'launch']);
+  assert.deepEqual(names(6), []);
+});
+
+test('a filter keeps one bucket, one kind or one cause, and search looks inside it', () => {
+  const store = storeOf([
+    { family: 'stream', rows: [[[0, 1, 'gemm a', 'matmul', -1, 1], [1, 1, 'relu a', 'pointwise', -1, 2], [2, 1, 'gemm b', 'matmul', -1, 1]]] },
+    { family: 'idle', rows: [[[3, 1, 'python', 'idle-python']]] },
+  ], { activities: 3, details: [{ bucket: 'matmul' }, { bucket: 'activation' }] });
+  assert.equal(search(store, '', { column: 'bucket', value: 'matmul' }), 2);
+  assert.equal(search(store, 'B', { column: 'bucket', value: 'matmul' }), 1);
+  assert.equal(search(store, '', { column: 'kind', value: 'idle-python' }), 1);
+  assert.equal(search(store, '', null), 0);
 });

@@ -44,21 +44,23 @@ def backward_links(trace: Trace) -> pl.DataFrame:
 
 
 def _by_arrow(flows: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """Pairs whose starts are the ends of one arrow."""
-    arrows = flows.filter(pl.col("kind") == "forward-backward")
-    ends = [
-        arrows.filter(pl.col("is_start") == is_start)
-        .join(
-            operators.select("thread_id", "start_ns", pl.col("event_id").alias(name)),
-            left_on=["thread_id", "time_ns"],
-            right_on=["thread_id", "start_ns"],
-            how="inner",
-        )
-        .select("flow_id", name)
-        for is_start, name in ((True, "forward_id"), (False, "event_id"))
-    ]
+    """Pairs whose starts are the ends of one arrow: of several forward operators the first."""
+    arrows = flows.filter(pl.col("kind") == "forward-backward").rename({"time_ns": "start_ns"})
+    place, first = ["thread_id", "start_ns"], pl.col("forward_id").min()
+    forward = (
+        arrows.filter("is_start")
+        .join(operators.group_by(place).agg(pl.col("event_id").min().alias("forward_id")), on=place, how="inner")
+        .group_by("flow_id")
+        .agg(first)
+    )
     return (
-        ends[1].join(ends[0], on="flow_id", how="inner").sort("event_id", "forward_id").select("event_id", "forward_id")
+        arrows.filter(~pl.col("is_start"))
+        .join(forward, on="flow_id", how="inner")
+        .group_by(place)
+        .agg(first)
+        .join(operators.select(*place, "event_id"), on=place, how="inner")
+        .sort("event_id")
+        .select("event_id", "forward_id")
     )
 
 

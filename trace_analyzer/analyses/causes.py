@@ -8,12 +8,11 @@ Once another linked activity of the device is queued, the rest is device time. H
 where the threads that could have launched sooner did something else, and each piece takes its cause.
 """
 
-import itertools
-
 import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.intervals import clip, covered_before, innermost, labelled, union
+from trace_analyzer.catalog.code import is_annotation
 from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK, host_work
 from trace_analyzer.ingest.trace import Trace
 
@@ -27,6 +26,7 @@ CAUSES = (*HOST_CAUSES, *DEVICE_CAUSES, "unlinked", "untraced")
 """All causes, in the order of the report."""
 
 _DEVICE, _THREAD = ["device"], ["thread_id"]
+_SPAN = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
 def idle_causes(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
@@ -35,7 +35,7 @@ def idle_causes(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame, late
     ``activities`` are linked device events (launch_id, bucket), ``gaps`` come from `idle_gaps` and
     ``latency_ns`` from `launch_latency_ns`. The intervals of a gap add up to it exactly.
     """
-    calls = _calls(trace, activities)
+    calls = runtime_calls(trace, activities)
     stretches = _stretches(_with_launch(gaps, activities, calls), latency_ns)
     work = _host_work_rows(trace, calls)
     host = _host_pieces(trace, stretches.filter(pl.col("cause") == "host"), activities, calls, work)
@@ -83,21 +83,29 @@ def recording_pauses(trace: Trace) -> pl.DataFrame:
     )
     with_python = trace.host_events.get_column("kind").eq("python").any()
     length = pl.col("end_ns") - pl.col("start_ns")
-    between = pl.any_horizontal(
-        pl.lit(False),
-        *((pl.col("start_ns") < b) & (pl.col("end_ns") > a) for a, b in _session_breaks(trace.profiler_sessions)),
-        *((pl.col("start_ns") <= t) & (pl.col("end_ns") >= t) for t in trace.boundaries),
-    )
     return silences.filter(
         pl.lit(with_python)
         | (length > thresholds.PAUSE_SPAN_RATIO * trace.duration_ns)
-        | between
+        | _between_sessions(trace, silences)
+        | _holds_boundary(trace, silences)
         | _correlations_restart(trace, silences)
     )
 
 
-def _session_breaks(sessions: tuple[tuple[int, int], ...]) -> list[tuple[int, int]]:
-    return [(a[1], b[0]) for a, b in itertools.pairwise(sessions) if b[0] > a[1]]
+def _between_sessions(trace: Trace, silences: pl.DataFrame) -> pl.Series:
+    """Whether a silence overlaps the time between two profiler sessions, per silence."""
+    sessions = pl.DataFrame(trace.profiler_sessions, schema=_SPAN, orient="row")
+    covered = union(sessions.with_columns(pl.lit(0).alias("all")), ["all"])
+    opened, closed = covered.get_column("end_ns").head(-1), covered.get_column("start_ns").tail(-1)
+    before = opened.search_sorted(silences.get_column("end_ns"), side="left")
+    return before > closed.search_sorted(silences.get_column("start_ns"), side="right")
+
+
+def _holds_boundary(trace: Trace, silences: pl.DataFrame) -> pl.Series:
+    """Whether the profiler says that a recording began or ended within a silence, per silence."""
+    instants = pl.Series(trace.boundaries, dtype=pl.Int64).sort()
+    until = instants.search_sorted(silences.get_column("end_ns"), side="right")
+    return until > instants.search_sorted(silences.get_column("start_ns"), side="left")
 
 
 def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
@@ -118,10 +126,11 @@ def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
     )
 
 
-def _calls(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
-    """Runtime and driver calls with their process and whether they block.
+def runtime_calls(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+    """Runtime and driver calls with their process, whether they block, and the work that they are.
 
-    A synchronize blocks, and so does a copy call that outlasts its own copy.
+    A synchronize blocks, and so does a copy call that outlasts its own copy (work ``blocking-copy``). Returns
+    launch_id, thread_id, process_id, call_start_ns, call_end_ns, blocks, work.
     """
     own_copies = (
         activities.filter(pl.col("kind") == "memcpy")
@@ -276,6 +285,7 @@ def _host_work_rows(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
         events.join(host_work(events), on=["kind", "name"], how="left", maintain_order="left")
         .join(measured, left_on="event_id", right_on="launch_id", how="left", maintain_order="left")
         .with_columns(pl.coalesce("measured", "work").alias("work"))
+        .with_columns(is_annotation().alias("marks"))
         .drop("measured", "name")
     )
 
@@ -316,15 +326,19 @@ def _with_threads(trace: Trace, stretches: pl.DataFrame, activities: pl.DataFram
         .sort("call_start_ns", "launch_id")
         .select("launch_id", pl.col("thread_id").shift(1).over("process_id").alias("previous_thread"))
     )
+    return stretches.join(previous, on="launch_id", how="left", maintain_order="left").join(
+        main_threads(trace), on="process_id", how="left", maintain_order="left"
+    )
+
+
+def main_threads(trace: Trace) -> pl.DataFrame:
+    """process_id, main_thread: the thread numbered like its process, else the one with most events."""
     events = trace.host_events.group_by("thread_id").len()
-    main = (
+    return (
         trace.threads.join(events, on="thread_id", how="inner")
         .sort((pl.col("pid") == pl.col("tid")), "len", descending=True)
         .unique("process_id", keep="first", maintain_order=True)
         .select("process_id", pl.col("thread_id").alias("main_thread"))
-    )
-    return stretches.join(previous, on="launch_id", how="left", maintain_order="left").join(
-        main, on="process_id", how="left", maintain_order="left"
     )
 
 
@@ -334,7 +348,8 @@ def _doing(work: pl.DataFrame) -> pl.DataFrame:
     Named work counts through everything nested in it. An annotation that names no work says nothing: what
     is around it is still going on.
     """
-    telling = pl.col("kind").is_in(["python", "operator", "runtime", "driver"]) | pl.col("work").is_not_null()
+    tells = pl.col("kind").is_in(["python", "operator", "runtime", "driver"]) & ~pl.col("marks")
+    telling = tells | pl.col("work").is_not_null()
     inner = innermost(work.filter(telling), _THREAD, "event_id").join(
         work.select("event_id", "kind"), on="event_id", how="left", maintain_order="left"
     )

@@ -146,6 +146,32 @@ def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
 
     Of spans that start together the shorter is the inner one, then the later row. Returns ``by``,
     start_ns, end_ns, ``span_id``; segments are disjoint, in order, and cover what any span covers.
+    """
+    return (
+        _with_inner(spans, by, span_id)
+        .with_columns(pl.col("time_ns").shift(-1).over(by).alias(END))
+        .filter((pl.col("depth") > 0) & (pl.col("time_ns") < pl.col(END)))
+        .select(*by, pl.col("time_ns").alias(START), END, pl.col("inner").alias(span_id))
+    )
+
+
+def enclosing(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
+    """``span_id``, parent_id of every span: of the spans of its track that contain it, the last to start; null for none.
+
+    Empty spans are left out; of spans that start together the longer, then the earlier row, is the outer one.
+    """
+    # Every track ends at depth 0, so the first span of the next one finds nothing before it.
+    return (
+        _with_inner(spans, by, span_id)
+        .with_columns(pl.when(pl.col("depth").shift(1) > 0).then(pl.col("inner").shift(1)).alias("parent_id"))
+        .filter("is_start")
+        .select(span_id, "parent_id")
+    )
+
+
+def _with_inner(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
+    """Edges of the spans in order with ``inner``, the id of the innermost span after each.
+
     Where spans nest, +1 at starts and -1 at ends gives the depth, and after an end the innermost is the
     last that started at that depth; where they cross, they are made to nest first.
     """
@@ -160,14 +186,7 @@ def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
     crossing = edges.filter(pl.col("opens") != pl.col("closes")).select(by).unique()
     if crossing.height:
         edges = _edges(_nested(spans, crossing, by), by)
-    return (
-        edges.with_columns(
-            pl.when("is_start").then(span_id).forward_fill().over(*by, "depth").alias("inner"),
-            pl.col("time_ns").shift(-1).over(by).alias(END),
-        )
-        .filter((pl.col("depth") > 0) & (pl.col("time_ns") < pl.col(END)))
-        .select(*by, pl.col("time_ns").alias(START), END, pl.col("inner").alias(span_id))
-    )
+    return edges.with_columns(pl.when("is_start").then(span_id).forward_fill().over(*by, "depth").alias("inner"))
 
 
 def _edges(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:

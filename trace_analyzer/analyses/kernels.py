@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.formulas import call_work
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import kernel_buckets
+from trace_analyzer.units import NS_PER_US
 
 _DEVICE_TO_DEVICE = r"(?i)DtoD|DeviceToDevice|Device -> Device"
 _BETWEEN_PEERS = r"(?i)PtoP|PeerToPeer|MemcpyPeer"
@@ -42,40 +42,20 @@ def with_buckets(activities: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def with_work(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Activities with flop, moved_bytes and dtype of the operator that launched them, where a formula is known.
-
-    The matmul kernels of an operator share its work by duration; its other kernels have none of their own.
-    """
-    calls = (
-        activities.filter(pl.col("group") == "matmul")
-        .join(operator_inputs, left_on="operator_id", right_on="event_id", how="inner", maintain_order="left")
-        .select("activity_id", "operator_id", "operator", "input_dims", "input_types", "duration_ns")
-    )
-    keys = ["operator", "input_dims", "input_types"]
-    unique = calls.select(keys).unique()
-    works = [call_work(*row) for row in unique.iter_rows()]
-    known = unique.with_columns(
-        pl.Series("flop", [w and w.flop for w in works], dtype=pl.Float64),
-        pl.Series("moved_bytes", [w and w.moved_bytes for w in works], dtype=pl.Float64),
-        pl.Series("dtype", [w and w.dtype for w in works], dtype=pl.String),
-    )
-    share = pl.col("duration_ns") / pl.col("duration_ns").sum().over("operator_id")
-    work = calls.join(known, on=keys, how="left", nulls_equal=True).select(
-        "activity_id", "dtype", (pl.col("flop", "moved_bytes") * share)
-    )
-    return activities.join(work, on="activity_id", how="left", maintain_order="left")
+def on_matrix_units() -> pl.Expr:
+    """Whether a kernel's FLOP count against the peak of the matrix units: contractions, unless known not to use them."""
+    return (pl.col("group") == "matmul").fill_null(False) & pl.col("uses_tensor_cores").fill_null(True)
 
 
 def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
     """Activities with their bound.
 
-    Intensity against the device's balance decides compute or memory where FLOP and bytes are known; the
-    bucket's prior elsewhere. A kernel too short to matter, or short with fewer blocks than the device
+    Intensity against the device's balance, that of the units and the dtype in use, decides compute or memory where
+    FLOP and bytes are known; the bucket's prior elsewhere. A kernel too short to matter, or short with fewer blocks than the device
     has SMs, is bound by latency.
     """
     sms = _per_device(devices, lambda device: device.sm_count)
-    intensity = pl.col("flop") / pl.col("moved_bytes")
+    intensity = pl.when(pl.col("moved_bytes") > 0).then(pl.col("flop") / pl.col("moved_bytes"))
     short = (pl.col("duration_ns") < thresholds.TINY_KERNEL_NS) | (
         (pl.col("duration_ns") < thresholds.SMALL_KERNEL_NS)
         & (pl.col("blocks") < pl.col("device").replace_strict(sms, default=None, return_dtype=pl.Int64))
@@ -95,7 +75,8 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
         pl.col("name").str.contains(_DEVICE_TO_DEVICE) & ~pl.col("name").str.contains(_BETWEEN_PEERS)
     )
     return (
-        activities.join(_balances(devices), on=["device", "dtype"], how="left", maintain_order="left")
+        activities.with_columns(on_matrix_units().alias("matrix"))
+        .join(_balances(devices), on=["device", "dtype", "matrix"], how="left", maintain_order="left")
         .with_columns(
             pl.when(pl.col("kind") == "kernel")
             .then(kernel)
@@ -104,7 +85,38 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
             .otherwise(pl.lit("copy"))
             .alias("bound")
         )
-        .drop("balance")
+        .drop("balance", "matrix")
+    )
+
+
+def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
+    """Activities with faster_than_memory: why a kernel moved its bytes faster than the device's memory can.
+
+    A duration of a few ticks of the clock tells no rate at all. Else what exceeds the memory's bandwidth must have been
+    on the chip before, or still be there afterwards: at most as much as the L2 cache holds.
+    """
+    bandwidth = pl.col("device").replace_strict(
+        _per_device(devices, lambda device: device.bandwidth), default=None, return_dtype=pl.Float64
+    )
+    cache = pl.col("device").replace_strict(
+        _per_device(devices, lambda device: device.l2_mib and device.l2_mib * 2**20),
+        default=None,
+        return_dtype=pl.Float64,
+    )
+    tick_ns = (
+        pl.when((pl.col("duration_ns") % NS_PER_US == 0).all()).then(NS_PER_US).otherwise(thresholds.DEVICE_CLOCK_NS)
+    )
+    excess = pl.col("moved_bytes") - bandwidth * pl.col("duration_ns") / 1e9
+    return activities.with_columns(
+        pl.when((pl.col("kind") == "kernel") & (excess > 0))
+        .then(
+            pl.when(pl.col("duration_ns") < thresholds.CLOCK_TICKS * tick_ns)
+            .then(pl.lit("clock"))
+            .when(excess <= cache)
+            .then(pl.lit("cache"))
+            .otherwise(pl.lit("unexplained"))
+        )
+        .alias("faster_than_memory")
     )
 
 
@@ -131,7 +143,16 @@ def _per_device(devices: Mapping[int, Device | None], figure) -> dict[int, int |
 
 
 def _balances(devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """device, dtype, balance (FLOP per byte at which compute and memory take equally long)."""
-    dtypes = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
-    rows = [(code, dtype, device.balance(dtype)) for code, device in devices.items() if device for dtype in dtypes]
-    return pl.DataFrame(rows, schema={"device": pl.Int64, "dtype": pl.String, "balance": pl.Float64}, orient="row")
+    """device, dtype, matrix, balance (FLOP per byte at which compute and memory take equally long)."""
+    rows = [
+        (code, dtype, matrix, device.balance(dtype, matrix=matrix))
+        for code, device in devices.items()
+        if device
+        for dtype in _DTYPES
+        for matrix in (True, False)
+    ]
+    schema = {"device": pl.Int64, "dtype": pl.String, "matrix": pl.Boolean, "balance": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+_DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")

@@ -103,28 +103,45 @@ def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame)
     Arrow ids collide between processes, and activities that start together share heads: a call of the
     activity's own process goes first, then one that launches, then one that no correlation id links.
     """
-    arrows = flows.filter(pl.col("kind") == "launch")
-    tails = arrows.filter("is_start").join(
-        calls, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner"
+    merit, descending = ["launches", "numbered", "launch_id"], [True, True, False]
+    # Only the best call of an instant, and of an arrow's id, can win: what many share costs no more than what few do.
+    best_calls = (
+        calls.with_columns(pl.col("correlation").is_not_null().alias("numbered"))
+        .sort(merit, descending=descending)
+        .unique(_PLACE, keep="first", maintain_order=True)
     )
-    heads = arrows.filter(~pl.col("is_start")).join(
-        activities, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner"
+    tails, heads = _ends(flows)
+    by_id = (
+        tails.join(best_calls, on=_PLACE, how="inner")
+        .sort(merit, descending=descending)
+        .unique(["flow_id", "process_id"], keep="first", maintain_order=True)
+        .select("flow_id", "process_id", *merit)
+    )
+    by_place = (
+        heads.join(by_id, on="flow_id", how="inner")
+        .sort(merit, descending=descending)
+        .unique([*_PLACE, "process_id"], keep="first", maintain_order=True)
+        .select(*_PLACE, pl.col("process_id").alias("calling_process"), *merit)
     )
     return (
-        heads.select("flow_id", "activity_id", pl.col("process_id").alias("own_process"))
-        .join(
-            tails.select(
-                "flow_id", "launch_id", "launches", "process_id", pl.col("correlation").is_not_null().alias("numbered")
-            ),
-            on="flow_id",
-            how="inner",
-        )
-        .with_columns((pl.col("own_process") != pl.col("process_id")).fill_null(False).alias("foreign"))
-        .sort(
-            "activity_id", "foreign", "launches", "numbered", "launch_id", descending=[False, False, True, False, False]
-        )
+        activities.join(by_place, on=_PLACE, how="inner")
+        .with_columns((pl.col("process_id") != pl.col("calling_process")).fill_null(False).alias("foreign"))
+        .sort("activity_id", "foreign", *merit, descending=[False, False, *descending])
         .group_by("activity_id", maintain_order=True)
         .agg(pl.col("launch_id").first())
+    )
+
+
+_PLACE = ["thread_id", "start_ns"]
+
+
+def _ends(flows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Tails and heads of launch arrows: flow_id, thread_id, start_ns."""
+    arrows = flows.filter(pl.col("kind") == "launch").rename({"time_ns": "start_ns"})
+    columns = ["flow_id", *_PLACE]
+    return (
+        arrows.filter("is_start").select(columns).unique(),
+        arrows.filter(~pl.col("is_start")).select(columns).unique(),
     )
 
 
@@ -143,19 +160,14 @@ def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tupl
     owner = ["row_process", "device", "context"]
     rows = trace.threads.select("thread_id", pl.col("process_id").alias("row_process"))
     activities = activities.join(rows, on="thread_id", how="left", maintain_order="left")
-    votes = (
-        _leads(activities, calls, owner)
-        .join(
-            _flow_votes(activities, calls, trace.flows, owner), on=[*owner, "process_id"], how="left", nulls_equal=True
-        )
-        .sort("flows", "misses", "median_lead_ns", descending=[True, False, False], nulls_last=True)
-        .with_columns(pl.struct("flows", "misses", "median_lead_ns").rank("min").alias("merit"))
-        .group_by(owner, maintain_order=True)
-        .agg(
-            pl.col("process_id").first(),
-            (pl.col("merit").first() == pl.col("merit").get(1, null_on_oob=True)).alias("tie"),
-        )
+    flows = _flow_votes(activities, calls, trace.flows, owner)
+    most = flows.filter(pl.col("flows") == pl.col("flows").max().over(owner)).with_columns(
+        pl.len().over(owner).alias("n")
     )
+    # Trying every process on every activity is for the owners that arrows leave open.
+    clear = most.filter(pl.col("n") == 1).select(*owner, "process_id", pl.lit(False).alias("tie"))
+    left = activities.join(clear, on=owner, how="anti", nulls_equal=True)
+    votes = clear if left.is_empty() else pl.concat([clear, _by_merit(left, calls, flows, owner)])
     ties = votes.filter(pl.col("tie").fill_null(False))
     notes = tuple(
         Note(
@@ -169,6 +181,21 @@ def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tupl
     return (
         activities.join(decided.drop("tie"), on=owner, how="left", nulls_equal=True, maintain_order="left"),
         notes,
+    )
+
+
+def _by_merit(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame, owner: list[str]) -> pl.DataFrame:
+    """The best process of every owner, and whether another is as good."""
+    return (
+        _leads(activities, calls, owner)
+        .join(flows, on=[*owner, "process_id"], how="left", nulls_equal=True)
+        .sort("flows", "misses", "median_lead_ns", descending=[True, False, False], nulls_last=True)
+        .with_columns(pl.struct("flows", "misses", "median_lead_ns").rank("min").alias("merit"))
+        .group_by(owner, maintain_order=True)
+        .agg(
+            pl.col("process_id").first(),
+            (pl.col("merit").first() == pl.col("merit").get(1, null_on_oob=True)).alias("tie"),
+        )
     )
 
 
@@ -200,21 +227,13 @@ def _leads(activities: pl.DataFrame, calls: pl.DataFrame, owner: list[str]) -> p
 
 def _flow_votes(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame, owner: list[str]) -> pl.DataFrame:
     """For every (owner, process): arrows whose tail is a call of the process and whose head is the owner's."""
-    arrows = flows.filter(pl.col("kind") == "launch")
-    tails = (
-        arrows.filter("is_start")
-        .join(calls, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner")
-        .select("flow_id", "process_id", "correlation")
-    )
-    heads = (
-        arrows.filter(~pl.col("is_start"))
-        .join(activities, left_on=["thread_id", "time_ns"], right_on=["thread_id", "start_ns"], how="inner")
-        .select("flow_id", *owner, pl.col("correlation").alias("head_correlation"))
-    )
+    tails, heads = _ends(flows)
+    called = tails.join(calls.select(*_PLACE, "process_id").unique(), on=_PLACE, how="inner")
+    worked = heads.join(activities.select(*_PLACE, *owner).unique(), on=_PLACE, how="inner")
     # Arrow ids collide between processes as correlation ids do: an arrow counts where it is unequivocal.
-    sole = tails.group_by("flow_id").agg(pl.col("process_id").n_unique().alias("n")).filter(pl.col("n") == 1)
+    sole = called.group_by("flow_id").agg(pl.col("process_id").unique()).filter(pl.col("process_id").list.len() == 1)
     return (
-        heads.join(tails.join(sole, on="flow_id", how="semi"), on="flow_id", how="inner")
+        worked.join(sole.with_columns(pl.col("process_id").list.first()), on="flow_id", how="inner")
         .group_by(*owner, "process_id")
         .agg(pl.len().alias("flows"))
     )

@@ -3,7 +3,7 @@
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.intervals import clip
+from trace_analyzer.analyses.intervals import clip, labelled
 
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -34,6 +34,16 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
         .with_columns(pl.col(figures).cum_sum().over("device"))
     )
     return tables.QUEUE.conform(frame)
+
+
+def depth_within(queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
+    """Mean queue depth over some intervals (device, start_ns, end_ns), weighted by time; None without any."""
+    end = pl.col("time_ns").shift(-1).over("device").alias("end_ns")
+    steps = queue.select("device", pl.col("time_ns").alias("start_ns"), end, "depth").drop_nulls("end_ns")
+    length = pl.col("end_ns") - pl.col("start_ns")
+    cut = labelled(spans.select("device", "start_ns", "end_ns"), steps, ["device"], ["depth"])
+    mean: float | None = cut.select((pl.col("depth").fill_null(0) * length).sum() / length.sum()).item()
+    return mean if cut.height else None
 
 
 def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:

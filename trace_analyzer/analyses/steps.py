@@ -4,19 +4,55 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.intervals import covered_before, union
+from trace_analyzer.analyses.rhythm import launch_sequence, periods
+from trace_analyzer.catalog.step_marks import step_marks
 from trace_analyzer.ingest.trace import Trace
 
 _PROFILER_STEP = r"^ProfilerStep#?\*?(\d+)$"
+PROFILER_STEP, KERNEL_SEQUENCE = "ProfilerStep", "kernel sequence"
+
+_HOST_STEP = ["process_id", "index", "name", "host_start_ns", "host_end_ns"]
+_MARKS = {
+    "process_id": pl.Int32(),
+    "index": pl.Int64(),
+    "name": pl.String(),
+    "host_start_ns": pl.Int64(),
+    "host_end_ns": pl.Int64(),
+}
 
 
 def host_steps(trace: Trace, activities: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     """(process_id, index, name, host_start_ns, host_end_ns) in order, and what marks the steps.
 
-    ``ProfilerStep#N``; else the annotation that repeats (but for numbers and arguments) and encloses
-    most launches; else none.
+    The first of these that there is: ``ProfilerStep#N``; an annotation that repeats (but for numbers and
+    arguments) and encloses most launches; what frameworks, optimizers and data loaders announce
+    (catalog/step_marks.toml); the period of the sequence of launches; else none. What marks them is
+    ``ProfilerStep``, the annotation's pattern, the framework, or ``kernel sequence``.
     """
-    marks = (
-        trace.host_events.filter(pl.col("kind").is_in(["annotation", "operator"]))
+    events = _events(trace)
+    marks = _profiler_steps(events)
+    if marks.height:
+        return marks, PROFILER_STEP
+    launched = activities.drop_nulls("launch_start_ns").select("process_id", pl.col("launch_start_ns").alias("at_ns"))
+    known = events.join(step_marks(events), on=["kind", "name"], how="left", maintain_order="left")
+    marks = _repeated_annotation(known.filter(pl.col("kind") == "annotation", pl.col("marks").is_null()), launched)
+    if marks.is_empty():
+        marks = _announced(known.drop_nulls("marks"), launched)
+    if marks.height:
+        return _conform(marks), "; ".join(marks.get_column("source").unique().sort())
+    found = periods(launch_sequence(activities, trace.host_events, trace.threads))
+    name = pl.format("period {}", "index").alias("name")
+    return _conform(found.with_columns(name)), None if found.is_empty() else KERNEL_SEQUENCE
+
+
+def _conform(marks: pl.DataFrame) -> pl.DataFrame:
+    return marks.select(pl.col(column).cast(dtype) for column, dtype in _MARKS.items())
+
+
+def _events(trace: Trace) -> pl.DataFrame:
+    """Host events that may mark steps, in order, with their process and their bounds."""
+    return (
+        trace.host_events.filter(pl.col("kind").is_in(["annotation", "operator", "python"]))
         .join(trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left")
         .select(
             "process_id",
@@ -26,69 +62,121 @@ def host_steps(trace: Trace, activities: pl.DataFrame) -> tuple[pl.DataFrame, st
             pl.col("start_ns").alias("host_start_ns"),
             (pl.col("start_ns") + pl.col("duration_ns")).alias("host_end_ns"),
         )
-        .sort("process_id", "host_start_ns")
+        .sort("process_id", "host_start_ns", maintain_order=True)
     )
-    profiler = marks.with_columns(
-        pl.col("name").str.extract(_PROFILER_STEP).cast(pl.Int64, strict=False).alias("index")
-    ).drop_nulls("index")
-    if profiler.height:
-        return profiler.unique(["process_id", "index"], keep="first", maintain_order=True).select(
-            _HOST_STEP
-        ), "ProfilerStep"
-    repeated = _repeated_annotation(marks.filter(pl.col("kind") == "annotation"), activities)
-    return repeated.select(_HOST_STEP), None if repeated.is_empty() else str(repeated.get_column("pattern")[0])
 
 
-_HOST_STEP = ["process_id", "index", "name", "host_start_ns", "host_end_ns"]
+def _profiler_steps(events: pl.DataFrame) -> pl.DataFrame:
+    """``ProfilerStep#N``, once where several threads or kinds of events show the same step.
+
+    Two recordings in one file may count from the same number on: those do not overlap.
+    """
+    number = pl.col("name").str.extract(_PROFILER_STEP).cast(pl.Int64, strict=False)
+    steps = (
+        events.filter(pl.col("kind") != "python", pl.col("name").str.starts_with("ProfilerStep"))
+        .with_columns(number.alias("index"))
+        .drop_nulls("index")
+    )
+    covered = pl.col("host_end_ns").cum_max().shift(1).over("process_id", "index")
+    return _conform(steps.filter((pl.col("host_start_ns") >= covered).fill_null(True)))
 
 
-def _repeated_annotation(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+def _repeated_annotation(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
     """Annotations of the one pattern that encloses most launches, the rarest of several alike."""
-    pattern = pl.col("name").str.replace_all(r"\(.*\)|\[.*\]", "").str.replace_all(r"\d+", "#")
-    key = ["process_id", "thread_id", "pattern"]
-    grouped = (
-        marks.with_columns(pattern.alias("pattern"))
-        .filter(pl.len().over(key) >= thresholds.STEP_REPEATS)
-        .with_columns(
-            (pl.col("host_start_ns") < pl.col("host_end_ns").cum_max().shift(1))
-            .fill_null(False)
-            .any()
-            .over(key)
-            .alias("overlaps")
-        )
-        .filter(~pl.col("overlaps"))
-        .with_columns(pl.int_range(pl.len()).over(key).alias("index"))
+    pattern = pl.col("name").str.replace_all(r"\(.*\)|\[.*\]", "").str.replace_all(r"\d+", "#").alias("source")
+    repeated = marks.with_columns(pattern).filter(
+        pl.len().over("process_id", "thread_id", "source") >= thresholds.STEP_REPEATS
     )
-    launched = activities.drop_nulls("launch_start_ns").sort("launch_start_ns").select("process_id", "launch_start_ns")
+    return _best(repeated, launched)
+
+
+def _announced(known: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
+    """Steps by what frameworks announce: their spans, else from end to end of an optimizer's steps, else from fetch to fetch."""
+    spans = known.filter(pl.col("marks") == "span")
+    by = pl.struct("process_id", "thread_id", "name")
+    outermost = _disjoint(spans)
+    ends = known.filter(pl.col("marks") == "end").with_columns(
+        pl.col("host_end_ns").shift(1).over(by).fill_null(0).alias("host_start_ns")
+    )
+    last = (_last_launch(launched) + 1).alias("next_ns")
+    starts = known.filter(pl.col("marks") == "start").with_columns(
+        pl.max_horizontal(pl.col("host_start_ns").shift(-1).over(by).fill_null(last), "host_end_ns").alias(
+            "host_end_ns"
+        )
+    )
+    found = (_best(marks, launched) for marks in (outermost, ends, starts))
+    return next((marks for marks in found if marks.height), spans.clear())
+
+
+def _last_launch(launched: pl.DataFrame) -> pl.Expr:
+    return pl.lit(launched.get_column("at_ns").max(), dtype=pl.Int64)
+
+
+def _disjoint(spans: pl.DataFrame) -> pl.DataFrame:
+    """The spans of each thread that lie in no earlier one: of functions that call each other, the outermost."""
+    reached = pl.col("host_end_ns").cum_max().shift(1).over("process_id", "thread_id", "source")
+    return spans.filter((pl.col("host_start_ns") >= reached).fill_null(True))
+
+
+def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
+    """Of each process, the marks of the one source and thread that enclose most launches, with ``index``.
+
+    Sources that overlap themselves mark no steps. Of several that enclose enough, the rarest; of these, the
+    one that encloses most.
+    """
+    key = ["process_id", "thread_id", "source"]
+    overlaps = (pl.col("host_start_ns") < pl.col("host_end_ns").cum_max().shift(1)).fill_null(False).any().over(key)
+    grouped = marks.filter(~overlaps).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over(key).alias("index"))
     if grouped.is_empty() or launched.is_empty():
         return grouped.clear()
-    counted = grouped.with_columns(
-        (
-            launched.get_column("launch_start_ns").search_sorted(grouped.get_column("host_end_ns"))
-            - launched.get_column("launch_start_ns").search_sorted(grouped.get_column("host_start_ns"))
-        ).alias("launched")
+    before = (
+        launched.sort("process_id", "at_ns")
+        .group_by("process_id", "at_ns", maintain_order=True)
+        .len()
+        .with_columns(pl.col("len").cum_sum().over("process_id").cast(pl.Int64).alias("launched"))
+        .sort("at_ns")
     )
-    best = (
-        counted.group_by(key)
-        .agg((pl.col("launched").sum() / launched.height).alias("coverage"), pl.len().alias("repeats"))
-        .filter(pl.col("coverage") >= thresholds.STEP_COVERAGE)
-        .sort("repeats", *key)
-        .head(1)
+    totals = launched.group_by("process_id").agg(pl.len().alias("total"))
+    inside = _launched_before(grouped, before, "host_end_ns") - _launched_before(grouped, before, "host_start_ns")
+    chosen = (
+        grouped.with_columns(inside.alias("inside"))
+        .group_by(key)
+        .agg(pl.col("inside").sum(), pl.len().alias("repeats"))
+        .join(totals, on="process_id")
+        .filter(pl.col("inside") >= thresholds.STEP_COVERAGE * pl.col("total"))
+        .sort("process_id", "repeats", "inside", *key[1:], descending=[False, False, True, False, False])
+        .unique("process_id", keep="first", maintain_order=True)
     )
-    return grouped.join(best, on=key, how="semi", maintain_order="left")
+    return grouped.join(chosen, on=key, how="semi", maintain_order="left")
+
+
+def _launched_before(marks: pl.DataFrame, before: pl.DataFrame, at: str) -> pl.Series:
+    """How many launches of its process began before ``at``, per mark."""
+    return (
+        marks.select("process_id", at)
+        .with_row_index("mark")
+        .sort(at)
+        .join_asof(
+            before, left_on=at, right_on="at_ns", by="process_id", allow_exact_matches=False, check_sortedness=False
+        )
+        .sort("mark")
+        .get_column("launched")
+        .fill_null(0)
+    )
 
 
 def device_steps(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Table `steps` (without regimes): work belongs to the step that launched it.
+    """Table `steps` (without verdicts): work belongs to the step that launched it.
 
     On a device a step runs from the previous step's last activity end to its own (the first from its
     first activity), so the hole before a step's work belongs to it.
     """
+    numbered = marks.sort("process_id", "host_start_ns", maintain_order=True).with_row_index("mark")
     launched = (
         activities.drop_nulls("launch_start_ns")
         .sort("launch_start_ns")
         .join_asof(
-            marks.sort("host_start_ns"),
+            numbered.sort("host_start_ns"),
             left_on="launch_start_ns",
             right_on="host_start_ns",
             by="process_id",
@@ -97,16 +185,16 @@ def device_steps(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
         .filter(pl.col("launch_start_ns") < pl.col("host_end_ns"))
     )
     processes = launched.select("device", "process_id").unique()
-    work = launched.group_by("device", "process_id", "index").agg(
+    work = launched.group_by("device", "mark").agg(
         pl.len().alias("activity_count"),
         pl.col("start_ns").min().alias("first_ns"),
         (pl.col("start_ns") + pl.col("duration_ns")).max().alias("last_ns"),
     )
     until = pl.col("last_ns").cum_max().forward_fill().over("device")
     bounds = (
-        processes.join(marks, on="process_id", how="inner")
-        .join(work, on=["device", "process_id", "index"], how="left")
-        .sort("device", "host_start_ns", "index")
+        processes.join(numbered, on="process_id", how="inner")
+        .join(work, on=["device", "mark"], how="left")
+        .sort("device", "host_start_ns", "mark")
         .with_columns(until.alias("until_ns"))
         .with_columns(
             pl.coalesce(pl.col("until_ns").shift(1).over("device"), "first_ns").alias("start_ns"),
@@ -114,8 +202,15 @@ def device_steps(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
             pl.col("activity_count").fill_null(0),
         )
         .drop_nulls("start_ns")
+        .with_columns(_unique_index())
     )
     return tables.STEPS.conform(_with_states(_with_busy(bounds, activities)))
+
+
+def _unique_index() -> pl.Expr:
+    """The steps' numbers; where one comes again on a device, counted on from the greatest."""
+    again = (pl.int_range(pl.len(), dtype=pl.Int64)).over("device", "index")
+    return pl.col("index") + again * (pl.col("index").max().over("device") + 1)
 
 
 def _with_busy(steps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
@@ -128,10 +223,15 @@ def _with_busy(steps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
-    """first, cut, empty and outlier steps are set aside where two or more are left; else none is."""
+    """Steps that are not like the others are set aside where two or more are left; else none is.
+
+    The first, and slow ones that follow it at once, warm up. A last one with few activities was cut by the
+    recording's end; elsewhere few activities, like a long duration, mean that the step did something else.
+    """
     position = pl.int_range(pl.len()).over("device")
     is_last = position == pl.len().over("device") - 1
-    few = pl.col("activity_count") < thresholds.CUT_RATIO * pl.col("activity_count").median().over("device")
+    worked = pl.col("activity_count").filter(pl.col("activity_count") > 0)
+    few = pl.col("activity_count") < thresholds.CUT_RATIO * worked.median().over("device")
     length = pl.col("end_ns") - pl.col("start_ns")
     state = (
         pl.when(pl.col("activity_count") == 0)
@@ -140,14 +240,20 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
         .then(pl.lit("first"))
         .when(is_last & few)
         .then(pl.lit("cut"))
+        .when(few)
+        .then(pl.lit("outlier"))
         .otherwise(pl.lit("ok"))
     )
     typical = length.filter(pl.col("state") == "ok").median().over("device")
     slow = (pl.col("state") == "ok") & (length > thresholds.OUTLIER_MEDIANS * typical)
+    unlike = pl.when(pl.col("usual") == 0).then(pl.lit("warm-up")).otherwise(pl.lit("outlier"))
     enough = (pl.col("state") == "ok").sum().over("device") >= thresholds.MIN_STEADY_STEPS
+    nothing = pl.lit(None, dtype=pl.String)
     return (
         steps.with_columns(state.alias("state"))
-        .with_columns(pl.when(slow).then(pl.lit("outlier")).otherwise("state").alias("state"))
+        .with_columns(slow.alias("slow"))
+        .with_columns(((pl.col("state") == "ok") & ~pl.col("slow")).cum_sum().over("device").alias("usual"))
+        .with_columns(pl.when("slow").then(unlike).otherwise("state").alias("state"))
         .with_columns(pl.when(enough).then(pl.col("state") == "ok").otherwise(True).alias("steady"))
-        .with_columns(pl.lit(None, dtype=pl.String).alias("regime"))
+        .with_columns(nothing.alias("regime"), nothing.alias("cause"), nothing.alias("runner_up"))
     )

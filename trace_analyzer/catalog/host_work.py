@@ -13,7 +13,7 @@ NAMED_WORK = ("data-loading", "compilation", "allocation", "garbage-collection",
 BLOCKING = "blocking"
 """Work of calls that wait for the device: no cause by itself."""
 
-_MATCHED = 4_096
+MATCHED = 4_096
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def host_work_rules() -> tuple[HostWorkRule, ...]:
 
 def host_work(events: pl.DataFrame) -> pl.DataFrame:
     """Unique (kind, name) of ``events`` that a rule names: kind, name, work."""
-    name = pl.col("name").str.slice(0, _MATCHED)
+    name = pl.col("name").str.slice(0, MATCHED)
     matches = [
         pl.when(pl.col("kind").is_in(list(rule.kinds)) & name.str.contains(rule.pattern)).then(pl.lit(rule.work))
         for rule in host_work_rules()

@@ -16,10 +16,15 @@ import click
 
 VERBS = {
     "report": "trace_analyzer.cli.report:report",
+    "record": "trace_analyzer.cli.record:record",
+    "calibrate": "trace_analyzer.cli.calibrate:calibrate",
 }
 """Each verb and where it lives (``module:attribute``), imported when it is used."""
 
 DEFAULT_VERB = "report"
+
+ARGUMENTS = "trace_analyzer.cli.arguments"
+"""Where a click context keeps the arguments as they were given (``ctx.meta``)."""
 
 FAILED, INTERRUPTED = 2, 130
 
@@ -45,6 +50,7 @@ class Verbs(click.Group):
         """Parse; arguments that start with neither a verb nor an option of the group are the report's."""
         if not args:
             raise click.UsageError("no trace given", ctx)
+        ctx.meta[ARGUMENTS] = tuple(args)
         bare = args[0] not in VERBS and args[0] not in _GROUP_OPTIONS
         return super().parse_args(ctx, [DEFAULT_VERB, *args] if bare else args)
 

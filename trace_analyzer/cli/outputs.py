@@ -41,6 +41,15 @@ def check_writable(path: Path, trace: str, option: str) -> None:
         raise UsageError(f"{option} {path}: the directory {folder} cannot be written to")
 
 
+def check_folder(folder: Path, option: str) -> None:
+    """Refuse, before any work is done, a folder that cannot be made or written to. Raises ``UsageError``."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{option} {folder}: is a file; name a directory")
+    nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise UsageError(f"{option} {folder}: {nearest} is no directory that can be written to")
+
+
 def check_report_path(path: Path, trace: str, force: bool) -> None:
     """Refuse, before any work is done, to overwrite what this program did not write.
 

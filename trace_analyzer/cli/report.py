@@ -1,16 +1,18 @@
 """`analyze report TRACE`, or `analyze TRACE` for short: summary, HTML report and gates of one trace."""
 
 import math
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from trace_analyzer.cli import outputs
+from trace_analyzer.cli import ARGUMENTS, outputs
 from trace_analyzer.errors import UsageError
+from trace_analyzer.stages import StageTimer
 
 if TYPE_CHECKING:
     from trace_analyzer.report import Report
@@ -69,10 +71,12 @@ def _number(text: str) -> float | None:
 
 @dataclass(frozen=True)
 class Destinations:
-    """Where results go: the HTML file (None: nowhere), the file for the text (None: standard output)."""
+    """Where results go: the HTML file (None: nowhere), the file for the text (None: standard output), the tables."""
 
     html: Path | None
     text: Path | None
+    tables: Path | None
+    tables_format: Literal["parquet", "csv"]
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,12 @@ class Gates:
 )
 @click.option("--open", "open_report", is_flag=True, help="Open the HTML report in the browser.")
 @click.option("--no-report", is_flag=True, help="Write no HTML report.")
+@click.option(
+    "--max-report-mb",
+    type=positive,
+    metavar="N",
+    help="Keep the HTML report under N MB: leave out the shortest Python frames first, then details.",
+)
 @click.option("--force", is_flag=True, help="Overwrite a file at the report's path that is no report of this program.")
 @click.option(
     "--format",
@@ -103,6 +113,17 @@ class Gates:
     help="What to print: the summary, the report for scripts (docs/json.md), or a comment for CI.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
+@click.option(
+    "--tables",
+    "tables_path",
+    metavar="DIR",
+    help="Write every table of the report (docs/tables.md) into DIR, one file each.",
+)
+@click.option(
+    "--tables-format",
+    type=click.Choice(["parquet", "csv"]),
+    help="Format of these files: parquet unless this says csv.",
+)
 @click.option(
     "--fail-on",
     multiple=True,
@@ -135,6 +156,17 @@ class Gates:
 )
 @click.option("--peak-gbps", type=positive, metavar="X", help="Memory bandwidth in GB/s.")
 @click.option(
+    "--measured-step-ms",
+    type=positive,
+    metavar="X",
+    help="A step takes X ms without the profiler: tells exactly what recording cost, instead of estimating it.",
+)
+@click.option(
+    "--calibration",
+    metavar="FILE|none",
+    help="What the device was measured to do (analyze calibrate); by default the user's own, if it was this device.",
+)
+@click.option(
     "--max-bytes",
     type=click.IntRange(min=1),
     metavar="N",
@@ -147,6 +179,11 @@ class Gates:
     help="Leave directories, host names and arguments out of everything that is printed or written. "
     "Names of kernels, operators, functions and modules stay, and shapes.",
 )
+@click.option(
+    "--profile-self",
+    is_flag=True,
+    help="Tell afterwards, on standard error, where this program's own time and memory went.",
+)
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def report(
     trace: str,
@@ -156,9 +193,13 @@ def report(
     force: bool,
     form: str,
     output: str | None,
+    tables_path: str | None,
+    tables_format: Literal["parquet", "csv"] | None,
     fail_on: tuple[str, ...],
     max_idle: float | None,
     redact: bool,
+    max_report_mb: float | None,
+    profile_self: bool,
     **choices: Any,
 ) -> int:
     """Tell what limits the workload in TRACE, and what to change first.
@@ -166,21 +207,28 @@ def report(
     TRACE is a file of PyTorch Profiler (.json, .json.gz or .json.zst), or - for standard input. The
     HTML report embeds the names and times of all events in TRACE; --redact says what it leaves out.
     """
+    timer = StageTimer()
     if no_report and (report_path or open_report):
         raise UsageError("--no-report contradicts --report and --open")
     html = None if no_report else Path(report_path) if report_path else outputs.default_report_path(trace)
     text = None if output in (None, "-") else Path(str(output))
-    destinations = Destinations(html, text)
+    if tables_format and tables_path is None:
+        raise UsageError("--tables-format says how to write tables; --tables DIR says where")
+    tables = None if tables_path is None else Path(tables_path)
+    destinations = Destinations(html, text, tables, tables_format or "parquet")
     _check(destinations, trace, force)
-    result = _analysed(trace, choices)
+    result = _analysed(trace, choices, timer)
     if redact:
         from trace_analyzer.render.redact import redacted
 
         result = redacted(result)
-    _write(result, form, destinations)
+    _write(result, form, destinations, _command(redact), max_report_mb, timer)
     if open_report and html is not None:
         _open(html)
     broken = broken_gates(result, Gates(fail_on, max_idle))
+    if profile_self:
+        for line in timer.table().splitlines():
+            outputs.complain(line)
     if broken:
         outputs.complain(f"gate broke: {broken}")
     return GATE_BROKE if broken else 0
@@ -195,10 +243,12 @@ def _check(destinations: Destinations, trace: str, force: bool) -> None:
             raise UsageError(f"{text}: --output and the HTML report cannot be one file")
     if html is not None:
         outputs.check_report_path(html, trace, force)
+    if destinations.tables is not None:
+        outputs.check_folder(destinations.tables, "--tables")
 
 
-def _analysed(trace: str, choices: Mapping[str, Any]) -> "Report":
-    """The report of the trace, with progress on a terminal."""
+def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Report":
+    """The report of the trace, timed, with progress on a terminal."""
     if trace == "-" and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("nothing is piped into standard input; pipe a trace into it, or name a file")
     from trace_analyzer.cli.progress import Progress
@@ -206,22 +256,52 @@ def _analysed(trace: str, choices: Mapping[str, Any]) -> "Report":
 
     peaks = dict(choices["peak_tflops"])
     with Progress() as progress:
-        return analyze(trace, **{**choices, "peak_tflops": peaks}, progress=progress)
+
+        def tell(stage: str, fraction: float | None) -> None:
+            timer(stage, fraction)
+            progress(stage, fraction)
+
+        return analyze(trace, **{**choices, "peak_tflops": peaks}, progress=tell)
 
 
-def _write(result: "Report", form: str, destinations: Destinations) -> None:
+def _command(redact: bool) -> str:
+    """The command line as it could be typed again; without directories if the report is to have none."""
+    words = ["analyze", *click.get_current_context().meta[ARGUMENTS]]
+    if redact:
+        from trace_analyzer.render.redact import without_directories
+
+        words = [without_directories(word) for word in words]
+    return shlex.join(words)
+
+
+def _write(
+    result: "Report",
+    form: str,
+    destinations: Destinations,
+    command: str,
+    max_report_mb: float | None,
+    timer: StageTimer,
+) -> None:
     """Print or write the result, then the HTML report, which may take longer."""
+    timer("printing")
     if destinations.text is None:
         outputs.say(_rendered(result, form, outputs.text_width(), outputs.wants_colour()))
     else:
         outputs.write_file(destinations.text, _rendered(result, form, 100, colour=False))
+    if destinations.tables is not None:
+        written = result.write_tables(destinations.tables, destinations.tables_format)
+        outputs.complain(f"tables: {len(written)} files in {destinations.tables}")
     if destinations.html is not None:
         from trace_analyzer.cli.progress import Progress
 
         with Progress() as progress:
+            timer("writing the report")
             progress("writing the report")
-            result.to_html(destinations.html)
+            result.to_html(destinations.html, command=command, max_mb=max_report_mb)
         outputs.complain(f"report: {destinations.html}")
+        size = destinations.html.stat().st_size / 1e6
+        if max_report_mb is not None and size > max_report_mb:
+            outputs.complain(f"--max-report-mb {max_report_mb:g}: the report takes {size:.1f} MB, the least it can")
 
 
 def _rendered(result: "Report", form: str, width: int, colour: bool) -> str:

@@ -1,8 +1,10 @@
 """Ingest: bytes -> events -> tables; what is missing or odd becomes a note."""
 
+from contextlib import closing
+
 from trace_analyzer.ingest.document import read_document
 from trace_analyzer.ingest.events import trace_tables
-from trace_analyzer.ingest.source import DEFAULT_MAX_BYTES, Progress, Source, read_content
+from trace_analyzer.ingest.source import DEFAULT_MAX_BYTES, Progress, Source, content_of
 from trace_analyzer.ingest.trace import Header, Trace
 
 __all__ = ["DEFAULT_MAX_BYTES", "Header", "Progress", "Source", "Trace", "load"]
@@ -14,8 +16,9 @@ def load(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progre
     ``source`` is a path, ``"-"``, bytes or a binary file, compressed or not; it may hold ``max_bytes`` when
     decompressed. Raises ``InputError`` (or a subclass) when it cannot be read as a trace.
     """
-    content = read_content(source, max_bytes=max_bytes, progress=progress)
+    with closing(content_of(source, max_bytes=max_bytes, progress=progress)) as content:
+        documents = [read_document(content)]
     if progress is not None:
-        progress("parsing", None)
-    document = read_document(content.data, content.name)
-    return trace_tables(document, content.name, content.notes)
+        progress("sorting", None)
+    # No reference stays here, so that what has become a table can go.
+    return trace_tables(documents.pop(), content.name, content.notes)

@@ -13,15 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from trace_analyzer.errors import NotATrace
-from trace_analyzer.ingest.lines import read_lines
-from trace_analyzer.ingest.raw import raw_frame, strict_decoder
-from trace_analyzer.ingest.sorting import Sorted, joined, sorted_events
+from trace_analyzer.errors import InputError, NotATrace
+from trace_analyzer.ingest.lines import Lines, read_lines
+from trace_analyzer.ingest.raw import strict_decoder
+from trace_analyzer.ingest.sorting import Sorted, joined, sorted_objects
+from trace_analyzer.ingest.source import Content
 from trace_analyzer.notes import Note
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SEPARATOR = re.compile(r"[ \t\r\n,]*")
-_BATCH = 200_000
+_HEAD = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,22 @@ class _Walk:
     trailing: bool = False
 
 
-def read_document(data: bytes, name: str) -> Document:
+def read_document(content: Content) -> Document:
     """Parse a Chrome trace: an object with ``traceEvents``, or a bare array of events.
 
     Numbers keep their digits as text. Raises ``NotATrace`` when the bytes are no JSON or hold no events
-    list.
+    list, and what reading the content raises.
     """
-    quick = read_lines(data)
-    if quick is not None:
-        return Document(quick.header, quick.events, quick.event_count, ())
-    text = data.decode("utf-8-sig", "replace")
-    notes = list(_encoding_notes(data, text))
+    name, blocks = content.name, content.blocks()
+    head = _gathered(blocks, _HEAD)
+    lines = read_lines(head, blocks)
+    if lines is None:
+        rest = head if len(head) < _HEAD else b"".join(content.blocks())
+        if not rest or rest.isspace():
+            raise InputError(f"{name}: " + (content.notes[0].message if content.notes else "is empty"))
+        lines = Lines([], 0, rest, 0, 0)
+    text = lines.rest.decode("utf-8-sig", "replace")
+    notes = list(_encoding_notes(text.count("\ufffd") - lines.rest.count(b"\xef\xbf\xbd") + lines.replaced))
     with _no_gc():
         walk = _whole(text) or _walked(text, name)
         if not walk.has_events:
@@ -63,13 +69,22 @@ def read_document(data: bytes, name: str) -> Document:
                 f"{name}: is JSON without a `traceEvents` list; expected a trace from torch.profiler"
                 " (prof.export_chrome_trace)"
             )
-        notes += _walk_notes(walk, text)
-        batches = [
-            sorted_events(raw_frame(walk.events[i : i + _BATCH], i)) for i in range(0, max(1, len(walk.events)), _BATCH)
-        ]
+        count = lines.event_count + len(walk.events)
+        notes += _walk_notes(walk, text, lines.cut_bytes, count)
+        last = sorted_objects(walk.events, lines.event_count)
     if odd := sum(not isinstance(event, dict) for event in walk.events):
         notes.append(Note("not-an-event", "warning", "entries of traceEvents are no objects: skipped", odd))
-    return Document(walk.header, joined(batches), len(walk.events), tuple(notes))
+    return Document(walk.header, joined([*lines.parts, last]), count, tuple(notes))
+
+
+def _gathered(blocks: Iterator[bytes], size: int) -> bytes:
+    """The first blocks, up to ``size`` bytes or a little more; less where there are no more."""
+    gathered = bytearray()
+    for block in blocks:
+        gathered += block
+        if len(gathered) >= size:
+            break
+    return bytes(gathered)
 
 
 def _whole(text: str) -> _Walk | None:
@@ -152,20 +167,19 @@ def _why(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
-def _walk_notes(walk: _Walk, text: str) -> Iterator[Note]:
+def _walk_notes(walk: _Walk, text: str, cut_bytes: int, count: int) -> Iterator[Note]:
     if walk.broken_at is not None:
-        offset = len(text[: walk.broken_at].encode("utf-8", "replace"))
+        offset = cut_bytes + len(text[: walk.broken_at].encode("utf-8", "replace"))
         yield Note(
             "truncated",
             "warning",
-            f"the file breaks off at byte {offset:,}, after event {len(walk.events):,}; everything before it was used",
+            f"the file breaks off at byte {offset:,}, after event {count:,}; everything before it was used",
         )
     if walk.trailing:
         yield Note("trailing-garbage", "warning", "text after the end of the JSON document was ignored")
 
 
-def _encoding_notes(data: bytes, text: str) -> Iterator[Note]:
-    replaced = text.count("\ufffd") - data.count(b"\xef\xbf\xbd")
+def _encoding_notes(replaced: int) -> Iterator[Note]:
     if replaced:
         yield Note("invalid-utf8", "warning", "byte sequences are not UTF-8: shown as U+FFFD", replaced)
 

@@ -14,9 +14,14 @@ from trace_analyzer.units import NS_PER_S
 
 # Farther than this from the median event, a timestamp is damage, not time.
 _PLAUSIBLE_NS = 30 * 24 * 3600 * NS_PER_S
+_SAMPLE = 100_000
+"""About so many events of each kind tell where the median lies."""
 
 # Outer kinds first, for events that start and end together.
 _NESTING = {"annotation": 0, "python": 1, "operator": 2, "other": 3, "overhead": 4, "runtime": 5, "driver": 6}
+
+# What is neither host nor device work, but for arrows.
+_FEW_KINDS = ("metadata", "memory", "sync", "session", "boundary")
 
 _REASONS: dict[str, tuple[str, str]] = {
     "no-time": ("warning", "events without a readable timestamp were skipped"),
@@ -35,48 +40,69 @@ _REASONS: dict[str, tuple[str, str]] = {
 
 
 def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) -> Trace:
-    """The typed tables of a document."""
-    header = header_of(document.header)
+    """The typed tables of a document.
+
+    What has become a table is let go of, so a caller who keeps no reference to the document saves its memory.
+    """
+    header, event_count = header_of(document.header), document.event_count
+    notes = (*notes, *document.notes)
     events = _plausible(with_pairs(document.events))
+    del document
+    notes = (*notes, *_skip_notes(events))
     origin, end = _extent(events)
     threads = _threads(events)
     devices = _devices(events.device, header.devices)
-    host = _host_events(_located(events.host, threads, origin))
-    rest = _located(_coded(events.rest, devices), threads, origin)
+    flows = _flows(_located(_of_kinds(events.rest, ["flow"]), threads, origin))
+    rest = _located(_coded(_of_kinds(events.rest, list(_FEW_KINDS)), devices), threads, origin)
+    device_events = _device_events(_located(_coded(events.device, devices), threads, origin))
+    unsupported = _unsupported(events.skipped)
+    inputs, hosts = events.inputs, [events.python, events.host]
+    del events
+    host = _host_events(hosts, threads, origin)
     sessions = rest.filter(pl.col("kind") == "session").sort("start_ns")
     return Trace(
         path=path,
         header=header,
-        event_count=document.event_count,
+        event_count=event_count,
         origin_ns=origin,
         duration_ns=end - origin,
-        notes=(*notes, *document.notes, *_skip_notes(events)),
+        notes=notes,
         threads=threads,
         devices=devices,
         host_events=host,
-        operator_inputs=_operator_inputs(events.inputs, host),
-        device_events=_device_events(_located(_coded(events.device, devices), threads, origin)),
+        operator_inputs=_operator_inputs(inputs, host),
+        device_events=device_events,
         sync_events=_sync_events(rest),
-        flows=_flows(rest),
+        flows=flows,
         memory_events=_memory_events(rest),
         profiler_sessions=tuple(
             sessions.select("start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")).iter_rows()
         ),
         boundaries=tuple(rest.filter(pl.col("kind") == "boundary").get_column("start_ns").sort()),
-        unsupported=_unsupported(events.skipped),
+        unsupported=unsupported,
     )
+
+
+def _of_kinds(rest: pl.DataFrame, kinds: list[str]) -> pl.DataFrame:
+    """The rows of these kinds, in the order of the file."""
+    return rest.filter(pl.col("kind").is_in(kinds)).sort("row")
 
 
 def _plausible(events: Sorted) -> Sorted:
     """The events without those whose time lies implausibly far from the median span."""
-    spans = pl.concat([frame.select("start_ns") for frame in (events.host, events.device)])
+    spans = pl.concat(
+        [
+            frame.select("start_ns").gather_every(max(1, frame.height // _SAMPLE))
+            for frame in (events.python, events.host, events.device)
+        ]
+    )
     middle = pl.lit(spans.get_column("start_ns").median(), dtype=pl.Float64).cast(pl.Int64)
     far = (((pl.col("start_ns") - middle).abs() > _PLAUSIBLE_NS) | (pl.col("duration_ns") > _PLAUSIBLE_NS)).fill_null(
         False
     )
     timed = pl.col("kind") != "metadata"
-    frames = {name: getattr(events, name) for name in ("host", "device", "rest")}
-    count = sum(frame.filter(timed & far).height for frame in frames.values())
+    frames = {name: getattr(events, name) for name in ("python", "host", "device", "rest")}
+    count = sum(frame.select((timed & far).sum()).item() for frame in frames.values())
     if not count:
         return events
     counted = pl.DataFrame(
@@ -90,7 +116,7 @@ def _extent(events: Sorted) -> tuple[int, int]:
     """Start of the first and end of the last event with a duration, ns; of any timed event where there is none."""
     columns = ("start_ns", "duration_ns")
     rows = events.rest.filter(pl.col("kind").is_in(["sync", "session"]))
-    spans = pl.concat([frame.select(columns) for frame in (events.host, events.device, rows)])
+    spans = pl.concat([frame.select(columns) for frame in (events.python, events.host, events.device, rows)])
     if spans.is_empty():
         spans = events.rest.filter(pl.col("kind") != "metadata").select(columns)
     start, end = spans.select(
@@ -158,20 +184,46 @@ def _nonzero(column: str) -> pl.Expr:
     return pl.when(pl.col(column) != 0).then(column).alias(column)
 
 
-def _host_events(events: pl.DataFrame) -> pl.DataFrame:
-    frame = (
-        events.with_columns(
-            pl.col("kind").cast(pl.String).replace_strict(_NESTING, return_dtype=pl.Int8).alias("nesting")
-        )
-        .sort("thread_id", "start_ns", "duration_ns", "nesting", "row", descending=[False, False, True, False, False])
-        .with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("event_id"), _nonzero("correlation"))
+def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) -> pl.DataFrame:
+    """The table. The parts lose each column as it is made, so only one at a time stands in memory twice."""
+    keys = ["pid", "tid"]
+    places = threads.select("thread_id", pl.col(keys).cast(pl.Categorical))
+    spans = pl.concat([part.select(*keys, "kind", "start_ns", "duration_ns", "row") for part in parts], rechunk=False)
+    nesting = pl.col("kind").cast(pl.String).replace_strict(_NESTING, return_dtype=pl.Int8)
+    thread = spans.select(keys).join(places, on=keys, how="left", maintain_order="left").get_column("thread_id")
+    order = spans.select(
+        pl.arg_sort_by(thread, "start_ns", "duration_ns", nesting, "row", descending=[False, False, True, False, False])
+    ).to_series()
+    del spans
+    made = {
+        "event_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True),
+        "thread_id": thread.gather(order),
+    }
+    for column in tables.HOST_EVENTS.columns:
+        if column.name not in made:
+            values = _stacked(parts, column).gather(order).cast(column.dtype)
+            made[column.name] = values - origin if column.name == "start_ns" else values
+            parts[:] = [part.drop(column.name, strict=False) for part in parts]
+    frame = pl.DataFrame({name: made.pop(name) for name in tables.HOST_EVENTS.schema})
+    return tables.HOST_EVENTS.conform(frame.with_columns(_nonzero("correlation")))
+
+
+def _stacked(parts: list[pl.DataFrame], column: tables.Column) -> pl.Series:
+    """A column of all parts; null where a part does not have it."""
+    return pl.concat(
+        [
+            part.get_column(column.name)
+            if column.name in part.columns
+            else pl.repeat(None, part.height, dtype=column.dtype, eager=True).alias(column.name)
+            for part in parts
+        ],
+        rechunk=True,
     )
-    return tables.HOST_EVENTS.conform(frame)
 
 
 def _operator_inputs(inputs: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
     ids = host.select("row", "event_id")
-    return tables.OPERATOR_INPUTS.conform(inputs.join(ids, on="row", how="inner", maintain_order="left"))
+    return tables.OPERATOR_INPUTS.conform(inputs.sort("row").join(ids, on="row", how="inner", maintain_order="left"))
 
 
 def _device_events(events: pl.DataFrame) -> pl.DataFrame:
@@ -187,7 +239,7 @@ def _sync_events(rest: pl.DataFrame) -> pl.DataFrame:
 
 
 def _flows(rest: pl.DataFrame) -> pl.DataFrame:
-    frame = rest.filter(pl.col("kind") == "flow").with_columns(
+    frame = rest.with_columns(
         pl.col("id").alias("flow_id"),
         pl.col("cat").str.to_lowercase().replace_strict(FLOW_KINDS, return_dtype=pl.String).alias("kind"),
         (pl.col("ph") == "s").alias("is_start"),

@@ -52,6 +52,8 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 class Digits(str):
     """A number as the file writes it: a float64 loses the nanoseconds of epoch-based timestamps."""
 
+    __slots__ = ()
+
 
 def strict_decoder() -> json.JSONDecoder:
     """A JSON decoder that keeps the digits of numbers and accepts NaN, Infinity and raw control characters."""
@@ -100,4 +102,10 @@ def _json(value: Any) -> str:
         return str(value)
     if isinstance(value, list):
         return "[" + ", ".join(map(_json, value)) + "]"
+    if isinstance(value, dict):
+        return (
+            "{"
+            + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {_json(item)}" for key, item in value.items())
+            + "}"
+        )
     return json.dumps(value, ensure_ascii=False)

@@ -3,10 +3,14 @@
 Every event ends up in a frame, or is counted under the reason why it is left out.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from typing import Any
 
 import polars as pl
 
+from trace_analyzer.ingest.raw import RAW_SCHEMA, raw_frame
 from trace_analyzer.ingest.times import nanoseconds
 
 # Category, in lower case -> kind. PyTorch 1.8 to 1.12 wrote some of them capitalised.
@@ -56,36 +60,46 @@ _REST = ("flow", "metadata", "memory", "sync", "session", "boundary")
 _LEFT_OUT = ("marker", "counter", "device-annotation", "device-event", "profiler-range", "unsupported", "unknown-phase")
 KIND = pl.Enum([*_HOST, *_DEVICE, *_REST, *_LEFT_OUT])
 
-_EVENT = ("row", "kind", "name", "pid", "tid", "start_ns", "duration_ns")
-_HOST_NUMBERS = ("correlation", "external_id", "sequence_number", "forward_thread", "python_id", "python_parent_id")
+# What is kept of the arguments of host events, by kind; of the other host kinds all of it.
+CALL_NUMBERS = ("correlation", "external_id")
+OPERATOR_NUMBERS = ("external_id", "sequence_number", "forward_thread")
+PYTHON_NUMBERS = ("python_id", "python_parent_id")
+_KINDS_WITH = {
+    column: [
+        kind
+        for kind in _HOST
+        if column in {
+            "python": PYTHON_NUMBERS, "operator": OPERATOR_NUMBERS, "annotation": OPERATOR_NUMBERS, "runtime": CALL_NUMBERS,
+            "driver": CALL_NUMBERS,
+        }.get(kind, (column,))
+    ]
+    for column in dict.fromkeys((*CALL_NUMBERS, *OPERATOR_NUMBERS))
+}  # fmt: skip
+INPUT_NUMBERS = ("message_elements", "group_size")
+LISTED_INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")
+_INPUT_TEXTS = (*LISTED_INPUTS, "collective", "message_dtype", "call_stack", "module_hierarchy")
+OTHER_INPUTS = (*(column for column in _INPUT_TEXTS if column not in LISTED_INPUTS), *INPUT_NUMBERS)
 _DEVICE_NUMBERS = (
     "stream", "context", "correlation", "external_id", "bytes", "registers_per_thread", "shared_memory_bytes", "graph_id",
     "graph_node_id",
 )  # fmt: skip
-_INPUTS = (
-    "input_dims",
-    "input_types",
-    "input_strides",
-    "concrete_inputs",
-    "collective",
-    "message_dtype",
-    "call_stack",
-    "module_hierarchy",
-)
-_REST_NUMBERS = (
-    "stream", "correlation", "wait_on_stream", "bytes", "device_type", "memory_device", "total_allocated_bytes",
-    "total_reserved_bytes",
-)  # fmt: skip
+DEVICE_ARGUMENTS = (*_DEVICE_NUMBERS, "grid", "block", "occupancy_percent")
+MEMORY_NUMBERS = ("bytes", "device_type", "memory_device", "total_allocated_bytes", "total_reserved_bytes")
+_REST_NUMBERS = ("stream", "correlation", "wait_on_stream", *MEMORY_NUMBERS)
+_BATCH = 100_000
+_EVENT = ("row", "kind", "name", "pid", "tid", "start_ns", "duration_ns")
 
 
 @dataclass(frozen=True)
 class Sorted:
     """Events by what they are; times are absolute, names of processes and threads as the file has them.
 
+    ``python`` are Python frames, most of a trace, with nothing but what these have; ``host`` all else of the CPU.
     ``edges`` are begin and end events, still to be paired; ``seen`` the first row of every (pid, tid);
     ``skipped`` counts (reason, cat) of the events that are left out, ``durationless`` spans without a duration.
     """
 
+    python: pl.DataFrame
     host: pl.DataFrame
     inputs: pl.DataFrame
     device: pl.DataFrame
@@ -97,26 +111,97 @@ class Sorted:
 
 
 def joined(parts: list[Sorted]) -> Sorted:
-    """One `Sorted` of several, in order. At least one is needed."""
+    """One `Sorted` of several, in order, that shares their memory. At least one is needed."""
     frames = {
-        field.name: pl.concat([getattr(part, field.name) for part in parts], rechunk=True)
+        field.name: pl.concat([getattr(part, field.name) for part in parts], rechunk=False)
         for field in fields(Sorted)
         if field.name != "durationless"
     }
     return Sorted(**frames, durationless=sum(part.durationless for part in parts))
 
 
-def sorted_events(raw: pl.DataFrame) -> Sorted:
-    """The events of a raw frame (`RAW_SCHEMA`) by what they are."""
-    timed = raw.with_columns(
-        _kind().cast(KIND).alias("kind"),
-        nanoseconds(raw.get_column("ts")).alias("start_ns"),
-        nanoseconds(raw.get_column("dur")).alias("duration_ns"),
-        pl.col("name").fill_null("").cast(pl.Categorical),
-        pl.col("pid", "tid").fill_null("").cast(pl.Categorical),
+def shifted(events: Sorted, rows: int) -> Sorted:
+    """The same, ``rows`` rows further down in the file."""
+    if not rows:
+        return events
+    moved = (pl.col("row") + rows).cast(pl.UInt32)
+    return replace(
+        events,
+        **{
+            name: getattr(events, name).with_columns(moved)
+            for name in ("python", "host", "inputs", "device", "rest", "edges", "seen")
+        },
     )
-    is_edge = pl.col("ph").is_in(["B", "E"]) & pl.col("start_ns").is_not_null()
-    return _sorted(timed.filter(~is_edge.fill_null(False)), timed.filter(is_edge))
+
+
+def sorted_events(raw: pl.DataFrame) -> Sorted:
+    """The events of a raw frame (some columns of `RAW_SCHEMA`; times may be in ns already) by what they are."""
+    times = {"start_ns": "ts", "duration_ns": "dur"}
+    timed = _typed(
+        _completed(
+            raw.with_columns(
+                nanoseconds(raw.get_column(text)).alias(name) for name, text in times.items() if text in raw.columns
+            )
+        ).with_columns(
+            _kind().cast(KIND).alias("kind"),
+            pl.when(pl.col("ph") == "X").then("duration_ns").alias("duration_ns"),  # it means nothing elsewhere
+        )
+    )
+    is_edge = (pl.col("ph").is_in(["B", "E"]) & pl.col("start_ns").is_not_null()).fill_null(False)
+    edges = timed.filter(is_edge)
+    return _sorted(timed.filter(~is_edge), edges) if edges.height else _sorted(timed, edges)
+
+
+def sorted_objects(events: list[Any], first_row: int) -> Sorted:
+    """The same for parsed JSON (see `raw.strict_decoder`), some at a time: as raw frames they take much memory."""
+    starts = range(0, max(1, len(events)), _BATCH)
+    return joined([sorted_events(raw_frame(events[at : at + _BATCH], first_row + at)) for at in starts])
+
+
+def sorted_spans(frame: pl.DataFrame) -> Sorted:
+    """The same for spans (phase X), all of known categories of the host or all of known categories of devices."""
+    kinds = (
+        pl.col("category").str.to_lowercase().replace_strict(HOST_KINDS | DEVICE_KINDS, return_dtype=KIND).alias("kind")
+    )
+    frame = frame.with_columns(kinds)
+    is_sound = (pl.col("start_ns").is_not_null() & (pl.col("duration_ns") >= 0)).fill_null(False)
+    if not frame.select(is_sound.all()).item():
+        timed = _typed(_completed(frame.with_columns(pl.lit("X").alias("ph"), pl.col("category").alias("cat"))))
+        return _sorted(timed, timed.clear())
+    frame = frame.with_columns(_categories())
+    none = _nothing()
+    if frame.get_column("kind").is_in(_DEVICE).any():
+        return replace(none, device=_device_part(_completed(frame)), seen=_seen(frame))
+    python, host = _host_parts(frame)
+    return replace(none, python=python, host=host, inputs=_inputs_part(frame), seen=_seen(frame))
+
+
+@cache
+def _nothing() -> Sorted:
+    """No events."""
+    return sorted_events(pl.DataFrame(schema=RAW_SCHEMA))
+
+
+def _completed(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with nulls for what was not read."""
+    times = {"start_ns": pl.Int64(), "duration_ns": pl.Int64()}
+    return frame.with_columns(
+        pl.lit(None, dtype=dtype).alias(name)
+        for name, dtype in (RAW_SCHEMA | times).items()
+        if name not in frame.columns
+    )
+
+
+def _typed(frame: pl.DataFrame) -> pl.DataFrame:
+    """The columns of edges: no texts of times, and categories for what repeats."""
+    return frame.select(
+        "row", "kind", "start_ns", "duration_ns", _categories(),
+        *(name for name in RAW_SCHEMA if name not in ("row", "name", "pid", "tid", "ts", "dur")),
+    )  # fmt: skip
+
+
+def _categories() -> pl.Expr:
+    return pl.col("name", "pid", "tid").fill_null("").cast(pl.Categorical)
 
 
 def with_pairs(events: Sorted) -> Sorted:
@@ -194,41 +279,94 @@ def _is_useful_arrow() -> pl.Expr:
 
 def _sorted(timed: pl.DataFrame, edges: pl.DataFrame) -> Sorted:
     timed = timed.with_columns(_reason().alias("reason"))
-    kept = timed.filter(pl.col("reason").is_null())
-    device_label = pl.coalesce("device", pl.col("pid").cast(pl.String)).alias("device_label")
-    host = kept.filter(pl.col("kind").is_in(_HOST))
-    device = kept.filter(pl.col("kind").is_in(_DEVICE))
-    rest = kept.filter(pl.col("kind").is_in(_REST))
-    missing = kept.filter((pl.col("ph") == "X") & pl.col("duration_ns").is_null())
-    no_time = pl.col("duration_ns").fill_null(0)
+    kept = _only(timed, pl.col("reason").is_null())
+    host, device, rest = (_only(kept, pl.col("kind").is_in(kinds)) for kinds in (_HOST, _DEVICE, _REST))
+    python_part, host_part = _host_parts(host)
     return Sorted(
-        host=host.select(*_EVENT[:-1], no_time, *map(_number, _HOST_NUMBERS)),
-        inputs=host.filter(pl.col("kind").is_in(["operator", "annotation"]) & pl.any_horizontal(pl.col(*_INPUTS).is_not_null()))
-        .select("row", *_INPUTS, _number("message_elements"), _number("group_size")),
-        device=device.select(
-            *_EVENT[:-1], no_time, device_label, *map(_number, _DEVICE_NUMBERS),
-            _product("grid").alias("blocks"), _product("block").alias("threads_per_block"), "grid", "block",
-            pl.col("occupancy_percent").cast(pl.Float64, strict=False).fill_nan(None),
+        python=python_part,
+        host=host_part,
+        inputs=_inputs_part(host),
+        device=_device_part(device),
+        rest=rest.select(
+            *_EVENT[:-1], _LASTS, "ph", "cat", "id", "label", _DEVICE_LABEL, *_numbers(rest, _REST_NUMBERS)
         ),
-        rest=rest.select(*_EVENT[:-1], no_time, "ph", "cat", "id", "label", device_label, *map(_number, _REST_NUMBERS)),
         edges=edges,
-        seen=timed.filter(pl.col("kind") != "metadata").group_by("pid", "tid").agg(pl.col("row").min()),
+        seen=_seen(_only(timed, pl.col("kind") != "metadata")),
         skipped=timed.drop_nulls("reason").group_by("reason", "cat").len("count"),
-        durationless=missing.height,
+        durationless=kept.select(((pl.col("ph") == "X") & pl.col("duration_ns").is_null()).sum()).item(),
     )  # fmt: skip
 
 
-def _number(column: str) -> pl.Expr:
-    """An integer, also where it is written with a point or an exponent; null for all else."""
-    number = pl.col(column).cast(pl.Float64, strict=False)
+_LASTS = pl.col("duration_ns").fill_null(0)
+_DEVICE_LABEL = pl.coalesce("device", pl.col("pid").cast(pl.String)).alias("device_label")
+
+
+def _host_parts(host: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Python frames, and the other events of the host."""
+    is_python = pl.col("kind") == "python"
+    python, rest = _only(host, is_python), _only(host, ~is_python)
+    numbers = (
+        pl.when(pl.col("kind").is_in(_KINDS_WITH[number.name])).then(number).alias(number.name)
+        if isinstance(number, pl.Series)
+        else number
+        for number in _numbers(rest, _KINDS_WITH)
+    )
+    return (
+        python.select(*_EVENT[:-1], _LASTS, *_numbers(python, PYTHON_NUMBERS)),
+        rest.select(*_EVENT[:-1], _LASTS, *numbers),
+    )
+
+
+def _inputs_part(host: pl.DataFrame) -> pl.DataFrame:
+    texts = [column for column in _INPUT_TEXTS if column in host.columns]
+    if not texts:
+        return _nothing().inputs
+    frame = _only(
+        host, pl.col("kind").is_in(["operator", "annotation"]) & pl.any_horizontal(pl.col(*texts).is_not_null())
+    )
+    nulls = (pl.lit(None, dtype=pl.String).alias(column) for column in _INPUT_TEXTS if column not in texts)
+    return frame.with_columns(*nulls).select("row", *_INPUT_TEXTS, *_numbers(frame, INPUT_NUMBERS))
+
+
+def _device_part(device: pl.DataFrame) -> pl.DataFrame:
+    return device.select(
+        *_EVENT[:-1], _LASTS, _DEVICE_LABEL, *_numbers(device, _DEVICE_NUMBERS),
+        _product("grid").alias("blocks"), _product("block").alias("threads_per_block"), "grid", "block",
+        pl.col("occupancy_percent").cast(pl.Float64, strict=False).fill_nan(None),
+    )  # fmt: skip
+
+
+def _seen(timed: pl.DataFrame) -> pl.DataFrame:
+    return timed.group_by("pid", "tid").agg(pl.col("row").min())
+
+
+def _numbers(frame: pl.DataFrame, columns: Iterable[str]) -> Iterator[pl.Series | pl.Expr]:
+    for column in columns:
+        yield (
+            _number(frame.get_column(column)) if column in frame.columns else pl.lit(None, dtype=pl.Int64).alias(column)
+        )
+
+
+def _only(frame: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
+    """The rows that meet the condition; the frame itself, not a copy, where all do."""
+    meet = frame.select(condition.fill_null(False)).to_series()
+    return frame if meet.all() else frame.filter(meet) if meet.any() else frame.clear()
+
+
+def _number(texts: pl.Series) -> pl.Series:
+    """Integers, also where they are written with a point or an exponent; null for all else."""
+    numbers = texts.cast(pl.Int64, strict=False)
+    if numbers.null_count() == texts.null_count():
+        return numbers
+    number = pl.col("text").cast(pl.Float64, strict=False)
     whole = pl.when(number == number.floor()).then(number).cast(pl.Int64, strict=False)
-    return pl.coalesce(pl.col(column).cast(pl.Int64, strict=False), whole).alias(column)
+    return texts.alias("text").to_frame().select(pl.coalesce(numbers, whole).alias(texts.name)).to_series()
 
 
 def _product(column: str) -> pl.Expr:
     """Product of a JSON list of integers: blocks of a grid, threads of a block."""
     return (
-        pl.when(pl.col(column).str.contains(r"[0-9]"))
+        pl.when(pl.col(column).str.contains(r"^(?:[0-9]+|\[[0-9, ]*[0-9][0-9, ]*\])$"))
         .then(pl.col(column).str.extract_all(r"[0-9]+"))
         .list.eval(pl.element().cast(pl.Float64, strict=False).product())
         .list.first()

@@ -6,7 +6,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,35 +25,115 @@ _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 
-@dataclass(frozen=True)
 class Content:
-    """The decompressed bytes, where they came from, and what was wrong with them."""
+    """The decompressed bytes of a trace, block by block, as often as they are wanted, until it is closed."""
 
-    name: str
-    data: bytes
-    notes: tuple[Note, ...] = ()
+    def __init__(
+        self,
+        name: str,
+        file: Callable[[], BinaryIO],
+        max_bytes: int,
+        progress: Progress | None,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.name = name
+        self._file = file
+        self.close = close
+        self._max_bytes = max_bytes
+        self._progress = progress
+        self.notes: tuple[Note, ...] = ()
+        """What was wrong with the bytes that the last reading went through."""
+
+    def blocks(self) -> Iterator[bytes]:
+        """All bytes, from the start.
+
+        Raises ``InputError`` when they cannot be read and ``InputTooLarge`` beyond the limit.
+        """
+        self.notes, size = (), 0
+        with self._file() as file:
+            for block, note in self._parts(file):
+                size += len(block)
+                if size > self._max_bytes:
+                    raise InputTooLarge(
+                        f"{self.name}: more than {self._max_bytes:,} bytes when decompressed; raise the limit (--max-bytes)"
+                    )
+                if note is not None:
+                    self.notes += (note,)
+                if block:
+                    yield block
+
+    def _parts(self, file: BinaryIO) -> Iterator[Part]:
+        chunks = self._chunks(file)
+        head = next(chunks, b"")
+        whole = chain((head,), chunks)
+        if head.startswith(_ZSTD):
+            return _unzstd(whole)
+        if head.startswith(_GZIP):
+            return _gunzipped(whole)
+        return ((chunk, None) for chunk in whole)
+
+    def _chunks(self, file: BinaryIO) -> Iterator[bytes]:
+        seen, size = 0, _size(file)
+        try:
+            while chunk := file.read(_CHUNK):
+                seen += len(chunk)
+                if self._progress is not None:
+                    self._progress("reading", seen / size if size and size >= seen else None)
+                yield chunk
+        except OSError as error:
+            raise InputError(f"{self.name}: cannot be read: {error.strerror or error}") from error
 
 
-def read_content(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Content:
-    """All bytes of a trace, decompressed.
+class _Replayed(io.BytesIO):
+    """A stream that can be read from its start again: it keeps what was read."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._kept: list[bytes] = []
+        self._next = 0
+
+    def rewound(self) -> "_Replayed":
+        self._next = 0
+        return self
+
+    def read(self, size: int | None = -1, /) -> bytes:  # as in io.BytesIO
+        if self._next == len(self._kept):
+            self._kept.append(self._stream.read(-1 if size is None else size))
+        self._next += 1
+        return self._kept[self._next - 1]
+
+    def close(self) -> None:
+        """Stay open for the next reading; the stream is its owner's to close."""
+
+
+def content_of(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Content:
+    """The bytes of a trace, decompressed by what they are.
 
     ``source`` is a path, ``"-"`` for standard input, bytes, or a binary file. A gzip stream that breaks
     off or fails its checksum yields what could be read, with a note.
 
-    Raises ``InputError`` when nothing can be read and ``InputTooLarge`` beyond ``max_bytes``.
+    Raises ``InputError`` when it cannot be opened.
     """
     if isinstance(source, bytes):
-        return _inflated("bytes", io.BytesIO(source), len(source), max_bytes, progress)
-    if isinstance(source, (str, os.PathLike)):
-        if os.fspath(source) == "-":
-            return _inflated("stdin", sys.stdin.buffer, None, max_bytes, progress)
+        return Content("bytes", lambda: io.BytesIO(source), max_bytes, progress)
+    if isinstance(source, (str, os.PathLike)) and os.fspath(source) != "-":
         path = Path(source)
-        with _opened(path) as file:
-            try:
-                return _inflated(str(path), file, os.fstat(file.fileno()).st_size or None, max_bytes, progress)
-            except OSError as error:
-                raise InputError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return _inflated(str(getattr(source, "name", "stream")), source, None, max_bytes, progress)
+        file = _opened(path)
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.close()
+            return Content(str(path), lambda: _opened(path), max_bytes, progress)
+        return Content(str(path), _Replayed(file).rewound, max_bytes, progress, file.close)
+    if isinstance(source, (str, os.PathLike)):
+        return Content("stdin", _Replayed(sys.stdin.buffer).rewound, max_bytes, progress)
+    return Content(str(getattr(source, "name", "stream")), _Replayed(source).rewound, max_bytes, progress)
+
+
+def _size(file: BinaryIO) -> int | None:
+    """Bytes of a regular file, or of memory; None for what has no size."""
+    try:
+        return os.fstat(file.fileno()).st_size or None
+    except (OSError, AttributeError):
+        return (len(file.getbuffer()) or None) if isinstance(file, io.BytesIO) else None
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -86,43 +166,6 @@ def _await_writer(descriptor: int, path: Path) -> None:
         os.close(descriptor)
         raise InputError(f"{path}: is a pipe that nobody writes to")
     os.set_blocking(descriptor, True)
-
-
-def _inflated(name: str, file: BinaryIO, size: int | None, max_bytes: int, progress: Progress | None) -> Content:
-    head = file.read(_CHUNK)
-    if not head:
-        raise InputError(f"{name}: is empty")
-    chunks = _reported(head, file, size, progress)
-    if head.startswith(_ZSTD):
-        return _collected(name, _unzstd(chunks), max_bytes)
-    if head.startswith(_GZIP):
-        return _collected(name, _gunzipped(chunks), max_bytes)
-    return _collected(name, ((chunk, None) for chunk in chunks), max_bytes)
-
-
-def _reported(head: bytes, file: BinaryIO, size: int | None, progress: Progress | None) -> Iterator[bytes]:
-    seen, chunk = 0, head
-    while chunk:
-        seen += len(chunk)
-        if progress is not None:
-            progress("reading", seen / size if size and size >= seen else None)
-        yield chunk
-        chunk = file.read(_CHUNK)
-
-
-def _collected(name: str, parts: Iterable[Part], max_bytes: int) -> Content:
-    whole, notes = bytearray(), []
-    for data, note in parts:
-        whole += data
-        if note is not None:
-            notes.append(note)
-        if len(whole) > max_bytes:
-            raise InputTooLarge(
-                f"{name}: more than {max_bytes:,} bytes when decompressed; raise the limit (--max-bytes)"
-            )
-    if not whole or whole.isspace():
-        raise InputError(f"{name}: " + (notes[0].message if notes else "is empty"))
-    return Content(name, bytes(whole), tuple(notes))
 
 
 def _gunzipped(chunks: Iterable[bytes]) -> Iterator[Part]:

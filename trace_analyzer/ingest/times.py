@@ -4,7 +4,6 @@ from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, Inval
 
 import polars as pl
 
-_PLAIN = r"^(-?)([0-9]{1,16})(?:\.([0-9]+))?$"
 _LIMIT_NS = 1 << 62
 _LONGEST = 400
 _EXACT = Context(prec=2 * _LONGEST, Emax=MAX_EMAX, Emin=MIN_EMIN)
@@ -16,7 +15,9 @@ def nanoseconds(texts: pl.Series) -> pl.Series:
     Digits beyond the nanosecond are rounded half to even, as in exact decimal arithmetic.
     """
     name = texts.name
-    plain = texts.to_frame("text").select("text", *_split(pl.col("text"))).select("text", _assembled().alias(name))
+    # A decimal with three places, which Polars rounds half to even, is an integer of thousandths.
+    thousandths = pl.col("text").str.to_decimal(scale=3).to_physical().cast(pl.Int64, strict=False)
+    plain = texts.to_frame("text").select("text", pl.when(thousandths.abs() < _LIMIT_NS).then(thousandths).alias(name))
     if plain.get_column(name).null_count() == texts.null_count():
         return plain.get_column(name)
     odd = plain.filter(pl.col(name).is_null() & pl.col("text").is_not_null()).get_column("text").unique()
@@ -24,24 +25,6 @@ def nanoseconds(texts: pl.Series) -> pl.Series:
     return plain.select(
         pl.coalesce(name, pl.col("text").replace_strict(exact, default=None, return_dtype=pl.Int64)).alias(name)
     ).get_column(name)
-
-
-def _split(text: pl.Expr) -> tuple[pl.Expr, ...]:
-    parts = text.str.extract_groups(_PLAIN)
-    fraction = parts.struct.field("3").fill_null("")
-    return (
-        parts.struct.field("1").alias("sign"),
-        parts.struct.field("2").cast(pl.Int64).alias("whole"),
-        fraction.str.slice(0, 3).str.pad_end(3, "0").cast(pl.Int64, strict=False).alias("thousandths"),
-        fraction.str.slice(3).str.strip_chars_end("0").alias("rest"),
-    )
-
-
-def _assembled() -> pl.Expr:
-    in_range = pl.when(pl.col("whole") < _LIMIT_NS // 1_000).then("whole")
-    floor = in_range * 1_000 + pl.col("thousandths")
-    up = (pl.col("rest") > "5") | ((pl.col("rest") == "5") & (floor % 2 == 1))
-    return (floor + up.cast(pl.Int64)) * pl.when(pl.col("sign") == "-").then(-1).otherwise(1)
 
 
 def _exact(text: str) -> int | None:

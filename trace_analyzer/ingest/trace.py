@@ -8,6 +8,7 @@ import polars as pl
 
 from trace_analyzer.ingest.raw import SURROGATE
 from trace_analyzer.notes import Note
+from trace_analyzer.settings import HEADER_KEY, Settings, settings_of
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Header:
     rank: int | None
     world_size: int | None
     base_time_ns: str | None
+    settings: Settings | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ def header_of(raw: Mapping[str, Any]) -> Header:
         rank=_integer(distributed.get("rank")),
         world_size=_integer(distributed.get("world_size")),
         base_time_ns=None if base is None else str(base),
+        settings=settings_of(raw.get(HEADER_KEY)),
     )
 
 

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
 from trace_analyzer import units
+from trace_analyzer.catalog.article import article
 from trace_analyzer.render import words
 from trace_analyzer.report import Advice, Report
 
-_TOP_KERNELS, _KERNEL_CELLS = 10, 100
+_TOP_KERNELS, _KERNEL_CELLS, _TOP_FUSIONS, _TOP_BLAME = 10, 100, 5, 10
 
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # Code, emphasis, links, cells, strikethrough, math; underscores only where they could open or close emphasis.
@@ -21,9 +22,10 @@ _REFERENCE = re.compile(r"@|(?<!\w)#(?=\d)")  # GitHub links @names and #numbers
 
 
 def to_markdown(report: Report) -> str:
-    """The report in GitHub's Markdown: verdict, evidence, partition, kernels, advice and notes."""
+    """The report in GitHub's Markdown: trust, verdict, evidence, partition, blame, kernels, advice and notes."""
     sections = (
-        _verdict(report), _evidence(report), _partition(report), _kernels(report), _advice(report.advice),
+        _trust(report), _verdict(report), _evidence(report), _partition(report), _blame(report), _host_costs(report),
+        _kernels(report), _work(report), _movements(report), _fusions(report), _advice(report.advice),
         _record_instead(report), _notes(report),
     )  # fmt: skip
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -76,7 +78,27 @@ def _verdict(report: Report) -> str:
         f"**{escaped(words.headline(verdict))}**",
         " ".join(fact for fact in facts if fact),
         ", ".join(asides),
+        _without_profiler(report),
     )
+
+
+def _trust(report: Report) -> str:
+    """Whether the trace supports what follows, and in what respect it does not."""
+    if not report.trust:
+        return ""
+    broken = [check for check in report.trust if check.status != "ok"]
+    items = "\n".join(
+        f"- {check.status}: {escaped(words.check_phrase(check))}: {escaped(check.meaning)}" for check in broken
+    )
+    return _paragraphs(f"Trust: {words.trust_phrase(report)}{':' if broken else '.'}", items)
+
+
+def _without_profiler(report: Report) -> str:
+    """What recording cost, where that is worth a line."""
+    unbiased, raw = report.verdict.debiased, report.verdict.shares
+    if unbiased is None or raw is None or not words.tells_something(unbiased):
+        return ""
+    return f"Without the profiler: {escaped(words.debiased_phrase(raw, unbiased))}."
 
 
 def _evidence(report: Report) -> str:
@@ -100,6 +122,29 @@ def _partition(report: Report) -> str:
     return _titled("### Where the time went", _table(("part", "share", "time"), "lrr", rows))
 
 
+def _blame(report: Report) -> str:
+    rows = (
+        (units.duration(item.idle_ns), escaped(item.cause), code(place))
+        for item, place in ((item, words.blamed_place(item)) for item in report.blame)
+        if place
+    )
+    return _titled("### Who kept the device waiting", _table(("idle", "cause", "at"), "rll", list(rows)[:_TOP_BLAME]))
+
+
+def _host_costs(report: Report) -> str:
+    rows = (
+        (
+            escaped(item.source or item.name), escaped(item.kind), code(words.blamed_place(item) or "–"),
+            units.count(item.count), units.duration(item.host_ns), units.duration(item.idle_ns),
+        )
+        for item in report.host_costs[:_TOP_BLAME]
+    )  # fmt: skip
+    return _titled(
+        "### Synchronizing calls and other host work",
+        _table(("what", "kind", "at", "count", "host time", "idle time"), "lllrrr", rows),
+    )
+
+
 def _kernels(report: Report) -> str:
     table = report.tables.get("kernels")
     if table is None or table.is_empty():
@@ -119,6 +164,51 @@ def _kernels(report: Report) -> str:
     )
 
 
+def _work(report: Report) -> str:
+    """The article's table of the judged device, with the article's figures and their source."""
+    device = words.judged_device(report)
+    if device is None or not (device.flop_time_ratio or device.recomputed_ns):
+        return ""
+    rows = (
+        (
+            escaped(group.group), units.percent(group.time_ratio), words.flop_share(group.flop_ratio),
+            units.flops(group.achieved_flop_per_s), words.slower(group.slower_ratio), units.percent(group.known_ratio),
+            units.percent(group.article_time_ratio), words.flop_share(group.article_flop_ratio),
+        )
+        for group in device.groups
+    )  # fmt: skip
+    head = ("group", "time", "FLOP", "FLOP/s", "against matmul", "FLOP known for", "BERT: time", "BERT: FLOP")
+    source = article()
+    return _paragraphs(
+        "### What the kernels computed",
+        _table(head, "lrrrrrrr", rows),
+        f"{escaped(words.known_work(device))}. BERT: [{escaped(source.source)}]({source.url}).",
+        *(escaped(f"{told}.") for told in (words.recomputation(device), *words.tensor_cores(device)) if told),
+    )
+
+
+def _movements(report: Report) -> str:
+    device = words.judged_device(report)
+    told = words.movements(device) if device else []
+    return _titled(
+        "### Communication and copies", "\n".join(f"- {escaped(what)}: {escaped(text)}" for what, text in told)
+    )
+
+
+def _fusions(report: Report) -> str:
+    device = words.judged_device(report)
+    rows = (
+        (
+            escaped(fusion.what), code(fusion.module or fusion.function or "–"),
+            units.count(fusion.count), units.duration(fusion.time_ns), units.duration(fusion.saves_ns),
+            escaped(words.fusion_passes(fusion) or "–"), code(fusion.code),
+        )
+        for fusion in (words.fusions(device, _TOP_FUSIONS) if device else [])
+    )  # fmt: skip
+    head = ("what", "in", "count", "time", "saves at most", "memory", "instead")
+    return _titled("### Fusion opportunities", _table(head, "llrrrll", rows))
+
+
 def _advice(advice: Sequence[Advice]) -> str:
     items = "\n\n".join(_one_advice(rank, item) for rank, item in enumerate(advice, 1))
     return _titled("### What to change", items)
@@ -128,7 +218,14 @@ def _one_advice(rank: int, item: Advice) -> str:
     """A numbered item; what belongs to it is indented under it."""
     bound = f" ({escaped(item.how_bound)})" if item.how_bound else ""
     title = f"{rank}. **{escaped(item.title)}**: saves at most {units.duration(item.saves_ns_at_most)}{bound}"
-    where = f"At {code(item.where)}." if item.where else ""
+    where = " ".join(
+        text
+        for text in (
+            f"At {code(item.where)}." if item.where else "",
+            f"More: {escaped(item.docs)}." if item.docs else "",
+        )
+        if text
+    )
     block = "\n".join(_fenced(item.code)) if item.code else ""
     return _paragraphs(title, *(_indented(part) for part in (escaped(item.why), where, block) if part))
 

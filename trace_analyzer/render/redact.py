@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.report import Report
+from trace_analyzer.report import DeviceReport, Report
 
 ARGUMENTS = ("concrete_inputs", "group_size", "call_stack")
 """Columns that hold arguments, process groups or call stacks, in whatever table: emptied."""
@@ -48,7 +48,8 @@ def redacted(report: Report) -> Report:
         frame = _FRAME.fullmatch(text)
         return without_names(frame[1]) if frame else prose(text)
 
-    texts: Report = _clean_texts(dataclasses.replace(report, tables={}), prose)
+    devices = tuple(_without_places(device, cell) for device in report.devices)
+    texts: Report = _clean_texts(dataclasses.replace(report, tables={}, devices=devices), prose)
     return dataclasses.replace(texts, tables={name: _clean_table(t, cell) for name, t in report.tables.items()})
 
 
@@ -84,6 +85,12 @@ def _clean_texts(value: Any, clean: Callable[[str], str]) -> Any:
     if isinstance(value, tuple):
         return tuple(_clean_texts(item, clean) for item in value)
     return value
+
+
+def _without_places(device: DeviceReport, clean: Callable[[str], str]) -> DeviceReport:
+    """The device with the functions of its fusions cleaned as frames, whose directories may hold spaces."""
+    fusions = (dataclasses.replace(f, function=f.function and clean(f.function)) for f in device.fusions)
+    return dataclasses.replace(device, fusions=tuple(fusions))
 
 
 def _clean_table(frame: pl.DataFrame, clean: Callable[[str], str]) -> pl.DataFrame:

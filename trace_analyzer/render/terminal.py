@@ -9,10 +9,11 @@ from typing import Any
 from trace_analyzer import units
 from trace_analyzer.render import words
 from trace_analyzer.render.layout import Line, bar, beside, cells, columns, hanging, wrapped, written
-from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, RunAhead, StepReport
+from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, RunAhead, StepReport, Verdict
 
 _SIDE_BY_SIDE = 92  # cells from which two blocks fit next to each other
-_TOP_KERNELS, _TOP_CAUSES, _TOP_EVIDENCE, _TOP_ADVICE, _TOP_NOTES, _TOP_DEVICES = 5, 5, 5, 3, 3, 2
+_TOP_KERNELS, _TOP_CAUSES, _TOP_EVIDENCE, _TOP_ADVICE, _TOP_NOTES, _TOP_DEVICES, _TOP_BLAME = 5, 5, 5, 3, 3, 2, 3
+_TOP_FUSIONS = 3
 
 
 @dataclass(frozen=True)
@@ -44,10 +45,16 @@ _OPERATOR_COLUMNS = (
 def summary(report: Report, width: int = 100, colour: bool = False) -> str:
     """The report in about 40 lines of at most ``width`` cells; ANSI colours only if ``colour``."""
     sections = (
+        _checks(report, width),
         _verdict(report, width),
         _evidence(report.verdict.evidence, width),
         _where_time_went(report, width),
+        _without_profiler(report.verdict, width),
+        _blame(report, width),
         _kernels(report, width),
+        _work(report, width),
+        _movements(report, width),
+        _fusions(report, width),
         _operators(report, width),
         _advice(report, width),
         _record_instead(report, width),
@@ -58,8 +65,18 @@ def summary(report: Report, width: int = 100, colour: bool = False) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
+def _checks(report: Report, width: int) -> list[Line]:
+    """Whether the trace supports what follows, and in what respect it does not."""
+    broken = [check for check in report.trust if check.status != "ok"]
+    if not report.trust:
+        return []
+    phrase = units.visible("; ".join((words.trust_phrase(report), *map(words.check_phrase, broken))))
+    style = "bad" if any(check.status == "fail" for check in broken) else "warn" if broken else "dim"
+    return hanging([("Trust  ", "title")], phrase, width, 2, style)
+
+
 def _verdict(report: Report, width: int) -> list[Line]:
-    """Regime, headline and how sure that is: the first line alone answers the question."""
+    """Regime, headline and how sure that is: its first line alone answers the question."""
     verdict = report.verdict
     if verdict.regime is None:
         lines: list[Line] = [[(f"no verdict: {verdict.status}", "bad")]]
@@ -140,8 +157,18 @@ def _where_time_went(report: Report, width: int) -> list[Line]:
     if not idle:
         return left
     shown = _with_rest(idle, _TOP_CAUSES)
-    right = _bars("Why the device idled", f"{units.duration(idle_ns)}", shown, idle_ns, half, style="idle")
+    meant = next((f", {units.flop(e.value)}" for e in report.verdict.evidence if e.metric == "idle_flop"), "")  # type: ignore[arg-type]
+    right = _bars("Why the device idled", f"{units.duration(idle_ns)}{meant}", shown, idle_ns, half, style="idle")
     return beside(left, right, half + 4) if two else [*left, [], *right]
+
+
+def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
+    """The shares without the profiler's own cost beside the raw ones, and whether the regime survives."""
+    unbiased, raw = verdict.debiased, verdict.shares
+    if unbiased is None or raw is None or unbiased.shares is None or not words.tells_something(unbiased):
+        return []
+    head: Line = [("Without the profiler  ", "title")]
+    return hanging(head, units.visible(words.debiased_phrase(raw, unbiased)), width, 4, "dim")
 
 
 def _parts(report: Report) -> tuple[dict[str, int], str]:
@@ -181,6 +208,20 @@ def _bars(
     return lines
 
 
+def _blame(report: Report, width: int) -> list[Line]:
+    """The code that held the host most of the time while the device waited."""
+    placed = [(item, words.blamed_place(item)) for item in report.blame]
+    shown = [(item, place) for item, place in placed if place][:_TOP_BLAME]
+    if not shown:
+        return []
+    rows: list[Line] = [[(units.duration(item.idle_ns), "bold"), (units.visible(item.cause), "")] for item, _ in shown]
+    heads = [[("  ", ""), *line, ("  ", "")] for line in columns(rows, "rl")]
+    lines: list[Line] = [[("Who kept it waiting", "title")]]
+    for head, (_, place) in zip(heads, shown, strict=True):
+        lines.append([*head, (units.shorten(units.visible(place), max(8, width - cells(head))), "dim")])
+    return lines
+
+
 def _kernels(report: Report, width: int) -> list[Line]:
     """The kernels and copies that took most of the device's time."""
     table = report.tables.get("kernels")
@@ -191,6 +232,64 @@ def _kernels(report: Report, width: int) -> list[Line]:
         table = table.filter(table["device"] == device)
     rows = table.sort(["time_ns", "name"], descending=[True, False]).head(_TOP_KERNELS).to_dicts()
     return _top("Top kernels and copies", rows, _KERNEL_COLUMNS, width)
+
+
+def _work(report: Report, width: int) -> list[Line]:
+    """The article's table: share of time against share of FLOP, by group, beside those of BERT."""
+    device = words.judged_device(report)
+    if device is None or not (device.flop_time_ratio or device.recomputed_ns):
+        return []
+    wide = width >= 72
+    head = ("group", "time", "FLOP", "FLOP/s", "against matmul", *(("BERT: time", "FLOP") if wide else ()))
+    rows = [
+        (
+            group.group,
+            units.percent(group.time_ratio),
+            words.flop_share(group.flop_ratio),
+            units.flops(group.achieved_flop_per_s),
+            words.slower(group.slower_ratio),
+            *((units.percent(group.article_time_ratio), words.flop_share(group.article_flop_ratio)) if wide else ()),
+        )
+        for group in device.groups
+    ]
+    lines = columns(
+        [[(cell, "dim") for cell in head], *([(cell, "") for cell in row] for row in rows)], "lrrrrrr"[: len(head)]
+    )
+    title: list[Line] = [[("What the kernels computed", "title"), ("  " + words.known_work(device), "dim")]]
+    told = [text for text in (words.recomputation(device), *words.tensor_cores(device)) if text]
+    facts = [line for text in told for line in hanging([("  ", "")], text, width, 2, "dim")]
+    return [*title, *([("  ", ""), *line] for line in lines), *facts]
+
+
+def _movements(report: Report, width: int) -> list[Line]:
+    """Communication and copies between memories: how much of them nothing hid."""
+    device = words.judged_device(report)
+    told = words.movements(device) if device else []
+    if not told:
+        return []
+    indent = max(units.cell_width(what) for what, _ in told)
+    lines: list[Line] = [[("Communication and copies", "title")]]
+    return lines + [
+        line for what, text in told for line in hanging([("  " + what.ljust(indent) + "  ", "")], text, width, 2, "dim")
+    ]
+
+
+def _fusions(report: Report, width: int) -> list[Line]:
+    """What could be one kernel, and what that saves."""
+    device = words.judged_device(report)
+    shown = words.fusions(device, _TOP_FUSIONS) if device else []
+    if not shown:
+        return []
+    saves = columns(
+        [[(units.duration(fusion.saves_ns), "good"), (f"x{units.count(fusion.count)}", "")] for fusion in shown], "rr"
+    )
+    lines: list[Line] = [[("Fusion opportunities", "title"), ("  time saved at most", "dim")]]
+    for fusion, head in zip(shown, saves, strict=True):
+        place = fusion.module or fusion.function
+        facts = (fusion.what, f"in {place}" if place else "", words.fusion_passes(fusion))
+        text = units.visible(", ".join(fact for fact in facts if fact))
+        lines += hanging([("  ", ""), *head, ("  ", "")], text, width, 2)
+    return lines
 
 
 def _operators(report: Report, width: int) -> list[Line]:
@@ -314,7 +413,12 @@ def _steps(report: Report) -> list[tuple[str, str]]:
     steady = f"{len(kept)} of {len(steps)} steady" if any(step.steady for step in steps) else f"{len(steps)}"
     typical = "median " if len(kept) > 1 else ""
     text = f"{steady}, {typical}{units.duration(median(lengths))}{ranged}, busy {units.percent(busy)}"
-    return [("Steps", text + _set_aside(steps))]
+    return [("Steps", text + _set_aside(steps) + _marked(report.steps_from))]
+
+
+def _marked(steps_from: str | None) -> str:
+    """What marks the steps, where nobody called ``prof.step()``."""
+    return "" if steps_from in (None, "ProfilerStep") else f"; marked by: {steps_from}"
 
 
 def _set_aside(steps: Iterable[StepReport]) -> str:

@@ -3,9 +3,23 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from trace_analyzer import units
+from trace_analyzer import thresholds, units
+from trace_analyzer.catalog.code import in_function
 from trace_analyzer.notes import Note
-from trace_analyzer.report import Evidence, Report, Verdict, Window
+from trace_analyzer.report import (
+    Blame,
+    Check,
+    Copies,
+    Debiased,
+    DeviceReport,
+    Evidence,
+    Fusion,
+    HostCost,
+    Report,
+    Shares,
+    Verdict,
+    Window,
+)
 
 WORK_PARTS = ("compute", "memory", "latency", "communication", "copy", "other")
 """Parts of the partition in which the device worked; every other part is a cause of idling."""
@@ -35,6 +49,14 @@ _NAMESPACES = re.compile(r"(?:\w+::|\(anonymous namespace\)::)+")
 _WRAPPER = re.compile(r"Kernel\d*<(\w+)>")
 """``cutlass::Kernel2<cutlass_80_tensorop_...>``: an entry point around the kernel's own name."""
 
+_REASONS = {
+    "fp32": "{count} contractions in fp32, {time}",
+    "vector-units": "{count} contractions on vector units, {time}",
+    "unaligned": "{count} contractions with unaligned rows, {time}",
+}
+_WORTH_A_LINE = 0.005
+"""Share of the window from which on copies are told of."""
+
 _SEVERITIES = ("error", "warning", "info")
 
 
@@ -54,11 +76,134 @@ def evidence_value(fact: Evidence) -> str:
         return "yes" if value else "no"
     if isinstance(value, str):
         return value
+    if fact.unit == "count" and isinstance(value, float):
+        return f"{value:,.3g}"
     written = {"ns": units.duration, "ratio": units.percent, "count": units.count, "bytes": units.count,
-               "FLOP/s": units.flops, "B/s": units.bandwidth}.get(fact.unit)  # fmt: skip
+               "FLOP": units.flop, "FLOP/s": units.flops, "B/s": units.bandwidth}.get(fact.unit)  # fmt: skip
     if written is None:
         return f"{units.count(value) if isinstance(value, int) else f'{value:,.4g}'} {fact.unit}".rstrip()
     return written(value) + (" B" if fact.unit == "bytes" else "")
+
+
+def judged_device(report: Report) -> DeviceReport | None:
+    """The verdict's device, else the first; None where none worked."""
+    judged = [device for device in report.devices if device.index == report.verdict.device]
+    return next(iter([*judged, *report.devices]), None)
+
+
+def slower(ratio: float | None) -> str:
+    """How many times fewer FLOP/s than the matmul group, as the article says it."""
+    if ratio is None:
+        return "–"
+    return "1x" if ratio == 1 else f"{ratio:,.0f}x less" if ratio >= 10 else f"{ratio:.2g}x less"
+
+
+def flop_share(ratio: float | None) -> str:
+    """A share of FLOP with two decimals, as the article has them: what is not a contraction is tiny."""
+    return "–" if ratio is None else f"{100 * ratio:.2f} %"
+
+
+def known_work(device: DeviceReport) -> str:
+    """For which share of the kernels' time FLOP are known, what they come to, and what of it was done twice."""
+    known = f"FLOP known for {units.percent(device.flop_time_ratio)} of kernel time"
+    at_least = "" if (device.flop_time_ratio or 0.0) >= thresholds.GOOD_COVERAGE else "at least "
+    return known if device.mfu is None else f"{known}; MFU {at_least}{units.percent(device.mfu)}"
+
+
+def recomputation(device: DeviceReport) -> str:
+    """What checkpointing costs; "" where none was seen."""
+    if not device.recomputed_ns:
+        return ""
+    total = sum(bucket.time_ns for bucket in device.buckets)
+    flop = "" if device.recomputed_flop is None else f", {units.flop(device.recomputed_flop)}"
+    share = f"{units.percent(device.recomputed_ns / total)} of kernel time" if total else ""
+    told = f"{units.duration(device.recomputed_ns)} ({share}){flop}"
+    return f"Activation checkpointing recomputes forward work in the backward pass: {told}"
+
+
+def movements(device: DeviceReport) -> list[tuple[str, str]]:
+    """What communication and copies between memories cost a device: (what, told), where it is worth a line."""
+    told = []
+    moved = device.communication
+    if moved is not None:
+        exposed = f"{units.duration(moved.exposed_ns)} exposed, {units.duration(moved.hidden_ns)} hidden behind work"
+        most_known = moved.bus_byte_per_s is not None and moved.known_ns >= moved.time_ns / 2
+        rate = f"; bus bandwidth {units.bandwidth(moved.bus_byte_per_s)}" if most_known else ""
+        told.append(
+            (
+                "communication",
+                f"{units.count(moved.kernel_count)} {'kernel' if moved.kernel_count == 1 else 'kernels'}: {exposed}{rate}",
+            )
+        )
+    told += [
+        (_copy_name(copies), _copy_words(copies))
+        for copies in device.copies
+        if copies.direction != "within-device"
+        and max(copies.exposed_ns, copies.call_ns) >= _WORTH_A_LINE * device.window_ns
+    ]
+    return told
+
+
+def _copy_name(copies: Copies) -> str:
+    memory = f", {copies.host_memory}" if copies.host_memory else ""
+    return f"{copies.direction.replace('-', ' ')}{memory}"
+
+
+def _copy_words(copies: Copies) -> str:
+    few = f", {units.count(copies.small_count)} of them small" if copies.small_count else ""
+    small = ", small" if copies.count == copies.small_count == 1 else few
+    rate = "" if copies.byte_per_s is None else f" at {units.bandwidth(copies.byte_per_s)}"
+    calls = f"; the calls held the CPU for {units.duration(copies.call_ns)}"
+    exposed = f"{units.duration(copies.time_ns)}{rate}, {units.duration(copies.exposed_ns)} exposed"
+    return f"{units.count(copies.count)} {'copy' if copies.count == 1 else 'copies'}{small}: {exposed}{calls}"
+
+
+def fusions(device: DeviceReport, most: int) -> list[Fusion]:
+    """The fusion opportunities that are worth a line."""
+    return [fusion for fusion in device.fusions if fusion.saves_ns >= _WORTH_A_LINE * device.window_ns][:most]
+
+
+def fusion_passes(fusion: Fusion) -> str:
+    """What a fused kernel would move of what is moved now: ``moves 2.1 GB instead of 4.2 GB``."""
+    if fusion.moved_bytes is None or fusion.saved_bytes is None or fusion.kind != "chain":
+        return ""
+    rest = fusion.moved_bytes - fusion.saved_bytes
+    return f"moves {units.size(rest)} instead of {units.size(fusion.moved_bytes)}"
+
+
+def check_phrase(check: Check) -> str:
+    """A check in a few words: ``device 0: link coverage 69 %``."""
+    value = {"ratio": units.percent}.get(check.unit, units.count)(check.value)
+    where = "" if check.device is None else f"device {check.device}: "
+    withheld = f" ({', '.join(check.withholds).replace('_', ' ')} withheld)" if check.withholds else ""
+    return f"{where}{check.name.replace('_', ' ')} {value}{withheld}"
+
+
+def trust_phrase(report: Report) -> str:
+    """How many checks of the trace hold."""
+    held = sum(check.status == "ok" for check in report.trust)
+    return (
+        f"all {held} checks of the trace hold"
+        if held == len(report.trust)
+        else f"{held} of {len(report.trust)} checks of the trace hold"
+    )
+
+
+def blamed_place(item: Blame | HostCost) -> str:
+    """Where in the code: ``aten::copy_ in to_gpu (train.py:12)``, else in the module or the annotation; "" if unknown."""
+    function = in_function(item.python_function, item.call_line) if item.python_function else ""
+    around = item.module or (item.annotation if isinstance(item, Blame) else None)
+    return " ".join(part for part in (item.operator or "", function or (f"in {around}" if around else "")) if part)
+
+
+def tensor_cores(device: DeviceReport) -> list[str]:
+    """What it costs that contractions do not use matrix units well, where it is worth a line."""
+    return [
+        f"{_REASONS[item.reason].format(count=units.count(item.kernel_count), time=units.duration(item.time_ns))}:"
+        f" {item.target_dtype} on matrix units saves at most {units.duration(item.saves_ns)}; {item.code}"
+        for item in device.tensor_cores
+        if item.saves_ns >= _WORTH_A_LINE * device.window_ns
+    ]
 
 
 def headline(verdict: Verdict) -> str:
@@ -68,6 +213,28 @@ def headline(verdict: Verdict) -> str:
     if not text.lower().startswith(prefix):
         return text
     return text[len(prefix) : len(prefix) + 1].upper() + text[len(prefix) + 1 :]
+
+
+def tells_something(unbiased: Debiased) -> bool:
+    """Whether what recording cost is worth a line: it was measured, or it is a hundredth of the window or more."""
+    return unbiased.method == "measured" or 100 * unbiased.removed_ns >= unbiased.window_ns + unbiased.removed_ns
+
+
+def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
+    """What recording cost, the idle share with and without it, and whether the regime survives."""
+    idle = unbiased.shares.idle if unbiased.shares else None
+    least, most = units.duration(unbiased.least_removed_ns), units.duration(unbiased.removed_ns)
+    took = f"{least} to {most}" if 0 < unbiased.least_removed_ns < unbiased.removed_ns else most
+    survives = {
+        True: f"still {unbiased.regime}",
+        False: f"then {unbiased.regime}",
+        None: f"then perhaps {unbiased.regime}",
+    }
+    cause = f" ({unbiased.cause})" if unbiased.cause else ""
+    return (
+        f"idle {units.percent(raw.idle)} → {units.percent(idle)}, {survives[unbiased.survives]}{cause};"
+        f" {unbiased.method} at {took}: {unbiased.why}"
+    )
 
 
 def metric_label(metric: str) -> str:

@@ -15,24 +15,30 @@ if TYPE_CHECKING:
 __all__ = ["html", "is_own_report", "notebook_html", "write_html"]
 
 
-def html(report: "Report") -> str:
-    """The whole page as text: styles, scripts and data inline, nothing to fetch."""
+def html(report: "Report", *, command: str = "", compact: bool = False, max_mb: float | None = None) -> str:
+    """The whole page as text: styles, scripts and data inline, nothing to fetch.
+
+    ``command`` is what made it, to be shown. A ``compact`` page ends after the timeline. A page that would be larger
+    than ``max_mb`` leaves out part of the timeline and says so.
+    """
     from trace_analyzer.render.html.page import page
 
-    return page(report)
+    return page(report, command, compact=compact, max_mb=max_mb)
 
 
 def notebook_html(report: "Report") -> str:
-    """The page in a frame of its own, so that neither its styles nor its scripts reach the notebook."""
+    """Verdict and timeline in a frame of their own, so that neither styles nor scripts reach the notebook."""
     from trace_analyzer.render.html.page import frame
 
-    return frame(html(report))
+    return frame(html(report, compact=True))
 
 
-def write_html(report: "Report", path: Path) -> Path:
+def write_html(
+    report: "Report", path: Path, *, command: str = "", compact: bool = False, max_mb: float | None = None
+) -> Path:
     """Write the page to ``path`` in one step and return it.
 
     Raises ``OSError`` when it cannot be written; an earlier file then stays as it was.
     """
-    write_text(path, html(report))
+    write_text(path, html(report, command=command, compact=compact, max_mb=max_mb))
     return path

@@ -1,4 +1,4 @@
-"""The timeline's Bokeh figures: the overview strip, the rows, the queue depth.
+"""The timeline's Bokeh figures: the overview strip, the rows, the curves under them.
 
 They hold no events. `assets/timeline.js` fills their sources with what the view shows, so that a redraw costs
 the same for a thousand events as for a million.
@@ -22,24 +22,26 @@ _OVERVIEW_BINS = 1200
 
 @dataclass(frozen=True)
 class TimelineFigures:
-    """The three figures, one above the other; they share the time axis."""
+    """The overview, the rows and the curves, one above the other; they share the time axis."""
 
     overview: figure
     rows: figure
-    queue: figure
+    curves: tuple[figure, ...]
 
     @property
-    def all(self) -> tuple[figure, figure, figure]:
+    def all(self) -> tuple[figure, ...]:
         """From top to bottom."""
-        return self.overview, self.rows, self.queue
+        return self.overview, self.rows, *self.curves
 
 
 def timeline_figures(report: Report, columns: TimelineColumns) -> TimelineFigures:
     """Empty figures over the whole trace; only the overview has its data already."""
     span = max(columns.end_ns, 1)
-    view = Range1d(start=0, end=span, name="view")
+    view = Range1d(start=0.0, end=float(span), name="view")
     share = busy_bins(report, span) if report.tables["partition"].height else host_bins(columns, span)
-    return TimelineFigures(_overview(share, span, view), _rows(view), _queue(view))
+    return TimelineFigures(
+        _overview(share, span, view), _rows(view), tuple(_curve(kind, view) for kind in columns.curve_kinds)
+    )
 
 
 def busy_bins(report: Report, span_ns: int) -> npt.NDArray[np.float64]:
@@ -93,7 +95,7 @@ def _bare_figure(name: str, x_range: Range1d, y_range: Range1d) -> figure:
 
 
 def _overview(share: npt.NDArray[np.float64], span_ns: int, view: Range1d) -> figure:
-    plot = _bare_figure("overview", Range1d(start=0, end=span_ns), Range1d(start=0, end=1.05))
+    plot = _bare_figure("overview", Range1d(start=0.0, end=float(span_ns)), Range1d(start=0, end=1.05))
     edges = np.linspace(0, span_ns, len(share) + 1)
     source = ColumnDataSource({"x": edges, "y": np.append(share, share[-1])}, name="overview-source")
     plot.varea_step("x", 0, "y", source=source, step_mode="after", name="overview-area", fill_alpha=0.75)
@@ -124,9 +126,9 @@ def _rows(view: Range1d) -> figure:
     return plot
 
 
-def _queue(view: Range1d) -> figure:
-    plot = _bare_figure("queue", view, Range1d(start=0, end=1, name="queue-y"))
+def _curve(kind: str, view: Range1d) -> figure:
+    plot = _bare_figure(kind, view, Range1d(start=0, end=1, name=f"{kind}-y"))
     # never empty: a step area without points hangs the tab (Bokeh 3.9.2)
-    source = ColumnDataSource({"x": [0, 1], "y": [0, 0]}, name="queue-source")
-    plot.varea_step("x", 0, "y", source=source, step_mode="after", name="queue-area", fill_alpha=0.55)
+    source = ColumnDataSource({"x": [0, 1], "y": [0, 0]}, name=f"{kind}-source")
+    plot.varea_step("x", 0, "y", source=source, step_mode="after", name=f"{kind}-area", fill_alpha=0.55)
     return plot

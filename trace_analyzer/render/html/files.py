@@ -22,12 +22,17 @@ def is_own_report(path: Path) -> bool:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write the text beside ``path`` and rename it into place, so that no half-written file is ever seen."""
+    """Write the text in UTF-8, as `write_bytes` does."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write the content beside ``path`` and rename it into place, so that no half-written file is ever seen."""
     target = path.resolve()
     temporary = target.with_name(f".{GENERATOR}-{secrets.token_hex(6)}.tmp")
     try:
-        with temporary.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            file.write(content)
         os.replace(temporary, target)
     except BaseException:  # KeyboardInterrupt too: the temporary file must never stay
         temporary.unlink(missing_ok=True)

@@ -5,21 +5,20 @@ import numpy.typing as npt
 import polars as pl
 
 
-def with_depth(events: pl.DataFrame) -> pl.DataFrame:
-    """Events (sorted by track, start and nesting) with the row of their track that each belongs to.
+def in_rows(track: pl.DataFrame) -> pl.DataFrame:
+    """The events of one track row by row, with ``depth`` (their row) and ``gap_ns`` (since the row's previous end).
 
-    Properly nested events get their nesting depth. Tracks whose events overlap without being nested get
-    first-fit rows instead: the topmost row that is free.
+    Events come in order of start, the enclosing one first. Properly nested events get their nesting depth. Where
+    events overlap without being nested, the run of events around them gets first-fit rows instead: each event the
+    topmost row that is free.
     """
-    nested = events.with_columns(depth=nesting_depth().over("track"))
-    clashing = nested.filter(_overlaps_in_row()).get_column("track").unique()
-    if clashing.is_empty():
-        return nested
-    refitted = [
-        track.with_columns(depth=pl.Series(first_fit(*_intervals(track)), dtype=pl.Int64))
-        for track in nested.filter(pl.col("track").is_in(clashing.implode())).partition_by("track")
-    ]
-    return pl.concat([nested.filter(~pl.col("track").is_in(clashing.implode())), *refitted])
+    nested = track.with_columns(depth=nesting_depth())
+    laid = nested.sort("depth", maintain_order=True)
+    if laid.select(_clashes().any()).item():
+        laid = _refitted(nested).sort("depth", maintain_order=True)
+    return laid.with_columns(
+        gap_ns=pl.col("start_ns") - pl.when(_continues_row()).then(_end_ns().shift(1)).otherwise(0)
+    )
 
 
 def nesting_depth() -> pl.Expr:
@@ -57,13 +56,30 @@ def _chain(following: list[int]) -> list[int]:
     return chain
 
 
+def _refitted(nested: pl.DataFrame) -> pl.DataFrame:
+    """First-fit rows for the runs of touching events in which some clash; all other events stay where they are."""
+    runs = nested.with_columns(run=(pl.col("start_ns") >= _end_ns().cum_max().shift(1)).fill_null(True).cum_sum())
+    clashing = runs.sort("depth", maintain_order=True).filter(_clashes()).get_column("run").unique()
+    touched = pl.col("run").is_in(clashing.implode())
+    unruly = runs.filter(touched)
+    depth = first_fit(unruly.get_column("start_ns").to_numpy(), unruly.select(_end_ns()).to_series().to_numpy())
+    refitted = unruly.with_columns(depth=pl.Series(depth, dtype=pl.Int64))
+    return pl.concat([runs.filter(~touched), refitted]).sort("start_ns", maintain_order=True).drop("run")
+
+
 def _end_ns() -> pl.Expr:
     return pl.col("start_ns") + pl.col("duration_ns")
 
 
-def _overlaps_in_row() -> pl.Expr:
-    return (pl.col("start_ns") < _end_ns().cum_max().shift(1)).over("track", "depth")
+def _continues_row() -> pl.Expr:
+    return (pl.col("depth") == pl.col("depth").shift(1)).fill_null(False)
 
 
-def _intervals(events: pl.DataFrame) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    return events.get_column("start_ns").to_numpy(), events.select(_end_ns()).to_series().to_numpy()
+def _clashes() -> pl.Expr:
+    """Whether an event starts before an earlier one of its row ends, where the rows follow each other.
+
+    The rows are laid end to end, each ``stride`` after the one before it, so that one running maximum serves all.
+    """
+    stride = _end_ns().max() - pl.col("start_ns").min() + 1
+    offset = pl.col("depth") * stride
+    return (pl.col("start_ns") + offset < (_end_ns() + offset).cum_max().shift(1)).fill_null(False)

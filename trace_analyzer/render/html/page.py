@@ -1,7 +1,9 @@
 """The report's page: template, styles, scripts and data in one text."""
 
 import re
+from collections.abc import Mapping
 from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from bokeh.document import Document
 from bokeh.resources import Resources
@@ -12,10 +14,19 @@ from markupsafe import Markup, escape
 from trace_analyzer import units
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
-from trace_analyzer.render.html.timeline import payload, timeline_columns
-from trace_analyzer.render.html.view import part_word, view
-from trace_analyzer.render.html.words import KINDS, PARTS, REGIMES, STATES, STATUSES, TERMS
+from trace_analyzer.render.html.listings import SHOWN_ROWS
+from trace_analyzer.render.html.timeline import TimelineColumns, payload, thinned_columns, timeline_columns
+from trace_analyzer.render.html.view import View, view
+from trace_analyzer.render.html.words import GLOSSARY, KINDS, PARTS, REGIMES, STATES, STATUSES, TERMS, UNKNOWN_PARTS
 from trace_analyzer.report import Report
+
+if TYPE_CHECKING:
+    from trace_analyzer.render.html.drawings import Drawing
+
+OPEN_ADVICE = 4
+"""Cards that are open at once; the rest unfolds."""
+
+STYLES = ("palette.css", "style.css", "timeline.css")
 
 SCRIPTS = (
     "format.js",
@@ -25,40 +36,82 @@ SCRIPTS = (
     "layout.js",
     "navigation.js",
     "describe.js",
+    "interval.js",
+    "queue.js",
     "timeline.js",
     "main.js",
 )
-"""The page's modules, each after those that it imports."""
+"""The timeline's modules, each after those that it imports."""
+
+PLOT_SCRIPTS = ("plots.js", "figures.js")
+"""What draws the summary plots."""
+
+PAGE_SCRIPTS = ("tables.js", "tips.js", "page.js")
+"""What works before the timeline is there, and without it."""
+
+_LEFT_OUT_BYTES = 1_000  # what saying so takes
 
 _ASSETS = files("trace_analyzer.render.html") / "assets"
 _BOKEH_ID = re.compile(r'"p\d+"')
 _MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
 
 
-def page(report: Report) -> str:
-    """The whole page as text."""
+def page(report: Report, command: str = "", *, compact: bool = False, max_mb: float | None = None) -> str:
+    """The whole page as text; ``command`` is what made it, to be shown. A compact one ends after the timeline.
+
+    One that would be larger than ``max_mb`` leaves out as little of the timeline as makes it fit.
+    """
     columns = timeline_columns(report)
+    data = payload(columns)
+    text = _page(report, columns, data, command, compact)
+    if max_mb is None or (size := len(text.encode())) <= max_mb * 1e6:
+        return text
+    thinner = thinned_columns(report, int(max_mb * 1e6) - (size - len(data)) - _LEFT_OUT_BYTES)
+    return _page(report, thinner, payload(thinner), command, compact)
+
+
+def _page(report: Report, columns: TimelineColumns, data: str, command: str, compact: bool) -> str:
     figures = timeline_figures(report, columns)
+    shown = view(report, compact=compact)
+    drawn = _drawings(report, shown)
     present = set(columns.events.get_column("kind").unique())
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
             report=report,
-            view=view(report),
+            view=shown,
+            nav=_nav(shown, bool(columns.events.height)),
+            command=command,
+            compact=compact,
             generator=GENERATOR,
-            style=Markup(_asset("style.css")),
+            style=Markup("\n".join(_asset(name) for name in STYLES)),
             bokeh_js=Markup("\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)),
             figures=_embedded(figures),
+            plots=Markup(_plots(drawn)),
+            plot_script=Markup(_scoped(*PLOT_SCRIPTS)),
+            drawn=drawn,
             words={key: word.label for key, word in {**KINDS, **PARTS}.items()},
             has_events=bool(columns.events.height),
+            curves=columns.curve_kinds,
+            left_out=columns.left_out,
             kinds=[kind for kind in KINDS if kind in present],
             idle_kinds=[part for part in PARTS if f"idle-{part}" in present],
-            timeline=Markup(payload(columns)),  # base64: has no character that means something to HTML
+            timeline=Markup(data),  # base64: has no character that means something to HTML
             theme=Markup(_scoped("theme.js")),
+            page_script=Markup(_scoped(*PAGE_SCRIPTS)),
             script=Markup(_scoped(*SCRIPTS)),
         )
     )
+
+
+def _nav(shown: View, has_events: bool) -> list[tuple[str, str]]:
+    """Anchors and labels of the sections worth a jump."""
+    return [
+        *([("timeline", "Timeline")] if has_events else []),
+        *((section.key, section.short) for section in shown.sections if section.pieces),
+        ("trace", "Trace"),
+    ]
 
 
 def frame(page_html: str) -> str:
@@ -95,9 +148,25 @@ def _embedded(figures: TimelineFigures) -> Markup:
     )
 
 
-def _renumbered(text: str) -> str:
+def _drawings(report: Report, shown: View) -> "Mapping[str, Drawing]":
+    """The plots of the page; HoloViews, which takes its time to import, is left alone where there are none."""
+    names = tuple(plot.name for section in shown.sections for plot in section.plots)
+    if not names:
+        return {}
+    from trace_analyzer.render.html.drawings import drawings
+
+    return drawings(report, names)
+
+
+def _plots(drawn: "Mapping[str, Drawing]") -> str:
+    """Bokeh's documents by the name of the plot; each is embedded on its own, so their ids must differ."""
+    parts = (f'"{name}": {_renumbered(htmlsafe_json_dumps(plot.document), f"{name}-")}' for name, plot in drawn.items())
+    return "{" + ", ".join(parts) + "}"
+
+
+def _renumbered(text: str, prefix: str = "p") -> str:
     """Bokeh numbers its objects through the whole process; from 1, the same report is the same file."""
-    ids = {number: f'"p{place}"' for place, number in enumerate(dict.fromkeys(_BOKEH_ID.findall(text)), start=1)}
+    ids = {number: f'"{prefix}{place}"' for place, number in enumerate(dict.fromkeys(_BOKEH_ID.findall(text)), start=1)}
     return _BOKEH_ID.sub(lambda match: ids[match[0]], text)
 
 
@@ -110,9 +179,9 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"duration": units.duration, "percent": units.percent, "count": units.count}
+    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.globals |= {
-        "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES,
-        "STATES": STATES, "TERMS": TERMS,
-        "part_word": part_word,
+        "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "STATES": STATES, "TERMS": TERMS,
+        "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE,
     }  # fmt: skip
     return environment

@@ -1,31 +1,31 @@
 """The timeline's data: every event of the report in rows that a browser can search by bisection.
 
 Tracks (a stream, the idle row of a device, the operators of a thread) hold rows; the events of a row are
-disjoint and sorted by start. Activities come first in the columns, then idle time, then the host's events.
+disjoint and sorted by start. Activities come first in the columns, then the devices' other events, then the host's.
 """
 
-from dataclasses import asdict, dataclass
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.render.html import codec
-from trace_analyzer.render.html.lanes import with_depth
+from trace_analyzer.render.html.lanes import in_rows
+from trace_analyzer.render.html.thinning import EVERYTHING, LADDER, Thinning, kept
+from trace_analyzer.render.html.tracks import MODULE_PREFIX, TrackEvents, device_labels, track_events
 from trace_analyzer.render.html.words import short_name
 from trace_analyzer.report import Report
 
-_FAMILIES = {
-    "runtime": "calls",
-    "driver": "calls",
-    "operator": "operators",
-    "annotation": "operators",
-    "python": "python",
-}
-_FAMILY_ORDER = ("calls", "operators", "python", "other")
-_COLLAPSED = frozenset({"python", "other"})
-_OPEN_THREADS = 4  # of these the operators are shown at once; a loader's dozens of workers stay folded
-
-_ACTIVITY_TEXTS = ("bucket", "bound", "operator", "grid", "block")
-_ACTIVITY_NUMBERS = ("bytes", "registers_per_thread", "shared_memory_bytes", "flop", "moved_bytes")
+ACTIVITY_TEXTS = ("bucket", "bound", "operator", "dtype", "grid", "block")
+OPERATOR_TEXTS = ("input_dims", "input_types", "collective", "message_dtype", "call_stack")
+NUMBERS = (
+    "bytes", "registers_per_thread", "shared_memory_bytes", "flop", "moved_bytes", "occupancy_percent",
+    "message_elements", "group_size",
+)  # fmt: skip
+_ACTIVITY_NUMBERS, _OPERATOR_NUMBERS = NUMBERS[:6], NUMBERS[6:]
 
 
 @dataclass(frozen=True)
@@ -35,247 +35,210 @@ class Track:
     group: str
     label: str
     family: str
+    thread: int | None
     collapsed: bool
     rows: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class TimelineColumns:
-    """What the timeline shows: tracks from top to bottom, the events that their rows refer to, queue depths.
+class Curve:
+    """A step function over time: ``place`` is the device or the CPU."""
 
-    ``events`` has name, kind, start, duration and ``link`` (position of the launch, or of the host event
-    that explains idle time); ``activities`` describes the first events further; ``queue`` is one step
-    function per device.
+    kind: str
+    place: str
+    steps: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class TimelineColumns:
+    """What the timeline shows: tracks from top to bottom, the events that their rows refer to, curves under them.
+
+    ``events`` has name, kind, start, duration, gap to the row's previous event, ``link`` (position of the launch,
+    of the host event that explains idle time, of a backward operator's forward one; -1 without) and ``detail``
+    (row of ``details`` that describes it further, from 1; 0 without); the first ``activity_count`` are activities.
+    ``curve_kinds`` are the curves to show, from top to bottom: queue and runway follow from the events and are not
+    among ``curves``.
     """
 
     tracks: tuple[Track, ...]
     events: pl.DataFrame
-    activities: pl.DataFrame
-    queue: pl.DataFrame
+    activity_count: int
+    details: pl.DataFrame
+    curves: tuple[Curve, ...]
+    curve_kinds: tuple[str, ...]
     end_ns: int
+    left_out: tuple[str, ...] = ()
 
 
-def timeline_columns(report: Report) -> TimelineColumns:
-    """Every activity, idle interval and host event of the report, arranged in rows."""
-    device_tracks = _device_tracks(report)
-    thread_tracks = _thread_tracks(report, first_track=device_tracks.height)
-    activities, idle, host = (
-        _activities(report, device_tracks),
-        _idle(report, device_tracks),
-        _host(report, thread_tracks),
-    )
-    parts = [_in_rows(part) for part in (activities, idle, host)]
-    events = _with_links(pl.concat(parts, how="diagonal_relaxed"))
-    rows = _rows(events)
+def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> TimelineColumns:
+    """Every activity, idle interval and host event of the report, arranged in rows.
+
+    With a ``thinning``, without what it leaves out.
+    """
+    host_events, left_out = kept(report, thinning)
+    shown = track_events(report, host_events)
+    laid = [replace(track, events=in_rows(track.events)) for track in shown]
+    stored = sorted(range(len(laid)), key=lambda place: _storage_order(laid[place]))
+    events = _empty_events() if not laid else pl.concat([laid[place].events for place in stored], how="diagonal")
+    firsts = dict(zip(stored, np.cumsum([0, *(laid[place].events.height for place in stored)]).tolist(), strict=False))
+    positions = _positions(events)
+    details, detail = _details(report, events, positions) if thinning.details else _no_details(events)
     return TimelineColumns(
-        tracks=_tracks(device_tracks, rows) + _tracks(thread_tracks, rows),
-        events=events.select("name", "kind", "start_ns", "duration_ns", "gap_ns", "link"),
-        activities=events.head(activities.height).select(*_ACTIVITY_TEXTS, *_ACTIVITY_NUMBERS),
-        queue=report.tables["queue"].sort("device", "time_ns"),
-        end_ns=_end_ns(events),
-    )
+        tracks=tuple(_track(track, firsts[place]) for place, track in enumerate(laid)),
+        events=events.select(
+            "name", "kind", "start_ns", "duration_ns", "gap_ns",
+            link=_links(report, events, positions), detail=detail,
+        ),
+        activity_count=sum(track.events.height for track in laid if track.family == "stream"),
+        details=details,
+        curves=(curves := _memory(report)),
+        curve_kinds=(*(("queue", "runway") if report.tables["queue"].height else ()), *(("memory",) if curves else ())),
+        end_ns=events.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item() or 0,
+        left_out=left_out,
+    )  # fmt: skip
+
+
+def thinned_columns(report: Report, room_bytes: int) -> TimelineColumns:
+    """The most of the timeline whose payload is no longer than this; the least there is where nothing is."""
+
+    def fits(step: int) -> bool:
+        return len(payload(timeline_columns(report, LADDER[step]))) <= room_bytes
+
+    step = bisect_left(range(len(LADDER)), True, key=fits)
+    return timeline_columns(report, LADDER[min(step, len(LADDER) - 1)])
 
 
 def payload(columns: TimelineColumns) -> str:
     """The columns as text for the page's script."""
-    events, queue = columns.events, columns.queue
+    events, details = columns.events, columns.details
     names = codec.text(events.get_column("name"))
-    devices = queue.get_column("device").unique(maintain_order=True)
+    steps = [curve.steps for curve in columns.curves]
     encoded = {
         "gap": codec.plain(events.get_column("gap_ns")),
         "duration": codec.plain(events.get_column("duration_ns")),
         "name": names,
         "kind": codec.text(events.get_column("kind")),
-        "link": codec.delta(events.get_column("link").fill_null(-1)),
-        **{name: codec.text(columns.activities.get_column(name)) for name in _ACTIVITY_TEXTS},
-        **{name: codec.plain(columns.activities.get_column(name)) for name in _ACTIVITY_NUMBERS},
-        "queue_time": codec.delta(queue.get_column("time_ns")),
-        "queue_depth": codec.plain(queue.get_column("depth")),
+        "link": codec.delta(events.get_column("link")),
+        "detail": codec.plain(events.get_column("detail")),
+        **{name: codec.text(details.get_column(name)) for name in ACTIVITY_TEXTS + OPERATOR_TEXTS},
+        **{name: codec.plain(details.get_column(name)) for name in NUMBERS},
+        "curve_time": codec.delta(_joined(steps, "time_ns")),
+        "curve_value": codec.plain(_joined(steps, "value")),
     }
     header = {
         "end": columns.end_ns,
-        "labels": [short_name(name) for name in names.values],
+        "activities": columns.activity_count,
+        "labels": [short_name(name.removeprefix(MODULE_PREFIX)) for name in names.values],
         "tracks": [asdict(track) for track in columns.tracks],
-        "queues": [[device, queue.filter(device=device).height] for device in devices],
+        "curves": [[curve.kind, curve.place, curve.steps.height] for curve in columns.curves],
     }
     return codec.encode(header, encoded)
 
 
-def device_labels(report: Report) -> dict[int, str]:
-    """Device codes to what people call them: ``GPU 0``."""
-    frame = report.tables["devices"]
-    return {code: f"GPU {label}" for code, label in frame.select("device", "label").iter_rows()}
+def _storage_order(track: TrackEvents) -> int:
+    """Activities first, so that they can be told by their position; the host's events last."""
+    return 0 if track.family == "stream" else 1 if track.thread is None else 2
 
 
-def _device_tracks(report: Report) -> pl.DataFrame:
-    """One track per stream and one for the idle time of each device, in the order of display."""
-    labels, names = device_labels(report), dict(report.tables["devices"].select("device", "name").iter_rows())
-    streams = (
-        report.tables["activities"]
-        .select("device", "stream")
-        .unique()
-        .with_columns(
-            family=pl.lit("stream"),
-            label=pl.format("Stream {}", pl.col("stream").cast(pl.String).fill_null("–")),
-        )
-    )
-    idle = (
-        report.tables["idle"]
-        .select("device")
-        .unique()
-        .with_columns(stream=pl.lit(None, pl.Int64), family=pl.lit("idle"), label=pl.lit("Idle, by cause"))
-    )
-    titles = {code: " · ".join(filter(None, (label, names.get(code)))) for code, label in labels.items()}
-    return (
-        pl.concat([streams, idle], how="diagonal")
-        .sort("device", pl.col("family") == "idle", "stream", nulls_last=True)
-        .with_columns(
-            group=pl.col("device").replace_strict(titles, default=None, return_dtype=pl.String).fill_null("Device"),
-            collapsed=pl.lit(False),
-        )
-        .with_row_index("track")
-    )
+def _track(track: TrackEvents, first: int) -> Track:
+    counts = np.bincount(track.events.get_column("depth").to_numpy())
+    starts = first + np.cumsum([0, *counts[:-1]])
+    rows = tuple(zip(starts.tolist(), counts.tolist(), strict=True))
+    return Track(track.group, track.label, track.family, track.thread, track.collapsed, rows)
 
 
-def _thread_tracks(report: Report, first_track: int) -> pl.DataFrame:
-    """Up to four tracks per host thread, those that launch work first."""
-    launches = report.tables["launches"].group_by("thread_id").agg(launches=pl.len())
-    threads = (
-        report.tables["host_events"]
-        .group_by("thread_id")
-        .agg(events=pl.len())
-        .join(launches, on="thread_id", how="left")
-        .sort(pl.col("launches").fill_null(0), "events", "thread_id", descending=[True, True, False])
-        .with_row_index("place")
-        .join(_thread_titles(report), on="thread_id", how="left")
-    )
-    return (
-        report.tables["host_events"]
-        .select("thread_id", family=_family())
-        .unique()
-        .join(threads, on="thread_id")
-        .sort("place", pl.col("family").cast(pl.Enum(_FAMILY_ORDER)))
-        .with_columns(
-            label=pl.col("family").replace_strict(
-                {
-                    "calls": "Runtime calls",
-                    "operators": "Operators",
-                    "python": "Python",
-                    "other": "Profiler, other",
-                }
-            ),
-            collapsed=pl.col("family").is_in(list(_COLLAPSED)) | (pl.col("place") >= _OPEN_THREADS),
-        )
-        .with_row_index("track", offset=first_track)
-    )
+def _empty_events() -> pl.DataFrame:
+    integers = ("start_ns", "duration_ns", "gap_ns")
+    return pl.DataFrame(schema={"name": pl.String, "kind": pl.String, **dict.fromkeys(integers, pl.Int64)})
 
 
-def _thread_titles(report: Report) -> pl.DataFrame:
-    threads = report.tables["threads"]
-    several = threads.join(report.tables["host_events"].select("thread_id").unique(), on="thread_id", how="semi")
-    process = pl.format("Process {} · ", "pid") if several.get_column("process_id").n_unique() > 1 else pl.lit("")
-    thread = pl.when(pl.col("name").fill_null("") == "").then(pl.format("Thread {}", "tid")).otherwise(pl.col("name"))
-    return threads.select("thread_id", group=process + thread)
-
-
-def _family() -> pl.Expr:
-    return pl.col("kind").replace_strict(_FAMILIES, default="other")
-
-
-def _activities(report: Report, tracks: pl.DataFrame) -> pl.DataFrame:
-    """Kernels in the colour of their bucket's group, copies and memsets in their own."""
-    kind = pl.when(pl.col("kind") == "kernel").then(pl.col("group").fill_null("other")).otherwise("kind")
-    return (
-        report.tables["activities"]
-        .join(
-            tracks.filter(family="stream").select("track", "device", "stream"),
-            on=["device", "stream"],
-            nulls_equal=True,
-        )
-        .select(
-            "track",
-            "name",
-            "start_ns",
-            "duration_ns",
-            *_ACTIVITY_TEXTS,
-            *_ACTIVITY_NUMBERS,
-            kind=kind,
-            link_id="launch_id",
-        )
-    )
-
-
-def _idle(report: Report, tracks: pl.DataFrame) -> pl.DataFrame:
-    return (
-        report.tables["idle"]
-        .join(tracks.filter(family="idle").select("track", "device"), on="device")
-        .select(
-            "track",
-            "start_ns",
-            name="cause",
-            kind=pl.format("idle-{}", "cause"),
-            duration_ns=pl.col("end_ns") - pl.col("start_ns"),
-            link_id="event_id",
-        )
-    )
-
-
-def _host(report: Report, tracks: pl.DataFrame) -> pl.DataFrame:
-    return (
-        report.tables["host_events"]
-        .with_columns(family=_family())
-        .join(tracks.select("track", "thread_id", "family"), on=["thread_id", "family"])
-        .select(
-            "track",
-            "name",
-            "start_ns",
-            "duration_ns",
-            "event_id",
-            kind=pl.col("kind").replace("other", "host"),
-        )
-    )
-
-
-def _in_rows(part: pl.DataFrame) -> pl.DataFrame:
-    """The events with their row, and the time since the row's previous event ended."""
-    nested = part.sort("track", "start_ns", -pl.col("duration_ns"), maintain_order=True)
-    end = pl.col("start_ns") + pl.col("duration_ns")
-    return (
-        with_depth(nested)
-        .sort("track", "depth", "start_ns", "duration_ns", maintain_order=True)
-        .with_columns(gap_ns=pl.col("start_ns") - end.shift(1, fill_value=0).over("track", "depth"))
-    )
-
-
-def _with_links(events: pl.DataFrame) -> pl.DataFrame:
-    """Links by id become positions among the events; what links to nothing has null."""
+def _positions(events: pl.DataFrame) -> npt.NDArray[np.int64]:
+    """Position of each host event by its id; -1 for those that are not shown."""
     if "event_id" not in events.columns:
-        return events.with_columns(link=pl.lit(None, pl.Int64))
-    targets = events.with_row_index("link").filter(pl.col("event_id").is_not_null()).select("link", link_id="event_id")
-    return events.join(targets, on="link_id", how="left", maintain_order="left").with_columns(
-        pl.col("link").cast(pl.Int64)
+        return np.empty(0, np.int64)
+    ids = events.get_column("event_id")
+    positions = np.full(_size(ids), -1)
+    shown = ids.is_not_null()
+    positions[ids.drop_nulls().to_numpy()] = shown.arg_true().to_numpy()
+    return positions
+
+
+def _size(ids: pl.Series) -> int:
+    """How long an array must be to be indexed by these ids."""
+    return 0 if ids.null_count() == len(ids) else int(ids.to_frame().select(pl.all().max()).item()) + 1
+
+
+def _looked_up(positions: npt.NDArray[np.int64], ids: pl.Series) -> npt.NDArray[np.int64]:
+    """Positions of the events of these ids; -1 for null and for what is not shown."""
+    known = ids.is_not_null().to_numpy() & (ids.fill_null(0) < len(positions)).to_numpy()
+    found = np.full(len(ids), -1)
+    found[known] = positions[ids.fill_null(0).to_numpy()[known]]
+    return found
+
+
+def _links(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64]) -> pl.Series:
+    """The launch of an activity, the event that explains idle time, the forward operator of a backward one."""
+    links = np.full(events.height, -1)
+    if "link_id" in events.columns:
+        links = _looked_up(positions, events.get_column("link_id"))
+    pairs = report.tables["backward_links"]
+    backward, forward = (_looked_up(positions, pairs.get_column(key)) for key in ("event_id", "forward_id"))
+    shown = backward >= 0
+    links[backward[shown]] = forward[shown]
+    return pl.Series(links)
+
+
+def _details(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64]) -> tuple[pl.DataFrame, pl.Series]:
+    """What is known beyond name and time, each distinct combination once, and which of them each event has."""
+    activities, operators = report.tables["activities"], report.tables["operator_inputs"]
+    kernel_details, of_activity = _distinct(activities, ACTIVITY_TEXTS + _ACTIVITY_NUMBERS)
+    operator_details, of_operator = _distinct(operators, OPERATOR_TEXTS + _OPERATOR_NUMBERS)
+    detail = np.zeros(events.height, np.int64)
+    if "activity_id" in events.columns:
+        ids = events.get_column("activity_id")
+        rows = np.empty(_size(activities.get_column("activity_id")), np.int64)
+        rows[activities.get_column("activity_id").to_numpy()] = of_activity
+        detail[ids.is_not_null().arg_true().to_numpy()] = rows[ids.drop_nulls().to_numpy()] + 1
+    places = _looked_up(positions, operators.get_column("event_id"))
+    shown = places >= 0
+    detail[places[shown]] = of_operator[shown] + 1 + kernel_details.height
+    return pl.concat([kernel_details, operator_details], how="diagonal"), pl.Series(detail)
+
+
+def _no_details(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+    schema = dict.fromkeys(ACTIVITY_TEXTS + OPERATOR_TEXTS, pl.String) | dict.fromkeys(NUMBERS, pl.Float64)
+    return pl.DataFrame(schema=schema), pl.Series(np.zeros(events.height, np.int64))
+
+
+def _distinct(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
+    """The distinct rows of these columns, in order of appearance, and for each row which of them it is."""
+    grouped = frame.select(keys).with_row_index("row").group_by(keys, maintain_order=True).agg("row")
+    which = np.empty(frame.height, np.int64)
+    lengths = grouped.get_column("row").list.len().to_numpy()
+    if frame.height:
+        which[grouped.get_column("row").explode().to_numpy()] = np.repeat(np.arange(grouped.height), lengths)
+    numbers = [pl.col(key).cast(pl.Float64) for key in keys if key in NUMBERS]
+    return grouped.drop("row").with_columns(numbers), which
+
+
+def _memory(report: Report) -> tuple[Curve, ...]:
+    """Bytes that each allocator has given out, where that was recorded."""
+    labels = device_labels(report)
+    memory = (
+        report.tables["memory_events"]
+        .drop_nulls("total_allocated_bytes")
+        .sort("device_type", "device", "time_ns", maintain_order=True)
+        .partition_by("device_type", "device", as_dict=True, maintain_order=True)
     )
-
-
-def _rows(events: pl.DataFrame) -> pl.DataFrame:
-    return (
-        events.with_row_index("position")
-        .group_by("track", "depth")
-        .agg(first=pl.col("position").min(), count=pl.len())
-        .sort("track", "depth")
-    )
-
-
-def _tracks(tracks: pl.DataFrame, rows: pl.DataFrame) -> tuple[Track, ...]:
-    spans = rows.group_by("track").agg(rows=pl.struct("first", "count").sort_by("depth"))
     return tuple(
-        Track(group, label, family, collapsed, tuple((row["first"], row["count"]) for row in track_rows))
-        for group, label, family, collapsed, track_rows in tracks.join(spans, on="track", maintain_order="left")
-        .select("group", "label", "family", "collapsed", "rows")
-        .iter_rows()
+        Curve("memory", _memory_place(kind, device, labels), steps.select("time_ns", value="total_allocated_bytes"))
+        for (kind, device), steps in memory.items()
     )
 
 
-def _end_ns(events: pl.DataFrame) -> int:
-    end: int | None = events.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item()
-    return end or 0
+def _memory_place(device_type: int | None, device: int | None, labels: dict[int, str]) -> str:
+    return "CPU" if device_type == 0 else labels.get(device, f"GPU {device}") if device is not None else "GPU"
+
+
+def _joined(frames: Sequence[pl.DataFrame], column: str) -> pl.Series:
+    return pl.concat([frame.get_column(column) for frame in frames]) if frames else pl.Series(dtype=pl.Int64)

@@ -1,35 +1,49 @@
-"""What the page says, as plain values: chosen from the report and put in the order of display.
+"""What the page says beside its tables, as plain values: chosen from the report and put in the order of display.
 
 `assets/page.html.j2` only lays these out, so that what a page claims can be tested without reading markup.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import groupby
 from pathlib import PurePath
+from typing import Literal
 
 import polars as pl
 
 from trace_analyzer import units
-from trace_analyzer.render.html.timeline import device_labels
-from trace_analyzer.render.html.words import PARTS, WORK_PARTS, Word, short_name
-from trace_analyzer.report import Evidence, Report, StepReport, TraceInfo
+from trace_analyzer.render.html.listings import (
+    Listing,
+    Span,
+    blame_listing,
+    bucket_listing,
+    cause_listing,
+    communication_listing,
+    copy_listing,
+    culprit_listing,
+    drain_listing,
+    fusion_listing,
+    gap_listing,
+    group_listing,
+    host_listing,
+    kernel_listing,
+    longest,
+    module_listing,
+    operator_listing,
+    part_word,
+    recomputation_listing,
+    roofline_listing,
+)
+from trace_analyzer.render.html.words import WORK_PARTS, Word
+from trace_analyzer.render.words import evidence_value, tells_something
+from trace_analyzer.report import CheckStatus, DeviceReport, Report, StepReport, TraceInfo, Verdict
 
-TOP_KERNELS = 15
-LONGEST_GAPS = 10
-
-
-@dataclass(frozen=True)
-class Span:
-    """A place on the timeline that a click leads to."""
-
-    start_ns: int
-    end_ns: int
+GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
 
 
 @dataclass(frozen=True)
 class Share:
-    """One part of a partition of time."""
+    """One part of a partition of time; ``span`` is its longest interval."""
 
     key: str
     word: Word
@@ -48,32 +62,15 @@ class Fact:
 
 
 @dataclass(frozen=True)
-class KernelRow:
-    """Activities of one name; ``span`` is the longest of them."""
+class CheckRow:
+    """A check of the trace; ``withheld`` names the metrics that are not shown because it failed."""
 
-    device: str
+    status: CheckStatus
     name: str
-    label: str
-    kind: str
-    bucket: str | None
-    bound: str | None
-    operator: str | None
-    count: int
-    time_ns: int
-    median_ns: float
-    ratio: float
-    span: Span | None
-
-
-@dataclass(frozen=True)
-class GapRow:
-    """A long gap of a device."""
-
+    value: str
+    meaning: str
     device: str
-    word: Word
-    cause: str
-    duration_ns: int
-    span: Span
+    withheld: str
 
 
 @dataclass(frozen=True)
@@ -86,81 +83,173 @@ class StepRow:
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """A plot of the page: which one, its heading, and what it shows, in words."""
+
+    name: str
+    title: str
+    caption: str
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page below the timeline: tables and plots; without any it is not shown."""
+
+    key: str
+    title: str
+    short: str
+    pieces: tuple[Listing | Drawn, ...] = ()
+    lead: str = ""
+
+    @property
+    def listings(self) -> tuple[Listing, ...]:
+        """Its tables."""
+        return tuple(piece for piece in self.pieces if isinstance(piece, Listing))
+
+    @property
+    def plots(self) -> tuple[Drawn, ...]:
+        """Its plots."""
+        return tuple(piece for piece in self.pieces if isinstance(piece, Drawn))
+
+
+@dataclass(frozen=True)
 class View:
     """The sections of the page that depend on more than one field of the report."""
 
     title: str
     partition: tuple[Share, ...]
-    causes: tuple[tuple[str, tuple[Share, ...]], ...]
+    debiased: tuple[Share, ...]
     evidence: tuple[Fact, ...]
     steps: tuple[tuple[str, tuple[StepRow, ...]], ...]
-    kernels: tuple[KernelRow, ...]
-    gaps: tuple[GapRow, ...]
+    trust: tuple[CheckRow, ...]
     facts: tuple[Fact, ...]
+    sections: tuple[Section, ...]
 
 
-def view(report: Report) -> View:
-    """All that the page shows beside the timeline."""
-    labels = device_labels(report)
+def view(report: Report, *, compact: bool = False) -> View:
+    """All that the page shows beside the timeline; a compact page has nothing below that."""
     return View(
         title=PurePath(report.trace.path).name,
-        partition=shares(report.verdict.parts_ns),
-        causes=_causes(report),
-        evidence=tuple(Fact(_title(e.metric), written(e), e.why) for e in report.verdict.evidence),
+        partition=shares(report.verdict.parts_ns, _part_spans(report)),
+        debiased=_debiased(report.verdict),
+        evidence=tuple(Fact(_title(e.metric), evidence_value(e), e.why) for e in report.verdict.evidence),
         steps=_steps(report.steps),
-        kernels=_kernels(report, labels),
-        gaps=_gaps(report, labels),
+        trust=_trust(report),
         facts=_facts(report.trace),
+        sections=() if compact else _sections(report),
     )
 
 
-def shares(parts_ns: Mapping[str, int]) -> tuple[Share, ...]:
+def _sections(report: Report) -> tuple[Section, ...]:
+    """What stands below the timeline, in the order of reading; each piece only where its findings exist."""
+    on_device = bool(report.devices)
+    gaps, queue = report.tables["gaps"].height, report.tables["queue"].height
+    return (
+        Section(
+            "kernels",
+            "Where device time goes",
+            "Kernels",
+            (
+                *_if(on_device, kernel_listing(report)),
+                *(bucket_listing(device) for device in _judged(report) if device.buckets),
+            ),
+        ),
+        Section(
+            "roofline",
+            "How good the kernels are",
+            "Roofline",
+            (
+                *(group_listing(device) for device in _judged(report) if device.groups),
+                *_if(report.tables["roofline"].get_column("roof_ratio").count(), ROOFLINE_PLOT),
+                *_if(on_device, roofline_listing(report)),
+                *_if(report.tables["fusions"].height, fusion_listing(report)),
+                *_if(report.tables["recomputation"].height, recomputation_listing(report)),
+            ),
+        ),
+        Section(
+            "idle",
+            "Why the device idled",
+            "Idle time",
+            (
+                *_if(on_device, cause_listing(report)),
+                *_if(gaps, GAP_PLOT, gap_listing(report)),
+                *_if(report.blame, culprit_listing(report)),
+                *_if(on_device, host_listing(report)),
+                *_if(gaps, *(blame_listing(report, by, title, record) for by, title, record in BLAME)),
+            ),
+        ),
+        Section(
+            "ahead",
+            "Does the CPU run ahead?",
+            "Run-ahead",
+            (*_if(queue, *RUN_AHEAD_PLOTS), *_if(report.tables["drains"].height, drain_listing(report))),
+            "A CPU that launches early hides its own overhead. Where the queue runs empty, the device waits for it.",
+        ),
+        Section(
+            "transfers",
+            "What moved between devices and host",
+            "Transfers",
+            (
+                *_if(report.tables["communication"].height, communication_listing(report)),
+                *_if(report.tables["copies"].height, copy_listing(report)),
+            ),
+        ),
+        Section("modules", "Time by module", "Modules", _if(on_device, module_listing(report))),
+        Section("operators", "Where CPU time goes", "Operators", (operator_listing(report),)),
+    )
+
+
+def _judged(report: Report) -> tuple[DeviceReport, ...]:
+    """The device that the verdict is about, if there is one."""
+    return tuple(device for device in report.devices if device.index == report.verdict.device)
+
+
+def _if(condition: object, *pieces: Listing | Drawn) -> tuple[Listing | Drawn, ...]:
+    return pieces if condition else ()
+
+
+BLAME: tuple[tuple[Literal["python_function", "module"], str, str], ...] = (
+    ("python_function", "By function", "Record with with_stack=True to see which function to blame."),
+    ("module", "By module", "Record with with_stack=True to see which module to blame."),
+)
+GAP_PLOT = Drawn(
+    "gaps", "Idle time by length of gap", "Many short gaps ask for fewer launches, a few long ones for a look at each."
+)
+ROOFLINE_PLOT = Drawn(
+    "roofline",
+    "Roofline",
+    "Achieved FLOP/s of each kernel of known work against its FLOP per byte; the lines are what the device can do.",
+    wide=True,
+)
+RUN_AHEAD_PLOTS = (
+    Drawn("queue_depth", "Queue depth", "Activities launched and not yet started; of each instant the highest."),
+    Drawn("runway", "Runway", "Device time of the queued work; of each instant the highest."),
+    Drawn("launch_lead", "Launch lead", "How long before its start work was launched. Late launches are left out."),
+)
+
+
+def shares(parts_ns: Mapping[str, int], spans: Mapping[str, Span] | None = None) -> tuple[Share, ...]:
     """A partition as shares of its sum: work in a fixed order, then idle time, the longest cause first."""
     total = sum(parts_ns.values())
     work = [key for key in WORK_PARTS if parts_ns.get(key)]
     idle = sorted((key for key, ns in parts_ns.items() if ns and key not in WORK_PARTS), key=lambda key: -parts_ns[key])
-    return tuple(Share(key, part_word(key), parts_ns[key], parts_ns[key] / total) for key in work + idle)
-
-
-def part_word(key: str) -> Word:
-    """What a part of a partition is called."""
-    return PARTS.get(key, Word(_title(key), ""))
-
-
-def written(evidence: Evidence) -> str:
-    """An evidence's value as people write it."""
-    value, unit = evidence.value, evidence.unit
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None or isinstance(value, str):
-        return value or "–"
-    formats = {"ns": units.duration, "ratio": units.percent, "FLOP/s": units.flops, "B/s": units.bandwidth}
-    if unit in formats:
-        return formats[unit](value)
-    number = units.count(value) if isinstance(value, int) or abs(value) >= 100 else f"{value:.3g}"
-    return number if unit in ("", "count") else f"{number} {unit}"
+    return tuple(
+        Share(key, part_word(key), parts_ns[key], parts_ns[key] / total, (spans or {}).get(key)) for key in work + idle
+    )
 
 
 def _title(key: str) -> str:
-    words = key.removesuffix("_ns").removesuffix("_ratio").replace("_", " ").replace("-", " ")
-    return words[:1].upper() + words[1:]
+    title = key.removesuffix("_ns").removesuffix("_ratio").replace("_", " ").replace("-", " ").replace("flop", "FLOP")
+    return title[:1].upper() + title[1:]
 
 
-def _causes(report: Report) -> tuple[tuple[str, tuple[Share, ...]], ...]:
-    """Per device its idle time by cause, each with the longest interval of that cause."""
-    longest = _longest(report.tables["idle"].rename({"cause": "name"}))
-    codes = {str(label): code for code, label in report.tables["devices"].select("device", "label").iter_rows()}
-    return tuple(
-        (
-            f"GPU {device.index}",
-            tuple(
-                Share(s.key, s.word, s.ns, s.ratio, longest.get((codes.get(str(device.index)), s.key)))
-                for s in shares(device.gaps.by_cause_ns)
-            ),
-        )
-        for device in report.devices
-        if any(device.gaps.by_cause_ns.values())
-    )
+def _part_spans(report: Report) -> dict[str, Span]:
+    """Of the judged device, the longest interval of each part."""
+    labels = report.tables["devices"].select("device", "label").iter_rows()
+    judged = [code for code, label in labels if label == str(report.verdict.device)]
+    places = longest(report.tables["partition"].filter(pl.col("device").is_in(judged)), ["part"])
+    return {part: Span(start, end) for part, start, end in places.iter_rows()}
 
 
 def _steps(steps: Iterable[StepReport]) -> tuple[tuple[str, tuple[StepRow, ...]], ...]:
@@ -175,44 +264,37 @@ def _strip(steps: tuple[StepReport, ...]) -> tuple[StepRow, ...]:
     )
 
 
-def _kernels(report: Report, labels: Mapping[int, str]) -> tuple[KernelRow, ...]:
-    longest = _longest(report.tables["activities"].with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns")))
-    top = report.tables["kernels"].sort("time_ns", descending=True).head(TOP_KERNELS)
+def _debiased(verdict: Verdict) -> tuple[Share, ...]:
+    """The partition without the cost of recording, where that is worth a line."""
+    found = verdict.debiased
+    return shares(found.parts_ns) if found and found.parts_ns and tells_something(found) else ()
+
+
+def _trust(report: Report) -> tuple[CheckRow, ...]:
+    """What the figures rest on, the gravest doubts first."""
     return tuple(
-        KernelRow(
-            device=labels.get(row["device"], "GPU"),
-            label=short_name(row["name"]),
-            ratio=row["time_ratio"],
-            span=longest.get((row["device"], row["name"])),
-            **{
-                key: row[key]
-                for key in ("name", "kind", "bucket", "bound", "operator", "count", "time_ns", "median_ns")
-            },
+        CheckRow(
+            check.status,
+            _title(check.name),
+            units.percent(check.value) if check.unit == "ratio" else units.count(check.value),
+            check.meaning,
+            f"GPU {check.device}" if check.device is not None and len(report.devices) > 1 else "",
+            ", ".join(metric.replace("_", " ") for metric in check.withholds),
         )
-        for row in top.iter_rows(named=True)
+        for check in sorted(report.trust, key=lambda check: -GRAVITY.index(check.status))
     )
 
 
-def _gaps(report: Report, labels: Mapping[int, str]) -> tuple[GapRow, ...]:
-    top = report.tables["gaps"].sort("duration_ns", descending=True).head(LONGEST_GAPS)
+def _settings(trace: TraceInfo) -> tuple[Fact, ...]:
+    """What a recording by this package says about its run."""
+    if trace.settings is None:
+        return ()
+    known = ((f, getattr(trace.settings, f.name)) for f in fields(trace.settings))
     return tuple(
-        GapRow(
-            device=labels.get(row["device"], "GPU"),
-            word=part_word(row["cause"]),
-            cause=row["cause"],
-            duration_ns=row["duration_ns"],
-            span=Span(row["start_ns"], row["end_ns"]),
-        )
-        for row in top.iter_rows(named=True)
+        Fact(_title(f.name), ("yes" if value else "no") if isinstance(value, bool) else str(value), f.metadata["doc"])
+        for f, value in known
+        if value is not None
     )
-
-
-def _longest(intervals: pl.DataFrame) -> dict[tuple[int | None, str], Span]:
-    """The longest interval of each name on each device."""
-    frame = intervals.group_by("device", "name").agg(
-        pl.col("start_ns", "end_ns").get((pl.col("end_ns") - pl.col("start_ns")).arg_max())
-    )
-    return {(device, name): Span(start, end) for device, name, start, end in frame.iter_rows()}
 
 
 def _facts(trace: TraceInfo) -> tuple[Fact, ...]:
@@ -223,25 +305,21 @@ def _facts(trace: TraceInfo) -> tuple[Fact, ...]:
         "memory": recorded.memory,
         "modules": recorded.modules,
     }
+    rank = f"{trace.rank}" if trace.world_size is None else f"{trace.rank} of {trace.world_size}"
     facts = [
         Fact("File", trace.path),
-        Fact("Events", units.count(trace.event_count)),
-        Fact("Duration", units.duration(trace.duration_ns)),
-        Fact("Recorded", ", ".join(name for name, on in kept.items() if on) or "no optional details"),
-        Fact("Not recorded", ", ".join(name for name, on in kept.items() if not on)),
-        Fact(
-            "Rank",
-            ""
-            if trace.rank is None
-            else f"{trace.rank}"
-            if trace.world_size is None
-            else f"{trace.rank} of {trace.world_size}",
-        ),
+        Fact("Devices", ", ".join(f"{d.index}: {d.name or 'unnamed'}" for d in trace.devices)),
         Fact(
             "Idle devices",
             ", ".join(trace.idle_devices),
             "In the file's header, but no work was recorded on them.",
         ),
+        Fact("Events", units.count(trace.event_count)),
+        Fact("Duration", units.duration(trace.duration_ns)),
+        Fact("Rank", "" if trace.rank is None else rank),
+        Fact("Recorded", ", ".join(name for name, on in kept.items() if on) or "no optional details"),
+        Fact("Not recorded", ", ".join(name for name, on in kept.items() if not on)),
+        *_settings(trace),
         Fact(
             "Time zero",
             trace.origin_ns,

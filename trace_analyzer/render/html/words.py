@@ -45,6 +45,9 @@ PARTS: Mapping[str, Word] = {
 WORK_PARTS = ("compute", "memory", "latency", "other", "communication", "copy")
 """The parts in which the device works; all others are causes of its idling."""
 
+UNKNOWN_PARTS = ("unexplained", "unlinked", "untraced")
+"""The parts that say that something is not known; they are drawn hatched."""
+
 KINDS: Mapping[str, Word] = {
     "matmul": Word("Matmul, convolution, attention", "Kernels that contract: the ones matrix units are made for."),
     "normalization": Word("Normalization, reduction", "Normalization, softmax and reduction kernels."),
@@ -80,22 +83,68 @@ STATES: Mapping[str, Word] = {
     "behind": Word("Behind", "The queue is empty most of the time: the device waits for launches."),
 }
 
-TERMS: Mapping[str, str] = {
-    "busy": "Share of the window in which at least one activity ran on the device, over all its streams.",
-    "window": "From the start of the device's first activity to the end of its last.",
-    "coverage": "Share of activities whose launch on the CPU is known, by count and by device time.",
-    "lead": "How long before its start an activity was launched: its start minus the end of its launch.",
-    "queue": "Activities launched and not yet started, weighted by time.",
-    "runway": "Device time of the queued work: how long the device would stay busy if the CPU stopped.",
-    "empty-queue": "Share of the window in which nothing was queued for the device.",
-    "bound": "What limits a kernel: arithmetic, memory bandwidth, or its own small size.",
-    "bucket": "What a kernel does, told by the operator that launched it, else by its name.",
-    "saves": "An upper bound: what is left cannot be less than nothing. How it was computed stands below.",
-    "confidence": "How far the verdict can be trusted with what this trace recorded.",
-    "runner-up": "The regime that came closest to the verdict.",
-    "steady": "Steps without the first, cut, empty and outlier ones.",
-    "gap": "An interval in which no stream of the device had work.",
+TERMS: Mapping[str, Word] = {
+    "busy": Word("Busy", "Share of the window in which at least one activity ran on the device, over all its streams."),
+    "window": Word("Window", "From the start of the device's first activity to the end of its last."),
+    "coverage": Word(
+        "Link coverage", "Share of activities whose launch on the CPU is known, by count and by device time."
+    ),
+    "lead": Word("Launch lead", "How long before its start work was launched: its start minus the end of its launch."),
+    "queue": Word("Queue depth", "Activities launched and not yet started, weighted by time."),
+    "runway": Word("Runway", "Device time of the queued work: how long the device would stay busy if the CPU stopped."),
+    "memory": Word("Memory in use", "Bytes that the allocator has given out and not got back."),
+    "empty-queue": Word("Queue empty", "Share of the window in which nothing was queued for the device."),
+    "bound": Word("Bound", "What limits a kernel: arithmetic, memory bandwidth, or its own small size."),
+    "bucket": Word("Bucket", "What a kernel does, told by the operator that launched it, else by its name."),
+    "saves": Word("Saves at most", "An upper bound: what is left cannot be less than nothing."),
+    "confidence": Word("Confidence", "How far the verdict can be trusted with what this trace recorded."),
+    "runner-up": Word("Runner-up", "The regime that came closest to the verdict."),
+    "steady": Word("Steady steps", "Steps without the first, cut, empty and outlier ones."),
+    "gap": Word("Gap", "An interval in which no stream of the device had work."),
+    "activity": Word("Activity", "One piece of work on a device: a kernel, a memcpy or a memset."),
+    "launch": Word("Launch", "The runtime or driver call on the CPU that enqueued one activity, or many."),
+    "self": Word("Own CPU time", "CPU time of an operator without the operators and calls that it made."),
+    "device-time": Word(
+        "Device time", "Time on the device of what was launched while the operator was the innermost one."
+    ),
+    "known-work": Word(
+        "Known work", "FLOP and bytes follow from recorded shapes; rates speak for the kernels of known work only."
+    ),
+    "intensity": Word(
+        "Arithmetic intensity", "FLOP per byte that must be moved: low ones are limited by memory bandwidth."
+    ),
+    "roof": Word(
+        "Of the roof",
+        "Time at the device's peak FLOP/s or full bandwidth, whichever takes longer, over the time taken.",
+    ),
+    "lost": Word("Lost to the roof", "Time taken minus the time at the roof: what perfect kernels would save."),
+    "mfu": Word(
+        "MFU", "Model FLOP utilization: time of all contractions at the device's peak, over the time that passed."
+    ),
+    "drain": Word(
+        "Device idle", "Idle time that it caused: for a synchronization the drain that it left behind, not its waiting."
+    ),
+    "waiting": Word("Waiting", "CPU time in calls that wait for the device: more launches would not have fitted in."),
+    "exposed": Word("Exposed", "Time in which nothing else on the device hid it."),
+    "bus": Word(
+        "Bus bandwidth", "As nccl-tests counts it: the same for all numbers of ranks if the links are the limit."
+    ),
+    "article": Word(
+        "In the article",
+        "BERT-large's encoder layers on a V100: Ivanov et al. 2020 (arXiv:2007.00072), table 1, as Making Deep Learning Go Brrrr shows it.",
+    ),
+    "regime": Word("Regime", "What limits the window: compute, memory bandwidth, communication or overhead."),
 }
+
+GLOSSARY: Mapping[str, Mapping[str, Word]] = {
+    "term": TERMS,
+    "regime": REGIMES,
+    "status": STATUSES,
+    "state": STATES,
+    "part": PARTS,
+    "kind": KINDS,
+}
+"""Every definition of the page by group and key: the one source of its tooltips and its glossary."""
 
 _PYTHON_FRAME = re.compile(r".*\.py\(\d+\): (.+)")
 # In a C++ symbol no word goes on behind a closing bracket; annotations such as "enumerate(DataLoader)#..." do.

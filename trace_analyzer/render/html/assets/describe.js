@@ -1,66 +1,126 @@
 // What is said about an event, as label and value: plain text, wherever it is shown.
 
 import { formatCount, formatDuration, formatQuantity } from './format.js';
-import { rowOf } from './store.js';
+import { followers, isActivity, linked, stackOf, trackOf } from './store.js';
+
+const SHORT_CHAIN = 3;
 
 export function eventName(store, event) {
   return store.name_values[store.name[event]];
 }
 
-// The facts worth a tooltip, the most telling first.
+// The short name, or what the cause of idle time is called.
+export function eventLabel(store, words, event) {
+  const label = store.labels[store.name[event]];
+  return ['idle', 'exposed'].includes(trackOf(store, event).family) ? words[label] ?? label : label;
+}
+
+// The facts worth a tooltip, the most telling first; only what is known.
 export function describe(store, words, event) {
-  const track = store.tracks[rowOf(store, event).track];
+  const track = trackOf(store, event);
   const facts = [
     ['Duration', formatDuration(store.duration[event])],
     ['Start', formatDuration(store.start[event])],
-    ['On', `${track.group}, ${track.label}`],
+    ['On', `${track.group.split(' · ')[0]}, ${track.label}`],
   ];
-  if (isActivity(store, event)) facts.push(...describeActivity(store, event));
-  if (track.family === 'idle') facts.push(...describeIdle(store, words, event));
-  const launched = store.launched.get(event);
-  if (launched) facts.push(['Launches', launchedText(store, launched)]);
-  return facts;
+  const stack = stackOf(store, event);
+  if (isActivity(store, event)) facts.push(...describeActivity(store, event, stack));
+  else if (track.family === 'idle') facts.push(...describeIdle(store, words, event));
+  else facts.push(...describeHost(store, event));
+  facts.push(['Inside', chain(store, track.thread === null ? stack.slice(0, -1) : stack)]);
+  return facts.filter(([, value]) => value);
 }
 
-export function isActivity(store, event) {
-  return event < store.bucket.length;
+// Everything that an event's arrows lead to: the launch of an activity, what a call launched, the other pass.
+export function otherEnds(store, event) {
+  const { source, targets } = linked(store, event);
+  return source < 0 ? [...targets] : [source, ...targets];
 }
 
-// The other end of an event's arrow: its launch, or the first activity that it launched; -1 if unknown.
-export function otherEnd(store, event) {
-  return store.launched.get(event)?.first ?? store.link[event];
+// A detail of an event: its text or number; '' or 0 when unknown.
+export function detail(store, event, column) {
+  const row = store.detail[event];
+  if (!row) return column in store && !(`${column}_values` in store) ? 0 : '';
+  const value = store[column][row - 1];
+  return `${column}_values` in store ? store[`${column}_values`][value] : value;
 }
 
-function describeActivity(store, event) {
-  const text = (column) => store[`${column}_values`][store[column][event]];
+function describeActivity(store, event, stack) {
+  const of = (column) => detail(store, event, column);
   const seconds = store.duration[event] / 1e9;
   const launch = store.link[event];
-  const facts = [
-    ['Bucket', text('bucket')],
-    ['Bound by', text('bound')],
-    ['Operator', text('operator')],
-    ['Grid', text('grid')],
-    ['Block', text('block')],
-    ['Registers', store.registers_per_thread[event] ? `${store.registers_per_thread[event]} per thread` : ''],
-    ['Shared memory', quantity(store.shared_memory_bytes[event], 'B')],
-    ['Copied', quantity(store.bytes[event], 'B')],
-    ['Bandwidth', seconds ? quantity(store.bytes[event] / seconds, 'B/s') : ''],
-    ['Arithmetic', seconds ? quantity(store.flop[event] / seconds, 'FLOP/s') : ''],
-    ['Traffic at least', seconds ? quantity(store.moved_bytes[event] / seconds, 'B/s') : ''],
+  const operator = stack.findLast((open) => trackOf(store, open).family === 'operators');
+  return [
+    ['Bucket', of('bucket')],
+    ['Bound by', of('bound')],
+    ['Operator', of('operator')],
+    ['Inputs', operator === undefined ? '' : inputs(store, operator)],
+    ['Type', of('dtype')],
+    ['Work', quantity(of('flop'), 'FLOP')],
+    ['Arithmetic', seconds ? quantity(of('flop') / seconds, 'FLOP/s') : ''],
+    ['Traffic at least', quantity(of('moved_bytes'), 'B')],
+    ['Bandwidth at least', seconds ? quantity(of('moved_bytes') / seconds, 'B/s') : ''],
+    ['Copied', quantity(of('bytes'), 'B')],
+    ['Bandwidth', seconds ? quantity(of('bytes') / seconds, 'B/s') : ''],
+    ['Grid', of('grid')],
+    ['Block', of('block')],
+    ['Registers', of('registers_per_thread') ? `${of('registers_per_thread')} per thread` : ''],
+    ['Shared memory', quantity(of('shared_memory_bytes'), 'B')],
+    ['Occupancy', of('occupancy_percent') ? `${of('occupancy_percent')} %, estimated` : ''],
     ['Launched', launch < 0 ? 'by an unknown call' : leadText(store.start[event] - store.start[launch] - store.duration[launch])],
   ];
-  return facts.filter(([, value]) => value);
 }
 
 function describeIdle(store, words, event) {
   const cause = eventName(store, event);
-  const facts = [['Cause', words[cause] ?? cause]];
-  if (store.link[event] >= 0) facts.push(['Host was in', eventName(store, store.link[event])]);
-  return facts;
+  return [
+    ['Cause', words[cause] ?? cause],
+    ['Host was in', store.link[event] < 0 ? '' : eventName(store, store.link[event])],
+  ];
 }
 
-function launchedText(store, { first, count }) {
-  return count === 1 ? eventName(store, first) : `${formatCount(count)} activities`;
+function describeHost(store, event) {
+  const of = (column) => detail(store, event, column);
+  const targets = followers(store, event);
+  const activities = [...targets.subarray(0, 1)].some((target) => isActivity(store, target));
+  const source = store.link[event];
+  return [
+    ['Inputs', inputs(store, event)],
+    ['Collective', of('collective')],
+    ['Message', of('message_elements') ? `${formatCount(of('message_elements'))} × ${of('message_dtype') || 'elements'}` : ''],
+    ['Group', of('group_size') ? `${formatCount(of('group_size'))} ranks` : ''],
+    [activities ? 'Launches' : 'Backward', targets.length ? severalText(store, targets) : ''],
+    ['Forward', source < 0 || trackOf(store, event).thread === null ? '' : eventName(store, source)],
+    ['Call', source < 0 || trackOf(store, event).thread !== null ? '' : eventName(store, source)],
+    ['Recorded stack', of('call_stack')],
+  ];
+}
+
+// Types and shapes of an operator's tensors, as in "float [128, 256], float [256]".
+function inputs(store, event) {
+  const [shapes, types] = [list(detail(store, event, 'input_dims')), list(detail(store, event, 'input_types'))];
+  return shapes
+    .map((shape, i) => (Array.isArray(shape) && shape.length ? `${String(types[i] ?? '').replace(/^c10::/, '')} ${JSON.stringify(shape).replaceAll(',', ', ')}`.trim() : ''))
+    .filter(Boolean)
+    .join(', ');
+}
+
+function list(text) {
+  try {
+    const value = JSON.parse(text);
+    return Array.isArray(value) ? value : [];
+  } catch {
+    return [];
+  }
+}
+
+function chain(store, stack) {
+  const shown = stack.slice(-SHORT_CHAIN).map((event) => store.labels[store.name[event]]);
+  return (stack.length > SHORT_CHAIN ? ['…', ...shown] : shown).join(' › ');
+}
+
+function severalText(store, events) {
+  return events.length === 1 ? eventName(store, events[0]) : `${formatCount(events.length)} events, ${eventName(store, events[0])} first`;
 }
 
 function leadText(lead) {

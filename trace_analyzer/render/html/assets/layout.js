@@ -3,7 +3,10 @@
 const HEADING = 30;
 const GAP = 8;
 const FOLDED = 9;
-const ROW_HEIGHT = { stream: 24, idle: 18, calls: 16, operators: 18, python: 16, other: 14 };
+const ROW_HEIGHT = {
+  stream: 24, exposed: 16, sync: 16, idle: 18,
+  annotations: 18, calls: 16, operators: 18, modules: 18, overhead: 14, python: 16, other: 14,
+};
 const ROW_SPACE = 1;
 
 // Headings and tracks from top to bottom, and the rows that are shown; a folded track shows its first row.

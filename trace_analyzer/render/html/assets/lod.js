@@ -10,7 +10,7 @@ const FAINTEST = 0.35;
 export function visibleBoxes(store, rows, from, to, quantum, budget) {
   for (let width = quantum; ; width *= 2) {
     const boxes = collect(store, rows, from, to, width, budget);
-    if (boxes) return boxes;
+    if (boxes) return { ...boxes, quantum: width };
   }
 }
 
@@ -67,15 +67,15 @@ function push(store, boxes, row, left, right, kind, alpha, from, to) {
 }
 
 // A step function between two times as at most one step per `quantum`, the highest value of each.
-export function visibleSteps({ time, depth }, from, to, quantum) {
+export function visibleSteps({ time, value }, from, to, quantum) {
   const steps = { x: [from], y: [0] };
   let i = lowerBound(time, from, 0, time.length);
-  let current = i > 0 ? depth[i - 1] : 0;
+  let current = i > 0 ? value[i - 1] : 0;
   steps.y[0] = current;
   while (i < time.length && time[i] < to) {
     const begin = time[i];
     let highest = 0;
-    for (; i < time.length && time[i] < begin + quantum; i++) highest = Math.max(highest, (current = depth[i]));
+    for (; i < time.length && time[i] < begin + quantum; i++) highest = Math.max(highest, (current = value[i]));
     steps.x.push(begin);
     steps.y.push(highest);
     if (highest !== current) {

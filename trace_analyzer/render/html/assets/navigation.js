@@ -36,18 +36,23 @@ export function ticks({ from, to }, count) {
   return { step, times };
 }
 
-// `#t=start,end&sel=id`: a place on the timeline that can be sent to somebody.
+// `#t=start,end&sel=event&iv=start,end`: a place on the timeline, a selected event and a selected interval.
 export function parseFragment(fragment) {
   const fields = new URLSearchParams(fragment.replace(/^#/, ''));
-  const [from, to] = (fields.get('t') ?? '').split(',').map(Number);
   const selected = fields.has('sel') ? Number(fields.get('sel')) : -1;
   return {
-    view: Number.isFinite(from) && Number.isFinite(to) && from < to ? { from, to } : null,
+    view: parseRange(fields.get('t')),
     selected: Number.isInteger(selected) ? selected : -1,
+    interval: parseRange(fields.get('iv')),
   };
 }
 
-export function writeFragment({ from, to }, selected) {
-  const place = `#t=${Math.floor(from)},${Math.ceil(to)}`;
-  return selected < 0 ? place : `${place}&sel=${selected}`;
+function parseRange(text) {
+  const [from, to] = (text ?? '').split(',').map(Number);
+  return Number.isFinite(from) && Number.isFinite(to) && from < to ? { from, to } : null;
+}
+
+export function writeFragment(view, selected, interval) {
+  const range = ({ from, to }) => `${Math.floor(from)},${Math.ceil(to)}`;
+  return [`#t=${range(view)}`, ...(selected < 0 ? [] : [`sel=${selected}`]), ...(interval ? [`iv=${range(interval)}`] : [])].join('&');
 }

@@ -11,13 +11,13 @@ export function buildStore({ header, columns }) {
     tracks: header.tracks,
     labels: header.labels,
     end: header.end,
-    link: Int32Array.from(columns.link),
+    activities: header.activities,
+    link: new Int32Array(columns.link),
     start: absoluteStarts(rows, columns.gap, columns.duration),
-    queues: queueSlices(header.queues, columns),
+    curves: curveSlices(header.curves, columns),
     matches: null,
   };
   store.sums = chunkSums(store);
-  store.launched = invertLinks(store);
   return store;
 }
 
@@ -33,12 +33,12 @@ function absoluteStarts(rows, gap, duration) {
   return start;
 }
 
-function queueSlices(queues, columns) {
+function curveSlices(curves, columns) {
   let offset = 0;
-  return queues.map(([device, length]) => {
+  return curves.map(([kind, place, length]) => {
     const from = offset;
     offset += length;
-    return { device, time: columns.queue_time.subarray(from, offset), depth: columns.queue_depth.subarray(from, offset) };
+    return { kind, place, time: columns.curve_time.subarray(from, offset), value: columns.curve_value.subarray(from, offset) };
   });
 }
 
@@ -74,18 +74,6 @@ function addEvents({ kind, duration }, from, to, out) {
   return out;
 }
 
-// First activity of each launch, as a map from launch to activity with the number of activities.
-function invertLinks({ link, bucket }) {
-  const launched = new Map();
-  for (let i = 0; i < bucket.length; i++) {
-    if (link[i] < 0) continue;
-    const known = launched.get(link[i]);
-    if (known) known.count += 1;
-    else launched.set(link[i], { first: i, count: 1 });
-  }
-  return launched;
-}
-
 // Position of the first of the sorted numbers [from, to) that is not less than `value`.
 export function lowerBound(sorted, value, from, to) {
   while (from < to) {
@@ -96,11 +84,15 @@ export function lowerBound(sorted, value, from, to) {
   return from;
 }
 
+export function endOf(store, event) {
+  return store.start[event] + store.duration[event];
+}
+
 // First event of a row that ends after `time`.
 export function firstEndingAfter(store, row, time) {
   const from = lowerBound(store.start, time, row.first, row.first + row.count);
   const before = from - 1;
-  return before >= row.first && store.start[before] + store.duration[before] > time ? before : from;
+  return before >= row.first && endOf(store, before) > time ? before : from;
 }
 
 // The event of a row at `time`, else the nearest one no further than `tolerance`; -1 if there is none.
@@ -110,7 +102,7 @@ export function eventAt(store, row, time, tolerance) {
   let nearest = tolerance;
   for (const i of [next - 1, next]) {
     if (i < row.first || i >= row.first + row.count) continue;
-    const away = Math.max(store.start[i] - time, time - store.start[i] - store.duration[i], 0);
+    const away = Math.max(store.start[i] - time, time - endOf(store, i), 0);
     if (away <= nearest) [best, nearest] = [i, away];
   }
   return best;
@@ -120,18 +112,88 @@ export function rowOf(store, event) {
   return store.rows.find(({ first, count }) => event >= first && event < first + count);
 }
 
-// Marks the events whose name holds the text, ignoring case; returns how many there are.
-export function search(store, text) {
-  store.matches = text ? matchSums(store, text.toLowerCase()) : null;
+export function trackOf(store, event) {
+  return store.tracks[rowOf(store, event).track];
+}
+
+export function isActivity(store, event) {
+  return event < store.activities;
+}
+
+// ---- links ------------------------------------------------------------------------------------------------
+
+// The events whose link leads to this one: what a call launched, the backward operators of a forward one.
+export function followers(store, event) {
+  store.inverse ??= invertLinks(store);
+  const { offsets, members } = store.inverse;
+  return members.subarray(offsets[event], offsets[event + 1]);
+}
+
+// Links of idle time only explain it, nothing leads back from there.
+function invertLinks(store) {
+  const { link, start } = store;
+  const pointing = store.rows.filter(({ track }) => store.tracks[track].family !== 'idle').sort((a, b) => a.first - b.first);
+  const each = (visit) => {
+    for (const { first, count } of pointing) for (let i = first; i < first + count; i++) if (link[i] >= 0) visit(i);
+  };
+  const offsets = new Uint32Array(start.length + 1);
+  each((i) => { offsets[link[i] + 1] += 1; });
+  for (let i = 0; i < start.length; i++) offsets[i + 1] += offsets[i];
+  const members = new Uint32Array(offsets[start.length]);
+  const next = offsets.slice();
+  each((i) => { members[next[link[i]]++] = i; });
+  return { offsets, members };
+}
+
+// Both directions: the event that this one's link names first (arrows end here), then its followers.
+export function linked(store, event) {
+  const source = store.link[event];
+  return { source: source >= 0 && trackOf(store, event).family !== 'idle' ? source : -1, targets: followers(store, event) };
+}
+
+// What was open on the thread when the event began, the outermost first: frames, modules, operators, annotations.
+// For work on a device, and for idle time, what was open around the call or frame that explains it, and that one too.
+export function stackOf(store, event) {
+  const row = rowOf(store, event);
+  const { thread } = store.tracks[row.track];
+  if (thread === null) return store.link[event] < 0 ? [] : [...stackOf(store, store.link[event]), store.link[event]];
+  const open = [];
+  for (const other of store.rows) {
+    if (store.tracks[other.track].thread !== thread || (other.track === row.track && other.depth >= row.depth)) continue;
+    const i = firstEndingAfter(store, other, store.start[event]);
+    if (i >= other.first + other.count || store.start[i] > store.start[event] || endOf(store, i) < endOf(store, event)) continue;
+    open.push(i);
+  }
+  return open.sort((a, b) => store.start[a] - store.start[b] || store.duration[b] - store.duration[a]);
+}
+
+// ---- search -----------------------------------------------------------------------------------------------
+
+// Marks the events whose name holds the text, ignoring case, and that pass the filter; returns how many there are.
+// A filter is { column, value }: the bucket or kind of an activity, or the name (cause) of idle time.
+export function search(store, text, filter = null) {
+  store.matches = text || filter ? matchSums(store, text.toLowerCase(), filter) : null;
   return store.matches ? store.matches[store.matches.length - 1] : 0;
 }
 
 // matches[i] is the number of matching events before i.
-function matchSums({ name, name_values: names }, text) {
-  const matching = names.map((value) => value.toLowerCase().includes(text));
+function matchSums(store, text, filter) {
+  const { name, name_values: names } = store;
+  const named = Uint8Array.from(names, (value) => Number(value.toLowerCase().includes(text)));
+  const passes = filterOf(store, filter);
   const sums = new Uint32Array(name.length + 1);
-  for (let i = 0; i < name.length; i++) sums[i + 1] = sums[i] + (matching[name[i]] ? 1 : 0);
+  for (let i = 0; i < name.length; i++) sums[i + 1] = sums[i] + (named[name[i]] && passes(i) ? 1 : 0);
   return sums;
+}
+
+function filterOf(store, filter) {
+  if (!filter) return () => true;
+  if (filter.column === 'bucket') {
+    const code = store.bucket_values.indexOf(filter.value);
+    return (i) => i < store.activities && store.detail[i] > 0 && store.bucket[store.detail[i] - 1] === code;
+  }
+  const code = store.kind_values.indexOf(filter.value);
+  return (i) => store.kind[i] === code;
 }
 
 export function isMatch(store, from, to) {

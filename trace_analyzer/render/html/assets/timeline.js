@@ -1,16 +1,19 @@
 // The timeline: draws what the view shows into Bokeh's sources, and listens to pointer and keyboard.
 
-import { describe, eventName, isActivity, otherEnd } from './describe.js';
-import { formatCount, formatDuration, formatTick } from './format.js';
+import { describe, eventLabel, eventName, otherEnds } from './describe.js';
+import { formatCount, formatDuration, formatQuantity, formatTick } from './format.js';
+import { bucketOf, statistics, statisticsTables, statisticsText } from './interval.js';
 import { layOut, rowAt } from './layout.js';
 import { visibleBoxes, visibleSteps } from './lod.js';
 import { around, clampView, pan, parseFragment, ticks, writeFragment, zoom } from './navigation.js';
-import { eventAt, neighbourMatch, rowOf, search } from './store.js';
+import { queueCurves } from './queue.js';
+import { endOf, eventAt, linked, neighbourMatch, rowOf, search, stackOf } from './store.js';
 
 const BOX_BUDGET = 5000;
-const LABEL_BUDGET = 300;
+const MARGIN = 0.25;
+const LABEL_BUDGET = 200;
 const LABEL_MIN_PX = 34;
-const CHARACTER_PX = 6.6;
+const CHARACTER_PX = 7;
 const HOVER_PX = 4;
 const CLICK_PX = 4;
 const TICK_PX = 110;
@@ -18,21 +21,31 @@ const DIMMED = 0.15;
 const PAN_STEP = 0.15;
 const ZOOM_STEP = 1.4;
 const FRAGMENT_DELAY_MS = 300;
+const ARROW_BUDGET = 200;
+const EDGE_PX = 14;
+const COPIED_MS = 1500;
+const CURVES = { queue: formatCount, runway: formatDuration, memory: (bytes) => formatQuantity(bytes, 'B') };
 
 export class Timeline {
   constructor(bokehDocument, store, words, root) {
     this.store = store;
     this.words = words;
     this.root = root;
-    this.model = (name) => bokehDocument.get_model_by_name(name);
+    root.timeline = this; // for the console, and for tests
+    this.model = remembering((name) => bokehDocument.get_model_by_name(name));
     this.range = this.model('view');
     this.folded = new Set(store.tracks.flatMap((track, id) => (track.collapsed ? [id] : [])));
     this.selected = -1;
-    this.queue = store.queues[0];
+    this.interval = null;
+    this.filter = null;
+    this.curves = [...queueCurves(store), ...store.curves];
+    this.place = this.curves[0]?.place;
     this.fetched = null;
     this.pointers = new Map();
     this.element = (name) => root.querySelector(`[data-tl="${name}"]`);
     this.scroller = this.element('rows');
+    this.offerFilters();
+    this.offerPlaces();
     this.readColours();
     this.relayout();
     this.listen();
@@ -54,10 +67,6 @@ export class Timeline {
     this.show({ from: 0, to: this.store.end });
   }
 
-  get plotWidth() {
-    return Math.max(this.element('canvas').clientWidth, 1);
-  }
-
   timeAt(clientX) {
     const { left } = this.element('canvas').getBoundingClientRect();
     const { from, to } = this.view;
@@ -70,17 +79,18 @@ export class Timeline {
   }
 
   openFragment() {
-    const { view, selected } = parseFragment(location.hash);
+    const { view, selected, interval } = parseFragment(location.hash);
     if (view) this.show(view);
     else this.showAll();
     if (selected >= 0 && selected < this.store.start.length) this.select(selected);
+    this.chooseInterval(interval);
   }
 
   rememberFragment() {
     clearTimeout(this.fragmentTimer);
     this.fragmentTimer = setTimeout(() => {
       try {
-        history.replaceState(null, '', writeFragment(this.view, this.selected));
+        history.replaceState(null, '', writeFragment(this.view, this.selected, this.interval));
       } catch {
         // a sandboxed frame has no address of its own
       }
@@ -104,13 +114,14 @@ export class Timeline {
     this.drawLabels();
     this.drawAxis();
     this.drawSelection();
+    this.drawInterval();
     this.rememberFragment();
   }
 
-  // Boxes are taken for half a view more on both sides, so that most of panning needs no new ones.
+  // Boxes are taken for a part of a view more on both sides, so that most of panning needs no new ones.
   fetch() {
     const { from, to } = this.view;
-    const margin = (to - from) / 2;
+    const margin = (to - from) * MARGIN;
     const top = this.scroller.scrollTop;
     const height = this.scroller.clientHeight;
     const rows = this.layout.rows.filter((row) => row.bottom > top && row.top < top + height);
@@ -126,7 +137,7 @@ export class Timeline {
       fill: boxes.kind.map((kind) => this.colours[kind].fill),
       alpha: boxes.alpha.map((alpha, i) => (boxes.hit[i] ? alpha : alpha * DIMMED)),
     };
-    this.drawQueue(quantum);
+    this.drawCurves(quantum);
   }
 
   isFetched() {
@@ -135,13 +146,20 @@ export class Timeline {
     return fetched && from >= fetched.from && to <= fetched.to && Math.abs(to - from - fetched.length) < 1e-6 * fetched.length;
   }
 
-  drawQueue(quantum) {
-    if (!this.queue) return;
-    const steps = visibleSteps(this.queue, this.fetched.from, this.fetched.to, quantum);
-    const highest = steps.y.reduce((a, b) => Math.max(a, b), 1);
-    this.model('queue-y').setv({ start: 0, end: highest * 1.15 });
-    this.model('queue-source').data = steps;
-    this.element('queue-max').textContent = `max ${formatCount(highest)}`;
+  // The chosen place's step functions; each panel says what its top stands for.
+  drawCurves(quantum) {
+    for (const [kind, format] of Object.entries(CURVES)) {
+      const panel = this.root.querySelector(`[data-curve="${kind}"]`);
+      if (!panel) continue;
+      const curve = this.curves.find((candidate) => candidate.kind === kind && candidate.place === this.place);
+      panel.hidden = !curve;
+      if (!curve) continue;
+      const steps = visibleSteps(curve, this.fetched.from, this.fetched.to, quantum);
+      const highest = steps.y.reduce((a, b) => Math.max(a, b), 1);
+      this.model(`${kind}-y`).setv({ start: 0, end: highest * 1.15 });
+      this.model(`${kind}-source`).data = steps;
+      panel.querySelector('small').textContent = `max ${format(highest)}`;
+    }
   }
 
   // Labels stay inside the view while their box is partly out of it.
@@ -157,21 +175,17 @@ export class Timeline {
       if (boxes.event[i] < 0 || room < LABEL_MIN_PX || !tall) continue;
       labels.x.push(left);
       labels.y.push((boxes.top[i] + boxes.bottom[i]) / 2);
-      labels.text.push(shortened(this.labelOf(boxes.event[i]), Math.floor((room - 8) / CHARACTER_PX)));
+      labels.text.push(shortened(eventLabel(this.store, this.words, boxes.event[i]), Math.floor((room - 8) / CHARACTER_PX)));
       labels.color.push(boxes.hit[i] ? this.colours[boxes.kind[i]].ink : this.muted);
     }
     this.model('labels').data = labels;
   }
 
-  labelOf(event) {
-    const label = this.store.labels[this.store.name[event]];
-    return this.store.tracks[rowOf(this.store, event).track].family === 'idle' ? this.words[label] ?? label : label;
-  }
-
   drawAxis() {
     const { step, times } = ticks(this.view, this.plotWidth / TICK_PX);
     this.model('ticks').ticks = times;
-    this.element('axis').replaceChildren(...times.map((time) => {
+    const labelled = times.filter((time) => this.xOf(time) < this.plotWidth - TICK_PX / 2);
+    this.element('axis').replaceChildren(...labelled.map((time) => {
       const tick = document.createElement('span');
       tick.textContent = formatTick(time, step);
       tick.style.left = `${this.xOf(time)}px`;
@@ -182,35 +196,110 @@ export class Timeline {
 
   drawSelection() {
     const empty = { left: [], right: [], top: [], bottom: [] };
-    const noArrow = { x0: [], y0: [], x1: [], y1: [], cx0: [], cy0: [], cx1: [], cy1: [] };
     const box = this.selected < 0 ? null : this.boxOf(this.selected);
+    if (!box && !this.isOutlined) return; // nothing to draw and nothing to take back
+    this.isOutlined = box !== null;
     this.model('chosen').data = box ? { left: [box.left], right: [box.right], top: [box.top], bottom: [box.bottom] } : empty;
-    this.model('arrow').data = (box && this.arrow()) ?? noArrow;
+    const arrows = box ? this.arrows() : [];
+    const columns = ['x0', 'y0', 'x1', 'y1', 'cx0', 'cy0', 'cx1', 'cy1'];
+    this.model('arrow').data = Object.fromEntries(columns.map((name) => [name, arrows.map((arrow) => arrow[name])]));
+    this.drawEdgeMarkers(box ? this.endsBehindEdges() : new Map());
+  }
+
+  rowInLayout(event) {
+    return this.layout.rows.find(({ first, count }) => event >= first && event < first + count);
   }
 
   // An event's box, at least a few pixels wide, so that the outline of a short one can be seen.
   boxOf(event) {
-    const { start, duration } = this.store;
-    const row = this.layout.rows.find(({ first, count }) => event >= first && event < first + count);
+    const row = this.rowInLayout(event);
     if (!row) return null;
     const { from, to } = this.view;
     const least = ((to - from) / this.plotWidth) * 3;
-    const left = Math.max(start[event], from - (to - from));
-    const right = Math.min(Math.max(start[event] + duration[event], start[event] + least), to + (to - from));
+    const left = this.clipped(this.store.start[event]);
+    const right = this.clipped(Math.max(endOf(this.store, event), this.store.start[event] + least));
     return { left, right, top: row.top, bottom: row.bottom };
   }
 
-  // From the end of the launch to the start of the activity.
-  arrow() {
-    const other = otherEnd(this.store, this.selected);
-    if (other < 0 || !(isActivity(this.store, this.selected) || isActivity(this.store, other))) return null;
-    const [activity, launch] = isActivity(this.store, this.selected) ? [this.selected, other] : [other, this.selected];
-    const [tail, head] = [this.boxOf(launch), this.boxOf(activity)];
+  // A time no further out of the view than the view is long: screen coordinates are float32.
+  clipped(time) {
+    const { from, to } = this.view;
+    return Math.max(from - (to - from), Math.min(time, to + (to - from)));
+  }
+
+  // From the end of a launch to the start of its activity, from a forward operator to its backward one.
+  arrows() {
+    const { source, targets } = linked(this.store, this.selected);
+    const pairs = [...targets.subarray(0, ARROW_BUDGET)].map((target) => [this.selected, target]);
+    if (source >= 0) pairs.push([source, this.selected]);
+    return pairs.map(([tail, head]) => this.arrow(tail, head)).filter(Boolean);
+  }
+
+  arrow(tailEvent, headEvent) {
+    const [tail, head] = [this.rowInLayout(tailEvent), this.rowInLayout(headEvent)];
     if (!tail || !head) return null;
-    const [x0, x1] = [this.store.start[launch] + this.store.duration[launch], this.store.start[activity]];
+    const [x0, x1] = [this.clipped(endOf(this.store, tailEvent)), this.clipped(this.store.start[headEvent])];
     const [y0, y1] = tail.top > head.top ? [tail.top, head.bottom] : [tail.bottom, head.top];
     const middle = (y0 + y1) / 2;
-    return { x0: [x0], y0: [y0], x1: [x1], y1: [y1], cx0: [x0], cy0: [middle], cx1: [x1], cy1: [middle] };
+    return { x0, y0, x1, y1, cx0: x0, cy0: middle, cx1: x1, cy1: middle };
+  }
+
+  // For each edge behind which ends of the arrows lie: the nearest of them, where it would be, how many there are.
+  endsBehindEdges() {
+    const { from, to } = this.view;
+    const [top, height] = [this.scroller.scrollTop, this.scroller.clientHeight];
+    const middle = (from + to) / 2;
+    const behind = new Map();
+    for (const event of otherEnds(this.store, this.selected).slice(0, ARROW_BUDGET)) {
+      const row = this.rowInLayout(event);
+      const { side, x, y } = this.placeOf(event, row, { from, to, top, height });
+      if (!side) continue;
+      const away = Math.abs(this.store.start[event] - middle);
+      const known = behind.get(side) ?? { count: 0, away: Infinity };
+      behind.set(side, away < known.away ? { event, x, y, away, count: known.count + 1 } : { ...known, count: known.count + 1 });
+    }
+    return behind;
+  }
+
+  // Where an event lies as seen from the view: behind which edge, and where along it.
+  placeOf(event, row, { from, to, top, height }) {
+    const clamp = (value, least, most) => Math.max(least, Math.min(value, most));
+    const y = clamp((row ? (row.top + row.bottom) / 2 : this.trackTop(event)) - top, EDGE_PX, height - EDGE_PX);
+    const x = clamp(this.xOf(this.store.start[event]), EDGE_PX, this.plotWidth - EDGE_PX);
+    if (endOf(this.store, event) < from) return { side: 'left', x, y };
+    if (this.store.start[event] > to) return { side: 'right', x, y };
+    if (!row || (row.bottom >= top && row.top <= top + height)) return { side: row ? null : 'below', x, y };
+    return { side: row.bottom < top ? 'above' : 'below', x, y };
+  }
+
+  trackTop(event) {
+    const { track } = rowOf(this.store, event);
+    return this.layout.items.find((item) => item.track === track).top;
+  }
+
+  // One button for each edge, kept while it is needed so that it does not lose the focus.
+  drawEdgeMarkers(behind) {
+    const box = this.element('markers');
+    for (const marker of [...box.children]) if (!behind.has(marker.dataset.side)) marker.remove();
+    for (const [side, { event, x, y, count }] of behind) {
+      const marker = box.querySelector(`[data-side="${side}"]`) ?? box.appendChild(this.edgeMarker(side));
+      const arrow = { left: '←', right: '→', above: '↑', below: '↓' }[side];
+      const label = `${shortened(eventLabel(this.store, this.words, event), 40)}${count > 1 ? ` and ${formatCount(count - 1)} more` : ''}`;
+      marker.textContent = side === 'right' ? `${label} ${arrow}` : `${arrow} ${label}`;
+      marker.title = `Go to ${eventName(this.store, event)}`;
+      marker.dataset.event = event;
+      marker.style.top = `${y}px`;
+      if (side === 'above' || side === 'below') marker.style.left = `${x}px`;
+    }
+  }
+
+  edgeMarker(side) {
+    const marker = document.createElement('button');
+    marker.type = 'button';
+    marker.className = `tl-marker ${side}`;
+    marker.dataset.side = side;
+    marker.addEventListener('click', () => this.goTo(Number(marker.dataset.event)));
+    return marker;
   }
 
   readColours() {
@@ -229,7 +318,10 @@ export class Timeline {
     this.model('arrow-head').glyph.setv({ fill_color: { value: accent }, line_color: { value: accent } });
     this.model('overview-area').glyph.fill_color = { value: colour('--k-matmul', 'blue') };
     this.model('overview-box').setv({ fill_color: accent, line_color: accent });
-    this.model('queue-area').glyph.fill_color = { value: colour('--queue', 'gray') };
+    for (const kind of Object.keys(CURVES)) {
+      const area = this.model(`${kind}-area`);
+      if (area) area.glyph.fill_color = { value: colour('--queue', 'gray') };
+    }
     this.schedule(true);
   }
 
@@ -240,6 +332,7 @@ export class Timeline {
     this.root.style.setProperty('--tl-height', `${this.layout.height}px`);
     this.element('labels').replaceChildren(...this.layout.items.map((item) => this.trackLabel(item)));
     this.root.style.setProperty('--tl-bar', `${this.scroller.offsetWidth - this.scroller.clientWidth}px`);
+    this.plotWidth = Math.max(this.element('canvas').clientWidth, 1); // asking each time would cost a layout each
     this.schedule(true);
   }
 
@@ -284,6 +377,13 @@ export class Timeline {
     this.schedule();
   }
 
+  // Escape takes back the last thing chosen.
+  clear() {
+    if (this.interval && this.selected < 0) this.chooseInterval(null);
+    else if (this.selected >= 0) this.select(-1);
+    else this.setMode('pan');
+  }
+
   // Unfolds the event's track and scrolls to its row.
   reveal(event) {
     const { track } = rowOf(this.store, event);
@@ -301,11 +401,11 @@ export class Timeline {
     this.select(event);
   }
 
-  // Both ends of the selected event's arrow.
+  // The selected event with everything that its arrows lead to.
   showArrow() {
-    const ends = [this.selected, otherEnd(this.store, this.selected)];
+    const ends = [this.selected, ...otherEnds(this.store, this.selected).slice(0, ARROW_BUDGET)];
     const starts = ends.map((event) => this.store.start[event]);
-    this.show(around(Math.min(...starts), Math.max(...ends.map((event) => this.store.start[event] + this.store.duration[event])), 0.2));
+    this.show(around(Math.min(...starts), Math.max(...ends.map((event) => endOf(this.store, event))), 0.2));
   }
 
   drawDetails() {
@@ -314,9 +414,68 @@ export class Timeline {
     if (panel.hidden) return;
     const name = this.element('details-name');
     name.textContent = name.title = eventName(this.store, this.selected);
-    this.element('details-facts').replaceChildren(...describe(this.store, this.words, this.selected).map(factElement));
-    this.element('show-arrow').hidden = otherEnd(this.store, this.selected) < 0;
+    const facts = describe(this.store, this.words, this.selected).filter(([term]) => term !== 'Inside');
+    this.element('details-facts').replaceChildren(...facts.map(factElement));
+    this.drawStack();
+    this.element('show-arrow').hidden = !otherEnds(this.store, this.selected).length;
     this.element('go-other').hidden = this.element('show-arrow').hidden;
+  }
+
+  // What was open around the event, each frame a way to it.
+  drawStack() {
+    const stack = stackOf(this.store, this.selected);
+    this.element('details-stack').parentElement.hidden = !stack.length;
+    this.element('details-stack').replaceChildren(...stack.reverse().map((event) => {
+      const item = document.createElement('li');
+      const frame = document.createElement('button');
+      frame.type = 'button';
+      frame.textContent = eventName(this.store, event);
+      frame.addEventListener('click', () => this.goTo(event));
+      item.append(frame);
+      return item;
+    }));
+  }
+
+  // ---- interval ---------------------------------------------------------------------------------------
+
+  // Chooses an interval and says what happened in it; null takes the choice back.
+  chooseInterval(interval) {
+    const shown = interval && { from: Math.max(0, Math.round(interval.from)), to: Math.min(this.store.end, Math.round(interval.to)) };
+    this.interval = shown && shown.from < shown.to ? shown : null;
+    this.element('interval-panel').hidden = !this.interval;
+    if (this.interval) {
+      const { from, to } = this.interval;
+      this.statistics = statistics(this.store, from, to);
+      this.element('interval-title').textContent = `Selected ${formatDuration(to - from)}, from ${formatDuration(from)}`;
+      this.element('interval-tables').replaceChildren(...statisticsTables(this.statistics, this.words).map(tableElement));
+    }
+    this.schedule();
+  }
+
+  drawInterval() {
+    const band = this.element('interval');
+    const shown = this.drawn ?? this.interval;
+    band.hidden = !shown;
+    if (!shown) return;
+    const [left, right] = [this.xOf(shown.from), this.xOf(shown.to)].map((x) => Math.max(-4, Math.min(x, this.plotWidth + 4)));
+    band.style.left = `${left}px`;
+    band.style.width = `${Math.max(1, right - left)}px`;
+    band.dataset.length = formatDuration(shown.to - shown.from);
+  }
+
+  async copyInterval() {
+    const button = this.element('interval-copy');
+    const label = button.textContent;
+    const text = statisticsText(this.statistics, this.words);
+    button.textContent = await copied(text) ? 'Copied' : 'Copying is not allowed here';
+    setTimeout(() => { button.textContent = label; }, COPIED_MS);
+  }
+
+  // "pan": dragging moves the view; "select": it chooses an interval, as it always does with Shift and on the axis.
+  setMode(mode) {
+    this.mode = mode;
+    this.root.dataset.mode = mode;
+    this.element('select-mode').setAttribute('aria-pressed', String(mode === 'select'));
   }
 
   drawTooltip(pointer) {
@@ -350,9 +509,43 @@ export class Timeline {
   // ---- search -----------------------------------------------------------------------------------------
 
   find(text) {
-    const count = search(this.store, text.trim());
-    this.element('found').textContent = text.trim() ? `${formatCount(count)} found` : '';
+    const count = search(this.store, text.trim(), this.filter);
+    this.element('found').textContent = this.store.matches ? `${formatCount(count)} found` : '';
     this.schedule(true);
+  }
+
+  // What can be filtered by: the buckets and kinds of the activities, the causes of idle time.
+  offerFilters() {
+    const counts = new Map();
+    for (let i = 0; i < this.store.activities; i++) {
+      const key = bucketOf(this.store, i);
+      counts.set(key, (counts.get(key) ?? 0) + 1);
+    }
+    const buckets = [...counts].sort((a, b) => b[1] - a[1]).map(([key, count]) => {
+      const column = this.store.bucket_values.includes(key) ? 'bucket' : 'kind';
+      return { label: `${key} (${formatCount(count)})`, filter: { column, value: key } };
+    });
+    const causes = this.store.kind_values.filter((kind) => kind.startsWith('idle-')).map((kind) => {
+      const cause = kind.replace('idle-', '');
+      return { label: this.words[cause] ?? cause, filter: { column: 'kind', value: kind } };
+    });
+    this.filters = [{ label: 'All events', filter: null }, ...buckets, ...causes];
+    const option = ({ label }, i) => new Option(label, String(i));
+    const group = (label, first, entries) => {
+      const element = document.createElement('optgroup');
+      element.label = label;
+      element.append(...entries.map((entry, i) => option(entry, first + i)));
+      return element;
+    };
+    const groups = [group('Device work', 1, buckets), group('Idle time', 1 + buckets.length, causes)];
+    this.element('filter').replaceChildren(option(this.filters[0], 0), ...groups.filter((element) => element.children.length));
+    this.element('filter').hidden = this.filters.length === 1;
+  }
+
+  offerPlaces() {
+    const places = [...new Set(this.curves.map(({ place }) => place))];
+    this.element('place').replaceChildren(...places.map((place) => new Option(place, place)));
+    this.element('place').parentElement.hidden = places.length < 2;
   }
 
   step(direction) {
@@ -371,6 +564,7 @@ export class Timeline {
     new ResizeObserver(() => this.relayout()).observe(this.scroller);
     addEventListener('hashchange', () => this.openFragment());
     this.listenToPointer(this.element('canvas'));
+    this.listenToAxis(this.element('axis'));
     this.listenToSearch();
     this.listenToButtons();
     document.addEventListener('keydown', (event) => this.onKey(event));
@@ -381,7 +575,10 @@ export class Timeline {
     canvas.addEventListener('pointerdown', (event) => this.onPointerDown(event));
     canvas.addEventListener('pointermove', (event) => this.onPointerMove(event));
     canvas.addEventListener('pointerup', (event) => this.onPointerUp(event));
-    canvas.addEventListener('pointercancel', (event) => this.pointers.delete(event.pointerId));
+    canvas.addEventListener('pointercancel', (event) => {
+      this.pointers.delete(event.pointerId);
+      this.anchor = this.drawn = null;
+    });
     canvas.addEventListener('pointerleave', () => this.leave());
     canvas.addEventListener('dblclick', () => this.selected >= 0 && this.goTo(this.selected));
   }
@@ -398,13 +595,16 @@ export class Timeline {
 
   onPointerDown(event) {
     if (event.button !== 0) return;
+    if (event.target.closest('.tl-marker')) return;
     this.element('canvas').setPointerCapture(event.pointerId);
+    if (event.shiftKey || this.mode === 'select') return this.startInterval(event);
     this.pointers.set(event.pointerId, { x: event.clientX, y: event.clientY, travelled: 0 });
   }
 
   onPointerMove(event) {
     const known = this.pointers.get(event.pointerId);
     this.drawCrosshair(event);
+    if (this.anchor) return this.stretchInterval(event);
     if (!known) return this.drawTooltip(event);
     this.element('tooltip').hidden = true;
     const before = this.grip();
@@ -415,9 +615,42 @@ export class Timeline {
   }
 
   onPointerUp(event) {
+    if (this.anchor) return this.endInterval(event);
     const known = this.pointers.get(event.pointerId);
     this.pointers.delete(event.pointerId);
     if (known && known.travelled < CLICK_PX) this.select(this.eventUnder(event));
+  }
+
+  startInterval(event) {
+    this.anchor = { time: this.timeAt(event.clientX), x: event.clientX };
+    this.element('tooltip').hidden = true;
+  }
+
+  stretchInterval(event) {
+    const times = [this.anchor.time, this.timeAt(event.clientX)].sort((a, b) => a - b);
+    this.drawn = { from: times[0], to: times[1] };
+    this.schedule();
+  }
+
+  endInterval(event) {
+    this.stretchInterval(event);
+    const isClick = Math.abs(event.clientX - this.anchor.x) < CLICK_PX;
+    const chosen = this.drawn;
+    this.anchor = this.drawn = null;
+    this.chooseInterval(isClick ? null : chosen);
+    if (this.interval) this.element('interval-panel').scrollIntoView({ block: 'nearest' });
+  }
+
+  // The axis is a ruler: dragging on it chooses an interval.
+  listenToAxis(axis) {
+    axis.addEventListener('pointerdown', (event) => {
+      if (event.button !== 0) return;
+      axis.setPointerCapture(event.pointerId);
+      this.startInterval(event);
+    });
+    axis.addEventListener('pointermove', (event) => this.anchor && this.stretchInterval(event));
+    axis.addEventListener('pointerup', (event) => this.anchor && this.endInterval(event));
+    axis.addEventListener('pointercancel', () => { this.anchor = this.drawn = null; });
   }
 
   // Middle and spread of the fingers (or the one pointer) that hold the view.
@@ -446,6 +679,10 @@ export class Timeline {
         this.scroller.focus();
       }
     });
+    this.element('filter').addEventListener('change', (event) => {
+      this.filter = this.filters[Number(event.target.value)].filter;
+      this.find(field.value);
+    });
   }
 
   listenToButtons() {
@@ -458,12 +695,16 @@ export class Timeline {
       help: () => this.element('help-text').showModal(),
       fit: () => this.selected >= 0 && this.goTo(this.selected),
       'show-arrow': () => this.showArrow(),
-      'go-other': () => this.goTo(otherEnd(this.store, this.selected)),
+      'go-other': () => this.goTo(otherEnds(this.store, this.selected)[0]),
       close: () => this.select(-1),
+      'select-mode': () => this.setMode(this.mode === 'select' ? 'pan' : 'select'),
+      'interval-zoom': () => this.show(around(this.interval.from, this.interval.to, 0.02)),
+      'interval-copy': () => this.copyInterval(),
+      'interval-close': () => this.chooseInterval(null),
     };
     for (const [name, action] of Object.entries(actions)) this.element(name).addEventListener('click', action);
-    this.element('queue-device')?.addEventListener('change', (event) => {
-      this.queue = this.store.queues.find(({ device }) => device === Number(event.target.value));
+    this.element('place').addEventListener('change', (event) => {
+      this.place = event.target.value;
       this.schedule(true);
     });
   }
@@ -485,11 +726,11 @@ export class Timeline {
       s: () => this.zoomBy(ZOOM_STEP),
       a: () => step(-1),
       d: () => step(1),
-      f: () => this.selected >= 0 && this.goTo(this.selected),
+      f: () => (this.selected >= 0 ? this.goTo(this.selected) : this.interval && this.show(around(this.interval.from, this.interval.to, 0.02))),
       0: () => this.showAll(),
       '/': () => this.element('search').focus(),
       '?': () => this.element('help-text').showModal(),
-      Escape: () => this.select(-1),
+      Escape: () => this.clear(),
       ...(inside && { ArrowLeft: () => step(-1), ArrowRight: () => step(1) }),
     };
     const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
@@ -497,6 +738,15 @@ export class Timeline {
     event.preventDefault();
     action();
   }
+}
+
+// The function with a memory: Bokeh looks models up by walking through all of them.
+function remembering(find) {
+  const known = new Map();
+  return (name) => {
+    if (!known.has(name)) known.set(name, find(name));
+    return known.get(name);
+  };
 }
 
 function isField(element) {
@@ -510,6 +760,33 @@ function factElement([name, value]) {
   text.textContent = value;
   row.append(term, text);
   return row;
+}
+
+function tableElement({ title, heads, rows }) {
+  const table = document.createElement('table');
+  const caption = table.createCaption();
+  caption.textContent = title;
+  const fill = (row, cells, tag) => cells.forEach((text, i) => {
+    const cell = document.createElement(tag);
+    cell.textContent = cell.title = text;
+    if (tag === 'th') cell.scope = 'col';
+    if (i > 0) cell.className = 'n';
+    row.append(cell);
+  });
+  fill(table.createTHead().insertRow(), heads, 'th');
+  const body = table.createTBody();
+  for (const cells of rows) fill(body.insertRow(), cells, 'td');
+  return table;
+}
+
+// Whether the text is on the clipboard now; a sandboxed frame may not write there.
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function shortened(text, characters) {

@@ -1,20 +1,15 @@
-"""The side of the profiler: a finished ``torch.profiler.profile`` becomes a report."""
+"""The report of a finished profile."""
 
-import os
+import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+from trace_analyzer.capture import facts
+from trace_analyzer.capture.export import Profile, export
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
-
-
-class Profile(Protocol):
-    """What is needed of ``torch.profiler.profile``."""
-
-    def export_chrome_trace(self, path: str) -> object:
-        """Write the trace as Chrome's JSON."""
 
 
 def analyze_profile(profile: Profile, **options: Any) -> Report:
@@ -24,7 +19,6 @@ def analyze_profile(profile: Profile, **options: Any) -> Report:
     that is gone afterwards. Raises what ``export_chrome_trace`` raises when the profile is not finished.
     """
     with tempfile.TemporaryDirectory(prefix="trace-analyzer-") as folder:
-        path = os.path.join(folder, "trace.json")
-        profile.export_chrome_trace(path)
-        report = analyze(Path(path), **options)
+        known = facts.settings() if "torch" in sys.modules else None
+        report = analyze(export(profile, Path(folder, "trace.json"), known), **options)
     return replace(report, trace=replace(report.trace, path="torch.profiler.profile"))

@@ -1,0 +1,165 @@
+"""Whether cost grows with the trace and no faster: time and memory per event at several sizes.
+
+Two tables: a given trace repeated to several sizes (`benchmarks/ingest.py` repeats it), per event above a trace
+of one event; and streams that no real program makes, at one size and at four times that, where a ratio of
+about 4 is linear. CPU time, whole processes: it travels better than wall time.
+
+    python benchmarks/linearity.py [TRACE] [--mb 50 200 1000] [--events 50000]
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ingest import COMMANDS, run, write_tiled
+
+Event = dict[str, Any]
+KINETO = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108, "computeMajor": 8, "computeMinor": 0}
+
+
+def launch(start: int, correlation: int, name: str = "cudaLaunchKernel", tid: int = 1) -> Event:
+    """A runtime call of 3 us."""
+    return span("cuda_runtime", name, 1, tid, start, 3, correlation=correlation)
+
+
+def kernel(start: int, duration: int, correlation: int, stream: int = 7) -> Event:
+    """A kernel."""
+    return span(
+        "kernel", "k", 0, stream, start, duration, device=0, context=1, stream=stream, correlation=correlation
+    )  # fmt: skip
+
+
+def span(category: str, name: str, pid: int, tid: int, start: int, duration: int, **args: Any) -> Event:
+    """A complete event."""
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": pid,
+        "tid": tid,
+        "ts": start,
+        "dur": duration,
+        "args": args,
+    }
+
+
+def arrow(phase: str, category: str, number: int, pid: int, tid: int, start: int) -> Event:
+    """One end of an arrow."""
+    return {"ph": phase, "cat": category, "name": category, "id": number, "pid": pid, "tid": tid, "ts": start}
+
+
+def one_stream(n: int) -> Iterator[Event]:
+    """Kernels back to back on one stream."""
+    for i in range(n):
+        yield from (launch(10 * i, i + 1), kernel(10 * i + 5, 10, i + 1))
+
+
+def tiny_gaps(n: int) -> Iterator[Event]:
+    """A gap behind every kernel."""
+    for i in range(n):
+        yield from (launch(10 * i, i + 1), kernel(10 * i + 5, 4, i + 1))
+
+
+def graph_launch(n: int) -> Iterator[Event]:
+    """One graph launch that enqueues everything."""
+    yield launch(0, 1, "cudaGraphLaunch")
+    yield from (kernel(10 + 10 * i, 9, 1) for i in range(n))
+
+
+def deep_stack(n: int) -> Iterator[Event]:
+    """Stacks of a thousand frames, with launches at their bottom."""
+    for round_ in range(max(1, n // 1_000)):
+        begin = 100_000 * round_
+        yield from (span("python_function", f"f{i}", 1, 1, begin + i, 9_000 - 2 * i) for i in range(1_000))
+        for i in range(20):
+            at, number = begin + 1_000 + 10 * i, 20 * round_ + i + 1
+            yield from (launch(at, number), kernel(at + 5, 4, number))
+
+
+def crossing(n: int) -> Iterator[Event]:
+    """Operators of which none nests."""
+    yield from (span("cpu_op", f"op{i % 5}", 1, 1, 10 * i, 10 * n) for i in range(n))
+    yield from (event for i in range(50) for event in (launch(10 * i, i + 1), kernel(10 * i + 5, 4, i + 1)))
+
+
+def one_arrow_id(n: int) -> Iterator[Event]:
+    """Arrows of one id between calls and kernels of one instant."""
+    for _ in range(n):
+        yield from (launch(10, 0), kernel(50, 4, 0), arrow("s", "ac2g", 1, 1, 1, 10), arrow("f", "ac2g", 1, 0, 7, 50))
+
+
+def one_correlation(n: int) -> Iterator[Event]:
+    """Calls and kernels that all have one correlation id."""
+    yield from (event for i in range(n) for event in (launch(10 * i, 1), kernel(10 * i + 5, 4, 1)))
+
+
+def many_steps(n: int) -> Iterator[Event]:
+    """A step for every ten events."""
+    for i in range(n // 10):
+        yield span("user_annotation", f"ProfilerStep#{i}", 1, 1, 100 * i, 95)
+        for j in range(4):
+            yield from (launch(100 * i + 20 * j, 4 * i + j + 1), kernel(100 * i + 20 * j + 5, 9, 4 * i + j + 1))
+
+
+def many_threads(n: int) -> Iterator[Event]:
+    """A thread for every launch."""
+    yield from (e for i in range(n) for e in (launch(10 * i, i + 1, tid=i), kernel(10 * i + 5, 4, i + 1)))
+
+
+STREAMS: tuple[Callable[[int], Iterator[Event]], ...] = (
+    one_stream, tiny_gaps, graph_launch, deep_stack, crossing, one_arrow_id, one_correlation, many_steps, many_threads,
+)  # fmt: skip
+
+
+def write(events: Iterator[Event], path: Path) -> int:
+    """Write a trace of the events; return how many they are."""
+    count = 0
+    with path.open("w") as file:
+        file.write(json.dumps({"deviceProperties": [KINETO]})[:-1] + ', "traceEvents": [\n')
+        for event in events:
+            file.write((",\n" if count else "") + json.dumps(event))
+            count += 1
+        file.write("\n]}")
+    return count
+
+
+def main() -> None:
+    """Print both tables; the first only for a given trace."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trace", type=Path, nargs="?")
+    parser.add_argument("--mb", type=float, nargs="+", default=[50, 200, 1000])
+    parser.add_argument("--events", type=int, default=50_000)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "trace.json")
+        write(one_stream(1), path)
+        base = {name: run(COMMANDS[name], path) for name in ("load", "analyze")}
+        if options.trace:
+            print("| MB | events | load us / event | analyze us / event | load bytes / event | analyze bytes / event |")
+            print("|---|---|---|---|---|---|")
+            for megabytes in options.mb:
+                count = write_tiled(options.trace, path, megabytes, "native")
+                cost = {name: run(COMMANDS[name], path) for name in base}
+                figures = [1e6 * (cost[name][1] - base[name][1]) / count for name in base]
+                figures += [(cost[name][2] - base[name][2]) / count for name in base]
+                print(
+                    f"| {megabytes:g} | {count:,} | " + " | ".join(f"{figure:.1f}" for figure in figures) + " |",
+                    flush=True,
+                )
+        print("\n| stream | events | analyze CPU s | at 4 x | ratio |\n|---|---|---|---|---|")
+        for stream in STREAMS:
+            count = write(stream(options.events), path)
+            once = run(COMMANDS["analyze"], path)[1] - base["analyze"][1]
+            write(stream(4 * options.events), path)
+            fourfold = run(COMMANDS["analyze"], path)[1] - base["analyze"][1]
+            name = stream.__name__.replace("_", " ")
+            print(
+                f"| {name} | {count:,} | {once:.2f} | {fourfold:.2f} | {fourfold / max(once, 1e-9):.1f} |", flush=True
+            )
+
+
+if __name__ == "__main__":
+    main()

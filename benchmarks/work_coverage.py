@@ -1,0 +1,96 @@
+"""How much of the kernel time has known FLOP and bytes, and whether any rate is beyond what a device can do.
+
+    python benchmarks/work_coverage.py [TRACE ...]
+
+Without traces: every ``*.json.gz`` of ``$TRACE_CORPUS``. Per device: the share of kernel time that is linked to an
+operator; of the linked kernels' time and (behind the slash) of all kernels' time the shares with FLOP, with bytes, with
+either; the highest FLOP/s over the peak of its dtype and the highest byte/s over the memory's bandwidth (of kernels that
+neither the cache nor the clock explains, see docs/definitions.md); kernels faster than their roof by more than 5 %. Then
+the operators and kernels that hold most of the linked time without bytes.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import polars as pl
+
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import DeviceReport, Report
+from trace_analyzer.units import percent
+
+HEAD = f"{'linked':>7} {'FLOP':>15} {'bytes':>15} {'either':>15} {'peak':>7} {'memory':>7} {'beyond':>6}  trace, device"
+WORST = 4
+TOLERANCE = 1.05
+
+
+def main(paths: list[Path]) -> int:
+    print(HEAD)
+    return sum([table(analyze(path), path.name.removesuffix(".json.gz")) for path in paths]) > 0
+
+
+def table(report: Report, name: str) -> int:
+    """Print the lines of one trace; returns how many kernels are beyond a roof."""
+    beyond = 0
+    codes = {str(label): code for code, label, _ in report.tables["devices"].iter_rows()}
+    for device in report.devices:
+        this = pl.col("device") == codes[str(device.index)]
+        kernels = report.tables["activities"].filter(this, pl.col("kind") == "kernel")
+        total = kernels.get_column("duration_ns").sum()
+        if not total:
+            continue
+        linked = kernels.filter(pl.col("operator_id").is_not_null())
+        roofs = kernels.join(report.tables["roofs"].drop("device", strict=False), on="activity_id", how="inner")
+        over = roofs.filter(
+            (pl.col("achieved_flop_per_s") > TOLERANCE * pl.col("peak_flop_per_s"))
+            | (pl.col("faster_than_memory") == "unexplained")
+        ).height
+        beyond += over
+        print(
+            f"{percent(linked.get_column('duration_ns').sum() / total):>7} {shares(device)}"
+            f" {percent(highest_share_of_peak(roofs)):>7} {percent(highest_share_of_bandwidth(roofs)):>7} {over:>6}"
+            f"  {name}, {device.name or device.index}"
+        )
+        for operator, kernel, share in uncovered(linked).iter_rows():
+            print(f"{'':24}{percent(share):>7}  {operator[:40]}: {kernel[:60]}")
+    return beyond
+
+
+def shares(device: DeviceReport) -> str:
+    coverage = device.work_coverage
+    assert coverage is not None
+    pairs = (
+        (coverage.linked_flop_ratio, coverage.flop_ratio),
+        (coverage.linked_bytes_ratio, coverage.bytes_ratio),
+        (coverage.linked_either_ratio, coverage.either_ratio),
+    )
+    return " ".join(f"{f'{percent(of_linked)} / {percent(of_all)}':>15}" for of_linked, of_all in pairs)
+
+
+def highest_share_of_peak(roofs: pl.DataFrame) -> float | None:
+    return roofs.select((pl.col("achieved_flop_per_s") / pl.col("peak_flop_per_s")).max()).item()  # type: ignore[no-any-return]
+
+
+def highest_share_of_bandwidth(roofs: pl.DataFrame) -> float | None:
+    """Of what neither cache nor clock explains; the bandwidth follows from the roof where memory is the roof."""
+    timed = roofs.filter(pl.col("faster_than_memory").is_null() | (pl.col("faster_than_memory") == "unexplained"))
+    memory_bound = timed.filter(pl.col("roof_ns") > pl.col("compute_roof_ns").fill_null(0))
+    return memory_bound.select(pl.col("roof_ratio").max()).item()  # type: ignore[no-any-return]
+
+
+def uncovered(linked: pl.DataFrame) -> pl.DataFrame:
+    """(operator, name, share): most of the linked time without bytes or FLOP."""
+    return (
+        linked.with_columns((pl.col("duration_ns") / pl.col("duration_ns").sum()).alias("share"))
+        .filter(pl.col("moved_bytes").is_null() & ~(pl.col("flop") > 0).fill_null(False))
+        .group_by("operator", "name")
+        .agg(pl.col("share").sum())
+        .filter(pl.col("share") > 0.001)
+        .sort("share", "name", descending=[True, False])
+        .head(WORST)
+    )
+
+
+if __name__ == "__main__":
+    chosen = [Path(path) for path in sys.argv[1:]] or sorted(Path(os.environ["TRACE_CORPUS"]).glob("*.json.gz"))
+    sys.exit(main(chosen))

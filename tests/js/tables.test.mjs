@@ -1,0 +1,39 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { themed } from '../../trace_analyzer/render/html/assets/plots.js';
+import { compare, matches, status } from '../../trace_analyzer/render/html/assets/tables.js';
+import { tipPlace } from '../../trace_analyzer/render/html/assets/tips.js';
+
+test('numbers sort by value, texts by alphabet, what is missing stays last', () => {
+  const sorted = (values, descending) => values.toSorted((a, b) => compare(a, b, descending));
+  assert.deepEqual(sorted([10, null, 9, 100], false), [9, 10, 100, null]);
+  assert.deepEqual(sorted([10, null, 9, 100], true), [100, 10, 9, null]);
+  assert.deepEqual(sorted(['b', 'A', null], false), ['A', 'b', null]);
+});
+
+test('a filter wants every word, in any order and case', () => {
+  assert.ok(matches('aten::mm ampere_SGEMM', 'sgemm aten'));
+  assert.ok(!matches('aten::mm', 'mm conv'));
+  assert.ok(matches('anything', ''));
+});
+
+test('a table tells what it shows and what it leaves out', () => {
+  assert.equal(status({ shown: 12, found: 100, total: 100, leftOut: 1234 }), '12 of 100 rows · 1,234 smaller ones are not on this page');
+  assert.equal(status({ shown: 2, found: 2, total: 9, leftOut: 0 }), '2 of 2 found');
+});
+
+test('a tooltip stays inside the window', () => {
+  const size = { width: 200, height: 50 };
+  const window = { width: 390, height: 800 };
+  assert.deepEqual(tipPlace({ left: 300, top: 10, bottom: 30 }, size, window), { left: 182, top: 38 });
+  assert.deepEqual(tipPlace({ left: 5, top: 760, bottom: 780 }, size, window), { left: 8, top: 702 });
+});
+
+test('models take their colours from the theme, glyphs by the name in their tags', () => {
+  const colour = (name) => `<${name}>`;
+  const bar = { tags: ['--p-python'], attributes: { fill_color: { value: '#d55e00' }, line_color: { value: null } } };
+  assert.deepEqual(themed(bar, colour), { fill_color: { value: '<--p-python>' } });
+  assert.deepEqual(themed({ attributes: { grid_line_color: 'x' } }, colour), { grid_line_color: '<--grid>' });
+  assert.deepEqual(themed({ tags: [], attributes: {} }, colour), {});
+});

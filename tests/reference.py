@@ -1,0 +1,568 @@
+"""The strict reference reader: Python's json and exact decimals, one event at a time, without the product's code.
+
+`read` gives every table of ingest as a list of rows, to be compared with the product's frames by `assert_same`,
+and counts every event as kept or left out for a reason. Written from docs/definitions.md and docs/tables.md.
+"""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
+from typing import Any
+
+import polars as pl
+
+from trace_analyzer.ingest import Trace
+
+Row = dict[str, Any]
+
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,9})?")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_EXACT = Context(prec=1000, Emax=MAX_EMAX, Emin=MIN_EMIN)
+_30_DAYS = 30 * 24 * 3600 * 10**9
+
+HOST = {
+    "annotation": ("user_annotation",),
+    "python": ("python_function",),
+    "operator": ("cpu_op", "operator"),
+    "overhead": ("overhead",),
+    "runtime": (
+        "cuda_runtime",
+        "hip_runtime",
+        "xpu_runtime",
+        "privateuse1_runtime",
+        "mtia_runtime",
+        "runtime",
+    ),
+    "driver": ("cuda_driver", "xpu_driver", "privateuse1_driver"),
+}
+NESTING = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")
+DEVICE = {
+    "kernel": ("kernel", "concurrent_kernel"),
+    "memcpy": ("gpu_memcpy", "memcpy"),
+    "memset": ("gpu_memset", "memset"),
+}
+ROWS = {
+    "sync": ("cuda_sync", "xpu_sync"),
+    "device-annotation": ("gpu_user_annotation",),
+    "device-event": ("cuda_event",),
+    "profiler-range": ("cuda_profiler_range",),
+    "session": ("trace",),
+}
+KINDS = {name: kind for group in (HOST, DEVICE, ROWS) for kind, names in group.items() for name in names}
+UNSUPPORTED = ("mtia_", "hpu_", "xpu_", "npu_", "ipu_", "tpu_", "glow", "privateuse1_")
+FLOWS = {"ac2g": "launch", "async_cpu_to_gpu": "launch", "async": "launch", "fwdbwd": "forward-backward"}
+LEFT_OUT = frozenset(
+    [
+        "no-time",
+        "implausible-time",
+        "negative-duration",
+        "unmatched",
+        "unknown-phase",
+        "device-annotation",
+        "device-event",
+        "profiler-range",
+        "marker",
+        "arrow",
+        "counter",
+        "unsupported",
+        "not-an-event",
+    ]
+)
+"""Codes of the notes that count events which are in no table."""
+
+HOST_NUMBERS = {
+    "correlation": "correlation",
+    "external_id": ("External id", "external id"),
+    "sequence_number": "Sequence number",
+    "forward_thread": "Fwd thread id",
+    "python_id": "Python id",
+    "python_parent_id": "Python parent id",
+}
+CALL = {"correlation", "external_id"}
+OPERATOR = {"external_id", "sequence_number", "forward_thread"}
+PYTHON = {"python_id", "python_parent_id"}
+KEPT = {"runtime": CALL, "driver": CALL, "operator": OPERATOR, "annotation": OPERATOR, "python": PYTHON}
+"""Numbers that mean something on a kind of host event; on any other kind, all but those of Python frames."""
+DEVICE_NUMBERS = {
+    "stream": "stream",
+    "context": "context",
+    "correlation": "correlation",
+    "external_id": ("External id", "external id"),
+    "bytes": ("bytes", "Bytes"),
+    "registers_per_thread": "registers per thread",
+    "shared_memory_bytes": "shared memory",
+    "graph_id": "graph id",
+    "graph_node_id": "graph node id",
+}
+INPUTS = {
+    "input_dims": ("Input Dims", "Input dims"),
+    "input_types": "Input type",
+    "input_strides": "Input Strides",
+    "concrete_inputs": "Concrete Inputs",
+    "collective": "Collective name",
+    "message_dtype": "dtype",
+    "call_stack": "Call stack",
+    "module_hierarchy": "Module Hierarchy",
+}
+
+
+class Digits(str):
+    """A number as the file writes it."""
+
+
+class Anything:
+    """Equals everything: the value of nonsense."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+ANYTHING = Anything()
+
+
+@dataclass
+class Reference:
+    """What the reader found: rows of each table, in order, and counts of what is in none."""
+
+    tables: dict[str, list[Row]]
+    event_count: int
+    origin_ns: int
+    duration_ns: int
+    left_out: Counter[str]
+    no_duration: int
+    metadata: int
+    pairs: int
+    sessions: list[tuple[int, int]]
+    boundaries: list[int]
+    unsupported: dict[str, int]
+    header: Row = field(default_factory=dict)
+
+
+def accounted(trace: Trace, *, metadata: int = 0, pairs: int = 0) -> int:
+    """Events in tables, plus those that notes count as left out.
+
+    Metadata events become names, and a begin and its end become one row: the caller knows how many there are.
+    """
+    tables = (trace.host_events, trace.device_events, trace.sync_events, trace.flows, trace.memory_events)
+    kept = sum(table.height for table in tables) + len(trace.profiler_sessions) + len(trace.boundaries)
+    return kept + sum(note.count for note in trace.notes if note.code in LEFT_OUT) + metadata + pairs
+
+
+def parse(content: bytes) -> tuple[list[Any], Row]:
+    """The events and the header of sound JSON, numbers as their digits; bytes that are no UTF-8 are U+FFFD."""
+    text = content.decode("utf-8-sig", "replace")
+    document = json.loads(text, strict=False, parse_float=Digits, parse_int=Digits, parse_constant=Digits)
+    if isinstance(document, list):
+        return document, {}
+    return document.pop("traceEvents"), document
+
+
+def nanoseconds(value: Any) -> int | None:
+    """Microseconds as a number or text, in ns; None for all else."""
+    try:
+        us = Decimal(value.strip()) if isinstance(value, str) else None
+    except InvalidOperation:
+        return None
+    if us is None or not us.is_finite() or us.adjusted() > 20:
+        return None
+    ns = int(_EXACT.multiply(us, Decimal(1000)).to_integral_value(ROUND_HALF_EVEN))
+    return ns if abs(ns) < 1 << 62 else None
+
+
+def integer(value: Any) -> int | None:
+    """A whole number that fits 64 bits; None for all else. With a point or an exponent it is a float64."""
+    if not isinstance(value, str) or not _NUMBER.fullmatch(value):
+        return None
+    number = Decimal(value if value.lstrip("+-").isdigit() else float(value))
+    if not number.is_finite() or number.adjusted() > 18 or number != number.to_integral_value():
+        return None
+    return int(number) if -(1 << 63) <= number < 1 << 63 else None
+
+
+def text(value: Any) -> str | None:
+    """A value as a cell: texts as they are, numbers as their digits, the rest as JSON."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    return _SURROGATE.sub("\ufffd", _json(value))
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, Digits):
+        return value
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_json, value)) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_json(key)}: {_json(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def first(args: Row, keys: str | tuple[str, ...]) -> Any:
+    """The first of several spellings of a key that has a value."""
+    return next((args[key] for key in ((keys,) if isinstance(keys, str) else keys) if args.get(key) is not None), None)
+
+
+def product(value: Any) -> Any:
+    """Product of a list of whole numbers, or of one; anything for what is neither."""
+    items = value if isinstance(value, list) else [value]
+    if not items or items == [None]:
+        return None
+    if not all(isinstance(item, Digits) and item.isdigit() for item in items):
+        return ANYTHING
+    result = math.prod(map(int, items))
+    return result if result < 1 << 53 else ANYTHING
+
+
+def kind_of(event: Row) -> str:
+    """What an event is, by its phase and category."""
+    phase, category = text(event.get("ph")), (text(event.get("cat")) or "").lower()
+    if phase in ("X", "B", "E"):
+        return KINDS.get(category) or ("unsupported" if category.startswith(UNSUPPORTED) else "other")
+    if phase in ("i", "I", "R", "n"):
+        name = text(event.get("name")) or ""
+        if name == "[memory]":
+            return "memory"
+        return "boundary" if name.startswith("Iteration Start: ") or name == "Record Window End" else "marker"
+    return {"s": "flow", "f": "flow", "t": "flow", "M": "metadata", "C": "counter"}.get(phase or "", "unknown-phase")
+
+
+def reason(event: Row, kind: str, start: int | None, duration: int | None) -> str | None:
+    """Why the event is left out, as far as it tells by itself."""
+    if kind == "metadata":
+        return None
+    if kind in ("unknown-phase", "counter"):
+        return kind
+    known = (text(event.get("cat")) or "").lower() in FLOWS
+    if kind == "flow" and not (known and event["ph"] in ("s", "f") and event.get("id") is not None):
+        return "arrow"
+    if start is None:
+        return "no-time"
+    if event["ph"] == "X" and duration is not None and duration < 0:
+        return "negative-duration"
+    return kind if kind in LEFT_OUT else None
+
+
+def read(content: bytes) -> Reference:
+    """All tables of the trace."""
+    entries, header = parse(content)
+    left_out: Counter[str] = Counter()
+    unsupported: Counter[str] = Counter()
+    left_out["not-an-event"] = sum(not isinstance(entry, dict) for entry in entries)
+    kept, edges, seen = [], [], []
+    for row, event in enumerate(entries):
+        if not isinstance(event, dict):
+            continue
+        item = _item(row, event)
+        if item["phase"] in ("B", "E") and item["start"] is not None:
+            edges.append(item)
+        else:
+            kept.append(item)
+    spans, unmatched = _pairs(edges)
+    left_out["unmatched"] = unmatched
+    timed, no_duration = [], 0
+    for item in [*kept, *spans]:
+        if item["kind"] != "metadata":
+            seen.append((item["row"], item["pid"], item["tid"]))
+        why = reason(item["event"] | {"ph": item["phase"]}, item["kind"], item["start"], item["duration"])
+        if why is None:
+            timed.append(item)
+            no_duration += item["phase"] == "X" and item["duration"] is None
+        else:
+            left_out[why] += 1
+            unsupported.update([item["category"]] if why == "unsupported" else [])
+    middle = _median([i["start"] for i in timed if i["kind"] in NESTING or i["kind"] in DEVICE])
+    events = []
+    for item in timed:
+        item["duration"] = (item["phase"] == "X" and item["duration"]) or 0
+        if item["kind"] == "metadata" or not _far(item, middle):
+            events.append(item)
+        else:
+            left_out["implausible-time"] += 1
+    return _located(events, header, seen, left_out, no_duration, dict(unsupported), len(entries), len(spans))
+
+
+def _item(row: int, event: Row) -> Row:
+    args = event.get("args")
+    return {
+        "row": row, "event": event, "args": args if isinstance(args, dict) else {}, "phase": text(event.get("ph")),
+        "kind": kind_of(event), "category": text(event.get("cat")), "name": text(event.get("name")) or "",
+        "pid": text(event.get("pid")) or "", "tid": text(event.get("tid")) or "",
+        "start": nanoseconds(event.get("ts")), "duration": nanoseconds(event.get("dur")),
+    }  # fmt: skip
+
+
+def _pairs(edges: list[Row]) -> tuple[list[Row], int]:
+    """Spans of begin and end events per thread: an end closes the last begin that is open."""
+    opened: dict[tuple[str, str], list[Row]] = {}
+    spans, strays = [], 0
+    for edge in sorted(edges, key=lambda e: (e["start"], e["row"])):
+        stack = opened.setdefault((edge["pid"], edge["tid"]), [])
+        if edge["phase"] == "B":
+            stack.append(edge)
+        elif stack:
+            begin = stack.pop()
+            spans.append(begin | {"phase": "X", "duration": edge["start"] - begin["start"]})
+        else:
+            strays += 1
+    return spans, strays + sum(map(len, opened.values()))
+
+
+def _median(values: list[int]) -> float | None:
+    if not values:
+        return None
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def _far(item: Row, middle: float | None) -> bool:
+    return item["duration"] > _30_DAYS or (middle is not None and abs(item["start"] - middle) > _30_DAYS)
+
+
+def _located(
+    events: list[Row], header: Row, seen: list[tuple[int, str, str]], left_out: Counter[str], no_duration: int,
+    unsupported: dict[str, int], count: int, pairs: int,
+) -> Reference:  # fmt: skip
+    spans = [e for e in events if e["kind"] in (*NESTING, *DEVICE, "sync", "session")]
+    spans = spans or [e for e in events if e["kind"] != "metadata"]
+    origin = min((e["start"] for e in spans), default=0)
+    end = max((e["start"] + e["duration"] for e in spans), default=0)
+    threads = _threads(events, seen)
+    numbers = {(t["pid"], t["tid"]): t["thread_id"] for t in threads}
+    for event in events:
+        event["thread_id"] = numbers.get((event["pid"], event["tid"]))
+        event["start"] = None if event["start"] is None else event["start"] - origin
+    devices = _devices(events, header)
+    codes = {d["label"]: d["device"] for d in devices}
+    host = sorted(
+        (e for e in events if e["kind"] in NESTING),
+        key=lambda e: (e["thread_id"], e["start"], -e["duration"], NESTING.index(e["kind"]), e["row"]),
+    )
+    device = sorted((e for e in events if e["kind"] in DEVICE), key=lambda e: (e["start"], e["row"]))
+    sync = sorted((e for e in events if e["kind"] == "sync"), key=lambda e: (e["start"], e["row"]))
+    memory = sorted((e for e in events if e["kind"] == "memory"), key=lambda e: (e["start"], e["row"]))
+    sessions = sorted((e for e in events if e["kind"] == "session"), key=lambda e: e["start"])
+    return Reference(
+        tables={
+            "threads": threads, "devices": devices,
+            "host_events": [_host_row(i, e) for i, e in enumerate(host)],
+            "operator_inputs": sorted(
+                (_input_row(i, e) for i, e in enumerate(host) if _has_inputs(e)), key=lambda row: row["event_id"]
+            ),
+            "device_events": [_device_row(i, e, codes) for i, e in enumerate(device)],
+            "sync_events": [_sync_row(e, codes) for e in sync],
+            "flows": [_flow_row(e) for e in sorted(events, key=lambda e: e["row"]) if e["kind"] == "flow"],
+            "memory_events": [_memory_row(e) for e in memory],
+        },
+        event_count=count, origin_ns=origin, duration_ns=end - origin, left_out=+left_out, no_duration=no_duration,
+        metadata=sum(e["kind"] == "metadata" for e in events), pairs=pairs,
+        sessions=[(e["start"], e["start"] + e["duration"]) for e in sessions],
+        boundaries=sorted(e["start"] for e in events if e["kind"] == "boundary"), unsupported=unsupported, header=header,
+    )  # fmt: skip
+
+
+def _threads(events: list[Row], seen: list[tuple[int, str, str]]) -> list[Row]:
+    names = {
+        (e["pid"], e["tid"]): text(e["args"].get("name"))
+        for e in sorted(events, key=lambda e: e["row"])
+        if e["kind"] == "metadata" and e["name"] == "thread_name"
+    }
+    pairs = list(dict.fromkeys((pid, tid) for _, pid, tid in sorted(seen)))
+    processes = list(dict.fromkeys(pid for pid, _ in pairs))
+    return [
+        {"thread_id": i, "process_id": processes.index(pid), "pid": pid, "tid": tid, "name": names.get((pid, tid))}
+        for i, (pid, tid) in enumerate(pairs)
+    ]
+
+
+def _label(event: Row) -> str:
+    named = text(event["args"].get("device"))
+    return event["pid"] if named is None else named
+
+
+def _devices(events: list[Row], header: Row) -> list[Row]:
+    labels = {_label(e) for e in events if e["kind"] in DEVICE}
+    numbers = {label: n for label in labels if (n := integer(label)) is not None and str(n) == label}
+    codes = sorted((n, label) for label, n in numbers.items())
+    free = max(numbers.values(), default=-1) + 1
+    codes += [(free + i, label) for i, label in enumerate(sorted(labels - numbers.keys()))]
+    entries = header.get("deviceProperties")
+    known: dict[str, str | None] = {}
+    for entry in entries if isinstance(entries, list) else []:
+        if isinstance(entry, dict):
+            name = entry.get("name")
+            usable = isinstance(name, str) and not isinstance(name, Digits) and name.strip()
+            known.setdefault(text(entry.get("id", "")) or "None", text(name) if usable else None)
+    alike = set(known.values())
+    only = next(iter(alike)) if len(alike) == 1 else None
+    # Which code a number gets that is no plain one depends on its notation, which a reader may change.
+    plain = all(label.lstrip("-").isdigit() or not _NUMBER.fullmatch(label) for label in labels)
+    return [
+        {"device": code if plain else ANYTHING, "label": label, "name": known.get(label) or only}
+        for code, label in codes
+    ]
+
+
+def _nonzero(number: int | None) -> int | None:
+    return number or None
+
+
+def _host_row(i: int, e: Row) -> Row:
+    kept = KEPT.get(e["kind"], CALL | OPERATOR)
+    numbers = {c: integer(first(e["args"], keys)) if c in kept else None for c, keys in HOST_NUMBERS.items()}
+    numbers["correlation"] = _nonzero(numbers["correlation"])
+    return {"event_id": i, "kind": e["kind"], **_basics(e), **numbers, "row": e["row"]}
+
+
+def _basics(e: Row) -> Row:
+    return {"name": e["name"], "thread_id": e["thread_id"], "start_ns": e["start"], "duration_ns": e["duration"]}
+
+
+def _has_inputs(e: Row) -> bool:
+    return e["kind"] in ("operator", "annotation") and any(first(e["args"], k) is not None for k in INPUTS.values())
+
+
+def _input_row(i: int, e: Row) -> Row:
+    return {
+        "event_id": i,
+        **{column: first(e["args"], keys) for column, keys in INPUTS.items()},
+        "message_elements": integer(first(e["args"], ("In msg nelems", "In msg size"))),
+        "group_size": integer(e["args"].get("Group size")),
+    }
+
+
+def _device_row(i: int, e: Row, codes: dict[str, int]) -> Row:
+    numbers = {column: integer(first(e["args"], keys)) for column, keys in DEVICE_NUMBERS.items()}
+    numbers["correlation"] = _nonzero(numbers["correlation"])
+    share = e["args"].get("est. achieved occupancy %")
+    occupancy = float(share) if isinstance(share, str) and _NUMBER.fullmatch(share) else None
+    grid, block = e["args"].get("grid"), e["args"].get("block")
+    return {
+        "activity_id": i, "kind": e["kind"], **_basics(e), "device": codes[_label(e)], **numbers, "grid": grid,
+        "block": block, "blocks": product(grid), "threads_per_block": product(block),
+        "occupancy_percent": occupancy, "row": e["row"],
+    }  # fmt: skip
+
+
+def _sync_row(e: Row, codes: dict[str, int]) -> Row:
+    numbers = {c: integer(e["args"].get(c)) for c in ("stream", "correlation", "wait_on_stream")}
+    numbers["correlation"] = _nonzero(numbers["correlation"])
+    return {
+        "name": e["name"],
+        "device": codes.get(_label(e)),
+        "start_ns": e["start"],
+        "duration_ns": e["duration"],
+        **numbers,
+    }
+
+
+def _flow_row(e: Row) -> Row:
+    return {
+        "flow_id": text(e["event"]["id"]),
+        "kind": FLOWS[e["category"].lower()],
+        "is_start": e["phase"] == "s",
+        "thread_id": e["thread_id"],
+        "time_ns": e["start"],
+    }
+
+
+def _memory_row(e: Row) -> Row:
+    columns = {
+        "device_type": "Device Type",
+        "device": "Device Id",
+        "bytes": ("bytes", "Bytes"),
+        "total_allocated_bytes": "Total Allocated",
+        "total_reserved_bytes": "Total Reserved",
+    }
+    numbers = {column: integer(first(e["args"], keys)) for column, keys in columns.items()}
+    return {"thread_id": e["thread_id"], "time_ns": e["start"], **numbers}
+
+
+# Comparison
+
+_VALUES = {*INPUTS, "grid", "block"}
+"""Columns of JSON text, whose blanks are free: they are compared by value."""
+
+
+def assert_same(trace: Trace, reference: Reference) -> None:
+    """Every column of every table, and every count, agrees."""
+    assert trace.event_count == reference.event_count
+    assert (trace.origin_ns, trace.duration_ns) == (reference.origin_ns, reference.duration_ns)
+    counts = {note.code: note.count for note in trace.notes}
+    assert {code: n for code, n in counts.items() if code in LEFT_OUT} == dict(reference.left_out)
+    assert counts.get("no-duration", 0) == reference.no_duration
+    assert list(trace.profiler_sessions) == reference.sessions
+    assert list(trace.boundaries) == reference.boundaries
+    assert dict(trace.unsupported) == reference.unsupported
+    for name, rows in reference.tables.items():
+        frame: pl.DataFrame = getattr(trace, name)
+        frame = frame.sort("event_id") if name == "operator_inputs" else frame
+        assert frame.height == len(rows), name
+        for column in frame.columns:
+            expected = [row[column] for row in rows]
+            found = frame.get_column(column).to_list()
+            if found != expected:
+                _assert_cells(found, expected, f"{name}.{column}")
+    metadata, pairs = reference.metadata, reference.pairs
+    assert accounted(trace, metadata=metadata, pairs=pairs) == trace.event_count
+
+
+def _assert_cells(found: list[Any], expected: list[Any], where: str) -> None:
+    for i, (one, other) in enumerate(zip(found, expected, strict=True)):
+        same = one == other or _same_number(one, other) or _same_json(one, other)
+        if not same and not (where.split(".")[1] in _VALUES and _same_value(one, other)):
+            raise AssertionError(f"{where}, row {i}: {one!r}, not {other!r}")
+
+
+def _same_number(cell: Any, value: Any) -> bool:
+    """Whether two texts are one number in two notations, as float64 has it."""
+    texts = (cell, value)
+    return all(isinstance(t, str) and _NUMBER.fullmatch(t) for t in texts) and float(cell) == float(value)
+
+
+def _same_json(cell: Any, value: Any) -> bool:
+    """Whether two texts are one list or object, its numbers as float64 has them."""
+    if not all(isinstance(t, str) and t.startswith(("[", "{")) for t in (cell, value)):
+        return False
+    try:
+        return bool(json.loads(cell, strict=False) == json.loads(value, strict=False))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _same_value(cell: str | None, value: Any) -> bool:
+    """Whether JSON text of a cell holds the value; texts and numbers stand as they are."""
+    if value is None or isinstance(value, str):
+        return cell == text(value)
+    if cell is None:
+        return False
+    parsed = json.loads(cell, strict=False, parse_float=Digits, parse_int=Digits, parse_constant=Digits)
+    return bool(_plain(parsed) == _plain(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {text(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Digits):
+        return Decimal(value)
+    return text(value) if isinstance(value, str) else value
+
+
+def columns_read() -> Iterator[tuple[str, str]]:
+    """(table, column) of everything that the reference reads, for a test that none is missing."""
+    event = _item(0, {"ph": "X", "cat": "cpu_op", "ts": Digits("1"), "id": Digits("1")}) | {"thread_id": 0, "start": 0}
+    rows = {
+        "host_events": _host_row(0, event), "operator_inputs": _input_row(0, event),
+        "device_events": _device_row(0, event, {"": 0}), "sync_events": _sync_row(event, {}),
+        "flows": _flow_row(event | {"category": "ac2g"}), "memory_events": _memory_row(event),
+    }  # fmt: skip
+    for name, row in rows.items():
+        yield from ((name, column) for column in row)

@@ -1,0 +1,50 @@
+"""What kernel names say of their arithmetic: every example of every rule."""
+
+import polars as pl
+import pytest
+
+from trace_analyzer.catalog.arithmetic import Rule, arithmetic, rules
+
+KINDS = ("unit", "precision", "helper", "fast")
+
+
+def said(name: str) -> dict[str, object]:
+    return arithmetic(pl.Series("name", [name])).row(0, named=True)
+
+
+@pytest.mark.parametrize("rule", rules("unit"), ids=lambda rule: rule.id)
+def test_units(rule: Rule) -> None:
+    for name in rule.examples:
+        assert (said(name)["tensor_cores"], said(name)["fp32"]) == (rule.tensor_cores, rule.fp32), name
+
+
+@pytest.mark.parametrize("rule", rules("precision"), ids=lambda rule: rule.id)
+def test_precisions(rule: Rule) -> None:
+    for name in rule.examples:
+        assert said(name)["precision"] == rule.dtype, name
+
+
+@pytest.mark.parametrize("kind", ["helper", "fast"])
+def test_helpers_and_fast_algorithms(kind: str) -> None:
+    for rule in rules(kind):
+        assert all(said(name)[kind] for name in rule.examples), rule.id
+        assert not any(said(name)[kind] for name in rule.counterexamples), rule.id
+
+
+def test_ids_are_unique_and_every_rule_has_an_example() -> None:
+    everything = [rule for kind in KINDS for rule in rules(kind)]
+    assert len({rule.id for rule in everything}) == len(everything)
+    assert all(rule.examples for rule in everything)
+
+
+def test_what_no_rule_knows() -> None:
+    expected = {
+        "name": "kernel_v7",
+        "tensor_cores": None,
+        "fp32": None,
+        "precision": None,
+        "helper": False,
+        "fast": False,
+    }
+    assert said("kernel_v7") == expected
+    assert arithmetic(pl.Series("name", [], dtype=pl.String)).is_empty()

@@ -1,0 +1,205 @@
+"""Idle time finds the code to blame: operator, module, function, phase and step, worked out by hand (microseconds)."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+from kineto import Event, analysed, annotation, call, flow, kernel, launch, launched, op, python, rows
+
+from trace_analyzer.report import Report
+
+# Kernel a runs in [10, 20), kernel b from 90 on; [20, 80) is host time, [80, 85) the launch call, then its latency.
+A, B = launched("a", 0, 10, 10, 1), launched("b", 80, 90, 10, 2)
+
+
+def blamed(report: Report, *columns: str) -> list[tuple[Any, ...]]:
+    return rows(report.tables["blame"].sort("start_ns"), "start_ns", "end_ns", *columns)
+
+
+def test_each_stretch_names_its_operator_function_and_module() -> None:
+    report = analysed(
+        A, B, python("train.py(3): main", 0, 200), python("nn.Module: Net_0", 22, 50), python("nn.Module: Linear_1", 25, 40),
+        python("torch/nn/modules/linear.py(120): forward", 26, 38), op("aten::linear", 30, 30), op("aten::addmm", 35, 20),
+    )  # fmt: skip
+    assert blamed(report, "operator", "module", "python_function") == [
+        (20, 22, None, None, "train.py(3): main"),
+        (22, 25, None, "Net_0", "train.py(3): main"),
+        (25, 26, None, "Net_0/Linear_1", "train.py(3): main"),
+        (26, 30, None, "Net_0/Linear_1", "train.py(3): main"),
+        (30, 35, "aten::linear", "Net_0/Linear_1", "train.py(3): main"),
+        (35, 55, "aten::addmm", "Net_0/Linear_1", "train.py(3): main"),
+        (55, 60, "aten::linear", "Net_0/Linear_1", "train.py(3): main"),
+        (60, 64, None, "Net_0/Linear_1", "train.py(3): main"),
+        (64, 65, None, "Net_0/Linear_1", "train.py(3): main"),
+        (65, 72, None, "Net_0", "train.py(3): main"),
+        (72, 80, None, None, "train.py(3): main"),
+        (80, 85, None, None, "train.py(3): main"),
+        (85, 90, None, None, "train.py(3): main"),
+    ]
+
+
+def test_a_library_is_named_where_the_program_has_no_frame() -> None:
+    frames = [python("torch/nn/functional.py(20): linear", 0, 200), python("<built-in function linear>", 30, 20)]
+    assert {row[2] for row in blamed(analysed(A, B, *frames), "python_function")} == {
+        "torch/nn/functional.py(20): linear"
+    }
+
+
+def test_call_and_latency_belong_to_the_late_launch_and_device_time_to_nobody() -> None:
+    late = [op("aten::mm", 78, 20), launch(80, 5, 2), kernel("b", 300, 10, correlation=2)]
+    assert blamed(analysed(A, late), "cause", "operator") == [
+        (20, 78, "host-unknown", None),
+        (78, 80, "dispatch", "aten::mm"),
+        (80, 85, "launch-latency", "aten::mm"),
+        (85, 185, "launch-latency", "aten::mm"),
+        (185, 300, "unexplained", None),
+    ]
+
+
+def test_the_drain_of_a_blocking_call_belongs_to_its_operator() -> None:
+    item = [op("aten::item", 5, 20), op("aten::_local_scalar_dense", 6, 18), call("cudaStreamSynchronize", 8, 15)]
+    assert blamed(analysed(A, B, item), "cause", "operator")[0] == (
+        20,
+        30,
+        "synchronization",
+        "aten::_local_scalar_dense",
+    )
+
+
+def test_silence_belongs_to_the_open_annotation() -> None:
+    marks = [annotation("ProfilerStep#4", 0, 200), annotation("## forward ##", 5, 60)]
+    assert blamed(analysed(A, B, *marks), "cause", "annotation", "phase")[:1] == [
+        (20, 80, "host-unknown", "## forward ##", "forward")
+    ]
+
+
+# The backward pass
+
+
+def backward_trace(*more: Any, numbered: bool) -> list[Any]:
+    """A forward operator in a module, and its backward operator on autograd's thread, late for kernel b."""
+    numbers = ({"Sequence number": 3, "Fwd thread id": n} if numbered else {} for n in (0, 1))
+    forward = op("aten::addmm", 3, 5, **next(numbers))
+    node = op("AddmmBackward0", 42, 46, tid=7, **next(numbers))
+    evaluate = op("autograd::engine::evaluate_function: AddmmBackward0", 40, 50, tid=7)
+    module = [
+        python("net.py(8): forward", 1, 8),
+        python("nn.Module: Net_0", 2, 7),
+        python("nn.Module: Linear_0", 2.5, 6),
+    ]
+    late = [launch(80, 5, 2, tid=7), kernel("b", 90, 10, correlation=2)]
+    arrows = [] if numbered else flow(1, forward, node, category="fwdbwd")
+    return [A, module, forward, python("train.py(9): main", 0, 200), evaluate, node, late, arrows, *more]
+
+
+@pytest.mark.parametrize("numbered", [True, False], ids=["by number", "by arrow"])
+def test_backward_work_is_traced_to_its_forward_module(numbered: bool) -> None:
+    report = analysed(backward_trace(numbered=numbered))
+    assert blamed(report, "operator", "module", "python_function", "phase") == [
+        (20, 40, None, None, "train.py(9): main", None),
+        (40, 42, "autograd::engine::evaluate_function: AddmmBackward0", None, None, "backward"),
+        *((*span, "AddmmBackward0", "Net_0/Linear_0", "net.py(8): forward", "backward") for span in ((42, 80), (80, 85), (85, 90))),
+    ]  # fmt: skip
+
+
+def test_functions_within_the_backward_pass_are_their_own() -> None:
+    own = python("ops.py(30): backward", 50, 20, tid=7)
+    found = blamed(analysed(backward_trace(own, numbered=True)), "python_function", "phase")
+    assert (50, 70, "ops.py(30): backward", "backward") in found
+
+
+def test_a_thread_of_autograd_alone_is_in_the_backward_pass_between_operators_too() -> None:
+    found = [
+        A, op("autograd::engine::evaluate_function: MulBackward0", 1, 10, tid=7), python("train.py(9): main", 0, 200),
+        op("autograd::engine::evaluate_function: AddBackward0", 30, 70, tid=7), launch(80, 5, 2, tid=7),
+        kernel("b", 90, 10, correlation=2),
+    ]  # fmt: skip
+    assert {row[2] for row in blamed(analysed(*found), "phase")[1:]} == {"backward"}
+
+
+@pytest.mark.parametrize(
+    ("around", "phase"),
+    [
+        (annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 99), "data-loading"),
+        (annotation("Optimizer.step#SGD.step", 0, 99), "optimizer"),
+        (op("Optimizer.step#SGD.step", 0, 99), "optimizer"),
+        (annotation("## backward ##", 0, 99), "backward"),
+        (python("nn.Module: Net_0", 0, 99), "forward"),
+        (python("main.py(3): main", 0, 99), None),
+    ],
+)
+def test_phases(around: Event, phase: str | None) -> None:
+    found = blamed(analysed(A, B, around, op("aten::mm", 30, 20)), "operator", "phase")
+    assert (30, 50, "aten::mm", phase) in found
+
+
+def test_the_optimizer_outranks_modules_that_it_calls() -> None:
+    events = [python("nn.Module: Net_0", 25, 40), annotation("Optimizer.step#LBFGS.step", 21, 50)]
+    assert (30, 50, "optimizer") in blamed(analysed(A, B, *events, op("aten::mm", 30, 20)), "phase")
+
+
+# Traces of PyTorch before 1.13
+
+
+def test_call_stack_texts_name_the_program_s_innermost_line() -> None:
+    stack = (
+        "/opt/lib/python3.7/site-packages/torch/nn/functional.py(1847): linear;"
+        "/opt/lib/python3.7/site-packages/timm/mlp.py(20): forward;train.py(46): <module>"
+    )
+    old = op("aten::linear", 30, 40, **{"Call stack": stack, "Module Hierarchy": "Net.fc1"})
+    found = blamed(analysed(A, B, old, op("aten::addmm", 40, 20)), "operator", "module", "python_function")
+    assert (40, 60, "aten::addmm", "Net.fc1", "timm/mlp.py(20): forward") in found
+
+
+def test_annotations_that_are_written_as_operators_tell_nothing() -> None:
+    found = blamed(analysed(A, B, op("ProfilerStep#3", 0, 200), op("aten::mm", 30, 20)), "cause", "operator")
+    assert found[:3] == [
+        (20, 30, "host-unknown", None),
+        (30, 50, "dispatch", "aten::mm"),
+        (50, 80, "host-unknown", None),
+    ]
+
+
+# Sums
+
+
+def test_idle_time_by_operator_counts_all_of_it() -> None:
+    table = analysed(A, B, op("aten::mm", 30, 20), op("aten::add", 60, 10)).tables["idle_by"]
+    assert rows(table.filter(pl.col("by") == "operator"), "key", "cause", "idle_ns", "longest_start_ns", "longest_end_ns") == [
+        (None, "host-unknown", 30, 20, 30), ("aten::mm", "dispatch", 20, 30, 50), ("aten::add", "dispatch", 10, 60, 70),
+        (None, "launch-latency", 10, 80, 85),
+    ]  # fmt: skip
+
+
+def test_idle_time_by_step() -> None:
+    steps = [annotation(f"ProfilerStep#{i}", 100 * i, 100) for i in range(3)]
+    work = [launched(f"k{i}", 100 * i + 50, 100 * i + 60, 10, i + 1) for i in range(3)]
+    table = analysed(*steps, *work).tables["idle_by"].filter(pl.col("by") == "step")
+    assert rows(table.group_by("key").agg(pl.col("idle_ns").sum()).sort("key"), "key", "idle_ns") == [
+        ("1", 90),
+        ("2", 90),
+    ]
+
+
+def test_a_stack_a_thousand_deep_is_no_trouble() -> None:
+    deep = [python(f"f.py({i}): f", 20 + i * 0.01, 50 - i * 0.02) for i in range(1_000)]
+    modules = [python(f"nn.Module: M_{i}", 20 + i * 0.01 + 0.005, 50 - i * 0.02 - 0.01) for i in range(1_000)]
+    found = analysed(A, B, deep, modules).tables["blame"]
+    inner = found.filter(pl.col("start_ns") <= 40_000, pl.col("end_ns") > 40_000).row(0, named=True)
+    assert inner["python_function"] == "f.py(999): f"
+    assert inner["module"] == "/".join(f"M_{i}" for i in range(988, 1_000))
+
+
+def test_the_report_names_the_code_of_the_verdict_s_window() -> None:
+    """Of three steps the last two are steady: from 370 to 770, of which the device works 120 us."""
+    steps = [annotation(f"ProfilerStep#{i}", 200 * i, 200) for i in range(1, 4)]
+    work = [launched(f"k{i}", 200 * i + 100, 200 * i + 110, 60, i) for i in range(1, 4)]
+    frames = [python("train.py(3): main", 0, 900), op("aten::mm", 460, 30), op("aten::add", 690, 2)]
+    report = analysed(steps, work, frames, step="steady")
+    window = [item for item in report.blame if item.cause in ("python", "dispatch")]
+    assert [(b.cause, b.operator, b.python_function, b.idle_ns) for b in window] == [
+        ("python", None, "train.py(3): main", 228_000),
+        ("dispatch", "aten::mm", "train.py(3): main", 30_000),
+        ("dispatch", "aten::add", "train.py(3): main", 2_000),
+    ]
+    assert sum(item.idle_ns for item in report.blame) == 280_000

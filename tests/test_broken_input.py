@@ -1,0 +1,437 @@
+"""Hostile and broken input: one clear line and exit code 2, or a report that says what is wrong with it."""
+
+import gzip
+import io
+import json
+import os
+import random
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import broken_input
+import pytest
+from broken_input import CASES, HAPPENINGS, MEMORY_BASE_BYTES, MEMORY_PER_BYTE, PAIRS, SOUND, Case
+from click.testing import CliRunner, Result
+from kineto import A100, kernel, launched, notes, trace_bytes
+from reference import accounted
+
+from trace_analyzer.cli import main
+from trace_analyzer.errors import InputError
+from trace_analyzer.ingest import Trace, load
+from trace_analyzer.pipeline import analyze
+
+ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+COMMAND = [sys.executable, "-m", "trace_analyzer"]
+BIG = trace_bytes([launched(f"k{t % 9}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10_000)])
+INTERRUPTED = b"analyze: interrupted; nothing half written was left\n"
+
+seen: set[str] = set()
+
+
+def happening(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Mark the test of a row of `HAPPENINGS`."""
+    assert what in HAPPENINGS
+    seen.add(what)
+    return lambda test: test
+
+
+def run(*args: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+def command(*args: str | Path, **options: object) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        [*COMMAND, *map(str, args)], capture_output=True, text=True, timeout=120, env=ENVIRONMENT, **options
+    )
+
+
+def assert_one_line(result: Result | subprocess.CompletedProcess[str], message: str) -> None:
+    """The failure is told in one line with the message, nothing is printed, and the exit code is 2."""
+    code = result.exit_code if isinstance(result, Result) else result.returncode
+    assert (code, result.stdout) == (2, "")
+    assert result.stderr.startswith("analyze: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
+def test_every_input_of_the_page(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = case.path(tmp_path)
+    started = time.monotonic()
+    result = run(path, "--no-report", "--format", "json", *case.options)
+    if case.error:
+        assert_one_line(result, case.error)
+        assert str(path) in result.stderr
+        assert time.monotonic() - started < 30  # a hang, on the slowest machine
+        return
+    assert (result.exit_code, result.stderr) == (0, "")
+    told = json.loads(result.stdout)
+    trace = load(path)
+    assert notes(trace) == case.notes
+    assert case.notes.items() <= {note["code"]: note["count"] for note in told["notes"]}.items()
+    assert trace.event_count == told["trace"]["event_count"]
+    assert case.events in (None, trace.event_count)
+    assert accounted(trace, pairs=case.pairs) == trace.event_count
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize("case", [c for c in CASES if "control" in c.what], ids=lambda case: case.what)
+def test_nothing_active_reaches_a_terminal(case: Case, form: str, tmp_path: Path) -> None:
+    """Names are drawn, not obeyed: no control character but the line break."""
+    result = run(case.path(tmp_path), "--no-report", "--format", form)
+    assert result.exit_code == 0
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", result.stdout)
+    assert "<script>" not in result.stdout or form == "text"
+
+
+def test_every_happening_of_the_page_has_a_test() -> None:
+    assert seen == HAPPENINGS.keys()
+
+
+# Truncation
+
+
+def whole_events(text: bytes) -> int | None:
+    """How many events the text holds whole; None where it breaks before the list of events."""
+    at = text.find(b'"traceEvents": [')
+    if at < 0:
+        return None
+    decoder, rest, count = json.JSONDecoder(), text[at + 16 :].decode("utf-8", "ignore"), 0
+    while True:
+        rest = rest.lstrip(" ,")
+        try:
+            _, end = decoder.raw_decode(rest)
+        except ValueError:
+            return count
+        rest, count = rest[end:], count + 1
+
+
+SMALL = trace_bytes(PAIRS[:2], deviceProperties=[A100])
+
+
+def test_a_file_may_break_off_at_any_byte() -> None:
+    for cut in range(len(SMALL)):
+        expected = whole_events(SMALL[:cut])
+        if expected is None:
+            with pytest.raises(InputError, match=r"^bytes: [^\n]+$"):
+                load(SMALL[:cut])
+            continue
+        trace = load(SMALL[:cut])
+        assert trace.event_count == expected, cut
+        assert accounted(trace) == expected
+        note = next(note for note in trace.notes if note.code == "truncated")
+        assert f"after event {expected:,}" in note.message
+        at = int(re.search(r"at byte ([\d,]+)", note.message)[1].replace(",", ""))  # type: ignore[index]
+        assert at <= cut
+        assert whole_events(SMALL[:at]) == expected
+
+
+def loaded_or_none(content: bytes) -> Trace | None:
+    try:
+        return load(content)
+    except InputError:
+        return None
+
+
+@pytest.mark.parametrize("level", [0, 9])
+def test_gzip_may_break_off_at_any_byte(level: int) -> None:
+    packed = gzip.compress(SOUND, level, mtime=0)
+    kept = 0
+    for cut in sorted({*range(0, len(packed), 7), *range(len(packed) - 12, len(packed))}):
+        trace = loaded_or_none(packed[:cut])
+        if trace is None:
+            assert kept == 0, cut
+            continue
+        assert "gzip-truncated" in notes(trace), cut
+        assert trace.event_count >= kept, cut  # a longer file never yields less
+        assert accounted(trace) == trace.event_count
+        kept = trace.event_count
+    assert kept == 20
+
+
+# While it runs
+
+
+def as_nobody(*args: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The command as a user without rights, which needs root to become."""
+    if os.geteuid():
+        return command(*args, cwd=cwd)
+    code = (
+        "import os, sys, polars; import trace_analyzer.cli.report, trace_analyzer.pipeline; os.setgid(65534); os.setuid(65534); "
+        "from trace_analyzer.cli import main; main(sys.argv[1:])"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, args)],
+        capture_output=True, text=True, timeout=120, cwd=cwd, env=ENVIRONMENT, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def public(tmp_path: Path) -> Iterator[Path]:
+    """A folder that every user can reach, with a trace in it."""
+    for folder in [tmp_path, *tmp_path.parents]:
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    (tmp_path / "trace.json").write_bytes(SOUND)
+    (tmp_path / "trace.json").chmod(0o644)
+    return tmp_path
+
+
+@happening("the file may not be read")
+def test_an_unreadable_file(public: Path) -> None:
+    (public / "trace.json").chmod(0)
+    assert_one_line(
+        as_nobody("trace.json", "--no-report", cwd=public), "trace.json: cannot be opened: Permission denied"
+    )
+
+
+@happening("the directory of an output may not be written")
+@pytest.mark.parametrize("args", [(), ("--no-report", "-o", "out.txt")])
+def test_no_permission_to_write(public: Path, args: tuple[str, ...]) -> None:
+    public.chmod(0o555)
+    assert_one_line(as_nobody("trace.json", *args, cwd=public), "cannot be written to")
+    assert [path.name for path in public.iterdir()] == ["trace.json"]
+
+
+class Changing(io.FileIO):
+    """A file that calls back after its first block, as when another process changes it then."""
+
+    def __init__(self, path: Path, change: Callable[[], object]) -> None:
+        super().__init__(path, "rb")
+        self._change = change
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(min(size, 1000) if size and size > 0 else size)
+        if self.tell() == len(data):
+            self._change()
+        return data
+
+
+@happening("the file grows while it is read")
+def test_a_file_that_grows(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(SOUND[:-300])
+    with path.open("ab") as end, Changing(path, lambda: (end.write(SOUND[-300:]), end.flush())) as file:
+        trace = load(file)
+    assert trace.event_count == 20
+    assert trace.notes == ()
+
+
+@happening("the file shrinks while it is read")
+def test_a_file_that_shrinks(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(SOUND)
+    with Changing(path, lambda: os.truncate(path, 1200)) as file:
+        trace = load(file)
+    assert trace.event_count == whole_events(SOUND[:1200])
+    assert notes(trace) == {"truncated": 1}
+
+
+_LOAD_OFTEN = """
+import sys
+from trace_analyzer.errors import InputError
+from trace_analyzer.ingest import load
+for _ in range(30):
+    try:
+        trace = load(sys.argv[1])
+        codes = {note.code for note in trace.notes}
+        assert trace.event_count == 20_000 or codes & {"truncated", "gzip-truncated", "gzip-damaged"}, codes
+    except InputError as error:
+        assert "is empty" in str(error) or "gzip" in str(error) or "no readable JSON" in str(error), error
+"""
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_file_that_another_process_changes(tmp_path: Path, packed: bool) -> None:
+    """No SIGBUS, no traceback, and never a part that passes for the whole."""
+    path = tmp_path / "trace.json"
+    content = gzip.compress(BIG, 1) if packed else BIG
+    path.write_bytes(content)
+    process = subprocess.Popen([sys.executable, "-c", _LOAD_OFTEN, str(path)], stderr=subprocess.PIPE, env=ENVIRONMENT)
+    while process.poll() is None:
+        os.truncate(path, len(content) // 2)
+        time.sleep(0.002)
+        path.write_bytes(content)
+        time.sleep(0.02)
+    _, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+
+
+@happening("a FIFO or process substitution with a writer")
+def test_process_substitution(tmp_path: Path) -> None:
+    (tmp_path / "trace.json.gz").write_bytes(gzip.compress(BIG, 1))
+    line = f"{sys.executable} -m trace_analyzer <(sleep 0.2; zcat trace.json.gz) --no-report --format json"
+    done = subprocess.run(
+        ["bash", "-c", line], capture_output=True, text=True, cwd=tmp_path, timeout=120, env=ENVIRONMENT, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["trace"]["event_count"] == 20_000
+
+
+def small_files_only() -> None:
+    """Let this process write no file over 4 kB; the write fails as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+
+@happening("the disk is full while an output is written")
+@pytest.mark.parametrize("args", [(), ("--no-report", "-o", "trace.report.html", "--format", "json")])
+def test_a_full_disk_leaves_the_earlier_output(tmp_path: Path, args: tuple[str, ...]) -> None:
+    (tmp_path / "trace.json").write_bytes(SOUND)
+    assert run_in(tmp_path, "trace.json").returncode == 0
+    before = (tmp_path / "trace.report.html").read_bytes()
+    done = command("trace.json", *args, cwd=tmp_path, preexec_fn=small_files_only)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "File too large" in done.stderr
+    assert (tmp_path / "trace.report.html").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["trace.json", "trace.report.html"]
+
+
+def run_in(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
+    return command(*args, cwd=folder)
+
+
+@happening("an output is `/dev/full`")
+def test_output_into_a_full_device(tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_bytes(SOUND)
+    assert_one_line(run_in(tmp_path, "trace.json", "--no-report", "-o", "/dev/full"), "No space left on device")
+    assert Path("/dev/full").is_char_device()
+
+
+@happening("standard output is full")
+def test_standard_output_is_full(tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_bytes(SOUND)
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, "trace.json", "--no-report"],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, env=ENVIRONMENT, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "No space left on device" in done.stderr
+
+
+@happening("memory runs out")
+def test_memory_runs_out(tmp_path: Path) -> None:
+    def little() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (3 << 29, 3 << 29))
+
+    path = tmp_path / "trace.json"
+    path.write_bytes(b'{"x": [' + b"[[1]]," * 4_000_000 + b'1], "traceEvents": []}')
+    done = command(path, "--no-report", preexec_fn=little)
+    assert done.returncode == 2
+    assert done.stderr.endswith("analyze: out of memory; a trace of fewer steps needs less\n")
+
+
+def interrupted_after(seconds: float, folder: Path) -> tuple[int, bytes, bytes]:
+    """Exit code and outputs of the command on the trace in the folder, with SIGINT after some time."""
+    process = subprocess.Popen(
+        [*COMMAND, "trace.json", "--format", "json"],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=ENVIRONMENT,
+    )  # fmt: skip
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+@happening("Ctrl-C at any moment")
+def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_bytes(SOUND)
+    started = time.monotonic()
+    assert run_in(tmp_path, "trace.json").returncode == 0
+    took = time.monotonic() - started
+    report = tmp_path / "trace.report.html"
+    report.unlink()
+    choose = random.Random(0)
+    for _ in range(3):
+        code, out, err = interrupted_after(choose.uniform(0, 1.1 * took), tmp_path)
+        left = sorted(path.name for path in tmp_path.iterdir() if path.name != "trace.json")
+        assert b"Traceback" not in err, err
+        assert code in (0, 130, -signal.SIGINT), (code, err)  # -SIGINT: before the interpreter has come up
+        assert left in ([], [report.name])
+        if code == 0:
+            json.loads(out)
+        if code == 130:
+            assert err.endswith(INTERRUPTED)
+            assert not out or json.loads(out)
+        if left:
+            assert report.read_bytes().rstrip().endswith(b"</html>")
+            report.unlink()
+
+
+@happening("a million device ids")
+def test_many_device_ids() -> None:
+    rows = [kernel("k", 10 * t, 5 + (t == 1900), device=t) for t in range(2_000)]
+    report = analyze(trace_bytes(rows))
+    assert len(report.devices) == 256
+    assert 1900 in {device.index for device in report.devices}
+    assert notes(report)["many-devices"] == 2_000 - 256
+    assert report.tables["devices"].height == 2_000
+    assert report.verdict.status is not None
+
+
+# Memory
+
+_PEAK = """
+import sys
+from trace_analyzer.errors import InputError
+from trace_analyzer.ingest import load
+try:
+    load(sys.stdin.buffer)
+except InputError:
+    pass
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+def peak_bytes(content: bytes) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", _PEAK], input=content, capture_output=True, timeout=300, env=ENVIRONMENT, check=True
+    )
+    return int(done.stdout) * 1024
+
+
+SIZE = 4_000_000
+EVENTS = b'{"traceEvents": ['
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(EVENTS + b"{}," * (SIZE // 3) + b"{}]}", id="empty events"),
+        pytest.param(EVENTS + b"1," * (SIZE // 2) + b"1]}", id="numbers for events"),
+        pytest.param(b'{"x": [' + b"1," * (SIZE // 2) + b'1], "traceEvents": []}', id="numbers in the header"),
+        pytest.param(b"[" * SIZE, id="brackets"),
+        pytest.param(EVENTS + b'{"ph":"B","ts":1},' * (SIZE // 18) + b"{}]}", id="events that only begin"),
+        pytest.param(EVENTS + b'{"ph":"X","ts":1,"dur":1,"name":"' + b"\xff" * SIZE + b'"}]}', id="a long bad name"),
+        pytest.param(EVENTS + b'{"ph":"X","ts":1' + b"0" * SIZE + b'"}]}', id="a long number"),
+        pytest.param(gzip.compress(EVENTS + b" " * SIZE + b"]}"), id="blanks in gzip"),
+    ],
+)
+def test_memory_is_bounded(content: bytes) -> None:
+    size = SIZE
+    assert peak_bytes(content) - peak_bytes(EVENTS + b"]}") <= MEMORY_BASE_BYTES + MEMORY_PER_BYTE * size
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_trace_behind_many_blanks(packed: bool) -> None:
+    content = b" " * (9 << 20) + SOUND
+    assert load(gzip.compress(content) if packed else content).event_count == 20
+
+
+def test_the_bomb_is_refused_before_it_unfolds() -> None:
+    assert len(broken_input.bomb()) < 200_000
+    with pytest.raises(InputError, match="more than 1,000,000 bytes"):
+        load(broken_input.bomb(), max_bytes=1_000_000)

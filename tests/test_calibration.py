@@ -1,0 +1,221 @@
+"""What a device was measured to do: the file, finding it again, and what reports make of it."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from kineto import A100, call, kernel, op, trace_bytes
+
+from trace_analyzer.catalog.calibration import (
+    Calibration,
+    CopyRate,
+    MatmulRate,
+    SweepPoint,
+    file_name,
+    known_calibrations,
+    matching,
+    read_calibration,
+)
+from trace_analyzer.catalog.devices import device_named
+from trace_analyzer.cli import main
+from trace_analyzer.errors import UsageError
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.render.calibration import calibration_html, calibration_text
+from trace_analyzer.render.json import to_json
+from trace_analyzer.report import Report
+
+MEASURED = Calibration(
+    name=str(A100["name"]),
+    kind="cuda",
+    sm_count=108,
+    memory_bytes=85198045184,
+    compute_capability="8.0",
+    torch_version="2.13.0",
+    copies=(CopyRate(1 << 20, 4000.0), CopyRate(1 << 26, 1500.0), CopyRate(1 << 28, 1600.0)),
+    matmuls=(MatmulRate("fp16", 1024, 150.0), MatmulRate("fp16", 8192, 250.0), MatmulRate("fp32", 4096, 18.0)),
+    sweep=(SweepPoint(1, 1600.0, 0.4), SweepPoint(64, 1500.0, 12.0), SweepPoint(256, 500.0, 19.0)),
+    launch_overhead_ns=4200.0,
+    launch_latency_ns=3100,
+)
+
+
+FLOP = 2 * 4096**3
+
+
+def product(**header: object) -> bytes:
+    """A product of two matrices of 4096 x 4096 in 700 us."""
+    shapes = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::Half", "c10::Half"]}
+    events = [
+        op("aten::mm", 5, 20, **shapes),
+        call("cudaLaunchKernel", 10, 5, correlation=1),
+        kernel("ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_nn", 40, 700, correlation=1),
+    ]
+    return trace_bytes(events, **{"deviceProperties": [A100], **header})
+
+
+def test_attained_figures_are_those_of_the_memory_and_of_the_best_size() -> None:
+    assert MEASURED.memory_gbps == 1600.0  # the small copy stayed in the cache
+    assert MEASURED.peak_tflops == {"fp16": 250.0, "fp32": 19.0}
+    assert Calibration(name="x", kind="cpu").memory_gbps is None
+
+
+def test_a_listed_device_gets_the_figures_and_an_unlisted_one_these_alone() -> None:
+    listed = MEASURED.device(device_named("a100"))
+    assert listed is not None
+    assert (listed.memory_gbps, listed.peaks.fp16, listed.l2_mib) == (1600.0, 250.0, 40)
+    alone = MEASURED.device(None)
+    assert alone is not None
+    assert (alone.name, alone.peaks.fp16, alone.peaks.bf16) == (MEASURED.name, 250.0, None)
+    assert Calibration(name="x", kind="cuda").device(None) is None
+
+
+def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(MEASURED.to_json())
+    assert read_calibration(path) == MEASURED
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no", "is no JSON"),
+        ("[]", "no calibration of format 1"),
+        ('{"format": 2}', "no calibration of format 1"),
+        ('{"format": 1}', "damaged"),
+        ('{"format": 1, "name": "x", "kind": "cuda", "colour": 1}', "damaged"),
+        ('{"format": 1, "name": "x", "kind": "cuda", "copies": [{"bytes": 1, "gbps": -1}]}', "positive"),
+        ('{"format": 1, "name": "x", "kind": "cuda", "copies": [{"bytes": 1, "gbps": "1"}]}', "positive"),
+        ('{"format": 1, "name": "x", "kind": "cuda", "copies": 3}', "damaged"),
+    ],
+)
+def test_a_wrong_file_is_told(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_calibration(path)
+    with pytest.raises(UsageError, match="No such file"):
+        read_calibration(tmp_path / "absent.json")
+
+
+def test_a_device_is_known_by_name_size_and_memory() -> None:
+    smaller = replace(MEASURED, memory_bytes=42 << 30)
+    assert matching([smaller, MEASURED], MEASURED.name, 108, 85198045184) is MEASURED
+    assert matching([smaller], MEASURED.name, 108, None) is smaller
+    assert matching([MEASURED], "NVIDIA H100", 108, 85198045184) is None
+    assert matching([MEASURED], MEASURED.name, 98, 85198045184) is None
+    assert matching([MEASURED], None, 108, 85198045184) is None
+    assert matching([replace(MEASURED, kind="cpu")], MEASURED.name, 108, 85198045184) is None
+
+
+def test_a_report_tells_what_the_device_attains(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(MEASURED.to_json())
+    (device,) = analyze(product(), calibration=path, step="all").devices
+    (bucket,) = device.buckets
+    assert bucket.roof_ratio == pytest.approx(FLOP / 312e12 / 700e-6)  # the datasheet's roof stays
+    assert device.attained is not None
+    assert device.attained.roof_ratio == {"matmul": pytest.approx(FLOP / 250e12 / 700e-6)}
+    assert device.attained.launch_latency_ns == 3100
+
+
+def test_the_users_own_calibration_is_found_unless_unwanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("APPDATA", str(tmp_path))
+    folder = tmp_path / "trace-analyzer" / "devices"
+    folder.mkdir(parents=True)
+    (folder / "broken.json").write_text("{")
+    (folder / file_name(MEASURED)).write_text(MEASURED.to_json())
+    assert known_calibrations() == (MEASURED,)
+
+    def attained(report: Report) -> bool:
+        return report.devices[0].attained is not None
+
+    assert attained(analyze(product()))
+    assert not attained(analyze(product(), calibration="none"))
+    assert not attained(analyze(product(deviceProperties=[A100 | {"numSms": 98}])))
+    assert json.loads(to_json(analyze(product())))["devices"][0]["attained"]["peak_tflops"] == {
+        "fp16": 250.0,
+        "fp32": 19.0,
+    }
+
+
+def test_an_unlisted_device_is_judged_by_what_it_was_measured_to_do(tmp_path: Path) -> None:
+    unlisted = A100 | {"name": "Prototype", "numSms": 7}
+    path = tmp_path / "c.json"
+    path.write_text(replace(MEASURED, name="Prototype", sm_count=7).to_json())
+    without, measured = (
+        analyze(product(deviceProperties=[unlisted]), calibration=c, step="all") for c in ("none", path)
+    )
+    assert without.devices[0].buckets[0].roof_ratio is None
+    assert measured.devices[0].buckets[0].roof_ratio is not None
+
+
+def test_it_is_shown_as_text_and_as_figures_without_a_network() -> None:
+    hostile = replace(MEASURED, name="</script><script>alert(1)\x1b[2J")
+    text, page = calibration_text(hostile), calibration_html(hostile)
+    assert "\x1b" not in text
+    assert "fp16 products" in text
+    assert "1.60 TB/s" in text
+    assert "64  multiply-adds" in text
+    assert "<script>alert(1)" not in page
+    assert "Matrix products" in page
+    assert "Memory-bound to compute-bound" in page
+    assert not re.search(r'<(script|link|img)[^>]*(src|href)="?http', page)
+
+
+def test_the_command_measures_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from trace_analyzer.capture import calibrate
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setattr(calibrate, "_COPY_BYTES", {("cpu", True): (1 << 12, 1 << 16)})
+    monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (16, 32)})
+    plot = tmp_path / "plot.html"
+    command = ["calibrate", "--quick", "--device", "cpu", "--plot", str(plot)]
+    done = CliRunner().invoke(main, command, standalone_mode=True)
+    assert done.exit_code == 0, done.output
+    (measured,) = known_calibrations()
+    assert measured.kind == "cpu"
+    assert [copy.bytes for copy in measured.copies] == [1 << 12, 1 << 16]
+    assert {(matmul.dtype, matmul.size) for matmul in measured.matmuls} >= {("fp32", 16), ("fp64", 32)}
+    assert measured.sweep_failure == "left out"
+    assert measured.launch_overhead_ns is not None
+    assert measured.launch_latency_ns is None
+    assert "the CPU, as a device of its own; no GPU was measured" in done.output
+    assert plot.exists()
+    again = CliRunner().invoke(main, command, standalone_mode=True)
+    assert again.exit_code == 2
+    assert "--force overwrites it" in again.output
+
+
+def test_a_compiler_that_fails_costs_the_sweep_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    from trace_analyzer.capture import calibrate
+
+    def failing(*_: object, **__: object) -> None:
+        raise RuntimeError("no compiler\nat all")
+
+    monkeypatch.setattr(torch, "compile", failing)
+    monkeypatch.setattr(calibrate, "_COPY_BYTES", {("cpu", True): (64,)})
+    monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (8,)})
+    found = calibrate.calibrate("cpu", quick=True)
+    assert found.sweep == ()
+    assert found.sweep_failure == "torch.compile failed: no compiler"
+    with pytest.raises(UsageError, match="no device of kind npu"):
+        calibrate.calibrate("npu")
+
+
+def test_the_chain_is_the_arithmetic_that_it_counts() -> None:
+    torch = pytest.importorskip("torch")
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from trace_analyzer.capture.calibrate import _chain
+
+    x = torch.full((4,), 0.3, dtype=torch.float64)
+    assert _chain(2)(x)[0].item() == pytest.approx((0.3 * 0.75 + 0.25) * 0.75 + 0.25)
+    with FlopCounterMode(display=False) as counter:
+        torch.mm(torch.ones(8, 8), torch.ones(8, 8))
+    assert counter.get_total_flops() == 2 * 8**3

@@ -1,0 +1,51 @@
+"""Rules that say what names tell about code, against their own examples."""
+
+import polars as pl
+import pytest
+
+from trace_analyzer.catalog.code import PHASES, CodeRule, code_rules, in_function, named_code
+
+RULES = code_rules()
+named_rules = pytest.mark.parametrize(
+    ("column", "rule"),
+    [("phase", rule) for rule in RULES.phases] + [("source", rule) for rule in RULES.sources],
+    ids=lambda part: part if isinstance(part, str) else f"{part.name}:{part.pattern[:20]}",
+)
+libraries = pytest.mark.parametrize("rule", RULES.libraries, ids=range(len(RULES.libraries)))
+
+
+def told(kind: str, names: tuple[str, ...], column: str) -> dict[str, object]:
+    """Name -> what the rules say."""
+    events = pl.DataFrame({"kind": [kind] * len(names), "name": list(names)})
+    return dict(named_code(events).select("name", column).iter_rows())
+
+
+@named_rules
+def test_a_rule_names_its_examples_in_all_its_kinds(column: str, rule: CodeRule) -> None:
+    assert rule.examples
+    for kind in rule.kinds:
+        assert told(kind, rule.examples, column) == dict.fromkeys(rule.examples, rule.name)
+
+
+@named_rules
+def test_a_rule_leaves_its_counterexamples(column: str, rule: CodeRule) -> None:
+    assert rule.counterexamples
+    for kind in rule.kinds:
+        assert rule.name not in told(kind, rule.counterexamples, column).values()
+
+
+@libraries
+def test_frames_of_libraries_are_told_from_those_of_the_program(rule: CodeRule) -> None:
+    assert all(told("python", rule.examples, "library").values())
+    assert not any(told("python", rule.counterexamples, "library").values())
+
+
+def test_phases_are_in_the_order_of_the_definitions() -> None:
+    assert tuple(dict.fromkeys(rule.name for rule in RULES.phases)) == PHASES[1:]
+
+
+def test_frames_for_people() -> None:
+    assert in_function("dir/train.py(12): step") == "in step (dir/train.py:12)"
+    assert in_function("train.py(12): step", 17) == "in step (train.py:12, call in line 17)"
+    assert in_function("a(1).py(12): <lambda>") == "in <lambda> (a(1).py:12)"
+    assert in_function("<built-in function len>") == "in <built-in function len>"

@@ -1,0 +1,179 @@
+"""Fusion opportunities, worked out by hand: chains, attention, optimizers, and what is none of them."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+from kineto import analysed, annotation, kernel, launch, op, python, rows
+
+from trace_analyzer.analyses.fusion import _words, expression
+from trace_analyzer.catalog.fusions import COMPILE, Fusion, fusions, named_fusion
+from trace_analyzer.report import Report
+
+MEGA = 1_000_000
+KERNELS = {
+    "bmm": "ampere_fp16_s16816gemm_fp16_128x64", "_softmax": "void softmax_warp_forward<float>(x)",
+    "mean": "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MeanOps>>(x)",
+}  # fmt: skip
+Calls = list[tuple[Any, ...]]
+
+
+def run(calls: Calls, *, at: int = 0, number: Any = None, **place: Any) -> list[Any]:
+    """Calls (operator, shapes, dtype, duration), one kernel each, back to back on a stream from 1 ms on."""
+    events, start = [], 1000 + at
+    for i, (name, dims, dtype, duration) in enumerate(calls):
+        n, called = next(number or NUMBERS), at + 20 * i
+        types = [dtype] * len(dims)
+        events += [
+            op(f"aten::{name}", called, 15, **{"Input Dims": dims, "Input type": types}),
+            launch(called + 5, 5, n),
+            kernel(KERNELS.get(name, f"void at::native::vectorized_elementwise_kernel<4, {name}>(int)"), start, duration,
+                   correlation=n, grid=[5000, 1, 1], **place),
+        ]  # fmt: skip
+        start += duration
+    return events
+
+
+NUMBERS = count(1)
+COS_COS: Calls = [("cos", [[25 * MEGA]], "float", 100), ("cos", [[25 * MEGA]], "float", 100)]
+
+
+def found(report: Report, *columns: str) -> list[tuple[Any, ...]]:
+    return rows(report.tables["fusions"], *columns)
+
+
+def test_cos_cos_goes_from_four_passes_to_two() -> None:
+    """25 million floats are 100 MB; each kernel reads and writes them in 100 us: 2 TB/s."""
+    report = analysed(run(COS_COS))
+    (row,) = report.tables["fusions"].to_dicts()
+    assert (row["kind"], row["what"], row["operators"]) == ("chain", "x.cos().cos()", ">cos>cos>")
+    assert (row["moved_bytes"], row["saved_bytes"]) == (400e6, 200e6)
+    assert row["byte_per_s"] == pytest.approx(2e12)
+    assert (row["time_ns"], row["saves_ns"]) == (200_000, 100_000)
+    assert (row["tensors"], row["count"], row["kernel_count"]) == ("[25000000] float", 1, 2)
+    assert "moves 200 MB instead of 400 MB" in report.summary()
+    assert "x.cos().cos()" in report.to_markdown()
+    assert report.devices[0].fusions[0].saves_ns == 100_000
+
+
+def test_a_chain_of_n_passes_is_one_row_however_often_it_runs() -> None:
+    """Three calls: 6 passes, 2 of which stay; in each of two layers."""
+    three = [
+        ("mul", [[MEGA], []], "float", 30),
+        ("add", [[MEGA], [MEGA]], "float", 30),
+        ("gelu", [[MEGA]], "float", 30),
+    ]
+    report = analysed(run(three), kernel("ampere_sgemm_128x64_tn", 1100, 50), run(three, at=200))
+    assert found(report, "what", "count", "kernel_count", "time_ns", "moved_bytes", "saved_bytes") == [
+        ("F.gelu(x + bias)", 2, 6, 180, 2 * 7 * 4e6, 2 * 4 * 4e6),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        ("cos", [[25 * MEGA + 1]], "float", 100), ("cos", [[5 * MEGA, 5]], "float", 100), ("cos", [[25 * MEGA]], "c10::Half", 100),
+        ("cumsum", [[25 * MEGA]], "float", 100), ("my_cos", [[25 * MEGA]], "float", 100),
+    ],
+)  # fmt: skip
+def test_shape_type_and_kind_must_agree(second: tuple[Any, ...]) -> None:
+    assert found(analysed(run([COS_COS[0], second])), "what") == []
+
+
+def test_only_neighbours_on_one_stream_form_a_chain() -> None:
+    one, other = [COS_COS[0]], [COS_COS[1]]
+    assert found(analysed(run(one, stream=7), run(other, at=100, stream=8)), "what") == []
+    between = kernel("ampere_sgemm_128x64_tn", 1100, 10)
+    assert found(analysed(run(one), between, run(other, at=110)), "what") == []
+    assert found(analysed(run(one), run(other, at=100)), "what") == [("x.cos().cos()",)]
+
+
+def test_kernels_without_shapes_are_no_chain() -> None:
+    add = "void at::native::vectorized_elementwise_kernel<4, add>(int)"
+    assert found(analysed(kernel(add, 0, 50), kernel(add, 50, 50)), "what") == []
+
+
+def test_the_place_is_the_class_of_the_module_and_the_function_of_the_user() -> None:
+    report = analysed(
+        python("nn.Module: Norm_7", 0, 100), python("models/norm.py(12): forward", 1, 98),
+        python("torch/_tensor.py(40): cos", 2, 90), python("<built-in method cos>", 3, 80), run(COS_COS),
+    )  # fmt: skip
+    assert found(report, "module", "function") == [("Norm", "models/norm.py(12): forward")]
+
+
+def attention(scores: list[int], probabilities: list[int] | None = None) -> Calls:
+    q, k, v = [8, 1000, 64], [8, 64, 1000], [8, 1000, 64]
+    return [
+        ("bmm", [q, k], "c10::Half", 40), ("div", [scores, []], "c10::Half", 60), ("_softmax", [scores, [], []], "c10::Half", 70),
+        ("bmm", [probabilities or scores, v], "c10::Half", 40),
+    ]  # fmt: skip
+
+
+def test_attention_through_memory() -> None:
+    """8 x 1000 x 1000 half scores are 16 MB, passed over six times: written, four times in between, and read."""
+    (row,) = analysed(run(attention([8, 1000, 1000]))).tables["fusions"].to_dicts()
+    assert (row["kind"], row["time_ns"], row["saves_ns"]) == ("attention", 210_000, 130_000)
+    assert (row["moved_bytes"], row["saved_bytes"]) == (64e6, 96e6)
+    assert "F.scaled_dot_product_attention" in row["code"]
+
+
+def test_attention_by_views_of_the_scores() -> None:
+    """Scores viewed as (batch, heads, ...) for the softmax are still those scores."""
+    viewed = attention([2, 4, 1000, 1000], [8, 1000, 1000])
+    assert found(analysed(run(viewed)), "kind") == [("attention",)]
+
+
+def test_products_around_another_softmax_are_no_attention() -> None:
+    assert found(analysed(run(attention([8, 500, 1000]))), "kind") == [("chain",)]
+    calls = attention([8, 1000, 1000])
+    stranger = ("cumsum", [[5]], "float", 50)
+    assert found(analysed(run([calls[0], stranger, *calls[1:]])), "kind") == [("chain",)]
+
+
+def optimizer(operators: list[str], name: str = "AdamW") -> list[Any]:
+    """A step of an optimizer whose kernels take 10, 20, ... us."""
+    calls = [(o, [[64]], "float", 10 * (i + 1)) for i, o in enumerate(operators)]
+    return [annotation(f"Optimizer.step#{name}.step", 0, 500), run(calls)]
+
+
+def test_an_optimizer_that_loops() -> None:
+    (row,) = (
+        analysed(optimizer(["lerp_", "addcmul_", "sqrt", "addcdiv_"]))
+        .tables["fusions"]
+        .filter(kind="optimizer")
+        .to_dicts()
+    )
+    assert (row["what"], row["code"]) == (
+        "AdamW.step: a kernel or more per parameter",
+        "torch.optim.AdamW(..., fused=True)",
+    )
+    assert (row["kernel_count"], row["time_ns"], row["saves_ns"]) == (4, 100_000, 60_000)
+    assert (row["moved_bytes"], row["byte_per_s"]) == (None, None)
+
+
+def test_an_optimizer_by_foreach_and_a_fused_one() -> None:
+    foreach = analysed(optimizer(["_foreach_lerp_", "_foreach_addcdiv_"], "Adam"))
+    assert found(foreach, "what") == [("Adam.step: several passes over all parameters",)]
+    assert found(analysed(optimizer(["_fused_adamw_", "add_"])), "kind") == []
+
+
+@pytest.mark.parametrize("rule", fusions(), ids=lambda rule: rule.id)
+def test_every_rule_names_its_examples(rule: Fusion) -> None:
+    assert rule.examples
+    assert rule.counterexamples
+    assert {named_fusion(chain) for chain in rule.examples} == {rule}
+    assert rule not in {named_fusion(chain) for chain in rule.counterexamples}
+
+
+def test_expressions() -> None:
+    assert expression(["mul", "copy", "sin"]) == "x.mul(y).to(...).sin()"
+    assert expression(["cos", "cos"]) == "x.cos().cos()"
+    assert expression(["add", "cos"] * 3) == "x.add(y).cos(), 3 times in a row"
+    assert expression(["cos"] * 5) == "x.cos(), 5 times in a row"
+    assert expression([*["exp", "log"] * 5, "abs"]) == "x" + ".exp().log()" * 4 + " ... .log().abs()"
+
+
+def test_a_chain_without_end_has_a_name() -> None:
+    what, code = _words("chain", ">" + "add>mul>" * 50_000, "all")
+    assert what.endswith("50000 times in a row")
+    assert code == COMPILE

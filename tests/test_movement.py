@@ -1,0 +1,112 @@
+"""Collectives and copies: sizes, bandwidths and exposed time, worked out by hand."""
+
+from typing import Any
+
+import pytest
+from kineto import analysed, call, copy, kernel, launch, op, rows
+
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+ADD = "void at::native::vectorized_elementwise_kernel<4, x>(int)"
+
+
+def collective(name: str, elements: int, ranks: int | None, duration: int = 100, **more: Any) -> list[Any]:
+    """One collective of bf16 elements, at 100 us."""
+    args = {"Collective name": name, "In msg nelems": elements, "dtype": "BFloat16"}
+    return [
+        op("record_param_comms", 0, 20, **args, **({"Group size": ranks} if ranks else {})),
+        launch(5, 5, 1), kernel("ncclDevKernel_SendRecv(x)", 100, duration, correlation=1, **more),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "size", "bus"),
+    [
+        ("allreduce", "all_reduce", 2e6, 2e10 * 2 * 7 / 8),
+        ("_allgather_base", "all_gather", 16e6, 16e10 * 7 / 8),
+        ("_reduce_scatter_base", "reduce_scatter", 2e6, 2e10 * 7 / 8),
+        ("all_to_allv", "all_to_all", 2e6, 2e10 * 7 / 8),
+        ("broadcast", "broadcast", 2e6, 2e10),
+        ("send", "send_recv", 2e6, 2e10),
+    ],
+)
+def test_bandwidth_of_eight_ranks(name: str, kind: str, size: float, bus: float) -> None:
+    """A million bf16 elements in 100 us: 20 GB/s of what one rank sends."""
+    (row,) = analysed(collective(name, 1_000_000, 8)).tables["collectives"].to_dicts()
+    assert (row["collective"], row["message_bytes"], row["group_size"]) == (kind, size, 8)
+    assert row["algorithm_byte_per_s"] == pytest.approx(size / 100e-6)
+    assert row["bus_byte_per_s"] == pytest.approx(bus)
+
+
+def test_without_the_number_of_ranks_there_is_no_bus_bandwidth() -> None:
+    (row,) = analysed(collective("allreduce", 1_000_000, None)).tables["collectives"].to_dicts()
+    assert (row["message_bytes"], row["bus_byte_per_s"]) == (2e6, None)
+
+
+def test_messages_by_shape_where_arguments_were_not_recorded() -> None:
+    report = analysed(
+        op("c10d::alltoall_base_", 0, 30),
+        op("record_param_comms", 1, 20, **{"Input Dims": [[512, 64], [], []], "Input type": ["c10::Half", "", ""]}),
+        launch(5, 5, 1), kernel("ncclDevKernel_SendRecv(x)", 100, 10, correlation=1),
+        op("symm_mem::multimem_all_reduce_", 40, 9, **{"Input Dims": [[1000], []], "Input type": ["float", ""]}),
+        launch(42, 5, 2), kernel("multimem_all_reduce_kernel<c10::BFloat16, 16>", 200, 10, correlation=2),
+        kernel("void deep_ep::intranode::dispatch<8, 768>(int4*)", 300, 10), kernel(NCCL, 400, 10),
+    )  # fmt: skip
+    assert rows(report.tables["collectives"], "collective", "message_bytes") == [
+        ("all_to_all", 2 * 512 * 64), ("all_reduce", 4000), ("all_to_all", None), ("all_reduce", None),
+    ]  # fmt: skip
+
+
+def test_exposed_is_what_no_other_work_hides() -> None:
+    """A collective of 100 us, beside a kernel in its first 30 us and another from its 80th on."""
+    report = analysed(
+        collective("allreduce", 1_000_000, 8, stream=20), kernel(ADD, 90, 40), kernel(ADD, 180, 60),
+        copy("HtoD (Pinned -> Device)", 130, 20, stream=30),
+    )  # fmt: skip
+    assert rows(report.tables["collectives"], "hidden_ns", "exposed_ns") == [(50, 50)]
+    told = report.devices[0].communication
+    assert told is not None
+    assert (told.time_ns, told.exposed_ns, told.hidden_ns) == (100_000, 50_000, 50_000)
+    assert told.bus_byte_per_s == pytest.approx(2e10 * 1.75)
+    assert report.devices[0].partition_ns["communication"] == 50_000
+
+
+def test_collectives_of_one_kind_and_size_are_one_row() -> None:
+    events = [
+        [op("record_param_comms", 50 * n, 20, **{"Collective name": "allreduce", "In msg nelems": 500, "dtype": "Float", "Group size": 2}),
+         launch(50 * n + 5, 5, n + 1), kernel(NCCL, 1000 * n, 10 * (n + 1), correlation=n + 1)]
+        for n in range(2)
+    ]  # fmt: skip
+    (row,) = analysed(events).tables["communication"].to_dicts()
+    assert (row["count"], row["time_ns"], row["message_bytes"]) == (2, 30_000, 2_000)
+    assert row["bus_byte_per_s"] == pytest.approx(2 * 2_000 / 30e-6)
+    assert row["best_bus_byte_per_s"] == pytest.approx(2_000 / 10e-6)
+
+
+def test_a_device_that_does_not_communicate() -> None:
+    report = analysed(kernel(ADD, 0, 10))
+    assert report.devices[0].communication is None
+    assert report.tables["collectives"].is_empty()
+    assert report.tables["copies"].is_empty()
+
+
+def test_copies_by_direction_and_memory() -> None:
+    """64 KiB or more is no small copy; a kernel hides a third of the pinned copy."""
+    report = analysed(
+        op("aten::copy_", 0, 30), call("cudaMemcpyAsync", 2, 20, correlation=1),
+        copy("HtoD (Pageable -> Device)", 10, 10, correlation=1, bytes=65_535),
+        copy("HtoD (Pageable -> Device)", 30, 10, bytes=65_536),
+        copy("HtoD (Pinned -> Device)", 50, 30, bytes=600_000, stream=9), kernel(ADD, 50, 10),
+        copy("DtoH", 90, 10), copy("DtoD (Device -> Device)", 100, 10, bytes=100),
+    )  # fmt: skip
+    columns = ("direction", "host_memory", "operator", "count", "bytes", "exposed_ns", "call_ns", "small_count")
+    assert sorted(rows(report.tables["copies"], *columns), key=str) == [
+        ("device-to-host", None, None, 1, None, 10, 0, 0),
+        ("host-to-device", "pageable", "aten::copy_", 1, 65_535, 10, 20, 1),
+        ("host-to-device", "pageable", None, 1, 65_536, 10, 0, 0),
+        ("host-to-device", "pinned", None, 1, 600_000, 20, 0, 0),
+        ("within-device", None, None, 1, 100, 10, 0, 1),
+    ]
+    pinned = report.devices[0].copies[0]
+    assert (pinned.host_memory, pinned.byte_per_s, pinned.exposed_ns) == ("pinned", pytest.approx(20e9), 20_000)
+    pageable = report.devices[0].copies[1]
+    assert (pageable.count, pageable.bytes, pageable.small_count, pageable.call_ns) == (2, 131_071, 1, 20_000)

@@ -1,0 +1,26 @@
+"""The example notebook runs from start to end, and its report shows itself."""
+
+from pathlib import Path
+
+import pytest
+
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("ipykernel")
+pytest.importorskip("torch")
+
+NOTEBOOK = Path(__file__).parents[1] / "docs" / "notebook.ipynb"
+
+
+@pytest.mark.filterwarnings("ignore")  # of Jupyter's own packages
+def test_the_notebook_runs() -> None:
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "clear its outputs: a report is large"
+    nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(NOTEBOOK.parent)}}).execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    text = "".join(output.get("text", "") for output in outputs)
+    assert "without the profiler" in text
+    assert "overhead-bound data-loading" in text
+    shown = [output["data"]["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    (report,) = [html for html in shown if html.startswith("<iframe")]
+    assert "timeline" in report

@@ -1,0 +1,345 @@
+"""What stands around the timeline: tables, definitions, plots, colours, the picture."""
+
+import os
+import re
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import holoviews as hv
+import numpy as np
+import polars as pl
+import pytest
+from colour_vision import VISION, closest, contrast, distance
+from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
+
+from trace_analyzer import tables
+from trace_analyzer.errors import UsageError
+from trace_analyzer.render import html
+from trace_analyzer.render.html.drawings import drawings
+from trace_analyzer.render.html.listings import MOST_ROWS, Field, Form, Listing, Span, listing
+from trace_analyzer.render.html.view import View, view
+from trace_analyzer.render.html.words import GLOSSARY, KINDS, WORK_PARTS
+from trace_analyzer.render.palette import Theme, palette
+from trace_analyzer.render.plots import PLOTS, plots
+from trace_analyzer.render.png import browser
+from trace_analyzer.report import Debiased, Report
+
+
+def table(shown: View, key: str) -> Listing:
+    """The table of the page with this key."""
+    (found,) = (piece for section in shown.sections for piece in section.listings if piece.key == key)
+    return found
+
+
+def column(shown: Listing, name: str) -> list[str]:
+    """The texts of one column."""
+    place = [field.column for field in shown.fields].index(name)
+    return [row.cells[place].text for row in shown.rows]
+
+
+# ---- tables ----------------------------------------------------------------------------------------------
+
+
+def test_rows_lead_to_the_longest_of_their_kind() -> None:
+    shown = view(gpu_report(kernels=4))
+    assert {(row.cells[0].text, row.span.start_ns) for row in table(shown, "kernels").rows if row.span} == {
+        ("vectorized_elementwise_kernel · CUDAFunctor_add", 30_000), ("ampere_sgemm_128x64_tn", 130_000),
+    }  # fmt: skip
+    causes = table(shown, "causes")
+    assert [(row.cells[0].sort, row.span.start_ns) for row in causes.rows if row.span] == [
+        ("python", 90_000),
+        ("launch-latency", 120_000),
+    ]
+    assert column(table(shown, "gaps"), "duration_ns") == ["40 us"] * 3
+
+
+def test_shares_of_idle_time_add_up() -> None:
+    causes = table(view(gpu_report(kernels=10)), "causes")
+    assert sum(row.cells[-1].sort or 0 for row in causes.rows) == pytest.approx(1)  # type: ignore[misc]
+
+
+def test_a_table_says_how_many_rows_it_leaves_out() -> None:
+    frame = pl.DataFrame({"name": [f"n{i}" for i in range(MOST_ROWS + 7)]})
+    shown = listing("k", "Title", frame, [Field("name", "Name", "name")])
+    assert (len(shown.rows), shown.left_out) == (MOST_ROWS, 7)
+
+
+def test_columns_without_values_are_left_out() -> None:
+    frame = pl.DataFrame({"name": ["a"], "time_ns": [5], "flop": [None]}, schema_overrides={"flop": pl.Float64})
+    fields = [Field("name", "Name"), Field("time_ns", "Time", "duration"), Field("flop", "FLOP"), Field("no", "No")]
+    assert [field.column for field in listing("k", "t", frame, fields).fields] == ["name", "time_ns"]
+
+
+def test_devices_are_named_only_where_there_are_several() -> None:
+    one, two = (table(view(gpu_report(4, devices)), "gaps") for devices in (1, 2))
+    assert "device_label" not in [field.column for field in one.fields]
+    assert set(column(two, "device_label")) == {"GPU 0", "GPU 1"}
+
+
+def test_a_run_on_the_cpu_shows_its_operators_only() -> None:
+    shown = view(cpu_report())
+    assert [section.key for section in shown.sections if section.pieces] == ["operators"]
+
+
+def test_a_missing_table_says_what_to_record() -> None:
+    page = html.html(empty_report())
+    assert "Record with activities=[ProfilerActivity.CPU" in page
+
+
+def test_broken_checks_come_first_and_say_what_they_withhold() -> None:
+    checks = view(gpu_report()).trust
+    assert [(check.status, check.name, check.value) for check in checks] == [
+        ("fail", "Link coverage", "40 %"), ("warn", "Lost events", "12"), ("ok", "Graph share", "0 %"),
+    ]  # fmt: skip
+    assert [check.withheld for check in checks] == ["run ahead", "", ""]
+    page = html.html(gpu_report())
+    assert "Not shown because of it: run ahead" in page
+    assert "1 other check of the trace holds" in page
+
+
+def test_the_verdict_without_the_cost_of_recording_stands_beside_the_doubts() -> None:
+    report = gpu_report()
+    parts = {"compute": 60, "python": 40}
+    found = Debiased("measured", {}, None, 500, 500, 100, None, parts, "compute-bound", None, False, "measured 1 ms")
+    unbiased = replace(report, verdict=replace(report.verdict, debiased=found))
+    assert [(share.key, share.ratio) for share in view(unbiased).debiased] == [("compute", 0.6), ("python", 0.4)]
+    page = html.html(unbiased)
+    assert "Without the cost of recording: Compute 60 %, Python 40 %" in page
+    assert view(report).debiased == ()
+
+
+def test_many_pieces_of_advice_unfold() -> None:
+    report = gpu_report()
+    page = html.html(replace(report, advice=report.advice * 6))
+    assert "<summary>2 more</summary>" in page
+    assert page.count('<li class="card">') == 6
+
+
+def test_blame_leads_to_the_longest_interval() -> None:
+    report = gpu_report()
+    shown = table(view(report), "culprits")
+    assert column(shown, "python_function")[0] == "forward · net.py(12)"
+    assert shown.rows[0].span == Span(report.blame[0].start_ns, report.blame[0].end_ns)
+
+
+@pytest.mark.parametrize(
+    ("form", "value", "text", "full"),
+    [
+        ("frame", "a/b c/net.py(12): forward", "forward · net.py(12)", "a/b c/net.py(12): forward"),
+        ("frame", "C:\\x\\net.py(3): f", "f · net.py(3)", "C:\\x\\net.py(3): f"),
+        ("frame", "<built-in method mul>", "<built-in method mul>", ""),
+        ("frame", None, "–", ""),
+        ("module", "Net_0/Block_3/Linear_7", "… / Block_3 / Linear_7", "Net_0/Block_3/Linear_7"),
+        ("module", "Net_0/Linear_1", "Net_0/Linear_1", ""),
+        ("bytes", 1_500_000_000, "1.50 GB", ""),
+        ("times", 250.0, "250 ×", ""),
+    ],
+)
+def test_values_are_written_for_people(form: Form, value: object, text: str, full: str) -> None:
+    frame = pl.DataFrame({"x": [value, value]}) if value else pl.DataFrame({"x": ["other.py(1): g", None]})
+    cell = listing("k", "t", frame, [Field("x", "X", form)]).rows[-1].cells[0]
+    assert (cell.text, cell.full, cell.sort) == (text, full, value)
+
+
+def test_fusions_say_what_to_write_and_lead_to_the_longest() -> None:
+    row = {"device": 0, "kind": "chain", "what": "x.cos().cos()", "operators": ">cos>cos>", "count": 3, "time_ns": 900,
+           "kernel_count": 6, "saves_ns": 450.0, "code": "torch.compile(f)", "start_ns": 5, "end_ns": 9}  # fmt: skip
+    report = gpu_report()
+    report = replace(report, tables={**report.tables, "fusions": frame(tables.FUSIONS, [row])})
+    shown = table(view(report), "fusions")
+    assert (column(shown, "code"), shown.rows[0].span) == (["torch.compile(f)"], Span(5, 9))
+    assert "module" not in [field.column for field in shown.fields]
+
+
+# ---- markup ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("report", [gpu_report(), cpu_report(), empty_report()], ids=["gpu", "cpu", "empty"])
+@pytest.mark.parametrize("compact", [False, True])
+def test_every_reference_within_the_page_leads_somewhere(report: Report, compact: bool) -> None:
+    markup = re.sub(r"<(script|style)\b.*?</\1>", "", html.html(report, compact=compact), flags=re.DOTALL)
+    ids = re.findall(r'\bid="([^"]+)"', markup)
+    assert len(ids) == len(set(ids))
+    pattern = r'(?:href="#|data-term="|aria-describedby="|aria-labelledby="|aria-controls=")([^"]+)"'
+    assert set(re.findall(pattern, markup)) <= set(ids)
+
+
+def test_every_definition_is_a_sentence() -> None:
+    definitions = [word.definition for words in GLOSSARY.values() for word in words.values()]
+    assert [text for text in definitions if not text.endswith(".")] == []
+
+
+def test_the_command_is_shown_as_text() -> None:
+    page = html.html(gpu_report(), command=f"analyze '{HOSTILE[0]}'")
+    assert "<code>analyze &#39;&lt;img src=x onerror=alert(1)&gt;&#39;</code>" in page
+
+
+def test_a_compact_page_ends_after_the_timeline() -> None:
+    page = html.html(gpu_report(), compact=True)
+    assert 'id="timeline"' in page
+    assert '<div class="listing' not in page
+    assert "data-plot" not in page.split("<script")[0]
+
+
+# ---- plots -----------------------------------------------------------------------------------------------
+
+
+def test_plots_are_what_the_report_has_data_for() -> None:
+    assert set(gpu_report().plots) == set(PLOTS) - {"roofline"}
+    assert plots(empty_report()) == {}
+
+
+def test_a_histogram_of_gaps_holds_all_idle_time() -> None:
+    histogram = gpu_report(kernels=9).plots["gaps"]
+    edges, height = histogram.dimension_values(0, flat=True), histogram.dimension_values(1)
+    assert isinstance(histogram, hv.Histogram)
+    assert height.sum() == pytest.approx(8 * 40)  # us
+    assert edges.min() <= 40_000 <= edges.max()
+
+
+def test_late_launches_are_left_out_of_the_leads() -> None:
+    report = gpu_report(kernels=4)
+    launches = report.tables["launches"].with_columns(lead_ns=pl.Series([-5, 0, 10, 1000]))
+    made = replace(report, tables={**report.tables, "launches": launches}).plots["launch_lead"]
+    assert made.dimension_values(1).sum() == 2
+
+
+def test_the_queue_keeps_its_highest_points() -> None:
+    report = gpu_report()
+    time = np.arange(100_000)
+    queue = pl.DataFrame({"device": 0, "time_ns": time, "depth": time % 7, "runway_ns": time % 7 * 10})
+    queue = queue.with_columns(depth=pl.when(pl.col("time_ns") == 54_321).then(500).otherwise("depth"))
+    curve = replace(report, tables={**report.tables, "queue": queue}).plots["queue_depth"]
+    assert curve.dimension_values(1).max() == 500
+    assert len(curve) < 1000
+
+
+def test_the_roofline_shows_kernels_of_known_work_under_the_roofs_of_their_peaks() -> None:
+    rows = [
+        {"device": 0, "name": name, "group": group, "time_ns": 1000, "intensity_flop_per_byte": intensity,
+         "achieved_flop_per_s": 1e13, "peak_flop_per_s": 1e15, "roof_ratio": 0.5}
+        for name, group, intensity in (("gemm", "matmul", 500.0), ("add", "pointwise", 0.1), ("odd", "other", None))
+    ]  # fmt: skip
+    roofs = [{"activity_id": 0, "intensity_flop_per_byte": 0.1, "attainable_flop_per_s": 2e11, "peak_flop_per_s": 1e15}]
+    made = {"roofline": frame(tables.ROOFLINE, rows), "roofs": frame(tables.ROOFS, roofs)}
+    report = replace(empty_report(), tables={**empty_report().tables, **made})
+    plot = report.plots["roofline"]
+    (roof,) = plot.traverse(specs=[hv.Curve])
+    assert dict(roof.array().tolist())[500.0] == 1e15  # the ridge: 1e15 FLOP/s over 2e12 B/s
+    assert {points.label: len(points) for points in plot.traverse(specs=[hv.Points])} == {"matmul": 1, "pointwise": 1}
+    assert drawings(report, ("roofline",))["roofline"].legend == (("matmul", "p-compute"), ("pointwise", "p-memory"))
+
+
+def test_two_devices_are_two_curves() -> None:
+    overlay = gpu_report(8, 2).plots["queue_depth"]
+    assert list(overlay.keys()) == ["GPU 0", "GPU 1"]
+
+
+def test_plots_can_be_restyled_and_composed() -> None:
+    made = gpu_report().plots
+    layout = made["gaps"].opts(color="#123456", width=300) + made["launch_lead"]
+    assert len(hv.render(layout, backend="bokeh").references()) > 10
+
+
+@pytest.mark.parametrize("report", [gpu_report(), gpu_report(9, 3), hostile_report()], ids=["gpu", "three", "hostile"])
+def test_drawings_hold_no_code_and_no_foreign_colour(report: Report) -> None:
+    made = drawings(report, tuple(PLOTS))
+    text = str(made)
+    assert set(made) == set(plots(report))
+    assert "CustomJS" not in text
+    assert "{safe}" not in text
+    assert "Div" not in text
+    tags = set(re.findall(r"'(--[\w-]+)'", text))
+    assert tags
+    assert {tag.removeprefix("--") for tag in tags} <= set(palette())
+
+
+# ---- colours ---------------------------------------------------------------------------------------------
+
+
+def test_dark_colours_overlay_the_light_ones() -> None:
+    light, dark = palette("light"), palette("dark")
+    assert set(light) == set(dark)
+    assert light["text"] != dark["text"]
+    assert light["p-memory"] == dark["p-memory"]
+
+
+KIND_COLOURS = [f"k-{kind}" for kind in KINDS]
+WORK_COLOURS = [f"p-{part}" for part in WORK_PARTS]
+REGIME_COLOURS = ["p-python", "p-memory", "p-compute", "p-communication"]
+BAR_COLOURS = [*WORK_COLOURS, *(f"p-{cause}" for cause in (
+    "synchronization", "data-loading", "python", "launch-latency", "device-gap", "device-wait"))]  # fmt: skip
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("vision", VISION)
+@pytest.mark.parametrize(
+    ("names", "least"),
+    [(KIND_COLOURS, 0.08), (WORK_COLOURS, 0.08), (REGIME_COLOURS, 0.08), (BAR_COLOURS, 0.05)],
+    ids=["kinds", "work", "regimes", "bar"],
+)
+def test_colours_can_be_told_apart(theme: Theme, vision: str, names: list[str], least: float) -> None:
+    colours = palette(theme)
+    distance, *pair = closest({name: colours[name] for name in names}, vision)
+    assert distance >= least, pair
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("ink", ["text", "text-soft", "text-muted", "link"])
+@pytest.mark.parametrize("ground", ["page", "card", "sunken"])
+def test_text_stands_out(theme: Theme, ink: str, ground: str) -> None:
+    colours = palette(theme)
+    assert contrast(colours[ink], colours[ground]) >= 4.5
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_is_the_same_has_the_same_colour(theme: Theme) -> None:
+    colours = palette(theme)
+    pairs = {"k-matmul": "p-compute", "k-pointwise": "p-memory", "k-communication": "p-communication"}
+    assert [colours[kind] for kind in pairs] == [colours[part] for part in pairs.values()]
+    assert (colours["k-memcpy"], colours["k-other"]) == (colours["p-copy"], colours["p-other"])
+
+
+def test_the_simulation_knows_who_confuses_what() -> None:
+    red, green = "#c04040", "#6f6f1f"
+    assert distance(red, green, "deutan") < distance(red, green, "normal") / 3
+    assert distance("#123456", "#123456", "protan") == 0
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+
+
+# ---- pictures --------------------------------------------------------------------------------------------
+
+
+def a_browser(folder: Path, script: str) -> str:
+    """A command that takes the place of a browser."""
+    path = folder / "browser"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_without_a_browser_the_picture_says_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CHROME", raising=False)
+    with pytest.raises(UsageError, match="needs Chromium or Chrome"):
+        gpu_report().to_png(tmp_path / "a.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_environment_names_the_browser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CHROME", a_browser(tmp_path, "exit 0"))
+    assert browser() == str(tmp_path / "browser")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")
+@pytest.mark.parametrize(
+    ("script", "said"), [("echo no screen >&2; exit 1", "drew no picture: no screen"), ("exit 0", "drew no picture$")]
+)
+def test_a_browser_that_fails_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, said: str
+) -> None:
+    monkeypatch.setenv("CHROME", a_browser(tmp_path, script))
+    with pytest.raises(UsageError, match=said):
+        gpu_report().to_png(tmp_path / "a.png")
+    assert not (tmp_path / "a.png").exists()

@@ -1,0 +1,223 @@
+"""The page around the timeline in a real browser: tables, jumps, themes, paper, phone, accessibility."""
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from report_factory import cpu_report, empty_report, gpu_report, hostile_report
+from test_html_browser import CHROMIUM, DRIVER, Browser, browser, started  # noqa: F401  (fixtures)
+
+from trace_analyzer.render.html import write_html
+from trace_analyzer.report import Report
+
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed")
+
+AXE = Path(
+    os.environ.get("AXE_CORE", Path(__file__).parents[1] / ".venv" / "axe" / "node_modules" / "axe-core" / "axe.min.js")
+)
+"""The accessibility checker axe-core, which `.ci/run` fetches with npm."""
+
+REPORTS = {
+    "gpu": gpu_report(),
+    "three devices": gpu_report(40, 3),
+    "cpu": cpu_report(),
+    "empty": empty_report(),
+    "hostile": hostile_report(),
+}
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Browser]:  # noqa: F811
+    """The browser, with the choice of theme forgotten afterwards."""
+    yield browser
+    browser.run("localStorage.clear()")
+
+
+def rows(page: Browser, table: str) -> list[str]:
+    """Texts of the first cells of the rows that a table shows."""
+    cells = page.driver.find_elements("css selector", f"#{table}-rows tr:not([hidden]) td:first-child")
+    return [cell.text for cell in cells]
+
+
+def head(page: Browser, table: str, label: str) -> None:
+    """Click a heading of a table."""
+    heads = page.driver.find_elements("css selector", f"#table-{table} th button")
+    page.run("arguments[0].click()", next(e for e in heads if e.text == label))
+
+
+def start_ns(page: Browser) -> int:
+    return int(page.run("return location.hash").split("=")[1].split(",")[0])
+
+
+def test_a_table_sorts_up_and_down(page: Browser) -> None:
+    page.open(gpu_report(40))
+    times = "return [...document.querySelectorAll('#gaps-rows tr')].map((row) => Number(row.cells[1].dataset.sort))"
+    head(page, "gaps", "Start")
+    falling = page.run(times)
+    assert falling == sorted(falling, reverse=True)
+    assert (
+        page.driver.find_element("css selector", "#table-gaps [aria-sort]").get_attribute("aria-sort") == "descending"
+    )
+    head(page, "gaps", "Start")
+    assert page.run(times) == falling[::-1]
+
+
+def test_a_table_filters_and_says_how_many_it_found(page: Browser) -> None:
+    page.open(gpu_report(40))
+    field = page.driver.find_element("css selector", "#table-gaps input")
+    field.send_keys("3.89 PYTHON")
+    assert rows(page, "gaps") == ["Python"]
+    assert page.driver.find_element("css selector", "#table-gaps output").text == "1 of 1 found"
+    field.send_keys("zzz")
+    assert rows(page, "gaps") == []
+
+
+def test_a_long_table_unfolds(page: Browser) -> None:
+    page.open(gpu_report(60))
+    assert len(rows(page, "gaps")) == 12
+    more = page.driver.find_element("css selector", "#table-gaps [data-more]")
+    assert more.text == "Show all 59"
+    page.run("arguments[0].click()", more)
+    assert len(rows(page, "gaps")) == 59
+    assert more.get_attribute("aria-expanded") == "true"
+
+
+def test_a_row_leads_to_its_place_on_the_timeline(page: Browser) -> None:
+    page.open(gpu_report(40))
+    row = page.driver.find_element("css selector", "#gaps-rows tr td:last-child")
+    place = page.run("return Number(arguments[0].parentElement.dataset.start)", row)
+    page.run("arguments[0].click()", row)
+    page.wait(lambda: page.length_ns() < 100_000)
+    assert abs(start_ns(page) - place) < 20_000
+    page.wait(lambda: page.run("return document.getElementById('timeline').getBoundingClientRect().top") < 720)
+
+
+def test_a_row_can_be_reached_and_used_with_the_keyboard(page: Browser) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    page.open(gpu_report(40))
+    button = page.driver.find_element("css selector", "#causes-rows button")
+    page.run("arguments[0].focus()", button)
+    button.send_keys(Keys.ENTER)
+    page.wait(lambda: page.length_ns() < 100_000)
+
+
+def test_the_partition_leads_to_the_timeline(page: Browser) -> None:
+    page.open(gpu_report())
+    button = next(e for e in page.driver.find_elements("css selector", ".hero .legend button") if e.text == "Compute")
+    page.run("arguments[0].click()", button)
+    page.wait(lambda: page.length_ns() < 100_000)
+
+
+def test_a_step_zooms_to_itself(page: Browser) -> None:
+    page.open(gpu_report())
+    page.run("document.querySelectorAll('.step')[1].click()")
+    page.wait(lambda: 300_000 < start_ns(page) < 400_000)
+
+
+def test_a_definition_shows_for_the_keyboard_and_goes_with_escape(page: Browser) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    page.open(gpu_report())
+    term = page.driver.find_element("css selector", ".chip.regime")
+    page.run("arguments[0].focus()", term)
+    tip = page.driver.find_element("css selector", ".tip")
+    page.wait(tip.is_displayed)
+    assert tip.text.startswith("The device waits for the CPU")
+    described = page.run(
+        "return document.getElementById(arguments[0].getAttribute('aria-describedby')).textContent", term
+    )
+    assert described == tip.text
+    term.send_keys(Keys.ESCAPE)
+    assert not tip.is_displayed()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_plots_are_drawn_in_the_theme_when_they_come_into_view(page: Browser, theme: str) -> None:
+    page.open(gpu_report())
+    page.driver.find_element("css selector", f"label:has([value={theme}])").click()
+    places = page.driver.find_elements("css selector", "[data-plot]")
+    assert places
+    for place in places:
+        page.run("arguments[0].scrollIntoView({ behavior: 'instant' })", place)
+        page.wait(lambda place=place: place.get_attribute("data-drawn"))
+    inks = page.run(
+        "return Bokeh.documents.flatMap((d) => [...d._all_models.values()])"
+        ".filter((m) => m.type === 'LinearAxis' && m.axis_label).map((m) => m.axis_label_text_color)"
+    )
+    soft = page.run("return getComputedStyle(document.documentElement).getPropertyValue('--text-soft').trim()")
+    assert set(inks) == {soft}
+
+
+def test_the_theme_is_remembered(page: Browser) -> None:
+    page.open(gpu_report())
+    page.driver.find_element("css selector", "label:has([value=dark])").click()
+    dark = page.run("return getComputedStyle(document.body).backgroundColor")
+    page.open(gpu_report())
+    assert page.run("return getComputedStyle(document.body).backgroundColor") == dark
+
+
+@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_the_page_never_scrolls_sideways(page: Browser, report: Report, width: int) -> None:
+    page.open(report, width=width, height=844)
+    assert page.run("return document.documentElement.scrollWidth") <= width
+
+
+def test_paper_shows_what_a_reader_of_paper_can_use(page: Browser) -> None:
+    page.open(gpu_report())
+    page.driver.find_element("css selector", "label:has([value=dark])").click()
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    hidden = "return [...document.querySelectorAll(arguments[0])].every((e) => getComputedStyle(e).display === 'none')"
+    assert page.run(hidden, ".bar, .tl-tools, .listing-head input, .card > button.link")
+    assert page.run("return getComputedStyle(document.documentElement).colorScheme") == "light"
+    assert page.driver.find_element("css selector", "#kernels-rows td").is_displayed()
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    pdf = base64.b64decode(page.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
+    assert pdf.startswith(b"%PDF")
+    assert 1 <= pdf.count(b"/Type /Page\n") <= 12
+
+
+def test_hostile_names_are_text_in_tables_plots_and_tips(page: Browser) -> None:
+    page.open(hostile_report())
+    for place in page.driver.find_elements("css selector", "[data-plot]"):
+        page.run("arguments[0].scrollIntoView({ behavior: 'instant' })", place)
+        page.wait(lambda place=place: place.get_attribute("data-drawn"))
+    button = page.driver.find_element("css selector", "#kernels-rows button")
+    page.run("arguments[0].focus()", button)
+    assert "onerror=alert" in button.text
+    assert page.run("return document.querySelectorAll('img, [onerror], [onmouseover]').length") == 0
+
+
+@pytest.mark.skipif(not AXE.exists(), reason="axe-core is not installed (npm)")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
+def test_axe_finds_nothing_serious(page: Browser, report: Report, theme: str) -> None:
+    page.open(report)
+    page.driver.find_element("css selector", f"label:has([value={theme}])").click()
+    for details in page.driver.find_elements("css selector", "details"):
+        page.run("arguments[0].open = true", details)
+    page.run(AXE.read_text(encoding="utf-8"))
+    found = page.driver.execute_async_script(
+        "axe.run().then((result) => arguments[0](result.violations.map(({ id, impact, nodes }) =>"
+        " ({ id, impact, nodes: nodes.map((node) => `${node.html.slice(0, 120)}: ${node.failureSummary}`) }))))"
+    )
+    grave = [violation for violation in found if violation["impact"] in ("serious", "critical")]
+    assert grave == [], json.dumps(grave, indent=1)
+
+
+def test_a_picture_shows_verdict_and_timeline(tmp_path: Path) -> None:
+    path = gpu_report().to_png(tmp_path / "report.png", width=900, height=700)
+    content = path.read_bytes()
+    assert content.startswith(b"\x89PNG")
+    assert (int.from_bytes(content[16:20]), int.from_bytes(content[20:24])) == (900, 700)
+    assert [file.name for file in tmp_path.iterdir()] == ["report.png"]
+
+
+def test_a_page_holds_the_command_that_made_it(page: Browser, tmp_path: Path) -> None:
+    write_html(gpu_report(), tmp_path / "report.html", command="analyze 't race.json' --step all")
+    page.go((tmp_path / "report.html").as_uri())
+    assert "analyze 't race.json' --step all" in page.driver.find_element("css selector", ".trace code").text

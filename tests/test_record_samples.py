@@ -1,0 +1,64 @@
+"""The workloads of `sample_traces/record.py`: they run, their recordings tell nothing of the machine, and on a GPU
+they are judged as they were meant to be."""
+
+import gzip
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from trace_analyzer.pipeline import analyze
+
+torch = pytest.importorskip("torch")
+
+from record import WORKLOADS, anonymous, record, record_ddp, record_mlp  # noqa: E402
+
+GPU = torch.cuda.is_available()
+SMALL = 1 / 256
+
+
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if "compiled" not in name])
+def test_a_workload_runs_anywhere_when_it_is_small(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "trace.json.gz"
+    record(WORKLOADS[name], path, "cpu", SMALL, steps=2)
+    report = analyze(path)
+    assert report.verdict.status == "no-gpu-activity"
+    assert report.trace.settings is not None
+    assert report.trace.settings.measured_step_ms is not None
+    steps = report.tables["host_events"].get_column("name").str.starts_with("ProfilerStep").sum()
+    assert steps == 2
+
+
+@pytest.mark.skipif(not GPU, reason="needs a GPU")
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workload_is_limited_by_what_it_was_made_for(tmp_path: Path, name: str) -> None:
+    workload = WORKLOADS[name]
+    record(workload, tmp_path / "trace.json.gz", "cuda")
+    verdict = analyze(tmp_path / "trace.json.gz").verdict
+    assert verdict.status == "ok"
+    if workload.regime is not None:
+        assert (verdict.regime, verdict.cause) == (workload.regime, workload.cause)
+
+
+@pytest.mark.skipif(not GPU or torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_ranks_wait_for_their_gradients(tmp_path: Path) -> None:
+    path = str(tmp_path / "rank{rank}.json.gz")
+    torch.multiprocessing.spawn(record_ddp, args=(path, "cuda", 1.0, str(tmp_path / "meet")), nprocs=2)
+    verdict = analyze(tmp_path / "rank0.json.gz").verdict
+    assert (verdict.regime, verdict.cause) == ("communication-bound", "collectives")
+
+
+def test_two_ranks_on_the_cpu(tmp_path: Path) -> None:
+    path = str(tmp_path / "rank{rank}.json.gz")
+    torch.multiprocessing.spawn(record_ddp, args=(path, "cpu", SMALL, str(tmp_path / "meet"), 2), nprocs=2)
+    assert [analyze(tmp_path / f"rank{rank}.json.gz").trace.rank for rank in (0, 1)] == [0, 1]
+
+
+def test_a_recording_does_not_name_the_machine(tmp_path: Path) -> None:
+    record_mlp(tmp_path / "cpu_mlp.json.gz")
+    text = gzip.decompress((tmp_path / "cpu_mlp.json.gz").read_bytes()).decode()
+    assert socket.gethostname() not in {str(value) for value in json.loads(text).values()}
+    assert str(Path.cwd()) not in text
+    kept = anonymous({"traceEvents": [{"name": "/a/b/c.py(3): f"}], "host_name": "box", "traceName": "/tmp/x"})
+    assert kept == {"traceEvents": [{"name": "c.py(3): f"}]}

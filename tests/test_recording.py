@@ -1,0 +1,148 @@
+"""What recording itself cost: per event, per gap, and whether the verdict survives without it."""
+
+import polars as pl
+import pytest
+from kineto import analysed, annotation, call, launched, loaded, op, overhead, python
+from test_verdict import parts_of
+
+from trace_analyzer.analyses.recording import Recording, event_costs
+from trace_analyzer.errors import UsageError
+from trace_analyzer.report import Debiased, Report
+from trace_analyzer.verdict import debiased
+
+GEMM = "ampere_fp16_s16816gemm_fp16_128x64"
+
+
+def frames(count: int, start: float, apart: float, *, lasts: float = 0.1) -> list[object]:
+    """Python frames one after the other."""
+    return [python(f"a.py({n % 9}): f", start + apart * n, lasts) for n in range(count)]
+
+
+def unbiased(report: Report) -> Debiased:
+    assert report.verdict.debiased is not None
+    return report.verdict.debiased
+
+
+def test_events_that_follow_each_other_show_the_cost() -> None:
+    quick, slow = frames(30, 0, 0.4), frames(30, 100, 0.9)
+    nested = [python("outer", 200, 90), *(op("aten::add", 201 + 2 * n, 1) for n in range(30))]
+    costs = event_costs(loaded(quick, slow, nested).host_events)
+    assert costs.rows() == [("operator", 2_000, 2_000), ("python", 400, 400)]
+
+
+def test_few_events_show_nothing_and_slow_ones_no_least() -> None:
+    few, slow = frames(15, 0, 0.4), [op("aten::add", 100 + 8 * n, 7) for n in range(30)]
+    assert event_costs(loaded(few, slow).host_events).rows() == [("operator", 0, 3_000)]
+
+
+def late(count: int = 12, *, events: int = 100, period: float = 100.0, busy: float = 30.0) -> list[object]:
+    """Iterations in which ``events`` Python frames, 0.5 us each, stand before a launch."""
+    return [
+        [frames(events, period * n, 0.5), launched(GEMM, period * n + 0.5 * events + 2, period * n + 0.5 * events + 8, busy, n + 1)]
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def test_a_late_launch_is_late_by_the_events_since_the_previous_one() -> None:
+    """Between two launches 100 frames at 500 ns: of the gap's 66 us before the launch, 50 us are recording."""
+    report = analysed(late())
+    found = unbiased(report)
+    assert found.method == "estimated"
+    assert found.event_cost_ns == {"python": 500}
+    assert found.events == 11 * 100
+    gap = report.tables["gaps"].row(1, named=True)
+    assert gap["duration_ns"] == 70_000
+    assert found.removed_ns == 11 * 50_000
+    assert found.window_ns + found.removed_ns == sum(report.verdict.parts_ns.values())
+
+
+def test_it_takes_no_more_than_the_host_s_part_of_the_gap() -> None:
+    report = analysed(late(events=160, busy=85.0))
+    slowed = sum(report.verdict.parts_ns[cause] for cause in ("python", "host-unknown", "runtime-call"))
+    assert unbiased(report).removed_ns == slowed
+
+
+def test_what_a_blocking_call_waited_for_is_not_recording() -> None:
+    waits = [call("cudaDeviceSynchronize", 100 * n + 40.2, 1.5) for n in range(12)]
+    assert unbiased(analysed(late(events=80), waits)).events == 0
+    early = [call("cudaDeviceSynchronize", 100 * n + 10.1, 0.2) for n in range(12)]
+    assert unbiased(analysed(late(events=80), early)).events == 11 * 59, "frames from 10.3 us on"
+
+
+def test_threads_that_launch_nothing_do_not_count() -> None:
+    loader = [python(f"worker.py({n % 9}): load", 0.5 * n, 0.1, tid=200) for n in range(2_000)]
+    alone, beside = unbiased(analysed(late())), unbiased(analysed(late(), loader))
+    assert (alone.events, alone.removed_ns) == (beside.events, beside.removed_ns)
+
+
+def test_the_profiler_s_own_rows_go_altogether() -> None:
+    report = analysed(late(), overhead("Buffer Flush", 200, 20))
+    assert report.verdict.parts_ns["profiler"] == 20_000
+    assert unbiased(report).parts_ns["profiler"] == 0
+
+
+# Whether the verdict survives
+
+
+def taken(least: int, most: int) -> Recording:
+    return Recording("estimated", {"python": most}, {"python": least}, {"python": (200, 500)}, events=3)
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "survives", "regime"),
+    [(10, 20, True, "overhead-bound"), (10, 60, None, "compute-bound"), (50, 60, False, "compute-bound")],
+)
+def test_it_survives_or_not_or_cannot_be_told(least: int, most: int, survives: bool | None, regime: str) -> None:
+    found = debiased(parts_of(python=70, compute=50), taken(least, most))
+    assert found is not None
+    assert (found.survives, found.regime, found.removed_ns, found.least_removed_ns) == (survives, regime, most, least)
+    assert sum(found.parts_ns.values()) == found.window_ns == 120 - most
+
+
+def test_without_a_regime_or_a_recording_there_is_nothing_to_say() -> None:
+    assert debiased(parts_of(other=7), taken(1, 2)) is None
+    assert debiased(parts_of(python=7), None) is None
+
+
+# Measured
+
+
+def steps(count: int = 12, busy: float = 30.0) -> list[object]:
+    return [
+        late(count, busy=busy),
+        [annotation(f"ProfilerStep#{n}", 100 * n - 1 if n else 0, 99) for n in range(count)],
+    ]
+
+
+def test_the_measured_step_says_it_exactly() -> None:
+    report = analysed(steps(), measured_step_ms=0.060)
+    found = unbiased(report)
+    assert (found.method, found.survives, found.regime) == ("measured", True, "overhead-bound")
+    assert found.window_ns == pytest.approx(11 * 60_000, rel=0.001), "eleven steady steps"
+    assert found.removed_ns == found.least_removed_ns
+    assert "60 us without the profiler, 100 us with it" in found.why
+    quick = unbiased(analysed(steps(), measured_step_ms=0.040))
+    assert (quick.survives, quick.regime) == (False, "compute-bound")
+
+
+def test_a_measured_step_that_is_no_shorter_takes_nothing() -> None:
+    found = unbiased(analysed(steps(), measured_step_ms=0.2))
+    assert (found.removed_ns, found.survives) == (0, True)
+
+
+def test_what_the_cpu_s_idle_time_cannot_explain_is_said() -> None:
+    found = unbiased(analysed(steps(), measured_step_ms=0.01))
+    assert "is not idle time that the CPU makes" in found.why
+
+
+def test_a_measured_step_needs_steps() -> None:
+    kernels = [launched(f"kernel {n % 5}", 100 * n, 100 * n + 10, 50, n + 1) for n in range(3)]
+    with pytest.raises(UsageError, match="has none"):
+        analysed(kernels, measured_step_ms=1.0)
+
+
+def test_the_whole_trace_counts_the_steps_that_worked() -> None:
+    found = unbiased(analysed(steps(), step="all", measured_step_ms=0.060))
+    table = analysed(steps()).tables["steps"]
+    total = table.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
+    assert found.removed_ns == pytest.approx(total - 12 * 60_000, rel=0.001)

@@ -1,0 +1,176 @@
+"""`profile` with torch: what is recorded, what is timed, and how it ends."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import trace_analyzer as ta
+from trace_analyzer.capture.session import LEVELS, WARMUP
+
+torch = pytest.importorskip("torch")
+
+SLEEP_S = 0.02
+
+
+def work() -> None:
+    (torch.ones(8, 8) @ torch.ones(8, 8)).relu()
+
+
+def marks(report: ta.Report) -> list[str]:
+    """The steps that the trace holds."""
+    names = report.tables["host_events"].get_column("name").to_list()
+    return sorted(name for name in names if name.startswith("ProfilerStep"))
+
+
+def test_steps_are_timed_without_the_profiler_and_then_recorded() -> None:
+    with ta.profile(steps=3, skip=2) as profiler:
+        for number in range(20):
+            work()
+            time.sleep(SLEEP_S if number >= 2 else 0)
+            profiler.step()
+    assert profiler.needed == 2 + 3 + WARMUP + 3
+    assert profiler.measured_step_ms == pytest.approx(SLEEP_S * 1e3, rel=0.5)
+    report = profiler.report
+    assert marks(report) == ["ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#9"]
+    assert report.trace.settings is not None
+    assert report.trace.settings.measured_step_ms == profiler.measured_step_ms
+    assert report.trace.path == "trace_analyzer.profile"
+    assert profiler.report is report
+
+
+@pytest.mark.filterwarnings("ignore")  # torch tells of memory from before the recording
+def test_levels_record_what_they_say() -> None:
+    found = {}
+    for level in LEVELS:
+        with ta.profile(level=level) as profiler:  # type: ignore[arg-type]
+            torch.nn.Linear(8, 8)(torch.ones(8, 8))
+        found[level] = profiler.report.trace.recorded
+    assert [(r.shapes, r.stack, r.memory) for r in found.values()] == [
+        (False, False, False),
+        (True, False, False),
+        (True, True, True),
+    ]
+
+
+def test_a_block_without_steps_is_recorded_whole_and_its_trace_goes() -> None:
+    with ta.profile() as profiler:
+        work()
+    assert "aten::relu" in profiler.report.tables["operators"].get_column("name")
+    trace = profiler.trace
+    assert trace is not None
+    assert trace.exists()
+    del profiler
+    assert not trace.exists()
+
+
+def test_a_trace_can_be_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "t.json.gz"
+    with ta.profile(trace=kept) as profiler:
+        work()
+    assert profiler.report.trace.path == str(kept)
+    del profiler
+    assert ta.analyze(kept).trace.event_count > 0
+
+
+def test_a_decorated_function_takes_a_step_with_each_call() -> None:
+    @ta.profile(steps=2, skip=1)
+    def train_step(value: int) -> int:
+        """Multiply."""
+        work()
+        return 2 * value
+
+    assert [train_step(n) for n in range(9)] == [0, 2, 4, 6, 8, 10, 12, 14, 16]
+    assert train_step.__doc__ == "Multiply."
+    assert marks(train_step.profiler.report) == ["ProfilerStep#5", "ProfilerStep#6"]  # type: ignore[attr-defined]
+
+
+def test_a_decorated_function_without_steps_is_recorded_once() -> None:
+    @ta.profile()
+    def once() -> None:
+        work()
+
+    once()
+    report = once.profiler.report  # type: ignore[attr-defined]
+    once()
+    assert once.profiler.report is report  # type: ignore[attr-defined]
+
+
+def test_an_exception_passes_through_and_what_was_recorded_is_there() -> None:
+    profiler = ta.profile(steps=5, skip=0)
+
+    def loop() -> None:
+        with profiler:
+            for number in range(20):
+                work()
+                if number == 9:
+                    raise KeyError("batch")
+                profiler.step()
+
+    with pytest.raises(KeyError, match="batch"):
+        loop()
+    assert marks(profiler.report) == ["ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#9"]
+
+
+def test_a_loop_that_is_too_short_is_told() -> None:
+    with ta.profile(steps=5) as profiler:
+        for _ in range(4):
+            work()
+            profiler.step()
+    with pytest.raises(ta.UsageError, match="after 4 of 15 steps"):
+        _ = profiler.report
+
+
+def test_a_trace_that_cannot_be_written_does_not_end_the_loop(tmp_path: Path) -> None:
+    with ta.profile(trace=tmp_path / "nowhere" / "t.json.gz") as profiler:
+        work()
+    with pytest.raises(ta.UsageError, match="could not be written"):
+        _ = profiler.report
+
+
+def test_wrong_use_is_told() -> None:
+    with pytest.raises(ta.UsageError, match="no level"):
+        ta.profile(level="heavy")  # type: ignore[arg-type]
+    with pytest.raises(ta.UsageError, match="at least 1"):
+        ta.profile(steps=0)
+    with pytest.raises(ta.UsageError, match="did not run"):
+        _ = ta.profile().report
+    with ta.profile() as profiler:
+        work()
+    with pytest.raises(ta.UsageError, match="records once"), profiler:
+        pass
+
+
+def test_a_forked_child_leaves_the_recording_to_its_parent(tmp_path: Path) -> None:
+    with ta.profile(steps=2, skip=0) as profiler:
+        for number in range(8):
+            work()
+            if number == 5 and (child := os.fork()) == 0:
+                profiler.step()
+                profiler.stop()
+                os._exit(0 if profiler.trace is None else 1)
+            profiler.step()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert marks(profiler.report) == ["ProfilerStep#4", "ProfilerStep#5"]
+
+
+def test_forking_loaders_work_while_recording() -> None:
+    data = torch.utils.data.TensorDataset(torch.ones(24, 8))
+    with ta.profile(steps=2, skip=1) as profiler:
+        for _ in range(2):
+            for (batch,) in torch.utils.data.DataLoader(data, batch_size=4, num_workers=2):
+                batch.sum()
+                profiler.step()
+    names = profiler.report.tables["host_events"].get_column("name")
+    assert names.str.contains("DataLoader").any()
+
+
+def test_torch_is_loaded_by_its_use_only() -> None:
+    script = (
+        "import sys, trace_analyzer as ta; ta.profile(steps=2); ta.trace_handler('.'); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

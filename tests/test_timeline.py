@@ -1,0 +1,144 @@
+"""The timeline's data and its plain figure, without a browser."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from bokeh.models import ColumnDataSource, HoverTool
+from click.testing import CliRunner
+from report_factory import HOSTILE, cpu_report, empty_report, gpu_report, hostile_report
+
+from trace_analyzer import pipeline
+from trace_analyzer.cli import main
+from trace_analyzer.render import html, notebook
+from trace_analyzer.render.html.thinning import EVERYTHING, LADDER, kept
+from trace_analyzer.render.html.timeline import payload, timeline_columns
+from trace_analyzer.report import Report
+
+
+def uneven_report(kernels: int) -> Report:
+    """Host events of random lengths, so that their columns cannot be packed into next to nothing."""
+    report = gpu_report(kernels)
+    host = report.tables["host_events"]
+    lengths = np.random.default_rng(0).integers(1, 900, host.height)
+    shorter = host.with_columns(duration_ns=pl.col("duration_ns") - pl.Series(lengths))
+    return replace(report, tables={**report.tables, "host_events": shorter})
+
+
+LARGE = uneven_report(3_000)
+
+
+def boxes_of(plot: object) -> dict[str, list[object]]:
+    (source,) = plot.select({"type": ColumnDataSource})  # type: ignore[attr-defined]
+    return {name: list(values) for name, values in source.data.items()}
+
+
+# ---- leaving out -------------------------------------------------------------------------------------------------
+
+
+def test_each_rung_leaves_out_no_less_than_the_one_before() -> None:
+    sizes = [len(payload(timeline_columns(LARGE, step))) for step in LADDER]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] < sizes[0] / 2
+
+
+def test_python_goes_first_and_launches_never() -> None:
+    for step in LADDER:
+        events, _ = kept(LARGE, step)
+        launches = events.filter(pl.col("kind") == "runtime").height
+        assert launches == 3_000
+        if step.host_ratio == 1:
+            lost = LARGE.tables["host_events"].join(events, on="event_id", how="anti")
+            assert set(lost.get_column("kind")) <= {"python"}
+
+
+def test_what_is_left_out_is_counted() -> None:
+    events, said = kept(LARGE, LADDER[-1])
+    missing = LARGE.tables["host_events"].height - events.height
+    counted = [int(words.split(" ")[0].replace(",", "")) for words in said if words[0].isdigit()]
+    assert sum(counted) == missing
+    assert said[-1].startswith("shapes")
+    assert kept(LARGE, EVERYTHING)[1] == ()
+
+
+def test_all_activities_and_idle_time_stay() -> None:
+    columns = timeline_columns(LARGE, LADDER[-1])
+    assert columns.activity_count == LARGE.tables["activities"].height
+    idle = columns.events.filter(pl.col("kind").cast(pl.String).str.starts_with("idle-"))
+    assert idle.height == LARGE.tables["idle"].height
+
+
+def test_a_page_is_as_small_as_asked_and_says_what_it_left_out(tmp_path: Path) -> None:
+    whole = LARGE.to_html(tmp_path / "whole.html").stat().st_size
+    limit = (whole - 8_000) / 1e6
+    small = LARGE.to_html(tmp_path / "small.html", max_mb=limit)
+    assert small.stat().st_size <= limit * 1e6
+    assert "Left out to keep this file small: " in small.read_text()
+    assert "Python frames" in small.read_text()
+    assert "Left out" not in (tmp_path / "whole.html").read_text()
+
+
+def test_a_page_that_fits_is_left_as_it_is() -> None:
+    assert html.html(gpu_report(), max_mb=100) == html.html(gpu_report())
+
+
+def test_the_command_keeps_a_report_small_or_says_that_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "analyze", lambda *_, **__: LARGE)
+    path = tmp_path / "small.html"
+    limit = (len(html.html(LARGE).encode()) - 8_000) / 1e6
+    told = CliRunner().invoke(main, ["t.json", "--report", str(path), "--max-report-mb", f"{limit:.4f}"])
+    assert path.stat().st_size <= limit * 1e6
+    assert "--max-report-mb" not in told.stderr
+    told = CliRunner().invoke(main, ["t.json", "--report", str(path), "--max-report-mb", "0.1"])
+    assert "--max-report-mb 0.1: the report takes" in told.stderr
+
+
+# ---- the figure for notebooks ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("report", [gpu_report(), cpu_report(), hostile_report(), empty_report()])
+def test_a_figure_can_be_made_of_any_report(report: Report) -> None:
+    from bokeh.embed import json_item
+
+    plot = report.timeline()
+    json_item(plot)
+    boxes = boxes_of(plot)
+    assert all(left <= right for left, right in zip(boxes["left"], boxes["right"], strict=True))  # type: ignore[operator]
+
+
+def test_wide_events_have_a_box_each_and_narrow_ones_share() -> None:
+    few = boxes_of(gpu_report().timeline())
+    assert few["name"].count("ampere_sgemm_128x64_tn") == 6
+    many = boxes_of(LARGE.timeline())
+    assert len(many["left"]) <= notebook.BOX_BUDGET
+    assert any(str(name).endswith(" events") for name in many["name"])
+
+
+def test_a_figure_of_an_interval_holds_what_overlaps_it() -> None:
+    boxes = boxes_of(LARGE.timeline(130_000, 190_000))
+    assert set(map(float, boxes["left"])) >= {130.0}  # type: ignore[arg-type]
+    assert "ampere_sgemm_128x64_tn" in boxes["name"]
+    assert max(map(float, boxes["right"])) <= 190.0  # type: ignore[arg-type]
+
+
+def test_busy_time_is_kept_by_blocks() -> None:
+    report = replace(LARGE, tables={**LARGE.tables, "host_events": LARGE.tables["host_events"].clear()})
+    columns = timeline_columns(report)
+    events = notebook._events(columns, [(track, track.rows) for track in columns.tracks], 0, columns.end_ns)
+    blocks = notebook._blocks(events, 1_000_000)
+    whole, shown = (frame.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() for frame in (events, blocks))
+    assert blocks.get_column("busy_ns").sum() == whole
+    assert shown >= whole
+    assert blocks.get_column("count").sum() == events.height
+
+
+def test_names_are_text_in_the_figure() -> None:
+    plot = hostile_report().timeline()
+    (hover,) = plot.select({"type": HoverTool})
+    assert all("{" not in value for _, value in hover.tooltips)
+    assert any(HOSTILE[0] in str(name) for name in boxes_of(plot)["name"])
+    assert all(type(label).__name__ == "PlainText" for label in plot.yaxis[0].major_label_overrides.values())

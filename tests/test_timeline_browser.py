@@ -1,0 +1,416 @@
+"""The timeline in a real browser, held against the tables that it shows."""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import test_html_browser as pages
+from conftest import corpus_rows
+from report_factory import HOSTILE, cpu_report, frame, frames, gpu_report, hostile_report
+from test_html_browser import KERNEL_NS, Browser
+
+from trace_analyzer import tables
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+
+pytestmark = pages.pytestmark
+started, browser = pages.started, pages.browser
+
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
+HOUR_NS = 3_600_000_000_000
+SHIFT = 8  # Chromium's modifier bit
+
+
+def sample(name: str) -> Report:
+    return analyze(str(SAMPLES / f"{name}.json.gz"))
+
+
+def one_kernel_report() -> Report:
+    """A single kernel on a single device, launched by nothing that was recorded."""
+    report = gpu_report(kernels=2)
+    kernel = report.tables["activities"].head(1).with_columns(launch_id=pl.lit(None, pl.UInt32))
+    empty = {table.name: table.empty() for table in tables.ALL}
+    return replace(report, tables={**empty, "activities": kernel, "devices": report.tables["devices"]})
+
+
+def long_report() -> Report:
+    """Four hours: times that no 32-bit integer holds, and durations over 4.29 s."""
+    factor = 4 * HOUR_NS // 1_200_000
+    report = gpu_report()
+    times = ("start_ns", "end_ns", "duration_ns", "time_ns")
+    stretched = {
+        name: table.with_columns(pl.col(key) * factor for key in times if key in table.columns)
+        for name, table in report.tables.items()
+    }
+    return replace(report, tables=stretched)
+
+
+def memory_report() -> Report:
+    """Allocations on the CPU and on a device, a forward and a backward operator, a wait, a module."""
+    report = gpu_report()
+    host = report.tables["host_events"]
+    operators = host.filter(pl.col("name") == "aten::linear").get_column("event_id").to_list()
+    module = {"kind": "python", "name": "nn.Module: Net_0", "thread_id": 0, "start_ns": 1_500, "duration_ns": 90_000}
+    extra = frames(
+        memory_events=[
+            {"time_ns": 100_000 * i, "device_type": kind, "device": 0 if kind else -1, "bytes": 1,
+             "total_allocated_bytes": (i + 1) * 2**20, "thread_id": 0}
+            for i in range(8) for kind in (0, 1)
+        ],
+        backward_links=[{"event_id": operators[-1], "forward_id": operators[0]}],
+        sync_events=[{"name": "Event Sync", "device": 0, "stream": 7, "start_ns": 200_000, "duration_ns": 9_000}],
+    )  # fmt: skip
+    added = frame(tables.HOST_EVENTS, [{**module, "event_id": host.height, "row": host.height}])
+    changed = {name: extra[name] for name in ("memory_events", "backward_links", "sync_events")}
+    return replace(report, tables={**report.tables, **changed, "host_events": pl.concat([host, added])})
+
+
+REPORTS = {
+    "launch": lambda: sample("synthetic_overhead_launch"),
+    "collectives": lambda: sample("synthetic_communication_collectives"),
+    "graph": lambda: sample("synthetic_memory-bandwidth_cuda-graph"),
+    "cpu": lambda: sample("cpu_mlp"),
+    "one kernel": one_kernel_report,
+    "eight devices": lambda: gpu_report(200, 8),
+    "four hours": long_report,
+    "everything": memory_report,
+}
+
+UNFOLD = """
+const timeline = document.getElementById('timeline').timeline;
+timeline.folded.clear();
+timeline.root.style.setProperty('--tl-visible', 'var(--tl-height)');
+timeline.relayout();
+"""
+SHOWN = """
+const timeline = document.getElementById('timeline').timeline;
+const model = (name) => Bokeh.documents[0].get_model_by_name(name);
+timeline.show({ from: arguments[0], to: arguments[1] });
+cancelAnimationFrame(timeline.frame); timeline.frame = null; timeline.fetched = null; timeline.draw();
+const { left, right, top } = model('boxes').data;
+return {
+  from: timeline.fetched.from, to: timeline.fetched.to, quantum: timeline.fetched.boxes.quantum,
+  boxes: left.map((_, i) => [top[i], left[i], right[i]]),
+  rows: timeline.layout.rows.map(({ top, track }) => [top, track]),
+  tracks: timeline.store.tracks.map(({ group, label, thread }) => [group, label, thread]),
+};
+"""
+
+
+def shown_by_track(
+    browser: Browser, start: float, end: float
+) -> tuple[dict[str, Any], dict[tuple[str, str], list[Any]]]:
+    """What the timeline says it shows between two times, and its boxes by group and label of their track."""
+    shown = browser.run(SHOWN, start, end)
+    track_of = dict(map(tuple, shown["rows"]))
+    boxes: dict[tuple[str, str], list[Any]] = {tuple(track[:2]): [] for track in shown["tracks"]}
+    for top, left, right in shown["boxes"]:
+        group, label, _ = shown["tracks"][track_of[top]]
+        boxes[group, label].append((top, left, right))
+    return shown, boxes
+
+
+def events_by_track(report: Report) -> Mapping[tuple[str, str], pl.DataFrame]:
+    """The tables' own events by group and label of the track in which they belong, told without the renderer."""
+    t = report.tables
+    lengths = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
+    names = {code: f"GPU {label}" + (f" · {name}" if name else "") for code, label, name in t["devices"].iter_rows()}
+    device = pl.col("device").replace_strict(names, default="Device", return_dtype=pl.String)
+    titles = t["threads"].select("thread_id", title=pl.coalesce("name", pl.format("Thread {}", "tid")), pid="pid")
+    several = t["threads"].join(t["host_events"], on="thread_id", how="semi").get_column("process_id").n_unique() > 1
+    title = pl.format("Process {} · {}", "pid", "title") if several else pl.col("title")
+    module = (pl.col("kind") == "python") & pl.col("name").str.starts_with("nn.Module: ")
+    labels = {
+        "annotation": "Annotations", "runtime": "Runtime calls", "driver": "Runtime calls", "operator": "Operators",
+        "overhead": "Profiler", "python": "Python",
+    }  # fmt: skip
+    host = pl.when(module).then(pl.lit("Modules")).otherwise(pl.col("kind").replace_strict(labels, default="Other"))
+    keys, times = ("group", "label"), ("start_ns", "duration_ns")
+    everything = pl.concat(
+        [
+            t["activities"].select(group=device, label=pl.format("Stream {}", "stream")).hstack(
+                t["activities"].select(times)
+            ),
+            t["idle"].with_columns(lengths).select(*times, group=device, label=pl.lit("Idle, by cause")),
+            t["partition"].filter(part="communication").with_columns(lengths).select(
+                *times, group=device, label=pl.lit("Communication only")
+            ),
+            t["sync_events"].select(*times, group=device, label=pl.lit("Synchronization")),
+            t["host_events"].join(titles, on="thread_id").select(*times, group=title, label=host),
+        ],
+        how="diagonal",
+    )  # fmt: skip
+    parts = everything.partition_by(*keys, as_dict=True)
+    return {(str(group), str(label)): part for (group, label), part in parts.items()}
+
+
+def check_boxes(events: pl.DataFrame, boxes: list[tuple[float, float, float]], shown: Mapping[str, Any]) -> None:
+    """Every event of the window is in a box, every box holds an event, every wide event has a box of its own."""
+    start, end, quantum = shown["from"], shown["to"], shown["quantum"]
+    inside = events.with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns")).filter(
+        (pl.col("start_ns") < end) & (pl.col("end_ns") > start)
+    )
+    clipped = [
+        (max(a, start), min(b, end), b - a >= quantum) for a, b in inside.select("start_ns", "end_ns").iter_rows()
+    ]
+    exact = {(left, right) for _, left, right in boxes}
+    by_row: dict[float, list[tuple[float, float]]] = {}
+    for top, left, right in boxes:
+        by_row.setdefault(top, []).append((left, right))
+    for row in by_row.values():
+        assert all(one[1] <= other[0] for one, other in pairwise(row)), "boxes of a row overlap"
+    for left, right, wide in clipped:
+        if wide:
+            assert (left, right) in exact
+        else:
+            assert any(a <= left and right <= b for row in by_row.values() for a, b in row), "an event is lost"
+    starts = set(inside.get_column("start_ns")) | {left for left, _, _ in clipped}
+    assert {left for _, left, _ in boxes} <= starts, "a box is invented"
+
+
+def check_windows(browser: Browser, report: Report, windows: int) -> None:
+    """Random windows of a report, wide and narrow, all rows unfolded."""
+    browser.open(report)
+    browser.run(UNFOLD)
+    events = events_by_track(report)
+    end = max(part.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item() for part in events.values())
+    chance = random.Random(report.trace.path)
+    for _ in range(windows):
+        length = end * 10 ** -chance.uniform(0, 3)
+        start = chance.uniform(0, end - length)
+        shown, boxes = shown_by_track(browser, start, start + length)
+        assert boxes.keys() == events.keys()
+        for track, part in events.items():
+            check_boxes(part, boxes[track], shown)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_every_box_agrees_with_the_tables_at_ten_random_windows(browser: Browser, name: str) -> None:
+    check_windows(browser, REPORTS[name](), windows=10)
+
+
+STATISTICS = """
+const timeline = document.getElementById('timeline').timeline;
+timeline.chooseInterval({ from: arguments[0], to: arguments[1] });
+return timeline.statistics;
+"""
+
+
+def clipped_sums(events: pl.DataFrame, key: str, start: int, end: int) -> dict[str, int]:
+    length = pl.min_horizontal(pl.col("end_ns"), end) - pl.max_horizontal(pl.col("start_ns"), start)
+    return dict(events.filter(length > 0).group_by(key).agg(length.sum()).iter_rows())
+
+
+@pytest.mark.parametrize("name", ["launch", "collectives", "graph", "eight devices", "four hours"])
+def test_statistics_of_an_interval_agree_with_polars(browser: Browser, name: str) -> None:
+    report = REPORTS[name]()
+    browser.open(report)
+    activities = report.tables["activities"].with_columns(
+        end_ns=pl.col("start_ns") + pl.col("duration_ns"), bucket=pl.coalesce("bucket", "kind")
+    )
+    chance = random.Random(name)
+    last = int(activities.get_column("end_ns").max())  # type: ignore[arg-type]
+    for _ in range(5):
+        start, end = sorted(chance.sample(range(last), 2))
+        told = browser.run(STATISTICS, start, end)
+        for device, (code,) in zip(
+            told["devices"], activities.select("device").unique().sort("device").iter_rows(), strict=True
+        ):
+            here = activities.filter(device=code)
+            idle = report.tables["idle"].filter(device=code)
+            for key, events in (("bucket", here), ("name", here), ("cause", idle)):
+                said = {"bucket": "buckets", "name": "kernels", "cause": "causes"}[key]
+                sums = {row["key"]: row["ns"] for row in device[said] if row["ns"]}
+                assert sums == clipped_sums(events, key, start, end)
+            edges = pl.concat([here.select(t="start_ns", d=1), here.select(t="end_ns", d=-1)]).sort("t", "d")
+            open_spans = edges.with_columns(n=pl.col("d").cum_sum(), end_ns=pl.col("t").shift(-1)).filter(
+                pl.col("n") > 0
+            )
+            busy = clipped_sums(open_spans.select(start_ns="t", end_ns="end_ns", all=pl.lit("busy")), "all", start, end)
+            assert device["busyNs"] == busy.get("busy", 0)
+            assert device["busyNs"] + device["idleNs"] == device["windowNs"]
+
+
+def test_the_queue_is_that_of_the_table(browser: Browser) -> None:
+    for name in ("launch", "graph", "collectives"):
+        report = sample(
+            {"launch": "synthetic_overhead_launch", "graph": "synthetic_memory-bandwidth_cuda-graph"}.get(
+                name, "synthetic_communication_collectives"
+            )
+        )
+        browser.open(report)
+        steps = browser.run(
+            "return document.getElementById('timeline').timeline.curves.map(({ kind, time, value }) => [kind, [...time], [...value]])"
+        )
+        queue = report.tables["queue"]
+        assert queue.height
+        for kind, time, value in steps[:2]:
+            column = {"queue": "depth", "runway": "runway_ns"}[kind]
+            assert list(zip(time, value, strict=True)) == list(queue.select("time_ns", column).iter_rows())
+
+
+# ---- what a person does ----------------------------------------------------------------------------------------
+
+
+def drag(browser: Browser, start: tuple[float, float], end: tuple[float, float], modifiers: int = 0) -> None:
+    for kind, (x, y) in (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)):
+        browser.driver.execute_cdp_cmd(
+            "Input.dispatchMouseEvent",
+            {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1, "modifiers": modifiers},
+        )
+
+
+def test_shift_and_drag_selects_an_interval_that_the_address_keeps(browser: Browser) -> None:
+    browser.open(gpu_report(), fragment="#t=0,400000")
+    browser.settled("#t=0,400000")
+    drag(browser, browser.point(100_000, "Stream 7"), browser.point(200_000, "Stream 7"), SHIFT)
+    browser.wait(lambda: browser.part("interval-panel").is_displayed())
+    browser.wait(lambda: "&iv=" in browser.run("return location.hash"))
+    told = browser.part("interval-tables").text
+    for expected in ("Busy", "Idle by cause", "Python", "matmul", "ampere_sgemm_128x64_tn"):
+        assert expected in told
+    fragment = browser.run("return location.hash")
+    browser.open(gpu_report(), fragment=fragment)
+    assert browser.part("interval-panel").is_displayed()
+    assert browser.part("interval-tables").text == told
+    browser.driver.find_element("tag name", "body").send_keys("\ue00c")  # Escape
+    assert not browser.part("interval-panel").is_displayed()
+
+
+def test_the_axis_is_a_ruler_and_a_mode_selects_too(browser: Browser) -> None:
+    browser.open(gpu_report(), fragment="#t=0,400000")
+    browser.settled("#t=0,400000")
+    x0, _ = browser.point(100_000, "Stream 7")
+    x1, _ = browser.point(200_000, "Stream 7")
+    top = browser.run("return document.querySelector('[data-tl=axis]').getBoundingClientRect().top + 8")
+    drag(browser, (x0, top), (x1, top))
+    browser.wait(lambda: browser.part("interval-panel").is_displayed())
+    assert browser.part("interval-title").text.startswith("Selected 1")
+    browser.part("interval-close").click()
+    browser.part("select-mode").click()
+    x0, y0 = browser.point(100_000, "Stream 7")
+    drag(browser, (x0, y0), (browser.point(300_000, "Stream 7")[0], y0))
+    browser.wait(lambda: browser.part("interval-panel").is_displayed())
+    assert browser.part("interval-title").text.startswith("Selected 2")
+
+
+def test_a_marker_at_the_edge_leads_to_the_other_end(browser: Browser) -> None:
+    browser.open(gpu_report(), fragment=f"#t={KERNEL_NS + 10_000},{KERNEL_NS + 50_000}&sel=1")
+    browser.settled("&sel=1")
+    markers = browser.part("markers").find_elements("css selector", "button")
+    assert [marker.text for marker in markers] == ["← cudaLaunchKernel"]
+    browser.run("arguments[0].scrollIntoView({ block: 'center' })", markers[0])
+    markers[0].click()
+    browser.wait(lambda: browser.part("details-name").text == "cudaLaunchKernel")
+    browser.wait(lambda: not browser.part("markers").find_elements("css selector", "button"))
+
+
+def test_a_forward_operator_leads_to_its_backward_one(browser: Browser) -> None:
+    browser.open(memory_report())
+    linked = browser.run(
+        "const { timeline } = document.getElementById('timeline'); const { store } = timeline;"
+        "for (let i = store.activities; i < store.start.length; i++)"
+        "  if (store.link[i] >= 0 && store.name_values[store.name[i]] === 'aten::linear') { timeline.goTo(i); return [i, store.link[i]]; }"
+    )
+    browser.settled(f"&sel={linked[0]}")
+    assert "Forward" in browser.part("details-facts").text
+    assert "←" in browser.part("markers").text
+    browser.part("go-other").click()
+    browser.settled(f"&sel={linked[1]}")
+    assert "Backward" in browser.part("details-facts").text
+
+
+def test_the_stack_of_a_kernel_leads_to_its_python_frame(browser: Browser) -> None:
+    browser.open(gpu_report(), fragment="#t=0,400000&sel=1")
+    browser.settled("&sel=1")
+    browser.driver.find_element("css selector", ".tl-stack summary").click()
+    frames_shown = browser.driver.find_elements("css selector", "[data-tl=details-stack] button")
+    assert [frame.text for frame in frames_shown] == [
+        "cudaLaunchKernel", "aten::mm", "aten::linear", "train.py(12): step", "ProfilerStep#0",
+    ]  # fmt: skip
+    frames_shown[3].click()
+    browser.wait(lambda: browser.part("details-name").text == "train.py(12): step")
+
+
+def test_a_bucket_can_be_filtered_and_searched(browser: Browser) -> None:
+    from selenium.webdriver.support.ui import Select
+
+    browser.open(gpu_report())
+    choice = Select(browser.part("filter"))
+    assert [option.text for option in choice.options] == [
+        "All events", "matmul (6)", "pointwise (6)", "Launch latency", "Python",
+    ] or len(choice.options) == 5  # fmt: skip
+    choice.select_by_visible_text("matmul (6)")
+    browser.wait(lambda: browser.part("found").text == "6 found")
+    browser.part("next").click()
+    browser.wait(lambda: browser.part("details-name").text == "ampere_sgemm_128x64_tn")
+    choice.select_by_visible_text("All events")
+    browser.wait(lambda: browser.part("found").text == "")
+
+
+def test_memory_and_queue_are_shown_for_the_chosen_place(browser: Browser) -> None:
+    from selenium.webdriver.support.ui import Select
+
+    browser.open(memory_report())
+
+    def panels() -> list[str]:
+        found = browser.driver.find_elements("css selector", "[data-curve]")
+        return [panel.get_attribute("data-curve") for panel in found if panel.is_displayed()]
+
+    assert panels() == ["queue", "runway", "memory"]
+    Select(browser.part("place")).select_by_visible_text("CPU")
+    browser.wait(lambda: panels() == ["memory"])
+    assert "8.39 MB" in browser.driver.find_element("css selector", "[data-curve=memory]").text
+
+
+def test_one_finger_moves_the_view(browser: Browser) -> None:
+    browser.open(gpu_report(), width=390, height=844, fragment="#t=200000,600000")
+    browser.settled("#t=200000,600000")
+    x, y = browser.point(400_000, "Operators")
+    for kind, moved in (("touchStart", 0), ("touchMove", -30), ("touchMove", -80), ("touchEnd", None)):
+        points = [] if moved is None else [{"x": x + moved, "y": y}]
+        browser.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    browser.wait(lambda: "#t=200000" not in browser.run("return location.hash"))
+    assert browser.length_ns() == pytest.approx(400_000, abs=2)
+
+
+def test_hostile_names_stay_text_in_every_part_of_the_timeline(browser: Browser) -> None:
+    browser.open(hostile_report(), fragment=f"#t={KERNEL_NS + 10_000},{KERNEL_NS + 50_000}&sel=1&iv=0,400000")
+    browser.settled("&sel=1")
+    browser.part("search").send_keys(HOSTILE[0])
+    browser.wait(lambda: browser.part("found").text.endswith("found") and browser.part("found").text != "0 found")
+    for part in ("markers", "interval-tables", "filter"):
+        assert HOSTILE[0][:20] in browser.part(part).get_attribute("textContent"), part
+    browser.hover(KERNEL_NS + 30_000, "Stream 7")
+    assert browser.run("return document.querySelectorAll('img, [onerror], [onmouseover]').length") == 0
+
+
+def test_hostile_fragments_are_no_places(browser: Browser) -> None:
+    browser.open(cpu_report(), fragment="#t=<img src=x>,1e999&sel=99999999&iv=-5,NaN")
+    browser.settled("#t=0,400000")
+    assert not browser.part("details").is_displayed()
+    assert not browser.part("interval-panel").is_displayed()
+
+
+def test_the_verdict_is_painted_before_the_events_are_inflated(browser: Browser) -> None:
+    browser.open(gpu_report())
+    painted, started_at = browser.run(
+        "return ['first-contentful-paint', 'timeline-start'].map((name) => performance.getEntriesByName(name)[0].startTime)"
+    )
+    assert painted < started_at
+
+
+@pytest.mark.skipif(not corpus_rows(), reason="no corpus of recorded traces")
+@pytest.mark.filterwarnings("ignore:out of range integer")  # ticks of a roofline plot over 9 PFLOP/s, which are floats
+@pytest.mark.parametrize("place", range(4))
+def test_recorded_traces_agree_with_their_tables_too(
+    browser: Browser, corpus_report: Callable[[str], Report], place: int
+) -> None:
+    """Of the corpus, four traces spread over its sizes."""
+    rows = sorted(corpus_rows(), key=lambda row: int(row["events"]))
+    check_windows(browser, corpus_report(rows[place * (len(rows) - 1) // 3]["file"]), windows=10)

@@ -1,0 +1,217 @@
+"""Who did the work that an operator's call asked for: kernels by role, outer operators, graphs, the clock."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kineto import analysed, call, kernel, launch, memset, op
+
+from trace_analyzer.analyses.work.replays import replayed_work
+from trace_analyzer.analyses.work.sharing import list_element_bytes
+from trace_analyzer.report import WorkCoverage
+
+GEMM, SPLIT, NHWC, ADD = (
+    "ampere_fp16_s16816gemm_fp16_128x64",
+    "void cublasLt::splitKreduce_kernel<32, 16, int, float>()",
+    "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, 0>(float*)",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)",
+)
+MM = {"Input Dims": [[10, 20], [20, 30]], "Input type": ["c10::Half", "c10::Half"]}
+FLOP, BYTES = 2.0 * 10 * 20 * 30, 2.0 * (200 + 600 + 300)
+
+
+def launches(*names: str, start: float = 1, first: int = 1, at: float = 100, lasting: float = 50) -> list[Any]:
+    """Launches from ``start`` on and their kernels from ``at`` on."""
+    calls = [launch(start + 2 * i, 1, first + i) for i in range(len(names))]
+    return [
+        *calls,
+        *(kernel(n, at + i * lasting, lasting, correlation=first + i, grid=[500, 1, 1]) for i, n in enumerate(names)),
+    ]
+
+
+def work(*events: Any, **options: Any) -> list[tuple[Any, ...]]:
+    return analysed(*events, **options).tables["activities"].select("flop", "moved_bytes", "dtype").rows()
+
+
+def test_the_kernels_of_a_product_share_it_and_its_helpers_have_none() -> None:
+    assert work(op("aten::mm", 0, 30, **MM), launches(GEMM, GEMM, SPLIT)) == [
+        (FLOP / 2, BYTES / 2, "fp16"), (FLOP / 2, BYTES / 2, "fp16"), (0.0, None, "fp16"),
+    ]  # fmt: skip
+
+
+def test_layout_changes_of_a_convolution_are_helpers() -> None:
+    arguments = {
+        "Input Dims": [[2, 4, 9, 9], [6, 4, 3, 3], [], [], [], []],
+        "Input type": ["float", "float", "ScalarList", "ScalarList", "ScalarList", "Scalar"],
+        "Concrete Inputs": ["", "", "[0, 0]", "[1, 1]", "[1, 1]", "1"],
+    }
+    flop = 2.0 * 2 * 6 * 49 * 36
+    rows = work(op("aten::cudnn_convolution", 0, 30, **arguments), launches(NHWC, "my_conv_kernel_fprop"))
+    assert [row[0] for row in rows] == [0.0, flop]
+    winograd = "maxwell_scudnn_winograd_128x128_ldg1_ldg4_tile148n_nt"
+    assert [row[0] for row in work(op("aten::cudnn_convolution", 0, 30, **arguments), launches(winograd))] == [None]
+
+
+def test_a_nameless_kernel_of_a_product_is_the_product() -> None:
+    assert work(op("aten::mm", 0, 30, **MM), launches("kernel_v7")) == [(FLOP, BYTES, "fp16")]
+
+
+def test_all_kernels_of_other_operators_share_but_memsets() -> None:
+    arguments = {"Input Dims": [[100]], "Input type": ["float"]}
+    rows = work(
+        op("aten::sum", 0, 30, **arguments), launches(ADD, ADD), [launch(20, 1, 9), memset(300, 5, correlation=9)]
+    )
+    assert rows == [(50.0, 202.0, "fp32")] * 2 + [(None, None, None)]
+
+
+def test_instant_kernels_share_equally() -> None:
+    assert work(op("aten::mm", 0, 30, **MM), launches(GEMM, GEMM, lasting=0)) == [(FLOP / 2, BYTES / 2, "fp16")] * 2
+
+
+def test_a_composite_operator_does_not_count_twice() -> None:
+    linear = {"Input Dims": [[10, 20], [30, 20]], "Input type": ["c10::Half", "c10::Half"]}
+    assert work(op("aten::linear", 0, 50, **linear), op("aten::mm", 1, 30, **MM), launches(GEMM, start=2)) == [
+        (FLOP, BYTES, "fp16")
+    ]
+
+
+def test_an_operator_without_formula_takes_the_contraction_around_it() -> None:
+    linear = {"Input Dims": [[10, 20], [30, 20]], "Input type": ["c10::Half", "c10::Half"]}
+    outer, inner = op("aten::linear", 0, 50, **linear), op("vendor::matmul", 1, 30)
+    assert work(outer, inner, launches(GEMM, GEMM, start=2)) == [(FLOP / 2, BYTES / 2, "fp16")] * 2
+    # but not a kernel of another kind, and not where something in it already has its work
+    assert work(outer, inner, launches(ADD, start=2)) == [(None, None, None)]
+    known = op("aten::mm", 32, 10, **MM)
+    rows = work(outer, inner, known, launches(GEMM, start=2), launches(GEMM, start=33, first=7, at=400))
+    assert rows == [(None, None, None), (FLOP, BYTES, "fp16")]
+
+
+@pytest.mark.parametrize(
+    ("name", "types", "dtype", "tensor_cores"),
+    [
+        ("cutlass_80_tensorop_s1688gemm_128x64", "float", "tf32", True), ("ampere_sgemm_128x64_nn", "float", "fp32", False),
+        (GEMM, "c10::Half", "fp16", True), ("nvjet_sst_128x64_TNN", "float", "tf32", True), ("gemm_kernel", "float", "fp32", None),
+        ("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128", "c10::Half", "fp8", True),
+        ("Cijk_Ailk_Bljk_S_B_Bias_MT128x64x16_MI16x16x1", "float", "fp32", True), ("Cijk_Ailk_Bljk_SB_MT64x32x8", "float", "fp32", False),
+    ],
+)  # fmt: skip
+def test_the_dtype_is_what_is_computed_in(name: str, types: str, dtype: str, tensor_cores: bool | None) -> None:
+    table = analysed(op("aten::mm", 0, 30, **MM | {"Input type": [types] * 2}), launches(name)).tables["activities"]
+    assert table.select("dtype", "uses_tensor_cores").rows() == [(dtype, tensor_cores)]
+
+
+def test_the_bound_is_against_the_units_in_use() -> None:
+    """20 FLOP per byte: above the A100's balance on its vector units (about 10), below that on its Tensor Cores in TF32 (about 77)."""
+    shape = {"Input Dims": [[1024, 160], [160, 160]], "Input type": ["float", "float"]}
+    found = {
+        name: analysed(op("aten::mm", 0, 30, **shape), launches(name))
+        .tables["activities"]
+        .get_column("bound")
+        .to_list()
+        for name in ("ampere_sgemm_128x64_nn", "cutlass_80_tensorop_s1688gemm_128x64")
+    }
+    assert list(found.values()) == [["compute"], ["memory"]]
+
+
+def test_damaged_arguments_are_one_note_per_kind() -> None:
+    bad = op("aten::mm", 0, 30, **MM | {"Input Dims": [[10, -20], [20, 30]]})
+    worse = op("aten::mm", 40, 30, **MM | {"Input Dims": [[10, 20], [21, 30]]})
+    report = analysed(bad, launches(GEMM, GEMM), worse, launches(GEMM, start=41, first=7, at=400))
+    notes = {note.message: note.count for note in report.notes if note.code == "damaged-operator-inputs"}
+    assert sorted(notes.values()) == [1, 2]
+    assert [row[0] for row in report.tables["activities"].select("flop").rows()] == [None] * 3
+
+
+def test_coverage_is_by_time() -> None:
+    report = analysed(op("aten::mm", 0, 30, **MM), launches(GEMM, SPLIT), kernel(ADD, 500, 100))
+    assert report.devices[0].work_coverage == WorkCoverage(0.5, 0.25, 0.25, 1.0, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("duration", "elements", "why"),
+    [(100, 1_000_000, None), (100, 25_000_000, None), (100, 26_000_000, "cache"), (10.001, 9_000_000, "unexplained"), (0.5, 9_000_000, "clock")],
+)  # fmt: skip
+def test_bytes_faster_than_the_memory_are_explained_or_not(duration: float, elements: int, why: str | None) -> None:
+    """The A100 moves 2.039 TB/s and holds 40 MiB in its L2 cache; adding reads and writes 8 bytes per element here."""
+    arguments = {"Input Dims": [[elements], []], "Input type": ["float", "Scalar"]}
+    report = analysed(op("aten::add", 0, 30, **arguments), launches(ADD, lasting=duration), kernel("k", 900, 0.123))
+    assert report.tables["activities"].row(0, named=True)["faster_than_memory"] == why
+
+
+def test_a_clock_of_microseconds_ticks_slower() -> None:
+    arguments = {"Input Dims": [[20_000_000], []], "Input type": ["float", "Scalar"]}
+    report = analysed(op("aten::add", 0, 30, **arguments), launches(ADD, lasting=19))
+    assert report.tables["activities"].row(0, named=True)["faster_than_memory"] == "clock"
+
+
+NAMES = (GEMM, ADD, "kernel_a", "kernel_b")
+
+
+def replay(start: float, at: float, correlation: int, names: tuple[str, ...]) -> list[Any]:
+    """One graph launch and its kernels."""
+    return [
+        call("cudaGraphLaunch", start, 5, correlation=correlation),
+        *(kernel(n, at + 50 * i, 50, correlation=correlation, grid=[500, 1, 1]) for i, n in enumerate(names)),
+    ]
+
+
+def test_a_replayed_kernel_inherits_from_its_eager_twin() -> None:
+    eager = [op("aten::mm", 0, 3, **MM), launches(*NAMES)]
+    assert work(eager, replay(500, 1000, 99, NAMES))[4:] == [(FLOP, BYTES, "fp16"), *[(None, None, None)] * 3]
+    assert work(eager, replay(500, 1000, 99, (*NAMES[:3], "other")))[4:] == [(None, None, None)] * 4
+    assert work(eager, replay(500, 1000, 99, NAMES[:3]))[4:] == [(None, None, None)] * 3
+
+
+def test_eager_twins_that_disagree_tell_nothing() -> None:
+    wider = MM | {"Input Dims": [[10, 20], [20, 31]]}
+    first = [op("aten::mm", 0, 3, **MM), launches(*NAMES)]
+    second = [op("aten::mm", 400, 3, **wider), launches(*NAMES, start=401, first=20, at=500)]
+    same = [op("aten::mm", 400, 3, **MM), launches(*NAMES, start=401, first=20, at=500)]
+    assert work(first, second, replay(800, 1000, 99, NAMES))[8] == (None, None, None)
+    assert work(first, same, replay(800, 1000, 99, NAMES))[8] == (FLOP, BYTES, "fp16")
+
+
+@given(
+    st.lists(st.integers(0, 2), max_size=30), st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=7), max_size=4)
+)
+def test_replays_are_found_as_by_looking(eager: list[int], graphs: list[list[int]]) -> None:
+    """Every eager kernel has its position as FLOP; without operators all runs agree, and the first counts."""
+    rows = [(None, None, name) for name in eager]
+    rows += [(launch_id, "cudaGraphLaunch", name) for launch_id, names in enumerate(graphs) for name in names]
+    kernels = pl.DataFrame(
+        [(i, 0, i, launch_id, launch_name, str(name), "[1]", "[1]") for i, (launch_id, launch_name, name) in enumerate(rows)],
+        schema={
+            "activity_id": pl.UInt32, "device": pl.Int64, "start_ns": pl.Int64, "launch_id": pl.UInt32,
+            "launch_name": pl.String, "name": pl.String, "grid": pl.String, "block": pl.String,
+        },
+        orient="row",
+    )  # fmt: skip
+    shares = pl.DataFrame(
+        {"activity_id": range(len(eager)), "flop": range(len(eager))},
+        schema={"activity_id": pl.UInt32, "flop": pl.Float64},
+    )
+    calls = pl.DataFrame(schema={"activity_id": pl.UInt32, **dict.fromkeys(("operator", "input_dims", "input_types", "input_strides", "concrete_inputs"), pl.String)})  # fmt: skip
+    expected, row = {}, len(eager)
+    for names in graphs:
+        places = [i for i in range(len(eager) - len(names) + 1) if eager[i : i + len(names)] == names]
+        if places and len(names) >= 4:
+            expected |= {row + i: float(places[0] + i) for i in range(len(names))}
+        row += len(names)
+    assert dict(replayed_work(kernels, calls, shares).rows()) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<2u>, unsigned int, 4, 64, 64>(...)", 2.0),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy_vectorized<char, unsigned int, 3, 128, 1, 16, 8>(char*)", 2.0),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>(float*)", 4.0),
+        ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<1>, at::native::(anonymous namespace)::BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>, std::plus<float>, float>(...)", 2.0),
+        ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, at::native::(anonymous namespace)::FusedAdamMathFunctor<float, 4, (ADAM_MODE)1, false> >(...)", 4.0),
+        ("kernel_v7", None),
+    ],
+)  # fmt: skip
+def test_names_tell_the_type_of_lists(name: str, size: float | None) -> None:
+    assert pl.DataFrame({"name": [name]}).select(list_element_bytes()).item() == size

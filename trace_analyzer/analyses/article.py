@@ -1,0 +1,48 @@
+"""The article's table for a trace: share of FLOP against share of time, by bucket and by group."""
+
+import polars as pl
+
+from trace_analyzer import thresholds
+from trace_analyzer.analyses.roofline import work_rates, work_sums
+
+
+def bucket_work(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Kernels (see `roofline.with_roofs`) of one device summed up by bucket, longest first.
+
+    Beside sums and rates: ``time_ratio`` and ``flop_ratio`` of the sum over all buckets (of the FLOP that are
+    known), and ``known_ratio``, the share of the bucket's time whose FLOP are known.
+    """
+    sums = (
+        kernels.drop_nulls("bucket")
+        .group_by("bucket")
+        .agg(pl.col("group").mode().sort().first(), *work_sums())
+        .sort("time_ns", "bucket", descending=[True, False])
+    )
+    return sums.with_columns(*work_rates(), *_shares())
+
+
+def group_work(kernels: pl.DataFrame) -> pl.DataFrame:
+    """The same by group, and ``slower_ratio``: FLOP/s of the matmul group over those of the group.
+
+    That figure is the article's "normalization achieves 250x less FLOP/s". It is null where the FLOP of too
+    little of either group's time are known for its rate to stand for the group.
+    """
+    sums = (
+        kernels.drop_nulls("group")
+        .group_by("group")
+        .agg(*work_sums())
+        .sort("time_ns", "group", descending=[True, False])
+    )
+    rate = pl.when(pl.col("known_ratio") >= thresholds.KNOWN_RATE_RATIO).then("achieved_flop_per_s")
+    matmul = rate.filter(pl.col("group") == "matmul").first()
+    slower = pl.when(rate > 0).then(matmul / rate)
+    return sums.with_columns(*work_rates(), *_shares()).with_columns(slower.alias("slower_ratio"))
+
+
+def _shares() -> list[pl.Expr]:
+    time, flop = pl.col("time_ns"), pl.col("flop")
+    return [
+        pl.when(time.sum() > 0).then(time / time.sum()).otherwise(0.0).alias("time_ratio"),
+        pl.when(flop.sum() > 0).then(flop / flop.sum()).alias("flop_ratio"),
+        pl.when(time > 0).then(pl.col("flop_time_ns") / time).otherwise(0.0).alias("known_ratio"),
+    ]

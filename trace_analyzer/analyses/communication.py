@@ -1,0 +1,165 @@
+"""Collectives: how much each moved, how fast, and how much of its time nothing hid.
+
+Bandwidths are those of nccl-tests (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): the
+algorithm's, size over time, and the bus's, which is comparable with the hardware whatever the number of ranks.
+A collective waits for its slowest rank, and that time counts: the bandwidths are what was had, not what the
+links can do.
+"""
+
+import polars as pl
+
+from trace_analyzer import tables
+from trace_analyzer.analyses.intervals import at, covered_before, innermost, union
+from trace_analyzer.analyses.tensors import ELEMENT_BYTES
+from trace_analyzer.ingest.trace import Trace
+
+# Name of the operation in the collective, the operator or the kernel -> the collective. First match wins.
+_COLLECTIVES = (
+    ("reduce_scatter", r"reduce_?scatter"),
+    ("all_reduce", r"all_?reduce|cross_?device_?reduce"),
+    ("all_gather", r"all_?gather"),
+    ("all_to_all", r"all_?to_?all|deep_?ep|[^a-z]ep(?:::|_|\d).*(?:dispatch|combine)|ep_?(?:dispatch|combine)"),
+    ("broadcast", r"broadcast"),
+    ("send_recv", r"send_?recv|(?:^|[^a-z])(?:send|recv)(?:[^a-z]|$)"),
+    ("reduce", r"reduce"),
+    ("barrier", r"barrier"),
+)
+
+_FIRST_SHAPE = r"^\[\[([0-9, ]+)\]"
+_FIRST_TYPE = r'^\["([^"]*)"'
+
+
+def collectives(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+    """Table `collectives`: every communication kernel with its message, its bandwidths and its exposed time."""
+    kernels = activities.filter(pl.col("bound") == "communication")
+    if kernels.is_empty():
+        return tables.COLLECTIVES.empty()
+    called = _with_call(trace, kernels)
+    named = _with_message(called, trace.operator_inputs).with_columns(_collective().alias("collective"))
+    ranks = pl.col("group_size").cast(pl.Float64)
+    spread = pl.when(pl.col("collective") == "all_gather").then(ranks).otherwise(1.0)
+    share = pl.col("duration_ns") / pl.col("duration_ns").sum().over("operator_id")
+    alone = pl.when(pl.col("operator_id").is_null()).then(1.0).otherwise(share)
+    frame = (
+        named.with_columns((pl.col("input_bytes") * spread * alone).alias("message_bytes"))
+        .with_columns(
+            pl.when((pl.col("duration_ns") > 0) & (pl.col("message_bytes") > 0))
+            .then(pl.col("message_bytes") / pl.col("duration_ns") * 1e9)
+            .alias("algorithm_byte_per_s")
+        )
+        .with_columns((pl.col("algorithm_byte_per_s") * _bus_factor(ranks)).alias("bus_byte_per_s"))
+    )
+    return tables.COLLECTIVES.conform(with_exposed(frame, _work(activities)))
+
+
+def communication_table(collective_table: pl.DataFrame) -> pl.DataFrame:
+    """Table `communication`: collectives summed up by kind, size and ranks, longest first."""
+    keys = ["device", "collective", "name", "message_dtype", "group_size", "message_bytes"]
+
+    def over_time(rate: str) -> pl.Expr:
+        timed = pl.col("duration_ns").filter(pl.col(rate).is_not_null()).sum()
+        return pl.when(timed > 0).then((pl.col(rate) * pl.col("duration_ns")).sum() / timed).alias(rate)
+
+    frame = (
+        collective_table.with_columns(pl.col("message_bytes").round())
+        .group_by(keys, maintain_order=True)
+        .agg(
+            pl.len().alias("count"),
+            pl.col("duration_ns").sum().alias("time_ns"),
+            pl.col("duration_ns").median().alias("median_ns"),
+            pl.col("exposed_ns").sum(),
+            pl.col("hidden_ns").sum(),
+            over_time("algorithm_byte_per_s"),
+            over_time("bus_byte_per_s"),
+            pl.col("bus_byte_per_s").max().alias("best_bus_byte_per_s"),
+        )
+        .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
+    )
+    return tables.COMMUNICATION.conform(frame)
+
+
+def with_exposed(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """Activities with ``hidden_ns``, their time in which ``work`` ran on their device too, and ``exposed_ns``."""
+    islands = union(work, ["device"])
+    ends = spans.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    before = covered_before(ends, "start_ns", islands, ["device"], "covered_at_start")
+    covered = covered_before(before, "end_ns", islands, ["device"], "covered_at_end")
+    hidden = pl.col("covered_at_end") - pl.col("covered_at_start")
+    return covered.with_columns(
+        hidden.cast(pl.Int64).alias("hidden_ns"), (pl.col("duration_ns") - hidden).cast(pl.Int64).alias("exposed_ns")
+    )
+
+
+def _work(activities: pl.DataFrame) -> pl.DataFrame:
+    """Spans that hide communication: kernels and copies within the device, as in the partition."""
+    work = activities.filter(~pl.col("bound").is_in(["communication", "copy"]))
+    return work.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+
+
+def _with_call(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
+    """Kernels with ``call``: the innermost c10d operator around the launch, which names the collective."""
+    calls = trace.host_events.filter((pl.col("kind") == "operator") & pl.col("name").str.contains("c10d"))
+    spans = calls.select(
+        "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "event_id"
+    )
+    segments = innermost(spans, ["thread_id"], "event_id").rename({"event_id": "call_id", "thread_id": "launch_thread"})
+    names = calls.select(pl.col("event_id").alias("call_id"), pl.col("name").alias("call"))
+    return at(kernels, "launch_start_ns", segments, ["launch_thread"], ["call_id"]).join(
+        names, on="call_id", how="left", maintain_order="left"
+    )
+
+
+def _with_message(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
+    """Kernels with what their operator sends: recorded collective, bytes, dtype and ranks.
+
+    Where the profiler did not record the collective's arguments, the operator's first input is what it
+    sends (c10d's ``record_param_comms`` and the in-place ``symm_mem`` operators).
+    """
+    inputs = operator_inputs.join(
+        kernels.select("operator_id").unique(), left_on="event_id", right_on="operator_id", how="semi"
+    ).select(
+        pl.col("event_id").alias("operator_id"),
+        pl.col("collective").alias("recorded_collective"),
+        "group_size",
+        pl.coalesce("message_dtype", pl.col("input_types").str.extract(_FIRST_TYPE)).alias("message_dtype"),
+        pl.coalesce(
+            pl.col("message_elements").cast(pl.Float64),
+            pl.col("input_dims")
+            .str.extract(_FIRST_SHAPE)
+            .str.replace_all(" ", "")
+            .str.split(",")
+            .list.eval(pl.element().cast(pl.Float64, strict=False).product())
+            .list.first(),
+        ).alias("elements"),
+    )
+    size = (
+        pl.col("message_dtype")
+        .str.to_lowercase()
+        .str.strip_prefix("c10::")
+        .replace_strict(ELEMENT_BYTES, default=None, return_dtype=pl.Float64)
+    )
+    return kernels.join(inputs, on="operator_id", how="left", maintain_order="left").with_columns(
+        (pl.col("elements") * size).alias("input_bytes")
+    )
+
+
+def _collective() -> pl.Expr:
+    """Which collective: as recorded, else as the c10d operator, the operator or the kernel is named."""
+    sources = [pl.col(c).str.head(4096).str.to_lowercase() for c in ("recorded_collective", "call", "operator", "name")]
+    return pl.coalesce(
+        pl.when(source.str.contains(pattern)).then(pl.lit(name)) for source in sources for name, pattern in _COLLECTIVES
+    )
+
+
+def _bus_factor(ranks: pl.Expr) -> pl.Expr:
+    """Bus over algorithm bandwidth."""
+    peers = (ranks - 1) / ranks
+    kind = pl.col("collective")
+    return (
+        pl.when(kind == "all_reduce")
+        .then(2 * peers)
+        .when(kind.is_in(["all_gather", "reduce_scatter", "all_to_all"]))
+        .then(peers)
+        .when(kind.is_in(["broadcast", "reduce", "send_recv"]))
+        .then(1.0)
+    )

@@ -1,0 +1,71 @@
+"""Copies: direction, kind of host memory, bandwidth, and how much of their time nothing hid."""
+
+import polars as pl
+
+from trace_analyzer import tables, thresholds
+from trace_analyzer.analyses.communication import with_exposed
+
+# Names as CUDA and HIP's profilers write them.
+_DIRECTIONS = (
+    ("host-to-device", r"HtoD|HostToDevice|(?:Host|Pageable|Pinned) -> (?:Device|Array)"),
+    ("device-to-host", r"DtoH|DeviceToHost|(?:Device|Array) -> (?:Host|Pageable|Pinned)"),
+    ("peer-to-peer", r"PtoP|PeerToPeer|MemcpyPeer"),
+    ("within-device", r"DtoD|DeviceToDevice|Device -> Device"),
+    ("host-to-host", r"HtoH|HostToHost"),
+)
+
+
+def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
+    """Table `copies`: copies summed up by device, direction, host memory and operator, longest first.
+
+    A copy is exposed while no kernel runs on its device; ``small`` are those that take longer to start
+    than to move.
+    """
+    copies = activities.filter(pl.col("kind") == "memcpy")
+    if copies.is_empty():
+        return tables.COPIES.empty()
+    kernels = activities.filter(pl.col("kind") == "kernel").select(
+        "device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    )
+    keys = ["device", "direction", "host_memory", "operator"]
+    small = pl.col("bytes") < thresholds.SMALL_COPY_BYTES
+    timed = pl.col("duration_ns").filter(pl.col("bytes").is_not_null()).sum()
+    frame = (
+        with_exposed(copies, kernels)
+        .with_columns(
+            pl.coalesce(
+                *(pl.when(pl.col("name").str.contains(p)).then(pl.lit(d)) for d, p in _DIRECTIONS), pl.lit("unknown")
+            ).alias("direction"),
+            pl.col("name").str.extract(r"(?i)\b(pageable|pinned|managed)\b").str.to_lowercase().alias("host_memory"),
+        )
+        .group_by(keys, maintain_order=True)
+        .agg(
+            pl.len().alias("count"),
+            pl.col("duration_ns").sum().alias("time_ns"),
+            pl.when(pl.col("bytes").count() > 0).then(pl.col("bytes").sum()).alias("bytes"),
+            pl.when(timed > 0).then(pl.col("bytes").sum() / timed * 1e9).alias("byte_per_s"),
+            pl.col("exposed_ns").sum(),
+            pl.col("hidden_ns").sum(),
+            (pl.col("launch_end_ns") - pl.col("launch_start_ns")).sum().alias("call_ns"),
+            small.sum().cast(pl.UInt32).alias("small_count"),
+            pl.col("duration_ns").filter(small).sum().alias("small_ns"),
+        )
+        .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
+    )
+    return tables.COPIES.conform(frame)
+
+
+def copy_sums(copies: pl.DataFrame) -> pl.DataFrame:
+    """Table `copies` of one device without its operators."""
+    keys = ["direction", "host_memory"]
+    sums = ("count", "time_ns", "exposed_ns", "call_ns", "small_count", "small_ns")
+    timed = pl.col("time_ns").filter(pl.col("bytes").is_not_null()).sum()
+    return (
+        copies.group_by(keys, maintain_order=True)
+        .agg(
+            pl.col(*sums).sum(),
+            pl.when(pl.col("bytes").count() > 0).then(pl.col("bytes").sum()).alias("bytes"),
+            pl.when(timed > 0).then(pl.col("bytes").sum() / timed * 1e9).alias("byte_per_s"),
+        )
+        .sort("time_ns", *keys, descending=[True, False, False])
+    )

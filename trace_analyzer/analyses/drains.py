@@ -1,0 +1,121 @@
+"""Where the runway ran out: the queue of a device was empty after the CPU had been ahead, and what drained it."""
+
+import polars as pl
+
+from trace_analyzer import tables, thresholds
+from trace_analyzer.analyses.context import Context, outermost
+from trace_analyzer.analyses.intervals import clip
+
+_DEVICE = ["device"]
+
+
+def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Table `drains`: the times at which the runway of a device ran out and the device idled, the costliest first.
+
+    What drained it is the longest event on the launching thread between the last launch that was queued and
+    the next one; where that holds less than half of this time, what is around it: many small things.
+    """
+    empty = _with_idle(_empty_times(queue), idle).filter(pl.col("idle_ns") > 0)
+    stretches = _with_stretch(empty, launches, context)
+    ids = _drained_by(stretches, context)
+    sources = outermost(context.events.get_column("parent_id"), context.events.get_column("source").is_not_null())
+    found = stretches.with_columns(ids.alias("event_id"))
+    return tables.DRAINS.conform(
+        found.with_columns(
+            context.names(ids).alias("name"),
+            context.events.get_column("source").gather(sources.gather(ids)).alias("source"),
+            context.names(context.events.get_column("operator_id").gather(ids)).alias("operator"),
+            context.modules(ids).alias("module"),
+            context.functions(ids).alias("python_function"),
+            context.events.get_column("phase").gather(ids).alias("phase"),
+        ).sort("device", "idle_ns", "start_ns", descending=[False, True, False])
+    )
+
+
+def _empty_times(queue: pl.DataFrame) -> pl.DataFrame:
+    """device, start_ns, end_ns, runway_ns: from a queue's last start to its next launch, and the most runway before."""
+    emptied = pl.col("depth") == 0
+    return (
+        queue.sort("device", "time_ns")
+        .with_columns(
+            (emptied.cum_sum() - emptied.cast(pl.UInt32)).over("device").alias("run"),
+            pl.col("time_ns").shift(-1).over("device").alias("end_ns"),
+        )
+        .with_columns(pl.col("runway_ns").max().over("device", "run"))
+        .filter(emptied & (pl.col("runway_ns") >= thresholds.DRAIN_RUNWAY_NS) & pl.col("end_ns").is_not_null())
+        .select("device", pl.col("time_ns").alias("start_ns"), "end_ns", "runway_ns")
+    )
+
+
+def _with_idle(empty: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+    """Empty times with the idle time in them and the cause that holds most of it."""
+    rows = empty.with_row_index("drain_id")
+    inside = clip(
+        idle.select("device", "start_ns", "end_ns", "cause"),
+        rows.select("device", "start_ns", "end_ns", "drain_id"),
+        _DEVICE,
+    )
+    causes = (
+        inside.group_by("drain_id", "cause")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("cause_ns"))
+        .sort("drain_id", "cause_ns", "cause", descending=[False, True, False])
+        .group_by("drain_id", maintain_order=True)
+        .agg(pl.col("cause").first(), pl.col("cause_ns").sum().alias("idle_ns"))
+    )
+    return rows.join(causes, on="drain_id", how="left", maintain_order="left").with_columns(
+        pl.col("idle_ns").fill_null(0)
+    )
+
+
+def _with_stretch(empty: pl.DataFrame, launches: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Empty times with the launch that ended them, its thread, and the host time before it without a queued launch."""
+    queued = (
+        launches.filter(pl.col("lead_ns") >= 0)
+        .with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("call_end_ns"))
+        .sort("device", "call_end_ns", "launch_id")
+        .with_columns(pl.col("call_end_ns").shift(1).over("device").alias("host_start_ns"))
+        .select(
+            "device", "call_end_ns", "launch_id", "thread_id", "host_start_ns", pl.col("start_ns").alias("host_end_ns")
+        )
+        .unique(["device", "call_end_ns"], keep="first", maintain_order=True)
+    )
+    return empty.join(
+        queued, left_on=["device", "end_ns"], right_on=["device", "call_end_ns"], how="left", maintain_order="left"
+    ).with_columns(pl.min_horizontal("host_start_ns", "host_end_ns").alias("host_start_ns"))
+
+
+def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
+    """The event that drained each: the longest within its host time, or what is around that."""
+    marks = context.events.get_column("kind").eq("annotation").gather(context.events.get_column("parent_id"))
+    events = (
+        context.events.select("event_id", "thread_id", "start_ns", "end_ns", "parent_id")
+        .with_columns(pl.when(~marks).then("parent_id").alias("parent_id"))
+        .sort("start_ns")
+    )
+    parts = [
+        events.join_asof(
+            stretch.select("thread_id", "host_start_ns", "host_end_ns", "drain_id").sort("host_start_ns"),
+            left_on="start_ns",
+            right_on="host_start_ns",
+            by="thread_id",
+            check_sortedness=False,
+        ).filter(pl.col("end_ns") <= pl.col("host_end_ns"))
+        for stretch in stretches.drop_nulls("host_start_ns").partition_by("device")
+    ]
+    if not parts:
+        return pl.Series([None] * stretches.height, dtype=pl.UInt32)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    longest = (
+        pl.concat(parts)
+        .sort("drain_id", length, "event_id", descending=[False, True, False])
+        .unique("drain_id", keep="first", maintain_order=True)
+        .with_columns(
+            pl.when(2 * length >= pl.col("host_end_ns") - pl.col("host_start_ns"))
+            .then("event_id")
+            .otherwise(pl.coalesce("parent_id", "event_id"))
+            .alias("event_id")
+        )
+    )
+    return stretches.join(
+        longest.select("drain_id", "event_id"), on="drain_id", how="left", maintain_order="left"
+    ).get_column("event_id")

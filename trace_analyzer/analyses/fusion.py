@@ -1,0 +1,358 @@
+"""Fusion opportunities: kernels that write to memory what the next one reads back.
+
+Three kinds: chains of memory-bound calls in which one's output is the next one's input; attention whose
+scores go through memory between two batched products; and optimizers that update parameter by parameter.
+"""
+
+import polars as pl
+
+from trace_analyzer import tables
+from trace_analyzer.analyses.intervals import at, innermost
+from trace_analyzer.analyses.roofline import known_sum
+from trace_analyzer.analyses.tensors import call_tensors
+from trace_analyzer.catalog.fusions import COMPILE, named_fusion
+from trace_analyzer.ingest.trace import Trace
+
+_STREAM = ["device", "stream"]
+_ATTENTION_CALLS = 8
+"""Between the two products of one attention there are fewer calls: scale, mask, softmax, dropout, casts."""
+_OPTIMIZER = r"^Optimizer\.step#(.+)\.step$"
+_FUSED = r"(?i)_fused_|fused_?(?:adam|sgd|adagrad|lamb)"
+_TORCH = r"^(?:<|nn\.Module: |(?:.*/)?(?:torch|torchvision|functools|contextlib)(?:/|\.py))"
+"""Frames of torch and of built-in functions: the innermost other frame is the user's code, or a model library's."""
+_NAMED_CHARACTERS = 2_000
+"""What a chain is called shows in its first operators; the patterns take quadratic time."""
+_FOUND = {
+    "moved_bytes": pl.Float64, "saved_bytes": pl.Float64, "moving_ns": pl.Int64, "tensors": pl.String,
+}  # fmt: skip
+"""Columns that only some kinds have."""
+_RUN = {
+    **{c: dtype for c, dtype in tables.FUSIONS.schema.items() if c not in ("count", "byte_per_s")},
+    "moving_ns": pl.Int64(),
+}
+_ROW_KEYS = ["device", "kind", "operators", "tensors", "module", "function"]
+
+
+def fusion_runs(trace: Trace, activities: pl.DataFrame, places: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
+    """Each run of kernels that one kernel could replace: rows of table `fusions` before equal ones are summed up.
+
+    ``places`` and ``modules`` are those of `analyses.modules`: where in the program an activity was launched.
+    """
+    calls = _calls(activities, trace.operator_inputs)
+    attention = _attention(calls)
+    inside = attention.select("call").explode("call")
+    chains = _chains(calls.with_columns(pl.col("fusible") & ~pl.col("call").is_in(inside.get_column("call").implode())))
+    none = pl.DataFrame(schema=_FOUND)
+    found = pl.concat([none, chains, attention.drop("call"), _optimizers(trace, activities)], how="diagonal_relaxed")
+    if found.is_empty():
+        return pl.DataFrame(schema=_RUN)
+    return _named(_located(trace, found, places, modules)).select(pl.col(c).cast(dtype) for c, dtype in _RUN.items())
+
+
+def fusion_table(runs: pl.DataFrame) -> pl.DataFrame:
+    """Table `fusions`: runs summed up, the most time saved first."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    frame = (
+        runs.group_by(_ROW_KEYS, maintain_order=True)
+        .agg(
+            pl.col("what", "code", "how").first(),
+            pl.len().alias("count"),
+            pl.col("kernel_count", "time_ns", "moving_ns", "saves_ns").sum(),
+            known_sum("moved_bytes"),
+            known_sum("saved_bytes"),
+            pl.col("start_ns", "end_ns").sort_by(length).last(),
+        )
+        .with_columns(
+            pl.when((pl.col("moving_ns") > 0) & (pl.col("moved_bytes") > 0))
+            .then(pl.col("moved_bytes") / pl.col("moving_ns") * 1e9)
+            .alias("byte_per_s")
+        )
+        .sort("saves_ns", "start_ns", descending=[True, False])
+    )
+    return tables.FUSIONS.conform(frame)
+
+
+def _calls(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
+    """Runs of activities that one operator put on one stream, in order, with the tensors they read and write.
+
+    ``reads`` and ``writes`` are the tensors' keys; ``fusible`` says whether all of the run is work that a fused
+    kernel can take in: pointwise, normalization or reduction, bound by memory or by its launch.
+    """
+    fusible = (
+        pl.col("group").is_in(["pointwise", "normalization"])
+        & pl.col("bound").is_in(["memory", "latency"])
+        & (pl.col("bucket") != "optimizer")
+    ).fill_null(False)
+    changes = pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift(1)) for c in (*_STREAM, "operator_id"))
+    ordered = activities.sort(*_STREAM, "start_ns", "activity_id")
+    runs = (
+        ordered.with_columns(
+            (changes | pl.col("operator_id").is_null()).cum_sum().alias("call"), fusible.alias("fusible")
+        )
+        .group_by("call", maintain_order=True)
+        .agg(
+            pl.col(*_STREAM, "operator_id", "operator", "launch_thread", "activity_id", "start_ns").first(),
+            (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns"),
+            pl.col("duration_ns").sum().alias("time_ns"),
+            pl.len().alias("kernel_count"),
+            pl.col("fusible").all(),
+            (pl.col("bucket") == "softmax").any().fill_null(False).alias("is_softmax"),
+        )
+    )
+    return runs.join(_tensors(runs, operator_inputs), on="operator_id", how="left", maintain_order="left").with_columns(
+        pl.col("fusible") & pl.col("reads").is_not_null()
+    )
+
+
+def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
+    """(operator_id, reads, writes, read_bytes, write_bytes) of the operators whose tensors are known."""
+    keys = ["operator", "input_dims", "input_types", "concrete_inputs"]
+    inputs = (
+        runs.select("operator_id", "operator")
+        .drop_nulls()
+        .unique("operator_id")
+        .join(operator_inputs, left_on="operator_id", right_on="event_id", how="inner")
+        .select("operator_id", *keys)
+    )
+    unique = inputs.select(keys).unique()
+    calls = [call_tensors(*row) for row in unique.iter_rows()]
+    known = unique.with_columns(
+        pl.Series("reads", [call and [t.key for t in call.inputs] for call in calls], dtype=pl.List(pl.String)),
+        pl.Series("writes", [call and call.output and call.output.key for call in calls], dtype=pl.String),
+        pl.Series(
+            "read_bytes", [call and float(sum(t.bytes for t in call.inputs)) for call in calls], dtype=pl.Float64
+        ),
+        pl.Series(
+            "write_bytes", [call and call.output and float(call.output.bytes) for call in calls], dtype=pl.Float64
+        ),
+    )
+    return inputs.join(known, on=keys, how="inner", nulls_equal=True).select(
+        "operator_id", "reads", "writes", "read_bytes", "write_bytes"
+    )
+
+
+def _chains(calls: pl.DataFrame) -> pl.DataFrame:
+    """Two or more fusible calls in a row, each of which reads what the one before wrote.
+
+    Fused, none of these tensors is written and read again. The time saved is their share of the bytes that
+    the chain moves: at the bandwidth that its kernels achieve.
+    """
+    together = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (*_STREAM, "launch_thread"))
+    follows = (
+        (pl.col("fusible") & pl.col("fusible").shift(1) & together)
+        & pl.col("reads").list.contains(pl.col("writes").shift(1))
+        & pl.col("writes").shift(1).is_not_null()
+    ).fill_null(False)
+    linked = calls.with_columns(follows.alias("follows")).with_columns((~pl.col("follows")).cum_sum().alias("chain"))
+    between = pl.col("follows").shift(-1).fill_null(False).over("chain")
+    return (
+        linked.filter(pl.len().over("chain") > 1)
+        .with_columns(between.alias("between"))
+        .group_by("chain", maintain_order=True)
+        .agg(
+            pl.col("device", "activity_id", "start_ns").first(),
+            pl.col("end_ns").max(),
+            _operators(),
+            pl.col("writes").filter("between").unique(maintain_order=True).str.join(", ").alias("tensors"),
+            pl.col("kernel_count", "time_ns").sum(),
+            (pl.col("read_bytes") + pl.col("write_bytes").fill_null(0)).sum().alias("moved_bytes"),
+            (2 * pl.col("write_bytes").filter("between").sum()).alias("saved_bytes"),
+        )
+        .drop("chain")
+        .with_columns(
+            (pl.col("time_ns") * pl.col("saved_bytes") / pl.col("moved_bytes")).alias("saves_ns"),
+            pl.col("time_ns").alias("moving_ns"),
+            pl.lit("chain").alias("kind"),
+            pl.lit(
+                "bytes of the tensors in between, written and read once, at the bandwidth these kernels achieve"
+            ).alias("how"),
+        )
+    )
+
+
+def _attention(calls: pl.DataFrame) -> pl.DataFrame:
+    """Softmax between two batched products, with the calls in between: a fused kernel keeps the scores on the chip.
+
+    The scores must be the first product's output and the second's first input by number of elements.
+    """
+    product = pl.col("operator").is_in(["aten::bmm", "aten::baddbmm"]) & pl.col("writes").is_not_null()
+    position = pl.int_range(pl.len(), dtype=pl.Int64)
+    marked = calls.with_columns(product.fill_null(False).alias("product"), position.alias("position")).with_columns(
+        pl.when("product").then("position").forward_fill().over(_STREAM).alias("before"),
+        pl.when("product").then("position").backward_fill().over(_STREAM).alias("after"),
+        (~pl.col("fusible") & ~pl.col("product")).cum_sum().alias("strangers"),
+    )
+    sizes = marked.select(pl.col("position"), "writes", "reads", "write_bytes", "strangers", "call")
+    softmax = (
+        marked.filter("is_softmax", pl.col("after") - pl.col("before") <= _ATTENTION_CALLS)
+        .select("position", "before", "after", "device", elements=_elements(pl.col("writes")))
+        .join(sizes.rename({"position": "before"}), on="before", how="inner", suffix="_before")
+        .join(
+            sizes.select(pl.col("position").alias("after"), "reads", "strangers", pl.col("call").alias("last_call")),
+            on="after",
+            how="inner",
+            suffix="_after",
+        )
+        .filter(
+            pl.col("strangers") == pl.col("strangers_after"),
+            pl.col("elements") == _elements(pl.col("writes")),
+            pl.col("elements") == _elements(pl.col("reads_after").list.first()),
+        )
+        .unique("before", keep="first", maintain_order=True)
+        .unique("after", keep="first", maintain_order=True)
+    )
+    between = softmax.select(
+        "before", "after", "write_bytes", pl.int_ranges("before", pl.col("after") + 1).alias("position")
+    ).explode("position")
+    inner = (pl.col("position") > pl.col("before")) & (pl.col("position") < pl.col("after"))
+    score_bytes = 2 * pl.col("score_bytes").first()
+    inner_bytes = (pl.col("read_bytes") + pl.col("write_bytes").fill_null(0)).filter("inner").sum()
+    return (
+        between.rename({"write_bytes": "score_bytes"})
+        .with_columns(inner.alias("inner"))
+        .join(marked, on="position", how="inner", maintain_order="left")
+        .group_by(pl.col("before").alias("first"), maintain_order=True)
+        .agg(
+            pl.col("device", "activity_id", "start_ns").first(),
+            pl.col("end_ns").max(),
+            _operators(),
+            pl.col("writes").first().alias("tensors"),
+            pl.col("kernel_count", "time_ns").sum(),
+            inner_bytes.alias("moved_bytes"),
+            (inner_bytes + score_bytes).alias("saved_bytes"),
+            pl.col("time_ns").filter("inner").sum().alias("moving_ns"),
+            pl.col("time_ns").filter("inner").sum().cast(pl.Float64).alias("saves_ns"),
+            pl.col("call").filter("inner"),
+        )
+        .drop("first")
+        .with_columns(
+            pl.lit("attention").alias("kind"),
+            pl.lit("time of the calls between the two products, which a fused kernel does on the chip").alias("how"),
+        )
+    )
+
+
+def _optimizers(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+    """Steps of optimizers that are no single kernel: per-parameter or foreach loops.
+
+    A fused kernel passes over parameters, gradients and state at least as often as the operator that takes
+    longest, so that all but its time is saved at most.
+    """
+    steps = trace.host_events.filter((pl.col("kind") == "annotation") & pl.col("name").str.contains(_OPTIMIZER)).select(
+        pl.col("thread_id").alias("launch_thread"),
+        "start_ns",
+        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        pl.col("event_id").alias("step_id"),
+        pl.col("name").str.extract(_OPTIMIZER).alias("optimizer"),
+    )
+    if steps.is_empty():
+        return pl.DataFrame()
+    kernels = activities.filter(pl.col("kind") == "kernel", pl.col("bucket") != "communication")
+    inside = at(kernels, "launch_start_ns", steps, ["launch_thread"], ["step_id", "optimizer"]).drop_nulls("step_id")
+    fused = (pl.col("name").str.contains(_FUSED) | pl.col("operator").str.contains(_FUSED)).fill_null(False)
+    operator_ns = pl.col("duration_ns").sum().over("step_id", pl.col("operator").fill_null(""))
+    foreach = pl.col("operator").str.contains("_foreach_").fill_null(False).any()
+    return (
+        inside.with_columns(operator_ns.alias("operator_ns"))
+        .group_by("device", "step_id", maintain_order=True)
+        .agg(
+            fused.any().alias("fused"),
+            pl.col("optimizer").first(),
+            pl.col("activity_id").first(),
+            pl.col("start_ns").min(),
+            (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns"),
+            pl.len().alias("kernel_count"),
+            pl.col("duration_ns").sum().alias("time_ns"),
+            (pl.col("duration_ns").sum() - pl.col("operator_ns").max()).cast(pl.Float64).alias("saves_ns"),
+            pl.when(foreach).then(pl.lit("foreach")).otherwise(pl.lit("loop")).alias("tensors"),
+        )
+        .filter(~pl.col("fused") & (pl.col("saves_ns") > 0))
+        .select(
+            "device", "activity_id", "start_ns", "end_ns", "kernel_count", "time_ns", "saves_ns", "tensors",
+            pl.col("optimizer").alias("operators"), pl.lit("optimizer").alias("kind"),
+            pl.lit("all of the optimizer's time but that of its longest operator: a fused kernel is one pass").alias("how"),
+        )
+    )  # fmt: skip
+
+
+def _operators() -> pl.Expr:
+    """The operators of a run of calls as one text, as `catalog.fusions` wants it."""
+    plain = pl.col("operator").str.strip_prefix("aten::").str.replace("_+$", "")
+    return pl.concat_str(pl.lit(">"), plain.str.join(">"), pl.lit(">")).alias("operators")
+
+
+def _elements(key: pl.Expr) -> pl.Expr:
+    """Number of elements of a tensor's key."""
+    sizes = key.str.extract(r"^\[([0-9, ]+)\]").str.replace_all(" ", "").str.split(",")
+    return sizes.list.eval(pl.element().cast(pl.Float64).product()).list.first()
+
+
+def _located(trace: Trace, found: pl.DataFrame, places: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
+    """Rows with the class of the module and the user's Python function around their first launch."""
+    where = places.join(found.select("activity_id").unique(), on="activity_id", how="semi")
+    frames = trace.host_events.filter(
+        (pl.col("kind") == "python")
+        & ~pl.col("name").str.contains(_TORCH)
+        & pl.col("thread_id").is_in(where.get_column("thread_id").unique().implode())
+    )
+    spans = frames.select(
+        "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "event_id"
+    )
+    functions = (
+        at(where, "time_ns", innermost(spans, ["thread_id"], "event_id"), ["thread_id"], ["event_id"])
+        .join(frames.select("event_id", pl.col("name").alias("function")), on="event_id", how="inner")
+        .select("activity_id", "function")
+    )
+    classes = modules.select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
+    return found.join(classes, on="activity_id", how="left", maintain_order="left").join(
+        functions, on="activity_id", how="left", maintain_order="left"
+    )
+
+
+def _named(found: pl.DataFrame) -> pl.DataFrame:
+    """Rows with what they are in the user's terms, and what to write instead."""
+    patterns = found.select("kind", "operators", "tensors").unique()
+    words = [_words(*row) for row in patterns.iter_rows()]
+    return found.join(
+        patterns.with_columns(
+            pl.Series("what", [what for what, _ in words], dtype=pl.String),
+            pl.Series("code", [code for _, code in words], dtype=pl.String),
+        ),
+        on=["kind", "operators", "tensors"],
+        how="left",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+
+
+def _words(kind: str, operators: str, tensors: str | None) -> tuple[str, str]:
+    if kind == "attention":
+        return "attention written out: softmax(q @ k.T) @ v", "F.scaled_dot_product_attention(q, k, v)"
+    if kind == "optimizer":
+        loop = "a kernel or more per parameter" if tensors == "loop" else "several passes over all parameters"
+        return f"{operators}.step: {loop}", f"torch.optim.{operators}(..., fused=True)"
+    head = operators[: operators.find(">", _NAMED_CHARACTERS) + 1] or operators
+    if rule := named_fusion(head):
+        return rule.what, rule.code
+    return expression(operators.strip(">").split(">")), COMPILE
+
+
+def expression(operators: list[str]) -> str:
+    """A chain as the user may have written it: ``x.cos().cos()``; what repeats is written once, long ones are cut."""
+    count = len(operators)
+    times = next(n for n in range(count, 0, -1) if count % n == 0 and operators == operators[: count // n] * n)
+    if times >= _REPEATS:
+        return f"{expression(operators[: len(operators) // times])}, {times} times in a row"
+    steps = [f".{_NAMES.get(o, o)}({_ARGUMENTS.get(o, '')})" for o in operators]
+    shown = steps if len(steps) <= _LONG else [*steps[: _LONG - 2], " ... ", *steps[-2:]]
+    return "x" + "".join(shown)
+
+
+_REPEATS, _LONG = 3, 10
+_NAMES = {"copy": "to"}
+_ARGUMENTS = {
+    "copy": "...",
+    **dict.fromkeys(
+        ("add", "sub", "mul", "div", "pow", "where", "maximum", "minimum", "lerp", "addcmul", "addcdiv"), "y"
+    ),
+}

@@ -1,0 +1,157 @@
+"""What the host did that costs the device time: synchronizing calls, loaders, compilers, allocators, and their code."""
+
+import polars as pl
+
+from trace_analyzer import tables
+from trace_analyzer.analyses.causes import runtime_calls
+from trace_analyzer.analyses.context import Context, outermost
+from trace_analyzer.analyses.intervals import at, covered_before, innermost, union
+from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK
+from trace_analyzer.ingest.trace import Trace
+
+COSTS = ("synchronization", *NAMED_WORK, "cpu-operator")
+"""Kinds of costs: the causes of idle time that name what the host did."""
+# Dynamo names a region by the frame that it compiled and by how often it had compiled that before.
+_REGION = r"^Torch-Compiled Region: (\d+)/(\d+)"
+_KEYS = ["kind", "source", "operator", "module", "python_function"]
+
+
+def host_costs(trace: Trace, activities: pl.DataFrame, idle: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Table `host_costs`: named work of the host by the code that asked for it, most idle time first.
+
+    The idle time of a kind sums to that of the cause of the same name, over all devices: for a blocking call
+    it is the drain that the call left behind, not its waiting for a busy device.
+    """
+    events = _with_cost(trace, activities, context)
+    parents, cost = events.get_column("parent_id"), events.get_column("cost")
+    stands_for = {kind: outermost(parents, cost == kind) for kind in COSTS}
+    rows = events.get_column("event_id")
+    named = pl.concat(
+        events.filter((outer == rows).fill_null(False)).select("event_id", pl.lit(kind).alias("kind"))
+        for kind, outer in stands_for.items()
+    )
+    costs = named.join(_caused(idle, events, stands_for), on=["event_id", "kind"], how="full", coalesce=True)
+    described = _described(costs.sort("kind", "event_id"), events, context, activities)
+    return tables.HOST_COSTS.conform(pl.concat([_summed(described), _recompilations(context)], how="diagonal"))
+
+
+def _with_cost(trace: Trace, activities: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Host events with ``cost``, the kind that they are of; null for most."""
+    copies = runtime_calls(trace, activities).filter(pl.col("work") == "blocking-copy")
+    measured = copies.select(pl.col("launch_id").alias("event_id"), pl.col("work").alias("measured"))
+    return context.events.join(measured, on="event_id", how="left", maintain_order="left").with_columns(
+        pl.coalesce("measured", pl.col("work").replace(BLOCKING, "synchronization")).alias("cost")
+    )
+
+
+def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.Series]) -> pl.DataFrame:
+    """event_id, kind, idle_ns: idle time by the event that stands for its cause.
+
+    That is the outermost event of the kind around the innermost one; else a row of the profiler's own at that
+    time; else the innermost event itself.
+    """
+    anywhere = pl.lit(0).alias("anywhere")
+    own_rows = events.filter(pl.col("kind") == "overhead").select(
+        anywhere, "start_ns", "end_ns", "cost", pl.col("event_id").alias("overhead_id")
+    )
+    parts = [idle.clear().with_columns(pl.lit(None, dtype=pl.String).alias("kind"))]
+    for kind, outer in stands_for.items():
+        pieces = idle.filter(pl.col("cause") == kind)
+        overhead = innermost(own_rows.filter(pl.col("cost") == kind), ["anywhere"], "overhead_id")
+        parts.append(
+            at(pieces.with_columns(anywhere), "start_ns", overhead, ["anywhere"], ["overhead_id"])
+            .with_columns(outer.gather(pieces.get_column("event_id")).alias("outer_id"), pl.lit(kind).alias("kind"))
+            .with_columns(pl.coalesce("outer_id", "overhead_id", "event_id").alias("event_id"))
+            .select(parts[0].columns)
+        )
+    idle_ns = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns")
+    return pl.concat(parts).group_by("event_id", "kind").agg(idle_ns)
+
+
+def _described(costs: pl.DataFrame, events: pl.DataFrame, context: Context, activities: pl.DataFrame) -> pl.DataFrame:
+    """Costs with their times, how much of them a device worked through, and their code."""
+    ids = costs.get_column("event_id")
+    sources = outermost(events.get_column("parent_id"), events.get_column("source").is_not_null()).gather(ids)
+    found = costs.with_columns(
+        *(events.get_column(column).gather(ids) for column in ("start_ns", "end_ns", "duration_ns", "name")),
+        context.names(events.get_column("operator_id").gather(ids)).alias("operator"),
+        context.modules(ids).alias("module"),
+        context.functions(ids).alias("python_function"),
+        events.get_column("source").gather(sources).alias("source"),
+        sources.alias("source_id"),
+        pl.lit(0).alias("anywhere"),
+    )
+    found = _with_copy(found, events, activities)
+    spans = activities.select(
+        pl.lit(0).alias("anywhere"), "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    )
+    busy = union(spans, ["anywhere"])
+    before = covered_before(found, "start_ns", busy, ["anywhere"], "before_start")
+    return covered_before(before, "end_ns", busy, ["anywhere"], "before_end").with_columns(
+        (pl.col("before_end") - pl.col("before_start")).alias("hidden_ns"), pl.col("idle_ns").fill_null(0)
+    )
+
+
+def _with_copy(costs: pl.DataFrame, events: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """Costs with ``copy``: what the call copied, or for want of that a copy of the operator that it is part of."""
+    copies = activities.filter(pl.col("kind") == "memcpy").select(
+        "launch_id", "operator_id", pl.col("name").str.strip_prefix("Memcpy ").alias("copy")
+    )
+    own, of_operator = (
+        copies.drop_nulls(by).unique(by, keep="first", maintain_order=True) for by in ("launch_id", "operator_id")
+    )
+    return (
+        costs.with_columns(events.get_column("operator_id").gather(costs.get_column("event_id")))
+        .join(
+            own.select("launch_id", "copy"), left_on="event_id", right_on="launch_id", how="left", maintain_order="left"
+        )
+        .join(
+            of_operator.select("operator_id", "copy"),
+            on="operator_id",
+            how="left",
+            maintain_order="left",
+            suffix="_near",
+        )
+        .with_columns(
+            pl.when(pl.col("kind").is_in(["synchronization", "blocking-copy"]))
+            .then(pl.coalesce("copy", "copy_near"))
+            .alias("copy")
+        )
+    )
+
+
+def _summed(costs: pl.DataFrame) -> pl.DataFrame:
+    """Costs of one kind and one place in the code as one row, with the place on the timeline of the worst."""
+    return (
+        costs.with_columns(pl.coalesce("source_id", "event_id").alias("asked_id"))
+        .sort("idle_ns", "duration_ns", "event_id", descending=[True, True, False])
+        .group_by(_KEYS, maintain_order=True)
+        .agg(
+            pl.col("asked_id").n_unique().alias("count"),
+            pl.col("duration_ns").sum().alias("host_ns"),
+            pl.col("hidden_ns").sum(),
+            pl.col("idle_ns").sum(),
+            pl.col("name", "copy", "event_id", "start_ns", "end_ns").first(),
+        )
+        .sort("idle_ns", "host_ns", *_KEYS, descending=[True, True, *[False] * len(_KEYS)], nulls_last=True)
+    )
+
+
+def _recompilations(context: Context) -> pl.DataFrame:
+    """Regions that Dynamo had compiled more than once, as their names tell; what that took may lie before the trace."""
+    version = pl.col("name").str.extract(_REGION, 2).cast(pl.UInt32)
+    return (
+        context.events.with_columns(version.alias("count"), pl.col("name").str.extract(_REGION, 1).alias("region"))
+        .filter(pl.col("count") > 0)
+        .sort("count", "event_id", descending=[True, False])
+        .unique("region", keep="first", maintain_order=True)
+        .select(
+            pl.lit("recompilation").alias("kind"),
+            pl.lit("torch.compile").alias("source"),
+            "name",
+            "count",
+            "event_id",
+            "start_ns",
+            "end_ns",
+        )
+    )

@@ -1,0 +1,158 @@
+"""Which nn.Module the device time, FLOP and bytes belong to, children included and without them."""
+
+import polars as pl
+
+from trace_analyzer import tables
+from trace_analyzer.analyses.intervals import at, innermost
+from trace_analyzer.analyses.roofline import sums_of_sums, work_rates, work_sums
+from trace_analyzer.ingest.trace import Trace
+
+MODULE = "nn.Module: "
+
+
+def places(trace: Trace, activities: pl.DataFrame, backward_links: pl.DataFrame) -> pl.DataFrame:
+    """Where in the program each launched activity belongs: (activity_id, thread_id, time_ns, is_backward).
+
+    That is its launch, and for work of a backward operator the forward operator it belongs to, so that
+    the modules around the place are those of the forward pass.
+    """
+    launches = activities.drop_nulls("launch_id").select(
+        "activity_id", pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("time_ns")
+    )
+    if backward_links.is_empty():
+        return launches.with_columns(pl.lit(False).alias("is_backward"))
+    spans = trace.host_events.join(
+        backward_links.select("event_id", "forward_id"), on="event_id", how="inner", maintain_order="left"
+    ).select("thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "forward_id")
+    segments = innermost(spans, ["thread_id"], "forward_id")
+    forward = trace.host_events.select(
+        pl.col("event_id").alias("forward_id"),
+        pl.col("thread_id").alias("forward_thread_id"),
+        pl.col("start_ns").alias("forward_ns"),
+    )
+    return (
+        at(launches, "time_ns", segments, ["thread_id"], ["forward_id"])
+        .join(forward, on="forward_id", how="left", maintain_order="left")
+        .select(
+            "activity_id",
+            pl.coalesce("forward_thread_id", "thread_id").alias("thread_id"),
+            pl.coalesce("forward_ns", "time_ns").alias("time_ns"),
+            pl.col("forward_ns").is_not_null().alias("is_backward"),
+        )
+    )
+
+
+def module_table(trace: Trace, kernels: pl.DataFrame, place_table: pl.DataFrame) -> pl.DataFrame:
+    """Table `modules`: kernels (see `roofline.with_roofs`) summed up by the modules around their place."""
+    frames = module_frames(trace)
+    if frames.is_empty():
+        return tables.MODULES.empty()
+    backward_ns = pl.col("duration_ns").filter("is_backward").sum().alias("backward_ns")
+    own = (
+        _with_module_event(place_table, frames)
+        .drop_nulls("module_event")
+        .join(kernels, on="activity_id", how="inner")
+        .group_by("device", "module_event")
+        .agg(*work_sums(), backward_ns)
+    )
+    around = _ancestors(own.select("module_event").unique(), frames)
+    known = frames.group_by("module").agg(
+        pl.len().cast(pl.UInt32).alias("call_count"),
+        pl.col("depth").min(),
+        pl.col("parent").drop_nulls().mode().sort().first(),
+        (pl.col("end_ns") - pl.col("start_ns")).sum().alias("host_ns"),
+    )
+    frame = (
+        own.join(around, on="module_event", how="inner")
+        .group_by("device", "module")
+        .agg(
+            *sums_of_sums(),
+            pl.col("backward_ns").sum(),
+            pl.col("time_ns").filter("is_self").sum().alias("self_ns"),
+        )
+        .join(known, on="module", how="left")
+        .with_columns(*work_rates())
+        .sort("time_ns", "depth", "device", "module", descending=[True, False, False, False])
+    )
+    return tables.MODULES.conform(frame)
+
+
+def module_frames(trace: Trace) -> pl.DataFrame:
+    """Every call of a module: event_id, thread_id, start_ns, end_ns, module, depth, and the call around it.
+
+    ``parent_id`` is that call's event and ``parent`` its module, null outermost. Of the calls that started
+    before, the one around a call is the last that is one less deep.
+    """
+    end = pl.col("start_ns") + pl.col("duration_ns")
+    calls = (
+        trace.host_events.filter(
+            (pl.col("kind") == "python") & pl.col("name").str.starts_with(MODULE) & (pl.col("duration_ns") > 0)
+        )
+        .select("event_id", "thread_id", "start_ns", end.alias("end_ns"), pl.col("name").str.strip_prefix(MODULE))
+        .rename({"name": "module"})
+        .sort("thread_id", "start_ns", "end_ns", "event_id", descending=[False, False, True, False])
+        .with_row_index("rank")
+    )
+    closed = (
+        calls.sort("end_ns")
+        .select("thread_id", "end_ns", pl.int_range(1, pl.len() + 1).over("thread_id").alias("closed"))
+        .unique(["thread_id", "end_ns"], keep="last", maintain_order=True)
+    )
+    opened = pl.int_range(pl.len()).over("thread_id")
+    deep = (
+        calls.with_columns(opened.alias("opened"))
+        .sort("start_ns")
+        .join_asof(closed, left_on="start_ns", right_on="end_ns", by="thread_id", check_sortedness=False)
+        .with_columns((pl.col("opened") - pl.col("closed").fill_null(0)).alias("depth"))
+        .sort("rank")
+    )
+    outer = deep.select(
+        "thread_id",
+        "rank",
+        pl.col("depth") + 1,
+        pl.col("event_id").alias("parent_id"),
+        pl.col("module").alias("parent"),
+    )
+    return deep.join_asof(outer, on="rank", by=["thread_id", "depth"], check_sortedness=False).select(
+        "event_id", "thread_id", "start_ns", "end_ns", "module", "depth", "parent_id", "parent"
+    )
+
+
+def activity_modules(trace: Trace, place_table: pl.DataFrame) -> pl.DataFrame:
+    """(activity_id, module): the innermost module around the activity's place; only where there is one."""
+    frames = module_frames(trace)
+    return (
+        _with_module_event(place_table, frames)
+        .join(
+            frames.select(pl.col("event_id").alias("module_event"), "module"),
+            on="module_event",
+            how="inner",
+            maintain_order="left",
+        )
+        .select("activity_id", "module")
+    )
+
+
+def _with_module_event(place_table: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
+    """Places with ``module_event``: the innermost module call around each."""
+    segments = innermost(frames, ["thread_id"], "event_id").rename({"event_id": "module_event"})
+    return at(place_table, "time_ns", segments, ["thread_id"], ["module_event"])
+
+
+def _ancestors(calls: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
+    """(module_event, module, is_self): each call with the modules around it, itself first, each module once."""
+    up = frames.select(pl.col("event_id").alias("at"), "module", "parent_id")
+    level = calls.with_columns(pl.col("module_event").alias("at")).join(up, on="at", how="inner")
+    levels = [level.with_columns(pl.lit(True).alias("is_self"))]
+    while level.height:
+        level = (
+            level.drop_nulls("parent_id")
+            .select("module_event", pl.col("parent_id").alias("at"))
+            .join(up, on="at", how="inner")
+        )
+        levels.append(level.with_columns(pl.lit(False).alias("is_self")))
+    return (
+        pl.concat(levels)
+        .select("module_event", "module", "is_self")
+        .unique(["module_event", "module"], keep="first", maintain_order=True)
+    )

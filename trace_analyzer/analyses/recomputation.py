@@ -1,0 +1,108 @@
+"""Forward work that runs again in the backward pass: activation checkpointing trades time for memory.
+
+`torch.utils.checkpoint` runs a block's forward operators again when the backward pass needs what they made.
+Three signs of that, each enough, of which the first that a trace has is named:
+
+- ``checkpoint-node``: the innermost autograd node around the launch is ``CheckpointFunctionBackward``
+  (reentrant checkpointing; DeepSpeed's and Megatron's have the same name);
+- ``checkpoint-frame``: it is Python code of ``torch/utils/checkpoint.py`` within an autograd node;
+- ``forward-in-backward``: it is an operator that records for autograd within an autograd node (it has a sequence
+  number of its own and no forward thread), and nearly all such operators ran with the same shapes in
+  the forward pass; a backward pass that is itself differentiated does not look like that.
+"""
+
+import polars as pl
+
+from trace_analyzer import tables, thresholds
+from trace_analyzer.analyses.intervals import at, innermost
+from trace_analyzer.analyses.roofline import known_sum
+from trace_analyzer.ingest.trace import Trace
+
+_NODE = r"^autograd::engine::evaluate_function|Backward\d*$"
+_CHECKPOINT_NODE = r"Checkpoint\w*Backward\d*$"
+_CHECKPOINT_FRAME = r"(?:^|/)(?:torch/utils|deepspeed/runtime/activation_checkpointing)/checkpoint(?:ing)?\.py\("
+_SPAN = ["event_id", "thread_id", "start_ns", "end_ns"]
+NODE, FRAME, REPEATED = "checkpoint-node", "checkpoint-frame", "forward-in-backward"
+
+
+def recomputed(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+    """(activity_id, sign): activities that do forward work again."""
+    nodes = _spans(trace.host_events, (pl.col("kind") == "operator") & pl.col("name").str.contains(_NODE))
+    if nodes.is_empty() or activities.is_empty():
+        return pl.DataFrame(schema={"activity_id": pl.UInt32, "sign": pl.String})
+    frames = _spans(trace.host_events, (pl.col("kind") == "python") & pl.col("name").str.contains(_CHECKPOINT_FRAME))
+    within_checkpoint = pl.col("name").str.contains(_CHECKPOINT_NODE)
+    marks = pl.concat(
+        [
+            nodes.select(*_SPAN, pl.when(within_checkpoint).then(pl.lit(NODE)).alias("sign")),
+            _around(frames, nodes).drop_nulls("node").select(*_SPAN, pl.lit(FRAME).alias("sign")),
+            _forward_again(trace, nodes).select(*_SPAN, "sign"),
+        ]
+    )
+    segments = _segments(marks).rename({"thread_id": "launch_thread"})
+    launched = activities.drop_nulls("launch_start_ns").select("activity_id", "launch_thread", "launch_start_ns")
+    return (
+        at(launched, "launch_start_ns", segments, ["launch_thread"], ["event_id"])
+        .join(marks.select("event_id", "sign"), on="event_id", how="inner", maintain_order="left")
+        .drop_nulls("sign")
+        .select("activity_id", "sign")
+    )
+
+
+def recomputation_table(kernels: pl.DataFrame, again: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
+    """Table `recomputation`: recomputed kernels summed up by operator and class of the module, longest first."""
+    keys = ["device", "sign", "operator", "module"]
+    classes = modules.select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
+    frame = (
+        kernels.join(again, on="activity_id", how="inner", maintain_order="left")
+        .join(classes, on="activity_id", how="left", maintain_order="left")
+        .group_by(keys, maintain_order=True)
+        .agg(
+            pl.len().alias("count"),
+            pl.col("duration_ns").sum().alias("time_ns"),
+            known_sum("flop"),
+        )
+        .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
+    )
+    return tables.RECOMPUTATION.conform(frame)
+
+
+def _forward_again(trace: Trace, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Operators that record for autograd within a node, with the sign they are; none unless they ran before.
+
+    Within a checkpoint's node there is no doubt. Elsewhere nearly all must have run outside of the
+    backward pass too, with the same name and shapes.
+    """
+    records = (pl.col("sequence_number") >= 0) & (pl.col("forward_thread").fill_null(0) == 0)
+    operators = (pl.col("kind") == "operator") & ~pl.col("name").str.contains(_NODE)
+    shapes = trace.operator_inputs.select("event_id", "input_dims")
+    spans = _around(_spans(trace.host_events, operators), nodes).join(
+        shapes, on="event_id", how="left", maintain_order="left"
+    )
+    inside = pl.col("node").is_not_null()
+    again = spans.filter(inside & records)
+    if again.is_empty():
+        return again.with_columns(pl.lit(None, dtype=pl.String).alias("sign"))
+    sure = pl.col("node").str.contains(_CHECKPOINT_NODE)
+    doubtful = again.filter(~sure)
+    known = doubtful.join(spans.filter(~inside), on=["name", "input_dims"], how="semi", nulls_equal=True)
+    believed = doubtful.height > 0 and known.height >= thresholds.GOOD_COVERAGE * doubtful.height
+    sign = pl.when(sure).then(pl.lit(NODE)).otherwise(pl.lit(REPEATED if believed else None, dtype=pl.String))
+    return again.with_columns(sign.alias("sign")).drop_nulls("sign")
+
+
+def _spans(host_events: pl.DataFrame, which: pl.Expr) -> pl.DataFrame:
+    return host_events.filter(which).with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+
+
+def _around(spans: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Spans with ``node``: the name of the innermost autograd node around their start; null outside of all."""
+    segments = _segments(nodes).rename({"event_id": "node_id"})
+    names = nodes.select(pl.col("event_id").alias("node_id"), pl.col("name").alias("node"))
+    return at(spans, "start_ns", segments, ["thread_id"], ["node_id"]).join(
+        names, on="node_id", how="left", maintain_order="left"
+    )
+
+
+def _segments(spans: pl.DataFrame) -> pl.DataFrame:
+    return innermost(spans, ["thread_id"], "event_id")

@@ -1,0 +1,249 @@
+"""How good each kernel is: what it computed and moved per second, against what the device can do.
+
+The roofline model (Williams, Waterman, Patterson 2009, https://doi.org/10.1145/1498765.1498785): a kernel of
+arithmetic intensity I reaches at most min(peak FLOP/s, I * memory bandwidth), so that it takes at least
+max(FLOP / peak, bytes / bandwidth). FLOP and bytes are those of table `activities`; nothing is clamped.
+"""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from trace_analyzer import tables, thresholds
+from trace_analyzer.analyses.intervals import at
+from trace_analyzer.analyses.kernels import on_matrix_units
+from trace_analyzer.catalog.devices import PEAK_NAMES, Device
+
+_WORK = ("flop", "moved_bytes", "roof_ns", "compute_roof_ns", "lost_ns")
+_KNOWN = {
+    "flop_time_ns": "flop",
+    "bytes_time_ns": "moved_bytes",
+    "known_ns": "roof_ns",
+    "compute_time_ns": "compute_roof_ns",
+}
+"""Time of the kernels for which something is known, and what."""
+_KEYS = ["device", "name", "operator", "dtype", "input_dims"]
+
+
+def roofs(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
+    """Table `roofs`: each kernel whose FLOP or bytes are known, against its device's two roofs."""
+    seconds = pl.when(pl.col("duration_ns") > 0).then(pl.col("duration_ns") / 1e9)
+    return tables.ROOFS.conform(
+        with_limits(activities.filter((pl.col("kind") == "kernel") & _known("flop", "moved_bytes")), devices)
+        .with_columns(
+            (pl.col("flop") / pl.col("moved_bytes")).alias("intensity_flop_per_byte"),
+            roof_ns().alias("roof_ns"),
+            (pl.col("flop") / seconds).alias("achieved_flop_per_s"),
+            (pl.col("moved_bytes") / seconds).alias("achieved_byte_per_s"),
+        )
+        .with_columns(
+            pl.min_horizontal("peak_flop_per_s", pl.col("intensity_flop_per_byte") * pl.col("byte_per_s")).alias(
+                "attainable_flop_per_s"
+            ),
+            (pl.col("flop") / pl.col("peak_flop_per_s") * 1e9).alias("compute_roof_ns"),
+            (pl.col("roof_ns") / pl.col("duration_ns")).alias("roof_ratio"),
+            (pl.col("duration_ns") - pl.col("roof_ns")).clip(lower_bound=0).alias("lost_ns"),
+        )
+        .with_columns(pl.when(pl.col("duration_ns") > 0).then("roof_ratio").alias("roof_ratio"))
+    )
+
+
+def with_limits(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
+    """Activities with peak_flop_per_s and byte_per_s of their device, null where unknown; ``matrix`` says of which units."""
+    return (
+        activities.with_columns(on_matrix_units().alias("matrix"))
+        .join(_peaks(devices), on=["device", "dtype", "matrix"], how="left", maintain_order="left")
+        .join(_memories(devices), on="device", how="left", maintain_order="left")
+    )
+
+
+def roof_ns() -> pl.Expr:
+    """The shortest time for the work: at peak FLOP/s or at full bandwidth, whichever takes longer.
+
+    Null where the bytes are unknown, and for contractions also where FLOP or peak are: for all else
+    the vector units' time does not matter next to the memory's unless it is known.
+    """
+    compute = pl.col("flop") / pl.col("peak_flop_per_s") * 1e9
+    memory = pl.col("moved_bytes") / pl.col("byte_per_s") * 1e9
+    known = memory.is_not_null() & (compute.is_not_null() | ~pl.col("matrix"))
+    return pl.when(known).then(pl.max_horizontal(compute, memory))
+
+
+def work_sums() -> list[pl.Expr]:
+    """Sums over kernels joined with `roofs`: time, work, time at the roof, and over which time each is known."""
+    return [
+        pl.len().cast(pl.UInt32).alias("count"),
+        pl.col("duration_ns").sum().alias("time_ns"),
+        *(known_sum(column) for column in _WORK),
+        *(pl.col("duration_ns").filter(pl.col(of).is_not_null()).sum().alias(name) for name, of in _KNOWN.items()),
+    ]
+
+
+def sums_of_sums() -> list[pl.Expr]:
+    """The same sums over rows that `work_sums` made."""
+    return [*(pl.col("count", "time_ns", *_KNOWN).sum(),), *(known_sum(column) for column in _WORK)]
+
+
+def work_rates() -> list[pl.Expr]:
+    """Rates of summed work, each over the time for which its figures are known; null where that is none."""
+    return [
+        _over("flop", "moved_bytes").alias("intensity_flop_per_byte"),
+        (_over("flop", "flop_time_ns") * 1e9).alias("achieved_flop_per_s"),
+        (_over("moved_bytes", "bytes_time_ns") * 1e9).alias("achieved_byte_per_s"),
+        _over("compute_roof_ns", "compute_time_ns").alias("peak_ratio"),
+        _over("roof_ns", "known_ns").alias("roof_ratio"),
+    ]
+
+
+def known_sum(column: str) -> pl.Expr:
+    """The sum of the values that are known; null when none is."""
+    return pl.when(pl.col(column).count() > 0).then(pl.col(column).sum()).alias(column)
+
+
+def with_roofs(activities: pl.DataFrame, roof_table: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
+    """The kernels of activities with the columns of `roofs` that sums need, and whether they are ``recomputed``.
+
+    ``again`` has the activity_id of those.
+    """
+    return (
+        activities.filter(pl.col("kind") == "kernel")
+        .join(
+            roof_table.select("activity_id", "peak_flop_per_s", "roof_ns", "compute_roof_ns", "lost_ns"),
+            on="activity_id",
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(pl.col("activity_id").is_in(again.get_column("activity_id").implode()).alias("recomputed"))
+    )
+
+
+def roofline_table(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
+    """Table `roofline`: kernels (see `with_roofs`) summed up by name, operator, dtype and shapes, longest first."""
+    shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
+    frame = (
+        kernels.join(shapes, on="operator_id", how="left", maintain_order="left")
+        .group_by(_KEYS, maintain_order=True)
+        .agg(
+            pl.col("bucket").first(),
+            pl.col("group").first(),
+            pl.col("bound").sort_by("duration_ns").last(),
+            pl.col("peak_flop_per_s").first(),
+            *work_sums(),
+        )
+        .with_columns(*work_rates())
+        .sort("time_ns", *_KEYS[:4], descending=[True, False, False, False, False])
+    )
+    return tables.ROOFLINE.conform(frame)
+
+
+def step_work(kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Table `step_work`: kernels (see `with_roofs`) summed up by the step in whose window they started."""
+    spans = steps.filter(pl.col("start_ns") < pl.col("end_ns"))
+    inside = at(kernels, "start_ns", spans.with_columns(pl.col("index").alias("step")), ["device"], ["step"])
+    sums = inside.drop_nulls("step").group_by("device", "step").agg(*work_sums(), _mfu_ns())
+    return tables.STEP_WORK.conform(
+        spans.select("device", pl.col("index").alias("step"), "start_ns", "end_ns")
+        .join(sums, on=["device", "step"], how="inner", maintain_order="left")
+        .with_columns(*work_rates(), (pl.col("mfu_ns") / (pl.col("end_ns") - pl.col("start_ns"))).alias("mfu_ratio"))
+    )
+
+
+def operator_work(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Table `operator_work`: kernels (see `with_roofs`) summed up by the operator that launched them."""
+    sums = kernels.group_by("device", "operator").agg(*work_sums()).with_columns(*work_rates())
+    return tables.OPERATOR_WORK.conform(
+        sums.sort("time_ns", "device", "operator", descending=[True, False, False], nulls_last=True)
+    )
+
+
+def mfu(kernels: pl.DataFrame, window_ns: int) -> float | None:
+    """FLOP of contractions over what the device could have done in the window; null without any.
+
+    Each kernel's FLOP are divided by the peak of its own dtype, so that a mixture needs no dominant one.
+    Recomputed work is no progress of the model: it counts for `hfu` only (Chowdhery et al. 2022, PaLM, appendix B).
+    """
+    return _utilization(kernels.select(_mfu_ns()).item(), window_ns)
+
+
+def hfu(kernels: pl.DataFrame, window_ns: int) -> float | None:
+    """Hardware FLOP utilization: the MFU with recomputed work."""
+    return _utilization(kernels.select(_hfu_ns()).item(), window_ns)
+
+
+def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
+    """(device, kernel_count, lowest, typical, highest) where compute-bound kernels are all about equally far from peak.
+
+    One row per device on which several kinds of large products reach nearly the same share of their peak, well
+    below it. Kernels of different shapes rarely do: something common to all, such as the clock, may hold them.
+    """
+    shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
+    large = kernels.filter(
+        (pl.col("bound") == "compute")
+        & (pl.col("duration_ns") >= thresholds.LARGE_KERNEL_NS)
+        & (pl.col("compute_roof_ns") > 0)
+    )
+    kinds = (
+        large.join(shapes, on="operator_id", how="left", maintain_order="left")
+        .group_by("device", "name", "input_dims", maintain_order=True)
+        .agg((pl.col("compute_roof_ns").sum() / pl.col("duration_ns").sum()).alias("ratio"), pl.len().alias("kernels"))
+    )
+    ratio = pl.col("ratio")
+    return (
+        kinds.group_by("device", maintain_order=True)
+        .agg(
+            pl.len().alias("kinds"),
+            pl.col("kernels").sum().alias("kernel_count"),
+            ratio.min().alias("lowest"),
+            ratio.median().alias("typical"),
+            ratio.max().alias("highest"),
+        )
+        .filter(
+            (pl.col("kinds") >= thresholds.EQUALLY_SLOW_KINDS)
+            & (pl.col("typical") < thresholds.EQUALLY_SLOW_RATIO)
+            & (pl.col("highest") - pl.col("lowest") <= thresholds.EQUALLY_SLOW_SPREAD * pl.col("typical"))
+        )
+        .select("device", "kernel_count", "lowest", "typical", "highest")
+    )
+
+
+def _hfu_ns() -> pl.Expr:
+    """Time that the contractions would take at peak."""
+    own = pl.col("compute_roof_ns").filter(pl.col("group") == "matmul")
+    return pl.when(own.count() > 0).then(own.sum()).alias("hfu_ns")
+
+
+def _mfu_ns() -> pl.Expr:
+    """The same without recomputed ones: the numerator of the MFU."""
+    own = pl.col("compute_roof_ns").filter((pl.col("group") == "matmul") & ~pl.col("recomputed"))
+    return pl.when(own.count() > 0).then(own.sum()).alias("mfu_ns")
+
+
+def _utilization(peak_ns: float | None, window_ns: int) -> float | None:
+    return None if peak_ns is None or window_ns <= 0 else float(peak_ns) / window_ns
+
+
+def _known(*columns: str) -> pl.Expr:
+    return pl.any_horizontal(pl.col(column).is_not_null() for column in columns)
+
+
+def _over(numerator: str, denominator: str) -> pl.Expr:
+    return pl.when(pl.col(denominator) > 0).then(pl.col(numerator) / pl.col(denominator))
+
+
+def _peaks(devices: Mapping[int, Device | None]) -> pl.DataFrame:
+    rows = [
+        (code, dtype, matrix, device.peak_flops(dtype, matrix))
+        for code, device in devices.items()
+        if device
+        for dtype in PEAK_NAMES
+        if not dtype.endswith("_matrix")
+        for matrix in (True, False)
+    ]
+    schema = {"device": pl.Int64, "dtype": pl.String, "matrix": pl.Boolean, "peak_flop_per_s": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _memories(devices: Mapping[int, Device | None]) -> pl.DataFrame:
+    rows = [(code, device.bandwidth) for code, device in devices.items() if device]
+    schema = {"device": pl.Int64, "byte_per_s": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")

@@ -1,0 +1,138 @@
+"""Contractions that could use matrix units (Tensor Cores, MFMA, XMX) better: what it costs at most that they do not.
+
+Three reasons: ``fp32`` operands where a narrower type is faster; ``vector-units`` although the type has matrix
+units; and ``unaligned`` rows, which kernels must load in pieces smaller than 16 bytes
+(https://docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication, "Tensor Core requirements").
+"""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from trace_analyzer import tables
+from trace_analyzer.analyses.roofline import known_sum, with_limits
+from trace_analyzer.catalog.devices import Device
+
+_TORCH = {"bf16": "bfloat16", "fp16": "float16"}
+_NARROWER = ("tf32", "bf16", "fp16")
+_ELEMENT_BYTES = {"tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+_VECTOR_WIDTH = 16
+"""Bytes of the widest load of one thread, which the fast kernels need every row to start at a multiple of."""
+_ALIGNMENT = r"_align[ab]?(\d+)"
+_FP32_NAMES = r"(?i)sgemm|scudnn|f32f32_f32f32_f32"
+"""Kernels whose name says that they multiply in FP32, where no shapes tell."""
+_KEYS = ["device", "reason", "name", "operator", "dtype", "target_dtype", "input_dims"]
+
+
+def misses(kernels: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
+    """Contractions with the reason for which they could use matrix units better, ``could_ns`` and ``saves_ns``.
+
+    ``could_ns`` is the roof on matrix units: the longer of FLOP over their peak and bytes over bandwidth. Where FLOP
+    are unknown it is the time divided by the ratio of the peaks. Contractions that the memory would hold as
+    much on vector units, as those of a decoding step, are left out.
+    """
+    columns = ["activity_id", "device", "operator_id", "name", "operator", "group", "bound", "dtype", "duration_ns"]
+    contractions = kernels.filter((pl.col("group") == "matmul") & (pl.col("bound") != "latency")).select(
+        *columns, "uses_tensor_cores", "flop", "moved_bytes"
+    )
+    by_name = pl.col("dtype").is_null() & ~pl.col("uses_tensor_cores") & pl.col("name").str.contains(_FP32_NAMES)
+    typed = contractions.with_columns(pl.when(by_name).then(pl.lit("fp32")).otherwise("dtype").alias("dtype"))
+    named = with_limits(typed.with_columns(_reason().alias("reason")).drop_nulls("reason"), devices)
+    return (
+        named.join(_targets(devices), on=["device", "dtype"], how="inner", maintain_order="left")
+        .with_columns(
+            (pl.col("flop") / pl.col("target_flop_per_s") * 1e9).alias("compute_ns"),
+            (pl.col("moved_bytes") / pl.col("byte_per_s") * 1e9).alias("memory_ns"),
+            (pl.col("flop") / pl.col("vector_flop_per_s") * 1e9).alias("vector_ns"),
+        )
+        .with_columns(
+            pl.when(pl.col("flop").is_null() & (pl.col("reason") == "fp32"))
+            .then(pl.col("duration_ns") * pl.col("vector_flop_per_s") / pl.col("target_flop_per_s"))
+            .otherwise(pl.max_horizontal("compute_ns", "memory_ns"))
+            .alias("could_ns")
+        )
+        .filter(
+            (pl.col("could_ns") < pl.col("duration_ns"))
+            & ((pl.col("reason") == "unaligned") | ((pl.col("vector_ns") > pl.col("memory_ns")).fill_null(True)))
+        )
+        .with_columns((pl.col("duration_ns") - pl.col("could_ns")).alias("saves_ns"))
+    )
+
+
+def tensor_core_table(missed: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
+    """Table `tensor_cores`: `misses` summed up by reason, name, operator, dtype and shapes; the most saved first."""
+    shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
+    frame = (
+        missed.join(shapes, on="operator_id", how="left", maintain_order="left")
+        .group_by(_KEYS, maintain_order=True)
+        .agg(
+            pl.len().alias("count"),
+            pl.col("duration_ns").sum().alias("time_ns"),
+            known_sum("flop"),
+            pl.col("could_ns").sum(),
+            pl.col("saves_ns").sum(),
+        )
+        .sort("saves_ns", *_KEYS, descending=[True, *[False] * len(_KEYS)])
+    )
+    return tables.TENSOR_CORES.conform(frame)
+
+
+def by_reason(table: pl.DataFrame) -> pl.DataFrame:
+    """Table `tensor_cores` of one device summed up by reason and target."""
+    return (
+        table.group_by("reason", "target_dtype", maintain_order=True)
+        .agg(pl.col("count").sum().alias("kernel_count"), pl.col("time_ns", "saves_ns").sum())
+        .sort("saves_ns", "reason", "target_dtype", descending=[True, False, False])
+    )
+
+
+def cure(reason: str, target_dtype: str) -> str:
+    """What to do about a reason, in code where that is possible."""
+    if reason == "vector-units":
+        return "sizes that are multiples of 8 (16-bit types) or 16 (8-bit types), in contiguous tensors"
+    if reason == "unaligned":
+        return f"pad the innermost sizes to multiples of {_VECTOR_WIDTH // _ELEMENT_BYTES[target_dtype]} elements"
+    if target_dtype == "tf32":
+        return "torch.set_float32_matmul_precision('high')"
+    return f"torch.autocast('cuda', dtype=torch.{_TORCH[target_dtype]})"
+
+
+def _reason() -> pl.Expr:
+    width = pl.col("dtype").replace_strict(_ELEMENT_BYTES, default=None, return_dtype=pl.Int64)
+    narrow = pl.col("name").str.extract(_ALIGNMENT).cast(pl.Int64, strict=False) * width < _VECTOR_WIDTH
+    return (
+        pl.when(pl.col("dtype") == "fp32")
+        .then(pl.lit("fp32"))
+        .when(~pl.col("uses_tensor_cores") & width.is_not_null())
+        .then(pl.lit("vector-units"))
+        .when(pl.col("uses_tensor_cores") & narrow)
+        .then(pl.lit("unaligned"))
+    )
+
+
+def _targets(devices: Mapping[int, Device | None]) -> pl.DataFrame:
+    """device, dtype, target_dtype, target_flop_per_s, vector_flop_per_s: the peak to reach, and that of the vector units.
+
+    FP32 has the nearest narrower type in which the device is faster for its target; the others have themselves.
+    """
+    rows = [
+        (code, dtype, target, peak, device.peak_flops(dtype, matrix=dtype == "fp32"))
+        for code, device in devices.items()
+        if device
+        for dtype in ("fp32", *_ELEMENT_BYTES)
+        for target, peak in _target(device, dtype)
+    ]
+    schema = {
+        "device": pl.Int64, "dtype": pl.String, "target_dtype": pl.String, "target_flop_per_s": pl.Float64,
+        "vector_flop_per_s": pl.Float64,
+    }  # fmt: skip
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _target(device: Device, dtype: str) -> list[tuple[str, float]]:
+    """The type to compute in, and its peak on matrix units; empty where that is no faster or not known."""
+    own = device.peak_flops(dtype, matrix=True)
+    candidates = _NARROWER if dtype == "fp32" else (dtype,)
+    peaks = [(name, peak) for name in candidates if (peak := device.peak_flops(name)) is not None]
+    faster = [(name, peak) for name, peak in peaks if dtype != "fp32" or (own is not None and peak > own)]
+    return faster[:1]

@@ -1,0 +1,173 @@
+"""Which tensors a call reads and writes, from its operator and its recorded inputs; unknown is None.
+
+Kineto records no outputs: their shape and type follow from PyTorch's rules for pointwise operators
+(broadcasting and type promotion, docs "Tensor attributes"), normalizations, softmax and reductions.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+Shape = tuple[int, ...]
+
+ELEMENT_BYTES: dict[str, int] = {
+    **dict.fromkeys(("byte", "char", "bool", "unsigned char", "signed char"), 1),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("half", "bfloat16", "short", "short int"), 2),
+    **dict.fromkeys(("float", "int"), 4),
+    **dict.fromkeys(("double", "long", "long int", "complexfloat", "complex<float>"), 8),
+    **dict.fromkeys(("complexdouble", "complex<double>"), 16),
+}
+"""Bytes per element, by the names of c10 and of Kineto's input types, in lower case and without ``c10::``."""
+
+# From the type that gives way to the one that prevails; half and bfloat16 meet in float.
+_PROMOTION = (
+    "bool",
+    "unsigned char",
+    "signed char",
+    "short int",
+    "int",
+    "long int",
+    "half",
+    "bfloat16",
+    "float",
+    "double",
+)
+_FLOATS = {"half", "bfloat16", "float", "double"}
+_TEXT_LIMIT = 4096
+"""Longer lists of shapes are those of multi-tensor calls, which read no single tensor."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """Shape and element type, which together say whether one call's output can be the next one's input."""
+
+    shape: Shape
+    dtype: str
+
+    @property
+    def key(self) -> str:
+        """The same text for tensors that can be the same."""
+        return f"{list(self.shape)} {self.dtype}"
+
+    @property
+    def bytes(self) -> int:
+        """Size in memory if dense."""
+        return prod(self.shape) * ELEMENT_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Call:
+    """The tensors that a call reads, and the one that it writes."""
+
+    inputs: tuple[Tensor, ...]
+    output: Tensor | None
+
+
+def call_tensors(operator: str, dims: str | None, types: str | None, concrete: str | None) -> Call | None:
+    """Tensors of one call of an operator that fuses or of a batched product; None for all others."""
+    name = operator.removeprefix("aten::")
+    plain = name.rstrip("_")
+    if operator == name or dims is None or types is None or max(len(dims), len(types)) > _TEXT_LIMIT:
+        return None
+    try:
+        tensors = [_tensor(shape, dtype) for shape, dtype in zip(json.loads(dims), json.loads(types), strict=True)]
+        values = json.loads(concrete) if concrete else []
+        return _call(name, plain, tensors, values)
+    except (ValueError, TypeError, KeyError, IndexError):
+        return None
+
+
+def _tensor(shape: Any, dtype: Any) -> Tensor | None:
+    """The tensor of one input; None for scalars, lists and what has no known type."""
+    known = str(dtype).lower().removeprefix("c10::")
+    if not isinstance(shape, list) or not shape or known not in ELEMENT_BYTES:
+        return None
+    sizes = tuple(int(n) for n in shape)
+    return Tensor(sizes, known) if min(sizes) > 0 else None
+
+
+def _call(name: str, plain: str, tensors: list[Tensor | None], values: list[Any]) -> Call | None:
+    read = tuple(tensor for tensor in tensors if tensor is not None)
+    if not read:
+        return None
+    if name == "copy_":
+        target, source = tensors[0], tensors[1]
+        return None if target is None or source is None else Call((source,), target)
+    if plain in _PRODUCTS:
+        left, right = (tensors[i] for i in _PRODUCTS[plain])
+        return None if left is None or right is None else Call(read, _product(left, right))
+    if plain in _LIKE_FIRST:
+        return Call(read, tensors[0])
+    if plain in _REDUCTIONS:
+        return Call(read[:1], _reduced(read[0], values))
+    if plain not in _OPERANDS:
+        return None
+    read = tuple(tensor for tensor in tensors[: _OPERANDS[plain]] if tensor is not None)
+    result = _pointwise(plain, read) if read and not name.endswith("_") else tensors[0]
+    return Call(read, result and Tensor(result.shape, "bool") if plain in _COMPARISONS else result)
+
+
+def _pointwise(plain: str, read: tuple[Tensor, ...]) -> Tensor:
+    dtypes = {tensor.dtype for tensor in read}
+    prevailing = "float" if {"half", "bfloat16"} <= dtypes else max(dtypes, key=_PROMOTION.index)
+    if prevailing not in _FLOATS and plain not in _ON_INTEGERS:
+        prevailing = "float"
+    return Tensor(_broadcast([tensor.shape for tensor in read]), prevailing)
+
+
+def _broadcast(shapes: list[Shape]) -> Shape:
+    """The common shape; raises ``ValueError`` where there is none."""
+    rank = max(map(len, shapes))
+    columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
+    sizes = [{n for n in column if n != 1} for column in columns]
+    if any(len(column) > 1 for column in sizes):
+        raise ValueError("shapes do not broadcast")
+    return tuple(next(iter(column), 1) for column in sizes)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor | None:
+    """(b, m, k) x (b, k, n)."""
+    if len(left.shape) != 3 or len(right.shape) != 3:
+        return None
+    return Tensor((*left.shape[:2], right.shape[2]), left.dtype)
+
+
+def _reduced(tensor: Tensor, values: list[Any]) -> Tensor | None:
+    """The result of ``reduce(self, dim, keepdim, ...)`` where its scalar inputs were recorded."""
+    if tensor.dtype not in _FLOATS or len(values) < 3 or not re.fullmatch(r"\[-?\d+(, ?-?\d+)*\]", str(values[1])):
+        return None
+    axes = {int(axis) % len(tensor.shape) for axis in json.loads(values[1])}
+    kept = [1 if i in axes else n for i, n in enumerate(tensor.shape) if i not in axes or str(values[2]) == "True"]
+    return Tensor(tuple(kept), tensor.dtype) if kept else None
+
+
+_UNARY = (
+    "abs acos asin atan bitwise_not ceil clamp clamp_max clamp_min cos cosh elu erf erfc exp exp2 expm1 floor frac gelu"
+    " hardsigmoid hardswish hardtanh leaky_relu log log10 log1p log2 logit mish neg reciprocal relu round rsqrt sigmoid"
+    " sign silu sin sinh softplus sqrt square tan tanh trunc isinf isnan logical_not"
+)
+_BINARY = (
+    "add atan2 bitwise_and bitwise_or bitwise_xor div elu_backward eq fmod ge gelu_backward gt hardswish_backward le"
+    " leaky_relu_backward logical_and logical_or lt masked_fill maximum minimum mul ne pow remainder rsub"
+    " sigmoid_backward silu_backward sub tanh_backward threshold_backward"
+)
+_TERNARY = "addcdiv addcmul lerp where"
+_OPERANDS = {name: n for n, names in enumerate((_UNARY, _BINARY, _TERNARY), 1) for name in names.split()}
+"""Pointwise operators and how many inputs they read: what follows may be the ``out`` of that form."""
+_INTEGER_OPERATORS = (
+    "abs add bitwise_and bitwise_not bitwise_or bitwise_xor ceil clamp clamp_max clamp_min floor fmod masked_fill maximum"
+    " minimum mul neg pow relu remainder round rsub sign square sub trunc where"
+)
+_ON_INTEGERS = frozenset(_INTEGER_OPERATORS.split())
+"""Those whose result on integers is an integer; that of the others is a float."""
+_COMPARISONS = {"eq", "ge", "gt", "isinf", "isnan", "le", "logical_and", "logical_not", "logical_or", "lt", "ne"}
+_LIKE_FIRST = {
+    "_log_softmax", "_log_softmax_backward_data", "_softmax", "_softmax_backward_data", "batch_norm",
+    "cudnn_batch_norm", "miopen_batch_norm", "native_batch_norm", "native_dropout", "native_dropout_backward",
+    "native_group_norm", "native_layer_norm", "native_layer_norm_backward",
+}  # fmt: skip
+_REDUCTIONS = {"amax", "amin", "mean", "sum"}
+_PRODUCTS = {"bmm": (0, 1), "baddbmm": (1, 2)}

@@ -1,0 +1,112 @@
+"""How far a trace can be believed: figures about its own consistency, per device."""
+
+import polars as pl
+
+from trace_analyzer import thresholds
+from trace_analyzer.analyses.links import LAUNCHING
+from trace_analyzer.ingest.trace import Trace
+
+_STREAM = ["device", "context", "stream"]
+_GRAPH = r"(?i)graph"
+_NO_KERNEL = r"(?i)hostfunc|memcpy|memset|memprefetch|graph"
+
+
+def device_figures(activities: pl.DataFrame, launches: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+    """One row per device: what its checks look at (`trace_analyzer.trust` judges them). Ratios, or null without a base.
+
+    ``activities`` needs launch_id, launch_start_ns and group. Sums of device time leave nothing out.
+
+    - unlinked_before_ratio: device time of unlinked work that began before the first linked work did;
+    - stream_overlap_ratio: device time in which work ran while earlier work of its stream still did;
+    - started_before_launch_ratio: linked activities that began before their launch did;
+    - impossible_durations_ratio: device time of activities through most of which later work of their stream ran;
+    - few_long_activities_ratio: device time of the five longest activities but collectives, where there are many more;
+    - graph_share_ratio: device time that graph launches enqueued;
+    - untraced_ratio: idle time in recording pauses;
+    - unnamed_host_time_ratio: idle time in which the host was late and no event of it was recorded.
+    """
+    graphs = launches.filter(pl.col("name").str.contains(_GRAPH)).select("launch_id", pl.lit(True).alias("in_graph"))
+    end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    rows = (
+        activities.select(
+            "activity_id", *_STREAM, "start_ns", "duration_ns", end, "launch_id", "launch_start_ns", "group"
+        )
+        .join(graphs, on="launch_id", how="left", maintain_order="left")
+        .with_columns(pl.col("in_graph").fill_null(False))
+    )
+    time = pl.col("duration_ns").sum()
+    linked = pl.col("launch_id").is_not_null()
+    first_linked = pl.col("start_ns").filter(linked).min()
+    longest = pl.col("duration_ns").filter(pl.col("group") != "communication").top_k(thresholds.FEW_ACTIVITIES).sum()
+    of_device = rows.group_by("device").agg(
+        (pl.col("duration_ns").filter(~linked & (pl.col("start_ns") < first_linked)).sum() / time).alias(
+            "unlinked_before_ratio"
+        ),
+        (pl.col("start_ns") < pl.col("launch_start_ns")).filter(linked).mean().alias("started_before_launch_ratio"),
+        pl.when(pl.len() >= thresholds.FEW_OF).then(longest / time).alias("few_long_activities_ratio"),
+        (pl.col("duration_ns").filter("in_graph").sum() / time).alias("graph_share_ratio"),
+    )
+    return (
+        of_device.join(_overlaps(rows), on="device", how="left")
+        .join(_idle_shares(idle), on="device", how="left")
+        .with_columns(pl.col("^.*_ratio$").fill_nan(None))
+        .sort("device")
+    )
+
+
+def _overlaps(rows: pl.DataFrame) -> pl.DataFrame:
+    """device, stream_overlap_ratio, impossible_durations_ratio: a stream works in order, and graphs alone may be recorded otherwise."""
+    end, length = pl.col("end_ns"), pl.col("duration_ns")
+    in_order = (
+        rows.filter(~pl.col("in_graph"))
+        .sort(*_STREAM, "start_ns", "end_ns")
+        .with_columns(
+            end.cum_max().shift(1).over(_STREAM).alias("until_ns"),
+            pl.col("start_ns").shift(-1).over(_STREAM).alias("next_ns"),
+        )
+        .with_columns(
+            (pl.min_horizontal(pl.coalesce("until_ns", "start_ns"), "end_ns") - pl.col("start_ns"))
+            .clip(lower_bound=0)
+            .alias("overlap_ns"),
+            ((length >= thresholds.IMPOSSIBLE_NS) & (2 * (end - pl.col("next_ns")) > length))
+            .fill_null(False)
+            .alias("impossible"),
+        )
+    )
+    return in_order.group_by("device").agg(
+        (pl.col("overlap_ns").sum() / length.sum()).alias("stream_overlap_ratio"),
+        (length.filter("impossible").sum() / length.sum()).alias("impossible_durations_ratio"),
+    )
+
+
+def _idle_shares(idle: pl.DataFrame) -> pl.DataFrame:
+    """device, untraced_ratio, unnamed_host_time_ratio: shares of idle time in pauses, and in silence of the host."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return idle.group_by("device").agg(
+        (length.filter(pl.col("cause") == cause).sum() / length.sum()).alias(name)
+        for cause, name in (("untraced", "untraced_ratio"), ("host-unknown", "unnamed_host_time_ratio"))
+    )
+
+
+def missing_activities_ratio(trace: Trace, launches: pl.DataFrame) -> float | None:
+    """Share of the calls that launch kernels of which no activity was recorded; None where there is no such call.
+
+    Calls of one correlation id in one process are one: the runtime's and the driver's name of the same launch.
+    """
+    numbered = ["process_id", "correlation"]
+    processes = trace.threads.select("thread_id", "process_id")
+    calls = (
+        trace.host_events.filter(
+            pl.col("kind").is_in(["runtime", "driver"])
+            & pl.col("name").str.contains(LAUNCHING)
+            & ~pl.col("name").str.contains(_NO_KERNEL)
+        )
+        .drop_nulls("correlation")
+        .join(processes, on="thread_id", how="left")
+        .select(numbered)
+        .unique()
+    )
+    if calls.is_empty():
+        return None
+    found = launches.join(processes, on="thread_id", how="left").select(numbered)
+    return calls.join(found, on=numbered, how="anti", nulls_equal=True).height / calls.height

@@ -1,0 +1,68 @@
+"""FLOP and bytes of operator calls, from their recorded shapes, types and values. Unknown is None, never a guess.
+
+A multiply-add counts as two FLOP, as in ``torch.utils.flop_counter``. Bytes are what must move at least: every
+input read once in its real size, every output written once. One file per family; what they share is in `calls`.
+"""
+
+from dataclasses import dataclass
+
+from trace_analyzer.analyses.work import (
+    attention,
+    contractions,
+    convolutions,
+    fused,
+    movement,
+    normalizations,
+    optimizers,
+    pointwise,
+    reductions,
+    vendor,
+)
+from trace_analyzer.analyses.work.calls import Formula, Malformed, Unrecorded, Work, call_of
+
+CONTRACTIONS: dict[str, Formula] = contractions.FORMULAS | convolutions.FORMULAS | attention.FORMULAS
+FORMULAS: dict[str, Formula] = {
+    **pointwise.FORMULAS,
+    **optimizers.FORMULAS,
+    **reductions.FORMULAS,
+    **normalizations.FORMULAS,
+    **movement.FORMULAS,
+    **vendor.FORMULAS,
+    **CONTRACTIONS,
+}
+TRITON = "triton_"
+"""Start of the names of operators that Inductor wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The work of a call, or None and, where the record itself is at fault, what is wrong with it."""
+
+    work: Work | None
+    problem: str | None = None
+
+
+def call_work(
+    operator: str,
+    dims: str | None,
+    types: str | None,
+    strides: str | None = None,
+    concrete: str | None = None,
+    list_element_bytes: float | None = None,
+) -> Outcome:
+    """Work of one call, from Kineto's ``Input Dims``, ``Input type``, ``Input Strides`` and ``Concrete Inputs``.
+
+    Never raises: a formula that lacks something gives None, damaged arguments give None and their problem.
+    """
+    formula = FORMULAS.get(operator) or (fused.triton if operator.startswith(TRITON) else None)
+    if formula is None:
+        return Outcome(None)
+    try:
+        return Outcome(formula(call_of(operator, dims, types, strides, concrete, list_element_bytes)))
+    except Unrecorded:
+        return Outcome(None)
+    except Malformed as problem:
+        return Outcome(None, str(problem))
+
+
+__all__ = ["CONTRACTIONS", "FORMULAS", "TRITON", "Outcome", "Work", "call_work"]

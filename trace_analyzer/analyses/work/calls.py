@@ -1,0 +1,347 @@
+"""One recorded operator call: its arguments, parsed from Kineto's JSON text, and the work it asks for.
+
+A formula reads a `Call` and returns a `Work`, or raises: `Unrecorded` when the trace does not hold what
+the formula needs, `Malformed` when what it holds cannot be the call that its name says.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+Shape = tuple[int, ...]
+
+MOST_ELEMENTS = 2**50
+"""No tensor on any device is larger: such a shape is damage, and its products could overflow."""
+
+
+class Unrecorded(Exception):
+    """The trace does not say what the formula needs to know."""
+
+
+class Malformed(Exception):
+    """The recorded arguments cannot be this operator's; the message names the kind of problem."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dtype:
+    """An element type: its size, what arithmetic on it is (as the device catalogue names it) and its rank in promotion."""
+
+    bytes: float
+    compute: str | None
+    rank: int
+
+
+# Promotion follows torch.result_type for what profiles hold: bool < integers < floats < complex, wider wins.
+BOOL, INT32, INT64, FLOAT32 = (
+    Dtype(1, None, 0),
+    Dtype(4, None, 13),
+    Dtype(8, None, 14),
+    Dtype(4, "fp32", 23),
+)
+_FP8 = Dtype(1, "fp8", 20)
+_INTEGERS, _FLOATS, _COMPLEX = 10, 20, 30
+
+# Kineto's names of element types (C++ names, which differ between compilers).
+DTYPES: dict[str, Dtype] = {
+    "bool": BOOL,
+    "signed char": Dtype(1, "int8", 11),
+    "unsigned char": Dtype(1, "int8", 11),
+    **dict.fromkeys(("short", "short int", "unsigned short", "unsigned short int"), Dtype(2, None, 12)),
+    **dict.fromkeys(("int", "unsigned int"), INT32),
+    **dict.fromkeys(("long", "long int", "long long", "unsigned long", "unsigned long int"), INT64),
+    "c10::Float4_e2m1fn_x2": Dtype(1, "fp4", 20),
+    **dict.fromkeys(
+        (
+            "c10::Float8_e4m3fn",
+            "c10::Float8_e5m2",
+            "c10::Float8_e4m3fnuz",
+            "c10::Float8_e5m2fnuz",
+            "c10::Float8_e8m0fnu",
+        ),
+        _FP8,
+    ),
+    "c10::Half": Dtype(2, "fp16", 21),
+    "c10::BFloat16": Dtype(2, "bf16", 22),
+    "float": FLOAT32,
+    "double": Dtype(8, "fp64", 24),
+    "c10::complex<c10::Half>": Dtype(4, None, 31),
+    "c10::complex<float>": Dtype(8, None, 32),
+    "c10::complex<double>": Dtype(16, None, 33),
+}
+
+# c10::ScalarType, in which concrete inputs name types.
+_SCALAR_TYPES = {
+    0: "unsigned char", 1: "signed char", 2: "short", 3: "int", 4: "long", 5: "c10::Half", 6: "float", 7: "double",
+    8: "c10::complex<c10::Half>", 9: "c10::complex<float>", 10: "c10::complex<double>", 11: "bool", 15: "c10::BFloat16",
+    23: "c10::Float8_e5m2", 24: "c10::Float8_e4m3fn", 25: "c10::Float8_e5m2fnuz", 26: "c10::Float8_e4m3fnuz",
+    44: "c10::Float8_e8m0fnu", 45: "c10::Float4_e2m1fn_x2",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor argument; strides are null in traces of before PyTorch 2."""
+
+    shape: Shape
+    dtype: Dtype | None
+    strides: Shape | None = None
+
+    @cached_property
+    def elements(self) -> int:
+        """Elements that a loop over it visits."""
+        return prod(self.shape)
+
+    @cached_property
+    def stored(self) -> int:
+        """Distinct elements in memory: an expanded dimension (stride 0) is there once, and windows may overlap."""
+        if self.strides is None or len(self.strides) != len(self.shape) or not self.elements:
+            return self.elements
+        distinct = prod(n for n, stride in zip(self.shape, self.strides, strict=True) if stride)
+        span = 1 + sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
+        return min(distinct, span)
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of its distinct elements. Raises Unrecorded where the type is not known."""
+        return self.stored * self.size
+
+    @property
+    def size(self) -> float:
+        """Bytes of an element. Raises Unrecorded where the type is not known."""
+        if self.dtype is None:
+            raise Unrecorded
+        return self.dtype.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """FLOP and bytes of one call, and the dtype it computes in (as the device catalogue names it); unknown is None."""
+
+    flop: float | None
+    moved_bytes: float | None
+    dtype: str | None
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator call: per argument a tensor, a tuple of tensors, a concrete value, or None where nothing is known.
+
+    ``valued`` says whether the trace records values at all: only then a None is a missing optional argument.
+    """
+
+    operator: str
+    arguments: tuple[Any, ...]
+    kinds: tuple[str, ...]
+    valued: bool
+
+    def tensor(self, position: int) -> Tensor:
+        """The tensor there. Raises Malformed where there is none."""
+        found = self.optional(position)
+        if found is None:
+            raise Malformed("arguments that do not fit the operator")
+        return found
+
+    def optional(self, position: int) -> Tensor | None:
+        """The tensor there, if any."""
+        found = self.arguments[position] if position < len(self.arguments) else None
+        return found if isinstance(found, Tensor) else None
+
+    def tensors(self, position: int) -> tuple[Tensor, ...]:
+        """The list of tensors there. Raises Unrecorded where its shapes were not recorded (before PyTorch 2.1)."""
+        found = self.arguments[position] if position < len(self.arguments) else None
+        if isinstance(found, tuple):
+            return found
+        if position < len(self.kinds) and self.kinds[position] == "TensorList":
+            raise Unrecorded
+        raise Malformed("arguments that do not fit the operator")
+
+    def value(self, position: int) -> Any:
+        """The concrete value there (None: an optional one that was not given). Raises Unrecorded where values are missing."""
+        if not self.valued:
+            raise Unrecorded
+        found = self.arguments[position] if position < len(self.arguments) else None
+        return None if isinstance(found, Tensor | tuple) else found
+
+    def number(self, position: int) -> int:
+        """The integer there. Raises Unrecorded or Malformed."""
+        found = self.value(position)
+        if isinstance(found, bool) or not isinstance(found, int):
+            raise Malformed("arguments that do not fit the operator")
+        return found
+
+    def flag(self, position: int) -> bool:
+        """Whether the boolean there is set; a missing optional one is not. Raises Unrecorded."""
+        return self.value(position) is True
+
+    def numbers(self, position: int) -> Shape:
+        """The list of integers there; one integer stands for a list of it. Raises Unrecorded or Malformed."""
+        found = self.value(position)
+        values = [found] if isinstance(found, int) and not isinstance(found, bool) else found
+        if not isinstance(values, list) or any(isinstance(n, bool) or not isinstance(n, int) for n in values):
+            raise Malformed("arguments that do not fit the operator")
+        return tuple(values)
+
+    def mask(self, position: int) -> tuple[bool, ...]:
+        """The list of booleans there: which gradients were asked for. Raises Unrecorded or Malformed."""
+        found = self.value(position)
+        if not isinstance(found, list):
+            raise Malformed("arguments that do not fit the operator")
+        return tuple(value is True for value in found)
+
+    def type_at(self, position: int) -> Dtype | None:
+        """The element type that a concrete input names; None where it names none or values are not recorded."""
+        found = self.value(position) if self.valued else None
+        return DTYPES.get(_SCALAR_TYPES.get(found, "")) if isinstance(found, int) else None
+
+    def given(self, first: int = 0) -> list[Tensor]:
+        """All tensor arguments from a position on."""
+        return [argument for argument in self.arguments[first:] if isinstance(argument, Tensor)]
+
+
+Formula = Callable[[Call], Work]
+
+
+def require(condition: bool) -> None:
+    """Raises Malformed unless the shapes agree."""
+    if not condition:
+        raise Malformed("shapes that contradict each other")
+
+
+def call_of(
+    operator: str,
+    dims: str | None,
+    types: str | None,
+    strides: str | None = None,
+    concrete: str | None = None,
+    list_element_bytes: float | None = None,
+) -> Call:
+    """The call that Kineto recorded, from JSON text.
+
+    ``list_element_bytes``: size of the elements of tensor lists, of which Kineto records only the shapes.
+
+    Raises Malformed for text that is no such record, and Unrecorded where shapes or types were not recorded.
+    """
+    if dims is None or types is None:
+        raise Unrecorded
+    shapes, names = _list(dims), _list(types)
+    if len(shapes) != len(names):
+        raise Malformed("as many shapes as types are not recorded")
+    spread = _list(strides) if strides else []
+    values = _list(concrete) if concrete else []
+    if not all(isinstance(name, str) for name in names):
+        raise Malformed("types that are no names")
+    arguments = tuple(
+        _argument(
+            shape,
+            name,
+            spread[i] if i < len(spread) else None,
+            values[i] if i < len(values) else "",
+            list_element_bytes,
+        )
+        for i, (shape, name) in enumerate(zip(shapes, names, strict=True))
+    )
+    return Call(operator, arguments, tuple(names), bool(values))
+
+
+def promoted(tensors: list[Tensor]) -> Dtype | None:
+    """Type of the result of arithmetic on these tensors; None where a type is not known.
+
+    A tensor without dimensions (a number that was wrapped) decides only by a higher category.
+    """
+    if not tensors or any(tensor.dtype is None for tensor in tensors):
+        return None
+    dimensioned = [tensor.dtype for tensor in tensors if tensor.shape and tensor.dtype]
+    numbers = [tensor.dtype for tensor in tensors if not tensor.shape and tensor.dtype]
+    best = max(dimensioned or numbers, key=_rank)
+    number = max(numbers, key=_rank, default=best)
+    if number.rank // 10 <= best.rank // 10:
+        return best
+    return FLOAT32 if _FLOATS <= number.rank < _COMPLEX else number
+
+
+def floating(dtype: Dtype | None) -> Dtype | None:
+    """The type in which a function without integer results (a division, an exponential) answers."""
+    return FLOAT32 if dtype is not None and dtype.rank < _FLOATS else dtype
+
+
+def compute(dtype: Dtype | None) -> str | None:
+    """Name in the device catalogue of arithmetic on this type; None for integers and unknown types."""
+    return dtype.compute if dtype is not None and dtype.rank >= _FLOATS else None
+
+
+def of_type(tensor: Tensor, dtype: Dtype | None) -> Tensor:
+    """A dense tensor of that shape and another type."""
+    return Tensor(tensor.shape, dtype)
+
+
+def total_bytes(*tensors: Tensor | None) -> float:
+    """Bytes of the tensors that are there. Raises Unrecorded where a type is not known."""
+    return float(sum(tensor.bytes for tensor in tensors if tensor is not None))
+
+
+def _rank(dtype: Dtype) -> int:
+    return dtype.rank
+
+
+def _list(text: str) -> list[Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list):
+        raise Malformed("text that is no list")
+    return found
+
+
+def _argument(shape: Any, name: str, strides: Any, value: Any, list_element_bytes: float | None) -> Any:
+    if name == "TensorList":
+        if not isinstance(shape, list) or not shape:
+            return None
+        element = None if list_element_bytes is None else _OPAQUE.get(list_element_bytes)
+        inner = strides if isinstance(strides, list) and len(strides) == len(shape) else [None] * len(shape)
+        return tuple(Tensor(_shape(one), element, _strides(of)) for one, of in zip(shape, inner, strict=True))
+    if name not in DTYPES and shape == []:
+        return _value(value)
+    if name in ("", "Scalar", "ScalarList"):
+        raise Malformed("shapes of what is no tensor")
+    return Tensor(_shape(shape), DTYPES.get(name), _strides(strides))
+
+
+# An element of which only the size is known; two bytes are taken for neither of the two half types.
+_OPAQUE = {
+    float(size): Dtype(size, "fp32" if size == 4 else "fp64" if size == 8 else None, 23) for size in (1, 2, 4, 8, 16)
+}
+
+
+def _shape(shape: Any) -> Shape:
+    if not isinstance(shape, list) or any(type(n) is not int for n in shape):
+        raise Malformed("shapes that are no lists of integers")
+    if any(n < 0 for n in shape):
+        raise Malformed("negative sizes")
+    if len(shape) > 64 or prod(shape) > MOST_ELEMENTS or max(shape, default=0) > MOST_ELEMENTS:
+        raise Malformed("sizes beyond all memory")
+    return tuple(shape)
+
+
+def _strides(strides: Any) -> Shape | None:
+    if not isinstance(strides, list) or any(type(n) is not int or n < 0 for n in strides):
+        return None
+    return tuple(strides)
+
+
+# C++ prints whole floats as `2.`, which JSON does not know.
+_WHOLE_FLOAT = re.compile(r"(?<=[0-9])\.(?![0-9])")
+
+
+def _value(text: Any) -> Any:
+    """A concrete input as Kineto prints it: ``[1, 1]``, ``True``, ``0.125``, ``mean``; empty text is None."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        return json.loads(_WHOLE_FLOAT.sub(".0", text).replace("True", "true").replace("False", "false"))
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,217 @@
+"""Matrix products. FLOP: 2 per multiply-add, as in ``torch.utils.flop_counter``; bytes: operands and bias once, result once."""
+
+from math import prod
+
+from trace_analyzer.analyses.work.calls import (
+    DTYPES,
+    INT32,
+    Call,
+    Dtype,
+    Formula,
+    Malformed,
+    Shape,
+    Tensor,
+    Unrecorded,
+    Work,
+    require,
+    total_bytes,
+)
+
+
+def product(
+    call: Call, left: int, right: int, *, added: int | None = None, beta: int | None = None, result: Dtype | None = None
+) -> Work:
+    """(..., m, k) x (..., k, n), both of two dimensions or both batched: 2 m k n FLOP per batch.
+
+    ``added`` is the position of a summand, ``beta`` that of its factor (0: it is not read).
+    """
+    a, b = call.tensor(left), call.tensor(right)
+    require(len(a.shape) == len(b.shape) and len(a.shape) in (2, 3))
+    require(a.shape[:-2] == b.shape[:-2] and a.shape[-1] == b.shape[-2])
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    shape = (*a.shape[:-2], m, n)
+    packed = 2 if a.dtype is not None and a.dtype.compute == "fp4" else 1
+    summand = None if added is None or _is_zero(call, beta) else call.optional(added)
+    others = [] if added is None else [summand]
+    return _work(
+        2.0 * prod(shape) * k * packed, [a, b, *others], _result(call, shape, result or a.dtype, max(left, right))
+    )
+
+
+def _work(flop: float, inputs: list[Tensor | None], output: Tensor) -> Work:
+    """Bytes are unknown, not the FLOP, where a type is; complex arithmetic is left out: its FLOP are others."""
+    dtype = next(tensor.dtype for tensor in inputs if tensor is not None)
+    if dtype is None or dtype.compute is None:
+        raise Unrecorded
+    return Work(flop, total_bytes(*inputs, output), dtype.compute)
+
+
+def _result(call: Call, shape: Shape, dtype: Dtype | None, after: int) -> Tensor:
+    """The result: a tensor of its shape among the later arguments is the one it is written to."""
+    given = [t for t in call.given(after + 1) if t.shape == shape]
+    return Tensor(shape, given[-1].dtype if given and given[-1].dtype else dtype)
+
+
+def _is_zero(call: Call, beta: int | None) -> bool:
+    return beta is not None and call.valued and call.value(beta) in (0, False)
+
+
+def mm(call: Call) -> Work:
+    """mm(self, mat2), bmm(self, mat2)."""
+    return product(call, 0, 1)
+
+
+def addmm(call: Call) -> Work:
+    """addmm(self, mat1, mat2, beta, alpha), baddbmm."""
+    return product(call, 1, 2, added=0, beta=3)
+
+
+def int_mm(call: Call) -> Work:
+    """_int_mm(self, mat2): int8 factors, int32 result."""
+    return product(call, 0, 1, result=INT32)
+
+
+def scaled_mm(call: Call) -> Work:
+    """_scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype): the scales are read too."""
+    plain = product(call, 0, 1, result=call.type_at(6) or call.type_at(5))
+    rest = [tensor for tensor in (call.optional(2), call.optional(3), call.optional(4)) if tensor is not None]
+    moved = None if plain.moved_bytes is None else plain.moved_bytes + total_bytes(*rest)
+    return Work(plain.flop, moved, plain.dtype)
+
+
+def grouped_mm(call: Call) -> Work:
+    """_grouped_mm, _scaled_grouped_mm(self, mat2, [scales], offs, ...): what the offsets cut adds up to the whole.
+
+    (M, K) x (G, K, N) cuts M, (G, M, K) x (K, N) cuts N, (M, K) x (K, N) cuts K and has G results.
+    """
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(a.shape) in (2, 3) and len(b.shape) in (2, 3) and a.shape[-1] == b.shape[-2])
+    m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
+    rest = call.given(2)
+    if len(a.shape) == len(b.shape) == 3:
+        require(a.shape[0] == b.shape[0])
+        result: Shape = (a.shape[0], m, n)
+        flop = 2.0 * prod(result) * k
+    elif len(a.shape) == len(b.shape) == 2:
+        offsets = [t for t in rest if len(t.shape) == 1 and t.dtype == INT32]
+        if not offsets:
+            raise Unrecorded
+        result, flop = (offsets[0].shape[0], m, n), 2.0 * m * k * n
+    else:
+        result, flop = (m, n), 2.0 * m * k * n
+    out = call.type_at(7) or call.type_at(5) or call.type_at(4)
+    if out is None and a.dtype is not None:
+        out = DTYPES["c10::BFloat16"] if a.dtype.compute in ("fp8", "fp4") else a.dtype
+    return _work(flop, [a, b, *rest], Tensor(result, out))
+
+
+def mv(call: Call) -> Work:
+    """mv(self, vec): (m, k) x (k)."""
+    return _mv(call, 0, 1)
+
+
+def addmv(call: Call) -> Work:
+    """addmv(self, mat, vec, beta, alpha)."""
+    return _mv(call, 1, 2, added=None if _is_zero(call, 3) else 0)
+
+
+def _mv(call: Call, left: int, right: int, added: int | None = None) -> Work:
+    a, b = call.tensor(left), call.tensor(right)
+    require(len(a.shape) == 2 and len(b.shape) == 1 and a.shape[1] == b.shape[0])
+    summand = None if added is None else call.optional(added)
+    return _work(2.0 * a.elements, [a, b, summand], Tensor((a.shape[0],), a.dtype))
+
+
+def dot(call: Call) -> Work:
+    """dot(self, tensor), vdot: (k) x (k)."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(a.shape) == len(b.shape) == 1 and a.shape == b.shape)
+    return _work(2.0 * a.elements, [a, b], Tensor((), a.dtype))
+
+
+def addr(call: Call) -> Work:
+    """addr(self, vec1, vec2): the outer product, added."""
+    a, b = call.tensor(1), call.tensor(2)
+    require(len(a.shape) == len(b.shape) == 1)
+    return _work(2.0 * a.elements * b.elements, [a, b, call.tensor(0)], Tensor((*a.shape, *b.shape), a.dtype))
+
+
+def addbmm(call: Call) -> Work:
+    """addbmm(self, batch1, batch2): a sum of products."""
+    a, b = call.tensor(1), call.tensor(2)
+    require(len(a.shape) == len(b.shape) == 3 and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1])
+    return _work(2.0 * a.elements * b.shape[2], [a, b, call.optional(0)], Tensor((a.shape[1], b.shape[2]), a.dtype))
+
+
+def linear(call: Call) -> Work:
+    """linear(input, weight, bias): (..., k) x (n, k), transposed."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(a.shape) >= 1 and len(b.shape) in (1, 2) and a.shape[-1] == b.shape[-1])
+    n = b.shape[0] if len(b.shape) == 2 else 1
+    return _work(2.0 * a.elements * n, [a, b, call.optional(2)], Tensor((*a.shape[:-1], n), a.dtype))
+
+
+def matmul(call: Call) -> Work:
+    """matmul(self, other): vectors, matrices or broadcast batches of them."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(a.shape) >= 1 and len(b.shape) >= 1)
+    left = a.shape if len(a.shape) > 1 else (1, *a.shape)
+    right = b.shape if len(b.shape) > 1 else (*b.shape, 1)
+    require(left[-1] == right[-2])
+    shape = (*broadcast(left[:-2], right[:-2]), left[-2], right[-1])
+    return _work(2.0 * prod(shape) * left[-1], [a, b], Tensor(shape, a.dtype))
+
+
+def int4_mm(call: Call) -> Work:
+    """_weight_int4pack_mm(self, packed, group_size, scales): eight weights in an int32; computed in self's type."""
+    a, packed = call.tensor(0), call.tensor(1)
+    require(len(a.shape) == 2 and packed.dtype == INT32 and a.shape[1] > 0)
+    n, rest = divmod(packed.elements * 8, a.shape[1])
+    require(rest == 0)
+    return _work(2.0 * a.elements * n, [a, packed, *call.given(2)], Tensor((a.shape[0], n), a.dtype))
+
+
+def int8_mm(call: Call) -> Work:
+    """_weight_int8pack_mm(self, weight, scales): (m, k) x (n, k), transposed; computed in self's type."""
+    a, weight = call.tensor(0), call.tensor(1)
+    require(len(a.shape) == len(weight.shape) == 2 and a.shape[1] == weight.shape[1])
+    output = Tensor((a.shape[0], weight.shape[0]), a.dtype)
+    return _work(2.0 * a.elements * weight.shape[0], [a, weight, *call.given(2)], output)
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """The shape that these broadcast to. Raises Malformed where they do not."""
+    rank = max(map(len, shapes), default=0)
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    sizes = [set(column) - {1} for column in zip(*padded, strict=True)]
+    if any(len(size) > 1 for size in sizes):
+        raise Malformed("shapes that contradict each other")
+    return tuple(size.pop() if size else 1 for size in sizes)
+
+
+FORMULAS: dict[str, Formula] = {
+    "aten::mm": mm,
+    "aten::bmm": mm,
+    "aten::addmm": addmm,
+    "aten::addmm_": addmm,
+    "aten::_addmm_activation": addmm,
+    "aten::baddbmm": addmm,
+    "aten::baddbmm_": addmm,
+    "aten::addbmm": addbmm,
+    "aten::addbmm_": addbmm,
+    "aten::mv": mv,
+    "aten::addmv": addmv,
+    "aten::addmv_": addmv,
+    "aten::dot": dot,
+    "aten::vdot": dot,
+    "aten::addr": addr,
+    "aten::addr_": addr,
+    "aten::linear": linear,
+    "aten::matmul": matmul,
+    "aten::_int_mm": int_mm,
+    "aten::_scaled_mm": scaled_mm,
+    "aten::_grouped_mm": grouped_mm,
+    "aten::_scaled_grouped_mm": grouped_mm,
+    "aten::_weight_int4pack_mm": int4_mm,
+    "aten::_weight_int8pack_mm": int8_mm,
+}

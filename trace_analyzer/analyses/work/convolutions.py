@@ -1,0 +1,212 @@
+"""Convolutions and their gradients. FLOP as in ``torch.utils.flop_counter``, which counts taps in the padding too.
+
+One difference on purpose: the counter does not divide the weight gradient of a grouped convolution by its
+groups, though each group sees only its own channels; here all three products of a convolution cost the same.
+"""
+
+from collections.abc import Callable
+from math import prod
+
+from trace_analyzer.analyses.work.calls import (
+    Call,
+    Formula,
+    Malformed,
+    Shape,
+    Tensor,
+    Unrecorded,
+    Work,
+    of_type,
+    require,
+    total_bytes,
+)
+
+
+def forward(
+    call: Call,
+    *,
+    bias: int | None,
+    stride: int,
+    padding: int,
+    dilation: int,
+    transposed: int | bool = False,
+    output_padding: int | None = None,
+    groups: int | None = None,
+) -> Work:
+    """A convolution whose arguments stand at these positions; input and weight come first."""
+    given, weight = call.tensor(0), call.tensor(1)
+    turned = transposed if isinstance(transposed, bool) else call.flag(transposed)
+    rank = len(given.shape) - 2
+    require(rank >= 1 and len(weight.shape) == len(given.shape))
+    step, pad, spread = (_spatial(call, position, rank) for position in (stride, padding, dilation))
+    if turned:
+        extra = (0,) * rank if output_padding is None else _spatial(call, output_padding, rank)
+        count = 1 if groups is None else call.number(groups)
+        space = tuple(
+            (n - 1) * s - 2 * p + d * (k - 1) + e + 1
+            for n, s, p, d, k, e in zip(given.shape[2:], step, pad, spread, weight.shape[2:], extra, strict=True)
+        )
+        channels = weight.shape[1] * count
+        require(weight.shape[0] == given.shape[1])
+    else:
+        space = tuple(
+            (n + 2 * p - d * (k - 1) - 1) // s + 1
+            for n, s, p, d, k in zip(given.shape[2:], step, pad, spread, weight.shape[2:], strict=True)
+        )
+        channels = weight.shape[0]
+        require(weight.shape[1] > 0 and given.shape[1] % weight.shape[1] == 0)
+    require(min(space) > 0)
+    output = Tensor((given.shape[0], channels, *space), given.dtype)
+    around = given.shape[2:] if turned else space
+    added = None if bias is None else call.optional(bias)
+    read = _touched(given, weight, space, turned=turned)
+    return _work(_flop(given.shape[0], around, weight), given, read + total_bytes(weight, added, output))
+
+
+def _flop(batch: int, space: Shape, weight: Tensor) -> float:
+    return 2.0 * batch * prod(space) * weight.elements
+
+
+def _work(flop: float, operand: Tensor, moved_bytes: float) -> Work:
+    if operand.dtype is None or operand.dtype.compute is None:
+        raise Unrecorded
+    return Work(flop, moved_bytes, operand.dtype.compute)
+
+
+def _touched(given: Tensor, weight: Tensor, space: Shape, *, turned: bool) -> float:
+    """Bytes of the input that any tap reads: strides larger than the filter skip some."""
+    if turned:
+        return given.bytes
+    taps = (min(n, count * k) for n, count, k in zip(given.shape[2:], space, weight.shape[2:], strict=True))
+    return min(given.bytes, given.shape[0] * given.shape[1] * prod(taps) * given.size)
+
+
+def _spatial(call: Call, position: int, rank: int) -> Shape:
+    """One integer per spatial dimension; a list of one stands for all. Padding may be named in place of them."""
+    if isinstance(call.value(position), str):
+        raise Unrecorded
+    values = call.numbers(position)
+    values = values * rank if len(values) == 1 else values
+    require(len(values) == rank and all(0 <= n < 2**31 for n in values))
+    return values
+
+
+def _stride_of(call: Call, position: int) -> None:
+    if any(n < 1 for n in call.numbers(position)):
+        raise Malformed("shapes that contradict each other")
+
+
+def convolution(**positions: int | bool | None) -> Formula:
+    """`forward` at these positions."""
+
+    def formula(call: Call) -> Work:
+        stride = positions["stride"]
+        if isinstance(call.value(int(stride or 0)), list | int):
+            _stride_of(call, int(stride or 0))
+        return forward(call, **positions)  # type: ignore[arg-type]
+
+    return formula
+
+
+def backward(call: Call) -> Work:
+    """convolution_backward(grad_output, input, weight, bias_sizes, stride, ..., transposed@7, ..., output_mask@10)."""
+    turned, wanted = call.flag(7), call.mask(10)
+    return _gradients(call.tensor(0), call.tensor(1), call.tensor(2), wanted, turned=turned)
+
+
+def _gradients(gradient: Tensor, given: Tensor, weight: Tensor, wanted: tuple[bool, ...], *, turned: bool) -> Work:
+    rank = len(weight.shape)
+    require(rank >= 3 and len(given.shape) == len(gradient.shape) == rank and len(wanted) == 3)
+    require(gradient.shape[0] == given.shape[0])
+    require(given.shape[1] == weight.shape[0] if turned else gradient.shape[1] == weight.shape[0])
+    one = _flop(given.shape[0], given.shape[2:] if turned else gradient.shape[2:], weight)
+    of_input, of_weight, of_bias = wanted
+    # The weight is read for the gradient of the input and the input for that of the weight, if they are wanted.
+    moved = [gradient]
+    moved += [weight, of_type(given, given.dtype)] if of_input else []
+    moved += [given, of_type(weight, weight.dtype)] if of_weight else []
+    moved += [Tensor((gradient.shape[1],), weight.dtype)] if of_bias else []
+    return _work(one * (of_input + of_weight), weight, total_bytes(*moved))
+
+
+def backward_of_both(call: Call) -> Work:
+    """cudnn_convolution_backward, miopen_convolution_backward(self, grad_output, weight, ..., output_mask) before 1.11."""
+    wanted = next((value for value in map(call.value, range(3, len(call.arguments))) if _is_mask(value)), None)
+    mask = (True, True, False) if wanted is None else (*wanted, False)[:3]
+    return _gradients(call.tensor(1), call.tensor(0), call.tensor(2), mask, turned=False)
+
+
+def _is_mask(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, bool) for one in value)
+
+
+def backward_input(call: Call) -> Work:
+    """cudnn_convolution_backward_input(self_size, grad_output, weight, ...) before PyTorch 1.11.
+
+    The size of what it writes is a concrete input; where values are not recorded, its bytes are unknown.
+    """
+    gradient, weight = call.tensor(1), call.tensor(2)
+    require(len(gradient.shape) == len(weight.shape) >= 3 and gradient.shape[1] == weight.shape[0])
+    size = call.numbers(0) if call.valued else None
+    moved = None if size is None else total_bytes(gradient, weight, Tensor(size, gradient.dtype))
+    flop = _flop(gradient.shape[0], gradient.shape[2:], weight)
+    return Work(flop, moved, weight.dtype.compute if weight.dtype else None)
+
+
+def backward_weight(call: Call) -> Work:
+    """cudnn_convolution_backward_weight(weight_size, grad_output, self, ...) before PyTorch 1.11."""
+    gradient, given = call.tensor(1), call.tensor(2)
+    weight = Tensor(call.numbers(0), given.dtype)
+    return _gradients(gradient, given, weight, (False, True, False), turned=False)
+
+
+_plain: Callable[..., Formula] = convolution
+_GENERAL = _plain(bias=2, stride=3, padding=4, dilation=5, transposed=6, output_padding=7, groups=8)
+_DIRECT = _plain(bias=2, stride=3, padding=4, dilation=5)
+_TRANSPOSED = _plain(bias=2, stride=3, padding=4, output_padding=5, groups=6, dilation=7, transposed=True)
+_LIBRARY = _plain(bias=2, padding=3, stride=4, dilation=5)
+_SLOW = _plain(bias=3, stride=4, padding=5, dilation=6)
+_SLOW_TRANSPOSED = _plain(bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True)
+
+
+def _slow_2d(call: Call) -> Work:
+    """_slow_conv2d_forward(self, weight, kernel_size, bias, stride, padding): no dilation."""
+    given, weight = call.tensor(0), call.tensor(1)
+    require(len(given.shape) == len(weight.shape) == 4)
+    step, pad = _spatial(call, 4, 2), _spatial(call, 5, 2)
+    require(min(step) > 0)
+    space = tuple(
+        (n + 2 * p - k) // s + 1 for n, s, p, k in zip(given.shape[2:], step, pad, weight.shape[2:], strict=True)
+    )
+    require(min(space) > 0)
+    output = Tensor((given.shape[0], weight.shape[0], *space), given.dtype)
+    read = _touched(given, weight, space, turned=False)
+    moved = read + total_bytes(weight, call.optional(3), output)
+    return _work(_flop(given.shape[0], space, weight), given, moved)
+
+
+FORMULAS: dict[str, Formula] = {
+    **dict.fromkeys(("aten::convolution", "aten::_convolution", "aten::convolution_overrideable"), _GENERAL),
+    **dict.fromkeys(("aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::cudnn_convolution_relu"), _DIRECT),
+    **{f"aten::conv_transpose{n}d": _TRANSPOSED for n in (1, 2, 3)},
+    "aten::cudnn_convolution": _plain(bias=None, padding=2, stride=3, dilation=4),
+    "aten::cudnn_convolution_add_relu": _plain(bias=4, stride=5, padding=6, dilation=7),
+    "aten::cudnn_convolution_transpose": _plain(
+        bias=None, padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True
+    ),
+    **dict.fromkeys(
+        ("aten::miopen_convolution", "aten::miopen_depthwise_convolution", "aten::mkldnn_convolution"), _LIBRARY
+    ),
+    "aten::miopen_convolution_transpose": _plain(
+        bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True
+    ),
+    **dict.fromkeys(
+        ("aten::_conv_depthwise2d", "aten::conv_depthwise3d", "aten::slow_conv_dilated2d", "aten::slow_conv_dilated3d"),
+        _SLOW,
+    ),
+    **{f"aten::slow_conv_transpose{n}d": _SLOW_TRANSPOSED for n in (2, 3)},
+    "aten::_slow_conv2d_forward": _slow_2d,
+    **dict.fromkeys(("aten::convolution_backward", "aten::convolution_backward_overrideable"), backward),
+    **{f"aten::{library}_convolution_backward": backward_of_both for library in ("cudnn", "miopen")},
+    **{f"aten::{library}_convolution_backward_input": backward_input for library in ("cudnn", "miopen")},
+    **{f"aten::{library}_convolution_backward_weight": backward_weight for library in ("cudnn", "miopen")},
+}

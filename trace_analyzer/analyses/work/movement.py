@@ -1,0 +1,272 @@
+"""Work that only moves data: copies, fills, random numbers, indexing, embedding, pooling and resampling.
+
+What is gathered or scattered counts once per index, but never more than the whole tensor it is taken from: repeated
+rows come from the cache.
+"""
+
+from math import prod
+
+from trace_analyzer.analyses.work.calls import (
+    INT64,
+    Call,
+    Formula,
+    Tensor,
+    Work,
+    compute,
+    require,
+    total_bytes,
+)
+from trace_analyzer.analyses.work.contractions import broadcast
+
+
+def moved(tensor: Tensor, *others: Tensor | None, flop: float = 0.0) -> Work:
+    """Each of these tensors once; computed in the type of the first."""
+    return Work(flop, total_bytes(tensor, *others), compute(tensor.dtype))
+
+
+def copy(call: Call) -> Work:
+    """copy_(self, src), broadcasting."""
+    target, source = call.tensor(0), call.tensor(1)
+    broadcast(target.shape, source.shape)
+    return moved(target, source)
+
+
+def fill(call: Call) -> Work:
+    """fill_, zero_ and generators of random numbers: written once."""
+    return moved(call.tensor(0))
+
+
+def duplicate(call: Call) -> Work:
+    """clone, contiguous, _to_copy: read once, written once, in the type that is asked for."""
+    given = call.tensor(0)
+    return moved(given, Tensor(given.shape, call.type_at(1) or given.dtype))
+
+
+def concatenate(call: Call) -> Work:
+    """cat, stack of a list."""
+    tensors = call.tensors(0)
+    read = total_bytes(*tensors)
+    written = sum(tensor.elements * tensor.size for tensor in tensors)
+    return Work(0.0, read + written, compute(tensors[0].dtype))
+
+
+def _some(tensor: Tensor, count: int) -> float:
+    """Bytes of ``count`` elements of a tensor, each of its own counted once."""
+    return min(count, tensor.stored) * tensor.size
+
+
+def index_select(call: Call) -> Work:
+    """index_select(self, dim, index)."""
+    given, index = call.tensor(0), call.tensor(2)
+    dim = call.number(1) if call.valued else 0
+    require(len(index.shape) <= 1 and -len(given.shape) <= dim < max(1, len(given.shape)))
+    return _rows(given, index, given.shape[dim] if given.shape else 1)
+
+
+def _rows(given: Tensor, index: Tensor, of: int) -> Work:
+    require(of > 0)
+    count = given.elements // of * index.elements
+    return Work(0.0, index.bytes + _some(given, count) + count * given.size, compute(given.dtype))
+
+
+def embedding(call: Call) -> Work:
+    """embedding(weight, indices)."""
+    weight, index = call.tensor(0), call.tensor(1)
+    require(len(weight.shape) == 2)
+    return _rows(weight, index, weight.shape[0])
+
+
+def embedding_backward(call: Call) -> Work:
+    """embedding_dense_backward(grad_output, indices, num_weights, ...): a zeroed table to which rows are added."""
+    gradient, index = call.tensor(0), call.tensor(1)
+    require(bool(gradient.shape) and gradient.elements == index.elements * gradient.shape[-1])
+    table = Tensor((call.number(2), gradient.shape[-1]), gradient.dtype)
+    return moved(gradient, index, table, flop=float(gradient.elements))
+
+
+def gather(call: Call) -> Work:
+    """gather(self, dim, index)."""
+    given, index = call.tensor(0), call.tensor(2)
+    count = index.elements
+    return Work(0.0, index.bytes + _some(given, count) + count * given.size, compute(given.dtype))
+
+
+def scatter_add(call: Call) -> Work:
+    """scatter_add(self, dim, index, src): places are read, added to and written."""
+    given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
+    count = index.elements
+    bytes_moved = index.bytes + _some(source, count) + 2 * _some(given, count)
+    return Work(float(count), bytes_moved, compute(given.dtype))
+
+
+def scatter(call: Call) -> Work:
+    """scatter(self, dim, index, src or value): in place, places are written."""
+    given, index, source = call.tensor(0), call.tensor(2), call.optional(3)
+    count = index.elements
+    read = 0.0 if source is None else _some(source, count)
+    return Work(0.0, index.bytes + read + _some(given, count), compute(given.dtype))
+
+
+def index_add(call: Call) -> Work:
+    """index_add_(self, dim, index, source)."""
+    given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
+    both = index.bytes + source.bytes + 2 * _some(given, source.elements)
+    return Work(float(source.elements), both, compute(given.dtype))
+
+
+def index_copy(call: Call) -> Work:
+    """index_copy_(self, dim, index, source)."""
+    given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
+    return Work(0.0, index.bytes + source.bytes + _some(given, source.elements), compute(given.dtype))
+
+
+def sort(call: Call) -> Work:
+    """sort(self, dim, descending): values and indices are written."""
+    given = call.tensor(0)
+    return Work(
+        None, total_bytes(given, Tensor(given.shape, given.dtype), Tensor(given.shape, INT64)), compute(given.dtype)
+    )
+
+
+def topk(call: Call) -> Work:
+    """topk(self, k, dim): k values and indices per row are written."""
+    given, count, dim = call.tensor(0), call.number(1), call.number(2)
+    require(bool(given.shape) and -len(given.shape) <= dim < len(given.shape) and 0 <= count <= given.shape[dim])
+    kept = given.elements // max(1, given.shape[dim]) * count
+    return Work(None, total_bytes(given, Tensor((kept,), given.dtype), Tensor((kept,), INT64)), compute(given.dtype))
+
+
+def pad(call: Call) -> Work:
+    """constant_pad_nd, reflection_pad, replication_pad(self, pad): pairs from the last dimension on."""
+    given, sizes = call.tensor(0), call.numbers(1)
+    require(len(sizes) % 2 == 0 and len(sizes) // 2 <= len(given.shape))
+    grown = [before + after for before, after in zip(sizes[::2], sizes[1::2], strict=True)]
+    shape = [*given.shape[: len(given.shape) - len(grown)]]
+    shape += [n + more for n, more in zip(given.shape[len(shape) :], reversed(grown), strict=True)]
+    require(min(shape, default=0) >= 0)
+    return moved(given, Tensor(tuple(shape), given.dtype))
+
+
+def _window(call: Call, position: int, rank: int, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    values = call.numbers(position)
+    if not values and default is not None:
+        return default
+    values = values * rank if len(values) == 1 else values
+    require(len(values) == rank and all(0 <= n < 2**31 for n in values))
+    return values
+
+
+def _pooled(call: Call, rank: int, *, dilated: bool) -> tuple[Tensor, tuple[int, ...], int]:
+    """Input, output shape and taps of a pool: (self, kernel, stride, padding, [dilation], ceil_mode)."""
+    given = call.tensor(0)
+    require(len(given.shape) in (rank + 1, rank + 2))
+    kernel = _window(call, 1, rank)
+    stride, padding = _window(call, 2, rank, kernel), _window(call, 3, rank)
+    dilation = _window(call, 4, rank) if dilated else (1,) * rank
+    require(min(stride) > 0 and min(kernel) > 0 and min(dilation) > 0)
+    ceil = call.flag(5 if dilated else 4)
+    space = []
+    for n, k, s, p, d in zip(given.shape[-rank:], kernel, stride, padding, dilation, strict=True):
+        room = n + 2 * p - d * (k - 1) - 1
+        count = (room + (s - 1 if ceil else 0)) // s + 1
+        # The last window must start inside the input or its left padding.
+        space.append(count - 1 if ceil and (count - 1) * s >= n + p else count)
+    require(min(space) > 0)
+    return given, (*given.shape[:-rank], *space), prod(kernel)
+
+
+def max_pool(rank: int) -> Formula:
+    """max_poolNd_with_indices: one comparison per tap; int64 indices are written too."""
+
+    def formula(call: Call) -> Work:
+        given, shape, taps = _pooled(call, rank, dilated=True)
+        output = Tensor(shape, given.dtype)
+        flop = float(taps * output.elements)
+        return moved(given, output, Tensor(shape, INT64), flop=flop)
+
+    return formula
+
+
+def average_pool(rank: int) -> Formula:
+    """avg_poolNd: one addition per tap."""
+
+    def formula(call: Call) -> Work:
+        given, shape, taps = _pooled(call, rank, dilated=False)
+        output = Tensor(shape, given.dtype)
+        return moved(given, output, flop=float(taps * output.elements))
+
+    return formula
+
+
+def adaptive_pool(rank: int) -> Formula:
+    """_adaptive_avg_poolNd(self, output_size): every input is added once at least."""
+
+    def formula(call: Call) -> Work:
+        given = call.tensor(0)
+        require(len(given.shape) in (rank + 1, rank + 2))
+        shape = (*given.shape[:-rank], *_window(call, 1, rank))
+        return moved(given, Tensor(shape, given.dtype), flop=float(given.elements))
+
+    return formula
+
+
+def pool_backward(call: Call) -> Work:
+    """*_pool_backward(grad_output, self, ..., [indices]): gradients and indices are read, the input's gradient is written."""
+    gradient, given = call.tensor(0), call.tensor(1)
+    indices = [tensor for tensor in call.given(2) if tensor.dtype == INT64]
+    return moved(gradient, Tensor(given.shape, given.dtype), *indices, flop=float(gradient.elements))
+
+
+def upsample(rank: int, flop: float) -> Formula:
+    """upsample_*(self, output_size, ...): the output's size is given, or factors in the last list."""
+
+    def formula(call: Call) -> Work:
+        given = call.tensor(0)
+        require(len(given.shape) == rank + 2)
+        size = call.value(1)
+        if isinstance(size, list):
+            shape = (*given.shape[:2], *_window(call, 1, rank))
+        else:
+            factors = next((v for v in map(call.value, range(2, len(call.arguments))) if isinstance(v, list)), [])
+            require(len(factors) == rank and all(isinstance(f, int | float) and 0 < f < 1e6 for f in factors))
+            shape = (*given.shape[:2], *(int(n * f) for n, f in zip(given.shape[2:], factors, strict=True)))
+        output = Tensor(shape, given.dtype)
+        return moved(given, output, flop=flop * output.elements)
+
+    return formula
+
+
+FORMULAS: dict[str, Formula] = {
+    "aten::copy_": copy,
+    **dict.fromkeys(("aten::clone", "aten::contiguous", "aten::_to_copy"), duplicate),
+    **dict.fromkeys(("aten::cat", "aten::_cat", "aten::stack", "aten::_stack", "aten::concat"), concatenate),
+    **dict.fromkeys(
+        [
+            f"aten::{name}"
+            for name in ("fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_")
+        ],
+        fill,
+    ),
+    "aten::index_select": index_select,
+    "aten::embedding": embedding,
+    "aten::embedding_dense_backward": embedding_backward,
+    "aten::gather": gather,
+    "aten::scatter_add_": scatter_add,
+    "aten::scatter_": scatter,
+    "aten::index_add_": index_add,
+    "aten::index_copy_": index_copy,
+    "aten::sort": sort,
+    "aten::topk": topk,
+    **{f"aten::{kind}_pad{n}d": pad for kind in ("reflection", "replication") for n in (1, 2, 3)},
+    "aten::constant_pad_nd": pad,
+    **{f"aten::max_pool{n}d_with_indices": max_pool(n) for n in (2, 3)},
+    **{f"aten::avg_pool{n}d": average_pool(n) for n in (2, 3)},
+    **{f"aten::_adaptive_avg_pool{n}d": adaptive_pool(n) for n in (2, 3)},
+    **{f"aten::max_pool{n}d_with_indices_backward": pool_backward for n in (2, 3)},
+    **{f"aten::avg_pool{n}d_backward": pool_backward for n in (2, 3)},
+    **{f"aten::_adaptive_avg_pool{n}d_backward": pool_backward for n in (2, 3)},
+    **{f"aten::upsample_nearest{n}d": upsample(n, 0.0) for n in (1, 2, 3)},
+    "aten::upsample_linear1d": upsample(1, 4.0),
+    "aten::upsample_bilinear2d": upsample(2, 8.0),
+    "aten::upsample_trilinear3d": upsample(3, 16.0),
+}

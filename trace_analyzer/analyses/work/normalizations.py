@@ -1,0 +1,180 @@
+"""Normalization, softmax and losses over rows. FLOP per element, from the definitions (see each function).
+
+Every tensor is read or written once, though kernels that do not keep a row on chip read it two or three times.
+"""
+
+from trace_analyzer.analyses.work.calls import (
+    FLOAT32,
+    Call,
+    Dtype,
+    Formula,
+    Tensor,
+    Unrecorded,
+    Work,
+    compute,
+    floating,
+    require,
+    total_bytes,
+)
+
+_STATISTICS = 4  # mean: add; variance: subtract, square, add
+_SCALE = 2  # subtract the mean, divide by the deviation
+_INPUT_GRADIENT = 10  # normalized value 2, weighted gradient 1, two sums 3, their combination 4
+_WEIGHT_GRADIENT = 2  # multiply, add
+
+
+def _statistics(count: int, dtype: Dtype | None) -> Tensor:
+    """Mean and deviation of ``count`` rows, kept in fp32 for narrower types."""
+    return Tensor((2, count), FLOAT32 if dtype is not None and dtype.bytes < 4 else dtype)
+
+
+def _affine(given: Tensor, weight: Tensor | None, bias: Tensor | None) -> float:
+    return float(given.elements * ((weight is not None) + (bias is not None)))
+
+
+def layer_norm(call: Call) -> Work:
+    """native_layer_norm(input, normalized_shape, weight, bias, eps)."""
+    given, weight, bias = call.tensor(0), call.optional(2), call.optional(3)
+    try:
+        row = call.numbers(1)
+    except Unrecorded:
+        if weight is None:
+            raise
+        row = weight.shape
+    require(bool(row) and given.shape[-len(row) :] == tuple(row))
+    rows = given.elements // max(1, Tensor(tuple(row), None).elements)
+    moved = total_bytes(given, weight, bias, Tensor(given.shape, given.dtype), _statistics(rows, given.dtype))
+    return Work((_STATISTICS + _SCALE) * given.elements + _affine(given, weight, bias), moved, compute(given.dtype))
+
+
+def layer_norm_backward(call: Call) -> Work:
+    """native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, output_mask)."""
+    wanted = call.mask(7) if call.valued else (True, call.optional(5) is not None, call.optional(6) is not None)
+    return _backward(call.tensor(0), call.tensor(1), (call.optional(3), call.optional(4)), call.optional(5), wanted)
+
+
+def _backward(
+    gradient: Tensor, given: Tensor, sums: tuple[Tensor | None, ...], weight: Tensor | None, wanted: tuple[bool, ...]
+) -> Work:
+    require(gradient.elements == given.elements and len(wanted) == 3)
+    of_input, of_weight, of_bias = wanted
+    flop = _INPUT_GRADIENT * of_input + _WEIGHT_GRADIENT * of_weight + of_bias
+    written = [Tensor(given.shape, given.dtype)] if of_input else []
+    written += [weight] * (of_weight + of_bias) if weight is not None else []
+    return Work(
+        float(flop * given.elements), total_bytes(gradient, given, *sums, weight, *written), compute(given.dtype)
+    )
+
+
+def batch_norm(call: Call) -> Work:
+    """native_batch_norm, cudnn_batch_norm, miopen_batch_norm(input, weight, bias, mean, var, training, ...)."""
+    given, weight, bias = call.tensor(0), call.optional(1), call.optional(2)
+    require(len(given.shape) >= 2)
+    training = _training(call, 5)
+    flop = (_STATISTICS if training else 0) + _SCALE
+    moved = total_bytes(given, weight, bias, call.optional(3), call.optional(4), Tensor(given.shape, given.dtype))
+    moved += _statistics(given.shape[1], given.dtype).bytes if training else 0.0
+    return Work(flop * given.elements + _affine(given, weight, bias), moved, compute(given.dtype))
+
+
+def _training(call: Call, position: int) -> bool:
+    """Where values are not recorded: fused libraries are called for training unless their name says otherwise."""
+    if call.valued:
+        return call.flag(position)
+    if call.operator.startswith("aten::cudnn"):
+        return True
+    raise Unrecorded
+
+
+def batch_norm_backward(call: Call) -> Work:
+    """cudnn_batch_norm_backward, miopen_batch_norm_backward(input, grad_output, weight, ..., save_mean, save_var)."""
+    given, gradient, weight = call.tensor(0), call.tensor(1), call.tensor(2)
+    return _backward(gradient, given, (call.optional(5), call.optional(6)), weight, (True, True, True))
+
+
+def native_batch_norm_backward(call: Call) -> Work:
+    """native_batch_norm_backward(grad_out, input, weight, mean, var, save_mean, save_invstd, train, eps, mask)."""
+    wanted = call.mask(9)
+    return _backward(call.tensor(0), call.tensor(1), (call.optional(5), call.optional(6)), call.optional(2), wanted)
+
+
+def group_norm(call: Call) -> Work:
+    """native_group_norm(input, weight, bias, N, C, HxW, group, eps)."""
+    given, weight, bias = call.tensor(0), call.optional(1), call.optional(2)
+    require(len(given.shape) >= 2)
+    rows = given.shape[0] * call.number(6)
+    moved = total_bytes(given, weight, bias, Tensor(given.shape, given.dtype), _statistics(rows, given.dtype))
+    return Work((_STATISTICS + _SCALE) * given.elements + _affine(given, weight, bias), moved, compute(given.dtype))
+
+
+def group_norm_backward(call: Call) -> Work:
+    """native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)."""
+    wanted = call.mask(9)
+    return _backward(call.tensor(0), call.tensor(1), (call.optional(2), call.optional(3)), call.optional(4), wanted)
+
+
+def rms_norm(call: Call) -> Work:
+    """_fused_rms_norm(input, normalized_shape, weight, eps): square, add; divide by the root."""
+    given, weight = call.tensor(0), call.optional(2)
+    moved = total_bytes(given, weight, Tensor(given.shape, given.dtype))
+    return Work(3.0 * given.elements + _affine(given, weight, None), moved, compute(given.dtype))
+
+
+def rms_norm_backward(call: Call) -> Work:
+    """_fused_rms_norm_backward(grad_out, input, normalized_shape, rstd, weight, output_mask)."""
+    wanted = (*call.mask(5), False, False)[:2]
+    return _backward(call.tensor(0), call.tensor(1), (call.optional(3),), call.optional(4), (*wanted, False))
+
+
+def softmax(call: Call) -> Work:
+    """_softmax, _log_softmax(self, dim, half_to_float): maximum, subtract, exp, add, divide."""
+    given = call.tensor(0)
+    # Without values it is not known whether a half type was widened (half_to_float).
+    if not call.valued and given.dtype is not None and given.dtype.bytes < 4:
+        raise Unrecorded
+    widened = call.valued and call.flag(2)
+    answer = Tensor(given.shape, FLOAT32 if widened else floating(given.dtype))
+    return Work(5.0 * given.elements, total_bytes(given, answer), compute(given.dtype))
+
+
+def softmax_backward(call: Call) -> Work:
+    """_softmax_backward_data, _log_softmax_backward_data(grad_output, output, dim, input_dtype): multiply, add; subtract, multiply."""
+    gradient, output = call.tensor(0), call.tensor(1)
+    require(gradient.elements == output.elements)
+    answer = Tensor(output.shape, call.type_at(3) or output.dtype)
+    return Work(4.0 * output.elements, total_bytes(gradient, output, answer), compute(output.dtype))
+
+
+def nll_loss(call: Call) -> Work:
+    """nll_loss_forward(self, target, weight, ...): one element of each row is read and added."""
+    given, target = call.tensor(0), call.tensor(1)
+    require(len(given.shape) in (1, 2, 4))
+    picked = Tensor(target.shape, given.dtype)
+    return Work(float(target.elements), total_bytes(target, picked, call.optional(2)), compute(given.dtype))
+
+
+def nll_loss_backward(call: Call) -> Work:
+    """nll_loss_backward(grad_output, self, target, weight, ...): zeros, and one element of each row."""
+    given, target = call.tensor(1), call.tensor(2)
+    return Work(
+        float(target.elements),
+        total_bytes(call.tensor(0), target, Tensor(given.shape, given.dtype)),
+        compute(given.dtype),
+    )
+
+
+FORMULAS: dict[str, Formula] = {
+    "aten::native_layer_norm": layer_norm,
+    "aten::native_layer_norm_backward": layer_norm_backward,
+    **{f"aten::{library}_batch_norm": batch_norm for library in ("native", "cudnn", "miopen")},
+    **{f"aten::{library}_batch_norm_backward": batch_norm_backward for library in ("cudnn", "miopen")},
+    "aten::native_batch_norm_backward": native_batch_norm_backward,
+    "aten::native_group_norm": group_norm,
+    "aten::native_group_norm_backward": group_norm_backward,
+    "aten::_fused_rms_norm": rms_norm,
+    "aten::_fused_rms_norm_backward": rms_norm_backward,
+    **dict.fromkeys(("aten::_softmax", "aten::_log_softmax", "aten::_safe_softmax"), softmax),
+    **dict.fromkeys(("aten::_softmax_backward_data", "aten::_log_softmax_backward_data"), softmax_backward),
+    **dict.fromkeys(("aten::nll_loss_forward", "aten::nll_loss2d_forward"), nll_loss),
+    **dict.fromkeys(("aten::nll_loss_backward", "aten::nll_loss2d_backward"), nll_loss_backward),
+}

@@ -1,0 +1,105 @@
+"""Updates of whole lists of tensors: ``_foreach_*`` and fused optimizers.
+
+FLOP per element from the update rule; bytes where the kernel's name tells the type of the lists, because Kineto records
+only their shapes.
+"""
+
+from trace_analyzer.analyses.work.calls import (
+    Call,
+    Formula,
+    Malformed,
+    Tensor,
+    Unrecorded,
+    Work,
+    require,
+    total_bytes,
+)
+from trace_analyzer.analyses.work.pointwise import SPECIFICATIONS, Pointwise
+
+_FUSED = {
+    # (lists that are read, of these written, FLOP per element): moments 3 + 4, bias corrections 2, root, add, divide, update 2
+    "aten::_fused_adam_": (4, 3, 15),
+    "aten::_fused_adamw_": (4, 3, 17),
+    "aten::_fused_sgd_": (3, 2, 5),
+    "aten::_fused_adagrad_": (3, 2, 6),
+}
+
+
+def _elements(tensors: tuple[Tensor, ...]) -> int:
+    return sum(tensor.elements for tensor in tensors)
+
+
+def _bytes(tensors: tuple[Tensor, ...]) -> float | None:
+    try:
+        return total_bytes(*tensors)
+    except Unrecorded:
+        return None
+
+
+def _work(flop: float, traffic: list[tuple[Tensor, ...]]) -> Work:
+    sizes = [_bytes(tensors) for tensors in traffic]
+    known = None if None in sizes else sum(size for size in sizes if size is not None)
+    first = next((tensor.dtype for tensors in traffic for tensor in tensors), None)
+    return Work(flop, known, first.compute if first else None)
+
+
+def foreach(name: str, spec: Pointwise) -> Formula:
+    """One element-by-element pass over each list's tensors."""
+
+    def formula(call: Call) -> Work:
+        lists = [found for found in call.arguments[: spec.inputs] if isinstance(found, tuple)]
+        if not lists:
+            return _missing(call)
+        require(len({len(tensors) for tensors in lists}) == 1)
+        return _work(spec.flop * _elements(lists[0]), [*lists, lists[0]])
+
+    return formula
+
+
+def _missing(call: Call) -> Work:
+    call.tensors(0)
+    raise Malformed("arguments that do not fit the operator")
+
+
+def foreach_norm(call: Call) -> Work:
+    """_foreach_norm(self, ord): square, add."""
+    tensors = call.tensors(0)
+    return _work(2.0 * _elements(tensors), [tensors])
+
+
+def foreach_copy(call: Call) -> Work:
+    """_foreach_copy_(self, src)."""
+    target, source = call.tensors(0), call.tensors(1)
+    return _work(0.0, [target, source])
+
+
+def foreach_zero(call: Call) -> Work:
+    """_foreach_zero_(self)."""
+    return _work(0.0, [call.tensors(0)])
+
+
+def fused(call: Call) -> Work:
+    """_fused_adam(w)_(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, ...), _fused_sgd_(params, grads, momenta)."""
+    reads, writes, flop = _FUSED[call.operator]
+    lists = [tensors for i in range(reads) if (tensors := _optional(call, i))]
+    require(len(lists) >= 2 and len({len(tensors) for tensors in lists}) == 1)
+    kept = len(lists) - 1  # all but the gradients are written back
+    return _work(float(flop * _elements(lists[0])), [*lists, *([lists[0]] * min(kept, writes))])
+
+
+def _optional(call: Call, position: int) -> tuple[Tensor, ...]:
+    """The list there; empty where an optional one (momenta, maxima) was not given."""
+    found = call.arguments[position] if position < len(call.arguments) else None
+    return found if isinstance(found, tuple) else call.tensors(position) if position < 2 else ()
+
+
+FORMULAS: dict[str, Formula] = {
+    f"aten::_foreach_{name}{suffix}": foreach(name, spec)
+    for name, spec in SPECIFICATIONS.items()
+    for suffix in ("", "_")
+} | {
+    "aten::_foreach_norm": foreach_norm,
+    "aten::_foreach_copy_": foreach_copy,
+    "aten::_foreach_zero_": foreach_zero,
+    **dict.fromkeys(_FUSED, fused),
+}

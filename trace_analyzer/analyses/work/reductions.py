@@ -1,0 +1,98 @@
+"""Reductions: the input is read once, the result written once. FLOP per element read, from the definition."""
+
+from math import prod
+
+from trace_analyzer.analyses.work.calls import (
+    BOOL,
+    INT64,
+    Call,
+    Dtype,
+    Formula,
+    Shape,
+    Tensor,
+    Unrecorded,
+    Work,
+    compute,
+    floating,
+    require,
+    total_bytes,
+)
+
+
+def reduced(given: Tensor, dims: Shape | None) -> int:
+    """Elements that are left when these dimensions (none named: all) are reduced."""
+    rank = max(1, len(given.shape))
+    require(dims is None or all(-rank <= dim < rank for dim in dims))
+    gone = set(range(rank)) if not dims else {dim % rank for dim in dims}
+    return prod(n for i, n in enumerate(given.shape) if i not in gone)
+
+
+def _dims(call: Call, position: int) -> Shape | None:
+    """The dimensions there: None or an empty list is all of them. Raises Unrecorded where values are missing."""
+    if position >= len(call.arguments):
+        return None
+    found = call.value(position)
+    return None if found is None or found == [] else call.numbers(position)
+
+
+def _formula(
+    flop: float, *, dims: int, result: Dtype | None = None, dtype: int | None = None, outputs: int = 1
+) -> Formula:
+    """``dims``, ``dtype``: positions in the overload with dimensions; the others have too few arguments for them."""
+
+    def formula(call: Call) -> Work:
+        given = call.tensor(0)
+        whole = len(call.arguments) <= 2 and dims == 1
+        left = 1 if whole else reduced(given, _dims(call, dims))
+        named = None if dtype is None else call.type_at(1 if whole else dtype)
+        answer = Tensor((left,), result or named or given.dtype)
+        more = (Tensor((left,), INT64),) if outputs == 2 and not whole else ()
+        return Work(flop * given.elements, total_bytes(given, answer, *more), compute(floating(given.dtype)))
+
+    return formula
+
+
+def norm(call: Call) -> Work:
+    """linalg_vector_norm(self, ord, dim, keepdim, dtype): square, add."""
+    given = call.tensor(0)
+    answer = Tensor((reduced(given, _dims(call, 2)),), call.type_at(4) or given.dtype)
+    return Work(2.0 * given.elements, total_bytes(given, answer), compute(given.dtype))
+
+
+def extremum(call: Call) -> Work:
+    """max, min: (self), (self, dim, keepdim) with indices, or elementwise with another tensor."""
+    given, other = call.tensor(0), call.optional(1)
+    if other is not None:
+        raise Unrecorded
+    whole = len(call.arguments) == 1
+    left = 1 if whole else reduced(given, _dims(call, 1))
+    found = Tensor((left,), given.dtype)
+    return Work(
+        float(given.elements),
+        total_bytes(given, found, None if whole else Tensor((left,), INT64)),
+        compute(given.dtype),
+    )
+
+
+def scan(call: Call) -> Work:
+    """cumsum, cumprod, ...: read and written once."""
+    given = call.tensor(0)
+    answer = Tensor(given.shape, call.type_at(2) or (INT64 if given.dtype and given.dtype.rank < 20 else given.dtype))
+    return Work(float(given.elements), total_bytes(given, answer), compute(given.dtype))
+
+
+_SUM = _formula(1, dims=1, dtype=3)
+_TRUTH = _formula(1, dims=1, result=BOOL)
+_SPREAD = _formula(4, dims=1)
+
+FORMULAS: dict[str, Formula] = {
+    **dict.fromkeys(("aten::sum", "aten::nansum", "aten::mean", "aten::prod"), _SUM),
+    **dict.fromkeys(("aten::amax", "aten::amin"), _formula(1, dims=1)),
+    "aten::logsumexp": _formula(4, dims=1),
+    **dict.fromkeys(("aten::all", "aten::any"), _TRUTH),
+    **dict.fromkeys(("aten::argmax", "aten::argmin"), _formula(1, dims=1, result=INT64)),
+    **dict.fromkeys(("aten::max", "aten::min"), extremum),
+    **dict.fromkeys(("aten::var", "aten::std"), _SPREAD),
+    "aten::linalg_vector_norm": norm,
+    **dict.fromkeys(("aten::cumsum", "aten::cumprod"), scan),
+}

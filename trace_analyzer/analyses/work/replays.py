@@ -1,0 +1,94 @@
+"""Kernels that a CUDA or HIP graph replays have no operator: their work, from the same kernels launched one by one."""
+
+import polars as pl
+
+from trace_analyzer import thresholds
+
+_STEP = 6_364_136_223_846_793_005
+"""An odd number, so that it has an inverse modulo 2**64 (Knuth's MMIX multiplier)."""
+_STEP_BACK = pow(_STEP, -1, 2**64)
+
+_KEYS = ["name", "grid", "block"]
+_CALL = ["operator", "input_dims", "input_types", "input_strides", "concrete_inputs"]
+
+
+def is_replayed() -> pl.Expr:
+    """Whether a graph launch enqueued the kernel."""
+    return pl.col("launch_name").str.contains("(?i)graph_?launch").fill_null(False)
+
+
+def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFrame) -> pl.DataFrame:
+    """Rows like those of ``shares`` for replayed kernels, of which an equal sequence was launched one by one.
+
+    A sequence is the kernels of one graph launch in order of start, by name, grid and block. Where it was launched one by
+    one several times, all of these must come from the same calls: else it is not known which of them the graph holds.
+    """
+    replayed = (
+        kernels.filter(is_replayed())
+        .sort("launch_id", "start_ns", "activity_id")
+        .with_columns(pl.struct(_KEYS).hash().alias("code"), pl.int_range(pl.len()).over("launch_id").alias("place"))
+    )
+    eager = (
+        kernels.filter(~is_replayed())
+        .sort("device", "start_ns", "activity_id")
+        .join(
+            calls.select("activity_id", pl.struct(_CALL).hash().alias("call")),
+            on="activity_id",
+            how="left",
+            maintain_order="left",
+        )
+        .with_columns(pl.struct(_KEYS).hash().alias("code"), pl.col("call").fill_null(0))
+        .with_row_index("position")
+    )
+    if replayed.is_empty() or eager.is_empty():
+        return shares.clear()
+    sequences = (
+        replayed.group_by("launch_id")
+        .agg(pl.len().alias("length"), (pl.col("code") * _powers(_STEP)).sum().alias("sequence"))
+        .filter(pl.col("length") >= thresholds.REPLAY_KERNELS)
+    )
+    found = pl.concat(
+        [_runs(eager, sequences, length) for length in sequences.get_column("length").unique().sort()]
+        or [pl.DataFrame(schema={"length": pl.UInt32, "sequence": pl.UInt64, "position": pl.UInt32})]
+    )
+    return (
+        replayed.join(sequences, on="launch_id", how="inner", maintain_order="left")
+        .join(found, on=["length", "sequence"], how="inner", maintain_order="left")
+        .with_columns((pl.col("position") + pl.col("place")).cast(pl.UInt32).alias("position"))
+        .join(eager.select("position", pl.col("activity_id").alias("eager_id")), on="position", how="inner")
+        .join(shares, left_on="eager_id", right_on="activity_id", how="inner")
+        .select(shares.columns)
+    )
+
+
+def _runs(eager: pl.DataFrame, sequences: pl.DataFrame, length: int) -> pl.DataFrame:
+    """(length, sequence, position): where the sequences of this length were launched one by one, first of equals.
+
+    A window's sum of codes times powers of a step, divided by the power at its start, does not depend on where it is.
+    """
+    wanted = sequences.filter(pl.col("length") == length).select("length", "sequence").unique()
+    windows = eager.select(
+        "position",
+        (pl.col("device") == pl.col("device").shift(1 - length)).alias("whole"),
+        _windows("code", length).alias("sequence"),
+        _windows("call", length).alias("calls"),
+    ).filter("whole")
+    return (
+        windows.join(wanted, on="sequence", how="inner")
+        .group_by("length", "sequence")
+        .agg(pl.col("position").min(), pl.col("calls").n_unique().alias("versions"))
+        .filter(pl.col("versions") == 1)
+        .select(pl.col("length").cast(pl.UInt32), "sequence", pl.col("position").cast(pl.UInt32))
+    )
+
+
+def _windows(column: str, length: int) -> pl.Expr:
+    """The fingerprint of the ``length`` values from each row on; arithmetic wraps at 2**64."""
+    terms = pl.col(column) * _powers(_STEP)
+    upto = terms.cum_sum()
+    return (upto.shift(1 - length) - upto + terms) * _powers(_STEP_BACK)
+
+
+def _powers(step: int) -> pl.Expr:
+    """1, step, step**2, ... modulo 2**64."""
+    return pl.repeat(step, pl.len(), dtype=pl.UInt64).cum_prod().shift(1, fill_value=1)

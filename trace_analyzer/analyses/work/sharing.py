@@ -1,0 +1,220 @@
+"""From operator calls to kernels: who did the work that a call asked for."""
+
+import polars as pl
+
+from trace_analyzer.analyses.intervals import at, innermost
+from trace_analyzer.analyses.work import CONTRACTIONS, call_work
+from trace_analyzer.analyses.work.replays import is_replayed, replayed_work
+from trace_analyzer.catalog.arithmetic import arithmetic
+from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.notes import Note
+
+_INPUTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
+_CALL = ["operator", *_INPUTS, "list_element_bytes"]
+_CONTRACTING = "matmul"
+
+# Element types as C++ template arguments name them -> bytes.
+_TEMPLATE_TYPES = {
+    "double": 8.0, "float": 4.0, "c10::Half": 2.0, "__half": 2.0, "c10::BFloat16": 2.0, "__nv_bfloat16": 2.0, "long": 8.0,
+    "int": 4.0, "bool": 1.0, "unsigned char": 1.0, "signed char": 1.0,
+}  # fmt: skip
+_NAMED = "|".join(sorted(_TEMPLATE_TYPES, key=len, reverse=True))
+
+
+def list_element_bytes(name: str = "name") -> pl.Expr:
+    """Size of the elements of a tensor list, from the templates of the kernel that walks it; null where it does not tell.
+
+    ATen's multi-tensor kernels name the type in their functor (`BinaryOpScalarFunctor<float, ...>`), `CatArray` kernels
+    as an opaque size, or by the elements in an aligned vector (`..., 16, 8>`: 16 bytes of 8 elements).
+    """
+    column = pl.col(name)
+    vector = column.str.extract_groups(r"CatArray\w*_vectorized<.*?,\s*(\d+),\s*(\d+)>")
+    functor = column.str.extract(rf"(?:Functor|CatArray\w*|::Copy)<({_NAMED})[,>]")
+    return pl.coalesce(
+        vector.struct.field("1").cast(pl.Float64) / vector.struct.field("2").cast(pl.Float64),
+        column.str.extract(r"CatArray.*?OpaqueType<(\d+)").cast(pl.Float64),
+        functor.replace_strict(_TEMPLATE_TYPES, default=None, return_dtype=pl.Float64),
+    )
+
+
+def with_work(activities: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """Activities with flop, moved_bytes, dtype and uses_tensor_cores, and notes on damaged arguments.
+
+    Needs launch_name, launch_thread and launch_start_ns. The work belongs to the innermost operator around the launch
+    that has a formula and what it needs; what a graph replays inherits from the same kernels launched one by one. Several
+    kernels of one operator share its work by duration: of a contraction only those that multiply; its helpers (split-K
+    sums, layout changes, fills) have no FLOP of it, and of their bytes nothing is known. What Winograd's algorithm or a
+    Fourier transform computes is less than the convolution's definition asks for, so these have no FLOP.
+    """
+    kernels = activities.filter(pl.col("kind") == "kernel").join(
+        arithmetic(activities.get_column("name")), on="name", how="left", maintain_order="left"
+    )
+    launched = kernels.filter(~is_replayed())
+    inputs = trace.operator_inputs.select(pl.col("event_id").alias("operator_id"), *_INPUTS)
+    calls = _calls(launched, inputs)
+    own, notes = _works(calls)
+    shares = _shares(own)
+    outer = _outer_calls(launched, shares, trace.host_events, inputs)
+    if outer.height:
+        found = _shares(_works(outer)[0])
+        shares = pl.concat([shares.join(found, on="activity_id", how="anti"), found])
+    works = pl.concat([shares, replayed_work(kernels, calls, shares)])
+    return (
+        activities.join(
+            kernels.join(works, on="activity_id", how="left", maintain_order="left").select(
+                "activity_id",
+                "flop",
+                "moved_bytes",
+                _dtype().alias("dtype"),
+                _tensor_cores().alias("uses_tensor_cores"),
+            ),
+            on="activity_id",
+            how="left",
+            maintain_order="left",
+        ),
+        notes,
+    )
+
+
+def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
+    """Kernels with the recorded arguments of their operator (operator_id, operator); none without any."""
+    lists = pl.col("input_types").str.contains("TensorList")
+    return kernels.join(inputs, on="operator_id", how="inner", maintain_order="left").with_columns(
+        pl.when(lists).then(list_element_bytes()).alias("list_element_bytes")
+    )
+
+
+def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """Calls with the work of each, and a note per kind of damage with the number of kernels it is about."""
+    unique = calls.group_by(_CALL, maintain_order=True).len("kernels")
+    outcomes = [call_work(*row) for row in unique.select(_CALL).iter_rows()]
+    known = unique.with_columns(
+        pl.Series("call_flop", [o.work and o.work.flop for o in outcomes], dtype=pl.Float64),
+        pl.Series("call_bytes", [o.work and o.work.moved_bytes for o in outcomes], dtype=pl.Float64),
+        pl.Series("call_dtype", [o.work and o.work.dtype for o in outcomes], dtype=pl.String),
+        pl.Series("problem", [o.problem for o in outcomes], dtype=pl.String),
+        pl.Series("known", [o.work is not None for o in outcomes], dtype=pl.Boolean),
+    ).with_columns((pl.col("known") & pl.col("operator").is_in(list(CONTRACTIONS))).alias("contracts"))
+    problems = known.drop_nulls("problem").group_by("problem").agg(pl.col("kernels").sum()).sort("problem")
+    notes = tuple(
+        Note(
+            "damaged-operator-inputs",
+            "info",
+            f"FLOP and bytes of {count:,} kernels are unknown: their operators were recorded with {problem}",
+            count,
+        )
+        for problem, count in problems.iter_rows()
+    )
+    return calls.join(
+        known.drop("kernels", "problem"), on=_CALL, how="left", nulls_equal=True, maintain_order="left"
+    ), notes
+
+
+def _shares(calls: pl.DataFrame) -> pl.DataFrame:
+    """(activity_id, flop, moved_bytes, call_dtype, contracts): each kernel's part of its operator's work."""
+    owner = ["operator_id"]
+    # Where no name looks like a product, the nameless kernels of a contraction must be it.
+    nameless = pl.col("bucket") == "other"
+    works = (
+        pl.when(~pl.col("contracts"))
+        .then(pl.col("bucket") != "communication")
+        .when(_multiplies().any().over(owner))
+        .then(_multiplies())
+        .otherwise(nameless)
+    )
+    return (
+        calls.with_columns(works.alias("works"))
+        .with_columns(pl.col("duration_ns").filter("works").sum().over(owner).alias("total_ns"))
+        .with_columns(
+            pl.when("works")
+            .then(
+                pl.when(pl.col("total_ns") > 0)
+                .then(pl.col("duration_ns") / pl.col("total_ns"))
+                .otherwise(1 / pl.col("works").sum().over(owner))
+            )
+            .alias("share")
+        )
+        .select(
+            "activity_id",
+            pl.when(pl.col("contracts") & pl.col("fast").any().over(owner))
+            .then(None)
+            .when("works")
+            .then(pl.col("call_flop") * pl.col("share"))
+            .when("contracts")
+            .then(0.0)
+            .alias("flop"),
+            pl.when("works").then(pl.col("call_bytes") * pl.col("share")).alias("moved_bytes"),
+            "call_dtype",
+            (pl.col("contracts") & pl.col("works")).alias("contracts"),
+        )
+    )
+
+
+def _outer_calls(
+    kernels: pl.DataFrame, shares: pl.DataFrame, host_events: pl.DataFrame, inputs: pl.DataFrame
+) -> pl.DataFrame:
+    """Contraction kernels without work, as calls of the innermost contraction around their launch.
+
+    Not where a kernel that was launched in it already has work of a contraction: then it is known what multiplied, and a
+    composite operator would count twice.
+    """
+    known = shares.filter("contracts").select("activity_id")
+    needy = kernels.filter(_multiplies()).join(known, on="activity_id", how="anti")
+    spans = host_events.filter((pl.col("kind") == "operator") & pl.col("name").is_in(list(CONTRACTIONS))).select(
+        "thread_id",
+        "start_ns",
+        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        pl.col("event_id").alias("outer_id"),
+        pl.col("name").alias("outer"),
+    )
+    if needy.is_empty() or spans.is_empty():
+        return _calls(kernels.clear(), inputs)
+    launches = pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns")
+    around = at(
+        needy.select("activity_id", *launches).drop_nulls(),
+        "start_ns",
+        innermost(spans, ["thread_id"], "outer_id"),
+        ["thread_id"],
+        ["outer_id"],
+    ).drop_nulls("outer_id")
+    done = kernels.join(known, on="activity_id", how="semi").select(*launches).drop_nulls()
+    free = _without_launches(spans.join(around, on="outer_id", how="semi"), done)
+    return _calls(
+        needy.drop("operator_id", "operator")
+        .join(around.select("activity_id", "outer_id"), on="activity_id", how="inner", maintain_order="left")
+        .join(free.select("outer_id", "outer"), on="outer_id", how="inner", maintain_order="left")
+        .rename({"outer_id": "operator_id", "outer": "operator"}),
+        inputs,
+    )
+
+
+def _without_launches(spans: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """The spans in which none of these launches (thread_id, start_ns) was made."""
+    following = launches.select("thread_id", pl.col("start_ns").alias("next_ns")).sort("next_ns")
+    return (
+        spans.sort("start_ns")
+        .join_asof(
+            following,
+            left_on="start_ns",
+            right_on="next_ns",
+            by="thread_id",
+            strategy="forward",
+            check_sortedness=False,
+        )
+        .filter(pl.col("next_ns").is_null() | (pl.col("next_ns") >= pl.col("end_ns")))
+    )
+
+
+def _multiplies() -> pl.Expr:
+    return (pl.col("group") == _CONTRACTING) & ~pl.col("helper")
+
+
+def _dtype() -> pl.Expr:
+    """What is computed in: the operands' type, unless a contraction's name says that its products are narrower."""
+    rounded = pl.when(pl.col("call_dtype") == "fp32").then(pl.coalesce("fp32", "call_dtype")).otherwise("call_dtype")
+    return pl.when(_multiplies()).then(pl.coalesce("precision", rounded)).otherwise("call_dtype")
+
+
+def _tensor_cores() -> pl.Expr:
+    """Only contractions use matrix units; of what no rule knows nothing is known."""
+    return pl.when(_multiplies()).then("tensor_cores").when(pl.col("bucket") != "other").then(pl.lit(False))

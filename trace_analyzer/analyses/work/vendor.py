@@ -1,0 +1,88 @@
+"""Operators of inference libraries (vLLM, SGLang, aiter, fbgemm) whose name and shapes leave no doubt about what they move."""
+
+from trace_analyzer.analyses.work.calls import Call, Formula, Tensor, Work, compute, require, total_bytes
+
+
+def _moved(flop: float, main: Tensor, *tensors: Tensor | None) -> Work:
+    return Work(flop, total_bytes(*tensors), compute(main.dtype))
+
+
+def rms_norm(call: Call) -> Work:
+    """rms_norm(out, input, weight, eps): square, add, divide, scale."""
+    output, given, weight = (call.tensor(i) for i in range(3))
+    require(output.elements == given.elements)
+    return _moved(4.0 * given.elements, given, output, given, weight)
+
+
+def add_rms_norm(call: Call) -> Work:
+    """fused_add_rms_norm(input, residual, weight, eps): both are read and written in place."""
+    given, residual, weight = (call.tensor(i) for i in range(3))
+    require(given.elements == residual.elements)
+    return _moved(5.0 * given.elements, given, given, given, residual, residual, weight)
+
+
+def add_rms_norm_to(call: Call) -> Work:
+    """aiter::add_rmsnorm(out, input, residual_in, residual_out, weight, eps)."""
+    tensors = [call.tensor(i) for i in range(5)]
+    require(len({tensor.elements for tensor in tensors[:4]}) == 1)
+    return _moved(5.0 * tensors[1].elements, tensors[1], *tensors)
+
+
+def gated(call: Call) -> Work:
+    """silu_and_mul, gelu_and_mul(out, input): the input holds both halves; activation 5, multiply."""
+    output, given = call.tensor(0), call.tensor(1)
+    require(given.elements == 2 * output.elements)
+    return _moved(6.0 * output.elements, given, output, given)
+
+
+def rotary(call: Call) -> Work:
+    """rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place; 3 FLOP per element."""
+    positions, query, key, table = call.tensor(0), call.tensor(1), call.optional(2), call.tensor(4)
+    require(len(table.shape) == 2)
+    rows = Tensor((min(positions.elements, table.shape[0]), table.shape[1]), table.dtype)
+    turned = query.elements + (key.elements if key else 0)
+    return _moved(3.0 * turned, query, positions, query, query, key, key, rows)
+
+
+def store_cache(call: Call) -> Work:
+    """reshape_and_cache_flash, store_cache(key, value, key_cache, value_cache, slots): written in the cache's type."""
+    key, value, key_cache, value_cache, slots = (call.tensor(i) for i in range(5))
+    written = (Tensor(key.shape, key_cache.dtype), Tensor(value.shape, value_cache.dtype))
+    return _moved(0.0, key, key, value, slots, *written)
+
+
+def quantized(call: Call) -> Work:
+    """static_scaled_fp8_quant, dynamic_scaled_fp8_quant(out, input, scale): multiply, clamp."""
+    output, given, scale = call.tensor(0), call.tensor(1), call.optional(2)
+    require(output.elements == given.elements)
+    return _moved(2.0 * given.elements, given, output, given, scale)
+
+
+def group_norm(call: Call) -> Work:
+    """aiter::_groupnorm_run(input, groups, weight, bias, eps): statistics 4, normalize 2, affine 2."""
+    given, weight, bias = call.tensor(0), call.tensor(2), call.tensor(3)
+    return _moved(8.0 * given.elements, given, given, Tensor(given.shape, given.dtype), weight, bias)
+
+
+def permuted(call: Call) -> Work:
+    """fbgemm::permute_pooled_embs(pooled, ...): read once, written once."""
+    given = call.tensor(0)
+    return _moved(0.0, given, given, Tensor(given.shape, given.dtype), *call.given(1))
+
+
+def _in(namespaces: str, *names: str) -> list[str]:
+    return [f"{namespace}::{name}" for namespace in namespaces.split() for name in names]
+
+
+FORMULAS: dict[str, Formula] = {
+    **dict.fromkeys(_in("_C sgl_kernel", "rms_norm", "rmsnorm"), rms_norm),
+    "aiter::rmsnorm": rms_norm,
+    **dict.fromkeys(_in("_C sgl_kernel", "fused_add_rms_norm", "fused_add_rmsnorm"), add_rms_norm),
+    "aiter::add_rmsnorm": add_rms_norm_to,
+    **dict.fromkeys(_in("_C sgl_kernel", "silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul"), gated),
+    **dict.fromkeys(_in("_C sgl_kernel", "rotary_embedding"), rotary),
+    **dict.fromkeys(("_C_cache_ops::reshape_and_cache_flash", "sglang::store_cache"), store_cache),
+    **dict.fromkeys(_in("_C", "static_scaled_fp8_quant", "dynamic_scaled_fp8_quant"), quantized),
+    "aiter::_groupnorm_run": group_norm,
+    **dict.fromkeys(_in("fbgemm", "permute_pooled_embs", "permute_pooled_embs_auto_grad"), permuted),
+}

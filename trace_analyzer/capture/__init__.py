@@ -1,0 +1,11 @@
+"""The side of the profiler: what runs in, or beside, the program that is profiled.
+
+torch is imported here and nowhere else, and only inside functions: the package works without it.
+
+- `session`: ``with trace_analyzer.profile(...)``, the profiler set up and timed
+- `handler`: ``on_trace_ready=trace_analyzer.trace_handler(...)``, for a profiler that somebody else set up
+- `export`: a finished profile becomes a file, with the facts of `facts` in its header
+- `profiled`: the report of a finished profile
+- `record`: ``analyze record``, a script under the profiler without a change
+- `calibrate`: ``analyze calibrate``, what this machine's device can do
+"""

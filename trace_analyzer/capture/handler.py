@@ -1,0 +1,135 @@
+"""``on_trace_ready=trace_handler(...)``: each recorded cycle becomes a trace, a report and one line."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trace_analyzer.capture import facts
+from trace_analyzer.capture.export import Profile, export
+from trace_analyzer.errors import UsageError
+from trace_analyzer.units import visible
+
+TIME_LIMIT_S = 300.0
+"""Half of the ten minutes after which other ranks, waiting in a collective, give a rank up."""
+
+_PACKAGE_HOME = str(Path(__file__).resolve().parents[2])
+
+
+def trace_handler(
+    folder: str | Path,
+    *,
+    report: bool = True,
+    name: str = "trace",
+    time_limit_s: float = TIME_LIMIT_S,
+    **options: Any,
+) -> Callable[[Profile], None]:
+    """A callback for ``torch.profiler.profile(on_trace_ready=...)``.
+
+    At the end of each recorded cycle it writes, into ``folder``, ``<name>.step<N>.json.gz``, N being the steps
+    that the profiler has counted; with ``report``, it also analyses the trace, writes the reports
+    ``<name>.step<N>.report.html`` and ``.report.json`` beside it, and prints the verdict in one line on standard error.
+    A process of a job of several ranks adds ``.rank<R>`` to the names. Files that exist are never
+    overwritten: the names get a number.
+
+    Whatever fails is a warning, never an exception: training goes on, and the trace is kept. The analysis
+    runs in a process of its own, so that neither its memory nor its threads are the trainer's, and is
+    ended after ``time_limit_s``. ``options`` are those of `trace_analyzer.analyze` that the command
+    has, too: ``device``, ``step``, ``gpu``, ``peak_gbps``, ``peak_tflops`` (a mapping).
+
+    Raises ``UsageError``, at once, for an option that does not exist.
+    """
+    flags = _flags(options)
+
+    def on_trace_ready(profile: Profile) -> None:
+        try:
+            stem = _free_stem(Path(folder), _stem(name, profile))
+            trace = export(profile, stem.with_name(f"{stem.name}.json.gz"), facts.settings(_level(profile)))
+        except Exception as error:
+            _warn(f"no trace was written into {folder}: {error}")
+            return
+        if report:
+            _report(trace, stem, flags, time_limit_s)
+
+    return on_trace_ready
+
+
+def _flags(options: Mapping[str, Any]) -> list[str]:
+    """Options of `analyze` as the command line has them."""
+    known = ("device", "step", "gpu", "peak_gbps", "peak_tflops")
+    if unknown := sorted(set(options) - set(known)):
+        raise UsageError(f"trace_handler has no option {', '.join(unknown)}: choose from {', '.join(known)}")
+    peaks = [f"--peak-tflops={dtype}={peak}" for dtype, peak in (options.get("peak_tflops") or {}).items()]
+    others = {key: value for key, value in options.items() if key != "peak_tflops" and value is not None}
+    return [*peaks, *(f"--{key.replace('_', '-')}={value}" for key, value in others.items())]
+
+
+def _stem(name: str, profile: Profile) -> str:
+    """``trace.rank3.step17``, as far as there are ranks and steps."""
+    rank, step = facts.rank(), getattr(profile, "step_num", 0)
+    return ".".join([name, *([] if rank is None else [f"rank{rank}"]), *([f"step{step}"] if step else [])])
+
+
+def _free_stem(folder: Path, stem: str) -> Path:
+    """The stem in the folder, with a number when an earlier run left such a trace there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while folder.joinpath(f"{(taken := stem if number == 1 else f'{stem}-{number}')}.json.gz").exists():
+        number += 1
+    return folder / taken
+
+
+def _level(profile: Profile) -> str:
+    """The level of `session.profile` that the profiler's choices come nearest to."""
+    if getattr(profile, "with_stack", False):
+        return "full"
+    return "standard" if getattr(profile, "record_shapes", False) else "light"
+
+
+def _report(trace: Path, stem: Path, flags: list[str], time_limit_s: float) -> None:
+    """Analyse the trace in a process of its own and print the verdict; on failure, warn."""
+    html, document = (stem.with_name(f"{stem.name}.report.{kind}") for kind in ("html", "json"))
+    # -P and a path that comes last: the trainer's folder must not shadow a module of the analysis.
+    code = f"import sys; sys.path.append({_PACKAGE_HOME!r}); from trace_analyzer.cli import main; main()"
+    command = [sys.executable, "-P", "-c", code, "report", str(trace), "--report", str(html), "--force"]
+    try:
+        done = subprocess.run(
+            [*command, "--format=json", "--output", str(document), *flags],
+            env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=time_limit_s, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+            _warn(f"{trace} was kept, but not analysed: {visible(last)}")
+            return
+        verdict = json.loads(document.read_text(encoding="utf-8"))["verdict"]
+    except Exception as error:
+        _warn(f"{trace} was kept, but not analysed: {error}")
+        return
+    print(f"trace_analyzer: {verdict_line(verdict)} ({html})", file=sys.stderr, flush=True)
+
+
+def verdict_line(verdict: Mapping[str, Any]) -> str:
+    """A verdict (as the JSON report has it) in one line."""
+    if verdict["regime"] is None:
+        return visible(f"no verdict ({verdict['status']}): {verdict['headline']}")
+    cause = f" by {verdict['cause']}" if verdict["cause"] else ""
+    return visible(f"{verdict['regime']}{cause}, {verdict['confidence']} confidence: {verdict['headline']}")
+
+
+def _environment() -> dict[str, str]:
+    """The environment of the analysis: the processors are shared among the ranks of this machine."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    share = max(1, (os.cpu_count() or 1) // max(1, int(ranks) if ranks.isdecimal() else 1))
+    return {"POLARS_MAX_THREADS": str(share), **os.environ}
+
+
+def _warn(message: str) -> None:
+    """Warn, even where warnings are errors."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.warn(f"trace_analyzer: {message}", RuntimeWarning, stacklevel=2)

@@ -1,0 +1,238 @@
+"""The part of ``analyze record`` that runs in the script's own process: it waits for torch, then for steps or seconds.
+
+Imports nothing but the standard library until the script imports torch. Nothing here may fail the script.
+"""
+
+import atexit
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import re
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "TRACE_ANALYZER_RECORD"
+"""Environment variable that carries the `Plan` to every Python that the command starts."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to record: ``steps`` steps of the optimizer, or ``seconds`` seconds, ``after`` seconds from torch's import.
+
+    ``folder`` takes the traces.
+    """
+
+    folder: str
+    steps: int | None = None
+    seconds: float | None = None
+    after: float = 0.0
+    skip: int = 3
+    level: str = "light"
+
+    def to_text(self) -> str:
+        """As the environment carries it."""
+        return json.dumps(asdict(self))
+
+
+def arm() -> None:
+    """Record this process as the environment says, once it has imported torch."""
+    text = os.environ.get(VARIABLE)
+    if text:
+        plan = Plan(**json.loads(text))
+        sys.meta_path.insert(0, _AfterTorch(functools.partial(_attach, plan)))
+
+
+class _AfterTorch(importlib.abc.MetaPathFinder):
+    """Calls back right after ``import torch``."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback = callback
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The spec of torch, whose execution now ends with the callback; None for every other module."""
+        if fullname != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec("torch")
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def exec_module(module: types.ModuleType) -> None:
+            execute(module)
+            _harmless(self._callback)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def _harmless(action: Callable[[], None]) -> None:
+    """Do it; a failure is one line on standard error, and the script goes on."""
+    try:
+        action()
+    except Exception as error:
+        print(f"analyze: recording failed: {error}", file=sys.stderr, flush=True)
+
+
+def _attach(plan: Plan) -> None:
+    if plan.seconds is None:
+        StepRecorder(plan).attach()
+    elif not _HELPER.search(" ".join(sys.orig_argv)):
+        SecondsRecorder(plan).attach()
+
+
+_HELPER = re.compile(r"--multiprocessing-fork|multiprocessing\.\w+ import|compile_worker")
+"""Command lines of processes that a script starts for itself: loaders, compilers."""
+
+
+def _trace_path(plan: Plan) -> Path:
+    from trace_analyzer.capture import facts
+
+    rank = facts.rank()
+    return Path(plan.folder, f"process{os.getpid()}.json.gz" if rank is None else f"rank{rank}.json.gz")
+
+
+class StepRecorder:
+    """Records by steps of the process's first optimizer (when that is gone, of the next), in its process and thread."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._session: Any = None
+        self._place: tuple[int, int] | None = None
+        self._owner: Callable[[], object] = lambda: None
+        self._depth = 0
+        self._over = False
+
+    def attach(self) -> None:
+        """Wrap the ``step`` of every class of optimizers outside of torch's own wrapper.
+
+        Torch's hooks run inside of the range ``Optimizer.step#...``, where neither a step of the profiler nor
+        the recording may begin or end.
+        """
+        from torch.optim import Optimizer
+
+        wrap = Optimizer.profile_hook_step
+        recorder = self
+
+        def profile_hook_step(step: Callable[..., Any]) -> Callable[..., Any]:
+            inner = wrap(step)
+
+            @functools.wraps(step)
+            def counted(*args: Any, **kwargs: Any) -> Any:
+                if recorder._over or _compiling():
+                    return inner(*args, **kwargs)
+                recorder._depth += 1
+                try:
+                    result = inner(*args, **kwargs)
+                finally:
+                    recorder._depth -= 1
+                if recorder._depth == 0:
+                    recorder.stepped(args[0])
+                return result
+
+            return counted
+
+        Optimizer.profile_hook_step = staticmethod(profile_hook_step)
+        atexit.register(_harmless, self.finish)
+
+    def stepped(self, optimizer: object) -> None:
+        """An optimizer took a step."""
+        place = (os.getpid(), threading.get_ident())
+        if self._session is None:
+            self._place = place
+        if place != self._place:
+            return
+        if self._owner() is None:
+            self._owner = weakref.ref(optimizer)
+        if self._owner() is optimizer and not self._over:
+            try:
+                self._advance()
+            except Exception as error:
+                self._over = True
+                print(f"analyze: recording failed: {error}", file=sys.stderr, flush=True)
+
+    def _advance(self) -> None:
+        if self._session is None:
+            from trace_analyzer.capture.session import Session
+
+            path = _trace_path(self._plan)
+            self._session = Session(self._plan.steps, self._plan.level, self._plan.skip, path)
+            self._session.start()
+            return
+        self._session.step()
+        self._over = not self._session.running
+
+    def finish(self) -> None:
+        """Keep what was recorded so far, and say why there is nothing."""
+        session = self._session
+        if session is None or self._place is None or self._place[0] != os.getpid():
+            return
+        session.stop()
+        if session.trace is None:
+            _tell(self._plan, session.failure or f"{session.shortage()}; the optimizer's first step begins the first")
+
+
+class SecondsRecorder:
+    """Records all threads of the process for a time, whatever they do."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._ending = threading.Event()
+        self._process = os.getpid()
+        self._thread = threading.Thread(target=_harmless, args=(self._record,), daemon=True)
+
+    def attach(self) -> None:
+        """Start waiting, in a thread."""
+        from torch.profiler import ProfilerActivity, profile
+
+        # Kineto prepares itself in the thread of its first use, and refuses if torch was imported in another.
+        with profile(activities=[ProfilerActivity.CPU]):
+            pass
+        atexit.register(self._finish)
+        self._thread.start()
+
+    def _record(self) -> None:
+        from torch._C._profiler import _ExperimentalConfig
+        from torch.profiler import profile
+
+        from trace_analyzer.capture import facts
+        from trace_analyzer.capture.export import export
+        from trace_analyzer.capture.session import LEVELS
+
+        if self._ending.wait(self._plan.after):
+            _tell(self._plan, f"the script ended before the {self._plan.after:g} seconds of --after")
+            return
+        everywhere = _ExperimentalConfig(profile_all_threads=True)
+        profiler = profile(experimental_config=everywhere, **LEVELS[self._plan.level])
+        profiler.start()
+        self._ending.wait(self._plan.seconds)
+        profiler.stop()
+        export(profiler, _trace_path(self._plan), facts.settings(self._plan.level))
+
+    def _finish(self) -> None:
+        if os.getpid() == self._process:
+            self._ending.set()
+            self._thread.join()
+
+
+def _tell(plan: Plan, reason: str) -> None:
+    """Leave the reason why there is no trace where ``analyze record`` finds it."""
+    Path(plan.folder, f"process{os.getpid()}.reason").write_text(reason, encoding="utf-8")
+
+
+def _compiling() -> bool:
+    """Whether torch.compile traces this code now; then it must not see a recorder."""
+    import torch
+
+    return bool(torch.compiler.is_compiling())

@@ -1,0 +1,226 @@
+"""``with profile(steps=6) as p:``: the profiler set up well, and the step timed without it."""
+
+import functools
+import os
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
+
+from trace_analyzer.capture import facts
+from trace_analyzer.capture.export import Profile, export
+from trace_analyzer.errors import UsageError
+
+if TYPE_CHECKING:
+    from trace_analyzer.report import Report
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Level = Literal["light", "standard", "full"]
+
+LEVELS: Mapping[str, Mapping[str, bool]] = MappingProxyType(
+    {
+        "light": {},
+        "standard": {"record_shapes": True},
+        "full": {"record_shapes": True, "with_stack": True, "profile_memory": True, "with_modules": True},
+    }
+)
+"""What ``torch.profiler.profile`` is asked to record at each level; host and device activity always."""
+
+SKIP = 3
+"""Steps before anything is timed: the first ones load kernels, compile and allocate."""
+WARMUP = 2
+"""Steps that the profiler runs through before it keeps what it sees."""
+
+
+def profile(
+    *, steps: int | None = None, level: Level = "light", skip: int = SKIP, trace: str | Path | None = None
+) -> "Session":
+    """Record this block, or the function that this decorates, and analyse it.
+
+    ::
+
+        with ta.profile(steps=6) as profiler:        @ta.profile(steps=6)
+            for batch in loader:                     def train_step(batch): ...
+                train_step(batch)
+                profiler.step()                      ... train_step.profiler.report
+        profiler.report
+
+    Parameters
+    ----------
+    steps: how many steps to record. ``skip`` steps come first, then as many as are recorded, timed without
+        the profiler, then 2 of warm-up; a loop that goes on afterwards is not slowed. Without
+        ``steps``, the whole block is recorded, or the function's first call.
+    level: ``"light"`` records host and device activity, and slows the CPU least: for the verdict. ``"standard"``
+        adds shapes, for FLOP and bytes; ``"full"`` adds Python stacks and allocations, for where it comes from.
+    trace: file in which to keep the trace (``.json`` or ``.json.gz``); none is kept by default.
+
+    Raises ``UsageError`` for another level, or fewer than 1 step.
+    """
+    return Session(steps, level, skip, trace)
+
+
+class Session:
+    """One recording; `profile` makes it."""
+
+    def __init__(self, steps: int | None, level: str, skip: int, trace: str | Path | None) -> None:
+        if level not in LEVELS:
+            raise UsageError(f"no level is named {level!r}: choose from {', '.join(LEVELS)}")
+        if skip < 0 or (steps is not None and steps < 1):
+            raise UsageError("at least 1 step must be recorded, and no fewer than 0 skipped")
+        self.steps, self.level, self.skip = steps, level, skip
+        self.measured_step_ms: float | None = None
+        """Mean time of a step without the profiler, ms; None when it was not measured."""
+        self.failure: str | None = None
+        """Why no trace could be written; None when it was, or nothing was recorded yet."""
+        self._kept = None if trace is None else Path(trace)
+        self._trace: Path | None = None
+        self._profiler: Any = None
+        self._process: int | None = None
+        self._count = 0
+        self._timed_from = 0.0
+
+    @property
+    def needed(self) -> int:
+        """Steps that it takes until the recording is complete; 0 when steps do not matter."""
+        return 0 if self.steps is None else self.skip + 2 * self.steps + WARMUP
+
+    @property
+    def started(self) -> bool:
+        """Whether the recording began, which it does once."""
+        return self._process is not None
+
+    @property
+    def running(self) -> bool:
+        """Whether the profiler is at work, in this process: a fork of it records nothing."""
+        return self._profiler is not None and self._process == os.getpid()
+
+    @property
+    def trace(self) -> Path | None:
+        """The trace's file; None before there is one."""
+        return self._trace
+
+    def start(self) -> Self:
+        """Begin; ``with`` does so. Raises ``UsageError`` when it began before."""
+        if self.started:
+            raise UsageError("a profile records once: make another one")
+        import torch
+
+        self._process = os.getpid()
+        schedule = None
+        if self.steps is not None:
+            schedule = torch.profiler.schedule(wait=self.skip + self.steps, warmup=WARMUP, active=self.steps, repeat=1)
+        self._profiler = torch.profiler.profile(
+            schedule=schedule, on_trace_ready=self._write, **dict(LEVELS[self.level])
+        )
+        self._profiler.start()
+        self._time()
+        return self
+
+    def step(self) -> None:
+        """Say that a step is over. Costs nothing once the recording is complete."""
+        if not self.running:
+            return
+        self._count += 1
+        self._time()
+        self._profiler.step()
+        if self._trace or self.failure:
+            self.stop()
+
+    def stop(self) -> None:
+        """End; ``with`` does so, and `report`. What was recorded so far is kept."""
+        if self.running:
+            profiler, self._profiler = self._profiler, None
+            profiler.stop()
+            profiler.on_trace_ready = None  # torch's profile refers to itself, and would keep this alive
+
+    def _time(self) -> None:
+        """Take the time where the timed steps begin and end, with the device idle at both."""
+        if self.steps is None or self._count not in (self.skip, self.skip + self.steps):
+            return
+        facts.synchronize()
+        now = time.perf_counter()
+        if self._count > self.skip:
+            self.measured_step_ms = (now - self._timed_from) * 1e3 / self.steps
+        self._timed_from = now
+
+    def _write(self, profiler: Profile) -> None:
+        """Write the trace. A full disk must not end the program that is profiled: `report` will say so."""
+        try:
+            path = self._kept or Path(_folder_for(self), "trace.json")
+            self._trace = export(profiler, path, facts.settings(self.level, self.measured_step_ms))
+        except Exception as error:
+            self.failure = f"the trace could not be written: {error}"
+
+    def analyze(self, **options: Any) -> "Report":
+        """The report on what was recorded; ``options`` are those of `trace_analyzer.analyze`.
+
+        Raises ``UsageError`` when nothing was recorded, and says why.
+        """
+        self.stop()
+        if self._trace is None:
+            raise UsageError(self.failure or self.shortage())
+        from trace_analyzer.pipeline import analyze
+
+        report = analyze(self._trace, **options)
+        return report if self._kept else replace(report, trace=replace(report.trace, path="trace_analyzer.profile"))
+
+    @cached_property
+    def report(self) -> "Report":
+        """The report on what was recorded, made when it is first asked for. Raises like `analyze`."""
+        return self.analyze()
+
+    def shortage(self) -> str:
+        """Why nothing was recorded."""
+        if not self.started:
+            return "nothing was recorded yet: the block or function did not run"
+        return (
+            f"nothing was recorded: the loop ended after {self._count} of {self.needed} steps ({self.skip} skipped, "
+            f"{self.steps} timed, {WARMUP} of warm-up, {self.steps} recorded; step() ends each)"
+        )
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate: each call is a step. The session is the attribute ``profiler`` of what is returned."""
+
+        @functools.wraps(function)
+        def stepped(*args: P.args, **kwargs: P.kwargs) -> R:
+            if not self.started:
+                self.start()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                if self.steps is None:
+                    self.stop()
+                else:
+                    self.step()
+
+        stepped.profiler = self  # type: ignore[attr-defined]
+        return stepped
+
+
+def _folder_for(owner: object) -> str:
+    """A temporary folder that goes when its owner does."""
+    folder = tempfile.mkdtemp(prefix="trace-analyzer-")
+    weakref.finalize(owner, _remove, folder, os.getpid())
+    return folder
+
+
+def _remove(folder: str, process: int) -> None:
+    """Remove the folder, but not from a fork that ends before its parent."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)

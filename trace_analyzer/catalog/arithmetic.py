@@ -1,0 +1,72 @@
+"""What a kernel's name says about its arithmetic: matrix units, precision, and whether it only helps a contraction.
+
+The rules are data, in ``arithmetic.toml``; this module reads them and applies them to names.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import polars as pl
+
+from trace_analyzer.catalog.kernels import NAME_LIMIT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A pattern over kernel names and what it tells; ``None`` where the list does not speak of it."""
+
+    id: str
+    name: str
+    examples: tuple[str, ...]
+    counterexamples: tuple[str, ...] = ()
+    tensor_cores: bool | None = None
+    fp32: str | None = None
+    dtype: str | None = None
+
+
+@cache
+def rules(kind: str) -> tuple[Rule, ...]:
+    """The rules of one list: ``unit``, ``precision``, ``helper`` or ``fast``."""
+    return tuple(
+        Rule(**{**row, "examples": tuple(row["examples"]), "counterexamples": tuple(row.get("counterexamples", ()))})
+        for row in tomllib.loads(files(__package__).joinpath("arithmetic.toml").read_text("utf-8"))[kind]
+    )
+
+
+def arithmetic(names: pl.Series) -> pl.DataFrame:
+    """Per distinct name: (name, tensor_cores, fp32, precision, helper, fast).
+
+    ``tensor_cores`` null: the name does not tell. ``fp32``: the type in which FP32 operands are multiplied, null for FP32.
+    ``precision``: the type of the products whatever the operands are, null where the operands decide. ``helper``: only
+    helps a contraction. ``fast``: part of an algorithm with fewer multiplications than the definition.
+    """
+    head = pl.col("name").str.head(NAME_LIMIT)
+
+    def first(kind: str) -> pl.Expr:
+        return pl.coalesce(pl.when(head.str.contains(rule.name)).then(pl.lit(rule.id)) for rule in rules(kind))
+
+    return (
+        pl.DataFrame({"name": names.unique(maintain_order=True)}, schema={"name": pl.String})
+        .with_columns(
+            first("unit").alias("unit"),
+            first("precision")
+            .replace_strict({rule.id: rule.dtype for rule in rules("precision")}, return_dtype=pl.String)
+            .alias("precision"),
+            *(
+                pl.any_horizontal(head.str.contains(rule.name) for rule in rules(kind)).alias(kind)
+                for kind in ("helper", "fast")
+            ),
+        )
+        .join(_units(), on="unit", how="left", maintain_order="left")
+        .select("name", "tensor_cores", "fp32", "precision", "helper", "fast")
+    )
+
+
+def _units() -> pl.DataFrame:
+    return pl.DataFrame(
+        [(rule.id, rule.tensor_cores, rule.fp32) for rule in rules("unit")],
+        schema={"unit": pl.String, "tensor_cores": pl.Boolean, "fp32": pl.String},
+        orient="row",
+    )

@@ -1,0 +1,31 @@
+"""The figures of the article's table, to stand beside those of a trace; data in ``article.toml``."""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Shares of one operator class in BERT's training step."""
+
+    flop_ratio: float
+    time_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Article:
+    """Group to figures, and the paper that measured them."""
+
+    groups: dict[str, Figures]
+    source: str
+    url: str
+
+
+@cache
+def article() -> Article:
+    """The article's table."""
+    data = tomllib.loads(files(__package__).joinpath("article.toml").read_text("utf-8"))
+    groups = {group: Figures(**row) for group, row in data["group"].items()}
+    return Article(groups, data["source"], data["url"])

@@ -1,0 +1,178 @@
+"""What a device was measured to do (``analyze calibrate``), beside what its datasheet says.
+
+A calibration is a JSON file, versioned by ``format``. Files in the user's own folder are found by the device they
+were measured on.
+"""
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trace_analyzer.catalog.devices import PEAK_NAMES, Device, with_overrides
+from trace_analyzer.errors import UsageError
+
+FORMAT = 1
+
+_LARGE = 4
+"""Copies of at least this share (1 in 4) of the largest one measure the memory; smaller ones may fit a cache."""
+
+
+@dataclass(frozen=True)
+class CopyRate:
+    """A copy within the device's memory: ``bytes`` are read and as many written, in all ``gbps`` GB/s."""
+
+    bytes: int
+    gbps: float
+
+
+@dataclass(frozen=True)
+class MatmulRate:
+    """A product of two square matrices."""
+
+    dtype: str
+    size: int
+    tflops: float
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """A compiled chain of ``repeats`` multiply-adds on each FP32 element of a tensor that fills no cache."""
+
+    repeats: int
+    gbps: float
+    tflops: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """One device, measured. What identifies it is as in a trace's header; null where it has no such thing."""
+
+    name: str
+    kind: str
+    """``cuda`` (AMD's GPUs, too), ``xpu`` or ``cpu``."""
+    sm_count: int | None = None
+    memory_bytes: int | None = None
+    compute_capability: str | None = None
+    torch_version: str = ""
+    quick: bool = False
+    copies: tuple[CopyRate, ...] = ()
+    matmuls: tuple[MatmulRate, ...] = ()
+    sweep: tuple[SweepPoint, ...] = ()
+    sweep_failure: str | None = None
+    """Why there is no sweep."""
+    launch_overhead_ns: float | None = None
+    """CPU time of one operator on one element."""
+    launch_latency_ns: int | None = None
+    """Median time from the end of a launch to the start of its kernel on an idle device."""
+
+    @property
+    def memory_gbps(self) -> float | None:
+        """Attained bandwidth of the device's memory, GB/s."""
+        largest = max((copy.bytes for copy in self.copies), default=0)
+        return max((copy.gbps for copy in self.copies if copy.bytes * _LARGE >= largest), default=None)
+
+    @property
+    def peak_tflops(self) -> dict[str, float]:
+        """Attained TFLOP/s by dtype."""
+        best: dict[str, float] = {}
+        for matmul in self.matmuls:
+            best[matmul.dtype] = max(matmul.tflops, best.get(matmul.dtype, 0.0))
+        if self.sweep and "fp32" in best:  # without tensor cores both are the vector units
+            best["fp32"] = max(best["fp32"], *(point.tflops for point in self.sweep))
+        return best
+
+    def device(self, listed: Device | None) -> Device | None:
+        """``listed`` with the attained figures instead of the datasheet's; an unlisted device gets these alone."""
+        known = {dtype: peak for dtype, peak in self.peak_tflops.items() if dtype in PEAK_NAMES}
+        found = with_overrides(listed, known, self.memory_gbps)
+        return found and replace(
+            found, name=found.name if listed else self.name, source="measured by analyze calibrate"
+        )
+
+    def to_json(self) -> str:
+        """As a file holds it."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False) + "\n"
+
+
+def read_calibration(path: Path) -> Calibration:
+    """The calibration in a file. Raises ``UsageError`` when it holds none."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except ValueError:
+        raise UsageError(f"{path}: is no JSON; analyze calibrate writes calibrations") from None
+    version = document.get("format") if isinstance(document, dict) else None
+    if version != FORMAT:
+        raise UsageError(f"{path}: is no calibration of format {FORMAT}; run analyze calibrate again")
+    try:
+        return _calibration(document)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UsageError(f"{path}: is a damaged calibration ({error}); run analyze calibrate again") from None
+
+
+def _calibration(document: Mapping[str, Any]) -> Calibration:
+    values: dict[str, Any] = {key: value for key, value in document.items() if key != "format"}
+    for key, row in (("copies", CopyRate), ("matmuls", MatmulRate), ("sweep", SweepPoint)):
+        values[key] = tuple(row(**entry) for entry in values.get(key, ()))
+    calibration = Calibration(**values)
+    rows: list[Any] = [*calibration.copies, *calibration.matmuls, *calibration.sweep]
+    rates = [rate for row in rows for rate in _rates(row)]
+    if not all(isinstance(rate, (int, float)) and 0 < rate < math.inf for rate in rates):
+        raise ValueError("rates must be positive numbers")
+    return calibration
+
+
+def _rates(row: Any) -> Iterable[Any]:
+    return (value for key, value in asdict(row).items() if key != "dtype")
+
+
+def calibration_folder() -> Path:
+    """The user's folder of calibrations, by the XDG convention; it need not exist."""
+    base = os.environ.get("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "trace-analyzer" / "devices"
+
+
+def file_name(calibration: Calibration) -> str:
+    """The name of the device's file in that folder: its own name and what tells its variants apart."""
+    words = [calibration.name, *(str(x) for x in (calibration.sm_count, calibration.memory_bytes) if x is not None)]
+    return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")[:120] + ".json"
+
+
+def known_calibrations() -> tuple[Calibration, ...]:
+    """All calibrations in the user's folder; files that hold none are passed over."""
+    try:
+        paths = sorted(calibration_folder().glob("*.json"))
+    except (OSError, RuntimeError):  # no home
+        return ()
+    return tuple(found for path in paths if (found := _readable(path)))
+
+
+def _readable(path: Path) -> Calibration | None:
+    try:
+        return read_calibration(path)
+    except UsageError:
+        return None
+
+
+def matching(
+    calibrations: Iterable[Calibration], name: str | None, sm_count: int | None, memory_bytes: int | None
+) -> Calibration | None:
+    """The calibration of the device that a trace's header describes so: all three must agree where both know them."""
+    return next(
+        (
+            known
+            for known in calibrations
+            if known.kind != "cpu"
+            and name
+            and known.name == name
+            and (not sm_count or known.sm_count in (None, sm_count))
+            and (not memory_bytes or known.memory_bytes in (None, memory_bytes))
+        ),
+        None,
+    )

@@ -1,0 +1,96 @@
+"""What names tell about code: phases, frames of libraries, sources of blocking calls. Rules from ``code.toml``."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import polars as pl
+
+from trace_analyzer.catalog.host_work import MATCHED
+
+DATA_LOADING = "data-loading"
+PHASES = (DATA_LOADING, "optimizer", "backward", "forward")
+"""Phases of a step; where several are in progress, the first of these decides. `host_work` names the first."""
+# PyTorch before 1.11 wrote its annotations as operators.
+_ANNOTATIONS = r"^(ProfilerStep|Optimizer\.(step|zero_grad)#|enumerate\(DataLoader\)#|## )"
+
+
+@dataclass(frozen=True)
+class CodeRule:
+    """A pattern of names, the kinds of host events it is for (none: Python frames), and what it names."""
+
+    pattern: str
+    examples: tuple[str, ...]
+    counterexamples: tuple[str, ...]
+    name: str = ""
+    kinds: tuple[str, ...] = ("python",)
+
+
+@dataclass(frozen=True)
+class CodeRules:
+    """The rules of ``code.toml``, in the order of the file: the first that matches an event names it."""
+
+    phases: tuple[CodeRule, ...]
+    libraries: tuple[CodeRule, ...]
+    sources: tuple[CodeRule, ...]
+
+
+@cache
+def code_rules() -> CodeRules:
+    """The rules, read once."""
+    raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("code.toml").read_text("utf-8"))
+    return CodeRules(
+        **{part: tuple(_rule(entry) for entry in raw[part]) for part in ("phases", "libraries", "sources")}
+    )
+
+
+def _rule(entry: dict[str, object]) -> CodeRule:
+    lists = {key: tuple(value) for key, value in entry.items() if isinstance(value, list)}
+    return CodeRule(**entry | lists)  # type: ignore[arg-type]
+
+
+FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>[^/]+)", re.DOTALL)
+"""A Python frame as Kineto names it."""
+
+
+def in_function(frame: str, call_line: int | None = None) -> str:
+    """A Python frame for people: ``in step (train.py:12)``. The line is where the function begins."""
+    found = FRAME.fullmatch(frame)
+    if found is None:
+        return f"in {frame}"
+    call = "" if call_line is None else f", call in line {call_line}"
+    return f"in {found['function']} ({found['file']}:{found['line']}{call})"
+
+
+def is_annotation() -> pl.Expr:
+    """Whether an event only marks what others do, whatever its kind says. Needs kind and name."""
+    return (pl.col("kind") == "annotation") | (
+        (pl.col("kind") == "operator") & pl.col("name").str.contains(_ANNOTATIONS)
+    )
+
+
+def named_code(events: pl.DataFrame) -> pl.DataFrame:
+    """Unique (kind, name) of ``events`` with what the rules say: phase, source (null where none) and library."""
+    rules = code_rules()
+    return (
+        events.select("kind", "name")
+        .unique()
+        .with_columns(
+            pl.coalesce(_matches(rules.phases)).alias("phase"),
+            pl.coalesce(_matches(rules.sources)).alias("source"),
+            pl.any_horizontal(_name().str.contains(rule.pattern) for rule in rules.libraries).alias("library"),
+        )
+    )
+
+
+def _matches(rules: tuple[CodeRule, ...]) -> list[pl.Expr]:
+    return [
+        pl.when(pl.col("kind").is_in(list(rule.kinds)) & _name().str.contains(rule.pattern)).then(pl.lit(rule.name))
+        for rule in rules
+    ]
+
+
+def _name() -> pl.Expr:
+    return pl.col("name").str.slice(0, MATCHED)

@@ -1,0 +1,38 @@
+"""Names that users know chains of operators by; data in ``fusions.toml``."""
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+COMPILE = "torch.compile(f)  # fuses the chain into one kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """A chain that has a name: the pattern of its operators, what it is, and what to write instead."""
+
+    id: str
+    operators: str
+    what: str
+    code: str
+    examples: tuple[str, ...]
+    counterexamples: tuple[str, ...]
+
+
+@cache
+def fusions() -> tuple[Fusion, ...]:
+    """All rules, in the order in which they are tried."""
+    rows = tomllib.loads(files(__package__).joinpath("fusions.toml").read_text("utf-8"))["fusion"]
+    return tuple(_fusion(**row) for row in rows)
+
+
+def named_fusion(operators: str) -> Fusion | None:
+    """The first rule that a chain of operators, ``>add>gelu>``, meets."""
+    return next((rule for rule in fusions() if re.search(rule.operators, operators)), None)
+
+
+def _fusion(*, examples: Sequence[str], counterexamples: Sequence[str], **texts: str) -> Fusion:
+    return Fusion(examples=tuple(examples), counterexamples=tuple(counterexamples), **texts)

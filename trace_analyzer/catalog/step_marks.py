@@ -1,0 +1,59 @@
+"""What marks the steps of a workload, by name: rules as data, read from ``step_marks.toml``."""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import polars as pl
+
+MARKS = ("span", "end", "start", "part")
+"""What an event may mark; the file's header says what each means."""
+
+_MATCHED = 4_096
+
+
+@dataclass(frozen=True)
+class StepMarkRule:
+    """A pattern of names, the kinds of host events it is for, what they mark, and whose they are."""
+
+    marks: str
+    source: str
+    kinds: tuple[str, ...]
+    pattern: str
+    examples: tuple[str, ...]
+    counterexamples: tuple[str, ...]
+
+
+@cache
+def step_mark_rules() -> tuple[StepMarkRule, ...]:
+    """The rules, in the order of the file: the first that matches an event names it."""
+    raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("step_marks.toml").read_text("utf-8"))
+    return tuple(
+        StepMarkRule(
+            rule["marks"],
+            rule["source"],
+            tuple(rule["kinds"]),
+            rule["pattern"],
+            tuple(rule["examples"]),
+            tuple(rule["counterexamples"]),
+        )
+        for rule in raw["rules"]
+    )
+
+
+def step_marks(events: pl.DataFrame) -> pl.DataFrame:
+    """Unique (kind, name) of ``events`` that a rule knows: kind, name, marks, source."""
+    name = pl.col("name").str.slice(0, _MATCHED)
+    matches = [
+        pl.when(pl.col("kind").is_in(list(rule.kinds)) & name.str.contains(rule.pattern)).then(
+            pl.struct(pl.lit(rule.marks).alias("marks"), pl.lit(rule.source).alias("source"))
+        )
+        for rule in step_mark_rules()
+    ]
+    return (
+        events.select("kind", "name")
+        .unique(maintain_order=True)
+        .with_columns(pl.coalesce(matches).struct.unnest())
+        .drop_nulls("marks")
+    )

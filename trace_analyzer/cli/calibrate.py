@@ -1,0 +1,61 @@
+"""`analyze calibrate`: measure this machine's device, so that reports can say what it attains."""
+
+from pathlib import Path
+
+import click
+
+from trace_analyzer.cli import outputs
+from trace_analyzer.cli.progress import Progress
+from trace_analyzer.errors import UsageError
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--device", type=click.Choice(["cuda", "xpu", "cpu"]), help="Measure this kind of device (a GPU if there is one)."
+)
+@click.option("--quick", is_flag=True, help="Fewer sizes and shorter measurements.")
+@click.option(
+    "--sweep/--no-sweep",
+    default=None,
+    help="Whether to measure the repeat sweep, which compiles kernels (not with --quick by default).",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Write the calibration there, not into the user's folder, where reports find it.",
+)
+@click.option("--plot", metavar="FILE", help="Draw it, as one HTML file.")
+@click.option("--force", is_flag=True, help="Overwrite the FILE of --plot.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def calibrate(
+    device: str | None, quick: bool, sweep: bool | None, output: str | None, plot: str | None, force: bool
+) -> int:
+    """Measure what this machine's device attains: bandwidth, FLOP/s, launches.
+
+    Needs torch, and the device for itself. Reports on traces of the same device then tell what it attains
+    beside what its datasheet says. On a machine without a GPU the CPU is measured, as a device of its own.
+    """
+    from trace_analyzer.capture.calibrate import calibrate as measured
+    from trace_analyzer.catalog.calibration import calibration_folder, file_name
+
+    if output:
+        outputs.check_writable(Path(output), "-", "--output")
+    if plot:
+        outputs.check_writable(Path(plot), "-", "--plot")
+        if Path(plot).exists() and not force:
+            raise UsageError(f"--plot {plot}: exists; --force overwrites it")
+    with Progress() as progress:
+        found = measured(device, quick=quick, sweep=not quick if sweep is None else sweep, progress=progress)
+    path = Path(output) if output else calibration_folder() / file_name(found)
+    if not output:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    outputs.write_file(path, found.to_json())
+    from trace_analyzer.render.calibration import calibration_html, calibration_text
+
+    outputs.say(calibration_text(found))
+    outputs.complain(f"calibration: {path}")
+    if plot:
+        outputs.write_file(Path(plot), calibration_html(found))
+        outputs.complain(f"plot: {plot}")
+    return 0

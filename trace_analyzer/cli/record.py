@@ -1,0 +1,135 @@
+"""`analyze record -- COMMAND`: run a script under the profiler, unchanged, and tell what limits it."""
+
+import contextlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from trace_analyzer.capture.session import LEVELS, SKIP
+from trace_analyzer.cli import outputs
+from trace_analyzer.cli.report import positive
+from trace_analyzer.errors import TraceAnalyzerError, UsageError
+
+if TYPE_CHECKING:
+    from trace_analyzer.capture.record import Recording
+
+
+@click.command(
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "allow_interspersed_args": False,  # what follows the command is the command's
+    }
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Record N steps of the script's first optimizer (6 by default), after as many without the profiler.",
+)
+@click.option(
+    "--skip", type=click.IntRange(min=0), metavar="N", default=SKIP, show_default=True, help="Steps to let pass before."
+)
+@click.option(
+    "--seconds",
+    type=positive,
+    metavar="X",
+    help="Record X seconds of all threads instead: for scripts without an optimizer.",
+)
+@click.option(
+    "--after",
+    type=click.FloatRange(min=0),
+    metavar="X",
+    help="With --seconds: begin X seconds after torch was imported.",
+)
+@click.option(
+    "--level",
+    type=click.Choice(list(LEVELS)),
+    default="light",
+    show_default=True,
+    help="light slows the CPU least; standard adds shapes, full Python stacks and allocations.",
+)
+@click.option(
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    default=".",
+    help="Folder for the trace and the report (the current one by default).",
+)
+@click.option("--no-report", is_flag=True, help="Write no HTML report.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def record(
+    command: tuple[str, ...],
+    steps: int | None,
+    skip: int,
+    seconds: float | None,
+    after: float | None,
+    level: str,
+    output: str,
+    no_report: bool,
+) -> int:
+    """Run COMMAND under the profiler, unchanged, and tell what limits it.
+
+    \b
+      analyze record -- python train.py --lr 0.1
+      analyze record -- -m package.train
+      analyze record --seconds 5 --after 30 -- python serve.py
+      analyze record -- torchrun --nproc-per-node 2 train.py
+
+    The exit code, standard output and input, signals and arguments are the command's own; the summary goes to
+    standard error. Every Python that COMMAND starts is watched (through PYTHONPATH: not with python -I or -E), and those
+    whose optimizer takes enough steps are recorded.
+    """
+    from trace_analyzer.capture.record import record as recorded
+    from trace_analyzer.capture.record import script_name
+    from trace_analyzer.capture.recorder import Plan
+
+    if seconds is not None and steps is not None:
+        raise UsageError("--steps contradicts --seconds")
+    if seconds is None and after is not None:
+        raise UsageError("--after needs --seconds")
+    plan = Plan(
+        folder=output,
+        steps=None if seconds is not None else steps or 6,
+        seconds=seconds,
+        after=after or 0.0,
+        skip=skip,
+        level=level,
+    )
+    found = recorded(command, plan)
+    try:
+        _tell(found, script_name(command), no_report)
+    except TraceAnalyzerError as error:  # the script's exit code is worth more than ours
+        outputs.complain(f"{found.traces[0]} was kept, but not analysed: {error}")
+    except OSError as error:
+        outputs.complain(f"no report: {error}")
+    if found.returncode < 0:
+        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # nobody can catch SIGKILL anyway
+            signal.signal(-found.returncode, signal.SIG_DFL)
+        os.kill(os.getpid(), -found.returncode)
+    return found.returncode
+
+
+def _tell(found: "Recording", name: str, no_report: bool) -> None:
+    """The summary of the first rank, and where everything is, on standard error."""
+    if not found.traces:
+        why = found.reasons[0] if found.reasons else "no optimizer took a step in a Python with torch; try --seconds"
+        outputs.complain(f"{name} was not recorded: {why}")
+        return
+    from trace_analyzer.cli.progress import Progress
+    from trace_analyzer.pipeline import analyze
+
+    first = found.traces[0]
+    with Progress() as progress:
+        result = analyze(first, progress=progress)
+    print(result.summary(), file=sys.stderr, flush=True)
+    for trace in found.traces:
+        outputs.complain(f"trace: {trace}")
+    if not no_report:
+        path = first.with_name(outputs.default_report_path(first.name).name)
+        result.to_html(path)
+        outputs.complain(f"report: {path}")

@@ -1,0 +1,59 @@
+// The summary plots: drawn when they come into view, in the colours of the theme.
+
+const BEFORE_PX = '400px';
+
+// What a model takes from the theme, by the kind of model; glyphs carry the name of their colour.
+export function themed(model, colour) {
+  const name = (model.tags ?? []).find((tag) => typeof tag === 'string' && tag.startsWith('--'));
+  if (name) {
+    const value = { value: colour(name) };
+    return Object.fromEntries(['fill_color', 'line_color']
+      .filter((key) => key in model.attributes && model.attributes[key]?.value != null).map((key) => [key, value]));
+  }
+  if ('axis_line_color' in model.attributes) {
+    return {
+      axis_line_color: colour('--line'),
+      major_tick_line_color: colour('--text-muted'),
+      axis_label_text_color: colour('--text-soft'),
+      major_label_text_color: colour('--text-muted'),
+    };
+  }
+  if ('text_color' in model.attributes && 'text_font_size' in model.attributes) return { text_color: { value: colour('--text-muted') } };
+  if ('grid_line_color' in model.attributes) return { grid_line_color: colour('--grid') };
+  return {};
+}
+
+export function recolour(bokehDocument, colour) {
+  for (const model of bokehDocument._all_models.values()) {
+    const changes = themed(model, colour);
+    if (Object.keys(changes).length) model.setv(changes);
+  }
+}
+
+function cssColour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim() || 'gray';
+}
+
+async function draw(place, json) {
+  const views = await Bokeh.embed.embed_items({ plot: json }, [{
+    docid: 'plot', root_ids: [json.roots[0].id], roots: { [json.roots[0].id]: place.id },
+  }]);
+  const view = Array.isArray(views[0]) ? views[0][0] : [...views[0]][0];
+  recolour(view.model.document, cssColour);
+  place.dataset.drawn = 'true';
+  return view.model.document;
+}
+
+export function startPlots() {
+  const json = JSON.parse(document.getElementById('plots').textContent);
+  const drawn = [];
+  const start = (place) => {
+    seen.unobserve(place);
+    draw(place, json[place.dataset.plot]).then((bokehDocument) => drawn.push(bokehDocument));
+  };
+  const seen = new IntersectionObserver((entries) => {
+    for (const { isIntersecting, target } of entries) if (isIntersecting) start(target);
+  }, { rootMargin: BEFORE_PX });
+  document.querySelectorAll('[data-plot]').forEach((place) => seen.observe(place));
+  addEventListener('themechange', () => drawn.forEach((bokehDocument) => recolour(bokehDocument, cssColour)));
+}

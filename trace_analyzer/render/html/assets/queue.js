@@ -1,0 +1,81 @@
+// The queue of each device, put together again from activities and launches: sending its steps too would make files a
+// sixth larger. The same definition as `queue_depths` in trace_analyzer/analyses/run_ahead.py.
+
+import { endOf, followers } from './store.js';
+
+// Step functions of queue depth and runway for each device whose launches are known.
+export function queueCurves(store) {
+  const groups = [...new Set(store.tracks.filter(({ family }) => family === 'stream').map(({ group }) => group))];
+  return groups.flatMap((group) => {
+    const steps = queueSteps(store, group);
+    const place = group.split(' · ')[0];
+    return steps.time.length ? [{ kind: 'queue', place, time: steps.time, value: steps.depth }, { kind: 'runway', place, time: steps.time, value: steps.runway }] : [];
+  });
+}
+
+// One more queued where a launch ended, one less where its activity started; an activity that started before its
+// launch returned was never queued.
+function queueSteps(store, group) {
+  const rows = (chosen) => store.rows.filter(({ track }) => chosen(store.tracks[track]));
+  const streams = rows((track) => track.family === 'stream' && track.group === group);
+  const isHere = new Uint8Array(store.activities);
+  for (const { first, count } of streams) isHere.fill(1, first, first + count);
+  const queued = (i) => store.link[i] >= 0 && store.start[i] >= endOf(store, store.link[i]);
+  const left = streams.map((row) => changes(row, (i, add) => { if (queued(i)) add(store.start[i], -1, -store.duration[i]); }));
+  const entered = rows(({ family }) => family === 'calls').map((row) => changes(row, (launch, add) => {
+    for (const i of followers(store, launch)) if (isHere[i] && queued(i)) add(endOf(store, launch), 1, store.duration[i]);
+  }));
+  return accumulated(merged([...left, ...entered].filter(({ time }) => time.length)));
+}
+
+// Changes of depth and runway along one row, in order of time since the row's events are disjoint.
+function changes({ first, count }, visit) {
+  const [time, depth, runway] = [[], [], []];
+  const add = (at, more, duration) => {
+    time.push(at);
+    depth.push(more);
+    runway.push(duration);
+  };
+  for (let i = first; i < first + count; i++) visit(i, add);
+  return { time, depth, runway };
+}
+
+// Many sorted lists as one, by merging them in pairs.
+function merged(lists) {
+  let left = lists;
+  while (left.length > 1) {
+    const next = [];
+    for (let i = 0; i < left.length; i += 2) next.push(i + 1 < left.length ? mergedPair(left[i], left[i + 1]) : left[i]);
+    left = next;
+  }
+  return left[0] ?? { time: [], depth: [], runway: [] };
+}
+
+function mergedPair(a, b) {
+  const length = a.time.length + b.time.length;
+  const result = { time: new Float64Array(length), depth: new Float64Array(length), runway: new Float64Array(length) };
+  for (let i = 0, j = 0, k = 0; k < length; k++) {
+    const fromA = j >= b.time.length || (i < a.time.length && a.time[i] <= b.time[j]);
+    const [source, at] = fromA ? [a, i++] : [b, j++];
+    result.time[k] = source.time[at];
+    result.depth[k] = source.depth[at];
+    result.runway[k] = source.runway[at];
+  }
+  return result;
+}
+
+// Running sums, one step per time.
+function accumulated({ time, depth, runway }) {
+  const steps = { time: new Float64Array(time.length), depth: new Float64Array(time.length), runway: new Float64Array(time.length) };
+  let [depthNow, runwayNow, count] = [0, 0, 0];
+  for (let i = 0; i < time.length; i++) {
+    depthNow += depth[i];
+    runwayNow += runway[i];
+    if (i + 1 < time.length && time[i + 1] === time[i]) continue;
+    steps.time[count] = time[i];
+    steps.depth[count] = depthNow;
+    steps.runway[count] = runwayNow;
+    count += 1;
+  }
+  return { time: steps.time.subarray(0, count), depth: steps.depth.subarray(0, count), runway: steps.runway.subarray(0, count) };
+}

@@ -1,0 +1,57 @@
+"""What a report leaves out when its file must stay small: Python frames first, details before boxes."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from trace_analyzer import units
+from trace_analyzer.render.html.tracks import IS_MODULE
+from trace_analyzer.report import Report
+
+
+@dataclass(frozen=True)
+class Thinning:
+    """Share of the Python frames and of the other host events that are kept, the longest of them; and the details."""
+
+    python_ratio: float = 1.0
+    details: bool = True
+    host_ratio: float = 1.0
+
+
+EVERYTHING = Thinning()
+
+_SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 0.0)
+
+LADDER = (
+    EVERYTHING,
+    *(Thinning(python_ratio=share) for share in _SHARES),
+    Thinning(python_ratio=0.0, details=False),
+    *(Thinning(python_ratio=0.0, details=False, host_ratio=share) for share in _SHARES),
+)
+"""From everything to the least that a timeline shows: activities, their launches and idle time."""
+
+
+def kept(report: Report, thinning: Thinning) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The host events that are shown, and what is not, in words."""
+    events = report.tables["host_events"]
+    if thinning == EVERYTHING:
+        return events, ()
+    python = (pl.col("kind") == "python") & ~IS_MODULE
+    launching = pl.col("event_id").is_in(report.tables["launches"].get_column("launch_id").implode())
+    events, frames = _longest(events, python, thinning.python_ratio, "Python frames")
+    events, others = _longest(events, ~python & ~launching, thinning.host_ratio, "other host events")
+    details = () if thinning.details else ("shapes, grids, FLOP and other details of single events",)
+    return events, (*frames, *others, *details)
+
+
+def _longest(events: pl.DataFrame, chosen: pl.Expr, ratio: float, what: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """The events, but of the chosen ones only this share, the longest; and what is missing, in words."""
+    durations = events.filter(chosen).get_column("duration_ns")
+    if ratio == 1.0 or durations.is_empty():
+        return events, ()
+    least = durations.quantile(1 - ratio, "higher") if ratio else None
+    short = pl.lit(True) if least is None else pl.col("duration_ns") < least
+    left = events.filter(~(chosen & short))
+    missing = events.height - left.height
+    limit = "" if least is None else f" shorter than {units.duration(least)}"
+    return left, (f"{units.count(missing)} {what}{limit}",) if missing else ()

@@ -1,0 +1,179 @@
+"""Tracks of the timeline: bands of one kind of event on one device or one host thread, in the order of display."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from trace_analyzer.report import Report
+
+_FAMILIES = {
+    "annotation": "annotations",
+    "runtime": "calls",
+    "driver": "calls",
+    "operator": "operators",
+    "overhead": "overhead",
+    "python": "python",
+}
+_HOST_LABELS = {
+    "annotations": "Annotations",
+    "calls": "Runtime calls",
+    "operators": "Operators",
+    "modules": "Modules",
+    "overhead": "Profiler",
+    "python": "Python",
+    "other": "Other",
+}
+"""The families of a thread's tracks and their labels, from top to bottom."""
+
+_COLLAPSED = frozenset({"python", "other"})
+_OPEN_THREADS = 4  # of these the operators are shown at once; a loader's dozens of workers stay folded
+MODULE_PREFIX = "nn.Module: "
+"""How Kineto starts the name of a module's Python frame."""
+
+IS_MODULE = (pl.col("kind") == "python") & pl.col("name").str.starts_with(MODULE_PREFIX)
+"""Whether a host event is the Python frame of a module."""
+
+_EVENT = ("name", "start_ns", "duration_ns")
+
+
+@dataclass(frozen=True)
+class TrackEvents:
+    """A track and its events: name, kind, start and duration, in order of start, the enclosing one first.
+
+    Activities and idle time also carry ``link_id`` (the host event that launched or explains them), host events
+    ``event_id``, activities ``activity_id``.
+    """
+
+    group: str
+    label: str
+    family: str
+    thread: int | None
+    collapsed: bool
+    events: pl.DataFrame
+
+
+def track_events(report: Report, host_events: pl.DataFrame) -> tuple[TrackEvents, ...]:
+    """Every event that the timeline shows, by track; the host's are given, since some may be left out."""
+    return tuple(track for track in (*_device_tracks(report), *_host_tracks(report, host_events)))
+
+
+def device_labels(report: Report) -> dict[int, str]:
+    """Device code -> what people call it."""
+    frame = report.tables["devices"]
+    return {code: f"GPU {label}" for code, label in frame.select("device", "label").iter_rows()}
+
+
+def _device_tracks(report: Report) -> Iterator[TrackEvents]:
+    """Per device its streams, the time in which it only communicated, its synchronizations, its idle time."""
+    names = dict(report.tables["devices"].select("device", "name").iter_rows())
+    labels: dict[int | None, str] = dict(device_labels(report).items())
+    activities = _by_device(_activities(report))
+    others = {
+        ("exposed", "Communication only"): _by_device(_exposed(report)),
+        ("sync", "Synchronization"): _by_device(_synchronizations(report)),
+        ("idle", "Idle, by cause"): _by_device(_idle(report)),
+    }
+    devices = {device for frames in (activities, *others.values()) for device in frames}
+    for device in sorted(devices, key=lambda device: (device is None, device)):
+        group = " · ".join(filter(None, (labels.get(device, "Device"), names.get(device))))
+        for stream, events in _streams(activities.get(device)):
+            yield TrackEvents(group, f"Stream {'–' if stream is None else stream}", "stream", None, False, events)
+        for (family, label), frames in others.items():
+            if device in frames:
+                yield TrackEvents(group, label, family, None, False, frames[device])
+
+
+def _by_device(events: pl.DataFrame) -> dict[int | None, pl.DataFrame]:
+    parts = events.sort("start_ns", -pl.col("duration_ns"), maintain_order=True).partition_by("device", as_dict=True)
+    return {device: part for (device,), part in parts.items()}
+
+
+def _streams(events: pl.DataFrame | None) -> Iterable[tuple[int | None, pl.DataFrame]]:
+    """A device's activities by stream, in the order of their numbers, those without one last."""
+    parts = {} if events is None else events.partition_by("stream", as_dict=True, maintain_order=True)
+    return sorted(((stream, part) for (stream,), part in parts.items()), key=lambda item: (item[0] is None, item[0]))
+
+
+def _activities(report: Report) -> pl.DataFrame:
+    """Kernels in the colour of their bucket's group, copies and memsets in their own."""
+    kind = pl.when(pl.col("kind") == "kernel").then(pl.col("group").fill_null("other")).otherwise("kind")
+    return report.tables["activities"].select(
+        "device", "stream", *_EVENT, "activity_id", kind=kind, link_id="launch_id"
+    )
+
+
+def _exposed(report: Report) -> pl.DataFrame:
+    """Time in which a device did nothing but communicate, as the partition has it."""
+    return (
+        report.tables["partition"]
+        .filter(part="communication")
+        .select("device", "start_ns", name="part", kind="part", duration_ns=pl.col("end_ns") - pl.col("start_ns"))
+    )
+
+
+def _synchronizations(report: Report) -> pl.DataFrame:
+    """Rows in which CUPTI says what waited for what, with the call of that correlation where it is the only one."""
+    calls = (
+        report.tables["host_events"]
+        .filter(pl.col("kind").is_in(["runtime", "driver"]), pl.col("correlation").is_not_null())
+        .join(report.tables["sync_events"].select("correlation").unique(), on="correlation", how="semi")
+        .unique("correlation", keep="none")
+        .select("correlation", link_id="event_id")
+    )
+    return (
+        report.tables["sync_events"]
+        .join(calls, on="correlation", how="left", maintain_order="left")
+        .select("device", *_EVENT, "link_id", kind=pl.lit("sync"))
+    )
+
+
+def _idle(report: Report) -> pl.DataFrame:
+    return report.tables["idle"].select(
+        "device",
+        "start_ns",
+        name="cause",
+        kind=pl.format("idle-{}", "cause"),
+        duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+        link_id="event_id",
+    )
+
+
+def _host_tracks(report: Report, host_events: pl.DataFrame) -> Iterator[TrackEvents]:
+    """The tracks of each host thread, those that launch work first."""
+    its_family = pl.col("kind").replace_strict(_FAMILIES, default="other")
+    kind = pl.col("kind").replace("other", "host")
+    parts = host_events.select(
+        "thread_id",
+        *_EVENT,
+        "event_id",
+        kind=pl.when(IS_MODULE).then(pl.lit("module")).otherwise(kind),
+        family=pl.when(IS_MODULE).then(pl.lit("modules")).otherwise(its_family),
+    ).partition_by("thread_id", "family", as_dict=True, include_key=False)
+    for place, (thread, title) in enumerate(_threads(report)):
+        for family, label in _HOST_LABELS.items():
+            if (thread, family) in parts:
+                collapsed = family in _COLLAPSED or place >= _OPEN_THREADS
+                yield TrackEvents(title, label, family, thread, collapsed, parts[thread, family])
+
+
+def _threads(report: Report) -> list[tuple[int, str]]:
+    """Threads with events and their titles; those that launch work first, then those with most events."""
+    launches = report.tables["launches"].group_by("thread_id").agg(launches=pl.len())
+    threads = (
+        report.tables["host_events"]
+        .group_by("thread_id")
+        .agg(events=pl.len())
+        .join(launches, on="thread_id", how="left")
+        .join(_thread_titles(report), on="thread_id", how="left")
+        .sort(pl.col("launches").fill_null(0), "events", "thread_id", descending=[True, True, False])
+    )
+    return list(threads.select("thread_id", pl.col("title").fill_null("Thread")).iter_rows())
+
+
+def _thread_titles(report: Report) -> pl.DataFrame:
+    threads = report.tables["threads"]
+    several = threads.join(report.tables["host_events"].select("thread_id").unique(), on="thread_id", how="semi")
+    process = pl.format("Process {} · ", "pid") if several.get_column("process_id").n_unique() > 1 else pl.lit("")
+    thread = pl.when(pl.col("name").fill_null("") == "").then(pl.format("Thread {}", "tid")).otherwise(pl.col("name"))
+    return threads.select("thread_id", title=process + thread)

@@ -1,0 +1,248 @@
+"""HoloViews objects of a report, to be shown, restyled and composed: ``report.plots["gaps"].opts(color="red")``.
+
+Each reads one table of the report. Nothing is computed here but the binning that drawing needs. Importing this module
+loads HoloViews with its Bokeh backend.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import holoviews as hv
+import holoviews.plotting.bokeh
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from trace_analyzer import units
+from trace_analyzer.render.palette import palette
+from trace_analyzer.report import Report
+
+BINS_PER_DECADE = 6
+MOST_POINTS = 2000
+TIME_BINS = 900  # of a curve over time: about one per pixel
+
+_UNITS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
+
+
+def plots(report: Report) -> dict[str, hv.Element]:
+    """All plots for which the report has data, by name."""
+    made = {name: draw(report) for name, draw in PLOTS.items()}
+    return {name: plot for name, plot in made.items() if plot is not None}
+
+
+def roofline(report: Report) -> hv.Element | None:
+    """Kernels of known work by intensity and achieved FLOP/s, a point per row of table `roofline`, under their roofs."""
+    rows = report.tables["roofline"].filter(pl.col("intensity_flop_per_byte") > 0, pl.col("achieved_flop_per_s") > 0)
+    if rows.is_empty():
+        return None
+    rows = rows.sort("time_ns", descending=True).head(MOST_POINTS)
+    points = {
+        group: _points(part, group)
+        for (group,), part in rows.partition_by("group", as_dict=True, maintain_order=True).items()
+    }
+    low, high = rows.select(
+        (pl.min("intensity_flop_per_byte") / 3).alias("low"), (pl.max("intensity_flop_per_byte") * 3).alias("high")
+    ).row(0)
+    peaks = rows.get_column("peak_flop_per_s").drop_nulls().unique().sort().to_list()
+    roofs = [_roof(peak, report, low, high) for peak in peaks]
+    names = [
+        hv.Labels(
+            {"FLOP per byte": [high], "FLOP/s": [peak], "peak": [units.flops(peak)]},
+            ["FLOP per byte", "FLOP/s"], "peak",
+        )
+        for peak in peaks
+    ]  # fmt: skip
+    styled = [label.opts(text_align="right", text_baseline="bottom", text_font_size="9pt") for label in names]
+    lowest = min([rows.get_column("achieved_flop_per_s").min(), *peaks])
+    decades = range(int(np.floor(np.log10(lowest))), int(np.ceil(np.log10(max([lowest, *peaks])))) + 1)
+    ticks = [(10.0**exponent, units.flops(10**exponent)) for exponent in decades]
+    overlay = hv.Overlay([*roofs, *points.values(), *styled])
+    return _framed(overlay).opts(logx=True, logy=True, yticks=ticks, height=340, width=1120)
+
+
+def launch_lead(report: Report) -> hv.Element | None:
+    """Launches by launch lead, on a logarithmic axis; those that were late (lead 0 or less) are left out."""
+    lead = report.tables["launches"].get_column("lead_ns").drop_nulls()
+    return _histogram(lead.filter(lead > 0), None, "Launch lead", "Launches", "k-matmul")
+
+
+def gaps(report: Report) -> hv.Element | None:
+    """Idle time by the length of the gap that it is part of: many short gaps, or a few long ones?"""
+    length = report.tables["gaps"].get_column("duration_ns")
+    length = length.filter(length > 0)
+    return _histogram(length, length, "Length of gap", "Idle time", "p-python")
+
+
+def queue_depth(report: Report) -> hv.Element | None:
+    """Queue depth over time: of each bin the highest, one curve per device."""
+    return _over_time(report, "depth", "Queue depth", 1, "")
+
+
+def runway(report: Report) -> hv.Element | None:
+    """Runway over time: of each bin the highest, one curve per device."""
+    highest = report.tables["queue"].get_column("runway_ns").max()
+    factor, unit = _unit(highest if isinstance(highest, int) else 0)
+    return _over_time(report, "runway_ns", "Runway", factor, unit)
+
+
+def step_times(report: Report) -> hv.Element | None:
+    """Duration of each step, in the colour of its regime."""
+    if not report.steps:
+        return None
+    factor, unit = _unit(max(step.duration_ns for step in report.steps))
+    rows = [
+        (f"{step.device}: {step.index}" if len(report.devices) > 1 else str(step.index), step.duration_ns / factor,
+         _REGIME_COLOURS.get(step.regime or "", "p-other"))
+        for step in report.steps
+    ]  # fmt: skip
+    colours = palette()
+    bars = hv.Bars([(name, time, colours[colour]) for name, time, colour in rows], "Step", ["Duration", "colour"])
+    return _framed(bars.opts(color="colour", line_color=None, ylabel=f"Duration ({unit})"))
+
+
+def buckets(report: Report) -> hv.Element | None:
+    """Kernel time by bucket, of the judged device."""
+    judged = [device for device in report.devices if device.index == report.verdict.device and device.buckets]
+    if not judged:
+        return None
+    factor, unit = _unit(max(bucket.time_ns for bucket in judged[0].buckets))
+    colours = palette()
+    rows = [(b.bucket, b.time_ns / factor, colours.get(f"k-{b.group}", colours["k-other"])) for b in judged[0].buckets]
+    bars = hv.Bars(rows, "Bucket", ["Time", "colour"])
+    return _framed(bars.opts(color="colour", line_color=None, ylabel=f"Kernel time ({unit})", xrotation=30))
+
+
+PLOTS: Mapping[str, Callable[[Report], hv.Element | None]] = {
+    "roofline": roofline,
+    "buckets": buckets,
+    "steps": step_times,
+    "gaps": gaps,
+    "launch_lead": launch_lead,
+    "queue_depth": queue_depth,
+    "runway": runway,
+}
+"""Name to the function that draws it, None where the report has no data."""
+
+_REGIME_COLOURS = {
+    "overhead-bound": "p-python",
+    "memory-bandwidth-bound": "p-memory",
+    "compute-bound": "p-compute",
+    "communication-bound": "p-communication",
+}
+
+
+def _points(rows: pl.DataFrame, group: str | None) -> hv.Element:
+    """Kernels of one group; the larger a point, the more time."""
+    total = rows.get_column("time_ns").sum()
+    frame = {
+        "FLOP per byte": rows.get_column("intensity_flop_per_byte").to_numpy(),
+        "FLOP/s": rows.get_column("achieved_flop_per_s").to_numpy(),
+        "kernel": rows.get_column("name").to_list(),
+        "operator": rows.get_column("operator").fill_null("–").to_list(),
+        "time": [units.duration(ns) for ns in rows.get_column("time_ns")],
+        "of the roof": [units.percent(ratio) for ratio in rows.get_column("roof_ratio")],
+        "size": 6 + 18 * np.sqrt(rows.get_column("time_ns").to_numpy() / max(total, 1)),
+    }
+    colours = palette()
+    points = hv.Points(
+        frame,
+        ["FLOP per byte", "FLOP/s"],
+        ["kernel", "operator", "time", "of the roof", "size"],
+        label=group or "other",
+    )
+    return points.opts(
+        size="size", color=colours.get(f"k-{group}", colours["k-other"]), fill_alpha=0.6, line_alpha=0.9,
+        tools=["hover"], hover_tooltips=["kernel", "operator", "time", "of the roof"],
+    )  # fmt: skip
+
+
+def _roof(peak: float, report: Report, low: float, high: float) -> hv.Element:
+    """What the device can do at most: intensity times bandwidth up to its peak.
+
+    The bandwidth is that of the kernels whose roof it is; without one, the peak alone is known to matter.
+    """
+    roofs = report.tables["roofs"].filter(pl.col("attainable_flop_per_s") < pl.col("peak_flop_per_s"))
+    bandwidth = roofs.select((pl.col("attainable_flop_per_s") / pl.col("intensity_flop_per_byte")).max()).item()
+    corners = [low, high] if bandwidth is None else sorted({low, min(max(peak / bandwidth, low), high), high})
+    heights = [peak if bandwidth is None else min(peak, x * bandwidth) for x in corners]
+    return hv.Curve((corners, heights), "FLOP per byte", "FLOP/s").opts(color=palette()["queue"], line_width=1.5)
+
+
+def _histogram(
+    values: pl.Series, weights: pl.Series | None, label: str, height_label: str, colour: str
+) -> hv.Element | None:
+    """Positive values (ns) in logarithmic bins; with weights (ns) their sum instead of the count."""
+    if values.is_empty():
+        return None
+    edges = _edges(values)
+    counts, _ = np.histogram(values.to_numpy(), bins=edges, weights=None if weights is None else weights.to_numpy())
+    factor, unit = (1, "") if weights is None else _unit(counts.max())
+    histogram = hv.Histogram((edges, counts / factor), kdims=[label], vdims=[height_label])
+    return _framed(
+        histogram.opts(
+            logx=True, xticks=_decades(edges), color=palette()[colour], line_color=None, tools=["hover"],
+            ylabel=f"{height_label} ({unit})" if unit else height_label, ylim=(0, None),
+        )
+    )  # fmt: skip
+
+
+def _edges(values: pl.Series) -> npt.NDArray[np.float64]:
+    least, most = np.log10(values.min()), np.log10(values.max())  # type: ignore[arg-type]
+    first, last = np.floor(least), max(np.ceil(most), np.floor(least) + 1)
+    return 10 ** np.linspace(first, last, round((last - first) * BINS_PER_DECADE) + 1)
+
+
+def _decades(edges: npt.NDArray[np.float64]) -> list[tuple[float, str]]:
+    exponents = range(round(np.log10(edges[0])), round(np.log10(edges[-1])) + 1)
+    return [(10.0**exponent, units.duration(10**exponent)) for exponent in exponents]
+
+
+def _over_time(report: Report, column: str, label: str, factor: int, unit: str) -> hv.Element | None:
+    queue = report.tables["queue"].drop_nulls(["time_ns", column])
+    if queue.is_empty():
+        return None
+    labels = dict(report.tables["devices"].select("device", "label").iter_rows())
+    time_factor, time_unit = _unit(queue.get_column("time_ns").max())  # type: ignore[arg-type]
+    curves = {
+        f"GPU {labels.get(device, device)}": hv.Curve(
+            (time / time_factor, value / factor),
+            f"Time ({time_unit})",
+            f"{label} ({unit})" if unit else label,
+        ).opts(interpolation="steps-post", color=palette()[colour], line_width=1.2)
+        for ((device,), steps), colour in zip(
+            queue.sort("device", "time_ns").partition_by("device", as_dict=True).items(),
+            _repeated(("k-matmul", "p-python", "p-copy", "p-communication")),
+            strict=False,
+        )
+        for time, value in [_highest(steps, column)]
+    }
+    if len(curves) == 1:
+        return _framed(next(iter(curves.values())))
+    return _framed(hv.NdOverlay(curves, kdims="Device"))
+
+
+def _highest(steps: pl.DataFrame, column: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """A step function with at most one change per bin of time: the highest value that it has there."""
+    start, end = steps.select(pl.min("time_ns").alias("start"), pl.max("time_ns").alias("end")).row(0)
+    width = max((end - start) / TIME_BINS, 1)
+    binned = (
+        steps.select("time_ns", column)
+        .group_by((pl.col("time_ns") - start) // width, maintain_order=True)
+        .agg(pl.col("time_ns").first().alias("first_ns"), pl.col(column).max())
+    )
+    return binned.get_column("first_ns").to_numpy().astype(float), binned.get_column(column).to_numpy().astype(float)
+
+
+def _repeated(names: Sequence[str]) -> Sequence[str]:
+    return tuple(names) * 16
+
+
+def _unit(ns: float) -> tuple[int, str]:
+    """The largest unit of time that is not larger than ``ns``."""
+    return next(((factor, unit) for factor, unit in reversed(_UNITS) if ns >= factor), _UNITS[0])
+
+
+def _framed(plot: hv.Element) -> hv.Element:
+    """What all plots share."""
+    return plot.opts(
+        width=560, height=260, toolbar=None, show_grid=True, fontsize={"labels": 11, "ticks": 10},
+    )  # fmt: skip

@@ -1,0 +1,69 @@
+"""A picture of a report: verdict and timeline, drawn by a headless Chromium or Chrome."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from trace_analyzer.errors import UsageError
+from trace_analyzer.render.html import write_html
+from trace_analyzer.render.html.files import write_bytes
+from trace_analyzer.report import Report
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
+"""Commands that are looked for, in this order."""
+
+_TIMEOUT_S = 120
+_DRAWING_MS = 15_000  # of the browser's own clock, which runs ahead while nothing happens
+
+
+def browser() -> str:
+    """The command of a browser that can draw without a screen; the environment variable ``CHROME`` goes first.
+
+    Raises ``UsageError`` when none is found.
+    """
+    for name in (os.environ.get("CHROME", ""), *BROWSERS):
+        found = shutil.which(name) if name else None
+        if found:
+            return found
+    raise UsageError("a picture needs Chromium or Chrome: install one, or name it in the environment variable CHROME")
+
+
+def write_png(report: Report, path: Path, width: int, height: int) -> Path:
+    """Write the picture to ``path`` in one step and return it; `Report.to_png` documents it."""
+    command = browser()
+    with tempfile.TemporaryDirectory(prefix="trace-analyzer-") as folder:
+        page, picture = Path(folder, "report.html"), Path(folder, "report.png")
+        write_html(report, page, compact=True)
+        ran = _screenshot(command, page, picture, f"{width},{height}")
+        if not picture.exists():
+            said = ran.strip().splitlines()
+            raise UsageError(f"{command} drew no picture{': ' + said[-1] if said else ''}")
+        write_bytes(path, picture.read_bytes())
+    return path
+
+
+def _screenshot(command: str, page: Path, picture: Path, size: str) -> str:
+    """Let the browser draw the page; what it says on standard error."""
+    try:
+        done = subprocess.run(
+            [
+                command, "--headless=new", "--disable-gpu", "--no-first-run", "--hide-scrollbars",
+                "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND",
+                *(["--no-sandbox"] if _is_root() else []),
+                f"--user-data-dir={page.parent / 'profile'}", f"--window-size={size}", f"--screenshot={picture}",
+                f"--virtual-time-budget={_DRAWING_MS}", page.as_uri(),
+            ],
+            capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise UsageError(f"{command} drew no picture within {_TIMEOUT_S} s") from None
+    except OSError as error:
+        raise UsageError(f"{command} cannot be started: {error.strerror}") from None
+    return done.stderr
+
+
+def _is_root() -> bool:
+    """Chromium's sandbox refuses to work for root, as in most containers; the page is our own and fetches nothing."""
+    return hasattr(os, "geteuid") and os.geteuid() == 0

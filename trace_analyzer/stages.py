@@ -1,0 +1,89 @@
+"""Where this program's own time and memory go: a progress callback that keeps the time of every stage.
+
+>>> timer = StageTimer()
+>>> report = analyze("trace.json.gz", progress=timer)
+>>> print(timer.table())
+"""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a run: wall and CPU seconds (of all threads), and the process's peak memory when it ended.
+
+    ``peak_bytes`` is None where the system does not tell.
+    """
+
+    name: str
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int | None
+
+    def __add__(self, later: Self) -> "Stage":
+        """The stage and a later part of it."""
+        return Stage(self.name, self.seconds + later.seconds, self.cpu_seconds + later.cpu_seconds, later.peak_bytes)
+
+
+class StageTimer:
+    """A progress callback, (stage, fraction or None), that times the stages; one that comes again adds up.
+
+    The time from the making of the timer to the first call is the stage ``first``.
+    """
+
+    def __init__(
+        self, first: str = "starting", *, wall: Clock = time.perf_counter, cpu: Clock = time.process_time
+    ) -> None:
+        self._wall, self._cpu = wall, cpu
+        self._done: dict[str, Stage] = {}
+        self._name, self._since = first, (wall(), cpu())
+
+    def __call__(self, stage: str, fraction: float | None = None) -> None:
+        """Say what is being done now."""
+        if stage != self._name:
+            self._close()
+            self._name = stage
+
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages until now, in the order in which they began."""
+        self._close()
+        return tuple(self._done.values())
+
+    def table(self) -> str:
+        """The stages and their sum as lines of text."""
+        stages = self.stages()
+        whole = Stage("all", sum(s.seconds for s in stages), sum(s.cpu_seconds for s in stages), stages[-1].peak_bytes)
+        rows = [
+            (stage.name, f"{stage.seconds:.2f}", f"{stage.cpu_seconds:.2f}", _megabytes(stage.peak_bytes))
+            for stage in (*stages, whole)
+        ]
+        cells = [("stage", "seconds", "CPU seconds", "peak memory"), *rows]
+        width = max(len(name) for name, *_ in cells)
+        return "\n".join(f"{name:<{width}}" + "".join(f"{cell:>13}" for cell in rest) for name, *rest in cells)
+
+    def _close(self) -> None:
+        now = self._wall(), self._cpu()
+        part = Stage(self._name, now[0] - self._since[0], now[1] - self._since[1], peak_bytes())
+        known = self._done.get(self._name)
+        self._done[self._name] = part if known is None else known + part
+        self._since = now
+
+
+def peak_bytes() -> int | None:
+    """The most memory that this process has held so far; None where the system does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    # ru_maxrss is in KiB on Linux and in bytes on macOS (getrusage(2)).
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _megabytes(size: int | None) -> str:
+    return "–" if size is None else f"{size / 1e6:,.0f} MB"

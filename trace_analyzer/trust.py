@@ -1,0 +1,171 @@
+"""Figures about a trace's own consistency -> checks: what its metrics rest on, and which of them it does not support."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from trace_analyzer import thresholds as t
+from trace_analyzer.notes import Note
+from trace_analyzer.report import Check, CheckStatus, DeviceReport, LaunchLead, QueueDepth, RunAhead, Runway
+
+BUSY_RATIO = "busy_ratio"
+RUN_AHEAD = "run_ahead"
+# Notes of the reader about events that are lost or cannot be read.
+_LOST = ("truncated", "no-time", "implausible-time", "negative-duration", "unmatched")
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A check of one figure: from which value on it warns and fails, and which metrics it withholds when it fails.
+
+    ``good`` says whether much of it is good. ``meaning`` is for people.
+    """
+
+    name: str
+    meaning: str
+    warn: float | None = None
+    fail: float | None = None
+    good: bool = False
+    withholds: tuple[str, ...] = ()
+
+    def check(self, value: float | None, device: int | str | None) -> Check:
+        """The check of a value; where there is nothing to check, all is well."""
+        status: CheckStatus = "ok"
+        if value is not None:
+            if self.fail is not None and self._beyond(value, self.fail):
+                status = "fail"
+            elif self.warn is not None and self._beyond(value, self.warn):
+                status = "warn"
+        withholds = self.withholds if status == "fail" else ()
+        return Check(self.name, device, status, value, "ratio", self.meaning, withholds)
+
+    def _beyond(self, value: float, limit: float) -> bool:
+        return value < limit if self.good else value > limit
+
+
+_LINK_COVERAGE = _Rule(
+    "link_coverage",
+    "share of device time whose launch is known: run-ahead and the causes of idle time speak for it alone",
+    t.GOOD_COVERAGE, t.POOR_COVERAGE, good=True, withholds=(RUN_AHEAD,),
+)  # fmt: skip
+_OF_DEVICE = (
+    _Rule(
+        "unlinked_before",
+        "share of device time that was launched before the recording began: its gaps cannot be explained",
+        t.BEFORE_WARN_RATIO,
+    ),
+    _Rule(
+        "stream_overlap",
+        "share of device time in which earlier work of the same stream still ran: some is normal, much means that"
+        " times are wrong",
+        t.OVERLAP_WARN_RATIO, t.OVERLAP_FAIL_RATIO,
+    ),
+    _Rule(
+        "started_before_launch",
+        "share of activities that begin before their launch does: the clocks of host and device disagree",
+        t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(RUN_AHEAD,),
+    ),
+    _Rule(
+        "impossible_durations",
+        "share of device time in activities during most of which later work of their stream ran: corrupt durations",
+        t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=(BUSY_RATIO,),
+    ),
+    _Rule(
+        "few_long_activities",
+        "share of device time in the five longest activities, collectives left out: look at them first",
+        t.FEW_WARN_RATIO,
+    ),
+    _Rule(
+        "untraced",
+        "share of idle time in recording pauses or between spliced recordings: nothing is known of it",
+        t.UNTRACED_WARN_RATIO, t.UNKNOWN_RATIO, withholds=(BUSY_RATIO,),
+    ),
+    _Rule(
+        "unnamed_host_time",
+        "share of idle time in which the host was late and nothing of it was recorded: with_stack=True would name it",
+        t.UNKNOWN_DOUBT_RATIO,
+    ),
+    _Rule("graph_share", "share of device time that graph launches enqueued: one launch stands for many kernels"),
+)  # fmt: skip
+_MISSING = _Rule(
+    "missing_activities",
+    "share of the calls that launch kernels of which no kernel was recorded: the device may have been busier",
+    t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=(BUSY_RATIO, RUN_AHEAD),
+)  # fmt: skip
+
+
+def checks(
+    devices: Mapping[int, DeviceReport],
+    figures: pl.DataFrame,
+    notes: Sequence[Note],
+    *,
+    event_count: int,
+    missing_ratio: float | None,
+    launch_arrows: int | None,
+) -> tuple[Check, ...]:
+    """All checks, those of the whole file first; what fails comes before what warns.
+
+    ``devices`` are keyed by code, ``figures`` come from `analyses.trust.device_figures`, ``launch_arrows`` is
+    null where nothing was launched.
+    """
+    found = [_lost(notes, event_count), _MISSING.check(missing_ratio, None), _arrows(launch_arrows)]
+    rows = {row["device"]: row for row in figures.to_dicts()}
+    for code, device in devices.items():
+        found.append(_LINK_COVERAGE.check(device.link_coverage_time_ratio, device.index))
+        found += [rule.check(rows[code][f"{rule.name}_ratio"], device.index) for rule in _OF_DEVICE]
+    return tuple(sorted(found, key=lambda check: ("fail", "warn", "ok").index(check.status)))
+
+
+def _lost(notes: Sequence[Note], event_count: int) -> Check:
+    """Events that the reader had to leave out. How much a file that breaks off has lost, nobody knows."""
+    lost = [note for note in notes if note.code in _LOST]
+    count = sum(note.count for note in lost)
+    fails = count > t.LOST_FAIL_RATIO * event_count
+    status: CheckStatus = "fail" if fails else "warn" if lost else "ok"
+    return Check(
+        "lost_events",
+        None,
+        status,
+        count,
+        "events",
+        "places at which events are missing, cannot be read or have no possible time",
+        (BUSY_RATIO, RUN_AHEAD) if fails else (),
+    )
+
+
+def _arrows(launch_arrows: int | None) -> Check:
+    """Kineto writes an arrow per launch; a file with launches and none of them was edited."""
+    return Check(
+        "launch_arrows",
+        None,
+        "warn" if launch_arrows == 0 else "ok",
+        launch_arrows,
+        "arrows",
+        "arrows from launches to activities: where there are launches and no arrows, events were removed from the file",
+        (),
+    )
+
+
+def of_device(found: Sequence[Check], device: int | str | None) -> Iterator[Check]:
+    """The checks of one device and of the whole file."""
+    return (check for check in found if check.device is None or check.device == device)
+
+
+def doubts(found: Sequence[Check], device: int | str) -> tuple[str, ...]:
+    """What failed checks say about a device; the verdict tells by itself how far launches are known."""
+    failed = (
+        check for check in of_device(found, device) if check.status == "fail" and check.name != _LINK_COVERAGE.name
+    )
+    return tuple(f"{check.name.replace('_', ' ')}: {check.meaning}" for check in failed)
+
+
+def withheld(report: DeviceReport, found: Sequence[Check]) -> DeviceReport:
+    """The report with null for every metric that a failed check does not support."""
+    metrics = {metric for check in of_device(found, report.index) for metric in check.withholds}
+    nothing = RunAhead(None, LaunchLead(None, None, None), QueueDepth(None, None, None), Runway(None, None, None), None)
+    return replace(
+        report,
+        busy_ratio=None if BUSY_RATIO in metrics else report.busy_ratio,
+        run_ahead=nothing if RUN_AHEAD in metrics else report.run_ahead,
+    )
