@@ -3,6 +3,7 @@
 import json
 import random
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -150,6 +151,11 @@ def essence(report: Report) -> dict[str, Any]:
     }
 
 
+def without_evidence(found: dict[str, Any]) -> dict[str, Any]:
+    """What a report says but for its evidence, which counts the host's events and their density."""
+    return found | {"verdict": replace(found["verdict"], evidence=())}
+
+
 def rewritten(trace: RandomTrace, change: Any) -> Report:
     """The report on the trace with its list of events changed."""
     document = json.loads(trace.content, parse_float=str, parse_int=str)
@@ -228,8 +234,51 @@ def test_an_idle_thread_does_not_matter(trace: RandomTrace) -> None:
         idle = {"ph": "X", "cat": "cpu_op", "name": "idle", "pid": "4000", "tid": "77", "ts": middle, "dur": "0"}
         return [*events, idle]
 
-    def without_density(found: dict[str, Any]) -> dict[str, Any]:
-        return found | {"verdict": replace(found["verdict"], evidence=())}
-
     changed = essence(rewritten(trace, with_thread))
-    assert without_density(changed) == without_density(_original(trace.content))
+    assert without_evidence(changed) == without_evidence(_original(trace.content))
+
+
+@given(random_traces().filter(distinct_places), st.integers(2, 5))
+@on_traces(15)
+def test_a_stream_s_rows_in_several_blocks_do_not_matter(trace: RandomTrace, blocks: int) -> None:
+    """As a file that is written buffer by buffer has them: some rows of each thread and stream, then some more."""
+
+    def in_blocks(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        seen: dict[tuple[str, str], int] = {}
+        placed = []
+        for row, event in enumerate(events):
+            place = (event["pid"], event["tid"])
+            seen[place] = seen.get(place, 0) + 1
+            placed.append((seen[place] % blocks, place, row, event))
+        return [event for *_, event in sorted(placed, key=lambda item: item[:3])]
+
+    unchanged(trace, in_blocks)
+
+
+def with_steps(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The events within three steps that ``prof.step()`` marks."""
+    starts = [Fraction(event["ts"]) for event in events if event["ph"] == "X"]
+    ends = [Fraction(event["ts"]) + Fraction(event["dur"]) for event in events if event["ph"] == "X"]
+    first, length = min(starts), (max(ends) - min(starts)) // 3 + 1
+    step = {"ph": "X", "cat": "user_annotation", "pid": "4000", "tid": "4000", "dur": f"{int(length)}.000"}
+    marks = [step | {"name": f"ProfilerStep#{n}", "ts": f"{int(first + n * length)}.000"} for n in range(3)]
+    return [*events, *marks]
+
+
+@given(random_traces(), st.integers(3, 6))
+@on_traces(15)
+def test_annotations_on_threads_that_launch_nothing_do_not_matter_where_steps_are_marked(
+    trace: RandomTrace, count: int
+) -> None:
+    """They repeat and span everything, as a mark of steps would; but the steps are marked already."""
+
+    def with_annotations(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        marked = with_steps(events)
+        spans = [event for event in marked if event["name"].startswith("ProfilerStep")]
+        start, length = int(spans[0]["ts"].split(".")[0]), 3 * int(spans[0]["dur"].split(".")[0])
+        row = {"ph": "X", "cat": "user_annotation", "pid": "4000", "tid": "78", "name": "iteration"}
+        each = length // count
+        return [*marked, *(row | {"ts": f"{start + n * each}.000", "dur": f"{each}.000"} for n in range(count))]
+
+    annotated, marked = (essence(rewritten(trace, change)) for change in (with_annotations, with_steps))
+    assert without_evidence(annotated) == without_evidence(marked)

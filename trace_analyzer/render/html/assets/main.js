@@ -5,6 +5,23 @@ import { around } from './navigation.js';
 import { buildStore } from './store.js';
 import { Timeline } from './timeline.js';
 
+// The verdict is on the screen before the events are inflated; a hidden tab paints nothing and does not wait for it.
+function firstPaint() {
+  if (document.hidden) return Promise.resolve();
+  if (!PerformanceObserver.supportedEntryTypes.includes('paint')) return nextFrame();
+  return new Promise((resolve) => {
+    const observer = new PerformanceObserver((entries) => {
+      if (entries.getEntriesByName('first-contentful-paint').length) resolve(observer.disconnect());
+    });
+    observer.observe({ type: 'paint', buffered: true });
+    document.addEventListener('visibilitychange', resolve, { once: true });
+  });
+}
+
+function nextFrame() {
+  return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+}
+
 async function startTimeline() {
   const root = document.getElementById('timeline');
   const json = (id) => JSON.parse(document.getElementById(id).textContent);
@@ -17,6 +34,7 @@ async function startTimeline() {
   return new Timeline(bokehDocument, store, json('words'), root);
 }
 
+// Whatever on the page has `data-start` and `data-end` (ns on the timeline) leads there when it is clicked.
 function listenToJumps(timeline) {
   document.addEventListener('click', (event) => {
     const jump = event.target.closest('[data-start]');
@@ -32,7 +50,10 @@ function motion() {
 
 async function main() {
   if (!document.getElementById('timeline')) return;
+  await firstPaint();
+  performance.mark('timeline-start');
   const timeline = await startTimeline();
+  performance.mark('timeline-ready');
   addEventListener('themechange', () => timeline.readColours());
   listenToJumps(timeline);
   document.documentElement.dataset.ready = 'true';
