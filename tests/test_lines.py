@@ -176,6 +176,17 @@ def test_raw_control_characters_stay_in_names(raw: str, layout: dict[str, Any]) 
     assert table.get_column("name").to_list() == [f"a{raw}b{i}" for i in range(40)]
 
 
+@pytest.mark.parametrize("raw", ["\n", "\r", "\t", "\x01"])
+def test_raw_control_characters_stay_in_names_of_rare_categories(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
+    """In one chunk with many others, where few are read strictly."""
+    monkeypatch.setattr(lines, "_CHUNK", 1 << 20)
+    monkeypatch.setattr(source, "_CHUNK", 1 << 20)
+    rows = [plain(i) for i in range(400)]
+    rows[20] = plain(20, cat="no_such", name="a~b")
+    table = trace_tables(read(json.dumps({"traceEvents": rows}).replace("~", raw).encode()), "t").host_events
+    assert table.get_column("name").to_list()[20] == f"a{raw}b"
+
+
 @pytest.mark.parametrize("fraction", [".125", ".9999", "", "e0", ".5e0"])
 def test_epoch_based_times_keep_their_nanoseconds(fraction: str) -> None:
     rows = json.dumps({"traceEvents": [plain(i, ts=i + 10) for i in range(40)]})

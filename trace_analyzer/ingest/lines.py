@@ -1,10 +1,9 @@
 """The short cut: chunks of events, one per line, through Polars' own JSON reader, on several threads.
 
-Traces separate their events alike throughout a file, so replacing that separator by a line break makes
-lines of JSON. What a line has to be read for depends on its category: the fewer columns, the faster. The
-short cut must prove itself: every line of a chunk has to be a JSON object, of the category and phase it
-was taken for, and digits must have survived (Polars reads numbers as float64). Lines that fail are parsed
-strictly; a file that fails is left to the strict reader.
+Traces separate their events alike throughout a file, so cutting the text there makes lines of JSON. What a line
+has to be read for depends on its category: the fewer columns, the faster. The short cut must prove itself: every
+line of a chunk has to be a JSON object, of the category and phase it was taken for, and digits must have survived
+(Polars reads numbers as float64). Lines that fail are parsed strictly; a file that fails is left to the strict reader.
 """
 
 import json
@@ -61,7 +60,6 @@ _RARE_INPUTS = [f'"{key}"' for column in OTHER_INPUTS for key in ARGUMENTS[colum
 
 # Up to here a float64 of microseconds tells every text from those that round to another nanosecond.
 _EXACT_BELOW_US = float(1 << 42)
-_WHOLE_BELOW_US = float(1 << 53)
 _DIGITS = r'"{}"\s*:\s*(-?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)'
 _NO_NUMBER = r'"(?:ts|dur)"\s*:\s*[tf]'
 
@@ -306,7 +304,7 @@ def _sorted_lines(lines: pl.DataFrame) -> Iterator[Sorted]:
 
 def _strictly(lines: pl.DataFrame) -> pl.DataFrame:
     """The raw frame of a few lines, by the strict reader."""
-    decoder = strict_decoder()
+    decoder = strict_decoder(controls=False)  # a tab in a string may have been a line break
     try:
         events = [decoder.decode(f"{{{line}}}") for line in lines.get_column("line")]
     except (ValueError, RecursionError) as error:

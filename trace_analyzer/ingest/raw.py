@@ -55,9 +55,9 @@ class Digits(str):
     __slots__ = ()
 
 
-def strict_decoder() -> json.JSONDecoder:
-    """A JSON decoder that keeps the digits of numbers and accepts NaN, Infinity and raw control characters."""
-    return json.JSONDecoder(strict=False, parse_float=Digits, parse_int=Digits, parse_constant=Digits)
+def strict_decoder(*, controls: bool = True) -> json.JSONDecoder:
+    """A JSON decoder that keeps the digits of numbers and accepts NaN, Infinity and (``controls``) raw control characters."""
+    return json.JSONDecoder(strict=not controls, parse_float=Digits, parse_int=Digits, parse_constant=Digits)
 
 
 def raw_frame(events: list[Any], first_row: int) -> pl.DataFrame:
