@@ -41,7 +41,7 @@ IDS = {
 }  # fmt: skip
 REPEATED = (
     "activities", "launches", "gaps", "idle", "partition", "queue", "backward_links", "host_events",
-    "operator_inputs", "sync_events", "memory_events",
+    "operator_inputs", "sync_events", "device_annotations", "memory_events",
 )  # fmt: skip
 """Tables of which every copy has its own rows."""
 
@@ -114,7 +114,10 @@ def _repeated(table: pl.DataFrame, clock: pl.DataFrame, heights: dict[str, int])
 def build(trace: Path, events: int, target: Path) -> dict[str, float]:
     """Write the report of so many events; how long that took, and the most memory that this process ever had."""
     report = analyze(str(trace))
-    one = sum(report.tables[name].height for name in ("activities", "idle", "host_events", "sync_events"))
+    one = sum(
+        report.tables[name].height
+        for name in ("activities", "idle", "host_events", "sync_events", "device_annotations")
+    )
     copies = max(1, round(events / one))
     report = repeated(report, copies)
     page(analyze(str(SAMPLE)))  # what is loaded once is not what is measured

@@ -62,7 +62,6 @@ LEFT_OUT = frozenset(
         "negative-duration",
         "unmatched",
         "unknown-phase",
-        "device-annotation",
         "device-event",
         "profiler-range",
         "marker",
@@ -149,7 +148,9 @@ def accounted(trace: Trace, *, metadata: int = 0, pairs: int = 0) -> int:
 
     Metadata events become names, and a begin and its end become one row: the caller knows how many there are.
     """
-    tables = (trace.host_events, trace.device_events, trace.sync_events, trace.flows, trace.memory_events)
+    tables = (
+        trace.host_events, trace.device_events, trace.sync_events, trace.device_annotations, trace.flows, trace.memory_events,
+    )  # fmt: skip
     kept = sum(table.height for table in tables) + len(trace.profiler_sessions) + len(trace.boundaries)
     return kept + sum(note.count for note in trace.notes if note.code in LEFT_OUT) + metadata + pairs
 
@@ -329,7 +330,7 @@ def _located(
     events: list[Row], header: Row, seen: list[tuple[int, str, str]], left_out: Counter[str], no_duration: int,
     unsupported: dict[str, int], count: int, pairs: int,
 ) -> Reference:  # fmt: skip
-    spans = [e for e in events if e["kind"] in (*NESTING, *DEVICE, "sync", "session")]
+    spans = [e for e in events if e["kind"] in (*NESTING, *DEVICE, "sync", "device-annotation", "session")]
     spans = spans or [e for e in events if e["kind"] != "metadata"]
     origin = min((e["start"] for e in spans), default=0)
     end = max((e["start"] + e["duration"] for e in spans), default=0)
@@ -346,6 +347,7 @@ def _located(
     )
     device = sorted((e for e in events if e["kind"] in DEVICE), key=lambda e: (e["start"], e["row"]))
     sync = sorted((e for e in events if e["kind"] == "sync"), key=lambda e: (e["start"], e["row"]))
+    marks = sorted((e for e in events if e["kind"] == "device-annotation"), key=lambda e: (e["start"], e["row"]))
     memory = sorted((e for e in events if e["kind"] == "memory"), key=lambda e: (e["start"], e["row"]))
     sessions = sorted((e for e in events if e["kind"] == "session"), key=lambda e: e["start"])
     return Reference(
@@ -357,6 +359,7 @@ def _located(
             ),
             "device_events": [_device_row(i, e, codes) for i, e in enumerate(device)],
             "sync_events": [_sync_row(e, codes) for e in sync],
+            "device_annotations": [_annotation_row(e, codes) for e in marks],
             "flows": [_flow_row(e) for e in sorted(events, key=lambda e: e["row"]) if e["kind"] == "flow"],
             "memory_events": [_memory_row(e) for e in memory],
         },
@@ -462,6 +465,15 @@ def _sync_row(e: Row, codes: dict[str, int]) -> Row:
     }
 
 
+def _annotation_row(e: Row, codes: dict[str, int]) -> Row:
+    stream = integer(e["args"].get("stream"))
+    tid = integer(e["tid"]) if re.fullmatch(r"[+-]?[0-9]+", e["tid"]) else None
+    return {
+        "name": e["name"], "device": codes.get(_label(e)), "stream": tid if stream is None else stream,
+        "start_ns": e["start"], "duration_ns": e["duration"],
+    }  # fmt: skip
+
+
 def _flow_row(e: Row) -> Row:
     return {
         "flow_id": text(e["event"]["id"]),
@@ -562,6 +574,7 @@ def columns_read() -> Iterator[tuple[str, str]]:
     rows = {
         "host_events": _host_row(0, event), "operator_inputs": _input_row(0, event),
         "device_events": _device_row(0, event, {"": 0}), "sync_events": _sync_row(event, {}),
+        "device_annotations": _annotation_row(event, {}),
         "flows": _flow_row(event | {"category": "ac2g"}), "memory_events": _memory_row(event),
     }  # fmt: skip
     for name, row in rows.items():

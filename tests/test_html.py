@@ -115,6 +115,7 @@ def test_nothing_is_lost_or_invented(report: Report) -> None:
             report.tables["idle"].select(pl.col("cause").alias("name"), "start_ns", end.alias("duration_ns")),
             report.tables["host_events"].select("name", "start_ns", "duration_ns"),
             report.tables["sync_events"].select("name", "start_ns", "duration_ns"),
+            report.tables["device_annotations"].select("name", "start_ns", "duration_ns"),
             report.tables["partition"]
             .filter(part="communication")
             .select(pl.col("part").alias("name"), "start_ns", end.alias("duration_ns")),

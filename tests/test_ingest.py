@@ -51,7 +51,9 @@ def kinds(trace: Trace) -> dict[str, str]:
 
 def accounted(trace: Trace) -> int:
     """Events in tables, plus those that notes count as left out."""
-    tables = (trace.host_events, trace.device_events, trace.sync_events, trace.flows, trace.memory_events)
+    tables = (
+        trace.host_events, trace.device_events, trace.sync_events, trace.device_annotations, trace.flows, trace.memory_events,
+    )  # fmt: skip
     left_out = {n.code: n.count for n in trace.notes if n.code not in ("no-duration", "truncated", "invalid-utf8")}
     kept = sum(table.height for table in tables) + len(trace.profiler_sessions) + len(trace.boundaries)
     return kept + sum(left_out.values())
@@ -74,7 +76,7 @@ def test_categories_of_all_versions(category: str, kind: str) -> None:
     assert kinds(loaded(event(category, "e", 1, 2, pid=1, tid=2))) == {"e": kind}
 
 
-@pytest.mark.parametrize("category", ["gpu_user_annotation", "cuda_event", "cuda_profiler_range"])
+@pytest.mark.parametrize("category", ["cuda_event", "cuda_profiler_range"])
 def test_rows_on_device_tracks_are_no_work(category: str) -> None:
     trace = loaded(KERNEL, event(category, "e", 1, 2, pid=0, tid=7, stream=7))
     assert kinds(trace) == {"k": "kernel"}
@@ -87,6 +89,16 @@ def test_synchronization_rows_have_their_own_table() -> None:
     assert rows(trace.sync_events, "name", "device", "stream", "start_ns", "wait_on_stream") == [
         ("Stream Wait Event", 0, 7, 0, 20)
     ]
+
+
+def test_annotations_on_device_tracks_have_their_own_table() -> None:
+    marks = (event("gpu_user_annotation", name, at, 2, pid=0, tid=7) for name, at in (("step", 9), ("forward", 3)))
+    trace = loaded(KERNEL, *marks)
+    assert kinds(trace) == {"k": "kernel"}
+    assert notes(trace) == {}
+    assert rows(trace.device_annotations, "name", "device", "stream", "start_ns", "duration_ns") == [
+        ("forward", 0, 7, 0, 2), ("step", 0, 7, 6, 2),
+    ]  # fmt: skip
 
 
 def test_unsupported_accelerators_are_counted() -> None:
@@ -356,13 +368,21 @@ def test_a_bare_array_of_events(ending: str) -> None:
     assert notes(trace) == ({} if "]" in ending else {"truncated": 1})
 
 
+def is_object(line: bytes) -> bool:
+    """Whether the line is a whole object; one that breaks off behind its arguments ends with a bracket too."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
 @given(random_traces(), st.data())
 @settings(max_examples=40)
 def test_a_file_that_breaks_off_keeps_every_event_before(trace: RandomTrace, data: st.DataObject) -> None:
     first = trace.content.index(b"[\n{") + 2
     cut = data.draw(st.integers(first, len(trace.content) - 4))
     kept = load(trace.content[:cut])
-    whole = sum(line.rstrip(b",").endswith(b"}") for line in trace.content[first:cut].splitlines())
+    whole = sum(is_object(line.rstrip(b",")) for line in trace.content[first:cut].splitlines())
     assert kept.event_count == whole
     assert notes(kept)["truncated"] == 1
     message = next(note.message for note in kept.notes if note.code == "truncated")

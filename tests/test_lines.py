@@ -22,6 +22,7 @@ TABLES = (
     "operator_inputs",
     "device_events",
     "sync_events",
+    "device_annotations",
     "flows",
     "memory_events",
 )

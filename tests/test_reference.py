@@ -121,6 +121,7 @@ def test_the_reference_reads_every_column() -> None:
         tables.OPERATOR_INPUTS,
         tables.DEVICE_EVENTS,
         tables.SYNC_EVENTS,
+        tables.DEVICE_ANNOTATIONS,
         tables.FLOWS,
         tables.MEMORY_EVENTS,
     )

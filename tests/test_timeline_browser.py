@@ -63,10 +63,15 @@ def memory_report() -> Report:
             for i in range(8) for kind in (0, 1)
         ],
         backward_links=[{"event_id": operators[-1], "forward_id": operators[0]}],
+        device_annotations=[
+            {"name": "step", "device": 0, "stream": 7, "start_ns": 30_000, "duration_ns": 400_000},
+            {"name": "forward", "device": 0, "stream": 7, "start_ns": 30_000, "duration_ns": 160_000},
+            {"name": "all_gather", "device": 0, "stream": 20, "start_ns": 90_000, "duration_ns": 200_000},
+        ],
         sync_events=[{"name": "Event Sync", "device": 0, "stream": 7, "start_ns": 200_000, "duration_ns": 9_000}],
     )  # fmt: skip
     added = frame(tables.HOST_EVENTS, [{**module, "event_id": host.height, "row": host.height}])
-    changed = {name: extra[name] for name in ("memory_events", "backward_links", "sync_events")}
+    changed = {name: extra[name] for name in ("memory_events", "backward_links", "sync_events", "device_annotations")}
     return replace(report, tables={**report.tables, **changed, "host_events": pl.concat([host, added])})
 
 
@@ -139,6 +144,13 @@ def events_by_track(report: Report) -> Mapping[tuple[str, str], pl.DataFrame]:
             t["idle"].with_columns(lengths).select(*times, group=device, label=pl.lit("Idle, by cause")),
             t["partition"].filter(part="communication").with_columns(lengths).select(
                 *times, group=device, label=pl.lit("Communication only")
+            ),
+            t["device_annotations"].select(
+                *times,
+                group=device,
+                label=pl.when(pl.col("stream").n_unique().over("device") > 1)
+                .then(pl.format("Annotations, {}", "stream"))
+                .otherwise(pl.lit("Annotations")),
             ),
             t["sync_events"].select(*times, group=device, label=pl.lit("Synchronization")),
             t["host_events"].join(titles, on="thread_id").select(*times, group=title, label=host),

@@ -280,6 +280,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress)
         "host_events": trace.host_events,
         "operator_inputs": trace.operator_inputs,
         "sync_events": trace.sync_events,
+        "device_annotations": trace.device_annotations,
         "flows": trace.flows,
         "memory_events": trace.memory_events,
     }

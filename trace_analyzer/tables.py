@@ -170,6 +170,12 @@ SYNC_EVENTS = Table(
     ),
 )
 
+DEVICE_ANNOTATIONS = Table(
+    "device_annotations",
+    "Annotations as Kineto repeats them on device tracks, around the work that was launched in them; they are no work.",
+    (_NAME, _DEVICE, Column("stream", _I64, "Stream of that work."), _START, _DURATION),
+)
+
 FLOWS = Table(
     "flows",
     "Arrows of the file: launches and forward-backward pairs.",
@@ -726,6 +732,7 @@ ALL = (
     HOST_EVENTS,
     OPERATOR_INPUTS,
     SYNC_EVENTS,
+    DEVICE_ANNOTATIONS,
     FLOWS,
     MEMORY_EVENTS,
 )

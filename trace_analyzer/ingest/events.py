@@ -21,7 +21,7 @@ _SAMPLE = 100_000
 _NESTING = {"annotation": 0, "python": 1, "operator": 2, "other": 3, "overhead": 4, "runtime": 5, "driver": 6}
 
 # What is neither host nor device work, but for arrows.
-_FEW_KINDS = ("metadata", "memory", "sync", "session", "boundary")
+_FEW_KINDS = ("metadata", "memory", "sync", "device-annotation", "session", "boundary")
 
 _REASONS: dict[str, tuple[str, str]] = {
     "no-time": ("warning", "events without a readable timestamp were skipped"),
@@ -29,7 +29,6 @@ _REASONS: dict[str, tuple[str, str]] = {
     "negative-duration": ("warning", "events with a negative duration were skipped"),
     "unmatched": ("warning", "begin or end events without their counterpart were skipped"),
     "unknown-phase": ("info", "events of a phase that this program does not use were skipped"),
-    "device-annotation": ("info", "annotations copied onto device tracks are no work"),
     "device-event": ("info", "recorded device events are no work"),
     "profiler-range": ("info", "profiler ranges (hardware counters) are no timeline of device work"),
     "marker": ("info", "instant markers carry no duration"),
@@ -73,6 +72,7 @@ def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) ->
         operator_inputs=_operator_inputs(inputs, host),
         device_events=device_events,
         sync_events=_sync_events(rest),
+        device_annotations=_device_annotations(rest),
         flows=flows,
         memory_events=_memory_events(rest),
         profiler_sessions=tuple(
@@ -115,7 +115,7 @@ def _plausible(events: Sorted) -> Sorted:
 def _extent(events: Sorted) -> tuple[int, int]:
     """Start of the first and end of the last event with a duration, ns; of any timed event where there is none."""
     columns = ("start_ns", "duration_ns")
-    rows = events.rest.filter(pl.col("kind").is_in(["sync", "session"]))
+    rows = events.rest.filter(pl.col("kind").is_in(["sync", "device-annotation", "session"]))
     spans = pl.concat([frame.select(columns) for frame in (events.python, events.host, events.device, rows)])
     if spans.is_empty():
         spans = events.rest.filter(pl.col("kind") != "metadata").select(columns)
@@ -236,6 +236,13 @@ def _device_events(events: pl.DataFrame) -> pl.DataFrame:
 def _sync_events(rest: pl.DataFrame) -> pl.DataFrame:
     frame = rest.filter(pl.col("kind") == "sync").sort("start_ns", "row").with_columns(_nonzero("correlation"))
     return tables.SYNC_EVENTS.conform(frame)
+
+
+def _device_annotations(rest: pl.DataFrame) -> pl.DataFrame:
+    """Kineto names their stream in `tid` alone."""
+    frame = rest.filter(pl.col("kind") == "device-annotation").sort("start_ns", "row")
+    stream = pl.col("tid").cast(pl.String).cast(pl.Int64, strict=False)
+    return tables.DEVICE_ANNOTATIONS.conform(frame.with_columns(pl.coalesce("stream", stream)))
 
 
 def _flows(rest: pl.DataFrame) -> pl.DataFrame:

@@ -56,8 +56,8 @@ _BOUNDARY = "^(Iteration Start: |Record Window End$)"
 
 _HOST = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")
 _DEVICE = ("kernel", "memcpy", "memset")
-_REST = ("flow", "metadata", "memory", "sync", "session", "boundary")
-_LEFT_OUT = ("marker", "counter", "device-annotation", "device-event", "profiler-range", "unsupported", "unknown-phase")
+_REST = ("flow", "metadata", "memory", "sync", "device-annotation", "session", "boundary")
+_LEFT_OUT = ("marker", "counter", "device-event", "profiler-range", "unsupported", "unknown-phase")
 KIND = pl.Enum([*_HOST, *_DEVICE, *_REST, *_LEFT_OUT])
 
 # What is kept of the arguments of host events, by kind; of the other host kinds all of it.

@@ -55,6 +55,7 @@ class Trace:
     operator_inputs: pl.DataFrame
     device_events: pl.DataFrame
     sync_events: pl.DataFrame
+    device_annotations: pl.DataFrame
     flows: pl.DataFrame
     memory_events: pl.DataFrame
     profiler_sessions: tuple[tuple[int, int], ...]

@@ -65,20 +65,27 @@ def device_labels(report: Report) -> dict[int, str]:
 
 
 def _device_tracks(report: Report) -> Iterator[TrackEvents]:
-    """Per device its streams, the time in which it only communicated, its synchronizations, its idle time."""
+    """Per device its streams, each under its annotations, the time in which it only communicated, its synchronizations, its idle time."""
     names = dict(report.tables["devices"].select("device", "name").iter_rows())
     labels: dict[int | None, str] = dict(device_labels(report).items())
     activities = _by_device(_activities(report))
+    annotations = _by_device(_annotations(report))
     others = {
         ("exposed", "Communication only"): _by_device(_exposed(report)),
         ("sync", "Synchronization"): _by_device(_synchronizations(report)),
         ("idle", "Idle, by cause"): _by_device(_idle(report)),
     }
-    devices = {device for frames in (activities, *others.values()) for device in frames}
-    for device in sorted(devices, key=lambda device: (device is None, device)):
+    devices = {device for frames in (activities, annotations, *others.values()) for device in frames}
+    for device in _in_order(devices):
         group = " · ".join(filter(None, (labels.get(device, "Device"), names.get(device))))
-        for stream, events in _streams(activities.get(device)):
-            yield TrackEvents(group, f"Stream {'–' if stream is None else stream}", "stream", None, False, events)
+        marked, works = _streams(annotations.get(device)), _streams(activities.get(device))
+        for stream in _in_order(marked.keys() | works.keys()):
+            number = "–" if stream is None else stream
+            if stream in marked:
+                label = f"Annotations, {number}" if len(marked) > 1 else "Annotations"
+                yield TrackEvents(group, label, "annotations", None, False, marked[stream])
+            if stream in works:
+                yield TrackEvents(group, f"Stream {number}", "stream", None, False, works[stream])
         for (family, label), frames in others.items():
             if device in frames:
                 yield TrackEvents(group, label, family, None, False, frames[device])
@@ -89,10 +96,14 @@ def _by_device(events: pl.DataFrame) -> dict[int | None, pl.DataFrame]:
     return {device: part for (device,), part in parts.items()}
 
 
-def _streams(events: pl.DataFrame | None) -> Iterable[tuple[int | None, pl.DataFrame]]:
-    """A device's activities by stream, in the order of their numbers, those without one last."""
+def _streams(events: pl.DataFrame | None) -> dict[int | None, pl.DataFrame]:
     parts = {} if events is None else events.partition_by("stream", as_dict=True, maintain_order=True)
-    return sorted(((stream, part) for (stream,), part in parts.items()), key=lambda item: (item[0] is None, item[0]))
+    return {stream: part for (stream,), part in parts.items()}
+
+
+def _in_order(numbers: Iterable[int | None]) -> list[int | None]:
+    """Devices or streams by their numbers, what has none last."""
+    return sorted(numbers, key=lambda number: (number is None, number))
 
 
 def _activities(report: Report) -> pl.DataFrame:
@@ -101,6 +112,11 @@ def _activities(report: Report) -> pl.DataFrame:
     return report.tables["activities"].select(
         "device", "stream", *_EVENT, "activity_id", kind=kind, link_id="launch_id"
     )
+
+
+def _annotations(report: Report) -> pl.DataFrame:
+    """What Kineto repeats on the devices' tracks: from the first to the last activity launched in an annotation."""
+    return report.tables["device_annotations"].select("device", "stream", *_EVENT, kind=pl.lit("annotation"))
 
 
 def _exposed(report: Report) -> pl.DataFrame:
