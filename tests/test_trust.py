@@ -4,10 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kineto import A100, analysed, annotation, call, event, flow, kernel, launch, launched, python
+from kineto import A100, analysed, annotation, call, event, flow, kernel, launch, launched, op, python
 
 from trace_analyzer.report import Check, Report
 
+TIMES, RATES = ("buckets", "groups"), ("mfu", "hfu")
 A, B = launched("a", 0, 10, 10, 1), launched("b", 80, 90, 10, 2)
 
 
@@ -45,7 +46,7 @@ def test_work_from_before_the_recording() -> None:
 
 def test_overlaps_on_one_stream_count_and_others_do_not() -> None:
     over = launched("c", 81, 95, 10, 3)
-    assert judged("stream_overlap", A, B, over) == (pytest.approx(5 / 30), "fail", ())
+    assert judged("stream_overlap", A, B, over) == (pytest.approx(5 / 30), "fail", TIMES)
     assert judged("stream_overlap", A, B, launched("c", 81, 95, 10, 3, stream=8)) == (0.0, "ok", ())
 
 
@@ -64,8 +65,14 @@ def test_durations_that_later_work_of_the_stream_contradicts() -> None:
     corrupt, after = launched("c", 100, 200, 9_000, 3), launched("d", 300, 400, 80, 4)
     report = analysed(A, B, corrupt, after)
     found = check(report, "impossible_durations")
-    assert (found.value, found.status, found.withholds) == (pytest.approx(9_000 / 9_100), "fail", ("busy_ratio",))
-    assert report.devices[0].busy_ratio is None
+    assert (found.value, found.status, found.withholds) == (
+        pytest.approx(9_000 / 9_100),
+        "fail",
+        ("busy_ratio", *TIMES, *RATES),
+    )
+    (device,) = report.devices
+    assert (device.busy_ratio, device.buckets, device.groups, device.mfu, device.hfu) == (None, (), (), None, None)
+    assert next(item.value for item in report.verdict.evidence if item.metric == "busy_ratio") is None
     assert report.verdict.confidence_why[0].startswith("impossible durations: ") or any(
         why.startswith("impossible durations: ") for why in report.verdict.confidence_why
     )
@@ -84,7 +91,7 @@ def test_pauses() -> None:
     frames = [python("train.py(3): f", 0, 100), python("train.py(3): f", 39_000, 2_000)]
     value, status, withholds = judged("untraced", A, late, frames)
     assert value == pytest.approx(38_900 / 39_990)
-    assert (status, withholds) == ("fail", ("busy_ratio",))
+    assert (status, withholds) == ("fail", ("busy_ratio", *RATES))
 
 
 def test_silence_of_the_host() -> None:
@@ -94,7 +101,7 @@ def test_silence_of_the_host() -> None:
 
 def test_launches_without_their_kernels() -> None:
     lost = [launch(30 + 5 * i, 2, 10 + i) for i in range(3)]
-    assert judged("missing_activities", A, B, lost) == (0.6, "fail", ("busy_ratio", "run_ahead"))
+    assert judged("missing_activities", A, B, lost) == (0.6, "fail", ("busy_ratio", "run_ahead", *TIMES, *RATES))
     twice = call("cuLaunchKernel", 81, 2, correlation=2, category="cuda_driver")
     assert judged("missing_activities", A, B, twice, call("cudaMemcpyAsync", 50, 2, correlation=8)) == (0.0, "ok", ())
 
@@ -102,7 +109,7 @@ def test_launches_without_their_kernels() -> None:
 def test_lost_events() -> None:
     bad = event("cpu_op", "aten::mm", 5, -3, pid=100, tid=100)
     assert judged("lost_events", A, B, [annotation("x", i, 1) for i in range(20)], bad) == (1, "warn", ())
-    assert judged("lost_events", A, B, bad) == (1, "fail", ("busy_ratio", "run_ahead"))
+    assert judged("lost_events", A, B, bad) == (1, "fail", ("busy_ratio", "run_ahead", *TIMES, *RATES))
 
 
 def test_a_file_without_arrows_was_edited() -> None:
@@ -119,3 +126,30 @@ def test_what_fails_comes_first_and_withholds_only_its_own_device() -> None:
     assert good.run_ahead.state is not None
     assert bad.run_ahead == replace(bad.run_ahead, state=None, empty_queue_ratio=None)
     assert (bad.run_ahead.launch_lead_ns.p50, bad.run_ahead.queue_depth.max, bad.run_ahead.runway_ns.max) == (None,) * 3
+
+
+def test_figures_are_withheld_where_their_inputs_fail_and_only_there() -> None:
+    """Products of known FLOP in two steps: half of the durations are impossible, or none is."""
+    shapes = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::Half", "c10::Half"]}
+    name = "ampere_fp16_s16816gemm_fp16_128x64"
+
+    def report(*, broken: bool) -> Report:
+        steps = [
+            [annotation(f"ProfilerStep#{n}", 10_000 * n, 9_990), op("aten::mm", 10_000 * n + 10, 30, **shapes),
+             launched(name, 10_000 * n + 20, 10_000 * n + 100, 4_000, n + 1, grid=[5000, 1, 1])]
+            for n in range(4)
+        ]  # fmt: skip
+        again = [launched(name, 10_000 * n + 50, 10_000 * n + 200, 4_000, 50 + n) for n in range(4) if broken]
+        return analysed(steps, again)
+
+    good, bad = report(broken=False), report(broken=True)
+    (device,), (doubtful,) = good.devices, bad.devices
+    assert device.mfu == pytest.approx(4 * 2 * 4096**3 / 312e12 / (device.window_ns * 1e-9))
+    assert [bucket.time_ns for bucket in device.buckets] == [16_000_000]
+    assert all(step.mfu for step in good.steps)
+    assert (doubtful.buckets, doubtful.groups, doubtful.mfu) == ((), (), None)
+    assert [step.mfu for step in bad.steps] == [None] * 4
+    assert "What the kernels computed" in good.to_markdown()
+    told = bad.to_markdown()
+    assert "What the kernels computed" not in told
+    assert "buckets, groups" in told, "why it is not told"

@@ -73,7 +73,7 @@ from trace_analyzer.report import (
     Window,
     WorkCoverage,
 )
-from trace_analyzer.trust import checks, doubts, withheld
+from trace_analyzer.trust import checks, doubts, withheld, withheld_steps
 from trace_analyzer.units import NS_PER_MS, percent
 from trace_analyzer.verdict import Findings, judge, verdict, without_regime
 from trace_analyzer.version import tool_version
@@ -177,7 +177,7 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
         ),
         verdict=judged,
         devices=reports,
-        steps=_step_reports(frames["steps"], frames["step_work"], trace),
+        steps=withheld_steps(_step_reports(frames["steps"], frames["step_work"], trace), found),
         blame=_blame(frames["blame"], code, judged.window),
         host_costs=_host_costs(frames["host_costs"]),
         advice=advise(judged, frames, code, None if code is None else models.get(code)),

@@ -62,7 +62,7 @@ class TraceInfo:
 class Check:
     """Whether the trace supports its figures in one respect; ``device`` is null for the whole file.
 
-    A failed check withholds metrics of its device: they are null in the report.
+    A failed check withholds metrics of its device: they are null in the report, or empty where they are lists.
     """
 
     name: str

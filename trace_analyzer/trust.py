@@ -7,10 +7,14 @@ import polars as pl
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.notes import Note
-from trace_analyzer.report import Check, CheckStatus, DeviceReport, LaunchLead, QueueDepth, RunAhead, Runway
+from trace_analyzer.report import Check, CheckStatus, DeviceReport, LaunchLead, QueueDepth, RunAhead, Runway, StepReport
 
 BUSY_RATIO = "busy_ratio"
 RUN_AHEAD = "run_ahead"
+KERNEL_TIMES = ("buckets", "groups")
+"""Metrics that sum up the durations of kernels."""
+UTILIZATION = ("mfu", "hfu")
+"""Metrics of work over time, of the device and of its steps."""
 # Notes of the reader about events that are lost or cannot be read.
 _LOST = ("truncated", "no-time", "implausible-time", "negative-duration", "unmatched")
 
@@ -59,7 +63,7 @@ _OF_DEVICE = (
         "stream_overlap",
         "share of device time in which earlier work of the same stream still ran: some is normal, much means that"
         " times are wrong",
-        t.OVERLAP_WARN_RATIO, t.OVERLAP_FAIL_RATIO,
+        t.OVERLAP_WARN_RATIO, t.OVERLAP_FAIL_RATIO, withholds=KERNEL_TIMES,
     ),
     _Rule(
         "started_before_launch",
@@ -69,7 +73,7 @@ _OF_DEVICE = (
     _Rule(
         "impossible_durations",
         "share of device time in activities during most of which later work of their stream ran: corrupt durations",
-        t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=(BUSY_RATIO,),
+        t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=(BUSY_RATIO, *KERNEL_TIMES, *UTILIZATION),
     ),
     _Rule(
         "few_long_activities",
@@ -79,7 +83,7 @@ _OF_DEVICE = (
     _Rule(
         "untraced",
         "share of idle time in recording pauses or between spliced recordings: nothing is known of it",
-        t.UNTRACED_WARN_RATIO, t.UNKNOWN_RATIO, withholds=(BUSY_RATIO,),
+        t.UNTRACED_WARN_RATIO, t.UNKNOWN_RATIO, withholds=(BUSY_RATIO, *UTILIZATION),
     ),
     _Rule(
         "unnamed_host_time",
@@ -91,7 +95,7 @@ _OF_DEVICE = (
 _MISSING = _Rule(
     "missing_activities",
     "share of the calls that launch kernels of which no kernel was recorded: the device may have been busier",
-    t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=(BUSY_RATIO, RUN_AHEAD),
+    t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=(BUSY_RATIO, RUN_AHEAD, *KERNEL_TIMES, *UTILIZATION),
 )  # fmt: skip
 
 
@@ -130,7 +134,7 @@ def _lost(notes: Sequence[Note], event_count: int) -> Check:
         count,
         "events",
         "places at which events are missing, cannot be read or have no possible time",
-        (BUSY_RATIO, RUN_AHEAD) if fails else (),
+        (BUSY_RATIO, RUN_AHEAD, *KERNEL_TIMES, *UTILIZATION) if fails else (),
     )
 
 
@@ -161,11 +165,25 @@ def doubts(found: Sequence[Check], device: int | str) -> tuple[str, ...]:
 
 
 def withheld(report: DeviceReport, found: Sequence[Check]) -> DeviceReport:
-    """The report with null for every metric that a failed check does not support."""
-    metrics = {metric for check in of_device(found, report.index) for metric in check.withholds}
+    """The report without the metrics that a failed check does not support: null, or empty where they are lists."""
+    metrics = _withheld(report.index, found)
     nothing = RunAhead(None, LaunchLead(None, None, None), QueueDepth(None, None, None), Runway(None, None, None), None)
     return replace(
         report,
         busy_ratio=None if BUSY_RATIO in metrics else report.busy_ratio,
         run_ahead=nothing if RUN_AHEAD in metrics else report.run_ahead,
+        buckets=() if "buckets" in metrics else report.buckets,
+        groups=() if "groups" in metrics else report.groups,
+        mfu=None if "mfu" in metrics else report.mfu,
+        hfu=None if "hfu" in metrics else report.hfu,
     )
+
+
+def withheld_steps(steps: Sequence[StepReport], found: Sequence[Check]) -> tuple[StepReport, ...]:
+    """The steps without the metrics that a failed check of their device does not support."""
+    metrics = {device: _withheld(device, found) for device in {step.device for step in steps}}
+    return tuple(replace(step, mfu=None) if "mfu" in metrics[step.device] else step for step in steps)
+
+
+def _withheld(device: int | str, found: Sequence[Check]) -> frozenset[str]:
+    return frozenset(metric for check in of_device(found, device) for metric in check.withholds)

@@ -287,7 +287,8 @@ def _headline(findings: Findings, judgement: Judgement, window: int) -> str:
 
 def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
     idle = sum(findings.parts_ns.get(cause, 0) for cause in CAUSES)
-    busy_ratio = 1 - idle / window if window else None
+    known = window and findings.device.busy_ratio is not None  # else a check of the trace withholds it
+    busy_ratio = 1 - idle / window if known else None
     return [
         Evidence("busy_ratio", busy_ratio, "ratio", "share of the window in which the device works"),
         Evidence("idle_ns", idle, "ns", "idle time of the window"),

@@ -167,7 +167,7 @@ def _kernels(report: Report) -> str:
 def _work(report: Report) -> str:
     """The article's table of the judged device, with the article's figures and their source."""
     device = words.judged_device(report)
-    if device is None or not (device.flop_time_ratio or device.recomputed_ns):
+    if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns):
         return ""
     rows = (
         (

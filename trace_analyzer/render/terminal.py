@@ -237,7 +237,7 @@ def _kernels(report: Report, width: int) -> list[Line]:
 def _work(report: Report, width: int) -> list[Line]:
     """The article's table: share of time against share of FLOP, by group, beside those of BERT."""
     device = words.judged_device(report)
-    if device is None or not (device.flop_time_ratio or device.recomputed_ns):
+    if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns):
         return []
     wide = width >= 72
     head = ("group", "time", "FLOP", "FLOP/s", "against matmul", *(("BERT: time", "FLOP") if wide else ()))

@@ -116,8 +116,8 @@ def recomputation(device: DeviceReport) -> str:
         return ""
     total = sum(bucket.time_ns for bucket in device.buckets)
     flop = "" if device.recomputed_flop is None else f", {units.flop(device.recomputed_flop)}"
-    share = f"{units.percent(device.recomputed_ns / total)} of kernel time" if total else ""
-    told = f"{units.duration(device.recomputed_ns)} ({share}){flop}"
+    share = f" ({units.percent(device.recomputed_ns / total)} of kernel time)" if total else ""
+    told = f"{units.duration(device.recomputed_ns)}{share}{flop}"
     return f"Activation checkpointing recomputes forward work in the backward pass: {told}"
 
 
