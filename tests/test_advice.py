@@ -336,8 +336,24 @@ def test_what_runs_beside_other_kernels_saves_no_more_than_its_part() -> None:
     both = [kernel(ADD, 30 * n, 30, stream=stream, grid=[500, 1, 1]) for n in range(40) for stream in (7, 8)]
     report = analysed(both)
     (fuse,) = report.advice
-    assert fuse.saves_ns_at_most == report.verdict.parts_ns["memory"] == 1_200_000, "not 2 x 39 x 30 us"
-    assert "no more than the window's part" in fuse.how_bound
+    assert fuse.saves_ns_at_most == 39 * 30_000, "not 2 x 39 x 30 us"
+    assert report.verdict.parts_ns["memory"] == 1_200_000
+    assert "no more than the part of the window" in fuse.how_bound
+
+
+def test_two_kernels_side_by_side_take_their_time_once() -> None:
+    """Half of what both hold together; beside a product they hold nothing."""
+    wide = ADD.replace("<4, x>", "<4, at::native::CUDAFunctor_add<float>, x>")
+    pairs = [kernel(wide, 100 * n, 50, stream=stream, grid=[500, 1, 1]) for n in range(12) for stream in (7, 8)]
+    assert saved(analysed(pairs))["fewer-bytes"] == 12 * 25_000
+    beside = [kernel(GEMM, 100 * n + 10, 20, stream=9, grid=[500, 1, 1]) for n in range(12)]
+    assert saved(analysed(pairs, beside))["fewer-bytes"] == 12 * 15_000
+    collectives = [
+        [op("record_param_comms", 100 * n, 20, **{"Collective name": "allreduce", "In msg nelems": 1_000, "dtype": "Float"}),
+         *(launched(NCCL, 100 * n + 5 + 6 * s, 100 * n + 20, 70, 2 * n + s + 1, stream=20 + s) for s in (0, 1))]
+        for n in range(12)
+    ]  # fmt: skip
+    assert saved(analysed(collectives))["gradient-buckets"] == 12 * 70_000
 
 
 def test_an_optimizer_of_many_passes_where_memory_limits() -> None:

@@ -5,7 +5,7 @@ findings ask for it: a function of the scene that returns what was found, or Non
 regime cannot use is not said. docs/advice.md has a section on each.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -32,11 +32,13 @@ class Scene:
     had to wait. ``activities`` are those that start in the window, with the thread and the time of their launch, the class
     of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (contractions that could
     use matrix units better) are those of these activities. ``fusions`` are the runs of kernels that start in the window.
+    ``pieces`` are the window's partition.
     """
 
     verdict: Verdict
     regimes: frozenset[str]
     window_ns: int
+    pieces: pl.DataFrame
     idle: pl.DataFrame
     activities: pl.DataFrame
     host_events: pl.DataFrame
@@ -118,6 +120,7 @@ def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int, mo
         verdict=verdict,
         regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
         window_ns=sum(verdict.parts_ns.values()),
+        pieces=clip(frames["partition"].filter(this), spans, ["device"]),
         idle=_with_waiting(clip(idle, spans, ["device"]), gaps, activities),
         activities=inside.join(launched, on="launch_id", how="left", maintain_order="left")
         .join(classes, on="activity_id", how="left", maintain_order="left")
@@ -220,14 +223,16 @@ def _kernels_found(
 ) -> Found | None:
     """What some kernels ask for; ``saves`` is the time that each can save.
 
-    All together they save no more than the parts of the window that such kernels hold: what runs beside longer ones is hidden.
+    All together they save no more than the part of the window that they hold: what runs beside others is hidden.
     """
-    saved, held = _total(rows, saves), _held(scene, *rows.get_column("bound").unique())
-    if min(saved, held) <= 0:
+    timed = rows.with_columns(_end(), saves.alias("saves_ns"))
+    saved = _total(timed, "saves_ns")
+    saves_ns = _won(scene, timed, timed.get_column("bound").unique().to_list(), pl.col("duration_ns"))
+    if saves_ns <= 0:
         return None
     return Found(
-        min(saved, held),
-        how_bound + _cut(saved, held),
+        saves_ns,
+        how_bound + _cut(saved, saves_ns),
         f"{why} ({percent(min(1.0, _total(rows, 'duration_ns') / scene.window_ns))} of the window)",
         _operators(rows),
         _longest(rows, pl.col("duration_ns")),
@@ -235,23 +240,31 @@ def _kernels_found(
     )
 
 
-def _held(scene: Scene, *bounds: str) -> int:
-    """Time of the window in which kernels of some bounds held the device."""
-    return sum(scene.verdict.parts_ns.get(bound, 0) for bound in bounds)
+def _held(scene: Scene, rows: pl.DataFrame, bounds: Sequence[str | None]) -> int:
+    """Time of the window in which some rows (device, start_ns, end_ns) ran and work of some bounds held the device."""
+    parts = scene.pieces.filter(pl.col("part").is_in(bounds)).select("device", "start_ns", "end_ns")
+    return _total(clip(parts, union(rows.select("device", "start_ns", "end_ns"), ["device"]), ["device"]), _length())
 
 
-def _cut(saved: float, held: int) -> str:
-    return "; no more than the window's part of such kernels, as others run beside them" if saved > held else ""
+def _won(scene: Scene, rows: pl.DataFrame, bounds: Sequence[str | None], time: pl.Expr) -> int:
+    """What rows with ``saves_ns`` of their ``time`` win: their sum, where several run at once that of the best one of them."""
+    best = rows.filter(time > 0).select((pl.col("saves_ns") / time).max()).item() or 0.0
+    return min(_total(rows, "saves_ns"), round(min(1.0, best) * _held(scene, rows, bounds)))
+
+
+def _cut(saved: int, won: int) -> str:
+    # Rounding may take a nanosecond.
+    return "; no more than the part of the window that they hold, as work runs beside them" if saved > won + 1 else ""
 
 
 def _runs_found(scene: Scene, runs: pl.DataFrame, how_bound: str, why: str, **values: object) -> Found | None:
-    """What runs of kernels that one kernel could replace ask for: no more than the memory-bound part of the window."""
-    saved, held = _total(runs, "saves_ns"), _held(scene, "memory")
-    if min(saved, held) <= 0:
+    """What runs of kernels that one kernel could replace ask for: no more than what kernels of memory and latency hold of the window."""
+    saved, won = _total(runs, "saves_ns"), _won(scene, runs, ["memory", "latency"], pl.col("time_ns"))
+    if won <= 0:
         return None
     return Found(
-        min(saved, held),
-        how_bound + _cut(saved, held),
+        won,
+        how_bound + _cut(saved, won),
         f"{why} ({percent(min(1.0, _total(runs, 'time_ns') / scene.window_ns))} of the window)",
         _written(runs),
         _longest(runs, _length()),
@@ -384,8 +397,9 @@ def _set_to_none(scene: Scene) -> Found | None:
     why = (
         f"zero_grad() makes {count(members.height / calls)} launches to write zeros that the next backward pass adds to"
     )
-    extra = ", that ends with the kernels of zero_grad() + their time"
-    return _idle_found(scene, _idle_before(scene, members), LAUNCHING, why, extra, _total(members, "duration_ns"))
+    extra = ", that ends with the kernels of zero_grad() + the time in which they hold the device"
+    held = _held(scene, members.with_columns(_end()), members.get_column("bound").unique().to_list())
+    return _idle_found(scene, _idle_before(scene, members), LAUNCHING, why, extra, held)
 
 
 def _garbage_collection(scene: Scene) -> Found | None:
@@ -718,7 +732,7 @@ def _gradient_buckets(scene: Scene) -> Found | None:
         return None
     typical = rows.get_column("message_bytes").median()
     return Found(
-        min(_total(rows, "exposed_ns"), _held(scene, "communication")),
+        min(_total(rows, "exposed_ns"), _held(scene, rows.with_columns(_end()), ["communication"])),
         f"exposed time of collectives under {thresholds.SMALL_MESSAGE_BYTES >> 20} MiB",
         f"{count(rows.height)} collectives move {count(typical)} bytes in the median: that takes longer to start than to"  # type: ignore[arg-type]
         " send",

@@ -1,0 +1,68 @@
+"""Bounds of advice on random and real traces: none exceeds what its cure can reach, and nothing counts twice in one."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from conftest import corpus_rows
+from generator import RandomTrace, random_traces
+from hypothesis import HealthCheck, given, settings
+
+from trace_analyzer.advice import LAUNCHING, RULES
+from trace_analyzer.analyses.causes import HOST_CAUSES
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+
+UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+SMALL = ("latency", "device-gap")
+KERNELS = ("compute", "memory", "latency", "other")
+REACHES: Mapping[str, tuple[str, ...]] = {
+    "cuda-graphs": (*LAUNCHING, *SMALL),
+    "bigger-batch": (*LAUNCHING, *SMALL),
+    "fused-optimizer": (*LAUNCHING, "memory", "latency"),
+    "set-to-none": (*LAUNCHING, *KERNELS),
+    "garbage-collection": ("garbage-collection",),
+    "synchronization": ("synchronization",),
+    "data-loading": ("data-loading",),
+    "allocator": ("allocation",),
+    "recompilation": ("compilation",),
+    "lazy-loading": ("compilation",),
+    "warm-up": HOST_CAUSES,
+    "pinned-memory": ("blocking-copy",),
+    "cpu-operators": ("cpu-operator",),
+    "overlap": ("communication",),
+    "gradient-buckets": ("communication",),
+    "copies": ("copy",),
+    "small-copies": ("copy",),
+    "dependencies": ("device-wait",),
+    **dict.fromkeys(("attention-kernel", "fusion"), ("memory", "latency")),
+    **dict.fromkeys(("channels-last", "padding", "recompute-less"), KERNELS),
+    **dict.fromkeys(("fewer-bytes", "thin-products"), ("memory",)),
+    **dict.fromkeys(("low-precision", "max-autotune", "less-work"), ("compute",)),
+    **dict.fromkeys(("tensor-cores", "tf32"), ("compute", "memory")),
+}
+"""Parts of the window that a fix can win back."""
+HALF = ("bigger-batch", "less-work", "fewer-bytes", "thin-products")
+
+
+def bounds_hold(report: Report) -> None:
+    parts = report.verdict.parts_ns
+    for item in report.advice:
+        reached = sum(parts[part] for part in REACHES[item.id])
+        assert 0 < item.saves_ns_at_most <= (reached + 1) // (2 if item.id in HALF else 1)
+        assert item.start_ns is None or item.start_ns <= (item.end_ns or 0)
+
+
+def test_every_fix_has_its_reach() -> None:
+    assert sorted(REACHES) == sorted(RULES)
+
+
+@given(random_traces())
+@settings(max_examples=25, suppress_health_check=UNHURRIED)
+def test_on_random_traces(trace: RandomTrace) -> None:
+    bounds_hold(analyze(trace.content, step="all"))
+
+
+@pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
+@pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
+def test_on_real_traces(file: str, corpus_report: Callable[[str], Report]) -> None:
+    bounds_hold(corpus_report(file))
