@@ -59,6 +59,8 @@ _CBID = {
     "cudaGraphLaunch": 311,
     "cudaStreamWaitEvent": 147,
     "cudaEventRecord": 135,
+    "cudaFuncGetAttributes": 16,
+    "cuModuleLoadData": 43,
 }
 _ITEM_BYTES = {"c10::BFloat16": 2, "c10::Half": 2, "float": 4, "long int": 8, "bool": 1}
 
@@ -520,9 +522,19 @@ class Thread:
         return activities
 
     def memcpy(
-        self, kind: CopyKind, size: int, stream: Stream, *, pageable: bool = False, gb_per_s: float = 24.0
+        self,
+        kind: CopyKind,
+        size: int,
+        stream: Stream,
+        *,
+        pageable: bool = False,
+        gb_per_s: float = 24.0,
+        staging_ns: int = 0,
     ) -> Activity:
-        """``cudaMemcpyAsync``; with pageable host memory it returns only when the copy is done."""
+        """``cudaMemcpyAsync``; with pageable host memory it returns only when the copy is done.
+
+        ``staging_ns`` is what the driver needs to move pageable memory into a buffer of its own before the copy starts.
+        """
         costs, host = self.simulation.costs, "Pageable" if pageable else "Pinned"
         ends = {
             "HtoD": f"{host} -> Device",
@@ -531,7 +543,7 @@ class Thread:
             "PtoP": "Device -> Device",
         }
         start_ns, correlation = self._begin_launch(stream)
-        self._advance(self.simulation.jittered(costs.copy_call_ns), "runtime-call")
+        self._advance(self.simulation.jittered(costs.copy_call_ns + staging_ns), "runtime-call")
         duration_ns = 1_200 + round(size / gb_per_s)
         activity = self._place(
             ("gpu_memcpy", f"Memcpy {kind} ({ends[kind]})", duration_ns),
@@ -574,6 +586,19 @@ class Thread:
         start_ns, correlation = self.now_ns, self.simulation.next_correlation()
         self._advance(self.simulation.jittered(duration_ns), "allocation")
         self._call("cudaMalloc", start_ns, correlation)
+
+    def call(self, name: str, duration_ns: int) -> None:
+        """A runtime call that enqueues nothing and waits for nothing."""
+        start_ns, correlation = self.now_ns, self.simulation.next_correlation()
+        self._advance(self.simulation.jittered(duration_ns), "runtime-call")
+        self._call(name, start_ns, correlation)
+
+    def profiler_row(self, name: str, duration_ns: int) -> None:
+        """An ``overhead`` row: the profiler stops the thread, as when it flushes its buffers."""
+        start_ns = self.now_ns
+        self._advance(self.simulation.jittered(duration_ns), "profiler")
+        row = (name, -1, 0, start_ns, "overhead", self.now_ns - start_ns)
+        self.simulation.records.append(_Record("X", *row))
 
     def free(self, duration_ns: int, device: int = 0) -> None:
         """``cudaFree``: waits for the device, then the driver works."""
