@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trace_analyzer.analyses.intervals import at, clip, covered_before, enclosing, innermost, split, union
+from trace_analyzer.analyses.intervals import at, clip, covered_before, enclosing, innermost, labelled, union
 
 TRACK = ["track"]
 HORIZON = 14
@@ -56,20 +56,35 @@ def test_union_covers_the_same_in_the_fewest_intervals(rows: list[Span]) -> None
     assert all(a[0] != b[0] or a[2] < b[1] for a, b in itertools.pairwise(merged))
 
 
-def test_split_cuts_strictly_inside() -> None:
-    pieces = split(
-        frame([(0, 1, 5), (1, 1, 5), (0, 7, 7)]), times([(0, 1), (0, 3), (0, 4), (0, 5), (1, 9), (0, 7)]), TRACK
+def test_labelled_cuts_at_edges_and_names_the_segment() -> None:
+    segments = [(0, 1, 3), (0, 3, 4), (0, 6, 8), (1, 9, 9)]
+    pieces = labelled(
+        frame([(0, 0, 5), (1, 1, 5), (0, 7, 7), (0, 2, 6), (0, 3, 3)]),
+        frame(segments).rename({"id": "segment"}),
+        TRACK,
+        ["segment"],
     )
-    assert pieces.rows() == [(0, 0, 1, 3), (0, 0, 3, 4), (0, 0, 4, 5), (1, 1, 1, 5), (2, 0, 7, 7)]
+    assert pieces.rows() == [
+        (0, 0, 0, 1, None), (0, 0, 1, 3, 0), (0, 0, 3, 4, 1), (0, 0, 4, 5, None),
+        (1, 1, 1, 5, None),
+        (2, 0, 7, 7, 2),
+        (3, 0, 2, 3, 0), (3, 0, 3, 4, 1), (3, 0, 4, 6, None),
+        (4, 0, 3, 3, 1),
+    ]  # fmt: skip
 
 
-@given(spans, points)
-def test_split_pieces_are_the_span_between_neighbouring_cuts(rows: list[Span], cuts: list[tuple[int, int]]) -> None:
+@given(spans, disjoint)
+def test_labelled_pieces_lie_between_neighbouring_edges(rows: list[Span], segments: list[Span]) -> None:
+    def around(track: int, t: int) -> int | None:
+        return next((n for n, (on, start, end) in enumerate(segments) if on == track and start <= t < end), None)
+
     expected = []
     for number, (track, start, end) in enumerate(rows):
-        edges = [start, *sorted({t for on, t in cuts if on == track and start < t < end}), end]
-        expected += [(number, track, a, b) for a, b in itertools.pairwise(edges)]
-    assert split(frame(rows), times(cuts), TRACK).rows() == expected
+        edges = {t for on, *edges in segments if on == track and edges[0] < edges[1] for t in edges}
+        cuts = [start, *sorted(t for t in edges if start < t < end), end]
+        expected += [(number, track, a, b, around(track, a)) for a, b in itertools.pairwise(cuts)]
+    found = labelled(frame(rows), frame(segments).rename({"id": "segment"}), TRACK, ["segment"])
+    assert found.rows() == expected
 
 
 @given(points, disjoint)
@@ -156,8 +171,9 @@ def test_operations_take_empty_frames() -> None:
     none, some = frame([]), frame([(0, 1, 2)])
     assert union(none, TRACK).is_empty()
     assert innermost(none, TRACK, "id").is_empty()
-    assert split(none, times([(0, 1)]), TRACK).is_empty()
-    assert split(some, times([]), TRACK).rows() == some.rows()
+    segments = frame([(0, 1, 2)]).rename({"id": "segment"})
+    assert labelled(none, segments, TRACK, ["segment"]).is_empty()
+    assert labelled(some, segments.clear(), TRACK, ["segment"]).rows() == [(0, 0, 1, 2, None)]
     assert clip(some, none.drop("id"), TRACK).is_empty()
     assert at(times([(0, 1)]), "time_ns", none, TRACK, ["id"]).rows() == [(0, 1, None)]
     assert covered_before(times([(0, 1)]), "time_ns", none, TRACK, "n").rows() == [(0, 1, 0)]

@@ -26,6 +26,8 @@ CAUSES = (*HOST_CAUSES, *DEVICE_CAUSES, "unlinked", "untraced")
 """All causes, in the order of the report."""
 
 _DEVICE, _THREAD = ["device"], ["thread_id"]
+_ROLES = ("thread_id", "previous_thread", "main_thread")
+"""Threads that could have launched sooner, in the order in which they are asked what they did."""
 _SPAN = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
@@ -302,12 +304,11 @@ def _host_pieces(
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
     rest = stretches.with_columns(waited_until.alias("start_ns")).filter(pl.col("start_ns") < pl.col("end_ns"))
     rest = _with_threads(trace, rest, activities, calls)
-    roles = ["thread_id", "previous_thread", "main_thread"]
-    threads = pl.concat([rest.get_column(role) for role in roles]).drop_nulls().unique()
+    threads = pl.concat([rest.get_column(role) for role in _ROLES]).drop_nulls().unique()
     on_threads = work.filter(pl.col("thread_id").is_in(threads.implode()) & (pl.col("kind") != "overhead"))
-    doing = _doing(on_threads)
+    doing = _doing(_near(on_threads, rest))
     pieces = rest.with_columns(pl.lit(None, dtype=pl.Int32).alias("rank"))
-    for role in roles:
+    for role in _ROLES:
         pieces = _filled(pieces, doing.rename({"thread_id": role}), role)
     anywhere = pl.lit(0).alias("anywhere")
     overhead = work.filter(pl.col("kind") == "overhead").with_columns(anywhere)
@@ -319,16 +320,35 @@ def _host_pieces(
 
 
 def _with_threads(trace: Trace, stretches: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Stretches with the thread of their process's previous launch and with its main thread."""
+    """Stretches with the thread of their process's previous launch and with its main thread, where these are others."""
     launched = activities.get_column("launch_id").drop_nulls().unique()
     previous = (
         calls.filter(pl.col("launch_id").is_in(launched.implode()))
         .sort("call_start_ns", "launch_id")
         .select("launch_id", pl.col("thread_id").shift(1).over("process_id").alias("previous_thread"))
     )
-    return stretches.join(previous, on="launch_id", how="left", maintain_order="left").join(
-        main_threads(trace), on="process_id", how="left", maintain_order="left"
+    own, before, main = (pl.col(role) for role in _ROLES)
+    return (
+        stretches.join(previous, on="launch_id", how="left", maintain_order="left")
+        .join(main_threads(trace), on="process_id", how="left", maintain_order="left")
+        .with_columns(
+            pl.when(before.ne_missing(own)).then(before),
+            pl.when(main.ne_missing(own) & main.ne_missing(before)).then(main),
+        )
     )
+
+
+def _near(work: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
+    """The host events that overlap a stretch or lie near one.
+
+    So near that what is left out can neither be in progress there nor tell whether an operator's is long.
+    """
+    margin = thresholds.CPU_OPERATOR_NS + 1
+    anywhere = pl.lit(0).alias("anywhere")
+    around = union(stretches.select(pl.col("start_ns") - margin, pl.col("end_ns") + margin, anywhere), ["anywhere"])
+    following = around.get_column("start_ns").search_sorted(work.get_column("end_ns"), side="right")
+    reached = work.select(pl.when(following > 0).then(following - 1)).to_series()
+    return work.filter(around.get_column("end_ns").gather(reached) >= pl.col("start_ns"))
 
 
 def main_threads(trace: Trace) -> pl.DataFrame:
@@ -378,7 +398,10 @@ def _overlaid(pieces: pl.DataFrame, work: pl.DataFrame, by: list[str]) -> pl.Dat
 
 def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFrame:
     """Pieces without a rank so far, cut by what the thread in that role did and ranked by it."""
-    open_, done = pieces.filter(pl.col("rank").is_null()), pieces.filter(pl.col("rank").is_not_null())
+    is_open = pl.col("rank").is_null() & pl.col(role).is_not_null()
+    open_, done = pieces.filter(is_open), pieces.filter(~is_open)
+    if open_.is_empty():
+        return pieces
     ranked = labelled(open_.drop("rank", "event_id"), doing, [role], ["rank", "event_id"])
     return pl.concat([done, ranked.select(done.columns)])
 

@@ -25,61 +25,6 @@ def union(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     )
 
 
-def split(spans: pl.DataFrame, cuts: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Every span cut at the ``time_ns`` of its track that lie strictly inside it; other columns repeat.
-
-    ``cuts`` has ``by`` and time_ns. The order of spans is kept, pieces in order of time.
-    """
-    points = cuts.select(*by, "time_ns").unique().sort(*by, "time_ns").with_row_index("cut", offset=1)
-    if points.is_empty() or spans.is_empty():
-        return spans
-    indexed = spans.with_row_index("span")
-    inside = _cuts_inside(indexed.select("span", *by, START, END), points, by)
-    starts = pl.concat([inside.select("span").unique().join(indexed.select("span", START), on="span"), inside])
-    pieces = (
-        starts.sort("span", START)
-        .with_columns(pl.col(START).shift(-1).over("span").alias("next_ns"))
-        .join(indexed.drop(START), on="span", how="left", maintain_order="left")
-        .with_columns(pl.coalesce("next_ns", END).alias(END))
-        .select(indexed.columns)
-    )
-    whole = indexed.join(inside.select("span").unique(), on="span", how="anti", maintain_order="left")
-    return pl.concat([whole, pieces]).sort("span", START, maintain_order=True).drop("span")
-
-
-def _cuts_inside(spans: pl.DataFrame, points: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """(span, start_ns) of every point strictly inside a span. ``points`` are numbered from 1 in order of track and time."""
-    first = points.group_by(by).agg((pl.col("cut").min() - 1).alias("before_first"))
-    return (
-        spans.join(first, on=by, how="inner")
-        .join(_last_cut(spans, points, by, START, exact=True), on="span", how="left")
-        .join(_last_cut(spans, points, by, END, exact=False), on="span", how="left", suffix="_end")
-        .with_columns(pl.coalesce("cut", "before_first"), pl.coalesce("cut_end", "before_first"))
-        .filter(pl.col("cut") < pl.col("cut_end"))
-        .select("span", pl.int_ranges(pl.col("cut") + 1, pl.col("cut_end") + 1, dtype=pl.UInt32).alias("cut"))
-        .explode("cut", empty_as_null=False)
-        .join(points.select("cut", pl.col("time_ns").alias(START)), on="cut", how="left")
-        .select("span", START)
-    )
-
-
-def _last_cut(spans: pl.DataFrame, points: pl.DataFrame, by: list[str], at: str, *, exact: bool) -> pl.DataFrame:
-    """(span, cut): the last point of the span's track before ``at``, or at it."""
-    return (
-        spans.select("span", *by, at)
-        .sort(at)
-        .join_asof(
-            points.sort("time_ns"),
-            left_on=at,
-            right_on="time_ns",
-            by=by,
-            allow_exact_matches=exact,
-            check_sortedness=False,
-        )
-        .select("span", "cut")
-    )
-
-
 def at(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str], columns: list[str]) -> pl.DataFrame:
     """``points`` with ``columns`` of the segment of its track that contains ``time``; null outside all.
 
@@ -128,10 +73,50 @@ def covered_before(points: pl.DataFrame, time: str, islands: pl.DataFrame, by: l
 def labelled(spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns: list[str]) -> pl.DataFrame:
     """``spans`` cut where ``segments`` of their track begin and end, with ``columns`` of the segment around each piece.
 
-    Segments of one track must be disjoint; outside all of them the columns are null.
+    Segments of one track must be disjoint; outside all of them the columns are null. The order of spans is kept,
+    pieces in order of time.
     """
-    edges = pl.concat([segments.select(*by, pl.col(c).alias("time_ns")) for c in (START, END)])
-    return at(split(spans, edges, by), START, segments, by, columns)
+    segments = segments.filter(pl.col(START) < pl.col(END)).sort(*by, START)
+    edges = (
+        segments.select(*by, pl.concat_list(START, END).alias("time_ns"))
+        .explode("time_ns", empty_as_null=False)
+        .with_row_index("place", offset=1)
+    )
+    # Place p lies between edges p - 1 and p, so within segment p // 2 where p is odd.
+    places = pl.DataFrame(
+        {"first": _places(spans, edges, by, START, exact=True), "last": _places(spans, edges, by, END, exact=False)}
+    )
+    pieces = (
+        places.with_columns(pl.max_horizontal("first", "last").alias("last"))
+        .with_row_index("span")
+        .with_columns(pl.int_ranges("first", pl.col("last") + 1, dtype=pl.UInt32).alias("place"))
+        .explode("place", empty_as_null=False)
+    )
+    place, time = pl.col("place"), edges.get_column("time_ns")
+    starts = time.gather(pieces.select(pl.when(place > pl.col("first")).then(place - 1)).to_series())
+    ends = time.gather(pieces.select(pl.when(place < pl.col("last")).then(place)).to_series())
+    within = pieces.select(pl.when(place % 2 == 1).then(place // 2)).to_series()
+    return (
+        spans[pieces.get_column("span")]
+        .with_columns(pl.coalesce(starts, START).alias(START), pl.coalesce(ends, END).alias(END))
+        .with_columns(segments.get_column(column).gather(within) for column in columns)
+        .filter((pl.col(START) < pl.col(END)) | (pieces.get_column("first") == pieces.get_column("last")))
+    )
+
+
+def _places(spans: pl.DataFrame, edges: pl.DataFrame, by: list[str], time: str, *, exact: bool) -> pl.Series:
+    """Of each span the place of the last of its track's ``edges`` before ``time`` (or at it), or what is before the first."""
+    before_all = edges.group_by(by).agg((pl.col("place").min() - 1).alias("before"))
+    return (
+        spans.select(*by, time)
+        .with_row_index("span")
+        .sort(time)
+        .join_asof(edges, left_on=time, right_on="time_ns", by=by, allow_exact_matches=exact, check_sortedness=False)
+        .join(before_all, on=by, how="left", maintain_order="left")
+        .sort("span")
+        .select(pl.coalesce("place", "before", pl.lit(0, pl.UInt32)))
+        .to_series()
+    )
 
 
 def clip(spans: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
@@ -193,20 +178,20 @@ def _edges(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Starts and ends in order (ends first, inner ends before outer ones) with the depth after each.
 
     ``opens`` is the depth at which the edge's span started, ``closes`` that which the edge closes: they
-    agree on every end exactly where spans nest.
+    agree on every end exactly where spans nest. ``spans`` are in order of their rank, which is that of their starts.
     """
+    spans = spans.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias("turn"))
     starts = spans.with_columns(pl.col(START).alias("time_ns"), pl.lit(True).alias("is_start"))
-    ends = spans.with_columns(pl.col(END).alias("time_ns"), pl.lit(False).alias("is_start"))
-    rank = pl.col("rank").cast(pl.Int64)
-    return (
-        pl.concat([starts, ends])
-        .with_columns(pl.when("is_start").then(rank).otherwise(-rank).alias("turn"))
-        .sort(*by, "time_ns", "is_start", "turn")
+    ends = spans.with_columns(pl.col(END).alias("time_ns"), pl.lit(False).alias("is_start"), -pl.col("turn"))
+    edges = (
+        pl.concat([ends.reverse(), starts])  # in order of their turn, which stays so where times are equal
+        .sort(*by, "time_ns", maintain_order=True)
         .with_columns(pl.when("is_start").then(1).otherwise(-1).cum_sum().over(by).alias("depth"))
-        .with_columns(
-            pl.col("depth").filter("is_start").first().over("rank").alias("opens"),
-            pl.when("is_start").then("depth").otherwise(pl.col("depth") + 1).alias("closes"),
-        )
+    )
+    opens = edges.get_column("depth").filter(edges.get_column("is_start"))
+    return edges.with_columns(
+        opens.gather(edges.get_column("turn").abs() - 1).alias("opens"),
+        pl.when("is_start").then("depth").otherwise(pl.col("depth") + 1).alias("closes"),
     )
 
 
