@@ -222,7 +222,8 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress)
     windows = idle.device_windows(activities)
     gaps = idle.idle_gaps(activities)
     latency_ns = causes.launch_latency_ns(activities, gaps)
-    idle_pieces = causes.idle_causes(trace, activities, gaps, latency_ns)
+    calls = causes.runtime_calls(trace, activities)
+    idle_pieces = causes.idle_causes(trace, activities, gaps, calls, latency_ns)
     pieces = partition.partition(activities, idle_pieces)
     tell("summing up", None)
     marks, steps_from = steps.host_steps(trace, activities)
@@ -256,13 +257,13 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress)
         "idle": idle_pieces,
         "blame": blamed,
         "idle_by": blame.idle_by(blamed),
-        "host_costs": host_costs.host_costs(trace, activities, idle_pieces, around),
+        "host_costs": host_costs.host_costs(calls, activities, idle_pieces, around),
         "partition": pieces,
         "steps": step_table,
         "queue": queue,
         "drains": drains.drains(queue, launches, idle_pieces, around),
         "kernels": kernels.kernel_table(activities),
-        "operators": operators.operator_table(trace, activities, launches, around),
+        "operators": operators.operator_table(calls, activities, launches, around),
         "roofs": roofs,
         "roofline": roofline.roofline_table(rated, trace.operator_inputs),
         "step_work": roofline.step_work(rated, step_table),

@@ -31,13 +31,14 @@ _ROLES = ("thread_id", "previous_thread", "main_thread")
 _SPAN = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
-def idle_causes(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
+def idle_causes(
+    trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFrame, latency_ns: int
+) -> pl.DataFrame:
     """Table `idle`: the gaps cut into intervals with one cause each.
 
-    ``activities`` are linked device events (launch_id, bucket), ``gaps`` come from `idle_gaps` and
-    ``latency_ns`` from `launch_latency_ns`. The intervals of a gap add up to it exactly.
+    ``activities`` are linked device events (launch_id, bucket), ``gaps`` come from `idle_gaps`, ``calls`` from
+    `runtime_calls` and ``latency_ns`` from `launch_latency_ns`. The intervals of a gap add up to it exactly.
     """
-    calls = runtime_calls(trace, activities)
     stretches = _stretches(_with_launch(gaps, activities, calls), latency_ns)
     work = _host_work_rows(trace, calls)
     host = _host_pieces(trace, stretches.filter(pl.col("cause") == "host"), activities, calls, work)

@@ -27,7 +27,7 @@ class Context:
     ``events`` has one row per host event, in order of event_id: kind, name, thread_id, parent_id (the event
     around it), work and source (what rules name it as), operator_id, module_id, frame_id, stack_id,
     annotation_id (nearest of itself and its ancestors; for backward work, module and frame are those of the
-    forward operator) and phase. ``stacks`` are texts of PyTorch before 1.13: event_id, function, module.
+    forward operator), source_id (the outermost of these that a rule names) and phase. ``stacks`` are texts of PyTorch before 1.13: event_id, function, module.
     """
 
     events: pl.DataFrame
@@ -36,6 +36,11 @@ class Context:
     def names(self, ids: pl.Series) -> pl.Series:
         """Names of events."""
         return self.events.get_column("name").gather(ids)
+
+    def sources(self, ids: pl.Series) -> pl.Series:
+        """What rules name the outermost event as, of each event and those around it, that they name."""
+        source_ids = self.events.get_column("source_id").gather(ids)
+        return self.events.get_column("source").gather(source_ids)
 
     def functions(self, ids: pl.Series) -> pl.Series:
         """The Python function of each event as the trace names it, ``file.py(12): f``; null where unknown.
@@ -86,6 +91,8 @@ def nearest(parents: pl.Series, wanted: pl.Series) -> pl.Series:
 
     ``parents`` holds row numbers. Pointers double with every turn, so a stack a thousand deep takes ten.
     """
+    if not wanted.any():
+        return pl.repeat(None, parents.len(), dtype=pl.UInt32, eager=True)
     rows = pl.int_range(parents.len(), dtype=pl.UInt32, eager=True)
     jumps = rows.zip_with(wanted.fill_null(False), parents.cast(pl.UInt32))
     while True:
@@ -125,6 +132,7 @@ def contexts(trace: Trace, backward_links: pl.DataFrame) -> Context:
         around(is_text).alias("stack_id"),
         around(is_annotation() & ~pl.col("name").str.contains(_STEP_NAMES)).alias("annotation_id"),
         around(is_backward).alias("backward_id"),
+        outermost(parents, events.get_column("source").is_not_null()).alias("source_id"),
         _phases(events, parents, forward.get_column("forward_id")).alias("phase"),
     ).with_columns(pl.coalesce("own_id", "any_id").alias("frame_id"))
     return Context(_with_forward(found, forward), stacks)
@@ -197,7 +205,7 @@ def _with_forward(events: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
     ]
     return events.with_columns(columns).select(
         "event_id", "kind", "name", "thread_id", "start_ns", "end_ns", "duration_ns", "parent_id", "work", "source",
-        "operator_id", "module_id", "frame_id", "stack_id", "annotation_id", "phase",
+        "operator_id", "module_id", "frame_id", "stack_id", "annotation_id", "source_id", "phase",
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.context import Context, outermost
+from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.intervals import clip
 
 _DEVICE = ["device"]
@@ -18,12 +18,11 @@ def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle: pl.DataFrame, cont
     empty = _with_idle(_empty_times(queue), idle).filter(pl.col("idle_ns") > 0)
     stretches = _with_stretch(empty, launches, context)
     ids = _drained_by(stretches, context)
-    sources = outermost(context.events.get_column("parent_id"), context.events.get_column("source").is_not_null())
     found = stretches.with_columns(ids.alias("event_id"))
     return tables.DRAINS.conform(
         found.with_columns(
             context.names(ids).alias("name"),
-            context.events.get_column("source").gather(sources.gather(ids)).alias("source"),
+            context.sources(ids).alias("source"),
             context.names(context.events.get_column("operator_id").gather(ids)).alias("operator"),
             context.modules(ids).alias("module"),
             context.functions(ids).alias("python_function"),

@@ -3,11 +3,9 @@
 import polars as pl
 
 from trace_analyzer import tables
-from trace_analyzer.analyses.causes import runtime_calls
 from trace_analyzer.analyses.context import Context, outermost
 from trace_analyzer.analyses.intervals import at, covered_before, innermost, union
 from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK
-from trace_analyzer.ingest.trace import Trace
 
 COSTS = ("synchronization", *NAMED_WORK, "cpu-operator")
 """Kinds of costs: the causes of idle time that name what the host did."""
@@ -16,13 +14,14 @@ _REGION = r"^Torch-Compiled Region: (\d+)/(\d+)"
 _KEYS = ["kind", "source", "operator", "module", "python_function"]
 
 
-def host_costs(trace: Trace, activities: pl.DataFrame, idle: pl.DataFrame, context: Context) -> pl.DataFrame:
+def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame, context: Context) -> pl.DataFrame:
     """Table `host_costs`: named work of the host by the code that asked for it, most idle time first.
 
     The idle time of a kind sums to that of the cause of the same name, over all devices: for a blocking call
-    it is the drain that the call left behind, not its waiting for a busy device.
+    it is the drain that the call left behind, not its waiting for a busy device. ``calls`` come from
+    `causes.runtime_calls`.
     """
-    events = _with_cost(trace, activities, context)
+    events = _with_cost(calls, context)
     parents, cost = events.get_column("parent_id"), events.get_column("cost")
     stands_for = {kind: outermost(parents, cost == kind) for kind in COSTS}
     rows = events.get_column("event_id")
@@ -35,9 +34,9 @@ def host_costs(trace: Trace, activities: pl.DataFrame, idle: pl.DataFrame, conte
     return tables.HOST_COSTS.conform(pl.concat([_summed(described), _recompilations(context)], how="diagonal"))
 
 
-def _with_cost(trace: Trace, activities: pl.DataFrame, context: Context) -> pl.DataFrame:
+def _with_cost(calls: pl.DataFrame, context: Context) -> pl.DataFrame:
     """Host events with ``cost``, the kind that they are of; null for most."""
-    copies = runtime_calls(trace, activities).filter(pl.col("work") == "blocking-copy")
+    copies = calls.filter(pl.col("work") == "blocking-copy")
     measured = copies.select(pl.col("launch_id").alias("event_id"), pl.col("work").alias("measured"))
     return context.events.join(measured, on="event_id", how="left", maintain_order="left").with_columns(
         pl.coalesce("measured", pl.col("work").replace(BLOCKING, "synchronization")).alias("cost")
@@ -71,14 +70,13 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
 def _described(costs: pl.DataFrame, events: pl.DataFrame, context: Context, activities: pl.DataFrame) -> pl.DataFrame:
     """Costs with their times, how much of them a device worked through, and their code."""
     ids = costs.get_column("event_id")
-    sources = outermost(events.get_column("parent_id"), events.get_column("source").is_not_null()).gather(ids)
     found = costs.with_columns(
         *(events.get_column(column).gather(ids) for column in ("start_ns", "end_ns", "duration_ns", "name")),
         context.names(events.get_column("operator_id").gather(ids)).alias("operator"),
         context.modules(ids).alias("module"),
         context.functions(ids).alias("python_function"),
-        events.get_column("source").gather(sources).alias("source"),
-        sources.alias("source_id"),
+        context.sources(ids).alias("source"),
+        events.get_column("source_id").gather(ids).alias("source_id"),
         pl.lit(0).alias("anywhere"),
     )
     found = _with_copy(found, events, activities)

@@ -3,25 +3,25 @@
 import polars as pl
 
 from trace_analyzer import tables
-from trace_analyzer.analyses.causes import runtime_calls
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.intervals import covered_before, union
 from trace_analyzer.catalog.code import is_annotation
-from trace_analyzer.ingest.trace import Trace
 
 # Functions of the interpreter in which a thread waits for another one, or for nothing.
 _WAITS = r"^<built-in (method|function) (run_backward|acquire|wait|sleep|select|poll|recv|read|join)\b"
 
 
-def operator_table(trace: Trace, activities: pl.DataFrame, launches: pl.DataFrame, context: Context) -> pl.DataFrame:
+def operator_table(
+    calls: pl.DataFrame, activities: pl.DataFrame, launches: pl.DataFrame, context: Context
+) -> pl.DataFrame:
     """Table `operators`, by CPU self time: the flame graph of one addition (Python, dispatch, runtime call) for each.
 
     What an event spends by itself is its duration without what hangs below it (of an annotation: a part of dispatch). Python time is that of frames
     within the operator, and the time since the thread's previous operator, without calls, named work and
     waiting in between: what it took to get there. A launch is short when its device time is less than the call
-    and its share of the operator's dispatch.
+    and its share of the operator's dispatch. ``calls`` come from `causes.runtime_calls`.
     """
-    blocking = runtime_calls(trace, activities).filter("blocks").get_column("launch_id")
+    blocking = calls.filter("blocks").get_column("launch_id")
     events = _with_self(context).with_columns(pl.col("event_id").is_in(blocking.implode()).alias("blocks"))
     operators = events.filter((pl.col("kind") == "operator") & ~is_annotation())
     is_call = pl.col("kind").is_in(["runtime", "driver"])
