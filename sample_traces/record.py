@@ -55,11 +55,21 @@ def _training(model: torch.nn.Module, inputs: torch.Tensor) -> Step:
     return step
 
 
-def tiny_mlp(device: str, scale: float) -> Step:
-    """Twelve narrow layers in training: each kernel is shorter than its launch."""
+def _tiny_mlp(device: str, scale: float) -> tuple[torch.nn.Module, torch.Tensor]:
     width = _size(128, scale)
     layers = [layer for _ in range(12) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())]
-    return _training(torch.nn.Sequential(*layers).to(device), torch.randn(32, width, device=device))
+    return torch.nn.Sequential(*layers).to(device), torch.randn(32, width, device=device)
+
+
+def tiny_mlp(device: str, scale: float) -> Step:
+    """Twelve narrow layers in training: each kernel is shorter than its launch."""
+    return _training(*_tiny_mlp(device, scale))
+
+
+def tiny_mlp_compiled(device: str, scale: float) -> Step:
+    """The same, its passes compiled; the optimizer is as it was."""
+    model, inputs = _tiny_mlp(device, scale)
+    return _training(torch.compile(model), inputs)
 
 
 def tiny_mlp_graph(device: str, scale: float) -> Step:
@@ -98,6 +108,11 @@ def layer_norm(device: str, scale: float) -> Step:
     return lambda: functional.layer_norm(x, (width,))
 
 
+def layer_norm_compiled(device: str, scale: float) -> Step:
+    """The same, as torch.compile writes it."""
+    return torch.compile(layer_norm(device, scale))
+
+
 def matmul(device: str, scale: float) -> Step:
     """Products of large bf16 matrices."""
     size = _size(8192, scale)
@@ -110,12 +125,22 @@ def matmul(device: str, scale: float) -> Step:
     return step
 
 
-def transformer(device: str, scale: float) -> Step:
-    """A wide transformer block in bf16, forward and backward."""
+def _transformer(device: str, scale: float) -> tuple[torch.nn.Module, torch.Tensor]:
     width, heads = _size(4096, scale), 8 if scale < 1 else 32
     block = torch.nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True, norm_first=True)
     inputs = torch.randn(8, _size(2048, scale), width, device=device, dtype=torch.bfloat16)
-    return _training(block.to(device, torch.bfloat16), inputs)
+    return block.to(device, torch.bfloat16), inputs
+
+
+def transformer(device: str, scale: float) -> Step:
+    """A wide transformer block in bf16, forward and backward."""
+    return _training(*_transformer(device, scale))
+
+
+def transformer_compiled(device: str, scale: float) -> Step:
+    """The same, compiled."""
+    model, inputs = _transformer(device, scale)
+    return _training(torch.compile(model), inputs)
 
 
 def item_in_the_loop(device: str, scale: float) -> Step:
@@ -169,11 +194,14 @@ def pageable_copies(device: str, scale: float) -> Step:
 WORKLOADS: Mapping[str, Workload] = {
     "tiny-mlp": Workload(tiny_mlp, "overhead-bound", "launch"),
     "tiny-mlp_cuda-graph": Workload(tiny_mlp_graph, None),
+    "tiny-mlp_compiled": Workload(tiny_mlp_compiled, None),
     "cos-chain": Workload(cos_chain, "memory-bandwidth-bound"),
     "cos-chain_compiled": Workload(cos_chain_compiled, "memory-bandwidth-bound"),
     "layer-norm": Workload(layer_norm, "memory-bandwidth-bound"),
+    "layer-norm_compiled": Workload(layer_norm_compiled, "memory-bandwidth-bound"),
     "matmul": Workload(matmul, "compute-bound"),
     "transformer": Workload(transformer, "compute-bound"),
+    "transformer_compiled": Workload(transformer_compiled, "compute-bound"),
     "item": Workload(item_in_the_loop, "overhead-bound", "synchronization"),
     "slow-loader": Workload(slow_loader, "overhead-bound", "data-loading"),
     "pageable-copies": Workload(pageable_copies, "communication-bound", "copies"),
@@ -257,15 +285,28 @@ def anonymous(trace: dict[str, object]) -> dict[str, object]:
     return stripped
 
 
+def row(name: str, path: Path) -> str:
+    """A line of a table: what the workload was made for, what was found, and its step without the profiler."""
+    report, expected = ta.analyze(path), WORKLOADS[name]
+    verdict, settings = report.verdict, report.trace.settings
+    step_ms = settings and settings.measured_step_ms
+    wanted, found = (
+        " ".join(word for word in words if word) or "not promised"
+        for words in ((expected.regime, expected.cause), (verdict.regime or verdict.status, verdict.cause))
+    )
+    return f"| `{name}` | {wanted} | {found} | {'' if step_ms is None else f'{step_ms:.3f} ms'} |"
+
+
 def main(folder: Path) -> None:
     """Record what this machine can record."""
     if not torch.cuda.is_available():
         record_mlp(folder / "cpu_mlp.json.gz")
         return
+    print("| workload | expected | found | step without the profiler |\n|---|---|---|---|")
     for name, workload in WORKLOADS.items():
-        record(workload, folder / f"gpu_{name}.json.gz", "cuda")
-        verdict = ta.analyze(folder / f"gpu_{name}.json.gz").verdict
-        print(f"{name}: {verdict.regime} {verdict.cause}, expected {workload.regime} {workload.cause}")
+        path = folder / f"gpu_{name}.json.gz"
+        record(workload, path, "cuda")
+        print(row(name, path), flush=True)
     if torch.cuda.device_count() > 1:
         with tempfile.TemporaryDirectory() as shared:
             path = str(folder / "gpu_ddp_rank{rank}.json.gz")

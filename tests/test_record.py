@@ -215,3 +215,66 @@ def test_every_rank_gets_its_trace(tmp_path: Path) -> None:
     done = run(tmp_path, "--steps=2", "--skip=0", "--no-report", "--", *launcher)
     assert done.returncode == 0, done.stderr
     assert left(tmp_path) == ["train.rank0.json.gz", "train.rank1.json.gz"]
+
+
+OWN = """
+from torch.profiler import profile, schedule
+def train_profiled(steps):
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters())
+    ready = lambda p: (p.export_chrome_trace(f"own{p.step_num}.json"), print("own", p.step_num))
+    with profile(schedule=schedule(wait=1, warmup=1, active=3, repeat=1), on_trace_ready=ready) as p:
+        for _ in range(steps):
+            model(torch.ones(4, 8)).sum().backward()
+            optimizer.step()
+            p.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "body", "traces"),
+    [
+        (["--steps=2", "--skip=0"], "train_profiled(8); train(9)", ["own5.json", "train.json.gz"]),
+        (["--steps=2", "--skip=0"], "train_profiled(5)", ["own5.json"]),
+        (["--seconds=60"], "train_profiled(8); time.sleep(0.5)", ["own5.json", "train.json.gz"]),
+    ],
+    ids=["steps", "no-steps-left", "seconds"],
+)
+def test_a_script_keeps_its_own_profiler(tmp_path: Path, options: list[str], body: str, traces: list[str]) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(TRAIN + OWN + body + "; sys.exit(5)\n")
+    done = run(tmp_path, *options, "--no-report", "train.py")
+    assert (done.returncode, done.stdout) == (5, "own 5\n"), done.stderr
+    assert left(tmp_path) == traces
+    assert analyze(tmp_path / "own5.json").trace.event_count > 0
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "printed"),
+    [
+        ("os._exit(7)", 7, ""),
+        ("os.execv(sys.executable, [sys.executable, '-c', 'print(42)'])", 0, "42\n"),
+        ("os.kill(os.getpid(), 15)", -15, ""),
+    ],
+    ids=["exit", "exec", "signal"],
+)
+def test_a_script_that_ends_at_once_keeps_what_was_complete(tmp_path: Path, end: str, code: int, printed: str) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "train.py").write_text(f"{TRAIN}import os\ntrain(int(sys.argv[1]))\n{end}\n")
+    done = run(tmp_path, "--steps=2", "--skip=0", "--no-report", "--", "train.py", "3")
+    assert (done.returncode, done.stdout, left(tmp_path)) == (code, printed, [])
+    assert "train was not recorded: its process ended at once" in done.stderr
+    done = run(tmp_path, "--steps=2", "--skip=0", "--no-report", "--", "train.py", "9")
+    assert (done.returncode, done.stdout, left(tmp_path)) == (code, printed, ["train.json.gz"])
+
+
+def test_a_script_may_change_its_folder_and_a_module_has_relative_imports(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "loop.py").write_text(TRAIN)
+    (package / "main.py").write_text("import os\nfrom .loop import train\nos.chdir('/')\ntrain(9)\n")
+    done = run(tmp_path, "--steps=2", "--skip=0", "--no-report", "--", "-m", "package.main")
+    assert done.returncode == 0, done.stderr
+    assert left(tmp_path) == ["main.json.gz"]

@@ -3,6 +3,9 @@ they are judged as they were meant to be."""
 
 import gzip
 import json
+import os
+import re
+import shutil
 import socket
 from pathlib import Path
 
@@ -12,17 +15,31 @@ from trace_analyzer.pipeline import analyze
 
 torch = pytest.importorskip("torch")
 
-from record import WORKLOADS, anonymous, record, record_ddp, record_mlp  # noqa: E402
+from record import WORKLOADS, anonymous, record, record_ddp, record_mlp, row  # noqa: E402
 
 GPU = torch.cuda.is_available()
 SMALL = 1 / 256
 
 
-@pytest.mark.parametrize("name", [name for name in WORKLOADS if "compiled" not in name])
-def test_a_workload_runs_anywhere_when_it_is_small(tmp_path: Path, name: str) -> None:
+def compiled_if_possible(name: str) -> object:
+    """Workloads that compile need a compiler, and warn of what torch's own code does on the way."""
+    if "compiled" not in name:
+        return name
+    compiler = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
+    warns = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+    return pytest.param(name, marks=[warns, pytest.mark.skipif(not compiler, reason="needs a C++ compiler")])
+
+
+@pytest.mark.parametrize("name", [compiled_if_possible(name) for name in WORKLOADS])
+def test_a_workload_runs_anywhere_when_it_is_small(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")  # a pool takes longer to start than these to compile
     path = tmp_path / "trace.json.gz"
     record(WORKLOADS[name], path, "cpu", SMALL, steps=2)
     report = analyze(path)
+    if "compiled" in name:
+        names = report.tables["host_events"].get_column("name")
+        assert names.str.starts_with("Torch-Compiled Region").any()
+        assert not {"aten::cos", "aten::native_layer_norm", "aten::relu"} & set(names)  # fused, each in its workload
     assert report.verdict.status == "no-gpu-activity"
     assert report.trace.settings is not None
     assert report.trace.settings.measured_step_ms is not None
@@ -47,6 +64,13 @@ def test_two_ranks_wait_for_their_gradients(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(record_ddp, args=(path, "cuda", 1.0, str(tmp_path / "meet")), nprocs=2)
     verdict = analyze(tmp_path / "rank0.json.gz").verdict
     assert (verdict.regime, verdict.cause) == ("communication-bound", "collectives")
+
+
+def test_a_recording_is_a_row_of_the_table(tmp_path: Path) -> None:
+    record(WORKLOADS["item"], tmp_path / "trace.json.gz", "cpu", SMALL, steps=1)
+    cells = row("item", tmp_path / "trace.json.gz").split(" | ")
+    assert cells[:3] == ["| `item`", "overhead-bound synchronization", "no-gpu-activity"]
+    assert re.fullmatch(r"\d+\.\d{3} ms \|", cells[3])
 
 
 def test_two_ranks_on_the_cpu(tmp_path: Path) -> None:

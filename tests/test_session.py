@@ -4,8 +4,11 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 import trace_analyzer as ta
@@ -131,17 +134,132 @@ def test_a_trace_that_cannot_be_written_does_not_end_the_loop(tmp_path: Path) ->
         _ = profiler.report
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": "heavy"}, "no level is named 'heavy'"),
+        ({"steps": 0}, "steps=0: must be a whole number, at least 1"),
+        ({"steps": 2.5}, "steps=2.5: must be"),
+        ({"steps": "3"}, "steps='3': must be"),
+        ({"steps": True}, "steps=True: must be"),
+        ({"skip": -1}, "skip=-1: must be a whole number, at least 0"),
+    ],
+)
+def test_a_wrong_option_is_told(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ta.UsageError, match=message):
+        ta.profile(**options)
+
+
 def test_wrong_use_is_told() -> None:
-    with pytest.raises(ta.UsageError, match="no level"):
-        ta.profile(level="heavy")  # type: ignore[arg-type]
-    with pytest.raises(ta.UsageError, match="at least 1"):
-        ta.profile(steps=0)
     with pytest.raises(ta.UsageError, match="did not run"):
         _ = ta.profile().report
     with ta.profile() as profiler:
         work()
     with pytest.raises(ta.UsageError, match="records once"), profiler:
         pass
+    with ta.profile(steps=1) as profiler:
+        work()
+    with pytest.raises(ta.UsageError, match="after 0 of 7 steps"):
+        _ = profiler.report
+
+
+def test_what_returns_before_its_work_is_done_is_not_decorated() -> None:
+    def generator() -> Iterator[int]:
+        yield 1
+
+    async def coroutine() -> None:
+        pass
+
+    for function in (generator, coroutine, Path, 3):
+        with pytest.raises(ta.UsageError, match="decorates plain functions"):
+            ta.profile()(function)  # type: ignore[arg-type]
+
+
+def test_a_call_inside_of_a_call_is_no_step_of_its_own() -> None:
+    @ta.profile(steps=1, skip=0)
+    def train_step(depth: int) -> None:
+        work()
+        if depth:
+            train_step(depth - 1)
+
+    for _ in range(5):
+        train_step(2)
+    report = train_step.profiler.report  # type: ignore[attr-defined]
+    assert marks(report) == ["ProfilerStep#3"]
+    assert report.tables["operators"].filter(pl.col("name") == "aten::relu").get_column("count").to_list() == [3]
+
+
+def test_beside_another_profiler_nothing_begins() -> None:
+    with torch.profiler.profile() as other, pytest.raises(ta.UsageError, match="another profiler is at work"):
+        ta.profile().start()
+    work()
+    assert "aten::ones" not in {event.name for event in other.events()}
+    with ta.profile() as outer:
+        work()
+        with pytest.raises(ta.UsageError, match="another profiler is at work"), ta.profile():
+            work()
+    assert outer.report.trace.event_count > 0
+
+
+# Two sessions of torch's profiler at once end in a segmentation fault: a process of its own tells that there is none.
+RIVALS = """
+import threading, torch, trace_analyzer as ta
+def work(): (torch.ones(8, 8) @ torch.ones(8, 8)).relu()
+def rival():
+    with torch.profiler.profile() as other: torch.ones(4).tanh()
+    other.export_chrome_trace("other.json")
+    print("aten::tanh" in {event.name for event in other.events()}, end=" ")
+def with_rival_at(step, run=lambda: rival()):
+    with ta.profile(steps=2, skip=0) as profiler:
+        for number in range(10):
+            work()
+            if number == step: run()
+            profiler.step()
+    try: print(profiler.report.verdict.status)
+    except ta.UsageError as error: print(str(error)[:60])
+def in_a_thread():
+    thread = threading.Thread(target=rival); thread.start(); thread.join()
+for step in (1, 3, 5, 8): with_rival_at(step)
+with ta.profile() as profiler: work(); rival(); torch.ones(4).cos()
+print(sorted(set(profiler.report.tables["operators"]["name"]) & {"aten::relu", "aten::tanh", "aten::cos"}))
+with_rival_at(4, in_a_thread)
+"""
+
+
+def test_another_profiler_ends_the_recording_and_both_stay_whole(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", RIVALS], cwd=tmp_path, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "True nothing was recorded: another profiler began after 1 of 6 st",
+        "True nothing was recorded: another profiler began after 3 of 6 st",
+        "True no-gpu-activity",
+        "True no-gpu-activity",
+        "True ['aten::relu']",
+        "True nothing was recorded: another profiler began after 4 of 6 st",
+    ]
+
+
+def test_autocast_is_told_where_it_is_seen_and_not_guessed() -> None:
+    plain = type(torch.autocast("cpu")).__enter__
+
+    def told(inside: bool) -> object:
+        with ta.profile(steps=1, skip=0) as profiler:
+            for _ in range(4):
+                with torch.autocast("cpu", dtype=torch.float16, enabled=inside):
+                    work()
+                profiler.step()
+        settings = profiler.report.trace.settings
+        assert settings is not None
+        return settings.autocast_dtype
+
+    assert told(inside=True) == "float16"
+    assert told(inside=False) is None
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert told(inside=False) == "bfloat16"  # on around the loop
+    assert type(torch.autocast("cpu")).__enter__ is plain
 
 
 def test_a_forked_child_leaves_the_recording_to_its_parent(tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ class Settings:
     tf32_cudnn: bool | None = _fact("Whether convolutions of FP32 may use TF32.", bool)
     cudnn_benchmark: bool | None = _fact("Whether cuDNN tries its algorithms and keeps the fastest.", bool)
     deterministic: bool | None = _fact("Whether only deterministic algorithms are allowed.", bool)
-    autocast: bool | None = _fact("Whether autocast was on where the recording ended.", bool)
+    autocast_dtype: str | None = _fact(
+        "Type that autocast computed in, where it was seen to be on; null does not mean that it was off.", str
+    )
     allocator: str | None = _fact("Allocator of device memory: `native` or `cudaMallocAsync`.", str)
     allocator_settings: str | None = _fact("`PYTORCH_CUDA_ALLOC_CONF` (or `PYTORCH_ALLOC_CONF`).", str)
     cpu_threads: int | None = _fact("Threads that an operator may use on the CPU.", int)

@@ -5,13 +5,20 @@ import platform
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from trace_analyzer.capture import watch
 from trace_analyzer.settings import Settings, settings_of
 
 T = TypeVar("T")
 
 
-def settings(level: str | None = None, measured_step_ms: float | None = None) -> Settings:
-    """Everything that this process can tell; what its torch does not know is null."""
+def settings(
+    level: str | None = None, measured_step_ms: float | None = None, autocast_dtype: str | None = None
+) -> Settings:
+    """Everything that this process can tell; what its torch does not know is null.
+
+    The flags are those of now. They are modes of the process, except for autocast, which has its regions: without
+    ``autocast_dtype`` it is told only if this is called in one.
+    """
     import torch
 
     told: dict[str, Any] = {
@@ -26,7 +33,7 @@ def settings(level: str | None = None, measured_step_ms: float | None = None) ->
         "tf32_cudnn": _asked(lambda: torch.backends.cudnn.allow_tf32),
         "cudnn_benchmark": _asked(lambda: torch.backends.cudnn.benchmark),
         "deterministic": _asked(torch.are_deterministic_algorithms_enabled),
-        "autocast": _asked(torch.is_autocast_enabled),
+        "autocast_dtype": autocast_dtype or watch.autocast_dtype("cuda", "xpu", "cpu"),
         "allocator_settings": os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF"),
         "cpu_threads": torch.get_num_threads(),
         **_of_device(torch),

@@ -149,7 +149,7 @@ class StepRecorder:
     def stepped(self, optimizer: object) -> None:
         """An optimizer took a step."""
         place = (os.getpid(), threading.get_ident())
-        if self._session is None:
+        if self._place is None:
             self._place = place
         if place != self._place:
             return
@@ -163,20 +163,27 @@ class StepRecorder:
                 print(f"analyze: recording failed: {error}", file=sys.stderr, flush=True)
 
     def _advance(self) -> None:
-        if self._session is None:
-            from trace_analyzer.capture.session import Session
+        """A step of the session; a first one begins it, as soon as the script runs no profiler of its own."""
+        from trace_analyzer.capture import watch
+        from trace_analyzer.capture.session import Session
 
-            path = _trace_path(self._plan)
-            self._session = Session(self._plan.steps, self._plan.level, self._plan.skip, path)
+        session = self._session
+        if session is not None:
+            session.step()
+            self._over = not session.running and (session.trace is not None or not session.gave_way)
+        if (session is None or not session.running) and not self._over and not watch.profiler_at_work():
+            self._session = Session(self._plan.steps, self._plan.level, self._plan.skip, _trace_path(self._plan))
             self._session.start()
-            return
-        self._session.step()
-        self._over = not self._session.running
+            needed = self._session.needed
+            _tell(self._plan, f"its process ended at once (os._exit, exec, a signal), before the end of {needed} steps")
 
     def finish(self) -> None:
         """Keep what was recorded so far, and say why there is nothing."""
         session = self._session
-        if session is None or self._place is None or self._place[0] != os.getpid():
+        if self._place is None or self._place[0] != os.getpid():
+            return
+        if session is None:
+            _tell(self._plan, "the script ran a profiler of its own, and two cannot be at work")
             return
         session.stop()
         if session.trace is None:
@@ -184,11 +191,13 @@ class StepRecorder:
 
 
 class SecondsRecorder:
-    """Records all threads of the process for a time, whatever they do."""
+    """Records all threads of the process for a time, until the script starts a profiler of its own."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._ending = threading.Event()
+        self._stopped = threading.Event()
+        self._recording = False
         self._process = os.getpid()
         self._thread = threading.Thread(target=_harmless, args=(self._record,), daemon=True)
 
@@ -206,19 +215,34 @@ class SecondsRecorder:
         from torch._C._profiler import _ExperimentalConfig
         from torch.profiler import profile
 
-        from trace_analyzer.capture import facts
+        from trace_analyzer.capture import facts, watch
         from trace_analyzer.capture.export import export
         from trace_analyzer.capture.session import LEVELS
 
         if self._ending.wait(self._plan.after):
             _tell(self._plan, f"the script ended before the {self._plan.after:g} seconds of --after")
             return
+        while watch.profiler_at_work():
+            if self._ending.wait(_PATIENCE_S):
+                _tell(self._plan, "the script ran a profiler of its own, and two cannot be at work")
+                return
         everywhere = _ExperimentalConfig(profile_all_threads=True)
         profiler = profile(experimental_config=everywhere, **LEVELS[self._plan.level])
+        undo = watch.other_profilers(lambda other: threading.current_thread() is self._thread, self._give_way)
         profiler.start()
+        self._recording = True
         self._ending.wait(self._plan.seconds)
+        self._recording = False
         profiler.stop()
+        undo()
+        self._stopped.set()
         export(profiler, _trace_path(self._plan), facts.settings(self._plan.level))
+
+    def _give_way(self) -> None:
+        """The script starts a profiler of its own: end, in the thread that began, and keep what was recorded."""
+        if self._recording and os.getpid() == self._process:
+            self._ending.set()
+            self._stopped.wait()
 
     def _finish(self) -> None:
         if os.getpid() == self._process:
@@ -226,8 +250,12 @@ class SecondsRecorder:
             self._thread.join()
 
 
+_PATIENCE_S = 0.1
+"""How often to look whether the script's own profiler has ended."""
+
+
 def _tell(plan: Plan, reason: str) -> None:
-    """Leave the reason why there is no trace where ``analyze record`` finds it."""
+    """Leave the reason why there is no trace, if there will be none, where ``analyze record`` finds it."""
     Path(plan.folder, f"process{os.getpid()}.reason").write_text(reason, encoding="utf-8")
 
 

@@ -1,9 +1,12 @@
 """``with profile(steps=6) as p:``: the profiler set up well, and the step timed without it."""
 
+import contextlib
 import functools
+import inspect
 import os
 import shutil
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -13,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
-from trace_analyzer.capture import facts
+from trace_analyzer.capture import facts, watch
 from trace_analyzer.capture.export import Profile, export
 from trace_analyzer.errors import UsageError
 
@@ -62,7 +65,8 @@ def profile(
         adds shapes, for FLOP and bytes; ``"full"`` adds Python stacks and allocations, for where it comes from.
     trace: file in which to keep the trace (``.json`` or ``.json.gz``); none is kept by default.
 
-    Raises ``UsageError`` for another level, or fewer than 1 step.
+    Raises ``UsageError`` for another level, or fewer than 1 step. Only one profiler can be at work in a process: the
+    recording does not begin beside another one, and ends when another one begins.
     """
     return Session(steps, level, skip, trace)
 
@@ -73,8 +77,9 @@ class Session:
     def __init__(self, steps: int | None, level: str, skip: int, trace: str | Path | None) -> None:
         if level not in LEVELS:
             raise UsageError(f"no level is named {level!r}: choose from {', '.join(LEVELS)}")
-        if skip < 0 or (steps is not None and steps < 1):
-            raise UsageError("at least 1 step must be recorded, and no fewer than 0 skipped")
+        for name, count, least in (("steps", steps, 1), ("skip", skip, 0)):
+            if count is not None and (type(count) is not int or count < least):
+                raise UsageError(f"{name}={count!r}: must be a whole number, at least {least}")
         self.steps, self.level, self.skip = steps, level, skip
         self.measured_step_ms: float | None = None
         """Mean time of a step without the profiler, ms; None when it was not measured."""
@@ -84,8 +89,13 @@ class Session:
         self._trace: Path | None = None
         self._profiler: Any = None
         self._process: int | None = None
+        self._thread: int | None = None
         self._count = 0
+        self._depth = 0
         self._timed_from = 0.0
+        self._autocast_dtype: str | None = None
+        self._gave_way = False
+        self._watches = contextlib.ExitStack()
 
     @property
     def needed(self) -> int:
@@ -107,19 +117,34 @@ class Session:
         """The trace's file; None before there is one."""
         return self._trace
 
+    @property
+    def gave_way(self) -> bool:
+        """Whether the recording ended because the program started a profiler of its own."""
+        return self._gave_way
+
     def start(self) -> Self:
-        """Begin; ``with`` does so. Raises ``UsageError`` when it began before."""
+        """Begin; ``with`` does so. Raises ``UsageError`` when it began before, or another profiler is at work."""
         if self.started:
             raise UsageError("a profile records once: make another one")
-        import torch
-
-        self._process = os.getpid()
+        try:
+            import torch
+        except ImportError:
+            raise UsageError("recording needs torch: pip install 'trace-analyzer[torch]'") from None
+        if watch.profiler_at_work():
+            raise UsageError(
+                "another profiler is at work, and two cannot be: end it first, "
+                "or give it on_trace_ready=trace_analyzer.trace_handler(...)"
+            )
+        self._process, self._thread = os.getpid(), threading.get_ident()
         schedule = None
         if self.steps is not None:
             schedule = torch.profiler.schedule(wait=self.skip + self.steps, warmup=WARMUP, active=self.steps, repeat=1)
         self._profiler = torch.profiler.profile(
             schedule=schedule, on_trace_ready=self._write, **dict(LEVELS[self.level])
         )
+        self._autocast_dtype = watch.autocast_dtype("cuda", "xpu", "cpu")
+        self._watches.callback(watch.autocast(self._note_autocast))
+        self._watches.callback(watch.other_profilers(self._owns, self._give_way))
         self._profiler.start()
         self._time()
         return self
@@ -136,10 +161,33 @@ class Session:
 
     def stop(self) -> None:
         """End; ``with`` does so, and `report`. What was recorded so far is kept."""
-        if self.running:
-            profiler, self._profiler = self._profiler, None
-            profiler.stop()
-            profiler.on_trace_ready = None  # torch's profile refers to itself, and would keep this alive
+        if not self.running:
+            return
+        self._watches.close()
+        profiler, self._profiler = self._profiler, None
+        profiler.stop()
+        profiler.on_trace_ready = None  # torch's profile refers to itself, and would keep this alive
+
+    def _owns(self, profiler: object) -> bool:
+        """Whether this is what the session's own profiler records with."""
+        return self._profiler is not None and self._profiler.profiler is profiler
+
+    def _give_way(self) -> None:
+        """Another profiler is about to start: end, and keep what was recorded.
+
+        From another thread torch cannot end this one. It takes the results then, and ending would be a crash.
+        """
+        if not self.running:
+            return
+        if threading.get_ident() == self._thread:
+            self.stop()
+        else:
+            self._watches.close()
+            self._profiler = None
+        self._gave_way = True
+
+    def _note_autocast(self, dtype: str) -> None:
+        self._autocast_dtype = dtype
 
     def _time(self) -> None:
         """Take the time where the timed steps begin and end, with the device idle at both."""
@@ -155,7 +203,9 @@ class Session:
         """Write the trace. A full disk must not end the program that is profiled: `report` will say so."""
         try:
             path = self._kept or Path(_folder_for(self), "trace.json")
-            self._trace = export(profiler, path, facts.settings(self.level, self.measured_step_ms))
+            self._trace = export(
+                profiler, path, facts.settings(self.level, self.measured_step_ms, self._autocast_dtype)
+            )
         except Exception as error:
             self.failure = f"the trace could not be written: {error}"
 
@@ -181,8 +231,9 @@ class Session:
         """Why nothing was recorded."""
         if not self.started:
             return "nothing was recorded yet: the block or function did not run"
+        ended = "another profiler began" if self._gave_way else "the loop ended"
         return (
-            f"nothing was recorded: the loop ended after {self._count} of {self.needed} steps ({self.skip} skipped, "
+            f"nothing was recorded: {ended} after {self._count} of {self.needed} steps ({self.skip} skipped, "
             f"{self.steps} timed, {WARMUP} of warm-up, {self.steps} recorded; step() ends each)"
         )
 
@@ -195,19 +246,28 @@ class Session:
         self.stop()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Decorate: each call is a step. The session is the attribute ``profiler`` of what is returned."""
+        """Decorate: each call is a step, those inside of another excepted.
+
+        The session is the attribute ``profiler`` of what is returned. Raises ``UsageError`` for what returns
+        before its work is done (a generator, a coroutine), and for a class.
+        """
+        kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isclass)
+        if not callable(function) or any(kind(function) for kind in kinds):
+            raise UsageError(
+                "profile decorates plain functions; in a generator or a coroutine, write `with profile(...)` inside"
+            )
 
         @functools.wraps(function)
         def stepped(*args: P.args, **kwargs: P.kwargs) -> R:
             if not self.started:
                 self.start()
+            self._depth += 1
             try:
                 return function(*args, **kwargs)
             finally:
-                if self.steps is None:
-                    self.stop()
-                else:
-                    self.step()
+                self._depth -= 1
+                if self._depth == 0:
+                    (self.stop if self.steps is None else self.step)()
 
         stepped.profiler = self  # type: ignore[attr-defined]
         return stepped

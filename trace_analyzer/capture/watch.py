@@ -1,0 +1,90 @@
+"""What a program does that a recording of it must know: it starts a profiler of its own, or computes under autocast.
+
+Torch tells nobody of either, so the methods of its classes that do it are wrapped while a recording needs that.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+Undo = Callable[[], None]
+
+
+def other_profilers(own: Callable[[object], bool], meet: Callable[[], None]) -> Undo:
+    """Call ``meet`` before any profiler starts for which ``own`` is false; the result ends this.
+
+    Torch has one session: who stops it takes the results of all, and the export of a profiler that was left without
+    any is a crash of the process.
+    """
+    from torch.autograd.profiler import profile
+
+    def wrap(start: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def begins(profiler: Any) -> Any:
+            if not own(profiler):
+                meet()
+            return start(profiler)
+
+        return begins
+
+    undo = contextlib.ExitStack()
+    for name in ("_prepare_trace", "_start_trace"):
+        undo.callback(_wrapped(profile, name, wrap))
+    return undo.close
+
+
+def profiler_at_work() -> bool:
+    """Whether any profiler of this process records now, in whichever thread."""
+    from torch.autograd import profiler
+
+    return bool(getattr(profiler, "_is_profiler_enabled", False))
+
+
+def autocast(note: Callable[[str], None]) -> Undo:
+    """Call ``note`` with the type that autocast computes in when a region of it begins; the result ends this.
+
+    Regions inside of code that was compiled before are not seen.
+    """
+    from torch.amp.autocast_mode import autocast as region_type
+
+    def wrap(enter: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def enters(region: Any) -> Any:
+            entered = enter(region)
+            if dtype := autocast_dtype(getattr(region, "device", "")):
+                note(dtype)
+            return entered
+
+        return enters
+
+    return _wrapped(region_type, "__enter__", wrap)
+
+
+def autocast_dtype(*kinds: str) -> str | None:
+    """The type that autocast computes in here and now, on the first of these kinds of device where it is on."""
+    import torch
+
+    try:
+        on = [torch.get_autocast_dtype(kind) for kind in kinds if torch.is_autocast_enabled(kind)]
+    except (AttributeError, TypeError, RuntimeError):  # torch before 2.4, or a kind without autocast
+        return None
+    return str(on[0]).removeprefix("torch.") if on else None
+
+
+def _wrapped(owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Undo:
+    """Wrap a method; the result puts it back, unless somebody has wrapped it again, and makes the wrapper do nothing."""
+    original = getattr(owner, name)
+    wrapper = wrap(original)
+    over = threading.Event()
+
+    @functools.wraps(original)
+    def method(self: Any) -> Any:
+        return (original if over.is_set() else wrapper)(self)
+
+    def undo() -> None:
+        over.set()
+        if getattr(owner, name) is method:
+            setattr(owner, name, original)
+
+    setattr(owner, name, method)
+    return undo
