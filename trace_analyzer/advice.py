@@ -221,22 +221,34 @@ def _idle_found(
 def _kernels_found(
     scene: Scene, rows: pl.DataFrame, saves: pl.Expr, how_bound: str, why: str, **values: object
 ) -> Found | None:
-    """What some kernels ask for; ``saves`` is the time that each can save.
+    """What some kernels ask for; ``saves`` is the time that each can save."""
+    timed = rows.with_columns(_end(), saves.alias("saves_ns"), pl.col("duration_ns").alias("time_ns"))
+    found = Found(_total(timed, "saves_ns"), how_bound, why, _operators(rows), _longest(timed, _length()), values)
+    return _within_their_part(scene, found, timed, timed.get_column("bound").unique().to_list())
 
-    All together they save no more than the part of the window that they hold: what runs beside others is hidden.
+
+def _runs_found(scene: Scene, runs: pl.DataFrame, how_bound: str, why: str, **values: object) -> Found | None:
+    """What runs of kernels of memory and latency that one kernel could replace ask for."""
+    found = Found(_total(runs, "saves_ns"), how_bound, why, _written(runs), _longest(runs, _length()), values)
+    return _within_their_part(scene, found, runs, ["memory", "latency"])
+
+
+def _within_their_part(scene: Scene, found: Found, rows: pl.DataFrame, bounds: Sequence[str | None]) -> Found | None:
+    """What rows (device, start_ns, end_ns, time_ns, saves_ns) ask for, with their share of the window; None for nothing.
+
+    All together they save no more than the part of the window that they hold, what runs beside others being hidden, and
+    where several run at once as much of it as the best one of them.
     """
-    timed = rows.with_columns(_end(), saves.alias("saves_ns"))
-    saved = _total(timed, "saves_ns")
-    saves_ns = _won(scene, timed, timed.get_column("bound").unique().to_list(), pl.col("duration_ns"))
+    best = rows.filter(pl.col("time_ns") > 0).select((pl.col("saves_ns") / pl.col("time_ns")).max()).item() or 0.0
+    saves_ns = min(found.saves_ns, round(min(1.0, best) * _held(scene, rows, bounds)))
     if saves_ns <= 0:
         return None
-    return Found(
-        saves_ns,
-        how_bound + _cut(saved, saves_ns),
-        f"{why} ({percent(min(1.0, _total(rows, 'duration_ns') / scene.window_ns))} of the window)",
-        _operators(rows),
-        _longest(rows, pl.col("duration_ns")),
-        values,
+    # Rounding may take a nanosecond.
+    is_cut = found.saves_ns > saves_ns + 1
+    cut = "; no more than the part of the window that they hold, as work runs beside them" if is_cut else ""
+    share = percent(min(1.0, _total(rows, "time_ns") / scene.window_ns))
+    return replace(
+        found, saves_ns=saves_ns, how_bound=found.how_bound + cut, why=f"{found.why} ({share} of the window)"
     )
 
 
@@ -244,32 +256,6 @@ def _held(scene: Scene, rows: pl.DataFrame, bounds: Sequence[str | None]) -> int
     """Time of the window in which some rows (device, start_ns, end_ns) ran and work of some bounds held the device."""
     parts = scene.pieces.filter(pl.col("part").is_in(bounds)).select("device", "start_ns", "end_ns")
     return _total(clip(parts, union(rows.select("device", "start_ns", "end_ns"), ["device"]), ["device"]), _length())
-
-
-def _won(scene: Scene, rows: pl.DataFrame, bounds: Sequence[str | None], time: pl.Expr) -> int:
-    """What rows with ``saves_ns`` of their ``time`` win: their sum, where several run at once that of the best one of them."""
-    best = rows.filter(time > 0).select((pl.col("saves_ns") / time).max()).item() or 0.0
-    return min(_total(rows, "saves_ns"), round(min(1.0, best) * _held(scene, rows, bounds)))
-
-
-def _cut(saved: int, won: int) -> str:
-    # Rounding may take a nanosecond.
-    return "; no more than the part of the window that they hold, as work runs beside them" if saved > won + 1 else ""
-
-
-def _runs_found(scene: Scene, runs: pl.DataFrame, how_bound: str, why: str, **values: object) -> Found | None:
-    """What runs of kernels that one kernel could replace ask for: no more than what kernels of memory and latency hold of the window."""
-    saved, won = _total(runs, "saves_ns"), _won(scene, runs, ["memory", "latency"], pl.col("time_ns"))
-    if won <= 0:
-        return None
-    return Found(
-        won,
-        how_bound + _cut(saved, won),
-        f"{why} ({percent(min(1.0, _total(runs, 'time_ns') / scene.window_ns))} of the window)",
-        _written(runs),
-        _longest(runs, _length()),
-        values,
-    )
 
 
 def _written(runs: pl.DataFrame) -> str:
