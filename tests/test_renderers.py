@@ -1,8 +1,10 @@
 """One contract for every renderer: pure, deterministic, and at home with every report."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
+from report_factory import gpu_report
 from text_reports import all_reports, report_saying
 
 from trace_analyzer.render.html import html
@@ -10,7 +12,7 @@ from trace_analyzer.render.json import to_json
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.redact import redacted
 from trace_analyzer.render.terminal import summary
-from trace_analyzer.report import Report
+from trace_analyzer.report import Confidence, Report
 
 TEXT: dict[str, Callable[[Report], str]] = {
     "text": summary,
@@ -46,6 +48,19 @@ def test_it_renders_every_redacted_report(render: Callable[[Report], str], name:
 def test_it_tells_the_verdict(render: Callable[[Report], str], name: str) -> None:
     words = all_reports()[name].verdict.headline.split()
     assert " ".join(words[-4:]) in render(all_reports()[name])
+
+
+@pytest.mark.parametrize("render", [summary, to_markdown, html])
+@pytest.mark.parametrize(
+    ("level", "sentence"),
+    [("high", "High confidence, though one step was recorded; a"), ("low", "Low confidence: one step was recorded; a")],
+)
+def test_what_leaves_the_confidence_high_is_no_reason_for_it(
+    render: Callable[[Report], str], level: Confidence, sentence: str
+) -> None:
+    report = gpu_report()
+    sure = replace(report.verdict, confidence=level, confidence_why=("one step was recorded", "a"))
+    assert sentence in render(replace(report, verdict=sure))
 
 
 @pytest.mark.parametrize("render", TEXT.values(), ids=TEXT)

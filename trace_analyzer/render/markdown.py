@@ -60,9 +60,9 @@ def _verdict(report: Report) -> str:
     verdict, trace = report.verdict, report.trace
     cause = f": {escaped(verdict.cause)}" if verdict.cause else ""
     title = f"no verdict: {verdict.status}" if verdict.regime is None else f"{verdict.regime}{cause}"
-    doubts = f": {escaped(words.reasons(verdict.confidence_why))}" if verdict.confidence_why else ""
+    how_sure, why = words.confidence(verdict)
     facts = (
-        f"{verdict.confidence.capitalize()} confidence{doubts}.",
+        f"{how_sure} {escaped(why)}." if why else f"{how_sure}.",
         f"Close second: {verdict.runner_up}." if verdict.runner_up else "",
     )
     names = ", ".join(dict.fromkeys(device.name for device in trace.devices if device.name))

@@ -88,9 +88,9 @@ def _verdict(report: Report, width: int) -> list[Line]:
         )
         _append(lines, ", ".join(aside for aside in asides if aside), "dim", width)
     lines += [[(line, "bold")] for line in wrapped(units.visible(words.headline(verdict)), width, 3)]
-    doubts = units.visible(words.reasons(verdict.confidence_why))
-    if doubts:
-        lines += hanging([(f"{verdict.confidence.capitalize()} confidence: ", "dim")], doubts, width, 3, "dim")
+    how_sure, why = words.confidence(verdict)
+    if why:
+        lines += hanging([(f"{how_sure} ", "dim")], units.visible(why), width, 3, "dim")
     return [*lines, *([(line, "dim")] for line in wrapped(_trace_phrase(report, width), width, 2))]
 
 

@@ -247,6 +247,16 @@ def reasons(texts: Sequence[str]) -> str:
     return "; ".join(text.rstrip(".") for text in texts)
 
 
+def confidence(verdict: Verdict) -> tuple[str, str]:
+    """How sure the verdict is, and why, to be read as one sentence; no reason is "".
+
+    What a high confidence tells of takes nothing from it, and must not read as its reason.
+    """
+    why = reasons(verdict.confidence_why)
+    sign = "" if not why else ", though" if verdict.confidence == "high" else ":"
+    return f"{verdict.confidence.capitalize()} confidence{sign}", why
+
+
 def window_phrase(report: Report) -> str:
     """Which interval the verdict is about: ``1.08 s, 3 steady steps``; the device where there are several."""
     verdict = report.verdict

@@ -18,6 +18,7 @@ from trace_analyzer.render.html.listings import SHOWN_ROWS
 from trace_analyzer.render.html.timeline import TimelineColumns, payload, thinned_columns, timeline_columns
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.html.words import GLOSSARY, KINDS, PARTS, REGIMES, STATES, STATUSES, TERMS, UNKNOWN_PARTS
+from trace_analyzer.render.words import confidence
 from trace_analyzer.report import Report
 
 if TYPE_CHECKING:
@@ -179,6 +180,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"duration": units.duration, "percent": units.percent, "count": units.count}
+    environment.filters["confidence"] = confidence
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "STATES": STATES, "TERMS": TERMS,
