@@ -4,8 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kineto import A100, analysed, annotation, call, event, flow, kernel, launch, launched, op, python
+from kineto import A100, analysed, annotation, call, event, flow, kernel, launch, launched, op, python, trace_bytes
 
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.render.words import check_phrase
 from trace_analyzer.report import Check, Report
 
 TIMES, RATES = ("buckets", "groups"), ("mfu", "hfu")
@@ -110,6 +112,16 @@ def test_lost_events() -> None:
     bad = event("cpu_op", "aten::mm", 5, -3, pid=100, tid=100)
     assert judged("lost_events", A, B, [annotation("x", i, 1) for i in range(20)], bad) == (1, "warn", ())
     assert judged("lost_events", A, B, bad) == (1, "fail", ("busy_ratio", "run_ahead", *TIMES, *RATES))
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.99])
+def test_nobody_knows_how_many_events_a_broken_file_lost(kept: float) -> None:
+    whole = trace_bytes([A, B, [annotation("x", i, 1) for i in range(20)]])
+    found = check(analyze(whole[: int(kept * len(whole))]), "lost_events")
+    assert (found.value, found.status) == (None, "warn")
+    assert check_phrase(found) == "lost events"
+    bad = replace(found, value=3, status="fail", withholds=("busy_ratio",))
+    assert check_phrase(bad) == "lost events 3 (busy ratio withheld)"
 
 
 def test_a_file_without_arrows_was_edited() -> None:

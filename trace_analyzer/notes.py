@@ -1,5 +1,6 @@
 """What is odd about a trace, yet survivable: kept with the report, never printed and forgotten."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,3 +19,12 @@ class Note:
     severity: Severity
     message: str
     count: int = 1
+
+
+TRUNCATED = "truncated"
+"""Code of the note on a file that breaks off."""
+
+
+def breaks_off(notes: Iterable[Note]) -> bool:
+    """Whether a trace's file breaks off: nobody knows how many events stood behind that."""
+    return any(note.code == TRUNCATED for note in notes)

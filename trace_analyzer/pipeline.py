@@ -44,7 +44,7 @@ from trace_analyzer.catalog.devices import Device, device_named, find_device, wi
 from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
 from trace_analyzer.ingest.trace import DeviceProperties
-from trace_analyzer.notes import Note
+from trace_analyzer.notes import Note, breaks_off
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Attained,
@@ -161,7 +161,7 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
     judged = (
         _without_activities(trace)
         if code is None
-        else _verdict(code, codes[code], found, analysis, models, options, breaks_off=_breaks_off(trace))
+        else _verdict(code, codes[code], found, analysis, models, options, breaks_off=breaks_off(trace.notes))
     )
     return Report(
         schema_version=SCHEMA_VERSION,
@@ -881,11 +881,6 @@ def _window(frames: Mapping[str, pl.DataFrame], this: pl.Expr, step: int | str) 
     return Window("step", tuple(spans.select("start_ns", "end_ns").iter_rows()), (int(step),)), spans
 
 
-def _breaks_off(trace: Trace) -> bool:
-    """Whether events of the file are known to be lost."""
-    return any(note.code == "truncated" for note in trace.notes)
-
-
 def _without_activities(trace: Trace) -> Verdict:
     """Why a trace without device activities has no regime, and what to record instead."""
     calls = trace.host_events.filter(
@@ -904,7 +899,7 @@ def _without_activities(trace: Trace) -> Verdict:
             " Traces with kernel, gpu_memcpy and gpu_memset events (CUDA, ROCm, XPU) can.",
             evidence,
         )
-    if _breaks_off(trace):
+    if breaks_off(trace.notes):
         return without_regime(
             "gpu-timeline-missing" if calls else "no-gpu-activity",
             f"What can be read of this trace has {calls:,} launches and no GPU activity, but the file breaks off:"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from trace_analyzer import thresholds as t
-from trace_analyzer.notes import Note
+from trace_analyzer.notes import TRUNCATED, Note, breaks_off
 from trace_analyzer.report import Check, CheckStatus, DeviceReport, LaunchLead, QueueDepth, RunAhead, Runway, StepReport
 
 BUSY_RATIO = "busy_ratio"
@@ -16,7 +16,7 @@ KERNEL_TIMES = ("buckets", "groups")
 UTILIZATION = ("mfu", "hfu")
 """Metrics of work over time, of the device and of its steps."""
 # Notes of the reader about events that are lost or cannot be read.
-_LOST = ("truncated", "no-time", "implausible-time", "negative-duration", "unmatched")
+_LOST = (TRUNCATED, "no-time", "implausible-time", "negative-duration", "unmatched")
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def checks(
 
 
 def _lost(notes: Sequence[Note], event_count: int) -> Check:
-    """Events that the reader had to leave out. How much a file that breaks off has lost, nobody knows."""
+    """Events that the reader had to leave out: null for a file that breaks off, as nobody knows how many it lost."""
     lost = [note for note in notes if note.code in _LOST]
     count = sum(note.count for note in lost)
     fails = count > t.LOST_FAIL_RATIO * event_count
@@ -131,9 +131,9 @@ def _lost(notes: Sequence[Note], event_count: int) -> Check:
         "lost_events",
         None,
         status,
-        count,
+        None if breaks_off(notes) else count,
         "events",
-        "places at which events are missing, cannot be read or have no possible time",
+        "events that are missing behind the end of a broken file, cannot be read or have no possible time",
         (BUSY_RATIO, RUN_AHEAD, *KERNEL_TIMES, *UTILIZATION) if fails else (),
     )
 

@@ -18,7 +18,7 @@ from trace_analyzer.ingest.lines import Lines, read_lines
 from trace_analyzer.ingest.raw import strict_decoder
 from trace_analyzer.ingest.sorting import Sorted, joined, sorted_objects
 from trace_analyzer.ingest.source import Content
-from trace_analyzer.notes import Note
+from trace_analyzer.notes import TRUNCATED, Note
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SEPARATOR = re.compile(r"[ \t\r\n,]*")
@@ -171,7 +171,7 @@ def _walk_notes(walk: _Walk, text: str, cut_bytes: int, count: int) -> Iterator[
     if walk.broken_at is not None:
         offset = cut_bytes + len(text[: walk.broken_at].encode("utf-8", "replace"))
         yield Note(
-            "truncated",
+            TRUNCATED,
             "warning",
             f"the file breaks off at byte {offset:,}, after event {count:,}; everything before it was used",
         )

@@ -173,10 +173,16 @@ def fusion_passes(fusion: Fusion) -> str:
 
 def check_phrase(check: Check) -> str:
     """A check in a few words: ``device 0: link coverage 69 %``."""
-    value = {"ratio": units.percent}.get(check.unit, units.count)(check.value)
     where = "" if check.device is None else f"device {check.device}: "
-    withheld = f" ({', '.join(check.withholds).replace('_', ' ')} withheld)" if check.withholds else ""
-    return f"{where}{check.name.replace('_', ' ')} {value}{withheld}"
+    withheld = f"({', '.join(check.withholds).replace('_', ' ')} withheld)" if check.withholds else ""
+    return where + " ".join(filter(None, (check.name.replace("_", " "), check_value(check), withheld)))
+
+
+def check_value(check: Check) -> str:
+    """What a check measured; "" where that is not known."""
+    if check.value is None:
+        return ""
+    return units.percent(check.value) if check.unit == "ratio" else units.count(check.value)
 
 
 def trust_phrase(report: Report) -> str:

@@ -35,7 +35,7 @@ from trace_analyzer.render.html.listings import (
     roofline_listing,
 )
 from trace_analyzer.render.html.words import WORK_PARTS, Word
-from trace_analyzer.render.words import evidence_value, tells_something
+from trace_analyzer.render.words import check_value, evidence_value, tells_something
 from trace_analyzer.report import CheckStatus, DeviceReport, Report, StepReport, TraceInfo, Verdict
 
 GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
@@ -276,7 +276,7 @@ def _trust(report: Report) -> tuple[CheckRow, ...]:
         CheckRow(
             check.status,
             _title(check.name),
-            units.percent(check.value) if check.unit == "ratio" else units.count(check.value),
+            check_value(check),
             check.meaning,
             f"GPU {check.device}" if check.device is not None and len(report.devices) > 1 else "",
             ", ".join(metric.replace("_", " ") for metric in check.withholds),
