@@ -4,15 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from report_factory import gpu_report
-from text_reports import all_reports, report_saying
+from report_factory import empty_report, gpu_report
+from text_reports import STATUSES, all_reports, report_saying
 
+from trace_analyzer.notes import Note
 from trace_analyzer.render.html import html
 from trace_analyzer.render.json import to_json
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.redact import redacted
 from trace_analyzer.render.terminal import summary
-from trace_analyzer.report import Confidence, Report
+from trace_analyzer.report import Confidence, Report, Status
 
 TEXT: dict[str, Callable[[Report], str]] = {
     "text": summary,
@@ -61,6 +62,22 @@ def test_what_leaves_the_confidence_high_is_no_reason_for_it(
     report = gpu_report()
     sure = replace(report.verdict, confidence=level, confidence_why=("one step was recorded", "a"))
     assert sentence in render(replace(report, verdict=sure))
+
+
+@pytest.mark.parametrize("render", [summary, to_markdown, html])
+@pytest.mark.parametrize("status", STATUSES)
+def test_a_broken_file_does_not_blame_the_recording(render: Callable[[Report], str], status: Status) -> None:
+    report = empty_report(status)
+    broken = replace(report, notes=(Note("truncated", "warning", "the file breaks off at byte 9"),))
+    told, instead = (unwrapped(render(each)).split("What to record instead")[1] for each in (report, broken))
+    assert "Copy the file again" in instead
+    assert "Record " not in instead.split("How far")[0]
+    assert "Record " in told
+    assert "Copy the file again" not in told
+
+
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
 
 
 @pytest.mark.parametrize("render", TEXT.values(), ids=TEXT)

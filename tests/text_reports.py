@@ -6,9 +6,9 @@ import polars as pl
 from report_factory import empty_report, gpu_report
 
 from trace_analyzer.notes import Note
-from trace_analyzer.report import DeviceInfo, Evidence, Report
+from trace_analyzer.report import DeviceInfo, Evidence, Report, Status
 
-STATUSES = ("no-gpu-activity", "gpu-timeline-missing", "unsupported-accelerator", "insufficient")
+STATUSES: tuple[Status, ...] = ("no-gpu-activity", "gpu-timeline-missing", "unsupported-accelerator", "insufficient")
 
 
 def all_reports() -> dict[str, Report]:

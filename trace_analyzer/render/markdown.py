@@ -243,7 +243,7 @@ def _indented(text: str) -> str:
 
 
 def _record_instead(report: Report) -> str:
-    tips = "\n".join(f"- {escaped(tip)}" for tip in words.RECORD_INSTEAD[report.verdict.status])
+    tips = "\n".join(f"- {escaped(tip)}" for tip in words.record_instead(report))
     return _titled("### What to record instead", tips)
 
 

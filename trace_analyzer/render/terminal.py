@@ -351,7 +351,7 @@ def _one_advice(rank: int, item: Advice, window_ns: int, width: int) -> list[Lin
 
 def _record_instead(report: Report, width: int) -> list[Line]:
     """What to record to get a verdict, where there is none."""
-    tips = words.RECORD_INSTEAD[report.verdict.status]
+    tips = words.record_instead(report)
     if not tips:
         return []
     lines: list[Line] = [[("What to record instead", "title")]]

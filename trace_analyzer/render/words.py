@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from trace_analyzer import thresholds, units
 from trace_analyzer.catalog.code import in_function
-from trace_analyzer.notes import Note
+from trace_analyzer.notes import Note, breaks_off
 from trace_analyzer.report import (
     Blame,
     Check,
@@ -24,7 +24,7 @@ from trace_analyzer.report import (
 WORK_PARTS = ("compute", "memory", "latency", "communication", "copy", "other")
 """Parts of the partition in which the device worked; every other part is a cause of idling."""
 
-RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
+_RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "ok": (),
     "no-gpu-activity": (
         "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] (CUDA also on AMD).",
@@ -43,7 +43,10 @@ RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
         "Export the file as the profiler writes it, without removing events.",
     ),
 }
-"""What to record to get a verdict, per status."""
+_EXPORT_AGAIN = (
+    "Copy the file again from where it was recorded, and compare the sizes: it breaks off.",
+    "If it breaks off there too, export it again, and let the program live until export_chrome_trace() has returned.",
+)
 
 _NAMESPACES = re.compile(r"(?:\w+::|\(anonymous namespace\)::)+")
 _WRAPPER = re.compile(r"Kernel\d*<(\w+)>")
@@ -169,6 +172,13 @@ def fusion_passes(fusion: Fusion) -> str:
         return ""
     rest = fusion.moved_bytes - fusion.saved_bytes
     return f"moves {units.size(rest)} instead of {units.size(fusion.moved_bytes)}"
+
+
+def record_instead(report: Report) -> Sequence[str]:
+    """What to do to get a verdict, where there is none; a file that breaks off says nothing of how it was recorded."""
+    if report.verdict.status != "ok" and breaks_off(report.notes):
+        return _EXPORT_AGAIN
+    return _RECORD_INSTEAD[report.verdict.status]
 
 
 def check_phrase(check: Check) -> str:

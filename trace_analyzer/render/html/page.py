@@ -18,7 +18,7 @@ from trace_analyzer.render.html.listings import SHOWN_ROWS
 from trace_analyzer.render.html.timeline import TimelineColumns, payload, thinned_columns, timeline_columns
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.html.words import GLOSSARY, KINDS, PARTS, REGIMES, STATES, STATUSES, TERMS, UNKNOWN_PARTS
-from trace_analyzer.render.words import confidence
+from trace_analyzer.render.words import confidence, record_instead
 from trace_analyzer.report import Report
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             nav=_nav(shown, bool(columns.events.height)),
             command=command,
             compact=compact,
+            record_instead=record_instead(report),
             generator=GENERATOR,
             style=Markup("\n".join(_asset(name) for name in STYLES)),
             bokeh_js=Markup("\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)),
