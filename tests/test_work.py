@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trace_analyzer.analyses.work import FORMULAS, Work, call_work
+from trace_analyzer.analyses.work import FORMULAS, Record, Work, call_work
 from trace_analyzer.analyses.work.attention import CAUSAL_FROM_END, CAUSAL_FROM_START, Mask
 
 HALF, FLOAT, BF16, DOUBLE, INT8, LONG, BOOL, FP8 = (
@@ -29,7 +29,7 @@ def work(operator: str, *arguments: Any, list_element_bytes: float | None = None
         )  # fmt: skip
         strides.append(list(argument[2]) if is_tensor and len(argument) == 3 else dense(dims[-1]) if is_tensor else [])
         values.append("" if is_tensor or is_list or argument is None else str(argument))
-    return call_work(operator, *map(json.dumps, (dims, types, strides, values)), list_element_bytes).work
+    return call_work(Record(operator, *map(json.dumps, (dims, types, strides, values)), list_element_bytes)).work
 
 
 def dense(shape: list[int]) -> list[int]:
@@ -289,13 +289,13 @@ MM = json.dumps([FLOAT, FLOAT])
     ],
 )
 def test_damage_is_named(dims: str, types: str, problem: str) -> None:
-    outcome = call_work("aten::mm", dims, types)
+    outcome = call_work(Record("aten::mm", dims, types))
     assert (outcome.work, outcome.problem) == (None, problem)
 
 
 @pytest.mark.parametrize(("dims", "types"), [(None, MM), ("[[2,3],[3,5]]", None)])
 def test_what_was_not_recorded_is_no_damage(dims: str | None, types: str | None) -> None:
-    outcome = call_work("aten::mm", dims, types)
+    outcome = call_work(Record("aten::mm", dims, types))
     assert (outcome.work, outcome.problem) == (None, None)
 
 
@@ -335,7 +335,7 @@ values = st.lists(
 def test_nothing_that_stands_in_a_trace_raises(
     operator: str, dims: Any, types: Any, strides: Any, concrete: Any, element: float | None
 ) -> None:
-    outcome = call_work(operator, *map(json.dumps, (dims, types, strides, concrete)), element)
+    outcome = call_work(Record(operator, *map(json.dumps, (dims, types, strides, concrete)), element))
     if outcome.work is not None:
         for figure in (outcome.work.flop, outcome.work.moved_bytes):
             assert figure is None or 0 <= figure < float("inf")
@@ -357,7 +357,7 @@ well_formed = st.lists(
 @given(st.sampled_from([*FORMULAS, "triton_poi_fused_add_0"]), well_formed)
 def test_nor_does_a_call_of_a_stranger_signature(operator: str, arguments: list[tuple[Any, str, str]]) -> None:
     dims, types, concrete = (json.dumps(column) for column in zip(*arguments, strict=True))
-    outcome = call_work(operator, dims, types, None, concrete, 4.0)
+    outcome = call_work(Record(operator, dims, types, None, concrete, 4.0))
     if outcome.work is not None:
         for figure in (outcome.work.flop, outcome.work.moved_bytes):
             assert figure is None or 0 <= figure < float("inf")

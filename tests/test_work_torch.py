@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trace_analyzer.analyses.work import CONTRACTIONS, call_work
+from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -48,7 +48,7 @@ def flop_of(event: dict[str, Any]) -> float:
     texts = (
         json.dumps(args[key]) for key in ("Input Dims", "Input type", "Input Strides", "Concrete Inputs") if key in args
     )
-    outcome = call_work(event["name"], *texts)
+    outcome = call_work(Record(event["name"], *texts))
     assert outcome.work is not None, (event["name"], outcome.problem, args)
     assert outcome.work.flop is not None, event["name"]
     return outcome.work.flop

@@ -18,7 +18,7 @@ from trace_analyzer.analyses.work import (
     reductions,
     vendor,
 )
-from trace_analyzer.analyses.work.calls import Formula, Malformed, Unrecorded, Work, call_of
+from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
 CONTRACTIONS: dict[str, Formula] = contractions.FORMULAS | convolutions.FORMULAS | attention.FORMULAS
 FORMULAS: dict[str, Formula] = {
@@ -42,27 +42,20 @@ class Outcome:
     problem: str | None = None
 
 
-def call_work(
-    operator: str,
-    dims: str | None,
-    types: str | None,
-    strides: str | None = None,
-    concrete: str | None = None,
-    list_element_bytes: float | None = None,
-) -> Outcome:
-    """Work of one call, from Kineto's ``Input Dims``, ``Input type``, ``Input Strides`` and ``Concrete Inputs``.
+def call_work(record: Record) -> Outcome:
+    """Work of one call.
 
     Never raises: a formula that lacks something gives None, damaged arguments give None and their problem.
     """
-    formula = FORMULAS.get(operator) or (fused.triton if operator.startswith(TRITON) else None)
+    formula = FORMULAS.get(record.operator) or (fused.triton if record.operator.startswith(TRITON) else None)
     if formula is None:
         return Outcome(None)
     try:
-        return Outcome(formula(call_of(operator, dims, types, strides, concrete, list_element_bytes)))
+        return Outcome(formula(call_of(record)))
     except Unrecorded:
         return Outcome(None)
     except Malformed as problem:
         return Outcome(None, str(problem))
 
 
-__all__ = ["CONTRACTIONS", "FORMULAS", "TRITON", "Outcome", "Work", "call_work"]
+__all__ = ["CONTRACTIONS", "FORMULAS", "TRITON", "Outcome", "Record", "Work", "call_work"]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 Shape = tuple[int, ...]
 
@@ -211,27 +211,32 @@ def require(condition: bool) -> None:
         raise Malformed("shapes that contradict each other")
 
 
-def call_of(
-    operator: str,
-    dims: str | None,
-    types: str | None,
-    strides: str | None = None,
-    concrete: str | None = None,
-    list_element_bytes: float | None = None,
-) -> Call:
-    """The call that Kineto recorded, from JSON text.
+class Record(NamedTuple):
+    """What Kineto records of an operator's call: its name, and its arguments as JSON text, None where left out.
 
     ``list_element_bytes``: size of the elements of tensor lists, of which Kineto records only the shapes.
+    """
+
+    operator: str
+    input_dims: str | None
+    input_types: str | None
+    input_strides: str | None = None
+    concrete_inputs: str | None = None
+    list_element_bytes: float | None = None
+
+
+def call_of(record: Record) -> Call:
+    """The call that Kineto recorded.
 
     Raises Malformed for text that is no such record, and Unrecorded where shapes or types were not recorded.
     """
-    if dims is None or types is None:
+    if record.input_dims is None or record.input_types is None:
         raise Unrecorded
-    shapes, names = _list(dims), _list(types)
+    shapes, names = _list(record.input_dims), _list(record.input_types)
     if len(shapes) != len(names):
         raise Malformed("as many shapes as types are not recorded")
-    spread = _list(strides) if strides else []
-    values = _list(concrete) if concrete else []
+    spread = _list(record.input_strides) if record.input_strides else []
+    values = _list(record.concrete_inputs) if record.concrete_inputs else []
     if not all(isinstance(name, str) for name in names):
         raise Malformed("types that are no names")
     arguments = tuple(
@@ -240,11 +245,11 @@ def call_of(
             name,
             spread[i] if i < len(spread) else None,
             values[i] if i < len(values) else "",
-            list_element_bytes,
+            record.list_element_bytes,
         )
         for i, (shape, name) in enumerate(zip(shapes, names, strict=True))
     )
-    return Call(operator, arguments, tuple(names), bool(values))
+    return Call(record.operator, arguments, tuple(names), bool(values))
 
 
 def promoted(tensors: list[Tensor]) -> Dtype | None:

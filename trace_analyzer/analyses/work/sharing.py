@@ -3,14 +3,14 @@
 import polars as pl
 
 from trace_analyzer.analyses.intervals import at, innermost
-from trace_analyzer.analyses.work import CONTRACTIONS, call_work
+from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
 from trace_analyzer.analyses.work.replays import is_replayed, replayed_work
 from trace_analyzer.catalog.arithmetic import arithmetic
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
 
 _INPUTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
-_CALL = ["operator", *_INPUTS, "list_element_bytes"]
+_CALL = Record._fields
 _CONTRACTING = "matmul"
 
 # Element types as C++ template arguments name them -> bytes.
@@ -87,7 +87,7 @@ def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
 def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Calls with the work of each, and a note per kind of damage with the number of kernels it is about."""
     unique = calls.group_by(_CALL, maintain_order=True).len("kernels")
-    outcomes = [call_work(*row) for row in unique.select(_CALL).iter_rows()]
+    outcomes = [call_work(Record(*row)) for row in unique.select(_CALL).iter_rows()]
     known = unique.with_columns(
         pl.Series("call_flop", [o.work and o.work.flop for o in outcomes], dtype=pl.Float64),
         pl.Series("call_bytes", [o.work and o.work.moved_bytes for o in outcomes], dtype=pl.Float64),
