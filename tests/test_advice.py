@@ -73,6 +73,13 @@ def test_cpu_operators() -> None:
     assert first.where.startswith("aten::sort (")
 
 
+def test_an_operator_that_prepares_its_launch_for_long_is_not_said_to_compute() -> None:
+    first = analysed(iterations(lambda t: op("aten::addmm", t, 4_950), period=5_000)).advice[0]
+    assert first.id == "cpu-operators"
+    assert first.where.startswith("aten::addmm (")
+    assert "compute" not in first.title + first.why
+
+
 def test_it_saves_no_more_than_the_idle_time_of_its_causes() -> None:
     report = analysed(iterations(lambda t: annotation(LOADS, t, 400), lambda t: op("aten::mm", t + 400, 450)))
     parts = report.verdict.parts_ns

@@ -465,7 +465,8 @@ def _pinned_memory(scene: Scene) -> Found | None:
 
 
 def _cpu_operators(scene: Scene) -> Found | None:
-    return _idle_of(scene, ("cpu-operator",), "operators compute on the CPU for milliseconds while the GPU waits")
+    why = "operators hold the CPU for over 1 ms at a time, without a call to the GPU's runtime, while the GPU waits"
+    return _idle_of(scene, ("cpu-operator",), why)
 
 
 # Kernels

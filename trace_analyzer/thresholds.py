@@ -11,7 +11,7 @@ PAUSE_NS = 10 * NS_PER_MS
 PAUSE_SPAN_RATIO = 0.5
 """A silence of over half the trace is a pause, whatever was recorded."""
 CPU_OPERATOR_NS = NS_PER_MS
-"""Dispatch takes microseconds: an operator that is busy longer by itself computes on the CPU."""
+"""Dispatch takes microseconds: an operator busy for longer computes on the CPU, or prepares its launch for long."""
 SLOW_LAUNCH_NS = NS_PER_MS
 SLOW_LAUNCH_MEDIANS = 20
 """A launch call beyond both is out of all proportion: it loads a module first."""

@@ -263,7 +263,7 @@ _SENTENCES: dict[tuple[Regime, str | None], str] = {
     ("overhead-bound", "blocking-copy"): "the CPU stands still in copies that block it",
     ("overhead-bound", "allocation"): "the CPU stands still in allocator calls",
     ("overhead-bound", "compilation"): "code is compiled or loaded while the GPU waits",
-    ("overhead-bound", "cpu-operator"): "operators compute on the CPU while the GPU waits",
+    ("overhead-bound", "cpu-operator"): "operators hold the CPU for long while the GPU waits",
     ("overhead-bound", "cold-start"): "most waiting comes before the first use of kernels: this is a cold start",
     ("overhead-bound", "small-kernels"): "the kernels are too small to fill the GPU",
     ("communication-bound", "collectives"): "collectives run while nothing else does",

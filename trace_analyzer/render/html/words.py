@@ -25,7 +25,10 @@ PARTS: Mapping[str, Word] = {
     "allocation": Word("Allocation", "Device memory was being allocated or freed."),
     "compilation": Word("Compilation", "Code was being compiled or loaded: Dynamo, Inductor, Triton, lazy loading."),
     "blocking-copy": Word("Blocking copy", "A copy call held the CPU until it was done."),
-    "cpu-operator": Word("Work on the CPU", "An operator computed on the CPU while the device idled."),
+    "cpu-operator": Word(
+        "Work on the CPU",
+        "An operator held the CPU for over 1 ms without a runtime call: it computed there, or prepared its launch for long.",
+    ),
     "python": Word("Python", "The launching thread was in Python code."),
     "dispatch": Word("Dispatch", "The launching thread was inside PyTorch's operators, on the way to a launch."),
     "runtime-call": Word("Runtime calls", "The launching thread was in a driver or runtime call."),
