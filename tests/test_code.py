@@ -49,3 +49,5 @@ def test_frames_for_people() -> None:
     assert in_function("train.py(12): step", 17) == "in step (train.py:12, call in line 17)"
     assert in_function("a(1).py(12): <lambda>") == "in <lambda> (a(1).py:12)"
     assert in_function("<built-in function len>") == "in <built-in function len>"
+    endless = f"train.py({'1' * 5_000}): step"
+    assert in_function(endless) == f"in {endless}"

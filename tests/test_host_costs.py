@@ -112,6 +112,7 @@ def test_recompilations_are_read_from_the_names_of_regions() -> None:
         op("Torch-Compiled Region: 0/0", 30, 5),
         op("Torch-Compiled Region: 0/3", 40, 5),
         op("Torch-Compiled Region: 1/0", 50, 5),
+        op("Torch-Compiled Region: 1/99999999999999999999", 60, 5),
     ]
     table = analysed(A, B, *regions).tables["host_costs"].filter(pl.col("kind") == "recompilation")
     assert rows(table, "name", "count", "host_ns", "start_ns") == [("Torch-Compiled Region: 0/3", 3, None, 40)]

@@ -1,5 +1,6 @@
 """One contract for every renderer: pure, deterministic, and at home with every report."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -7,12 +8,15 @@ import pytest
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
+from trace_analyzer.catalog.code import in_function
 from trace_analyzer.notes import Note
 from trace_analyzer.render.html import html
+from trace_analyzer.render.html.words import short_name
 from trace_analyzer.render.json import to_json
 from trace_analyzer.render.markdown import to_markdown
-from trace_analyzer.render.redact import redacted
+from trace_analyzer.render.redact import redacted, without_directories
 from trace_analyzer.render.terminal import summary
+from trace_analyzer.render.words import kernel_label
 from trace_analyzer.report import Confidence, Report, Status
 
 TEXT: dict[str, Callable[[Report], str]] = {
@@ -84,3 +88,17 @@ def unwrapped(text: str) -> str:
 @pytest.mark.parametrize("character", ["\x07", "\x1b]0;x", "\x9b", "\u202e", "\u2028", "\r"])
 def test_nothing_from_a_trace_acts_on_a_terminal(render: Callable[[Report], str], character: str) -> None:
     assert character not in render(report_saying(f"a{character}b"))
+
+
+_LONG = 50_000
+_NASTY = ("_", "a.", "a(", "::", "(1): ", "x.py(1): ", "-", "a.b/")
+
+
+@pytest.mark.parametrize(("before", "after"), [("", ""), ("x/", "/"), ("void ", "<"), ("f(", ")" * (_LONG // 2))])
+@pytest.mark.parametrize("piece", _NASTY)
+@pytest.mark.parametrize("read", [short_name, lambda name: kernel_label(name, 80), in_function, without_directories])
+def test_long_names_are_read_in_linear_time(read: Callable[[str], str], piece: str, before: str, after: str) -> None:
+    name = before + piece * (_LONG // len(piece)) + after
+    started = time.process_time()
+    read(name)
+    assert time.process_time() - started < 3, "minutes, when each place in the name is tried anew"

@@ -66,6 +66,7 @@ def test_what_is_no_source_is_not_read(tmp_path: Path) -> None:
     broken.write_bytes(b"def step(:\n\x00")
     text.write_text(SOURCE)
     frames = [f"{path}(4): step" for path in (large, broken, text, tmp_path, tmp_path / "none.py")]
+    frames += [f"{tmp_path}/x.py({'1' * 5_000}): step"]
     frames += ["//host/share/x.py(4): step", r"\\host\share\x.py(4): step", "<built-in function len>", None]
     assert {call_line(frame, "aten::item") for frame in frames} == {None}
     assert call_line(f"{tmp_path}/x.py(4): step", None) is None

@@ -211,6 +211,11 @@ def test_where_two_recordings_count_from_the_same_number_the_second_counts_on() 
     assert table(report, "index", "activity_count") == [(0, 2), (1, 2), (2, 1), (3, 1)]
 
 
+def test_a_number_that_nothing_counts_to_is_no_step() -> None:
+    last = [[annotation(f"ProfilerStep#{2**63 - 1}", 200 * n, 100), launched(GEMM, 200 * n + 5, 200 * n + 20, 50, n + 1)] for n in range(4)]  # fmt: skip
+    assert table(analysed(last), "index", "activity_count") == [(0, 1), (1, 1), (2, 1), (3, 1)]
+
+
 # Broken steps
 
 

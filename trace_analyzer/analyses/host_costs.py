@@ -137,7 +137,7 @@ def _summed(costs: pl.DataFrame) -> pl.DataFrame:
 
 def _recompilations(context: Context) -> pl.DataFrame:
     """Regions that Dynamo had compiled more than once, as their names tell; what that took may lie before the trace."""
-    version = pl.col("name").str.extract(_REGION, 2).cast(pl.UInt32)
+    version = pl.col("name").str.extract(_REGION, 2).cast(pl.UInt32, strict=False)
     return (
         context.events.with_columns(version.alias("count"), pl.col("name").str.extract(_REGION, 1).alias("region"))
         .filter(pl.col("count") > 0)

@@ -8,7 +8,8 @@ from trace_analyzer.analyses.rhythm import launch_sequence, periods
 from trace_analyzer.catalog.step_marks import step_marks
 from trace_analyzer.ingest.trace import Trace
 
-_PROFILER_STEP = r"^ProfilerStep#?\*?(\d+)$"
+# A longer number is no step's, and could not be counted on from where it comes again.
+_PROFILER_STEP = r"^ProfilerStep#?\*?([0-9]{1,9})$"
 PROFILER_STEP, KERNEL_SEQUENCE = "ProfilerStep", "kernel sequence"
 
 _HOST_STEP = ["process_id", "index", "name", "host_start_ns", "host_end_ns"]
@@ -71,7 +72,7 @@ def _profiler_steps(events: pl.DataFrame) -> pl.DataFrame:
 
     Two recordings in one file may count from the same number on: those do not overlap.
     """
-    number = pl.col("name").str.extract(_PROFILER_STEP).cast(pl.Int64, strict=False)
+    number = pl.col("name").str.extract(_PROFILER_STEP).cast(pl.Int64)
     steps = (
         events.filter(pl.col("kind") != "python", pl.col("name").str.starts_with("ProfilerStep"))
         .with_columns(number.alias("index"))

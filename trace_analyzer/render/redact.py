@@ -22,7 +22,7 @@ _ABSOLUTE = re.compile(
     rf"(?<![\w/\\.<])(?:file://+|[A-Za-z]:[/\\]+|\\\\|~\w*[/\\]|\.{{0,2}}/)(?:{_DIRECTORY})*(?=[^\s/\\])"
 )
 _RELATIVE = re.compile(
-    r"(?<![\w/\\])(?:[\w.+@-]+[/\\])+(?=[\w.+-]+\.(?:py|pyx|pyi|ipynb|c|cc|cpp|cu|cuh|h|hpp|so|json|gz|pt)\b)"
+    r"(?<![\w.+@/\\-])(?:[\w.+@-]+[/\\])+(?=[\w.+-]+\.(?:py|pyx|pyi|ipynb|c|cc|cpp|cu|cuh|h|hpp|so|json|gz|pt)\b)"
 )
 _FRAME = re.compile(r"[^\n]*[/\\]([^/\\\n]+\(\d+\): [^\n]*)")
 """A Python frame as Kineto names it, ``dir/file.py(12): function``; the directory may hold anything."""

@@ -48,7 +48,7 @@ _EXPORT_AGAIN = (
     "If it breaks off there too, export it again, and let the program live until export_chrome_trace() has returned.",
 )
 
-_NAMESPACES = re.compile(r"(?:\w+::|\(anonymous namespace\)::)+")
+_NAMESPACES = re.compile(r"(?:\b\w+::|\(anonymous namespace\)::)+")
 _WRAPPER = re.compile(r"Kernel\d*<(\w+)>")
 """``cutlass::Kernel2<cutlass_80_tensorop_...>``: an entry point around the kernel's own name."""
 

@@ -160,11 +160,16 @@ _WRAPPED = re.compile(
 )
 
 
+_LONGEST = 8_000
+"""Characters of a name that are read: the longest symbols have fewer, and nested brackets take quadratic time."""
+
+
 def short_name(name: str) -> str:
     """The telling part of a name: the function of a Python frame, a C++ symbol without its types.
 
     A kernel that only applies another function to every element is named for that function too.
     """
+    name = name[:_LONGEST]
     frame = _PYTHON_FRAME.fullmatch(name)
     if frame:
         return frame[1]
