@@ -4,15 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.communication import with_exposed
-
-# Names as CUDA and HIP's profilers write them.
-_DIRECTIONS = (
-    ("host-to-device", r"HtoD|HostToDevice|(?:Host|Pageable|Pinned) -> (?:Device|Array)"),
-    ("device-to-host", r"DtoH|DeviceToHost|(?:Device|Array) -> (?:Host|Pageable|Pinned)"),
-    ("peer-to-peer", r"PtoP|PeerToPeer|MemcpyPeer"),
-    ("within-device", r"DtoD|DeviceToDevice|Device -> Device"),
-    ("host-to-host", r"HtoH|HostToHost"),
-)
+from trace_analyzer.catalog.copies import copy_direction
 
 
 def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
@@ -33,9 +25,7 @@ def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
     frame = (
         with_exposed(copies, kernels)
         .with_columns(
-            pl.coalesce(
-                *(pl.when(pl.col("name").str.contains(p)).then(pl.lit(d)) for d, p in _DIRECTIONS), pl.lit("unknown")
-            ).alias("direction"),
+            copy_direction().fill_null("unknown").alias("direction"),
             pl.col("name").str.extract(r"(?i)\b(pageable|pinned|managed)\b").str.to_lowercase().alias("host_memory"),
         )
         .group_by(keys, maintain_order=True)

@@ -5,13 +5,10 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer import tables, thresholds
+from trace_analyzer.catalog.copies import WITHIN_DEVICE, copy_direction
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.units import NS_PER_US
-
-_DEVICE_TO_DEVICE = r"(?i)DtoD|DeviceToDevice|Device -> Device"
-_BETWEEN_PEERS = r"(?i)PtoP|PeerToPeer|MemcpyPeer"
-
 
 # Of HIP's launch calls this one takes its grid in threads, and the profiler writes it down as it is
 # (HIP API reference, hipExtModuleLaunchKernel: globalWorkSizeX).
@@ -71,9 +68,7 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
         .then(pl.lit("compute"))
         .otherwise("prior")
     )
-    within = (pl.col("kind") == "memset") | (
-        pl.col("name").str.contains(_DEVICE_TO_DEVICE) & ~pl.col("name").str.contains(_BETWEEN_PEERS)
-    )
+    within = (pl.col("kind") == "memset") | (copy_direction() == WITHIN_DEVICE).fill_null(False)
     return (
         activities.with_columns(on_matrix_units().alias("matrix"))
         .join(_balances(devices), on=["device", "dtype", "matrix"], how="left", maintain_order="left")

@@ -1,0 +1,37 @@
+"""Which way copies go, by their names: rules as data, read from ``copies.toml``."""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+import polars as pl
+
+WITHIN_DEVICE = "within-device"
+_MATCHED = 4_096
+
+
+@dataclass(frozen=True)
+class DirectionRule:
+    """A direction and the pattern of names that tell it."""
+
+    name: str
+    pattern: str
+    examples: tuple[str, ...]
+    counterexamples: tuple[str, ...]
+
+
+@cache
+def direction_rules() -> tuple[DirectionRule, ...]:
+    """The rules, in the order of the file: the first that matches a copy names its direction."""
+    raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("copies.toml").read_text("utf-8"))
+    return tuple(
+        DirectionRule(rule["name"], rule["pattern"], tuple(rule["examples"]), tuple(rule["counterexamples"]))
+        for rule in raw["directions"]
+    )
+
+
+def copy_direction() -> pl.Expr:
+    """The direction of a copy, from its ``name``; null where no rule tells it."""
+    name = pl.col("name").str.slice(0, _MATCHED)
+    return pl.coalesce(pl.when(name.str.contains(rule.pattern)).then(pl.lit(rule.name)) for rule in direction_rules())
