@@ -392,3 +392,11 @@ def test_the_scripts_own_tests_pass() -> None:
     tests = sorted(str(path) for path in (Path(__file__).parent / "js").glob("*.test.mjs"))
     done = subprocess.run(["node", "--test", *tests], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [(float("inf"), 2**53 - 1), (1e300, 2**53 - 1), (float("nan"), 0), (-1.0, 0), (None, 0), (7.9, 7)],
+)
+def test_numbers_beyond_all_bounds_do_not_stop_the_page(value: float | None, kept: int) -> None:
+    assert codec.plain(pl.Series([value], dtype=pl.Float64)).integers.tolist() == [kept]

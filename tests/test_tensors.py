@@ -75,6 +75,7 @@ def test_a_reduction_over_everything_reads_and_writes_nothing_known() -> None:
         ("aten::add", "[[4], [5]]", '["float", "float"]'), ("aten::cat", "[[4]]", '["float"]'), ("cos", "[[4]]", '["float"]'),
         ("aten::add", "[null, [5]]", '["float", null]'), ("aten::cos", "7", '"float"'), ("aten::cos", f"[{[1] * 3000}]", '["float"]'),
         ("aten::mul", "[[4], [4]]", '["c10::Float8_e4m3fn", "float"]'), ("aten::copy_", "[[4]]", '["float"]'),
+        ("aten::add", f"[[{10**300},{10**300}],[]]", '["float","Scalar"]'),
     ],
 )  # fmt: skip
 def test_what_is_not_known(operator: str, dims: str | None, types: str | None) -> None:

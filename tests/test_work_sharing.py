@@ -211,6 +211,10 @@ def test_replays_are_found_as_by_looking(eager: list[int], graphs: list[list[int
         ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<1>, at::native::(anonymous namespace)::BinaryOpScalarFunctor<c10::BFloat16, 1, 1, 0>, std::plus<float>, float>(...)", 2.0),
         ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4>, at::native::(anonymous namespace)::FusedAdamMathFunctor<float, 4, (ADAM_MODE)1, false> >(...)", 4.0),
         ("kernel_v7", None),
+        ("CatArrayBatchedCopy<OpaqueType<\u0661>, 2>", None),
+        (f"CatArrayBatchedCopy<OpaqueType<{'9' * 400}>, 2>", None),
+        ("CatArrayBatchedCopy_vectorized<x, 16, 0>", None),
+        ("CatArrayBatchedCopy_vectorized<x, \u0661, \u0661>", None),
     ],
 )  # fmt: skip
 def test_names_tell_the_type_of_lists(name: str, size: float | None) -> None:

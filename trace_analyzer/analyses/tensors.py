@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from trace_analyzer.analyses.work.calls import MOST_ELEMENTS
+
 Shape = tuple[int, ...]
 
 ELEMENT_BYTES: dict[str, int] = {
@@ -86,7 +88,7 @@ def _tensor(shape: Any, dtype: Any) -> Tensor | None:
     if not isinstance(shape, list) or not shape or known not in ELEMENT_BYTES:
         return None
     sizes = tuple(int(n) for n in shape)
-    return Tensor(sizes, known) if min(sizes) > 0 else None
+    return Tensor(sizes, known) if min(sizes) > 0 and prod(sizes) <= MOST_ELEMENTS else None
 
 
 def _call(name: str, plain: str, tensors: list[Tensor | None], values: list[Any]) -> Call | None:

@@ -28,11 +28,11 @@ def list_element_bytes(name: str = "name") -> pl.Expr:
     as an opaque size, or by the elements in an aligned vector (`..., 16, 8>`: 16 bytes of 8 elements).
     """
     column = pl.col(name)
-    vector = column.str.extract_groups(r"CatArray\w*_vectorized<.*?,\s*(\d+),\s*(\d+)>")
+    vector = column.str.extract_groups(r"CatArray\w*_vectorized<.*?,\s*([0-9]{1,3}),\s*([1-9][0-9]{0,2})>")
     functor = column.str.extract(rf"(?:Functor|CatArray\w*|::Copy)<({_NAMED})[,>]")
     return pl.coalesce(
         vector.struct.field("1").cast(pl.Float64) / vector.struct.field("2").cast(pl.Float64),
-        column.str.extract(r"CatArray.*?OpaqueType<(\d+)").cast(pl.Float64),
+        column.str.extract(r"CatArray.*?OpaqueType<([0-9]{1,3})(?:[^0-9]|$)").cast(pl.Float64),
         functor.replace_strict(_TEMPLATE_TYPES, default=None, return_dtype=pl.Float64),
     )
 

@@ -18,6 +18,7 @@ import polars as pl
 
 _LENGTH_BYTES = 4
 _RAW_DEFLATE = -15
+_LARGEST = 2**53 - 1  # Number.MAX_SAFE_INTEGER
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,8 @@ class Column:
 
 
 def plain(series: pl.Series) -> Column:
-    """Non-negative numbers; null and negative become 0."""
-    return Column("plain", series.fill_null(0).clip(lower_bound=0).cast(pl.UInt64).to_numpy())
+    """Non-negative numbers; null, negative and what is no number become 0, and larger ones the largest that JavaScript counts to."""
+    return Column("plain", series.fill_null(0).fill_nan(0).clip(0, _LARGEST).cast(pl.UInt64).to_numpy())
 
 
 def delta(series: pl.Series) -> Column:
