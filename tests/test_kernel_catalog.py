@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from trace_analyzer.catalog.kernels import NAME_LIMIT, Kernel, Rule, buckets, kernel_buckets, rules
+from trace_analyzer.catalog.kernels import NAME_LIMIT, Kernel, Rule, buckets, function_words, kernel_buckets, rules
 
 CORPUS = Path(os.environ.get("TRACE_CORPUS", Path(__file__).parents[1] / "../shared/traces"))
 LABELS = CORPUS.parent / "kernel_names.csv"
@@ -44,13 +44,25 @@ def test_rule_leaves_its_counterexamples(rule: Rule) -> None:
 def test_rule_is_well_formed(rule: Rule) -> None:
     assert {rule.group} <= {"matmul", "normalization", "pointwise", "communication", "other"}
     assert {rule.prior} <= {"compute", "memory", "communication", "other"}
-    for pattern in filter(None, (rule.name, rule.operator)):
+    for pattern in filter(None, (rule.name, rule.words, rule.operator)):
         assert pl.Series(["x"]).str.contains(pattern, strict=True).dtype == pl.Boolean
 
 
 def test_ids_are_unique_and_only_the_last_rule_matches_all() -> None:
     assert len({rule.id for rule in rules()}) == len(rules())
-    assert [rule.id for rule in rules() if not (rule.name or rule.operator)] == [rules()[-1].id]
+    assert [rule.id for rule in rules() if not (rule.name or rule.words or rule.operator)] == [rules()[-1].id]
+
+
+def test_words_are_those_of_the_function_itself() -> None:
+    names = [
+        "void ns::residualScaleRMSNorm<other::Softmax<float>, 8>(float*)",
+        "ns::(anonymous namespace)::Store_KVCache(int*)",
+        "_fused_add_kernel",
+        "",
+        None,
+    ]
+    words = pl.DataFrame({"name": pl.Series(names, dtype=pl.String)}).select(function_words("name"))["name"].to_list()
+    assert words == ["residual_scale_rms_norm", "store_kv_cache", "_fused_add_kernel", None, None]
 
 
 def test_buckets_have_the_groups_of_the_article() -> None:

@@ -17,6 +17,10 @@ NAME_LIMIT = 4096
 """Characters of a name that rules look at: what tells kernels apart comes first, and names can be huge."""
 
 
+CONDITIONS = ("name", "words", "operator")
+"""What a rule may ask for; all of its conditions must hold."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bucket:
     """A kind of work, its group in the article's table, and what bounds it when no shapes tell."""
@@ -44,6 +48,7 @@ class Rule:
     group: str
     prior: str
     name: str | None
+    words: str | None
     operator: str | None
     examples: tuple[Kernel, ...]
     counterexamples: tuple[Kernel, ...]
@@ -75,14 +80,32 @@ def kernel_buckets(kernels: pl.DataFrame, *, using: Sequence[Rule] | None = None
         polars.exceptions.ColumnNotFoundError: a column is missing.
     """
     used = rules() if using is None else using
-    pairs = kernels.select("name", "operator").unique(maintain_order=True)
+    pairs = kernels.select("name", "operator").unique(maintain_order=True).with_columns(words=function_words("name"))
     # A null name or operator joins nothing, and a condition that is null does not hold.
     return (
         pairs.join(_matches(pairs, "name", used), on="name", how="left", maintain_order="left")
+        .join(_matches(pairs, "words", used), on="words", how="left", maintain_order="left")
         .join(_matches(pairs, "operator", used), on="operator", how="left", maintain_order="left")
         .select("name", "operator", pl.coalesce(_decision(rule) for rule in used).alias("rule"))
         .join(_rule_table(used), on="rule", how="left", maintain_order="left")
         .select("name", "operator", "bucket", "group", "prior", "rule")
+    )
+
+
+def function_words(column: str) -> pl.Expr:
+    """The words of a kernel's own identifier, in small letters, joined by ``_``: no namespace, no template argument.
+
+    ``void ns::residualScaleRMSNorm<float, 8>(float*)`` is ``residual_scale_rms_norm``.
+    """
+    return (
+        pl.col(column)
+        .str.head(NAME_LIMIT)
+        .str.replace_all(r"\(anonymous namespace\)|<unnamed>", "")
+        .str.extract(r"^([^<(]*)")
+        .str.extract(r"(\w+)\s*$")
+        .str.replace_all(r"([a-z0-9])([A-Z])", "${1}_${2}")
+        .str.replace_all(r"([A-Z])([A-Z][a-z])", "${1}_${2}")
+        .str.to_lowercase()
     )
 
 
@@ -101,7 +124,7 @@ def _matches(pairs: pl.DataFrame, column: str, used: Sequence[Rule]) -> pl.DataF
 
 def _decision(rule: Rule) -> pl.Expr:
     """The rule's id where all of its conditions hold, else null."""
-    conditions = [pl.col(f"{column}:{rule.id}") for column in ("name", "operator") if getattr(rule, column)]
+    conditions = [pl.col(f"{column}:{rule.id}") for column in CONDITIONS if getattr(rule, column)]
     return pl.when(pl.all_horizontal(conditions or pl.lit(True))).then(pl.lit(rule.id))
 
 
@@ -124,7 +147,7 @@ def _buckets() -> tuple[Bucket, ...]:
 
 
 def _rule(home: Bucket, row: Mapping[str, Any]) -> Rule:
-    inherited = {"group": home.group, "prior": home.prior, "name": None, "operator": None}
+    inherited = {"group": home.group, "prior": home.prior, "name": None, "words": None, "operator": None}
     cases = {key: tuple(map(_kernel, row.get(key, ()))) for key in ("examples", "counterexamples")}
     return Rule(**{**inherited, **row, **cases})
 
