@@ -52,6 +52,13 @@ def test_each_cause_has_its_advice(event: object, fix: str, code: str) -> None:
     assert code in first.code
 
 
+def test_recompilation_says_how_many_regions_had_been_compiled_before() -> None:
+    loop = iterations(lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850))
+    regions = [op("Torch-Compiled Region: 0/2", 901, 2), op("Torch-Compiled Region: 1/1", 1_901, 2)]
+    assert "2 regions of the trace had been compiled before" in analysed(loop, regions).advice[0].why
+    assert "compiled before" not in analysed(loop, op("Torch-Compiled Region: 0/0", 901, 2)).advice[0].why
+
+
 def test_synchronization() -> None:
     loop = [
         [launched(GEMM, 200 * n, 200 * n + 10, 90, n + 1), call("cudaDeviceSynchronize", 200 * n + 6, 95)]

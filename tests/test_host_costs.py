@@ -107,12 +107,48 @@ def test_cpu_operators_are_named() -> None:
     ]
 
 
+def region(version: str, start: float) -> Event:
+    return op(f"Torch-Compiled Region: {version}", start, 5)
+
+
+def recompiled(*events: Any, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    table = analysed(A, B, *events).tables["host_costs"]
+    return rows(table.filter(pl.col("kind") == "recompilation"), *columns)
+
+
 def test_recompilations_are_read_from_the_names_of_regions() -> None:
-    regions = [
-        op("Torch-Compiled Region: 0/0", 30, 5),
-        op("Torch-Compiled Region: 0/3", 40, 5),
-        op("Torch-Compiled Region: 1/0", 50, 5),
-        op("Torch-Compiled Region: 1/99999999999999999999", 60, 5),
+    found = recompiled(
+        region("0/0", 30), region("0/3", 40), region("1/0", 50), region("1/99999999999999999999", 60),
+        columns=("name", "count", "host_ns", "idle_ns", "start_ns")
+    )  # fmt: skip
+    assert found == [("Torch-Compiled Region: 0/3", 3, None, None, 40)], "compiled before the recording began"
+
+
+def test_a_recompilation_has_the_time_and_the_code_of_what_was_compiled_before_its_first_run() -> None:
+    """Of [28, 48) all is idle; the compilation before the region ran first is not that of its second version."""
+    compiling = "torch/_dynamo/convert_frame.py(1180): _compile"
+    events = [
+        python("train.py(7): step", 0, 200), python(compiling, 1, 7), region("0/0", 21), python(compiling, 28, 20),
+        region("0/1", 50), region("0/1", 60), region("0/0", 70),
+    ]  # fmt: skip
+    columns = ("source", "name", "python_function", "count", "host_ns", "idle_ns", "start_ns", "end_ns")
+    assert recompiled(*events, columns=columns) == [
+        ("torch.compile", "Torch-Compiled Region: 0/1", "train.py(7): step", 1, 20, 20, 28, 48)
     ]
-    table = analysed(A, B, *regions).tables["host_costs"].filter(pl.col("kind") == "recompilation")
-    assert rows(table, "name", "count", "host_ns", "start_ns") == [("Torch-Compiled Region: 0/3", 3, None, 40)]
+    assert costs(A, B, *events)[0] == ("compilation", None, 2, 27, 20), "its time is the compilation's as well"
+
+
+def test_a_compilation_of_something_else_is_no_recompilation() -> None:
+    compiling = python("torch/_dynamo/convert_frame.py(1180): _compile", 28, 10)
+    found = recompiled(compiling, region("1/0", 40), region("0/2", 50), columns=("name", "host_ns", "start_ns"))
+    assert found == [("Torch-Compiled Region: 0/2", None, 50)]
+
+
+def test_guards_cost_all_idle_time_in_their_lookups() -> None:
+    """From 30 to 60 the guards are looked up; a Python function runs in it, and an operator."""
+    lookup = [op("TorchDynamo Cache Lookup", 30, 30), python("guard.py(2): check", 35, 10), op("aten::size", 50, 5)]
+    table = analysed(A, B, lookup, python("train.py(7): step", 0, 200)).tables["host_costs"]
+    columns = ("kind", "name", "operator", "python_function", "count", "host_ns", "hidden_ns", "idle_ns")
+    assert rows(table, *columns) == [
+        ("guards", "TorchDynamo Cache Lookup", "TorchDynamo Cache Lookup", "train.py(7): step", 1, 30, 0, 30)
+    ]

@@ -3,7 +3,15 @@
 import polars as pl
 import pytest
 
-from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK, HostWorkRule, host_work, host_work_rules
+from trace_analyzer.catalog.host_work import (
+    BLOCKING,
+    GUARDS,
+    LOOKUP,
+    NAMED_WORK,
+    HostWorkRule,
+    host_work,
+    host_work_rules,
+)
 
 KINDS = ("operator", "annotation", "python", "runtime", "driver", "overhead", "other")
 every_rule = pytest.mark.parametrize("rule", host_work_rules(), ids=lambda rule: f"{rule.work}:{'+'.join(rule.kinds)}")
@@ -32,7 +40,7 @@ def test_a_rule_leaves_its_counterexamples(rule: HostWorkRule) -> None:
 
 @every_rule
 def test_a_rule_is_well_formed(rule: HostWorkRule) -> None:
-    assert rule.work in (*NAMED_WORK, BLOCKING)
+    assert rule.work in (*NAMED_WORK, BLOCKING, GUARDS, LOOKUP)
     assert set(rule.kinds) <= set(KINDS)
     assert not pl.Series(["§"]).str.contains(rule.pattern).any() or rule.pattern == "."
 

@@ -30,6 +30,32 @@ def test_events_that_follow_each_other_show_the_cost() -> None:
     assert costs.rows() == [("operator", 2_000, 2_000), ("python", 400, 400)]
 
 
+def lookups(count: int, start: float, apart: float, *, category: str = "cuda_runtime") -> list[object]:
+    """Calls that look something up, one after the other."""
+    name = "cudaDeviceGetAttribute" if category == "cuda_runtime" else "cuCtxGetCurrent"
+    return [call(name, start + apart * n, 0.1, category=category) for n in range(count)]
+
+
+def test_calls_that_look_something_up_show_what_recording_a_call_costs() -> None:
+    """The slow half is of calls that do something, before the next call: they tell nothing."""
+    busy = [call("cudaFuncSetAttribute", 100 + 0.3 * n, 0.05) for n in range(60)]
+    costs = event_costs(loaded(lookups(16, 0, 0.6), lookups(16, 50, 0.6, category="cuda_driver"), busy).host_events)
+    assert costs.rows() == [("runtime", 600, 600)]
+    assert event_costs(loaded(busy).host_events).is_empty()
+
+
+def test_runtime_calls_delay_a_launch_too() -> None:
+    """Between two launches 60 lookups at 600 ns and the launch itself: of 66 us before the launch, 36.6 us are recording."""
+    loop = [
+        [lookups(60, 100 * n, 0.6), launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1)] for n in range(12)
+    ]  # fmt: skip
+    found = unbiased(analysed(loop))
+    assert found.event_cost_ns == {"runtime": 600}
+    assert found.events == 11 * 61
+    assert found.removed_ns == 11 * 61 * 600
+    assert "600 ns per runtime call" in found.why
+
+
 def test_few_events_show_nothing_and_slow_ones_no_least() -> None:
     few, slow = frames(15, 0, 0.4), [op("aten::add", 100 + 8 * n, 7) for n in range(30)]
     assert event_costs(loaded(few, slow).host_events).rows() == [("operator", 0, 3_000)]

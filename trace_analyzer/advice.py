@@ -32,7 +32,7 @@ class Scene:
     had to wait. ``activities`` are those that start in the window, with the thread and the time of their launch, the class
     of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (contractions that could
     use matrix units better) are those of these activities. ``fusions`` are the runs of kernels that start in the window.
-    ``pieces`` are the window's partition.
+    ``pieces`` are the window's partition, and ``recompiled`` regions of the trace had been compiled before.
     """
 
     verdict: Verdict
@@ -48,6 +48,7 @@ class Scene:
     fusions: pl.DataFrame
     steps: int
     cold_ns: int
+    recompiled: int
     model: Device | None
     amd: bool
 
@@ -131,6 +132,7 @@ def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int, mo
         missed=frames["tensor_core_misses"].join(inside.select("activity_id"), on="activity_id", how="semi"),
         fusions=within(frames["fusion_runs"].filter(this)),
         steps=max(1, len(verdict.window.steps)),
+        recompiled=frames["host_costs"].filter(pl.col("kind") == "recompilation").height,
         cold_ns=cold_gap_ns(idle, gaps, activities, spans) if verdict.cause == "cold-start" else 0,
         model=model,
         amd=model.vendor == "AMD" if model else bool(calls.get_column("name").str.starts_with("hip").any()),
@@ -435,7 +437,8 @@ def _compiling(scene: Scene, *, loads: bool) -> pl.DataFrame:
 
 
 def _recompilation(scene: Scene) -> Found | None:
-    why = "Dynamo, Inductor or Triton compile while the GPU waits"
+    again = f"; {count(scene.recompiled)} regions of the trace had been compiled before" if scene.recompiled else ""
+    why = f"Dynamo, Inductor or Triton compile while the GPU waits{again}"
     return None if _is_cold(scene) else _idle_found(scene, _compiling(scene, loads=False), ("compilation",), why)
 
 

@@ -333,7 +333,8 @@ HOST_COSTS = Table(
             "kind",
             _STR,
             "synchronization, data-loading, compilation, allocation, garbage-collection, blocking-copy, profiler or"
-            " cpu-operator, as the causes of idle time are called; recompilation for what Dynamo compiled again.",
+            " cpu-operator, as the causes of idle time are called; and two that are"
+            " parts of these: recompilation for what Dynamo compiled again, guards for its lookups of what it compiled.",
         ),
         Column("source", _STR, "What a person wrote there, such as `.item()`; null when no rule names it."),
         Column("name", _STR, "The event that cost most: a call, an operator, a frame."),

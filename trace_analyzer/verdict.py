@@ -192,7 +192,7 @@ def debiased(parts_ns: Mapping[str, int], recording: Recording | None, cold_gap_
     )
 
 
-_EVENT_NAMES = {"operator": "operator", "python": "Python frame"}
+_EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "runtime call"}
 
 
 def _recording_why(recording: Recording, window_ns: int) -> str:

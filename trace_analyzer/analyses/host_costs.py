@@ -5,10 +5,12 @@ import polars as pl
 from trace_analyzer import tables
 from trace_analyzer.analyses.context import Context, outermost
 from trace_analyzer.analyses.intervals import at, covered_before, innermost, union
-from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK
+from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, NAMED_WORK
 
 COSTS = ("synchronization", *NAMED_WORK, "cpu-operator")
 """Kinds of costs: the causes of idle time that name what the host did."""
+PARTS = ("recompilation", "guards")
+"""Kinds that are parts of others, which have their time as well: compiling again, and looking for what was compiled."""
 # Dynamo names a region by the frame that it compiled and by how often it had compiled that before.
 _REGION = r"^Torch-Compiled Region: (\d+)/(\d+)"
 _KEYS = ["kind", "source", "operator", "module", "python_function"]
@@ -18,20 +20,25 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
     """Table `host_costs`: named work of the host by the code that asked for it, most idle time first.
 
     The idle time of a kind sums to that of the cause of the same name, over all devices: for a blocking call
-    it is the drain that the call left behind, not its waiting for a busy device. ``calls`` come from
-    `causes.runtime_calls`.
+    it is the drain that the call left behind, not its waiting for a busy device. `PARTS` are told beside these. ``calls``
+    come from `causes.runtime_calls`.
     """
     events = _with_cost(calls, context)
     parents, cost = events.get_column("parent_id"), events.get_column("cost")
     stands_for = {kind: outermost(parents, cost == kind) for kind in COSTS}
-    rows = events.get_column("event_id")
+    ids = events.get_column("event_id")
     named = pl.concat(
-        events.filter((outer == rows).fill_null(False)).select("event_id", pl.lit(kind).alias("kind"))
+        events.filter((outer == ids).fill_null(False)).select("event_id", pl.lit(kind).alias("kind"))
         for kind, outer in stands_for.items()
     )
     costs = named.join(_caused(idle, events, stands_for), on=["event_id", "kind"], how="full", coalesce=True)
-    described = _described(costs.sort("kind", "event_id"), events, context, activities)
-    return tables.HOST_COSTS.conform(pl.concat([_summed(described), _recompilations(context)], how="diagonal"))
+    told = pl.concat([costs, _guards(events, idle).select(costs.columns)]).sort("kind", "event_id")
+    again = _described(_recompilations(events, costs), events, context, activities)
+    rows = pl.concat(
+        [_summed(_described(told, events, context, activities)), _by_region(again, events)], how="diagonal"
+    )
+    order = ["idle_ns", "host_ns", *_KEYS]
+    return tables.HOST_COSTS.conform(rows.sort(order, descending=[True, True, *[False] * len(_KEYS)], nulls_last=True))
 
 
 def _with_cost(calls: pl.DataFrame, context: Context) -> pl.DataFrame:
@@ -131,25 +138,80 @@ def _summed(costs: pl.DataFrame) -> pl.DataFrame:
             pl.col("idle_ns").sum(),
             pl.col("name", "copy", "event_id", "start_ns", "end_ns").first(),
         )
-        .sort("idle_ns", "host_ns", *_KEYS, descending=[True, True, *[False] * len(_KEYS)], nulls_last=True)
     )
 
 
-def _recompilations(context: Context) -> pl.DataFrame:
-    """Regions that Dynamo had compiled more than once, as their names tell; what that took may lie before the trace."""
-    version = pl.col("name").str.extract(_REGION, 2).cast(pl.UInt32, strict=False)
+def _guards(events: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+    """event_id, kind, idle_ns: Dynamo's lookups, with all idle time that lies in them, whatever its cause."""
+    outer = outermost(events.get_column("parent_id"), events.get_column("work") == GUARDS)
+    looking = idle.with_columns(outer.gather(idle.get_column("event_id")).alias("event_id")).drop_nulls("event_id")
+    idle_ns = looking.group_by("event_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns"))
     return (
-        context.events.with_columns(version.alias("count"), pl.col("name").str.extract(_REGION, 1).alias("region"))
-        .filter(pl.col("count") > 0)
-        .sort("count", "event_id", descending=[True, False])
-        .unique("region", keep="first", maintain_order=True)
+        events.filter((outer == pl.col("event_id")).fill_null(False))
+        .select("event_id", pl.lit(GUARDS).alias("kind"))
+        .join(idle_ns, on="event_id", how="left")
+    )
+
+
+def _recompilations(events: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
+    """event_id, kind, idle_ns, region_id, version: regions that Dynamo had compiled before, as their names tell.
+
+    The event is the compilation between the region's first run of that version and the region before it on its thread;
+    where the recording does not hold that, the run itself, with nothing known of what compiling took.
+    """
+    version = pl.col("name").str.extract(_REGION, 2).cast(pl.UInt32, strict=False)
+    regions = events.with_columns(
+        version.alias("version"), pl.col("name").str.extract(_REGION, 1).alias("region")
+    ).filter(pl.col("version").is_not_null())
+    first = (
+        regions.sort("thread_id", "start_ns")
+        .with_columns(pl.col("end_ns").shift(1).over("thread_id").fill_null(_EVER).alias("previous_ns"))
+        .filter(pl.col("version") > 0)
+        .unique(["region", "version"], keep="first", maintain_order=True)
+        .select("thread_id", "start_ns", "previous_ns", "version", pl.col("event_id").alias("region_id"))
+    )
+    compiled = (
+        costs.filter(pl.col("kind") == "compilation")
+        .select("event_id", pl.col("idle_ns").fill_null(0))
+        .join(events.select("event_id", "thread_id", "end_ns", pl.col("start_ns").alias("compile_ns")), on="event_id")
+        .sort("end_ns")
+    )
+    return (
+        first.sort("start_ns")
+        .join_asof(
+            compiled.drop("end_ns").with_columns(compiled.get_column("end_ns").alias("compiled_ns")),
+            left_on="start_ns", right_on="compiled_ns", by="thread_id", check_sortedness=False,
+        )
+        .with_columns((pl.col("compile_ns") >= pl.col("previous_ns")).fill_null(False).alias("seen"))
         .select(
+            pl.when("seen").then("event_id").otherwise("region_id").alias("event_id"),
+            pl.lit("recompilation").alias("kind"),
+            pl.when("seen").then("idle_ns").alias("idle_ns"),
+            "region_id", "version", "seen",
+        )
+        .sort("region_id")
+    )  # fmt: skip
+
+
+_EVER = -(1 << 63)
+
+
+def _by_region(again: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Recompilations as one row per region: how often it had been compiled before, and the time of what the recording holds."""
+    named = again.with_columns(events.get_column("name").gather(again.get_column("region_id")).alias("name"))
+    worst = pl.col("event_id", "start_ns", "end_ns", "operator", "module", "python_function")
+    return (
+        named.with_columns(pl.col("name").str.extract(_REGION, 1).alias("region"))
+        .sort("seen", "idle_ns", "duration_ns", "version", descending=True)
+        .group_by("region", maintain_order=True)
+        .agg(
             pl.lit("recompilation").alias("kind"),
             pl.lit("torch.compile").alias("source"),
-            "name",
-            "count",
-            "event_id",
-            "start_ns",
-            "end_ns",
+            pl.col("name").sort_by("version").last(),
+            pl.col("version").max().alias("count"),
+            *(pl.when(pl.col("seen").any()).then(pl.col(ns).filter("seen").sum()).alias(of)
+              for of, ns in (("host_ns", "duration_ns"), ("hidden_ns", "hidden_ns"), ("idle_ns", "idle_ns"))),
+            worst.first(),
         )
-    )
+        .drop("region")
+    )  # fmt: skip

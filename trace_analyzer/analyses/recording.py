@@ -5,7 +5,9 @@ as the first has been recorded, so the fastest such pairs show what recording ta
 lower quartile is the estimate, their 5th percentile the least that it can be; where even these are farther
 apart than recording ever takes, the events do something, and nothing is known of the least. (PyTorch 2.13 on a CPU, 7,000 to
 10,000 events with and without shapes, stacks and memory, against the same code without the profiler: the
-quartile is 0.96 to 1.28 times the true cost, the 5th percentile 0.39 to 0.50 times.)
+quartile is 0.96 to 1.28 times the true cost, the 5th percentile 0.39 to 0.50 times.) Runtime and driver calls do
+something; but those that only look something up return at once, so that what they take until the next call is the price of
+recording a call. What a launch costs beyond that (a record of its kernel) is not in it.
 
 Cost of a gap. What recording cost the CPU since it last was in step with the device (since the launch that
 ended the previous gap that was the host's, or since it last waited for the device) delays the launch that
@@ -20,10 +22,10 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.intervals import clip
-from trace_analyzer.catalog.host_work import BLOCKING, host_work
+from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP, host_work
 
-COSTLY_KINDS = ("operator", "python")
-"""Kinds of events whose recording is priced; that of runtime calls cannot be told from what they do."""
+COSTLY_KINDS = ("operator", "python", "runtime")
+"""Kinds of events whose recording is priced; driver calls are recorded as runtime calls are."""
 
 SLOWED = (
     "data-loading",
@@ -116,13 +118,22 @@ def _slowed(idle: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 
 def event_costs(host_events: pl.DataFrame) -> pl.DataFrame:
-    """kind, least_ns, cost_ns: what recording an event takes; kinds of which too few follow each other are missing."""
+    """kind, least_ns, cost_ns: what recording an event takes; kinds of which too few follow each other are missing.
+
+    Of runtime calls, only those that look something up tell.
+    """
     end = pl.col("start_ns") + pl.col("duration_ns")
+    lookups = host_work(host_events).filter(pl.col("work") == LOOKUP)
+    telling = (pl.col("kind") != "runtime") | pl.col("work").is_not_null()
     following = pl.col("start_ns").shift(-1).over("thread_id")
     pairs = (
-        host_events.sort("event_id")
+        host_events.join(lookups, on=["kind", "name"], how="left")
+        .with_columns(_recorded_kind())
+        .sort("event_id")
         .with_columns(following.alias("next_ns"), pl.col("kind").shift(-1).over("thread_id").alias("next_kind"))
-        .filter(pl.col("next_ns") >= end, pl.col("kind") == pl.col("next_kind"), pl.col("kind").is_in(COSTLY_KINDS))
+        .filter(
+            pl.col("next_ns") >= end, pl.col("kind") == pl.col("next_kind"), pl.col("kind").is_in(COSTLY_KINDS), telling
+        )
         .with_columns((pl.col("next_ns") - pl.col("start_ns")).alias("apart_ns"))
     )
     at_most = thresholds.RECORDING_MAX_NS
@@ -141,6 +152,10 @@ def event_costs(host_events: pl.DataFrame) -> pl.DataFrame:
         .select("kind", pl.col("least_ns", "cost_ns").cast(pl.Int64))
         .sort("kind")
     )
+
+
+def _recorded_kind() -> pl.Expr:
+    return pl.col("kind").replace("driver", "runtime")
 
 
 def gap_costs(
@@ -175,6 +190,7 @@ def gap_costs(
     )
     recorded = (
         host_events.filter(pl.col("thread_id").is_in(launches.get_column("thread_id").unique().implode()))
+        .with_columns(_recorded_kind())
         .join(costs, on="kind", how="inner")
         .join(processes, on="thread_id", how="left")
         .sort("start_ns")

@@ -13,6 +13,12 @@ NAMED_WORK = ("data-loading", "compilation", "allocation", "garbage-collection",
 BLOCKING = "blocking"
 """Work of calls that wait for the device: no cause by itself."""
 
+GUARDS = "guards"
+"""Work of Dynamo before each call of compiled code: it looks for a version whose guards hold. No cause by itself."""
+
+LOOKUP = "lookup"
+"""Calls that only look up what the runtime knows, and return at once: what they take is what recording them takes."""
+
 MATCHED = 4_096
 
 
