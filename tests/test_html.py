@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -400,3 +401,12 @@ def test_the_scripts_own_tests_pass() -> None:
 )
 def test_numbers_beyond_all_bounds_do_not_stop_the_page(value: float | None, kept: int) -> None:
     assert codec.plain(pl.Series([value], dtype=pl.Float64)).integers.tolist() == [kept]
+
+
+def test_each_step_says_its_verdict(tmp_path: Path) -> None:
+    report = gpu_report()
+    said = replace(report.steps[0], headline="Overhead-bound: <it> waits.", confidence="medium")
+    path = replace(report, steps=(said, *report.steps[1:])).to_html(tmp_path / "report.html")
+    text = path.read_text("utf-8")
+    assert text.count("Overhead-bound: &lt;it&gt; waits. Confidence: medium") == 2, "to read, and to hear"
+    assert text.count("Confidence: ") == 2, "where there is no sentence, nothing"

@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, op, python, rows, spread
+from kineto import A100, analysed, annotation, call, copy, flow, kernel, launch, launched, op, python, rows, spread
 
 from trace_analyzer.errors import UsageError
 from trace_analyzer.report import Report
@@ -236,3 +236,23 @@ def test_a_step_that_did_little_is_an_outlier() -> None:
 def test_a_step_has_cause_and_runner_up() -> None:
     events = [[annotation(f"ProfilerStep#{n}", 1_000 * n, 900), op("aten::mm", 1_000 * n, 500), launched(GEMM, 1_000 * n + 505, 1_000 * n + 515, 450, n + 1)] for n in range(4)]  # fmt: skip
     assert table(analysed(events), "regime", "cause", "runner_up")[2] == ("overhead-bound", "launch", "compute-bound")
+
+
+def test_a_step_has_a_sentence_and_its_confidence() -> None:
+    """Of the device's doubts all steps have their part, of the others each has its own."""
+
+    def loop(*more: object, kernels: int = 12) -> Report:
+        return analysed([
+            [annotation(f"ProfilerStep#{n}", 10_000 * n, 9_900), op("aten::mm", 10_000 * n, 9_800),
+             *(launched(GEMM, 10_000 * n + 100 + 500 * k, 10_000 * n + 110 + 500 * k, 50 if n != 2 else 200, 100 * n + k + 1)
+               for k in range(kernels))]
+            for n in range(4)
+        ], [flow(1, launch(0, 1, 999), launch(0, 1, 999))], *more)  # fmt: skip
+
+    assert table(loop(), "regime", "confidence") == [("overhead-bound", "high")] * 4
+    assert table(loop(kernels=2), "confidence") == [("low",)] * 4, "too little alone"
+    unlinked = kernel("c", 50_000, 9_000, correlation=7_777)
+    assert table(loop(unlinked), "confidence") == [("low",)] * 4, "half of the device's time has no launch"
+    second = loop().steps[1]
+    assert second.headline == ("Overhead-bound: the CPU cannot launch work fast enough (overhead: 94 % of the step).")
+    assert second.confidence == "high"

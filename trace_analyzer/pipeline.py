@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ from trace_analyzer.report import (
 )
 from trace_analyzer.trust import checks, doubts, withheld, withheld_steps
 from trace_analyzer.units import NS_PER_MS, percent
-from trace_analyzer.verdict import Findings, judge, verdict, without_regime
+from trace_analyzer.verdict import Findings, StepVerdict, step_verdict, verdict, without_regime
 from trace_analyzer.version import tool_version
 
 TOP_CODE = 20
@@ -156,12 +156,18 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
     reports = tuple(codes.values())
     info = _trace_info(trace, devices, models)
     code = _judged_device(codes, options.device)
+    whole = {
+        c: _findings(c, report, found, analysis, models.get(c), _window(frames, pl.col("device") == c, "all"), trace)
+        for c, report in codes.items()
+    }
+    frames = {**frames, "steps": _with_verdicts(frames["steps"], frames["partition"], whole)}
+    analysis = replace(analysis, frames=frames)
     if options.measured_step_ms is None:
         options = replace(options, measured_step_ms=_told_step_ms(trace, frames["steps"], code))
     judged = (
         _without_activities(trace)
         if code is None
-        else _verdict(code, codes[code], found, analysis, models, options, breaks_off=breaks_off(trace.notes))
+        else _verdict(code, codes[code], found, analysis, models.get(code), options, trace)
     )
     return Report(
         schema_version=SCHEMA_VERSION,
@@ -237,7 +243,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress)
     fusible = fusion.fusion_runs(trace, activities, places, of_modules)
     missed = tensor_cores.misses(rated, models)
     collectives = communication.collectives(trace, activities)
-    step_table = _with_verdicts(steps.device_steps(marks, activities), pieces)
+    step_table = steps.device_steps(marks, activities)
     queue = run_ahead.queue_depths(activities)
     gap_rows = causes.gap_table(gaps, idle_pieces, activities)
     around = context.contexts(trace, backward_links)
@@ -401,21 +407,28 @@ def _models(trace: Trace, options: Options, calibrations: Mapping[int, Calibrati
     return models
 
 
-def _with_verdicts(table: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
-    """Steps with the regime, cause and runner-up that each one's own partition says."""
-    own = [pl.col(edge).alias(f"step_{edge}") for edge in ("start_ns", "end_ns")]
-    windows = table.filter(pl.col("start_ns") < pl.col("end_ns")).select("device", *own, "start_ns", "end_ns")
-    key = ["device", "step_start_ns", "step_end_ns"]
-    rows = []
-    for step, part in partition.part_sums(pieces, windows, key).partition_by(key, as_dict=True).items():
-        judgement = judge(dict(part.select("part", "time_ns").iter_rows()))
-        said = (None, None, None) if judgement is None else (judgement.regime, judgement.cause, judgement.runner_up)
-        rows.append((*step, *said))
-    verdicts = dict.fromkeys(("regime", "cause", "runner_up"), pl.String())
-    schema = {"device": pl.Int64(), "start_ns": pl.Int64(), "end_ns": pl.Int64(), **verdicts}
-    found = pl.DataFrame(rows, schema=schema, orient="row")
+def _with_verdicts(table: pl.DataFrame, pieces: pl.DataFrame, whole: Mapping[int, Findings]) -> pl.DataFrame:
+    """Steps with what their own partitions say; ``whole`` are the findings of each device in all of its window."""
+    key = ["device", "index", "activity_count", "busy_ns", "first_ns", "last_ns"]
+    edges = (pl.col("start_ns").alias("first_ns"), pl.col("end_ns").alias("last_ns"))
+    windows = table.filter(pl.col("start_ns") < pl.col("end_ns"), pl.col("device").is_in(list(whole))).with_columns(
+        edges
+    )
+    sums = partition.part_sums(pieces, windows.select(*key, "start_ns", "end_ns"), key)
+    said = [
+        {"device": device, "index": index, **asdict(step_verdict(
+            replace(whole[device], parts_ns=dict(part.select("part", "time_ns").iter_rows()),
+                    window=Window("step", ((start, end),), (index,))),
+            activity_count, busy_ns,
+        ))}
+        for (device, index, activity_count, busy_ns, start, end), part in sums.partition_by(key, as_dict=True).items()
+    ]  # fmt: skip
+    verdicts = [field.name for field in fields(StepVerdict)]
+    schema = {"device": pl.Int64(), "index": pl.Int64(), **dict.fromkeys(verdicts, pl.String())}
     return tables.STEPS.conform(
-        table.drop(verdicts).join(found, on=["device", "start_ns", "end_ns"], how="left", maintain_order="left")
+        table.drop(verdicts).join(
+            pl.DataFrame(said, schema=schema), on=["device", "index"], how="left", maintain_order="left"
+        )
     )
 
 
@@ -638,6 +651,8 @@ def _step_reports(table: pl.DataFrame, work: pl.DataFrame, trace: Trace) -> tupl
             mfu=row["mfu_ratio"],
             cause=row["cause"],
             runner_up=row["runner_up"],
+            confidence=row["confidence"],
+            headline=row["headline"],
         )
         for row in table.join(figures, on=["device", "index"], how="left", maintain_order="left").to_dicts()
     )
@@ -680,44 +695,57 @@ def _verdict(
     report: DeviceReport,
     found: tuple[Check, ...],
     analysis: Analysis,
-    models: Mapping[int, Device | None],
+    model: Device | None,
     options: Options,
-    *,
-    breaks_off: bool,
+    trace: Trace,
 ) -> Verdict:
     """The verdict for one device, from the findings in its window."""
-    frames = analysis.frames
     this = pl.col("device") == code
-    window, spans = _window(frames, this, options.step)
+    window, spans = _window(analysis.frames, this, options.step)
+    took = _recording(analysis.frames, this, window, spans, options.measured_step_ms)
+    findings = _findings(code, report, found, analysis, model, (window, spans), trace)
+    return verdict(replace(findings, recording=took))
+
+
+def _findings(
+    code: int,
+    report: DeviceReport,
+    found: tuple[Check, ...],
+    analysis: Analysis,
+    model: Device | None,
+    place: tuple[Window, pl.DataFrame],
+    trace: Trace,
+) -> Findings:
+    """What the verdict for a window of one device looks at, but for what recording took of it."""
+    frames, (window, spans) = analysis.frames, place
+    this = pl.col("device") == code
     parts = partition.part_sums(frames["partition"].filter(this), spans, ["device"]).select("part", "time_ns")
     activities = frames["activities"].filter(this)
     table = frames["steps"].filter(this)
     launches = frames["launches"].filter(this)
     launched = launches.height
-    return verdict(
-        Findings(
-            device=report,
-            window=window,
-            parts_ns=_ordered(parts, partition.PARTS),
-            cold_gap_ns=causes.cold_gap_ns(frames["idle"].filter(this), frames["gaps"].filter(this), activities, spans),
-            steps_found=table.height,
-            launches_per_step=launched / table.height if table.height else None,
-            peaks_known=models.get(code) is not None,
-            contraction_ratio=_total_ns(activities.filter(pl.col("group") == "matmul")) / max(1, _total_ns(activities)),
-            shapes_ratio=_shapes_ratio(activities),
-            known_ratio=_known_ratio(activities.filter(pl.col("kind") == "kernel")),
-            assumed_peaks=_assumed_peaks(activities, models.get(code)),
-            waits_recorded=causes.first_event_wait_ns(frames["host_events"], frames["sync_events"]) is not None,
-            launch_latency_ns=analysis.launch_latency_ns,
-            steps_from=analysis.steps_from,
-            recording=_recording(frames, this, window, spans, options.measured_step_ms),
-            waiting_depth=_waiting_depth(frames, this, spans),
-            set_aside_ratio=_set_aside_ratio(table),
-            idle_peak=_idle_peak(activities, models.get(code)),
-            breaks_off=breaks_off,
-            failed_checks=doubts(found, report.index),
-            flows_missing=launched > 0 and not frames["flows"].get_column("kind").eq("launch").any(),
-        )
+    return Findings(
+        device=report,
+        window=window,
+        parts_ns=_ordered(parts, partition.PARTS),
+        cold_gap_ns=causes.cold_gap_ns(frames["idle"].filter(this), frames["gaps"].filter(this), activities, spans),
+        steps_found=table.height,
+        launches_per_step=launched / table.height if table.height else None,
+        peaks_known=model is not None,
+        contraction_ratio=_total_ns(activities.filter(pl.col("group") == "matmul")) / max(1, _total_ns(activities)),
+        shapes_ratio=_shapes_ratio(activities),
+        known_ratio=_known_ratio(activities.filter(pl.col("kind") == "kernel")),
+        assumed_peaks=_assumed_peaks(activities, model),
+        waits_recorded=causes.first_event_wait_ns(frames["host_events"], frames["sync_events"]) is not None,
+        launch_latency_ns=analysis.launch_latency_ns,
+        steps_from=analysis.steps_from,
+        recording=None,
+        waiting_depth=_waiting_depth(frames, this, spans),
+        set_aside_ratio=_set_aside_ratio(table),
+        idle_peak=_idle_peak(activities, model),
+        breaks_off=breaks_off(trace.notes),
+        failed_checks=doubts(found, report.index),
+        flows_missing=launched > 0 and not frames["flows"].get_column("kind").eq("launch").any(),
     )
 
 

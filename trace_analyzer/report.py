@@ -376,7 +376,7 @@ class DeviceReport:
 
 @dataclass(frozen=True)
 class StepReport:
-    """One step on one device."""
+    """One step on one device; regime, cause, runner-up, confidence and headline are of its own partition."""
 
     index: int
     name: str
@@ -392,6 +392,8 @@ class StepReport:
     mfu: float | None = None
     cause: str | None = None
     runner_up: Regime | None = None
+    confidence: Confidence | None = None
+    headline: str | None = None
 
 
 @dataclass(frozen=True)

@@ -386,6 +386,8 @@ STEPS = Table(
         Column("regime", _STR, "Regime of this step alone; null when it cannot be told."),
         Column("cause", _STR, "Cause within that regime."),
         Column("runner_up", _STR, "Regime that came close to it, if any."),
+        Column("confidence", _STR, "high, medium or low: how sure that is; null without a regime."),
+        Column("headline", _STR, "The verdict on this step alone, in a sentence."),
     ),
 )
 

@@ -1,7 +1,7 @@
 """Findings -> the verdict: what limits the window, by the partition, with evidence and confidence."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES
@@ -161,6 +161,39 @@ def verdict(findings: Findings) -> Verdict:
         headline=_headline(findings, judgement, window),
         evidence=tuple(_evidence(findings, judgement, window)),
         debiased=unbiased,
+    )
+
+
+@dataclass(frozen=True)
+class StepVerdict:
+    """What one step's partition says by itself; null where nothing of it is in any group."""
+
+    regime: Regime | None
+    cause: str | None
+    runner_up: Regime | None
+    confidence: Confidence | None
+    headline: str | None
+
+
+def step_verdict(findings: Findings, activity_count: int, busy_ns: int) -> StepVerdict:
+    """The verdict of one step, whose partition and window ``findings`` have; all else in them is the device's.
+
+    The confidence is low where the step alone would not do for a verdict. The cold start and what recording took are
+    not judged step by step.
+    """
+    judgement, window = judge(findings.parts_ns), sum(findings.parts_ns.values())
+    if judgement is None:
+        return StepVerdict(None, None, None, None, None)
+    own = replace(findings, set_aside_ratio=0.0)
+    unknown = sum(findings.parts_ns.get(part, 0) for part in ("unlinked", "unexplained", "untraced"))
+    too_little = activity_count < t.INSUFFICIENT_KERNELS and busy_ns < t.INSUFFICIENT_TIME_NS
+    level, _ = _confidence(own, judgement, window, None)
+    return StepVerdict(
+        regime=judgement.regime,
+        cause=judgement.cause,
+        runner_up=judgement.runner_up,
+        confidence="low" if too_little or unknown > t.UNKNOWN_RATIO * window else level,
+        headline=_headline(own, judgement, window),
     )
 
 

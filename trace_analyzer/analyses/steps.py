@@ -256,5 +256,5 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
         .with_columns(((pl.col("state") == "ok") & ~pl.col("slow")).cum_sum().over("device").alias("usual"))
         .with_columns(pl.when("slow").then(unlike).otherwise("state").alias("state"))
         .with_columns(pl.when(enough).then(pl.col("state") == "ok").otherwise(True).alias("steady"))
-        .with_columns(nothing.alias("regime"), nothing.alias("cause"), nothing.alias("runner_up"))
+        .with_columns(nothing.alias(said) for said in ("regime", "cause", "runner_up", "confidence", "headline"))
     )
