@@ -512,3 +512,164 @@ def test_a_fix_is_well_formed(fix: Fix) -> None:
     for amd in (False, True):
         assert fix.title_of(amd=amd, **VALUES).strip()
         ast.parse(fix.code_of(amd=amd, **VALUES))
+
+
+# Each fix: what asks for it, and what is like it and does not
+
+V100 = {"id": 0, "name": "Tesla V100-SXM2-32GB", "computeMajor": 7, "computeMinor": 0, "numSms": 80}
+H100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
+WIDE = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, x>(int)"
+
+
+def apart(name: str, **args: object) -> list[object]:
+    """Kernels on streams of their own, one after the other."""
+    return [kernel(name, 60 * n, 50, grid=[500, 1, 1], stream=7 + n, **args) for n in range(12)]
+
+
+def in_a_row(name: str, duration: int = 100) -> list[object]:
+    return [launched(name, 20 * n, 400 + duration * n, duration, n + 1, grid=[500, 1, 1]) for n in range(12)]
+
+
+def replayed(name: str) -> list[object]:
+    return [
+        call("cudaGraphLaunch", 0, 10, correlation=1),
+        *(kernel(name, 20 + 40 * n, 40, correlation=1, grid=[500, 1, 1]) for n in range(40)),
+    ]
+
+
+def graphs(each: int) -> list[object]:
+    """Late launches of so many kernels each."""
+    return [
+        [op("aten::mm", 1_000 * n, 790), call("cudaGraphLaunch", 1_000 * n + 800, 10, correlation=n + 1),
+         *(kernel(f"k{k}", 1_000 * n + 815 + 10 * k, 9, correlation=n + 1) for k in range(each))]
+        for n in range(12)
+    ]  # fmt: skip
+
+
+def with_calls(name: str, *, blocks: bool = True) -> list[object]:
+    """A call after each launch, that waits for the kernel or returns before it starts."""
+    return [
+        [launched(GEMM, 200 * n, 200 * n + 10, 90, n + 1), call(name, 200 * n + 6, 95 if blocks else 2)]
+        for n in range(12)
+    ]
+
+
+def uploads(call_ends_after: int) -> list[object]:
+    """Copies and products in turn; the copy's call takes so long, the copy ends 380 us after it began."""
+    return [
+        [call("cudaMemcpyAsync", 500 * n, call_ends_after, correlation=2 * n + 1),
+         copy("HtoD (Pageable -> Device)", 500 * n + 370, 10, correlation=2 * n + 1),
+         launched(GEMM, 500 * n + 410, 500 * n + 420, 60, 2 * n + 2)]
+        for n in range(12)
+    ]  # fmt: skip
+
+
+def messages(elements: int) -> list[object]:
+    reduce = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "Float", "Group size": 8}
+    return [
+        [op("record_param_comms", 100 * n, 20, **reduce), launched(NCCL, 100 * n + 5, 100 * n + 15, 80, n + 1)]
+        for n in range(12)
+    ]
+
+
+def moved(direction: str, size: int) -> list[object]:
+    return [kernel(GEMM, 0, 10), *(copy(direction, 10 + 100 * n, 100, bytes=size) for n in range(12))]
+
+
+def first_uses(same: bool) -> list[object]:
+    return [launched("k" if same else f"k{n}", 5_000 * n + 4_900, 5_000 * n + 4_910, 50, n + 1) for n in range(12)]
+
+
+def again(node: str, **numbers: int) -> list[object]:
+    """A product, and the same one in the backward pass, within an autograd node; ``numbers`` that autograd gave it there."""
+    halves = {"Input Dims": SQUARE, "Input type": ["c10::Half"] * 2}
+    return [
+        [op("aten::mm", at, 10, **halves, **own), launch(at + 2, 5, n), kernel(GEMM, 1_000 + 500 * n, 500, correlation=n, grid=[500, 1, 1])]
+        for at, n, own in ((0, 1, {}), (110, 2, numbers))
+    ] + [op(node, 100, 200, **{"Sequence number": 1, "Fwd thread id": 1})]  # fmt: skip
+
+
+def queued(waits: bool) -> list[object]:
+    """Work that is queued long before it starts."""
+    early = [[launch(n, 1, n), kernel(GEMM, 100 * n, 20, correlation=n)] for n in range(1, 14)]
+    return [early, kernel(NCCL, 0, 20)] if waits else [early]
+
+
+def late(*inside: object, **options: int) -> list[object]:
+    return iterations(*inside, **options)
+
+
+CASES: dict[str, tuple[list[object], list[object]]] = {
+    "cuda-graphs": (graphs(1), graphs(5)),
+    "bigger-batch": (late(lambda t: op("aten::mm", t, 850)), late(lambda t: annotation(LOADS, t, 850))),
+    "fused-optimizer": (optimizer("aten::addcdiv_"), optimizer("aten::_foreach_addcdiv_")),
+    "set-to-none": (optimizer("aten::zero_", "Optimizer.zero_grad#SGD.zero_grad"), optimizer("aten::zero_", "clear")),
+    "garbage-collection": (
+        late(lambda t: python("<built-in function collect>", t, 850)),
+        late(lambda t: python("train.py(9): collect", t, 850)),
+    ),
+    "synchronization": (with_calls("cudaDeviceSynchronize"), with_calls("cudaDeviceSynchronize", blocks=False)),
+    "data-loading": (late(lambda t: annotation(LOADS, t, 850)), late(lambda t: annotation("## reload ##", t, 850))),
+    "allocator": (
+        late(lambda t: call("cudaMalloc", t, 850)),
+        late(lambda t: call("cudaFuncGetAttributes", t, 850)),
+    ),
+    "recompilation": (
+        late(lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850)),
+        late(lambda t: python("torch/_dynamo/eval_frame.py(1): _fn", t, 850)),
+    ),
+    "lazy-loading": (
+        late(lambda t: call("cuModuleLoadData", t, 850, category="cuda_driver")),
+        late(lambda t: call("cuCtxGetCurrent", t, 850, category="cuda_driver")),
+    ),
+    "warm-up": (first_uses(same=False), first_uses(same=True)),
+    "pinned-memory": (uploads(400), uploads(5)),
+    "cpu-operators": (
+        late(lambda t: op("aten::sort", t, 4_800), period=5_000),
+        late(*(lambda t, n=n: op("aten::sort", t + 801 * n, 800) for n in range(6)), period=5_000),
+    ),
+    "attention-kernel": (eager(attention(6)), eager(cos_cos(6))),
+    "fusion": (memory_bound(7), apart(ADD)),
+    "channels-last": (apart("void nchwToNhwcKernel<float, float>(x)"), apart("void nchwAddKernel<float, float>(x)")),
+    "fewer-bytes": (apart(WIDE), apart(WIDE.replace("<float>", "<c10::Half>"))),
+    "thin-products": (replayed("void gemv2T_kernel_val<int, float>(x)"), replayed(GEMM)),
+    "tensor-cores": (in_a_row(FP32), in_a_row("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn")),
+    "tf32": (in_a_row(FP32), in_a_row(GEMM)),
+    "padding": (in_a_row(f"cutlass_80_tensorop_{GEMM}_align1"), in_a_row(f"cutlass_80_tensorop_{GEMM}_align8")),
+    "low-precision": (in_a_row(GEMM), in_a_row(FP32)),
+    "max-autotune": (
+        eager([("mm", SQUARE, "c10::Half", 2_000, GEMM)] * 12),
+        eager([("mm", SQUARE, "c10::Half", 441, GEMM)] * 12),
+    ),
+    "recompute-less": (
+        again("CheckpointFunctionBackward", **{"Sequence number": 7, "Fwd thread id": 0}),
+        again("MmBackward0"),
+    ),
+    "less-work": (in_a_row(GEMM), apart(ADD)),
+    "overlap": (
+        in_a_row(NCCL),
+        [in_a_row(GEMM), [kernel(NCCL, 400 + 100 * n, 90, stream=20) for n in range(12)]],
+    ),
+    "gradient-buckets": (messages(1_000), messages(10_000_000)),
+    "copies": (moved("HtoD (Pinned -> Device)", 1 << 20), moved("DtoD (Device -> Device)", 1 << 20)),
+    "small-copies": (moved("HtoD (Pinned -> Device)", 1_000), moved("HtoD (Pinned -> Device)", 1 << 20)),
+    "dependencies": (queued(waits=True), queued(waits=False)),
+}
+ON = {"tensor-cores": V100, "low-precision": H100}
+
+
+def test_every_fix_has_a_case() -> None:
+    assert sorted(CASES) == sorted(RULES)
+
+
+@pytest.mark.parametrize("fix", CASES)
+def test_a_fix_is_said_where_it_helps_and_not_where_it_does_not(fix: str) -> None:
+    """And with all that an item needs: the code, the numbers, the bound, the place on the timeline, the docs."""
+    asks, does_not = (analysed(events, devices=[ON.get(fix, A100)]) for events in CASES[fix])
+    (item,) = (item for item in asks.advice if item.id == fix)
+    check(item, sum(asks.verdict.parts_ns.values()))
+    assert item.docs == f"docs/advice.md#{fix}"
+    assert item.start_ns is not None
+    assert item.end_ns is not None
+    assert 0 <= item.start_ns < item.end_ns <= asks.trace.duration_ns
+    assert fix not in ids(does_not)
