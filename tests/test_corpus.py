@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import polars as pl
 import pytest
 from conftest import CORPUS, corpus_rows
 
-from trace_analyzer import tables
+from trace_analyzer import tables, units
 from trace_analyzer.analyses.causes import HOST_CAUSES
 from trace_analyzer.report import Report
 
@@ -137,3 +138,25 @@ def test_the_tables_keep_their_schema(file: str, corpus_report: Reports) -> None
 
 def test_the_corpus_is_whole() -> None:
     assert [file for file in FILES if not (CORPUS / file).exists()] == []
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "real-traces.md"
+
+
+def told(name: str, report: Report) -> tuple[str, ...]:
+    """The row of the page's table."""
+    verdict, advice = report.verdict, report.advice
+    evidence = {item.metric: item.value for item in verdict.evidence}
+    regime = verdict.regime and evidence[f"{verdict.regime.removesuffix('-bound')}_ratio"]
+    figures = ("" if figure is None else units.percent(figure) for figure in (evidence.get("busy_ratio"), regime))  # type: ignore[arg-type]
+    limit = ": ".join(filter(None, (verdict.regime, verdict.cause)))
+    first = advice[0].id if advice else ""
+    return (name, verdict.status, limit, verdict.runner_up or "", verdict.confidence, *figures, first)
+
+
+@every_file
+def test_the_page_on_real_traces_says_what_the_program_says(file: str, corpus_report: Reports) -> None:
+    name, text = file.removesuffix(".json.gz"), PAGE.read_text("utf-8")
+    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in text.splitlines() if line[:1] == "|"]
+    assert told(name, corpus_report(file)) in rows
+    assert f"**{name}**" in text, "a paragraph on each"

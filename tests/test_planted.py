@@ -99,7 +99,7 @@ def random_loop(seed: int) -> Loop:
     return Loop(times(9_000, 30_000), times(8_000, 20_000), times(3_500, 7_000), backward=bool(seed % 2))
 
 
-SEEDS = (1, 2, 3, 4)
+SEEDS = (1, 2, 3)
 every_loop = pytest.mark.parametrize("loop", [random_loop(seed) for seed in SEEDS], ids=[f"loop {n}" for n in SEEDS])
 
 
