@@ -286,6 +286,24 @@ def test_latency_is_what_the_trace_shows_on_an_empty_queue() -> None:
     assert parts(usual, early)[-1] == (14_932, 15_200, "unexplained"), "its latency was over when the gap began"
 
 
+def test_a_launch_after_a_stream_s_wait_does_not_show_the_latency() -> None:
+    """Of 20 launches half follow a wait for an event, and start 50 us after their call; the others 7 us after it."""
+    usual = [launched("k", 200 * n, 200 * n + 12, 20, n + 1) for n in range(10)]
+    record = call("cudaEventRecord", 1, 1)
+    waits = [
+        [call("cudaStreamWaitEvent", 200 * n + 90, 2), launched("w", 200 * n + 100, 200 * n + 155, 20, n + 100)]
+        for n in range(10)
+    ]
+
+    def from_100_us(*events: object) -> list[tuple[object, ...]]:
+        return [part for part in parts(*events) if 100 <= part[0] < 155]
+
+    told = [(100, 112, "launch-latency"), (112, 155, "device-wait")]
+    assert from_100_us(usual, record, waits) == told
+    elsewhere = [[{**wait, "tid": 200}, late] for wait, late in waits]
+    assert from_100_us(usual, record, elsewhere) == [(100, 155, "launch-latency")], "another thread's wait says nothing"
+
+
 def test_a_launch_that_returned_at_once_is_no_latency_for_ever() -> None:
     assert parts(A, launched("b", 25, 500, 5, 2)) == [
         (20, 25, "host-unknown"),

@@ -198,9 +198,10 @@ PLANTS: dict[str, Planted] = {
     "cpu-operator": Planted(operating(5 * PLANTED_NS, 1), 5 * PLANTED_NS),
     "runtime-call": Planted(lambda machine: machine.thread.call("cudaFuncGetAttributes", PLANTED_NS)),
     "launch-latency": Planted(launching(4_500 + PLANTED_NS), instead=launching(4_500)),
-    "device-wait": Planted(depending(10 * PLANTED_NS), 10 * PLANTED_NS, depending(0)),
+    "device-wait": Planted(depending(PLANTED_NS), instead=depending(0)),
+    "device-wait of 90 us": Planted(depending(90_000), 90_000, depending(0)),
 }
-"""Cause (and how), what causes it. Of a wait the first 100 us at most count as the latency of its launch, so it is a long one."""
+"""Cause (and how), what causes it."""
 
 
 @every_loop

@@ -50,23 +50,47 @@ def idle_causes(
     return tables.IDLE.conform(_with_pauses(pieces, recording_pauses(trace)).sort("device", "start_ns"))
 
 
-def launch_latency_ns(activities: pl.DataFrame, gaps: pl.DataFrame) -> int:
+def launch_latency_ns(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame) -> int:
     """The latency from launch end to start that this trace shows on an empty queue: p99, at most 100 us.
 
-    ``activities`` needs launch_start_ns and launch_end_ns; the cap holds where no launch found the device idle.
+    ``activities`` needs launch_id, launch_thread, launch_start_ns and launch_end_ns. Launches that follow a stream's wait
+    for an event do not show it: their work may have waited for that. The cap holds where no other launch found the device idle.
     """
-    launched_idle = (
+    latency = (
         gaps.select("activity_id", pl.col("start_ns").alias("gap_start_ns"))
         .join(activities, on="activity_id")
         .filter(pl.col("launch_start_ns") >= pl.col("gap_start_ns"), pl.col("launch_end_ns") <= pl.col("start_ns"))
-    )
-    latency = launched_idle.select(
-        (pl.col("start_ns") - pl.col("launch_end_ns")).quantile(
-            thresholds.LAUNCH_LATENCY_QUANTILE, interpolation="nearest"
+        .join(_launches_after_waits(trace, activities), on="launch_id", how="anti")
+        .select(
+            (pl.col("start_ns") - pl.col("launch_end_ns")).quantile(
+                thresholds.LAUNCH_LATENCY_QUANTILE, interpolation="nearest"
+            )
         )
-    ).item()
+        .item()
+    )
     cap = thresholds.LAUNCH_LATENCY_MAX_NS
     return cap if latency is None else min(int(latency), cap)
+
+
+def _launches_after_waits(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+    """launch_id of launches before which, since its previous launch, their thread told a stream to wait for an event."""
+    launches = activities.drop_nulls("launch_id").select("launch_id", "launch_thread", "launch_start_ns").unique()
+    calls = trace.host_events.filter(
+        pl.col("kind").is_in(["runtime", "driver"]), pl.col("name").str.contains(_STREAM_WAITS)
+    )
+    waits = calls.select(pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("wait_ns")).sort(
+        "wait_ns"
+    )
+    return (
+        launches.sort("launch_start_ns", "launch_id")
+        .with_columns(pl.col("launch_start_ns").shift(1).over("launch_thread").alias("previous_ns"))
+        .join_asof(waits, left_on="launch_start_ns", right_on="wait_ns", by="launch_thread", check_sortedness=False)
+        .filter((pl.col("wait_ns") > pl.col("previous_ns")).fill_null(pl.col("wait_ns").is_not_null()))
+        .select("launch_id")
+    )
+
+
+_STREAM_WAITS = "StreamWaitEvent"
 
 
 def recording_pauses(trace: Trace) -> pl.DataFrame:
@@ -450,7 +474,7 @@ def first_event_wait_ns(host_events: pl.DataFrame, sync_events: pl.DataFrame) ->
     """When a stream was first told to wait for an event that was recorded within the trace; None where none was."""
     calls = host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
     start = pl.col("start_ns")
-    is_record, is_wait = (pl.col("name").str.contains(word) for word in ("EventRecord", "StreamWaitEvent"))
+    is_record, is_wait = (pl.col("name").str.contains(word) for word in ("EventRecord", _STREAM_WAITS))
     waits = calls.select(start.filter(is_wait & (start > start.filter(is_record).min())).alias("start_ns"))
     rows = sync_events.filter(pl.col("name").str.contains("(?i)stream wait event")).select("start_ns")
     first: int | None = pl.concat([waits, rows]).select(start.min()).item()
