@@ -106,6 +106,8 @@ def test_copies_by_direction_and_memory() -> None:
         ("host-to-device", "pinned", None, 1, 600_000, 20, 0, 0),
         ("within-device", None, None, 1, 100, 10, 0, 1),
     ]
+    places = rows(report.tables["copies"].filter(direction="host-to-device"), "host_memory", "start_ns", "end_ns")
+    assert ("pinned", 50, 80) in places
     pinned = report.devices[0].copies[0]
     assert (pinned.host_memory, pinned.byte_per_s, pinned.exposed_ns) == ("pinned", pytest.approx(20e9), 20_000)
     pageable = report.devices[0].copies[1]

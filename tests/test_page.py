@@ -15,6 +15,7 @@ from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report,
 
 from trace_analyzer import tables
 from trace_analyzer.errors import UsageError
+from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
 from trace_analyzer.render.html.drawings import drawings
 from trace_analyzer.render.html.listings import MOST_ROWS, Field, Form, Listing, Span, listing
@@ -24,6 +25,8 @@ from trace_analyzer.render.palette import Theme, palette
 from trace_analyzer.render.plots import PLOTS, plots
 from trace_analyzer.render.png import browser
 from trace_analyzer.report import Debiased, Report
+
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
 
 
 def table(shown: View, key: str) -> Listing:
@@ -52,6 +55,27 @@ def test_rows_lead_to_the_longest_of_their_kind() -> None:
         ("launch-latency", 120_000),
     ]
     assert column(table(shown, "gaps"), "duration_ns") == ["40 us"] * 3
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.json.gz")), ids=lambda path: path.name.split(".")[0])
+def test_every_row_of_every_table_leads_to_a_place_in_the_trace(path: Path) -> None:
+    report = analyze(str(path))
+    for section in view(report).sections:
+        for shown in section.listings:
+            places = [row.span for row in shown.rows]
+            assert all(p and 0 <= p.start_ns <= p.end_ns <= report.trace.duration_ns for p in places), shown.key
+
+
+def test_a_group_and_a_bucket_lead_to_their_longest_kernel() -> None:
+    report = analyze(str(SAMPLES / "synthetic_compute.json.gz"))
+    kernels = report.tables["activities"].filter(kind="kernel")
+    for key, name in (("buckets", "bucket"), ("groups", "group")):
+        shown = table(view(report), key).rows
+        assert shown
+        for row in shown:
+            longest = kernels.filter(pl.col(name) == row.cells[0].sort).get_column("duration_ns").max()
+            assert row.span
+            assert row.span.end_ns - row.span.start_ns == longest
 
 
 def test_shares_of_idle_time_add_up() -> None:

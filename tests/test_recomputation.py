@@ -42,6 +42,7 @@ def test_a_checkpoint_node_and_its_own_backward() -> None:
         node("MmBackward0", 150, 100), product(160, 3), product(180, 4),
     )  # fmt: skip
     assert again(report) == [("checkpoint-node", "aten::mm", 1, 500)]
+    assert rows(report.tables["recomputation"], "start_ns", "end_ns") == [(2000, 2500)]
     device = report.devices[0]
     assert (device.recomputed_ns, device.recomputed_flop) == (500_000, FLOP)
     assert device.mfu == pytest.approx(3 * FLOP / 312e12 / 2000e-6)

@@ -626,6 +626,11 @@ COMMUNICATION = Table(
     ),
 )
 
+_PLACE = (
+    Column("start_ns", _I64, "Start of the longest of them, ns since the trace's origin."),
+    Column("end_ns", _I64, "Its end."),
+)
+
 COPIES = Table(
     "copies",
     "Copies summed up by direction, host memory and operator.",
@@ -643,6 +648,7 @@ COPIES = Table(
         Column("call_ns", _I64, "CPU time in the calls that started them."),
         Column("small_count", _U32, "Copies under 64 KiB, which take longer to start than to move."),
         Column("small_ns", _I64, "Time of these."),
+        *_PLACE,
     ),
 )
 
@@ -666,8 +672,7 @@ FUSIONS = Table(
         Column("saves_ns", _F64, "Time saved at most."),
         Column("how", _STR, "How that was computed."),
         Column("code", _STR, "What to write instead."),
-        Column("start_ns", _I64, "Start of the longest of them, ns since the trace's origin."),
-        Column("end_ns", _I64, "Its end."),
+        *_PLACE,
     ),
 )
 
@@ -682,6 +687,7 @@ RECOMPUTATION = Table(
         _COUNT,
         _TIME,
         _FLOP,
+        *_PLACE,
     ),
 )
 

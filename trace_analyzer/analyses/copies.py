@@ -4,6 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.communication import with_exposed
+from trace_analyzer.analyses.intervals import longest_place
 from trace_analyzer.catalog.copies import copy_direction
 
 
@@ -39,6 +40,7 @@ def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
             (pl.col("launch_end_ns") - pl.col("launch_start_ns")).sum().alias("call_ns"),
             small.sum().cast(pl.UInt32).alias("small_count"),
             pl.col("duration_ns").filter(small).sum().alias("small_ns"),
+            *longest_place(),
         )
         .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
     )

@@ -25,6 +25,13 @@ def union(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     )
 
 
+def longest_place() -> list[pl.Expr]:
+    """Of a group's events (start_ns, duration_ns): start_ns and end_ns of the longest, of several the first."""
+    longest = pl.col("duration_ns").arg_max()
+    start, end = pl.col("start_ns"), pl.col("start_ns") + pl.col("duration_ns")
+    return [start.get(longest), end.get(longest).alias("end_ns")]
+
+
 def at(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str], columns: list[str]) -> pl.DataFrame:
     """``points`` with ``columns`` of the segment of its track that contains ``time``; null outside all.
 

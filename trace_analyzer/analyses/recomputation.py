@@ -14,7 +14,7 @@ Three signs of that, each enough, of which the first that a trace has is named:
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.intervals import at, innermost
+from trace_analyzer.analyses.intervals import at, innermost, longest_place
 from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.ingest.trace import Trace
 
@@ -61,6 +61,7 @@ def recomputation_table(kernels: pl.DataFrame, again: pl.DataFrame, modules: pl.
             pl.len().alias("count"),
             pl.col("duration_ns").sum().alias("time_ns"),
             known_sum("flop"),
+            *longest_place(),
         )
         .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
     )

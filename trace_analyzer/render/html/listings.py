@@ -213,8 +213,8 @@ def module_listing(report: Report) -> Listing:
     return listing("modules", "Modules", frame, fields, "Record with with_stack=True to see time by nn.Module.")
 
 
-def group_listing(device: DeviceReport) -> Listing:
-    """The article's table for this trace, with the article's own figures beside."""
+def group_listing(report: Report, device: DeviceReport) -> Listing:
+    """The article's table for this trace, with the article's own figures beside; a row leads to the longest kernel."""
     fields = (
         Field("group", "Kernels", "group"),
         Field("flop_ratio", "Share of FLOP", "ratio", "known-work"),
@@ -227,11 +227,11 @@ def group_listing(device: DeviceReport) -> Listing:
         Field("time_ns", "Time", "duration"),
         Field("known_ratio", "Work known", "ratio", "known-work"),
     )
-    return listing("groups", "Compute against everything else", _rows(device.groups), fields)
+    return listing("groups", "Compute against everything else", _placed(report, device, device.groups, "group"), fields)
 
 
-def bucket_listing(device: DeviceReport) -> Listing:
-    """Kernels by what they do."""
+def bucket_listing(report: Report, device: DeviceReport) -> Listing:
+    """Kernels by what they do; a row leads to the longest of them."""
     fields = (
         Field("bucket", "Bucket", "text", "bucket", group="group"),
         Field("kernel_count", "Kernels", "count"),
@@ -243,7 +243,7 @@ def bucket_listing(device: DeviceReport) -> Listing:
         Field("lost_ns", "Lost to the roof", "duration", "lost"),
         Field("known_ratio", "Work known", "ratio", "known-work"),
     )
-    return listing("buckets", "By bucket", _rows(device.buckets), fields)
+    return listing("buckets", "By bucket", _placed(report, device, device.buckets, "bucket"), fields)
 
 
 def roofline_listing(report: Report) -> Listing:
@@ -378,7 +378,7 @@ def fusion_listing(report: Report) -> Listing:
 
 
 def recomputation_listing(report: Report) -> Listing:
-    """Forward work that ran again in the backward pass."""
+    """Forward work that ran again in the backward pass; a row leads to the longest kernel of it."""
     frame = report.tables["recomputation"].sort("time_ns", descending=True).with_columns(_device_column(report))
     fields = (
         Field("operator", "Run again", "name"),
@@ -393,7 +393,7 @@ def recomputation_listing(report: Report) -> Listing:
 
 
 def copy_listing(report: Report) -> Listing:
-    """Copies by direction, host memory and operator."""
+    """Copies by direction, host memory and operator; a row leads to the longest of them."""
     frame = report.tables["copies"].sort("exposed_ns", "time_ns", descending=True).with_columns(_device_column(report))
     fields = (
         Field("direction", "Copies"),
@@ -480,6 +480,13 @@ def gap_listing(report: Report) -> Listing:
         Field("duration_ns", "Length", "duration"),
     )
     return listing("gaps", "Longest gaps", frame, fields)
+
+
+def _placed(report: Report, device: DeviceReport, rows: Sequence[Bucket | Group], key: str) -> pl.DataFrame:
+    """The rows, each with the longest kernel of the device that has this ``key``."""
+    codes = report.tables["devices"].filter(pl.col("label") == str(device.index)).get_column("device")
+    kernels = report.tables["activities"].filter(pl.col("kind") == "kernel", pl.col("device").is_in(codes.implode()))
+    return _rows(rows).join(longest(_with_end(kernels), [key]), on=key, how="left", maintain_order="left")
 
 
 def _rows(rows: Sequence[Bucket | Group | Blame]) -> pl.DataFrame:

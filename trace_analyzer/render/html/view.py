@@ -152,7 +152,7 @@ def _sections(report: Report) -> tuple[Section, ...]:
             "Kernels",
             (
                 *_if(on_device, kernel_listing(report)),
-                *(bucket_listing(device) for device in _judged(report) if device.buckets),
+                *(bucket_listing(report, device) for device in _judged(report) if device.buckets),
             ),
         ),
         Section(
@@ -160,7 +160,7 @@ def _sections(report: Report) -> tuple[Section, ...]:
             "How good the kernels are",
             "Roofline",
             (
-                *(group_listing(device) for device in _judged(report) if device.groups),
+                *(group_listing(report, device) for device in _judged(report) if device.groups),
                 *_if(report.tables["roofline"].get_column("roof_ratio").count(), ROOFLINE_PLOT),
                 *_if(on_device, roofline_listing(report)),
                 *_if(report.tables["fusions"].height, fusion_listing(report)),
