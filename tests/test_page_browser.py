@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from report_factory import cpu_report, empty_report, gpu_report, hostile_report
 from test_html_browser import CHROMIUM, DRIVER, Browser, browser, started  # noqa: F401  (fixtures)
+from test_timeline_browser import sample
 
 from trace_analyzer.render.html import write_html
 from trace_analyzer.report import Report
@@ -103,6 +104,45 @@ def test_a_row_can_be_reached_and_used_with_the_keyboard(page: Browser) -> None:
     page.run("arguments[0].focus()", button)
     button.send_keys(Keys.ENTER)
     page.wait(lambda: page.length_ns() < 100_000)
+
+
+AT_POINT = """
+const [name, renderer, index] = arguments;
+const view = [...Bokeh.index.roots].find(({ model }) => model.name === `plot-${name}`);
+const source = view.model.renderers.filter((r) => r.data_source.get_column('start_ns'))[renderer].data_source;
+const [x, y] = source.get_column('FLOP per byte')
+  ? [source.get_column('FLOP per byte')[index], source.get_column('FLOP/s')[index]]
+  : [Math.sqrt(source.get_column('left')[index] * source.get_column('right')[index]), source.get_column('top')[index] / 2];
+const { left, top } = view.el.getBoundingClientRect();
+return {
+  x: left + view.frame.x_scale.compute(x), y: top + view.frame.y_scale.compute(y),
+  start: source.get_column('start_ns')[index], end: source.get_column('end_ns')[index],
+};
+"""
+
+
+@pytest.mark.parametrize("touch", [False, True], ids=["mouse", "finger"])
+@pytest.mark.parametrize("plot", ["roofline", "gaps"])
+def test_a_tap_on_a_point_leads_to_its_kernel_and_on_a_bar_to_its_gap(page: Browser, plot: str, touch: bool) -> None:
+    report = sample("synthetic_compute" if plot == "roofline" else "synthetic_overhead_launch")
+    page.open(report, width=390 if touch else 1280, height=844)
+    place = page.driver.find_element("id", f"plot-{plot}")
+    page.run("arguments[0].scrollIntoView({ behavior: 'instant', block: 'center' })", place)
+    page.wait(lambda: place.get_attribute("data-drawn"))
+    heights = "return [...Bokeh.index.roots].find(({ model }) => model.name === 'plot-gaps').model.renderers[0].data_source.get_column('top')"
+    bars = page.run(f"return [...(() => {{ {heights} }})()]") if plot == "gaps" else []
+    point = page.run(AT_POINT, plot, 0, bars.index(max(bars)) if bars else 0)
+    if touch:
+        for kind, points in (("touchStart", [{"x": point["x"], "y": point["y"]}]), ("touchEnd", [])):
+            page.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    else:
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            page.mouse(kind, point["x"], point["y"])
+    page.wait(lambda: page.length_ns() <= 1.5 * (point["end"] - point["start"]) + 50)
+    assert start_ns(page) <= point["start"]
+    if plot == "roofline":
+        assert page.part("details").is_displayed()
+        assert "&sel=" in page.run("return location.hash")
 
 
 def test_the_partition_leads_to_the_timeline(page: Browser) -> None:

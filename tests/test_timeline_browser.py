@@ -418,7 +418,6 @@ def test_the_verdict_is_painted_before_the_events_are_inflated(browser: Browser)
 
 
 @pytest.mark.skipif(not corpus_rows(), reason="no corpus of recorded traces")
-@pytest.mark.filterwarnings("ignore:out of range integer")  # ticks of a roofline plot over 9 PFLOP/s, which are floats
 @pytest.mark.parametrize("place", range(4))
 def test_recorded_traces_agree_with_their_tables_too(
     browser: Browser, corpus_report: Callable[[str], Report], place: int

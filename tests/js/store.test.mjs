@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { eventAt, firstEndingAfter, followers, kindTimes, linked, lowerBound, neighbourMatch, rowOf, search, stackOf } from '../../trace_analyzer/render/html/assets/store.js';
+import { eventAt, eventOf, firstEndingAfter, followers, kindTimes, linked, lowerBound, neighbourMatch, rowOf, search, stackOf } from '../../trace_analyzer/render/html/assets/store.js';
 import { randomNumbers, randomRow, storeOf } from './assets.mjs';
 
 test('starts are rebuilt row by row', () => {
@@ -34,6 +34,14 @@ test('the event under a time is the one that holds it, else a near one', () => {
   assert.equal(eventAt(store, row, 30, 3), -1);
   assert.equal(firstEndingAfter(store, row, 20), 1);
   assert.equal(firstEndingAfter(store, row, 19), 0);
+});
+
+test('a place is the event that lasts just as long, a kernel before what surrounds it', () => {
+  const store = storeOf([
+    { family: 'stream', rows: [[[0, 0, 'marker', 'k'], [0, 4, 'kernel', 'k']]] },
+    { family: 'operators', rows: [[[0, 9, 'op', 'o'], [20, 5, 'op', 'o']], [[0, 4, 'inner', 'o']]] },
+  ]);
+  assert.deepEqual([[0, 9], [20, 25], [0, 4], [0, 5], [30, 31]].map(([start, end]) => eventOf(store, start, end)), [2, 3, 1, -1, -1]);
 });
 
 test('search counts events, not names, and ignores case', () => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { themed } from '../../trace_analyzer/render/html/assets/plots.js';
+import { listenToTaps, themed } from '../../trace_analyzer/render/html/assets/plots.js';
 import { compare, matches, status } from '../../trace_analyzer/render/html/assets/tables.js';
 import { tipPlace } from '../../trace_analyzer/render/html/assets/tips.js';
 
@@ -36,4 +36,22 @@ test('models take their colours from the theme, glyphs by the name in their tags
   assert.deepEqual(themed(bar, colour), { fill_color: { value: '<--p-python>' } });
   assert.deepEqual(themed({ attributes: { grid_line_color: 'x' } }, colour), { grid_line_color: '<--grid>' });
   assert.deepEqual(themed({ tags: [], attributes: {} }, colour), {});
+});
+
+test('a tap leads to the place of its point, and leaves nothing selected', () => {
+  const listeners = [];
+  const selected = { indices: [], change: { connect: (listener) => listeners.push(listener) } };
+  const columns = { start_ns: [5, -1], end_ns: [9, -1] };
+  const source = { selected, get_column: (name) => columns[name] ?? null };
+  const bare = { selected, get_column: () => null };
+  const models = [{ type: 'GlyphRenderer', data_source: source }, { type: 'GlyphRenderer', data_source: bare }, { type: 'Range1d' }];
+  const places = [];
+  listenToTaps({ _all_models: new Map(models.entries()) }, (place) => places.push(place));
+  assert.equal(listeners.length, 1);
+  for (const indices of [[0], [1], []]) {
+    selected.indices = indices;
+    listeners[0]();
+    assert.deepEqual(selected.indices, []);
+  }
+  assert.deepEqual(places, [{ start: 5, end: 9 }]);
 });

@@ -1,16 +1,19 @@
 """HoloViews objects of a report, to be shown, restyled and composed: ``report.plots["gaps"].opts(color="red")``.
 
 Each reads one table of the report. Nothing is computed here but the binning that drawing needs. Importing this module
-loads HoloViews with its Bokeh backend.
+loads HoloViews with its Bokeh backend. Points and bars carry the place in the trace that they speak for, ``start_ns`` and
+``end_ns`` (-1: none), so that a tap on the page can lead there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import holoviews as hv
 import holoviews.plotting.bokeh
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from bokeh.models import FixedTicker
 
 from trace_analyzer import units
 from trace_analyzer.render.palette import palette
@@ -18,6 +21,7 @@ from trace_analyzer.report import Report
 
 BINS_PER_DECADE = 6
 MOST_POINTS = 2000
+MOST_LABELS = 5  # of an axis of decades: more would run into each other on a phone
 TIME_BINS = 900  # of a curve over time: about one per pixel
 
 _UNITS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
@@ -35,6 +39,9 @@ def roofline(report: Report) -> hv.Element | None:
     if rows.is_empty():
         return None
     rows = rows.sort("time_ns", descending=True).head(MOST_POINTS)
+    keys = ["device", "name", "operator"]
+    places = _longest(report.tables["activities"], keys)
+    rows = rows.join(places, on=keys, how="left", maintain_order="left", nulls_equal=True)
     points = {
         group: _points(part, group)
         for (group,), part in rows.partition_by("group", as_dict=True, maintain_order=True).items()
@@ -54,22 +61,23 @@ def roofline(report: Report) -> hv.Element | None:
     styled = [label.opts(text_align="right", text_baseline="bottom", text_font_size="9pt") for label in names]
     lowest = min([rows.get_column("achieved_flop_per_s").min(), *peaks])
     decades = range(int(np.floor(np.log10(lowest))), int(np.ceil(np.log10(max([lowest, *peaks])))) + 1)
-    ticks = [(10.0**exponent, units.flops(10**exponent)) for exponent in decades]
+    labels = {10.0**exponent: units.flops(10**exponent) for exponent in decades}
     overlay = hv.Overlay([*roofs, *points.values(), *styled])
-    return _framed(overlay).opts(logx=True, logy=True, yticks=ticks, height=340, width=1120)
+    return _framed(overlay).opts(logx=True, logy=True, hooks=[_ticks("yaxis", labels)], height=340, width=1120)
 
 
 def launch_lead(report: Report) -> hv.Element | None:
     """Launches by launch lead, on a logarithmic axis; those that were late (lead 0 or less) are left out."""
-    lead = report.tables["launches"].get_column("lead_ns").drop_nulls()
-    return _histogram(lead.filter(lead > 0), None, "Launch lead", "Launches", "k-matmul")
+    late_or_not = report.tables["launches"].select(
+        value_ns="lead_ns", start_ns=pl.col("first_start_ns") - pl.col("lead_ns"), end_ns="first_start_ns"
+    )
+    return _histogram(late_or_not.filter(pl.col("value_ns") > 0), "Launch lead", "Launches", "k-matmul")
 
 
 def gaps(report: Report) -> hv.Element | None:
     """Idle time by the length of the gap that it is part of: many short gaps, or a few long ones?"""
-    length = report.tables["gaps"].get_column("duration_ns")
-    length = length.filter(length > 0)
-    return _histogram(length, length, "Length of gap", "Idle time", "p-python")
+    length = report.tables["gaps"].select("start_ns", "end_ns", value_ns="duration_ns", weight_ns="duration_ns")
+    return _histogram(length.filter(pl.col("value_ns") > 0), "Length of gap", "Idle time", "p-python")
 
 
 def queue_depth(report: Report) -> hv.Element | None:
@@ -140,18 +148,20 @@ def _points(rows: pl.DataFrame, group: str | None) -> hv.Element:
         "operator": rows.get_column("operator").fill_null("–").to_list(),
         "time": [units.duration(ns) for ns in rows.get_column("time_ns")],
         "of the roof": [units.percent(ratio) for ratio in rows.get_column("roof_ratio")],
+        "start_ns": _times(rows, "start_ns"),
+        "end_ns": _times(rows, "end_ns"),
         "size": 6 + 18 * np.sqrt(rows.get_column("time_ns").to_numpy() / max(total, 1)),
     }
     colours = palette()
     points = hv.Points(
         frame,
         ["FLOP per byte", "FLOP/s"],
-        ["kernel", "operator", "time", "of the roof", "size"],
+        ["kernel", "operator", "time", "of the roof", "start_ns", "end_ns", "size"],
         label=group or "other",
     )
     return points.opts(
         size="size", color=colours.get(f"k-{group}", colours["k-other"]), fill_alpha=0.6, line_alpha=0.9,
-        tools=["hover"], hover_tooltips=["kernel", "operator", "time", "of the roof"],
+        tools=["hover", "tap"], hover_tooltips=["kernel", "operator", "time", "of the roof"],
     )  # fmt: skip
 
 
@@ -167,19 +177,48 @@ def _roof(peak: float, report: Report, low: float, high: float) -> hv.Element:
     return hv.Curve((corners, heights), "FLOP per byte", "FLOP/s").opts(color=palette()["queue"], line_width=1.5)
 
 
-def _histogram(
-    values: pl.Series, weights: pl.Series | None, label: str, height_label: str, colour: str
-) -> hv.Element | None:
-    """Positive values (ns) in logarithmic bins; with weights (ns) their sum instead of the count."""
-    if values.is_empty():
+def _longest(events: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Per key start and end of the longest event."""
+    longest = pl.col("duration_ns").arg_max()
+    start, end = pl.col("start_ns"), pl.col("start_ns") + pl.col("duration_ns")
+    return events.group_by(keys).agg(start.get(longest), end.get(longest).alias("end_ns"))
+
+
+def _times(rows: pl.DataFrame, column: str) -> npt.NDArray[np.float64]:
+    """Times as JavaScript has them; -1 for none, since HoloViews takes the range of what it draws."""
+    return rows.get_column(column).cast(pl.Float64).fill_null(-1).to_numpy()
+
+
+def _histogram(rows: pl.DataFrame, label: str, height_label: str, colour: str) -> hv.Element | None:
+    """Positive ``value_ns`` in logarithmic bins; with ``weight_ns`` their sum instead of the count.
+
+    Each bin leads to the place (start_ns, end_ns) of its largest value.
+    """
+    if rows.is_empty():
         return None
-    edges = _edges(values)
-    counts, _ = np.histogram(values.to_numpy(), bins=edges, weights=None if weights is None else weights.to_numpy())
-    factor, unit = (1, "") if weights is None else _unit(counts.max())
-    histogram = hv.Histogram((edges, counts / factor), kdims=[label], vdims=[height_label])
+    edges = _edges(rows.get_column("value_ns"))
+    is_weighted = "weight_ns" in rows.columns
+    inside = np.searchsorted(edges[1:-1], rows.get_column("value_ns").to_numpy(), side="right")
+    bins = (
+        rows.with_columns(bin=pl.Series(inside, dtype=pl.Int64))
+        .group_by("bin")
+        .agg(
+            (pl.col("weight_ns").sum() if is_weighted else pl.len()).alias("height"),
+            pl.col("start_ns", "end_ns").get(pl.col("value_ns").arg_max()),
+        )
+        .with_columns(pl.exclude("bin").cast(pl.Float64))
+    )
+    drawn = pl.DataFrame({"bin": np.arange(len(edges) - 1)}).join(bins, on="bin", how="left", maintain_order="left")
+    height = drawn.get_column("height").fill_null(0).to_numpy()
+    factor, unit = _unit(height.max()) if is_weighted else (1, "")
+    places = (_times(drawn, column) for column in ("start_ns", "end_ns"))
+    histogram = hv.Histogram(
+        (edges, height / factor, *places), kdims=[label], vdims=[height_label, "start_ns", "end_ns"]
+    )
     return _framed(
         histogram.opts(
-            logx=True, xticks=_decades(edges), color=palette()[colour], line_color=None, tools=["hover"],
+            logx=True, hooks=[_ticks("xaxis", _decades(edges))], color=palette()[colour], line_color=None,
+            tools=["hover", "tap"], hover_tooltips=[label, height_label],
             ylabel=f"{height_label} ({unit})" if unit else height_label, ylim=(0, None),
         )
     )  # fmt: skip
@@ -191,9 +230,21 @@ def _edges(values: pl.Series) -> npt.NDArray[np.float64]:
     return 10 ** np.linspace(first, last, round((last - first) * BINS_PER_DECADE) + 1)
 
 
-def _decades(edges: npt.NDArray[np.float64]) -> list[tuple[float, str]]:
+def _decades(edges: npt.NDArray[np.float64]) -> dict[float, str]:
+    """A tick at each power of ten, and labels at so many of them that a phone has room."""
     exponents = range(round(np.log10(edges[0])), round(np.log10(edges[-1])) + 1)
-    return [(10.0**exponent, units.duration(10**exponent)) for exponent in exponents]
+    every = -(-len(exponents) // MOST_LABELS)
+    return {10.0**e: units.duration(10**e) if place % every == 0 else "" for place, e in enumerate(exponents)}
+
+
+def _ticks(axis: str, labels: Mapping[float, str]) -> Callable[[Any, hv.Element], None]:
+    """A hook that puts labels at these values of an axis. HoloViews' own option makes integers of them, and one over
+    2**53 is none that JavaScript knows."""
+
+    def set_ticks(plot: Any, _: hv.Element) -> None:
+        plot.handles[axis].update(ticker=FixedTicker(ticks=list(labels)), major_label_overrides=dict(labels))
+
+    return set_ticks
 
 
 def _over_time(report: Report, column: str, label: str, factor: int, unit: str) -> hv.Element | None:

@@ -214,18 +214,25 @@ BLAME: tuple[tuple[Literal["python_function", "module"], str, str], ...] = (
     ("module", "By module", "Record with with_stack=True to see which module to blame."),
 )
 GAP_PLOT = Drawn(
-    "gaps", "Idle time by length of gap", "Many short gaps ask for fewer launches, a few long ones for a look at each."
+    "gaps",
+    "Idle time by length of gap",
+    "Many short gaps ask for fewer launches, a few long ones for a look at each. A tap on a bar leads to its longest gap.",
 )
 ROOFLINE_PLOT = Drawn(
     "roofline",
     "Roofline",
-    "Achieved FLOP/s of each kernel of known work against its FLOP per byte; the lines are what the device can do.",
+    "Achieved FLOP/s of each kernel of known work against its FLOP per byte; the lines are what the device can do."
+    " A tap on a point leads to the longest kernel on the timeline.",
     wide=True,
 )
 RUN_AHEAD_PLOTS = (
     Drawn("queue_depth", "Queue depth", "Activities launched and not yet started; of each instant the highest."),
     Drawn("runway", "Runway", "Device time of the queued work; of each instant the highest."),
-    Drawn("launch_lead", "Launch lead", "How long before its start work was launched. Late launches are left out."),
+    Drawn(
+        "launch_lead",
+        "Launch lead",
+        "How long before its start work was launched. Late launches are left out. A tap on a bar leads to the longest.",
+    ),
 )
 
 

@@ -2,7 +2,7 @@
 
 import { decode } from './codec.js';
 import { around } from './navigation.js';
-import { buildStore } from './store.js';
+import { buildStore, eventOf } from './store.js';
 import { Timeline } from './timeline.js';
 
 // The verdict is on the screen before the events are inflated; a hidden tab paints nothing and does not wait for it.
@@ -34,14 +34,21 @@ async function startTimeline() {
   return new Timeline(bokehDocument, store, json('words'), root);
 }
 
-// Whatever on the page has `data-start` and `data-end` (ns on the timeline) leads there when it is clicked.
+// Whatever on the page has `data-start` and `data-end` (ns on the timeline) leads there when it is clicked; so do
+// the points of the plots.
 function listenToJumps(timeline) {
   document.addEventListener('click', (event) => {
     const jump = event.target.closest('[data-start]');
-    if (!jump || getSelection().toString()) return;
-    timeline.show(around(Number(jump.dataset.start), Number(jump.dataset.end), 0.15));
-    timeline.root.scrollIntoView({ behavior: motion(), block: 'start' });
+    if (jump && !getSelection().toString()) leadTo(timeline, Number(jump.dataset.start), Number(jump.dataset.end));
   });
+  document.addEventListener('place', ({ detail: { start, end } }) => leadTo(timeline, start, end));
+}
+
+// Shows the place, and selects the event that it is the place of, if it is one.
+function leadTo(timeline, start, end) {
+  timeline.show(around(start, end, 0.15));
+  timeline.select(eventOf(timeline.store, start, end));
+  timeline.root.scrollIntoView({ behavior: motion(), block: 'start' });
 }
 
 function motion() {

@@ -34,12 +34,34 @@ function cssColour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim() || 'gray';
 }
 
+// A tap on a point or a bar leads to the place that it speaks for: a selection is taken back as soon as it is made.
+export function listenToTaps(bokehDocument, lead) {
+  for (const model of bokehDocument._all_models.values()) {
+    if (model.type !== 'GlyphRenderer') continue;
+    const source = model.data_source;
+    const [starts, ends] = ['start_ns', 'end_ns'].map((name) => source.get_column(name));
+    if (!starts || !ends) continue;
+    const { selected } = source;
+    selected.change.connect(() => {
+      const [point] = selected.indices;
+      if (point === undefined) return;
+      selected.indices = [];
+      if (starts[point] >= 0) lead({ start: starts[point], end: ends[point] });
+    });
+  }
+}
+
+function leadTo(place) {
+  document.dispatchEvent(new CustomEvent('place', { detail: place }));
+}
+
 async function draw(place, json) {
   const views = await Bokeh.embed.embed_items({ plot: json }, [{
     docid: 'plot', root_ids: [json.roots[0].id], roots: { [json.roots[0].id]: place.id },
   }]);
   const view = Array.isArray(views[0]) ? views[0][0] : [...views[0]][0];
   recolour(view.model.document, cssColour);
+  listenToTaps(view.model.document, leadTo);
   place.dataset.drawn = 'true';
   return view.model.document;
 }

@@ -108,6 +108,16 @@ export function eventAt(store, row, time, tolerance) {
   return best;
 }
 
+// The event that lasts exactly from `start` to `end`, work of a device before all else; -1 if there is none.
+export function eventOf(store, start, end) {
+  const rows = [...store.rows].sort((a, b) => a.first - b.first);
+  for (const row of rows) {
+    const event = lowerBound(store.start, start, row.first, row.first + row.count);
+    for (let i = event; i < row.first + row.count && store.start[i] === start; i++) if (endOf(store, i) === end) return i;
+  }
+  return -1;
+}
+
 export function rowOf(store, event) {
   return store.rows.find(({ first, count }) => event >= first && event < first + count);
 }

@@ -16,7 +16,7 @@ const LABEL_MIN_PX = 34;
 const CHARACTER_PX = 7;
 const HOVER_PX = 4;
 const CLICK_PX = 4;
-const TICK_PX = 110;
+const TICK_PX = { least: 64, most: 110, padding: 14 };
 const DIMMED = 0.15;
 const PAN_STEP = 0.15;
 const ZOOM_STEP = 1.4;
@@ -182,9 +182,9 @@ export class Timeline {
   }
 
   drawAxis() {
-    const { step, times } = ticks(this.view, this.plotWidth / TICK_PX);
+    const { step, times, labels } = this.ticks();
     this.model('ticks').ticks = times;
-    const labelled = times.filter((time) => this.xOf(time) < this.plotWidth - TICK_PX / 2);
+    const labelled = times.filter((time) => this.xOf(time) < this.plotWidth - this.tickPx(labels) + TICK_PX.padding);
     this.element('axis').replaceChildren(...labelled.map((time) => {
       const tick = document.createElement('span');
       tick.textContent = formatTick(time, step);
@@ -192,6 +192,20 @@ export class Timeline {
       return tick;
     }));
     this.element('span').textContent = `${formatDuration(this.view.to - this.view.from)} shown`;
+  }
+
+  // As many round times as have room for their labels.
+  ticks() {
+    for (let count = this.plotWidth / TICK_PX.least; ; count /= 1.5) {
+      const { step, times } = ticks(this.view, Math.min(count, Math.max(this.plotWidth / TICK_PX.most, 4)));
+      const labels = times.map((time) => formatTick(time, step));
+      const apart = (step / (this.view.to - this.view.from)) * this.plotWidth;
+      if (apart >= this.tickPx(labels) || times.length < 2) return { step, times, labels };
+    }
+  }
+
+  tickPx(labels) {
+    return Math.max(0, ...labels.map((label) => label.length)) * CHARACTER_PX + TICK_PX.padding;
   }
 
   drawSelection() {
@@ -342,7 +356,7 @@ export class Timeline {
     label.textContent = item.heading ?? item.label;
     label.title = label.textContent;
     label.style.top = `${item.top}px`;
-    label.style.height = `${item.heading === undefined ? Math.min(item.height, 24) : item.height}px`;
+    label.style.lineHeight = label.style.height = `${item.heading === undefined ? Math.min(item.height, 24) : item.height}px`;
     if (item.foldable) {
       label.type = 'button';
       label.setAttribute('aria-expanded', String(!item.folded));
