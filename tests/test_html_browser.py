@@ -38,8 +38,8 @@ class Browser:
         """Show the report in a window of this size, its timeline drawn if it has one."""
         write_html(report, self.folder / "report.html")
         self.go((self.folder / "report.html").as_uri() + fragment, width, height)
-        if report.tables["host_events"].height:
-            self.wait(lambda: self.run("return document.documentElement.dataset.ready && location.hash"))
+        drawn = "document.documentElement.dataset.ready && location.hash"
+        self.wait(lambda: self.run(f"return !document.getElementById('timeline') || ({drawn})"))
 
     def go(self, address: str, width: int = 1280, height: int = 720) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}

@@ -380,6 +380,82 @@ def test_memory_and_queue_are_shown_for_the_chosen_place(browser: Browser) -> No
     assert "8.39 MB" in browser.driver.find_element("css selector", "[data-curve=memory]").text
 
 
+def view_of(browser: Browser) -> tuple[int, int]:
+    start, end = browser.run("return location.hash").split("=")[1].split("&")[0].split(",")
+    return int(start), int(end)
+
+
+def test_every_key_does_what_the_help_says(browser: Browser) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser.open(gpu_report(), fragment="#t=400000,800000&sel=1")
+    browser.settled("&sel=1")
+    body = browser.driver.find_element("tag name", "body")
+    length = 400_000
+
+    def pressed(key: str, *, inside: bool = False) -> tuple[int, int]:
+        before = browser.run("return location.hash")
+        (browser.part("rows") if inside else body).send_keys(key)
+        browser.wait(lambda: browser.run("return location.hash") != before)
+        return view_of(browser)
+
+    start, end = pressed("d")
+    assert (start, end - start) == (pytest.approx(460_000, abs=2), pytest.approx(length, abs=2))
+    assert pressed("a")[0] == pytest.approx(400_000, abs=2)
+    assert pressed(Keys.ARROW_RIGHT, inside=True)[0] == pytest.approx(460_000, abs=2)
+    assert pressed(Keys.ARROW_LEFT, inside=True)[0] == pytest.approx(400_000, abs=2)
+    browser.run("document.activeElement.blur()")
+    start, end = pressed("s")
+    assert end - start == pytest.approx(1.4 * length, rel=0.01)
+    start, end = pressed("w")
+    assert end - start == pytest.approx(length, rel=0.01)
+    start, end = pressed("f")
+    assert start < KERNEL_NS < KERNEL_NS + 60_000 < end < 300_000
+    pressed(Keys.ESCAPE)
+    assert not browser.part("details").is_displayed()
+
+
+def row_is_in_sight(browser: Browser) -> bool:
+    """Whether the selected event's row lies between the top of the rows and the panel with its details."""
+    return bool(
+        browser.run(
+            "const t = document.getElementById('timeline').timeline;"
+            "const row = t.rowInLayout(t.selected), rows = t.scroller.getBoundingClientRect();"
+            "const top = rows.top + row.top - t.scroller.scrollTop, bottom = top + row.bottom - row.top;"
+            "return top >= Math.max(rows.top, 0) - 1 && bottom <= t.element('details').getBoundingClientRect().top;"
+        )
+    )
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (1280, 720), (1920, 1080)])
+def test_what_is_selected_is_in_sight(browser: Browser, width: int, height: int) -> None:
+    """Rows from the first to the last, opened by a link and reached by a jump."""
+    report = gpu_report(200, 8)
+    events = report.tables["activities"].height + report.tables["idle"].height
+    for event in (
+        1,
+        report.tables["activities"].height - 1,
+        events + 5,
+        events + report.tables["host_events"].height - 1,
+    ):
+        browser.open(report, width=width, height=height, fragment=f"#t=0,900000&sel={event}")
+        assert row_is_in_sight(browser), event
+    place = report.tables["activities"].sort("device", "start_ns").row(-1, named=True)
+    browser.run(
+        "document.dispatchEvent(new CustomEvent('place', { detail: { start: arguments[0], end: arguments[1] } }))",
+        place["start_ns"], place["start_ns"] + place["duration_ns"],
+    )  # fmt: skip
+    assert row_is_in_sight(browser)
+
+
+def test_a_link_to_a_part_shows_the_timeline_and_a_report_begins_with_the_verdict(browser: Browser) -> None:
+    top = "return document.getElementById('timeline').getBoundingClientRect().top"
+    browser.open(gpu_report(), fragment="#t=0,400000")
+    assert 0 <= browser.run(top) < 200
+    browser.open(gpu_report())
+    assert browser.run("return scrollY") == 0
+
+
 def test_one_finger_moves_the_view(browser: Browser) -> None:
     browser.open(gpu_report(), width=390, height=844, fragment="#t=200000,600000")
     browser.settled("#t=200000,600000")

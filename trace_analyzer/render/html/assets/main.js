@@ -47,12 +47,8 @@ function listenToJumps(timeline) {
 // Shows the place, and selects the event that it is the place of, if it is one.
 function leadTo(timeline, start, end) {
   timeline.show(around(start, end, 0.15));
+  timeline.root.scrollIntoView({ behavior: 'instant', block: 'start' });
   timeline.select(eventOf(timeline.store, start, end));
-  timeline.root.scrollIntoView({ behavior: motion(), block: 'start' });
-}
-
-function motion() {
-  return matchMedia('(prefers-reduced-motion: reduce)').matches ? 'auto' : 'smooth';
 }
 
 async function main() {

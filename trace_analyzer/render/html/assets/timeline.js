@@ -24,6 +24,7 @@ const FRAGMENT_DELAY_MS = 300;
 const ARROW_BUDGET = 200;
 const EDGE_PX = 14;
 const COPIED_MS = 1500;
+const PANEL_GAP_PX = 12;
 const CURVES = { queue: formatCount, runway: formatDuration, memory: (bytes) => formatQuantity(bytes, 'B') };
 
 export class Timeline {
@@ -49,7 +50,7 @@ export class Timeline {
     this.readColours();
     this.relayout();
     this.listen();
-    this.openFragment();
+    this.openFragment(performance.getEntriesByType('navigation')[0]?.type === 'navigate');
   }
 
   // ---- view -------------------------------------------------------------------------------------------
@@ -78,10 +79,14 @@ export class Timeline {
     return ((time - from) / (to - from)) * this.plotWidth;
   }
 
-  openFragment() {
+  // A link to a part of the timeline shows the timeline; who reloads the page stays where they were.
+  openFragment(arrives) {
     const { view, selected, interval } = parseFragment(location.hash);
     if (view) this.show(view);
     else this.showAll();
+    this.drawAxis(); // what it writes above the rows takes a line on a phone: before anything is scrolled to
+    const isPart = this.view.to - this.view.from < 0.999 * this.store.end || selected >= 0 || interval;
+    if (arrives && isPart) this.root.scrollIntoView({ behavior: 'instant', block: 'start' });
     if (selected >= 0 && selected < this.store.start.length) this.select(selected);
     this.chooseInterval(interval);
   }
@@ -184,7 +189,7 @@ export class Timeline {
   drawAxis() {
     const { step, times, labels } = this.ticks();
     this.model('ticks').ticks = times;
-    const labelled = times.filter((time) => this.xOf(time) < this.plotWidth - this.tickPx(labels) + TICK_PX.padding);
+    const labelled = times.filter((time) => this.xOf(time) < this.plotWidth - this.tickPx(labels) + TICK_PX.padding / 2);
     this.element('axis').replaceChildren(...labelled.map((time) => {
       const tick = document.createElement('span');
       tick.textContent = formatTick(time, step);
@@ -388,6 +393,7 @@ export class Timeline {
     this.selected = event;
     if (event >= 0) this.reveal(event);
     this.drawDetails();
+    if (event >= 0) this.uncover(event);
     this.schedule();
   }
 
@@ -407,6 +413,15 @@ export class Timeline {
     const { top, bottom } = this.boxOf(event);
     const { scrollTop, clientHeight } = this.scroller;
     if (top < scrollTop || bottom > scrollTop + clientHeight) this.scroller.scrollTop = top - clientHeight / 2;
+  }
+
+  // The panel with the details must not lie on the row that they are about.
+  uncover(event) {
+    const { bottom } = this.rowInLayout(event);
+    const panel = this.element('details');
+    const hidden = () => this.scroller.getBoundingClientRect().top + bottom - this.scroller.scrollTop - panel.getBoundingClientRect().top;
+    if (hidden() > 0) this.scroller.scrollTop += hidden() + PANEL_GAP_PX;
+    if (hidden() > 0) scrollBy({ top: hidden() + PANEL_GAP_PX, behavior: 'instant' });
   }
 
   goTo(event) {
@@ -576,7 +591,7 @@ export class Timeline {
     this.range.change.connect(() => this.schedule());
     this.scroller.addEventListener('scroll', () => this.schedule(true), { passive: true });
     new ResizeObserver(() => this.relayout()).observe(this.scroller);
-    addEventListener('hashchange', () => this.openFragment());
+    addEventListener('hashchange', () => this.openFragment(true));
     this.listenToPointer(this.element('canvas'));
     this.listenToAxis(this.element('axis'));
     this.listenToSearch();
