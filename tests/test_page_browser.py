@@ -216,6 +216,14 @@ def test_paper_shows_what_a_reader_of_paper_can_use(page: Browser) -> None:
     assert page.run("return getComputedStyle(document.documentElement).colorScheme") == "light"
     assert page.driver.find_element("css selector", "#kernels-rows td").is_displayed()
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    page.wait(lambda: not page.driver.find_elements("css selector", "[data-plot]:not([data-drawn])"))
+    labels = "return Bokeh.documents[0].get_model_by_name('chosen-box').glyph.line_color.value"
+    on_screen = page.run(labels)
+    on_paper = page.run(f"dispatchEvent(new Event('beforeprint')); {labels}")
+    assert (on_screen, on_paper) == ("#e9ecef", "#1b1f24")
+    zoomed = "return Number(document.getElementById('timeline').style.getPropertyValue('--paper-zoom'))"
+    assert page.run(zoomed) == pytest.approx(690 / page.run("return document.getElementById('timeline').offsetWidth"))
+    assert page.run(f"dispatchEvent(new Event('afterprint')); {labels}") == on_screen
     pdf = base64.b64decode(page.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
     assert pdf.startswith(b"%PDF")
     assert 1 <= pdf.count(b"/Type /Page\n") <= 12

@@ -5,6 +5,8 @@ import { around } from './navigation.js';
 import { buildStore, eventOf } from './store.js';
 import { Timeline } from './timeline.js';
 
+const PAPER_PX = 690; // what A4 and Letter have room for
+
 // The verdict is on the screen before the events are inflated; a hidden tab paints nothing and does not wait for it.
 function firstPaint() {
   if (document.hidden) return Promise.resolve();
@@ -51,6 +53,22 @@ function leadTo(timeline, start, end) {
   timeline.select(eventOf(timeline.store, start, end));
 }
 
+// Canvases follow neither the width of paper nor its colours: figures keep the layout of the screen, scaled to fit, and
+// are painted in the light theme (theme.js) before the page is printed. Chromium prints canvases as it last showed them,
+// so from its dark theme they come out in its colours.
+function listenToPrinter(timeline) {
+  addEventListener('beforeprint', () => {
+    for (const place of document.querySelectorAll('.timeline, .plot-place')) {
+      place.style.setProperty('--screen-width', `${place.offsetWidth}px`);
+      place.style.setProperty('--paper-zoom', Math.min(1, PAPER_PX / place.offsetWidth));
+    }
+    timeline.root.style.setProperty('--screen-height', `${timeline.scroller.clientHeight}px`);
+    timeline.fetched = null;
+    timeline.draw();
+    for (const figure of Bokeh.index.roots) figure.paint?.();
+  });
+}
+
 async function main() {
   if (!document.getElementById('timeline')) return;
   await firstPaint();
@@ -59,7 +77,9 @@ async function main() {
   performance.mark('timeline-ready');
   addEventListener('themechange', () => timeline.readColours());
   listenToJumps(timeline);
+  listenToPrinter(timeline);
   document.documentElement.dataset.ready = 'true';
+  dispatchEvent(new Event('timelineready'));
 }
 
 main().catch((error) => {

@@ -1,6 +1,8 @@
-// The summary plots: drawn when they come into view, in the colours of the theme.
+// The summary plots: drawn when they come into view, else once the page has nothing better to do, so that paper has
+// them; in the colours of the theme.
 
 const BEFORE_PX = '400px';
+const IDLE_MS = 200; // for browsers that do not tell when they are idle
 
 // What a model takes from the theme, by the kind of model; glyphs carry the name of their colour.
 export function themed(model, colour) {
@@ -69,13 +71,20 @@ async function draw(place, json) {
 export function startPlots() {
   const json = JSON.parse(document.getElementById('plots').textContent);
   const drawn = [];
-  const start = (place) => {
+  const waiting = new Set(document.querySelectorAll('[data-plot]'));
+  const start = async (place) => {
+    if (!waiting.delete(place)) return;
     seen.unobserve(place);
-    draw(place, json[place.dataset.plot]).then((bokehDocument) => drawn.push(bokehDocument));
+    drawn.push(await draw(place, json[place.dataset.plot]));
+  };
+  const idle = globalThis.requestIdleCallback ?? ((callback) => setTimeout(callback, IDLE_MS));
+  const startRest = () => {
+    if (waiting.size) idle(() => start(waiting.values().next().value ?? null).then(startRest));
   };
   const seen = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) if (isIntersecting) start(target);
   }, { rootMargin: BEFORE_PX });
-  document.querySelectorAll('[data-plot]').forEach((place) => seen.observe(place));
+  waiting.forEach((place) => seen.observe(place));
+  addEventListener('timelineready', startRest, { once: true });
   addEventListener('themechange', () => drawn.forEach((bokehDocument) => recolour(bokehDocument, cssColour)));
 }

@@ -30,6 +30,11 @@ function remember() {
 
 apply();
 SYSTEM_IS_DARK.addEventListener('change', apply);
+addEventListener('beforeprint', () => { // paper is light: so are the figures on it
+  document.documentElement.dataset.theme = 'light';
+  dispatchEvent(new Event('themechange'));
+});
+addEventListener('afterprint', apply);
 document.addEventListener('change', (event) => {
   if (event.target.name !== 'theme') return;
   choice = event.target.value;
