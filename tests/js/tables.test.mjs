@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { listenToTaps, themed } from '../../trace_analyzer/render/html/assets/plots.js';
-import { compare, matches, status } from '../../trace_analyzer/render/html/assets/tables.js';
+import { compare, matches, sortValue, status } from '../../trace_analyzer/render/html/assets/tables.js';
 import { tipPlace } from '../../trace_analyzer/render/html/assets/tips.js';
 
 test('numbers sort by value, texts by alphabet, what is missing stays last', () => {
@@ -54,4 +54,9 @@ test('a tap leads to the place of its point, and leaves nothing selected', () =>
     assert.deepEqual(selected.indices, []);
   }
   assert.deepEqual(places, [{ start: 5, end: 9 }]);
+});
+
+test('numbers sort by their value, texts by what is shown, a dash is missing', () => {
+  const cell = (kind, textContent, sort) => ({ classList: { contains: (name) => name === kind }, dataset: sort === undefined ? {} : { sort }, textContent });
+  assert.deepEqual([cell('n', '201 ms', '2e8'), cell('n', '–'), cell('name', ' add '), cell('name', '–')].map(sortValue), [2e8, null, 'add', null]);
 });

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 OPEN_ADVICE = 4
 """Cards that are open at once; the rest unfolds."""
 
+MOST_TIP = 240
+"""Characters of a name in a tooltip; the timeline has all of them."""
+
 STYLES = ("palette.css", "style.css", "timeline.css")
 
 SCRIPTS = (
@@ -54,6 +57,7 @@ _LEFT_OUT_BYTES = 1_000  # what saying so takes
 
 _ASSETS = files("trace_analyzer.render.html") / "assets"
 _BOKEH_ID = re.compile(r'"p\d+"')
+_COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
 _MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
 
 
@@ -125,12 +129,12 @@ def frame(page_html: str) -> str:
 
 
 def _scoped(*names: str) -> str:
-    """Modules as one classic script.
+    """Modules as one classic script, without the lines that are comments.
 
     Inline modules cannot import each other, so their import and export keywords are dropped and all of them
     share one function scope.
     """
-    modules = "\n".join(_MODULE_SYNTAX.sub("", _asset(name)) for name in names)
+    modules = "\n".join(_MODULE_SYNTAX.sub("", _COMMENT.sub("", _asset(name))) for name in names)
     return f"(() => {{\n'use strict';\n{modules}\n}})();"
 
 
@@ -182,9 +186,10 @@ def _environment() -> Environment:
     )
     environment.filters |= {"duration": units.duration, "percent": units.percent, "count": units.count}
     environment.filters["confidence"] = confidence
+    environment.filters["brief"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "STATES": STATES, "TERMS": TERMS,
-        "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE,
+        "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP,
     }  # fmt: skip
     return environment

@@ -20,10 +20,11 @@ export function status({ shown, found, total, leftOut }) {
   return parts.join(' · ');
 }
 
+// Numbers carry their value, texts sort by what is shown; a dash is what is missing.
 export function sortValue(cell) {
-  const value = cell.dataset.sort;
-  if (value === undefined) return null;
-  return cell.classList.contains('n') ? Number(value) : value;
+  if (cell.classList.contains('n')) return cell.dataset.sort === undefined ? null : Number(cell.dataset.sort);
+  const text = cell.textContent.trim();
+  return text === '–' ? null : text;
 }
 
 export class Listing {
