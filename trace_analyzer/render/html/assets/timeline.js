@@ -187,12 +187,13 @@ export class Timeline {
   }
 
   drawAxis() {
-    const { step, times, labels } = this.ticks();
+    const { times, labels } = this.ticks();
     this.model('ticks').ticks = times;
-    const labelled = times.filter((time) => this.xOf(time) < this.plotWidth - this.tickPx(labels) + TICK_PX.padding / 2);
-    this.element('axis').replaceChildren(...labelled.map((time) => {
+    const last = this.plotWidth - this.tickPx(labels) + TICK_PX.padding / 2;
+    const labelled = times.map((time, i) => [time, labels[i]]).filter(([time]) => this.xOf(time) < last);
+    this.element('axis').replaceChildren(...labelled.map(([time, label]) => {
       const tick = document.createElement('span');
-      tick.textContent = formatTick(time, step);
+      tick.textContent = label;
       tick.style.left = `${this.xOf(time)}px`;
       return tick;
     }));
@@ -205,7 +206,7 @@ export class Timeline {
       const { step, times } = ticks(this.view, Math.min(count, Math.max(this.plotWidth / TICK_PX.most, 4)));
       const labels = times.map((time) => formatTick(time, step));
       const apart = (step / (this.view.to - this.view.from)) * this.plotWidth;
-      if (apart >= this.tickPx(labels) || times.length < 2) return { step, times, labels };
+      if (apart >= this.tickPx(labels) || times.length < 2) return { times, labels };
     }
   }
 
