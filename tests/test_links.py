@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from kineto import Event, analysed, call, flow, kernel, launch, notes, op
 
 
@@ -118,6 +119,15 @@ def test_processes_that_fit_equally_leave_a_device_unlinked() -> None:
     assert owners([*events]) == {None}
     assert notes(analysed(*events))["ambiguous-process"] == 1
     assert owners([*events, flow(900, events[0], events[6])]) == {"1"}
+
+
+@pytest.mark.parametrize(("pairs", "found"), [(6, {"1"}), (2, {"1"}), (1, {None})])
+def test_some_activities_of_many_tell_whose_a_device_is(
+    pairs: int, found: set[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three kernels on one device, two processes: of six pairs, or of two, or of too many to try."""
+    monkeypatch.setattr("trace_analyzer.analyses.links._MOST_PAIRS", pairs)
+    assert owners([*two_processes(5, 50)]) == found
 
 
 def test_devices_go_to_processes_one_by_one() -> None:

@@ -10,6 +10,8 @@ from trace_analyzer.notes import Note
 # Calls that enqueue work, in CUDA, HIP, Level Zero and SYCL's unified runtime.
 LAUNCHING = r"(?i)launch|memcpy|memset|memprefetch|enqueue|appendmemory"
 BY_ID = ["process_id", "correlation"]
+_MOST_PAIRS = 1 << 22
+"""Pairs of activity and process that are tried where arrows do not tell whose an activity is."""
 
 
 def launch_links(trace: Trace) -> tuple[pl.DataFrame, tuple[Note, ...]]:
@@ -200,20 +202,23 @@ def _by_merit(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame
 
 
 def _leads(activities: pl.DataFrame, calls: pl.DataFrame, owner: list[str]) -> pl.DataFrame:
-    """For every (owner, process): activities without a plausible call, and the median lead of the rest."""
-    pairs = activities.select("activity_id", *owner, "correlation", "start_ns").join(
-        calls.select("process_id").unique(), how="cross"
-    )
-    linked = pl.concat(
-        [
-            _by_correlation(pairs.filter(pl.col("process_id") == p), calls).with_columns(pl.lit(p).alias("process_id"))
-            for p in pairs.get_column("process_id").unique().sort()
-        ]
+    """For every (owner, process): activities without a plausible call, and the median lead of the rest.
+
+    Of owners with many activities some tell, evenly spread; none where even one of each would be too many.
+    """
+    processes = calls.select("process_id").unique()
+    most = _MOST_PAIRS // (processes.height * activities.select(owner).unique().height)
+    position, step = pl.int_range(pl.len()).over(owner), (pl.len().over(owner) / max(1, most)).ceil()
+    pairs = (
+        activities.filter(position % step == 0)
+        .select(*owner, "correlation", "start_ns")
+        .join(processes if most else processes.clear(), how="cross")
+        .with_row_index("activity_id")
     )
     ends = calls.select("launch_id", "end_ns")
     lead = pl.col("start_ns") - pl.col("end_ns")
     return (
-        pairs.join(linked, on=["activity_id", "process_id"], how="left")
+        pairs.join(_by_correlation(pairs, calls), on="activity_id", how="left")
         .join(ends, on="launch_id", how="left")
         .group_by(*owner, "process_id")
         .agg(
