@@ -105,6 +105,12 @@ def test_a_second_device_is_summed_up() -> None:
         ("模型模型模型", 7, "模…模型"),
         ("(anonymous namespace)::k<at::Half>(int)", 12, "k<Half>"),
         (
+            "std::enable_if<(((8)>(0)))&&is<T>::value, void>::type lib::fused_add_rms_norm_kernel<T, 8>(T*)",
+            40,
+            "fused_add_rms_norm_kernel<T, 8>",
+        ),
+        ("all of the loader<3>", 12, "all of the …"),
+        (
             "void cutlass::Kernel2<cutlass_75_tensorop_s1688gemm_256x128_tn_align1>(T)",
             30,
             "cutlass_75_tensor…28_tn_align1",

@@ -300,7 +300,8 @@ def kernel_label(name: str, cells: int) -> str:
     text = units.visible(name)
     if units.cell_width(text) <= cells:
         return text
-    short = _NAMESPACES.sub("", _without_arguments(text.removeprefix("void ")))
+    bare = _without_arguments(text)
+    short = _NAMESPACES.sub("", _without_return_type(bare) if bare != text else text.removeprefix("void "))
     wrapper = _WRAPPER.fullmatch(short)
     if wrapper or "<" not in short:
         return middle_cut(wrapper[1] if wrapper else short, cells)
@@ -317,6 +318,20 @@ def _without_arguments(name: str) -> str:
         if depth == 0:
             return name[:position]
     return name
+
+
+def _without_return_type(name: str) -> str:
+    """A template's name without the type before it: what stands before the last space that is in no brackets."""
+    opened: list[str] = []
+    start = 0
+    for position, sign in enumerate(name):
+        if sign in "<(":
+            opened.append(sign)
+        elif opened and opened[-1] + sign in ("<>", "()"):
+            opened.pop()
+        elif sign == " " and not opened:
+            start = position + 1
+    return name[start:] if "<" in name[start:] else name
 
 
 def middle_cut(text: str, cells: int) -> str:
