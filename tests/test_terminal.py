@@ -59,6 +59,14 @@ def test_trust_comes_first_then_the_verdict() -> None:
     assert verdict == "overhead-bound: launch   medium confidence, close second: compute-bound"
 
 
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(None, "–"), (1, "1x"), (2.54, "2.5x less"), (381.4, "381x less"), (14_875_395_601.0, "over 100,000x less")],
+)
+def test_how_much_less_a_group_computes(ratio: float | None, text: str) -> None:
+    assert words.slower(ratio) == text
+
+
 def test_colour_only_adds_attributes() -> None:
     plain, coloured = summary(gpu_report(), 100), summary(gpu_report(), 100, colour=True)
     assert "\x1b" not in plain

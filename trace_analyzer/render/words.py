@@ -60,6 +60,9 @@ _REASONS = {
 _WORTH_A_LINE = 0.005
 """Share of the window from which on copies are told of."""
 
+_FARTHEST = 100_000
+"""From there on a group computes next to nothing, and how often less tells nothing."""
+
 _SEVERITIES = ("error", "warning", "info")
 
 
@@ -98,6 +101,8 @@ def slower(ratio: float | None) -> str:
     """How many times fewer FLOP/s than the matmul group, as the article says it."""
     if ratio is None:
         return "–"
+    if ratio > _FARTHEST:
+        return f"over {_FARTHEST:,}x less"
     return "1x" if ratio == 1 else f"{ratio:,.0f}x less" if ratio >= 10 else f"{ratio:.2g}x less"
 
 
