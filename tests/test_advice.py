@@ -10,7 +10,7 @@ from kineto import A100, analysed, annotation, call, copy, kernel, launch, launc
 
 from trace_analyzer.advice import LAUNCHING, RULES
 from trace_analyzer.analyses.causes import CAUSES
-from trace_analyzer.catalog.fixes import Fix, fixes
+from trace_analyzer.catalog.fixes import PLATFORMS, Fix, fixes
 from trace_analyzer.report import Advice, Regime, Report
 
 GEMM, FP32, ADD, NCCL = (
@@ -479,6 +479,15 @@ def test_amd_has_words_of_its_own() -> None:
     assert "PYTORCH_HIP_ALLOC_CONF" in unknown.advice[0].code, "by its runtime"
 
 
+def test_intel_has_words_of_its_own() -> None:
+    max1550 = {"id": 0, "name": "Intel(R) Data Center GPU Max 1550"}
+    late = [[call("urEnqueueKernelLaunch", 5_000 * n + 4_900, 5, correlation=n + 1, category="xpu_runtime"),
+             kernel(GEMM, 5_000 * n + 4_910, 50, correlation=n + 1), op("aten::sort", 5_000 * n, 4_800)] for n in range(12)]  # fmt: skip
+    for devices in ([max1550], [{"id": 0, "name": ""}]):
+        found = {item.id: item for item in analysed(late, devices=devices).advice}
+        assert 'device="xpu"' in found["cpu-operators"].code
+
+
 def test_workers_that_do_not_keep_up() -> None:
     loads = LOADS.replace("SingleProcess", "MultiProcessing")
     item = analysed(iterations(lambda t: annotation(loads, t, 850))).advice[0]
@@ -509,9 +518,11 @@ def test_a_fix_has_a_section_in_the_docs(fix: Fix) -> None:
 @every_fix
 def test_a_fix_is_well_formed(fix: Fix) -> None:
     assert set(fix.regimes) <= set(get_args(Regime))
-    for amd in (False, True):
-        assert fix.title_of(amd=amd, **VALUES).strip()
-        ast.parse(fix.code_of(amd=amd, **VALUES))
+    for platform in PLATFORMS:
+        assert fix.title_of(platform, **VALUES).strip()
+        code = fix.code_of(platform, **VALUES)
+        ast.parse(code)
+        assert platform != "xpu" or "cuda" not in (code + fix.title_of(platform, **VALUES)).lower()
 
 
 # Each fix: what asks for it, and what is like it and does not

@@ -16,7 +16,7 @@ from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.analyses.intervals import at, clip, union
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.catalog.fixes import fixes
+from trace_analyzer.catalog.fixes import Platform, fixes, platform_of
 from trace_analyzer.report import Advice, Verdict
 from trace_analyzer.units import count, duration, percent, size
 
@@ -50,7 +50,7 @@ class Scene:
     cold_ns: int
     recompiled: int
     model: Device | None
-    amd: bool
+    platform: Platform
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ def advise(
     worth = _worth(scene)
     items = [
         Advice(
-            title=fix.title_of(amd=scene.amd, **found.values),
-            code=fix.code_of(amd=scene.amd, **found.values),
+            title=fix.title_of(scene.platform, **found.values),
+            code=fix.code_of(scene.platform, **found.values),
             why=found.why,
             where=found.where,
             saves_ns_at_most=min(found.saves_ns, scene.window_ns),
@@ -135,7 +135,7 @@ def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int, mo
         recompiled=frames["host_costs"].filter(pl.col("kind") == "recompilation").height,
         cold_ns=cold_gap_ns(idle, gaps, activities, spans) if verdict.cause == "cold-start" else 0,
         model=model,
-        amd=model.vendor == "AMD" if model else bool(calls.get_column("name").str.starts_with("hip").any()),
+        platform=platform_of(model.vendor if model else None, calls.get_column("name")),
     )
 
 

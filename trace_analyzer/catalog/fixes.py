@@ -1,38 +1,53 @@
 """What can be changed: words and code of each piece of advice, read from ``fixes.toml``."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from string import Template
+from typing import Literal, get_args
+
+import polars as pl
 
 PAGE = "docs/advice.md"
 """Where each fix has a section, named by its id."""
 
+Platform = Literal["cuda", "hip", "xpu"]
+PLATFORMS: tuple[Platform, ...] = get_args(Platform)
+_VENDORS: Mapping[str, Platform] = {"NVIDIA": "cuda", "AMD": "hip", "Intel": "xpu"}
+# Calls of HIP; of Level Zero, and of SYCL's runtimes on top of it.
+_RUNTIMES: Mapping[Platform, str] = {"hip": r"^hip[A-Z]", "xpu": r"^(?:ze|ur|pi)[A-Z]"}
+
+
+def platform_of(vendor: str | None, calls: pl.Series) -> Platform:
+    """The platform of a device: by its vendor, else by the names of runtime calls; CUDA where neither tells."""
+    known = _VENDORS.get(vendor or "")
+    told = [platform for platform, pattern in _RUNTIMES.items() if calls.str.contains(pattern).any()]
+    return known or (told[0] if told else "cuda")
+
 
 @dataclass(frozen=True)
 class Fix:
-    """A change: the regimes that it is for, what to change, and the code; ``amd_`` where that differs on AMD."""
+    """A change: the regimes that it is for, what to change, and the code; ``titles`` and ``codes`` by platform."""
 
     id: str
     regimes: tuple[str, ...]
-    title: str
-    code: str
-    amd_title: str
-    amd_code: str
+    titles: Mapping[Platform, str]
+    codes: Mapping[Platform, str]
 
     @property
     def docs(self) -> str:
         """The section that says when it helps and how its bound is computed."""
         return f"{PAGE}#{self.id}"
 
-    def title_of(self, *, amd: bool, **values: object) -> str:
+    def title_of(self, platform: Platform, **values: object) -> str:
         """The title with the values filled in. Raises ``KeyError`` for a value that is missing."""
-        return Template(self.amd_title if amd else self.title).substitute(values)
+        return Template(self.titles[platform]).substitute(values)
 
-    def code_of(self, *, amd: bool, **values: object) -> str:
+    def code_of(self, platform: Platform, **values: object) -> str:
         """The code with the values filled in. Raises ``KeyError`` for a value that is missing."""
-        return Template(self.amd_code if amd else self.code).substitute(values)
+        return Template(self.codes[platform]).substitute(values)
 
 
 @cache
@@ -43,15 +58,21 @@ def fixes() -> dict[str, Fix]:
 
 
 def _fix(row: dict[str, object]) -> Fix:
-    title, code, amd = str(row["title"]), str(row["code"]).strip(), row.get("amd", {})
     regimes = row["regimes"]
-    assert isinstance(amd, dict)
     assert isinstance(regimes, list)
+    words = {platform: _words(row, platform) for platform in PLATFORMS}
     return Fix(
         id=str(row["id"]),
         regimes=tuple(regimes),
-        title=title,
-        code=code,
-        amd_title=amd.get("title", title),
-        amd_code=amd.get("code", code).strip(),
+        titles={platform: title for platform, (title, _) in words.items()},
+        codes={platform: code for platform, (_, code) in words.items()},
     )
+
+
+def _words(row: dict[str, object], platform: Platform) -> tuple[str, str]:
+    """Title and code on a platform: its own, else those of CUDA, which only Intel's devices go by another name in."""
+    own = row.get(platform, {})
+    assert isinstance(own, dict)
+    code = str(row["code"])
+    shared = code.replace('"cuda"', '"xpu"').replace("torch.cuda.", "torch.xpu.") if platform == "xpu" else code
+    return str(own.get("title", row["title"])), str(own.get("code", shared)).strip()
