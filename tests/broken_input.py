@@ -147,6 +147,8 @@ CASES = (
     Case("random bytes", bytes(range(128, 256)) * 9, error="is not JSON"),
     Case("JSON that is no trace", b'{"name": "app", "version": 1}', error="is JSON without a `traceEvents` list"),
     Case("JSON whose `traceEvents` is no list", b'{"traceEvents": {"ph": "X"}}', error="without a `traceEvents` list"),
+    Case("a list of something else", b'[{"name": "app"}, 2]', "a JSON list without a single event",
+         error="holds no trace events"),
     Case("a number, a text, null", b"12", error="is JSON without a `traceEvents` list"),
     Case("100,000 opening brackets", b"[" * DEEP, "an array whose first entry cannot be read",
          notes={"truncated": 1}, events=0),

@@ -339,6 +339,14 @@ def test_a_file_that_breaks_off_is_not_called_a_run_on_the_cpu(cut: int) -> None
     assert "CPU-only" not in found.headline
 
 
+@pytest.mark.parametrize("content", [b"[]", b'{"traceEvents": []}', b'[{"ph": "M", "name": "process_name", "pid": 1}]'])
+def test_a_trace_of_nothing_is_not_called_a_run_on_the_cpu(content: bytes) -> None:
+    found = analyze(content).verdict
+    assert found.status == "no-gpu-activity"
+    assert "prof.step()" in found.headline
+    assert "CPU-only" not in found.headline
+
+
 # Findings that come from the whole trace
 
 

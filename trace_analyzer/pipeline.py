@@ -946,7 +946,14 @@ def _without_activities(trace: Trace) -> Verdict:
             " Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and no other profiler attached.",
             evidence,
         )
-    if trace.host_events.height and trace.host_events.get_column("kind").eq("other").all():
+    if trace.host_events.is_empty():
+        return without_regime(
+            "no-gpu-activity",
+            "No operator, call or kernel can be read from this trace. Was the profiler active while the model ran?"
+            " With a schedule, prof.step() has to be called wait + warmup + active times.",
+            evidence,
+        )
+    if trace.host_events.get_column("kind").eq("other").all():
         return without_regime(
             "no-gpu-activity",
             "None of its events is of a category that PyTorch Profiler writes (cpu_op, cuda_runtime, kernel, ...): another"

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import polars as pl
+
 from trace_analyzer.errors import InputError, NotATrace
 from trace_analyzer.ingest.lines import Lines, read_lines
 from trace_analyzer.ingest.raw import strict_decoder
@@ -49,8 +51,8 @@ class _Walk:
 def read_document(content: Content) -> Document:
     """Parse a Chrome trace: an object with ``traceEvents``, or a bare array of events.
 
-    Numbers keep their digits as text. Raises ``NotATrace`` when the bytes are no JSON or hold no events
-    list, and what reading the content raises.
+    Numbers keep their digits as text. Raises ``NotATrace`` when the bytes are no JSON, or hold no list of events
+    or one without a single event, and what reading the content raises.
     """
     name, blocks = content.name, content.blocks()
     head = _gathered(blocks, _HEAD)
@@ -72,9 +74,17 @@ def read_document(content: Content) -> Document:
         count = lines.event_count + len(walk.events)
         notes += _walk_notes(walk, text, lines.cut_bytes, count)
         last = sorted_objects(walk.events, lines.event_count)
-    if odd := sum(not isinstance(event, dict) for event in walk.events):
+    events = joined([*lines.parts, last])
+    odd = sum(not isinstance(event, dict) for event in walk.events)
+    unknown = events.skipped.filter(pl.col("reason") == "unknown-phase").get_column("count").sum()
+    if count and unknown + odd == count:
+        raise NotATrace(
+            f"{name}: holds no trace events: none of {count:,} entries has a phase (`ph`) that PyTorch Profiler writes;"
+            " expected a trace from torch.profiler (prof.export_chrome_trace)"
+        )
+    if odd:
         notes.append(Note("not-an-event", "warning", "entries of traceEvents are no objects: skipped", odd))
-    return Document(walk.header, joined([*lines.parts, last]), count, tuple(notes))
+    return Document(walk.header, events, count, tuple(notes))
 
 
 def _gathered(blocks: Iterator[bytes], size: int) -> bytes:
