@@ -1,10 +1,12 @@
 """What a device was measured to do: the file, finding it again, and what reports make of it."""
 
+import html
 import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import holoviews as hv
 import pytest
 from click.testing import CliRunner
 from kineto import A100, call, kernel, op, trace_bytes
@@ -24,8 +26,10 @@ from trace_analyzer.cli import main
 from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.calibration import calibration_html, calibration_text
+from trace_analyzer.render.html.view import Drawn, view
 from trace_analyzer.render.json import to_json
-from trace_analyzer.report import Report
+from trace_analyzer.render.plots import roofline
+from trace_analyzer.report import MeasuredRoof, Report
 
 MEASURED = Calibration(
     name=str(A100["name"]),
@@ -119,6 +123,79 @@ def test_a_report_tells_what_the_device_attains(tmp_path: Path) -> None:
     assert device.attained is not None
     assert device.attained.roof_ratio == {"matmul": pytest.approx(FLOP / 250e12 / 700e-6)}
     assert device.attained.launch_latency_ns == 3100
+
+
+def test_products_measure_matrix_units_and_the_sweep_vector_units() -> None:
+    products = (MatmulRate("fp64", 8192, 17.0), MatmulRate("fp32", 8192, 17.5))
+    nvidia = replace(MEASURED, matmuls=products).device(device_named("a100"))  # FP64 matrix units, and none for FP32
+    assert nvidia is not None
+    assert (nvidia.peaks.fp64, nvidia.peaks.fp64_matrix, nvidia.peaks.fp32) == (9.7, 17.0, 19.0)
+    amd = replace(MEASURED, matmuls=products, sweep=()).device(device_named("mi300x"))
+    assert amd is not None
+    listed = device_named("mi300x").peaks
+    assert (amd.peaks.fp32, amd.peaks.fp32_matrix) == (listed.fp32, 17.5)
+
+
+def test_measured_roofs_stand_beside_the_datasheets_in_every_output(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(MEASURED.to_json())
+    report = analyze(product(), calibration=path, step="all")
+    attained = report.devices[0].attained
+    assert attained is not None
+    assert attained.roofs == (
+        MeasuredRoof(None, None, 1600e9, 2039e9),
+        MeasuredRoof("fp16", True, 250e12, 312e12),
+    )
+    told = (
+        "Measured by analyze calibrate: memory 1.60 TB/s (78 % of the datasheet's 2.04 TB/s), "
+        "fp16 on matrix units 250 TFLOP/s (80 % of the datasheet's 312 TFLOP/s); "
+        "of these roofs, matmul 79 % (datasheet: 63 %)"
+    )
+    assert told in " ".join(report.summary(width=400).split())
+    assert told in report.to_markdown()
+    assert told in [section.lead.removesuffix(".") for section in view(report).sections]
+    assert "dashed what was measured" in _caption(report)
+    assert _lines(report) == [("solid", 312e12), ("dashed", 250e12)]
+    report.to_html(tmp_path / "r.html")
+    assert told in html.unescape((tmp_path / "r.html").read_text())
+
+
+def test_without_a_datasheet_the_measured_roofs_are_the_only_ones(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(replace(MEASURED, name="Prototype", sm_count=7).to_json())
+    header = {"deviceProperties": [A100 | {"name": "Prototype", "numSms": 7}]}
+    report = analyze(product(**header), calibration=path, step="all")
+    assert (
+        "Measured by analyze calibrate: memory 1.60 TB/s, fp16 on matrix units 250 TFLOP/s; "
+        "not in the catalogue, so all roofs are these; of these roofs, matmul 79 %"
+    ) in " ".join(report.summary(width=400).split())
+    assert "measured by analyze calibrate" in _caption(report)
+    assert _lines(report) == [("solid", 250e12)]
+    plain = analyze(product(), calibration="none", step="all")
+    assert "calibrate" not in plain.summary() + plain.to_markdown() + _caption(plain)
+    assert _lines(plain) == [("solid", 312e12)]
+
+
+def test_a_roof_that_was_not_measured_is_not_told_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(replace(MEASURED, matmuls=MEASURED.matmuls[2:]).to_json())
+    attained = analyze(product(), calibration=path).devices[0].attained
+    assert attained is not None
+    assert [roof.dtype for roof in attained.roofs] == [None]
+
+
+def _caption(report: Report) -> str:
+    pieces = [piece for section in view(report).sections for piece in section.pieces]
+    return next(piece.caption for piece in pieces if isinstance(piece, Drawn) and piece.name == "roofline")
+
+
+def _lines(report: Report) -> list[tuple[str, float]]:
+    """The roofs of the plot: how each is drawn, and how high it gets."""
+    plot = roofline(report)
+    assert plot is not None
+    curves = plot.traverse(lambda element: element, [hv.Curve])
+    dashes = [hv.Store.lookup_options("bokeh", curve, "style").kwargs.get("line_dash", "solid") for curve in curves]
+    return [(dash, float(max(curve.dimension_values(1)))) for dash, curve in zip(dashes, curves, strict=True)]
 
 
 def test_the_users_own_calibration_is_found_unless_unwanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

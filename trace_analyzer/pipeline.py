@@ -61,6 +61,7 @@ from trace_analyzer.report import (
     Group,
     HostCost,
     LaunchLead,
+    MeasuredRoof,
     QueueDepth,
     Recorded,
     Report,
@@ -142,7 +143,8 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
     """The report of a loaded trace. ``progress`` is called with the stages."""
     options, tell = options or Options(), progress or _silent
     calibrations = _calibrations(trace, options)
-    models = _models(trace, options, calibrations)
+    listed = _listed(trace, options)
+    models = _models(listed, options, calibrations)
     analysis = _analysis(trace, models, tell)
     frames = analysis.frames
     tell("judging", None)
@@ -150,7 +152,7 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
     measured = {row["device"]: _device_report(row, frames) for row in devices.iter_rows(named=True)}
     found = _checks(trace, measured, frames)
     codes = {
-        code: replace(withheld(report, found), attained=_attained(code, frames, models, calibrations))
+        code: _with_attained(withheld(report, found), _attained(code, frames, listed, models, calibrations))
         for code, report in measured.items()
     }
     reports = tuple(codes.values())
@@ -354,15 +356,20 @@ def _calibrations(trace: Trace, options: Options) -> dict[int, Calibration]:
 
 
 def _attained(
-    code: int, frames: Mapping[str, pl.DataFrame], models: Mapping[int, Device | None], known: Mapping[int, Calibration]
+    code: int,
+    frames: Mapping[str, pl.DataFrame],
+    listed: Mapping[int, Device | None],
+    models: Mapping[int, Device | None],
+    known: Mapping[int, Calibration],
 ) -> Attained | None:
     """What the device was measured to do, and its kernels against roofs of these figures."""
     calibration = known.get(code)
     if calibration is None:
         return None
+    measured = calibration.device(models.get(code))
     activities = frames["activities"].filter(pl.col("device") == code)
     ratios = (
-        roofline.roofs(activities, {code: calibration.device(models.get(code))})
+        roofline.roofs(activities, {code: measured})
         .select("activity_id", "roof_ns")
         .drop_nulls()
         .join(activities.select("activity_id", "bucket", "duration_ns"), on="activity_id")
@@ -378,14 +385,58 @@ def _attained(
         launch_overhead_ns=calibration.launch_overhead_ns,
         launch_latency_ns=calibration.launch_latency_ns,
         roof_ratio=dict(ratios.iter_rows()),
+        roofs=_measured_roofs(activities, models.get(code) if listed.get(code) else None, measured),
     )
 
 
-def _models(trace: Trace, options: Options, calibrations: Mapping[int, Calibration]) -> dict[int, Device | None]:
-    """Device code -> its row of the catalogue, by the header's properties or as the caller says.
+def _with_attained(report: DeviceReport, attained: Attained | None) -> DeviceReport:
+    """The report with what the device attains; without the shares of buckets that are withheld."""
+    if attained is None:
+        return report
+    told = {bucket.bucket for bucket in report.buckets}
+    shares = {bucket: ratio for bucket, ratio in attained.roof_ratio.items() if bucket in told}
+    return replace(report, attained=replace(attained, roof_ratio=shares))
 
-    A device that the catalogue does not know has what it was measured to do instead of peaks.
-    """
+
+def _measured_roofs(
+    activities: pl.DataFrame, datasheet: Device | None, measured: Device | None
+) -> tuple[MeasuredRoof, ...]:
+    """The roofs that kernels of known work met and that were measured: the memory, then those of most time."""
+    if measured is None:
+        return ()
+    met = (
+        activities.filter((pl.col("kind") == "kernel") & (pl.col("flop") > 0))
+        .drop_nulls("dtype")
+        .group_by("dtype", kernels.on_matrix_units().alias("matrix"))
+        .agg(pl.col("duration_ns").sum())
+        .sort("duration_ns", "dtype", "matrix", descending=[True, False, False])
+    )
+
+    def roof(dtype: str | None, matrix: bool | None) -> MeasuredRoof | None:
+        found, listed = (
+            None if device is None else device.bandwidth if dtype is None else device.peak_flops(dtype, bool(matrix))
+            for device in (measured, datasheet)
+        )
+        # Equal to the datasheet's to the last digit: not measured.
+        return None if found is None or found == listed else MeasuredRoof(dtype, matrix, found, listed)
+
+    pairs = [(None, None), *met.select("dtype", "matrix").iter_rows()]
+    return tuple(found for pair in pairs if (found := roof(*pair)) is not None)
+
+
+def _models(
+    listed: Mapping[int, Device | None], options: Options, calibrations: Mapping[int, Calibration]
+) -> dict[int, Device | None]:
+    """Device code -> what its metrics rest on: the catalogue, else what it was measured to do; and the caller's figures."""
+    measured = {code: calibration.device(None) for code, calibration in calibrations.items()}
+    return {
+        code: with_overrides(device or measured.get(code), options.peak_tflops or {}, options.peak_gbps)
+        for code, device in listed.items()
+    }
+
+
+def _listed(trace: Trace, options: Options) -> dict[int, Device | None]:
+    """Device code -> its row of the catalogue, by the header's properties or as the caller says."""
     chosen = device_named(options.gpu) if options.gpu else None
     entries = _entries(trace)
     models: dict[int, Device | None] = {}
@@ -402,8 +453,7 @@ def _models(trace: Trace, options: Options, calibrations: Mapping[int, Calibrati
                 warp_size=entry.warp_size or None,
             )
         )
-        measured = calibrations[code].device(None) if code in calibrations else None
-        models[code] = with_overrides(chosen or found or measured, options.peak_tflops or {}, options.peak_gbps)
+        models[code] = chosen or found
     return models
 
 

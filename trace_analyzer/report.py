@@ -328,6 +328,20 @@ class TensorCores:
 
 
 @dataclass(frozen=True)
+class MeasuredRoof:
+    """One roof that the kernels met, measured, beside the datasheet's: byte/s of the memory, else FLOP/s of a dtype.
+
+    ``datasheet_per_s`` is what all other metrics rest on; null where the catalogue does not know the device:
+    then the measured roof is.
+    """
+
+    dtype: str | None
+    matrix_units: bool | None
+    measured_per_s: float
+    datasheet_per_s: float | None
+
+
+@dataclass(frozen=True)
 class Attained:
     """What the device was measured to do (``analyze calibrate``), and how near to that its kernels came.
 
@@ -339,6 +353,7 @@ class Attained:
     launch_overhead_ns: float | None
     launch_latency_ns: int | None
     roof_ratio: Mapping[str, float]
+    roofs: tuple[MeasuredRoof, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -77,19 +77,34 @@ class Calibration:
         return max((copy.gbps for copy in self.copies if copy.bytes * _LARGE >= largest), default=None)
 
     @property
-    def peak_tflops(self) -> dict[str, float]:
-        """Attained TFLOP/s by dtype."""
+    def _products(self) -> dict[str, float]:
+        """TFLOP/s of the best size, by dtype."""
         best: dict[str, float] = {}
         for matmul in self.matmuls:
             best[matmul.dtype] = max(matmul.tflops, best.get(matmul.dtype, 0.0))
+        return best
+
+    @property
+    def peak_tflops(self) -> dict[str, float]:
+        """Attained TFLOP/s by dtype."""
+        best = self._products
         if self.sweep and "fp32" in best:  # without tensor cores both are the vector units
             best["fp32"] = max(best["fp32"], *(point.tflops for point in self.sweep))
         return best
 
     def device(self, listed: Device | None) -> Device | None:
-        """``listed`` with the attained figures instead of the datasheet's; an unlisted device gets these alone."""
-        known = {dtype: peak for dtype, peak in self.peak_tflops.items() if dtype in PEAK_NAMES}
-        found = with_overrides(listed, known, self.memory_gbps)
+        """``listed`` with the attained figures instead of the datasheet's; an unlisted device gets these alone.
+
+        Products measure the matrix units, where the device has some for their type, and the sweep the vector units.
+        """
+        known = {
+            f"{dtype}_matrix" if listed and getattr(listed.peaks, f"{dtype}_matrix", None) else dtype: peak
+            for dtype, peak in self._products.items()
+        }
+        if self.sweep:
+            known["fp32"] = max(known.get("fp32", 0.0), *(point.tflops for point in self.sweep))
+        figures = {name: peak for name, peak in known.items() if name in PEAK_NAMES}
+        found = with_overrides(listed, figures, self.memory_gbps)
         return found and replace(
             found, name=found.name if listed else self.name, source="measured by analyze calibrate"
         )

@@ -167,7 +167,8 @@ def _kernels(report: Report) -> str:
 def _work(report: Report) -> str:
     """The article's table of the judged device, with the article's figures and their source."""
     device = words.judged_device(report)
-    if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns):
+    measured = words.measured_roofs(device) if device else ""
+    if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or measured):
         return ""
     rows = (
         (
@@ -183,7 +184,7 @@ def _work(report: Report) -> str:
         "### What the kernels computed",
         _table(head, "lrrrrrrr", rows),
         f"{escaped(words.known_work(device))}. BERT: [{escaped(source.source)}]({source.url}).",
-        *(escaped(f"{told}.") for told in (words.recomputation(device), *words.tensor_cores(device)) if told),
+        *(escaped(f"{told}.") for told in (measured, words.recomputation(device), *words.tensor_cores(device)) if told),
     )
 
 

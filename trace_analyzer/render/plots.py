@@ -17,6 +17,7 @@ from bokeh.models import FixedTicker
 
 from trace_analyzer import units
 from trace_analyzer.render.palette import palette
+from trace_analyzer.render.words import judged_device
 from trace_analyzer.report import Report
 
 BINS_PER_DECADE = 6
@@ -62,7 +63,7 @@ def roofline(report: Report) -> hv.Element | None:
     lowest = min([rows.get_column("achieved_flop_per_s").min(), *peaks])
     decades = range(int(np.floor(np.log10(lowest))), int(np.ceil(np.log10(max([lowest, *peaks])))) + 1)
     labels = {10.0**exponent: units.flops(10**exponent) for exponent in decades}
-    overlay = hv.Overlay([*roofs, *points.values(), *styled])
+    overlay = hv.Overlay([*roofs, *_measured_roofs(report, peaks, low, high), *points.values(), *styled])
     return _framed(overlay).opts(logx=True, logy=True, hooks=[_ticks("yaxis", labels)], height=340, width=1120)
 
 
@@ -172,6 +173,29 @@ def _roof(peak: float, report: Report, low: float, high: float) -> hv.Element:
     """
     roofs = report.tables["roofs"].filter(pl.col("attainable_flop_per_s") < pl.col("peak_flop_per_s"))
     bandwidth = roofs.select((pl.col("attainable_flop_per_s") / pl.col("intensity_flop_per_byte")).max()).item()
+    return _line(peak, bandwidth, low, high)
+
+
+def _measured_roofs(report: Report, peaks: Sequence[float], low: float, high: float) -> list[hv.Element]:
+    """Dashed, each under the datasheet's roof that it stands for, with its figure; none for a device without these."""
+    device = judged_device(report)
+    attained = device and device.attained
+    if not attained:
+        return []
+    bandwidth = next((roof.measured_per_s for roof in attained.roofs if roof.dtype is None), None)
+    met = {roof.datasheet_per_s: roof.measured_per_s for roof in attained.roofs if roof.datasheet_per_s in peaks}
+    lines = [_line(measured, bandwidth, low, high).opts(line_dash="dashed") for measured in met.values()]
+    names = [
+        hv.Labels(
+            {"FLOP per byte": [high], "FLOP/s": [measured], "peak": [f"measured: {units.flops(measured)}"]},
+            ["FLOP per byte", "FLOP/s"], "peak",
+        ).opts(text_align="right", text_baseline="top", text_font_size="9pt")
+        for measured in met.values()
+    ]  # fmt: skip
+    return [*lines, *names]
+
+
+def _line(peak: float, bandwidth: float | None, low: float, high: float) -> hv.Element:
     corners = [low, high] if bandwidth is None else sorted({low, min(max(peak / bandwidth, low), high), high})
     heights = [peak if bandwidth is None else min(peak, x * bandwidth) for x in corners]
     return hv.Curve((corners, heights), "FLOP per byte", "FLOP/s").opts(color=palette()["queue"], line_width=1.5)

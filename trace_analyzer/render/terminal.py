@@ -237,7 +237,8 @@ def _kernels(report: Report, width: int) -> list[Line]:
 def _work(report: Report, width: int) -> list[Line]:
     """The article's table: share of time against share of FLOP, by group, beside those of BERT."""
     device = words.judged_device(report)
-    if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns):
+    told_measured = words.measured_roofs(device) if device else ""
+    if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or told_measured):
         return []
     wide = width >= 72
     head = ("group", "time", "FLOP", "FLOP/s", "against matmul", *(("BERT: time", "FLOP") if wide else ()))
@@ -256,9 +257,10 @@ def _work(report: Report, width: int) -> list[Line]:
         [[(cell, "dim") for cell in head], *([(cell, "") for cell in row] for row in rows)], "lrrrrrr"[: len(head)]
     )
     title: list[Line] = [[("What the kernels computed", "title"), ("  " + words.known_work(device), "dim")]]
+    measured = hanging([("  ", "")], told_measured, width, 4, "dim") if told_measured else []
     told = [text for text in (words.recomputation(device), *words.tensor_cores(device)) if text]
     facts = [line for text in told for line in hanging([("  ", "")], text, width, 2, "dim")]
-    return [*title, *([("  ", ""), *line] for line in lines), *facts]
+    return [*title, *([("  ", ""), *line] for line in lines), *measured, *facts]
 
 
 def _movements(report: Report, width: int) -> list[Line]:

@@ -7,6 +7,7 @@ from trace_analyzer import thresholds, units
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.notes import Note, breaks_off
 from trace_analyzer.report import (
+    Attained,
     Blame,
     Check,
     Copies,
@@ -15,6 +16,7 @@ from trace_analyzer.report import (
     Evidence,
     Fusion,
     HostCost,
+    MeasuredRoof,
     Report,
     Shares,
     Verdict,
@@ -116,6 +118,42 @@ def known_work(device: DeviceReport) -> str:
     known = f"FLOP known for {units.percent(device.flop_time_ratio)} of kernel time"
     at_least = "" if (device.flop_time_ratio or 0.0) >= thresholds.GOOD_COVERAGE else "at least "
     return known if device.mfu is None else f"{known}; MFU {at_least}{units.percent(device.mfu)}"
+
+
+def measured_roofs(device: DeviceReport) -> str:
+    """The measured roofs beside the datasheet's, and how near the buckets of most time come; "" without a calibration."""
+    attained = device.attained
+    if attained is None or not attained.roofs:
+        return ""
+    roofs = ", ".join(map(_roof_phrase, attained.roofs))
+    nearest = [
+        f"{bucket.bucket} {units.percent(attained.roof_ratio[bucket.bucket])}"
+        + ("" if bucket.roof_ratio is None or alone(attained) else f" (datasheet: {units.percent(bucket.roof_ratio)})")
+        for bucket in device.buckets
+        if bucket.bucket in attained.roof_ratio
+    ][:3]
+    known = "; not in the catalogue, so all roofs are these" if alone(attained) else ""
+    near = f"; of these roofs, {', '.join(nearest)}" if nearest else ""
+    return f"Measured by analyze calibrate: {roofs}{known}{near}"
+
+
+def alone(attained: Attained) -> bool:
+    """Whether there is no datasheet beside the measured roofs."""
+    return all(roof.datasheet_per_s is None for roof in attained.roofs)
+
+
+def roof_name(roof: MeasuredRoof) -> str:
+    """What is limited: the memory, or arithmetic on a type."""
+    return "memory" if roof.dtype is None else f"{roof.dtype} on {'matrix' if roof.matrix_units else 'vector'} units"
+
+
+def _roof_phrase(roof: MeasuredRoof) -> str:
+    form = units.bandwidth if roof.dtype is None else units.flops
+    beside = roof.datasheet_per_s
+    share = (
+        "" if beside is None else f" ({units.percent(roof.measured_per_s / beside)} of the datasheet's {form(beside)})"
+    )
+    return f"{roof_name(roof)} {form(roof.measured_per_s)}{share}"
 
 
 def recomputation(device: DeviceReport) -> str:

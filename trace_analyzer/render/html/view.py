@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from pathlib import PurePath
 from typing import Literal
@@ -35,7 +35,7 @@ from trace_analyzer.render.html.listings import (
     roofline_listing,
 )
 from trace_analyzer.render.html.words import WORK_PARTS, Word
-from trace_analyzer.render.words import check_value, evidence_value, tells_something
+from trace_analyzer.render.words import alone, check_value, evidence_value, measured_roofs, tells_something
 from trace_analyzer.report import CheckStatus, DeviceReport, Report, StepReport, TraceInfo, Verdict
 
 GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
@@ -161,11 +161,12 @@ def _sections(report: Report) -> tuple[Section, ...]:
             "Roofline",
             (
                 *(group_listing(report, device) for device in _judged(report) if device.groups),
-                *_if(report.tables["roofline"].get_column("roof_ratio").count(), ROOFLINE_PLOT),
+                *_if(report.tables["roofline"].get_column("roof_ratio").count(), _roofline_plot(report)),
                 *_if(on_device, roofline_listing(report)),
                 *_if(report.tables["fusions"].height, fusion_listing(report)),
                 *_if(report.tables["recomputation"].height, recomputation_listing(report)),
             ),
+            _measured(report),
         ),
         Section(
             "idle",
@@ -203,6 +204,21 @@ def _sections(report: Report) -> tuple[Section, ...]:
 def _judged(report: Report) -> tuple[DeviceReport, ...]:
     """The device that the verdict is about, if there is one."""
     return tuple(device for device in report.devices if device.index == report.verdict.device)
+
+
+def _measured(report: Report) -> str:
+    """The roofs that were measured, beside the datasheet's."""
+    told = [phrase for device in _judged(report) if (phrase := measured_roofs(device))]
+    return f"{told[0]}." if told else ""
+
+
+def _roofline_plot(report: Report) -> Drawn:
+    """The plot's caption says which lines were measured."""
+    known = [device.attained for device in _judged(report) if device.attained and device.attained.roofs]
+    if not known:
+        return ROOFLINE_PLOT
+    told = "measured by analyze calibrate" if alone(known[0]) else "the datasheet's, and dashed what was measured"
+    return replace(ROOFLINE_PLOT, caption=ROOFLINE_PLOT.caption.replace(" can do.", f" can do: {told}."))
 
 
 def _if(condition: object, *pieces: Listing | Drawn) -> tuple[Listing | Drawn, ...]:
