@@ -222,27 +222,42 @@ class SecondsRecorder:
         if self._ending.wait(self._plan.after):
             _tell(self._plan, f"the script ended before the {self._plan.after:g} seconds of --after")
             return
-        while watch.profiler_at_work():
+        everywhere = _ExperimentalConfig(profile_all_threads=True)
+        profiler = profile(experimental_config=everywhere, **LEVELS[self._plan.level])
+        while watch.profiler_at_work() or (undo := self._claimed()) is None:
             if self._ending.wait(_PATIENCE_S):
                 _tell(self._plan, "the script ran a profiler of its own, and two cannot be at work")
                 return
-        everywhere = _ExperimentalConfig(profile_all_threads=True)
-        profiler = profile(experimental_config=everywhere, **LEVELS[self._plan.level])
-        undo = watch.other_profilers(lambda other: threading.current_thread() is self._thread, self._give_way)
-        profiler.start()
+        try:
+            profiler.start()
+            self._ending.wait(self._plan.seconds)
+            profiler.stop()
+        finally:
+            self._recording = False
+            undo()
+            self._stopped.set()
+        export(profiler, _trace_path(self._plan), facts.settings(self._plan.level))
+
+    def _claimed(self) -> Callable[[], None] | None:
+        """Make the script's profilers wait until the recording has ended; the result undoes that. None if one is at work."""
+        from trace_analyzer.capture import watch
+
         self._recording = True
-        self._ending.wait(self._plan.seconds)
+        undo = watch.other_profilers(lambda other: threading.current_thread() is self._thread, self._give_way)
+        if not watch.profiler_at_work():
+            return undo
         self._recording = False
-        profiler.stop()
         undo()
         self._stopped.set()
-        export(profiler, _trace_path(self._plan), facts.settings(self._plan.level))
+        self._stopped = threading.Event()
+        return None
 
     def _give_way(self) -> None:
         """The script starts a profiler of its own: end, in the thread that began, and keep what was recorded."""
+        stopped = self._stopped
         if self._recording and os.getpid() == self._process:
             self._ending.set()
-            self._stopped.wait()
+            stopped.wait()
 
     def _finish(self) -> None:
         if os.getpid() == self._process:
