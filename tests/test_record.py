@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from trace_analyzer.capture import watch
 from trace_analyzer.capture.record import full_command, script_name
 from trace_analyzer.capture.recorder import VARIABLE, Plan, arm
 from trace_analyzer.pipeline import analyze
@@ -247,6 +248,19 @@ def test_a_script_keeps_its_own_profiler(tmp_path: Path, options: list[str], bod
     assert (done.returncode, done.stdout) == (5, "own 5\n"), done.stderr
     assert left(tmp_path) == traces
     assert analyze(tmp_path / "own5.json").trace.event_count > 0
+
+
+def test_a_profiler_in_its_warm_up_is_at_work() -> None:
+    """A recording that began then would take its results, and its export would crash."""
+    torch = pytest.importorskip("torch")
+    watch.follow_profilers()
+    with torch.profiler.profile(schedule=torch.profiler.schedule(wait=1, warmup=2, active=1, repeat=1)) as profiler:
+        found = [watch.profiler_at_work()]
+        for _ in range(5):
+            profiler.step()
+            found.append(watch.profiler_at_work())
+    assert found == [False, True, True, True, False, False]
+    assert not watch.profiler_at_work()
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,9 @@ def _harmless(action: Callable[[], None]) -> None:
 
 
 def _attach(plan: Plan) -> None:
+    from trace_analyzer.capture import watch
+
+    watch.follow_profilers()
     if plan.seconds is None:
         StepRecorder(plan).attach()
     elif not _HELPER.search(" ".join(sys.orig_argv)):

@@ -6,6 +6,7 @@ Torch tells nobody of either, so the methods of its classes that do it are wrapp
 import contextlib
 import functools
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -34,11 +35,41 @@ def other_profilers(own: Callable[[object], bool], meet: Callable[[], None]) -> 
     return undo.close
 
 
+_prepared: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def follow_profilers() -> None:
+    """From here on `profiler_at_work` knows of profilers that are prepared too: torch tells of those that record.
+
+    A profiler is prepared from the warm-up of its schedule on, and who records meanwhile takes its results.
+    """
+    from torch.autograd.profiler import profile
+
+    def preparing(prepare: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def prepares(profiler: Any) -> Any:
+            _prepared.add(profiler)
+            return prepare(profiler)
+
+        return prepares
+
+    def ending(end: Callable[..., Any]) -> Callable[..., Any]:
+        def ends(profiler: Any, *why: Any) -> Any:
+            try:
+                return end(profiler, *why)
+            finally:
+                _prepared.discard(profiler)
+
+        return ends
+
+    _wrapped(profile, "_prepare_trace", preparing)
+    _wrapped(profile, "__exit__", ending)
+
+
 def profiler_at_work() -> bool:
-    """Whether any profiler of this process records now, in whichever thread."""
+    """Whether any profiler of this process records now, in whichever thread, or is about to (`follow_profilers`)."""
     from torch.autograd import profiler
 
-    return bool(getattr(profiler, "_is_profiler_enabled", False))
+    return bool(getattr(profiler, "_is_profiler_enabled", False) or _prepared)
 
 
 def autocast(note: Callable[[str], None]) -> Undo:
@@ -78,8 +109,8 @@ def _wrapped(owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callab
     over = threading.Event()
 
     @functools.wraps(original)
-    def method(self: Any) -> Any:
-        return (original if over.is_set() else wrapper)(self)
+    def method(self: Any, *arguments: Any) -> Any:
+        return (original if over.is_set() else wrapper)(self, *arguments)
 
     def undo() -> None:
         over.set()
