@@ -12,6 +12,7 @@ from typing import Any, Literal
 import polars as pl
 
 from trace_analyzer import units
+from trace_analyzer.analyses.intervals import longest_place
 from trace_analyzer.render.html.tracks import device_labels
 from trace_analyzer.render.html.words import KINDS, PARTS, Word, short_name
 from trace_analyzer.report import Blame, Bucket, DeviceReport, Group, Report
@@ -129,16 +130,19 @@ def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], 
     return Listing(key, title, shown, rows, frame.height, record)
 
 
-def longest(intervals: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Per key the longest interval: the place that its row leads to."""
-    return intervals.group_by(keys).agg(
-        pl.col("start_ns", "end_ns").get((pl.col("end_ns") - pl.col("start_ns")).arg_max())
-    )
+def longest(events: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Per key the longest event: the place that its row leads to."""
+    return events.group_by(keys).agg(longest_place())
+
+
+def with_duration(intervals: pl.DataFrame) -> pl.DataFrame:
+    """Intervals (start_ns, end_ns) with duration_ns."""
+    return intervals.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns"))
 
 
 def kernel_listing(report: Report) -> Listing:
     """Activities by name, those that take most device time first; a row leads to the longest of them."""
-    places = longest(_with_end(report.tables["activities"]), ["device", "name"])
+    places = longest(report.tables["activities"], ["device", "name"])
     frame = (
         report.tables["kernels"]
         .sort("time_ns", "name", descending=[True, False])
@@ -163,7 +167,7 @@ def operator_listing(report: Report) -> Listing:
     """Operators by name, by device time and then by CPU time; a row leads to the longest call."""
     top = report.tables["operators"].sort("device_ns", "host_self_ns", "name", descending=[True, True, False])
     calls = report.tables["host_events"].filter(kind="operator").join(top.head(MOST_ROWS), on="name", how="semi")
-    frame = top.join(longest(_with_end(calls), ["name"]), on="name", how="left", maintain_order="left")
+    frame = top.join(longest(calls, ["name"]), on="name", how="left", maintain_order="left")
     fields = (
         Field("name", "Operator", "name"),
         Field("count", "Calls", "count"),
@@ -195,9 +199,9 @@ def module_listing(report: Report) -> Listing:
         .with_columns(module=pl.col("name").str.strip_prefix(MODULE_PREFIX))
         .join(top.head(MOST_ROWS), on="module", how="semi")
     )
-    frame = top.join(
-        longest(_with_end(calls), ["module"]), on="module", how="left", maintain_order="left"
-    ).with_columns(_device_column(report))
+    frame = top.join(longest(calls, ["module"]), on="module", how="left", maintain_order="left").with_columns(
+        _device_column(report)
+    )
     fields = (
         Field("module", "Module", "name"),
         Field("parent", "In", "name"),
@@ -248,7 +252,7 @@ def bucket_listing(report: Report, device: DeviceReport) -> Listing:
 
 def roofline_listing(report: Report) -> Listing:
     """Kernels of known work, those first that lose most time against the roof; a row leads to the longest of them."""
-    places = longest(_with_end(report.tables["activities"]), ["device", "name", "operator"])
+    places = longest(report.tables["activities"], ["device", "name", "operator"])
     frame = (
         report.tables["roofline"]
         .filter(pl.col("roof_ratio").is_not_null())
@@ -414,7 +418,7 @@ def copy_listing(report: Report) -> Listing:
 def communication_listing(report: Report) -> Listing:
     """Collectives by name and size; a row leads to the longest of them."""
     keys = ["device", "collective", "name", "message_dtype", "group_size", "message_bytes"]
-    places = longest(_with_end(report.tables["collectives"]), keys)
+    places = longest(report.tables["collectives"], keys)
     frame = (
         report.tables["communication"]
         .sort("exposed_ns", "time_ns", descending=True)
@@ -450,7 +454,7 @@ def cause_listing(report: Report) -> Listing:
         pl.DataFrame(rows, schema=schema)
         .sort("time_ns", descending=True)
         .join(
-            longest(report.tables["idle"], ["device", "cause"]),
+            longest(with_duration(report.tables["idle"]), ["device", "cause"]),
             on=["device", "cause"],
             how="left",
             maintain_order="left",
@@ -486,15 +490,11 @@ def _placed(report: Report, device: DeviceReport, rows: Sequence[Bucket | Group]
     """The rows, each with the longest kernel of the device that has this ``key``."""
     codes = report.tables["devices"].filter(pl.col("label") == str(device.index)).get_column("device")
     kernels = report.tables["activities"].filter(pl.col("kind") == "kernel", pl.col("device").is_in(codes.implode()))
-    return _rows(rows).join(longest(_with_end(kernels), [key]), on=key, how="left", maintain_order="left")
+    return _rows(rows).join(longest(kernels, [key]), on=key, how="left", maintain_order="left")
 
 
 def _rows(rows: Sequence[Bucket | Group | Blame]) -> pl.DataFrame:
     return pl.DataFrame([asdict(row) for row in rows], infer_schema_length=None)
-
-
-def _with_end(events: pl.DataFrame) -> pl.DataFrame:
-    return events.with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"))
 
 
 def _device_column(report: Report) -> pl.Expr:

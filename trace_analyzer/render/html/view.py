@@ -33,6 +33,7 @@ from trace_analyzer.render.html.listings import (
     part_word,
     recomputation_listing,
     roofline_listing,
+    with_duration,
 )
 from trace_analyzer.render.html.words import WORK_PARTS, Word
 from trace_analyzer.render.words import alone, check_value, evidence_value, measured_roofs, tells_something
@@ -271,7 +272,7 @@ def _part_spans(report: Report) -> dict[str, Span]:
     """Of the judged device, the longest interval of each part."""
     labels = report.tables["devices"].select("device", "label").iter_rows()
     judged = [code for code, label in labels if label == str(report.verdict.device)]
-    places = longest(report.tables["partition"].filter(pl.col("device").is_in(judged)), ["part"])
+    places = longest(with_duration(report.tables["partition"]).filter(pl.col("device").is_in(judged)), ["part"])
     return {part: Span(start, end) for part, start, end in places.iter_rows()}
 
 
