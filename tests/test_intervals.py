@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trace_analyzer.analyses.intervals import at, clip, covered_before, enclosing, innermost, labelled, union
+from trace_analyzer.analyses.intervals import at, clip, enclosing, innermost, labelled, union, with_covered
 
 TRACK = ["track"]
 HORIZON = 14
@@ -99,12 +99,13 @@ def test_at_is_the_segment_around_the_instant(where: list[tuple[int, int]], segm
     assert found.drop("id").rows() == where
 
 
-@given(points, disjoint)
-def test_covered_before_counts_covered_instants(where: list[tuple[int, int]], islands: list[Span]) -> None:
-    expected = [sum(on == track and s < t for on, s in covered(islands)) for track, t in where]
-    found = covered_before(times(where), "time_ns", frame(islands), TRACK, "before")
-    assert found["before"].to_list() == expected
-    assert found.drop("before").rows() == where
+@given(spans, disjoint)
+def test_with_covered_counts_covered_instants(rows: list[Span], islands: list[Span]) -> None:
+    islands_cover = covered(islands)
+    expected = [sum((track, t) in islands_cover for t in range(start, end)) for track, start, end in rows]
+    found = with_covered(frame(rows), frame(islands), TRACK, "covered_ns")
+    assert found["covered_ns"].to_list() == expected
+    assert found.drop("covered_ns").equals(frame(rows))
 
 
 @given(spans, disjoint)
@@ -176,7 +177,22 @@ def test_operations_take_empty_frames() -> None:
     assert labelled(some, segments.clear(), TRACK, ["segment"]).rows() == [(0, 0, 1, 2, None)]
     assert clip(some, none.drop("id"), TRACK).is_empty()
     assert at(times([(0, 1)]), "time_ns", none, TRACK, ["id"]).rows() == [(0, 1, None)]
-    assert covered_before(times([(0, 1)]), "time_ns", none, TRACK, "n").rows() == [(0, 1, 0)]
+    assert with_covered(some, none, TRACK, "covered_ns").rows() == [(0, 0, 1, 2, 0)]
+
+
+def test_empty_frames_leave_the_columns_that_others_leave() -> None:
+    none, some = frame([]), frame([(0, 1, 2)])
+    segments = some.rename({"id": "segment"})
+    for found in (
+        lambda spans, segments: at(spans, "start_ns", segments, TRACK, ["segment"]),
+        lambda spans, segments: labelled(spans, segments, TRACK, ["segment"]),
+        lambda spans, segments: clip(spans, segments, TRACK),
+        lambda spans, segments: with_covered(spans, segments, TRACK, "covered_ns"),
+        lambda spans, _: innermost(spans, TRACK, "id"),
+        lambda spans, _: enclosing(spans, TRACK, "id"),
+    ):
+        whole = found(some, segments).schema
+        assert found(none, segments).schema == found(some, segments.clear()).schema == whole
 
 
 def test_enclosing_names_the_span_in_progress_at_the_start() -> None:

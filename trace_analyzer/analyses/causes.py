@@ -11,7 +11,7 @@ where the threads that could have launched sooner did something else, and each p
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.intervals import clip, covered_before, innermost, labelled, union
+from trace_analyzer.analyses.intervals import clip, innermost, labelled, union, with_covered
 from trace_analyzer.catalog.code import is_annotation
 from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK, host_work
 from trace_analyzer.ingest.trace import Trace
@@ -262,9 +262,8 @@ def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) 
     )
     spans = activities.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
     busy = union(spans, _DEVICE)
-    before_gap = covered_before(blocked, "start_ns", busy, _DEVICE, "busy_before_gap")
-    return covered_before(before_gap, "block_start_ns", busy, _DEVICE, "busy_before_call").select(
-        "gap_id", (pl.col("busy_before_gap") - pl.col("busy_before_call")).alias("waited_ns"), "blocker_id"
+    return with_covered(blocked, busy, _DEVICE, "waited_ns", start="block_start_ns", end="start_ns").select(
+        "gap_id", "waited_ns", "blocker_id"
     )
 
 

@@ -9,7 +9,7 @@ links can do.
 import polars as pl
 
 from trace_analyzer import tables
-from trace_analyzer.analyses.intervals import at, covered_before, innermost, union
+from trace_analyzer.analyses.intervals import at, innermost, union, with_covered
 from trace_analyzer.analyses.tensors import ELEMENT_BYTES
 from trace_analyzer.ingest.trace import Trace
 
@@ -80,13 +80,9 @@ def communication_table(collective_table: pl.DataFrame) -> pl.DataFrame:
 
 def with_exposed(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
     """Activities with ``hidden_ns``, their time in which ``work`` ran on their device too, and ``exposed_ns``."""
-    islands = union(work, ["device"])
     ends = spans.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
-    before = covered_before(ends, "start_ns", islands, ["device"], "covered_at_start")
-    covered = covered_before(before, "end_ns", islands, ["device"], "covered_at_end")
-    hidden = pl.col("covered_at_end") - pl.col("covered_at_start")
-    return covered.with_columns(
-        hidden.cast(pl.Int64).alias("hidden_ns"), (pl.col("duration_ns") - hidden).cast(pl.Int64).alias("exposed_ns")
+    return with_covered(ends, union(work, ["device"]), ["device"], "hidden_ns").with_columns(
+        (pl.col("duration_ns") - pl.col("hidden_ns")).alias("exposed_ns")
     )
 
 

@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.context import Context, outermost
-from trace_analyzer.analyses.intervals import at, covered_before, innermost, union
+from trace_analyzer.analyses.intervals import at, innermost, union, with_covered
 from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, NAMED_WORK
 
 COSTS = ("synchronization", *NAMED_WORK, "cpu-operator")
@@ -25,18 +25,20 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
     """
     events = _with_cost(calls, context)
     parents, cost = events.get_column("parent_id"), events.get_column("cost")
-    stands_for = {kind: outermost(parents, cost == kind) for kind in COSTS}
+    stands_for = {kind: outermost(parents, cost == kind) for kind in COSTS if (cost == kind).any()}
+    caused = _caused(idle, events, stands_for)
     ids = events.get_column("event_id")
-    named = pl.concat(
+    named = (
         events.filter((outer == ids).fill_null(False)).select("event_id", pl.lit(kind).alias("kind"))
         for kind, outer in stands_for.items()
     )
-    costs = named.join(_caused(idle, events, stands_for), on=["event_id", "kind"], how="full", coalesce=True)
-    told = pl.concat([costs, _guards(events, idle).select(costs.columns)]).sort("kind", "event_id")
-    again = _described(_recompilations(events, costs), events, context, activities)
-    rows = pl.concat(
-        [_summed(_described(told, events, context, activities)), _by_region(again, events)], how="diagonal"
+    costs = pl.concat([caused.select("event_id", "kind").clear(), *named]).join(
+        caused, on=["event_id", "kind"], how="full", coalesce=True
     )
+    told = pl.concat([costs, _guards(events, idle), _recompilations(events, costs)], how="diagonal")
+    described = _described(told.sort("kind", "event_id", "region_id"), events, context, activities)
+    again = pl.col("kind") == "recompilation"
+    rows = pl.concat([_summed(described.filter(~again)), _by_region(described.filter(again), events)], how="diagonal")
     order = ["idle_ns", "host_ns", *_KEYS]
     return tables.HOST_COSTS.conform(rows.sort(order, descending=[True, True, *[False] * len(_KEYS)], nulls_last=True))
 
@@ -56,22 +58,19 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
     That is the outermost event of the kind around the innermost one; else a row of the profiler's own at that
     time; else the innermost event itself.
     """
-    anywhere = pl.lit(0).alias("anywhere")
+    pieces = idle.filter(pl.col("cause").is_in(COSTS)).with_columns(pl.col("cause").alias("kind"))
     own_rows = events.filter(pl.col("kind") == "overhead").select(
-        anywhere, "start_ns", "end_ns", "cost", pl.col("event_id").alias("overhead_id")
+        pl.col("cost").alias("kind"), "start_ns", "end_ns", pl.col("event_id").alias("overhead_id")
     )
-    parts = [idle.clear().with_columns(pl.lit(None, dtype=pl.String).alias("kind"))]
-    for kind, outer in stands_for.items():
-        pieces = idle.filter(pl.col("cause") == kind)
-        overhead = innermost(own_rows.filter(pl.col("cost") == kind), ["anywhere"], "overhead_id")
-        parts.append(
-            at(pieces.with_columns(anywhere), "start_ns", overhead, ["anywhere"], ["overhead_id"])
-            .with_columns(outer.gather(pieces.get_column("event_id")).alias("outer_id"), pl.lit(kind).alias("kind"))
-            .with_columns(pl.coalesce("outer_id", "overhead_id", "event_id").alias("event_id"))
-            .select(parts[0].columns)
-        )
-    idle_ns = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns")
-    return pl.concat(parts).group_by("event_id", "kind").agg(idle_ns)
+    overhead = innermost(own_rows.drop_nulls("kind"), ["kind"], "overhead_id")
+    ids = pieces.get_column("event_id")
+    outer = [pl.when(pl.col("kind") == kind).then(outer.gather(ids)) for kind, outer in stands_for.items()]
+    return (
+        at(pieces, "start_ns", overhead, ["kind"], ["overhead_id"])
+        .with_columns(pl.coalesce(*outer, "overhead_id", "event_id").alias("event_id"))
+        .group_by("event_id", "kind")
+        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns"))
+    )
 
 
 def _described(costs: pl.DataFrame, events: pl.DataFrame, context: Context, activities: pl.DataFrame) -> pl.DataFrame:
@@ -90,10 +89,8 @@ def _described(costs: pl.DataFrame, events: pl.DataFrame, context: Context, acti
     spans = activities.select(
         pl.lit(0).alias("anywhere"), "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
     )
-    busy = union(spans, ["anywhere"])
-    before = covered_before(found, "start_ns", busy, ["anywhere"], "before_start")
-    return covered_before(before, "end_ns", busy, ["anywhere"], "before_end").with_columns(
-        (pl.col("before_end") - pl.col("before_start")).alias("hidden_ns"), pl.col("idle_ns").fill_null(0)
+    return with_covered(found, union(spans, ["anywhere"]), ["anywhere"], "hidden_ns").with_columns(
+        pl.col("idle_ns").fill_null(0)
     )
 
 

@@ -37,6 +37,8 @@ def at(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str], c
 
     Segments of one track must be disjoint. The order of points is kept.
     """
+    if points.is_empty() or segments.is_empty():
+        return _outside(points, segments, columns)
     return (
         points.with_row_index("point")
         .sort(time)
@@ -55,26 +57,38 @@ def at(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str], c
     )
 
 
-def covered_before(points: pl.DataFrame, time: str, islands: pl.DataFrame, by: list[str], name: str) -> pl.DataFrame:
-    """``points`` with column ``name``: how much of the track before ``time`` the disjoint ``islands`` cover."""
+def _outside(rows: pl.DataFrame, segments: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
+    """``rows`` with ``columns`` of the segments, all null: what a look-up finds where either frame is empty."""
+    return rows.with_columns(pl.lit(None, segments.schema[column]).alias(column) for column in columns)
+
+
+def with_covered(
+    spans: pl.DataFrame, islands: pl.DataFrame, by: list[str], name: str, start: str = START, end: str = END
+) -> pl.DataFrame:
+    """``spans`` with column ``name``: how much of the track the disjoint ``islands`` cover from ``start`` to ``end``.
+
+    The order of spans is kept.
+    """
+    if spans.is_empty() or islands.is_empty():
+        return spans.with_columns(pl.lit(0, pl.Int64).alias(name))
     length = pl.col("island_end") - pl.col("island_start")
     sums = (
         islands.select(*by, pl.col(START).alias("island_start"), pl.col(END).alias("island_end"))
         .sort("island_start")
         .with_columns((length.cum_sum() - length).over(by).alias("before_ns"))
     )
-    return (
-        points.with_row_index("point")
-        .sort(time)
-        .join_asof(sums, left_on=time, right_on="island_start", by=by, check_sortedness=False)
-        .with_columns(
-            (pl.col("before_ns") + pl.min_horizontal(time, "island_end") - pl.col("island_start"))
-            .fill_null(0)
-            .alias(name)
-        )
+    before = (
+        pl.concat([spans.select(*by, pl.col(bound).alias("time_ns")) for bound in (end, start)])
+        .with_row_index("point")
+        .sort("time_ns")
+        .join_asof(sums, left_on="time_ns", right_on="island_start", by=by, check_sortedness=False)
         .sort("point")
-        .drop("point", "island_start", "island_end", "before_ns")
+        .select(
+            (pl.col("before_ns") + pl.min_horizontal("time_ns", "island_end") - pl.col("island_start")).fill_null(0)
+        )
+        .to_series()
     )
+    return spans.with_columns((before.head(spans.height) - before.tail(spans.height)).alias(name))
 
 
 def labelled(spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns: list[str]) -> pl.DataFrame:
@@ -83,6 +97,8 @@ def labelled(spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns
     Segments of one track must be disjoint; outside all of them the columns are null. The order of spans is kept,
     pieces in order of time.
     """
+    if spans.is_empty() or segments.is_empty():
+        return _outside(spans, segments, columns)
     segments = segments.filter(pl.col(START) < pl.col(END)).sort(*by, START)
     edges = (
         segments.select(*by, pl.concat_list(START, END).alias("time_ns"))
@@ -139,6 +155,8 @@ def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
     Of spans that start together the shorter is the inner one, then the later row. Returns ``by``,
     start_ns, end_ns, ``span_id``; segments are disjoint, in order, and cover what any span covers.
     """
+    if spans.is_empty():
+        return spans.select(*by, START, END, span_id)
     return (
         _with_inner(spans, by, span_id)
         .with_columns(pl.col("time_ns").shift(-1).over(by).alias(END))
@@ -152,6 +170,8 @@ def enclosing(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
 
     Empty spans are left out; of spans that start together the longer, then the earlier row, is the outer one.
     """
+    if spans.is_empty():
+        return spans.select(span_id, pl.col(span_id).alias("parent_id"))
     # Every track ends at depth 0, so the first span of the next one finds nothing before it.
     return (
         _with_inner(spans, by, span_id)

@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.context import Context
-from trace_analyzer.analyses.intervals import covered_before, union
+from trace_analyzer.analyses.intervals import union, with_covered
 from trace_analyzer.catalog.code import is_annotation
 
 # Functions of the interpreter in which a thread waits for another one, or for nothing.
@@ -107,10 +107,6 @@ def _led_in(events: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     )
     is_work = pl.col("kind").is_in(["runtime", "driver"]) | pl.col("work").is_not_null()
     other = union(events.filter(is_work | pl.col("name").str.contains(_WAITS)), ["thread_id"])
-    until = covered_before(outer, "start_ns", other, ["thread_id"], "until_start")
-    return covered_before(until, "previous_ns", other, ["thread_id"], "until_before").select(
-        "event_id",
-        (pl.col("start_ns") - pl.col("previous_ns") - pl.col("until_start") + pl.col("until_before")).alias(
-            "led_in_ns"
-        ),
+    return with_covered(outer, other, ["thread_id"], "other_ns", start="previous_ns", end="start_ns").select(
+        "event_id", (pl.col("start_ns") - pl.col("previous_ns") - pl.col("other_ns")).alias("led_in_ns")
     )

@@ -3,7 +3,7 @@
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.intervals import covered_before, union
+from trace_analyzer.analyses.intervals import union, with_covered
 from trace_analyzer.analyses.rhythm import launch_sequence, periods
 from trace_analyzer.catalog.step_marks import step_marks
 from trace_analyzer.ingest.trace import Trace
@@ -216,11 +216,7 @@ def _unique_index() -> pl.Expr:
 
 def _with_busy(steps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     spans = activities.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
-    busy = union(spans, ["device"])
-    before = covered_before(steps, "start_ns", busy, ["device"], "busy_before_start")
-    return covered_before(before, "end_ns", busy, ["device"], "busy_before_end").with_columns(
-        (pl.col("busy_before_end") - pl.col("busy_before_start")).alias("busy_ns")
-    )
+    return with_covered(steps, union(spans, ["device"]), ["device"], "busy_ns")
 
 
 def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
