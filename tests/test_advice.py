@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
+import polars as pl
 import pytest
 from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, op, python
 
@@ -189,6 +190,42 @@ def test_every_item_is_complete_and_in_order() -> None:
         check(item, sum(report.verdict.parts_ns.values()))
 
 
+GATHER = "void at::native::(anonymous namespace)::indexSelectLargeIndex<float, long, unsigned int, 2, 2, -2, true>()"
+
+
+@pytest.mark.parametrize(
+    ("each", "pattern", "first"),
+    [
+        (170, (ADD, ADD, ADD, GATHER, GATHER), "max-autotune"),
+        (185, (ADD, ADD, ADD, GATHER, GATHER), "fusion"),
+        (185, (ADD, ADD, GATHER, GATHER, GATHER), "max-autotune"),
+    ],
+    ids=["compute limits", "memory limits, and can save nearly as much", "memory limits, and can save far less"],
+)
+def test_the_verdict_decides_which_of_two_close_items_is_first(each: int, pattern: tuple[str, ...], first: str) -> None:
+    """Products of 17.6 ms at half of their peak can save 8.8; memory takes a little more or less, and can save less."""
+    dims = {"Input Dims": [[4096, 4096], [4096, 4096]], "Input type": ["c10::Half"] * 2}
+    halved = [
+        [op("aten::mm", 20 * n, 10, **dims), launched(GEMM, 20 * n + 2, 1_000 + 880 * n, 880, n + 1, grid=[500, 1, 1])]
+        for n in range(20)
+    ]
+    moving = [kernel(pattern[n % 5], 18_600 + each * n, each, grid=[500, 1, 1]) for n in range(100)]
+    report = analysed(halved, moving)
+    regimes = ("compute-bound", "memory-bandwidth-bound")
+    assert (report.verdict.regime, report.verdict.runner_up) == (regimes if each == 170 else regimes[::-1])
+    assert saved(report)["fusion"] < saved(report)["max-autotune"]
+    assert ids(report)[0] == first
+
+
+def test_a_runner_up_that_can_save_far_more_is_heard_first() -> None:
+    """Waiting wins against more kernel time, as it can be won back whole; here three causes share it."""
+    mixed = [iterations(lambda t: annotation(LOADS, t, 300), lambda t: op("aten::mm", t + 300, 300), lambda t: call("cudaMalloc", t + 600, 250)),
+             [kernel(ADD, 11_970 + 30 * n, 30, grid=[500, 1, 1]) for n in range(400)]]  # fmt: skip
+    report = analysed(mixed, step="all")
+    assert (report.verdict.regime, report.verdict.runner_up) == ("overhead-bound", "memory-bandwidth-bound")
+    assert ids(report)[0] == "fusion"
+
+
 def test_bounds_name_causes_that_exist() -> None:
     report = analysed(iterations(lambda t: annotation(LOADS, t, 850)))
     (item,) = (item for item in report.advice if item.id == "data-loading")
@@ -340,6 +377,31 @@ def test_attention_written_out() -> None:
     assert not {"fusion", "thin-products"} & set(ids(report)), "its kernels count once"
 
 
+def test_attention_of_many_queries_reads_no_cache_for_a_few() -> None:
+    """Flash attention of a prefill may wait for memory too, but neither a bigger batch nor a smaller cache helps it."""
+    flash = "void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4> >(Flash_fwd_params)"
+
+    def attends(queries: int, keys: int, us: int) -> Report:
+        shapes = [[64, 16, queries, 64], [64, 16, keys, 64], [64, 16, keys, 64], [], []]
+        told = {
+            "Input Dims": shapes,
+            "Input type": [*["c10::Half"] * 3, "Scalar", "Scalar"],
+            "Concrete Inputs": ["", "", "", "0.0", "False"],
+        }
+        return analysed([
+            [op("aten::_scaled_dot_product_flash_attention", 20 * n, 10, **told),
+             launched(flash, 20 * n + 2, 1_000 + us * n, us, n + 1, grid=[5_000, 1, 1])]
+            for n in range(12)
+        ])  # fmt: skip
+
+    decoding, prefill = attends(1, 8_000, 1_000), attends(128, 128, 100)
+    for report in (decoding, prefill):
+        assert report.verdict.regime == "memory-bandwidth-bound"
+        assert report.tables["activities"].get_column("moved_bytes").null_count() == 0
+    assert "thin-products" in ids(decoding)
+    assert "thin-products" not in ids(prefill)
+
+
 def test_what_waits_for_the_cpu_needs_no_fusion() -> None:
     report = analysed(eager([*cos_cos(3), *attention(3)], late=True))
     assert (report.verdict.regime, report.verdict.runner_up) == ("overhead-bound", None)
@@ -410,7 +472,15 @@ def test_recomputation_is_a_trade() -> None:
     report = analysed(product(0, 1), node, product(110, 2, **again), backward)
     assert report.verdict.regime == "compute-bound"
     assert saved(report)["recompute-less"] == 500_000
-    assert saved(report)["less-work"] == 750_000, "half of the rest"
+    roofs = report.tables["roofs"].join(
+        report.tables["activities"].filter(pl.col("launch_id").is_not_null()), on="activity_id"
+    )
+    at_peak = roofs.sort("start_ns").get_column("roof_ns").to_list()
+    assert len(at_peak) == 4
+    assert max(at_peak) < 500_000
+    rest = at_peak[0] + at_peak[2] + at_peak[3]
+    assert saved(report)["less-work"] == pytest.approx(rest / 2, abs=1), "half of the rest, at the device's peak"
+    assert ids(report)[-1] == "less-work", "a last resort"
     assert "recompute-less" not in ids(analysed(product(0, 1), product(110, 2), backward))
 
 
@@ -446,7 +516,21 @@ def test_a_cold_start_has_advice_of_its_own() -> None:
     report = cold(lambda t: call("cudaMalloc", t + 100, 4_500))
     assert report.verdict.cause == "cold-start"
     assert ids(report) == ["warm-up"], "not allocation, which happens once"
+    starts = cold(lambda t: op("aten::conv2d", t + 100, 4_700))
+    assert ids(starts) == ["warm-up"], "a library that starts holds its operator long, and once"
+    assert starts.advice[0].where.startswith("aten::conv2d (")
     assert report.advice[0].saves_ns_at_most <= sum(report.verdict.parts_ns.values())
+
+
+def test_code_that_is_compiled_without_graphs_is_said_to_be() -> None:
+    told = "compiled already"
+    by_hand = analysed(iterations(lambda t: op("aten::mm", t, 850)))
+    region = lambda t: op("Torch-Compiled Region: 0/0", t, 950)  # noqa: E731
+    compiled = analysed(iterations(lambda t: op("aten::mm", t, 850), region))
+    assert told not in by_hand.advice[0].why
+    assert told in compiled.advice[0].why
+    once = analysed(iterations(lambda t: op("aten::mm", t, 850)), region(0))
+    assert told not in once.advice[0].why, "one region of twelve"
 
 
 def test_graphs_that_are_replayed_already_are_no_advice() -> None:

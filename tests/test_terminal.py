@@ -4,11 +4,13 @@ import re
 from dataclasses import replace
 
 import pytest
+from kineto import analysed, annotation, call, copy, kernel, launched, op
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
 from trace_analyzer.notes import Note
 from trace_analyzer.render import layout, words
+from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.units import cell_width
 
@@ -167,3 +169,34 @@ def test_a_run_on_the_cpu_shows_its_operators() -> None:
         ["5", "us", "9", "us", "2", "aten::mm"],
     ]
     assert "Top operators" not in summary(gpu_report())
+
+
+def test_one_of_something_is_said_in_the_singular() -> None:
+    """A trace with one of each: device, kernel, launch, copy, step."""
+    one = [
+        annotation("ProfilerStep#0", 0, 20_000),
+        op("aten::mm", 100, 900, **{"Input Dims": [[1024, 1023]] * 2, "Input type": ["c10::Half"] * 2}),
+        launched("ampere_fp16_s16816gemm_fp16_128x64_align1", 900, 1_000, 15_000, 1, grid=[500, 1, 1]),
+        call("cudaMemcpyAsync", 16_100, 2_500, correlation=2),
+        copy("HtoD (Pageable -> Device)", 16_200, 2_000, correlation=2, bytes=1_000),
+        kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 18_300, 1_000),
+    ]
+    report = analysed(one)
+    things = "kernels|launches|contractions|copies|calls|events|steps|chains|products|collectives|devices|activities"
+    for text in (summary(report, 200), to_markdown(report), *(item.why for item in report.advice)):
+        assert re.findall(rf"(?<![\d.,])1 (?:{things})\b", text) == []
+    assert "1 kernel" in summary(report) or "2 kernels" in summary(report)
+    assert "1 copy, small" in summary(report)
+
+
+def test_a_lower_bound_of_less_than_something_is_never_told() -> None:
+    device = replace(gpu_report().devices[0], flop_time_ratio=0.07, mfu=0.00042)
+    assert words.known_work(device).endswith("MFU at least 0.04 %")
+    assert words.known_work(replace(device, mfu=0.12)).endswith("MFU at least 12 %")
+    assert words.known_work(replace(device, flop_time_ratio=0.95)).endswith("MFU <0.1 %")
+
+
+def test_code_that_held_up_the_device_for_nothing_is_not_named() -> None:
+    report = gpu_report()
+    assert words.blamed(report, 3)
+    assert not words.blamed(replace(report, blame=tuple(replace(item, idle_ns=1) for item in report.blame)), 3)

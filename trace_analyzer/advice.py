@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.causes import cold_gap_ns
+from trace_analyzer.analyses.causes import cold_idle
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.analyses.intervals import at, clip, union
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.catalog.fixes import Platform, fixes, platform_of
+from trace_analyzer.catalog.fixes import Fix, Platform, fixes, platform_of
 from trace_analyzer.report import Advice, Verdict
-from trace_analyzer.units import count, duration, percent, size
+from trace_analyzer.units import count, counted, duration, percent, size
 
 LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
 """Causes of idle time that fewer launches cure."""
@@ -29,7 +29,7 @@ class Scene:
     """What the rules look at: the verdict, and what lies in its window.
 
     ``regimes`` are that of the verdict and its runner-up. ``idle`` is the window's `blame`, with the name of the activity that
-    had to wait. ``activities`` are those that start in the window, with the thread and the time of their launch, the class
+    had to wait; after a cold start without what comes once, which is ``cold``. ``activities`` are those that start in the window, with the thread and the time of their launch, the class
     of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (contractions that could
     use matrix units better) are those of these activities. ``fusions`` are the runs of kernels that start in the window.
     ``pieces`` are the window's partition, and ``recompiled`` regions of the trace had been compiled before.
@@ -40,6 +40,7 @@ class Scene:
     window_ns: int
     pieces: pl.DataFrame
     idle: pl.DataFrame
+    cold: pl.DataFrame
     activities: pl.DataFrame
     host_events: pl.DataFrame
     collectives: pl.DataFrame
@@ -47,7 +48,6 @@ class Scene:
     missed: pl.DataFrame
     fusions: pl.DataFrame
     steps: int
-    cold_ns: int
     recompiled: int
     model: Device | None
     platform: Platform
@@ -70,6 +70,8 @@ def advise(
 ) -> tuple[Advice, ...]:
     """Advice for a verdict with a regime, most time saved first; times are for the verdict's window.
 
+    Where the best of the regime comes close to that of the runner-up, the verdict decides which is first. What changes
+    the work instead of doing it faster comes last.
     ``device`` is the code of the judged device and ``model`` its row of the catalogue, where known.
     """
     if verdict.regime is None or verdict.window is None or device is None:
@@ -78,22 +80,41 @@ def advise(
     asked = [(fix, _RULES[fix.id](scene)) for fix in fixes().values() if scene.regimes.intersection(fix.regimes)]
     worth = _worth(scene)
     items = [
-        Advice(
-            title=fix.title_of(scene.platform, **found.values),
-            code=fix.code_of(scene.platform, **found.values),
-            why=found.why,
-            where=found.where,
-            saves_ns_at_most=min(found.saves_ns, scene.window_ns),
-            how_bound=found.how_bound,
-            start_ns=found.place[0],
-            end_ns=found.place[1],
-            id=fix.id,
-            docs=fix.docs,
+        (
+            fix,
+            Advice(
+                title=fix.title_of(scene.platform, **found.values),
+                code=fix.code_of(scene.platform, **found.values),
+                why=found.why,
+                where=found.where,
+                saves_ns_at_most=min(found.saves_ns, scene.window_ns),
+                how_bound=found.how_bound,
+                start_ns=found.place[0],
+                end_ns=found.place[1],
+                id=fix.id,
+                docs=fix.docs,
+            ),
         )
         for fix, found in asked
         if found is not None and found.saves_ns > 0 and found.saves_ns >= worth
     ]
-    return tuple(sorted(items, key=lambda item: -item.saves_ns_at_most))
+    return _ranked(items, verdict.regime)
+
+
+def _ranked(items: Sequence[tuple[Fix, Advice]], regime: str) -> tuple[Advice, ...]:
+    """Most time saved first, last resorts behind; the regime's first leads if it is as close as runners-up are."""
+    ranked = sorted(items, key=lambda pair: (pair[0].last_resort, -pair[1].saves_ns_at_most))
+    leads = next(
+        (
+            item
+            for fix, item in ranked
+            if regime in fix.regimes
+            and not fix.last_resort
+            and item.saves_ns_at_most >= thresholds.RUNNER_UP_RATIO * ranked[0][1].saves_ns_at_most
+        ),
+        None,
+    )
+    return tuple(item for _, item in sorted(ranked, key=lambda pair: pair[1] is not leads))
 
 
 def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int, model: Device | None) -> Scene:
@@ -116,13 +137,17 @@ def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int, mo
     inside = within(activities)
     classes = frames["activity_modules"].select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
     idle, gaps = frames["blame"].filter(this), frames["gaps"].filter(this)
+    waits = _with_waiting(clip(idle, spans, ["device"]), gaps, activities)
+    is_cold = verdict.cause == "cold-start"
+    cold = cold_idle(waits, gaps, activities) if is_cold else waits.clear()
     calls = frames["host_events"].filter(pl.col("kind").is_in(["runtime", "driver"]))
     return Scene(
         verdict=verdict,
         regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
         window_ns=sum(verdict.parts_ns.values()),
         pieces=clip(frames["partition"].filter(this), spans, ["device"]),
-        idle=_with_waiting(clip(idle, spans, ["device"]), gaps, activities),
+        idle=waits.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left"),
+        cold=cold,
         activities=inside.join(launched, on="launch_id", how="left", maintain_order="left")
         .join(classes, on="activity_id", how="left", maintain_order="left")
         .join(frames["rated"].select("activity_id", "recomputed"), on="activity_id", how="left", maintain_order="left"),
@@ -133,7 +158,6 @@ def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int, mo
         fusions=within(frames["fusion_runs"].filter(this)),
         steps=max(1, len(verdict.window.steps)),
         recompiled=frames["host_costs"].filter(pl.col("kind") == "recompilation").height,
-        cold_ns=cold_gap_ns(idle, gaps, activities, spans) if verdict.cause == "cold-start" else 0,
         model=model,
         platform=platform_of(model.vendor if model else None, calls.get_column("name")),
     )
@@ -267,7 +291,7 @@ def _written(runs: pl.DataFrame) -> str:
     top = sums.sort("saves_ns", *keys, descending=[True, False, False, False]).head(3)
     return "; ".join(
         f"{what}{f' in {module}' if module else ''}{f', {in_function(function)}' if function else ''},"
-        f" {count(times)} times ({duration(saves)})"
+        f" {'once' if times == 1 else f'{count(times)} times'} ({duration(saves)})"
         for what, module, function, times, saves in top.iter_rows()
     )
 
@@ -291,14 +315,21 @@ def _cuda_graphs(scene: Scene) -> Found | None:
         return None
     parts = scene.verdict.parts_ns
     launches = scene.activities.get_column("launch_id").drop_nulls().n_unique()
-    per_step = f"{count(launches / scene.steps)} launches" + (" per step" if scene.steps > 1 else "")
+    per_step = counted(launches / scene.steps, "launch", "launches") + (" per step" if scene.steps > 1 else "")
+    compiled, _ = _launched_within(scene, _COMPILED)
+    already = "; its code is compiled already, but launched kernel by kernel"
+    told = already if 2 * compiled.height > scene.activities.height else ""
     return _idle_of(
         scene,
         LAUNCHING,
-        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step})",
+        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step}){told}",
         " + time in kernels too small to fill the device and between queued kernels",
         parts.get("latency", 0) + parts.get("device-gap", 0),
     )
+
+
+_COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
+"""What Dynamo and Inductor call the code that they compiled, where it runs."""
 
 
 def _bigger_batch(scene: Scene) -> Found | None:
@@ -309,13 +340,19 @@ def _bigger_batch(scene: Scene) -> Found | None:
     small = parts.get("latency", 0) + parts.get("device-gap", 0)
     idle = scene.idle.filter(pl.col("cause").is_in(LAUNCHING))
     overhead = _total(idle, _length()) + small
-    kernels = scene.activities.filter(pl.col("kind") == "kernel")
+    kernels = scene.activities.filter(
+        (pl.col("kind") == "kernel") & (pl.col("group") != "communication").fill_null(True)
+    )
+    if kernels.is_empty():
+        return None
     typical = kernels.get_column("duration_ns").median()
+    launches = max(1, scene.activities.get_column("launch_id").drop_nulls().n_unique())
     return Found(
         overhead // 2,
         "half of the time that launching takes: with twice the batch as many launches serve twice the samples",
-        f"the median kernel takes {duration(typical)} ({count(kernels.height / scene.steps)} kernels"  # type: ignore[arg-type]
-        f"{' per step' if scene.steps > 1 else ''}): a launch costs the CPU as much or more",
+        f"the median kernel takes {duration(typical)} ({counted(kernels.height / scene.steps, 'kernel')}"  # type: ignore[arg-type]
+        f"{' per step' if scene.steps > 1 else ''}), and each launch leaves {duration(overhead / launches)} of the device"
+        " unused",
         _operators(kernels),
         _longest(idle, _length()),
     )
@@ -382,9 +419,7 @@ def _set_to_none(scene: Scene) -> Found | None:
     members, calls = _launched_within(scene, r"^Optimizer\.zero_grad#")
     if not calls:
         return None
-    why = (
-        f"zero_grad() makes {count(members.height / calls)} launches to write zeros that the next backward pass adds to"
-    )
+    why = f"zero_grad() makes {counted(members.height / calls, 'launch', 'launches')} to write zeros that the next backward pass adds to"
     extra = ", that ends with the kernels of zero_grad() + the time in which they hold the device"
     held = _held(scene, members.with_columns(_end()), members.get_column("bound").unique().to_list())
     return _idle_found(scene, _idle_before(scene, members), LAUNCHING, why, extra, held)
@@ -437,7 +472,8 @@ def _compiling(scene: Scene, *, loads: bool) -> pl.DataFrame:
 
 
 def _recompilation(scene: Scene) -> Found | None:
-    again = f"; {count(scene.recompiled)} regions of the trace had been compiled before" if scene.recompiled else ""
+    regions = counted(scene.recompiled, "region", "regions")
+    again = f"; {regions} of the trace had been compiled before" if scene.recompiled else ""
     why = f"Dynamo, Inductor or Triton compile while the GPU waits{again}"
     return None if _is_cold(scene) else _idle_found(scene, _compiling(scene, loads=False), ("compilation",), why)
 
@@ -450,16 +486,16 @@ def _lazy_loading(scene: Scene) -> Found | None:
 
 def _warm_up(scene: Scene) -> Found | None:
     """Host time in long gaps that end at the first use of a kernel name."""
-    if not scene.cold_ns:
+    saves = _total(scene.cold, _length())
+    if not saves:
         return None
-    idle = scene.idle.filter(pl.col("cause").is_in(("allocation", "compilation", *LAUNCHING)))
     return Found(
-        scene.cold_ns,
+        saves,
         "host time in gaps of 1 ms or more that end at the first use of a kernel",
-        f"{_share(scene, scene.cold_ns)}: what is waited for happens once per process: kernels are loaded, memory is"
+        f"{_share(scene, saves)}: what is waited for happens once per process: kernels are loaded, memory is"
         " allocated, libraries start",
-        _doing(scene, idle) if idle.height else "",
-        _longest(idle, _length()),
+        _doing(scene, scene.cold),
+        _longest(scene.cold, _length()),
     )
 
 
@@ -480,7 +516,12 @@ def _attention_kernel(scene: Scene) -> Found | None:
     runs = scene.fusions.filter(pl.col("kind") == "attention")
     how = "time of the kernels between the two products, which a fused kernel does on the chip"
     moved = size(_total(runs, "saved_bytes"))
-    return _runs_found(scene, runs, how, f"the scores of {count(runs.height)} attentions move {moved} through memory")
+    return _runs_found(
+        scene,
+        runs,
+        how,
+        f"the scores of {counted(runs.height, 'attention moves', 'attentions move')} {moved} through memory",
+    )
 
 
 def _fusion(scene: Scene) -> Found | None:
@@ -494,7 +535,7 @@ def _fusion(scene: Scene) -> Found | None:
         scene,
         chains,
         "share of the chains' bytes that only goes from one kernel to the next, of their time",
-        f"{count(chains.height)} chains write {size(_total(chains, 'saved_bytes') / 2)} to memory that only their next kernel"
+        f"{counted(chains.height, 'chain writes', 'chains write')} {size(_total(chains, 'saved_bytes') / 2)} to memory that only their next kernel"
         " reads",
         snippet="\n".join(codes.get_column("code").head(3)),
     )
@@ -520,8 +561,8 @@ def _followers(scene: Scene, others: pl.DataFrame) -> Found | None:
         followers,
         pl.col("duration_ns"),
         "time of every such kernel but the first of its chain: a fused chain moves data once",
-        f"{count(followers.height)} pointwise and normalization kernels follow another one on their stream: each reads"
-        " and writes all its data again",
+        f"{counted(followers.height, 'pointwise or normalization kernel follows', 'pointwise and normalization kernels follow')}"
+        " another one on the same stream: each reads and writes all its data again",
         snippet="model = torch.compile(model)  # one pass over memory instead of one per operator",
     )
 
@@ -534,20 +575,25 @@ def _channels_last(scene: Scene) -> Found | None:
         rows,
         pl.col("duration_ns"),
         "all time of the kernels that change the layout",
-        f"{count(rows.height)} kernels only turn images from one layout into the other around convolutions",
+        f"{counted(rows.height, 'kernel only turns', 'kernels only turn')} images from one layout into the other around"
+        " convolutions",
     )
 
 
 def _thin_products(scene: Scene) -> Found | None:
     """Products and attention that the memory holds: a few rows against all weights, a query against a whole cache."""
     written_out = union(scene.fusions.filter(pl.col("kind") == "attention"), ["device"])
-    rows = _outside(scene.activities.filter((pl.col("bound") == "memory") & (pl.col("group") == "matmul")), written_out)
+    # In 16 bit, attention of n queries for each key has about n FLOP per byte: many queries read no cache for a few.
+    whole = (pl.col("bucket") == "attention") & (pl.col("flop") > thresholds.FEW_QUERIES * pl.col("moved_bytes"))
+    thin = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
+    rows = _outside(scene.activities.filter(thin), written_out)
     return _kernels_found(
         scene,
         rows,
         pl.col("duration_ns") / 2,
         "half the time of memory-bound products and attention: half the bytes for the same work",
-        f"{count(rows.height)} products and attention kernels read much for little arithmetic",
+        f"{counted(rows.height, 'product or attention kernel reads', 'products and attention kernels read')} much for little"
+        " arithmetic",
     )
 
 
@@ -571,7 +617,7 @@ def _fewer_bytes(scene: Scene) -> Found | None:
         rows,
         pl.col("duration_ns") / 2,
         "half the time of memory-bound pointwise and normalization kernels on fp32: half the bytes",
-        f"{count(rows.height)} memory-bound kernels read and write fp32",
+        f"{counted(rows.height, 'memory-bound kernel reads and writes', 'memory-bound kernels read and write')} fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
     )
@@ -601,7 +647,7 @@ def _out_of_fp32(scene: Scene, *, tf32: bool) -> Found | None:
         pl.col("saves_ns"),
         f"time of contractions in fp32 beyond their roof on matrix units in {dtype}, or beyond their share of the ratio of"
         " the peaks where shapes are unknown",
-        f"{count(slow.height)} contractions ran in fp32",
+        f"{counted(slow.height, 'contraction')} ran in fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
     )
@@ -619,7 +665,7 @@ def _padding(scene: Scene) -> Found | None:
         rows,
         pl.col("saves_ns"),
         "time of these kernels beyond their roof on matrix units; half of it where FLOP and bytes are not known",
-        f"{count(rows.height)} contractions use kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
+        f"{counted(rows.height, 'contraction uses', 'contractions use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
         " that do without matrix units",
     )
 
@@ -638,7 +684,7 @@ def _low_precision(scene: Scene) -> Found | None:
         rows,
         pl.col("duration_ns") * (1 - wide / narrow),
         f"time of products in 16 bit, if they reach the peak of fp8: {narrow / wide:.3g} times that of bf16 on this device",
-        f"{count(rows.height)} products ran in 16 bit",
+        f"{counted(rows.height, 'product')} ran in 16 bit",
         dtype="fp8",
         snippet="torchao.float8.convert_to_float8_training(model)  # serving: torchao.quantize_, or an fp8 checkpoint",
     )
@@ -669,18 +715,24 @@ def _recompute_less(scene: Scene) -> Found | None:
         rows,
         pl.col("duration_ns"),
         "all time of kernels that do forward work again",
-        f"{count(rows.height)} kernels in the backward pass do work of the forward pass again (activation checkpointing)",
+        f"{counted(rows.height, 'kernel')} in the backward pass did work of the forward pass again (activation"
+        " checkpointing)",
     )
 
 
 def _less_work(scene: Scene) -> Found | None:
-    heavy = scene.activities.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False))
+    """Half of what compute-bound kernels would take at their roof: the rest of their time better kernels can win."""
+    heavy = scene.activities.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(
+        scene.roofs.select("activity_id", "roof_ns"), on="activity_id", how="left", maintain_order="left"
+    )
     return _kernels_found(
         scene,
         heavy,
-        pl.col("duration_ns") / 2,
-        "half the time of compute-bound kernels that repeat no other work, if half the work is done",
-        f"{count(heavy.height)} kernels are limited by arithmetic: only less of it, or a faster device, shortens them",
+        pl.min_horizontal("duration_ns", pl.coalesce("roof_ns", "duration_ns")) / 2,
+        "half the time that compute-bound kernels take at the device's peak, if half the work is done; of all their time"
+        " where their work is not known; kernels that repeat other work left out",
+        f"{counted(heavy.height, 'kernel is', 'kernels are')} limited by arithmetic: what remains of that at the device's peak"
+        " shortens only with less of it, or on a faster device",
     )
 
 
@@ -724,8 +776,8 @@ def _gradient_buckets(scene: Scene) -> Found | None:
     return Found(
         min(_total(rows, "exposed_ns"), _held(scene, rows.with_columns(_end()), ["communication"])),
         f"exposed time of collectives under {thresholds.SMALL_MESSAGE_BYTES >> 20} MiB",
-        f"{count(rows.height)} collectives move {count(typical)} bytes in the median: that takes longer to start than to"  # type: ignore[arg-type]
-        " send",
+        f"{counted(rows.height, 'collective moves', 'collectives move')} {size(typical)} in the median: that takes longer to"  # type: ignore[arg-type]
+        " start than to send",
         _most(rows, pl.col("collective"), pl.col("exposed_ns")),
         _longest(rows, pl.col("duration_ns")),
     )
@@ -751,7 +803,7 @@ def _small_copies(scene: Scene) -> Found | None:
         with_exposed(small, work.select("device", "start_ns", "end_ns")),
         pl.col("exposed_ns"),
         f"time of copies under {thresholds.SMALL_COPY_BYTES >> 10} KiB in which nothing else ran",
-        f"{count(small.height)} copies between host and device move {size(small.get_column('bytes').median())} in the median:"  # type: ignore[arg-type]
+        f"{counted(small.height, 'copy', 'copies')} between host and device moved {size(small.get_column('bytes').median())} in the median:"  # type: ignore[arg-type]
         " that takes longer to start than to move",
     )
 

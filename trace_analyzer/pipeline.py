@@ -832,7 +832,8 @@ def _shared_notes(trace: Trace, activities: pl.DataFrame) -> list[Note]:
         Note(
             "shared-device",
             "warning",
-            f"device {label} was used from {contexts} contexts and {processes} processes of this file; more may not be"
+            f"device {label} was used from {units.counted(contexts, 'context')} and"
+            f" {units.counted(processes, 'process', 'processes')} of this file; more may not be"
             " in it, so idle means only that none of these had work",
             max(contexts, processes),
         )
@@ -844,7 +845,7 @@ def _shared_notes(trace: Trace, activities: pl.DataFrame) -> list[Note]:
             Note(
                 "more-ranks-than-devices",
                 "info",
-                f"{world} ranks, and {listed} device{'' if listed == 1 else 's'} listed: if ranks share a device, its idle time is only this one's",
+                f"{units.counted(world, 'rank')}, and {units.counted(listed, 'device')} listed: if ranks share a device, its idle time is only this one's",
                 world,
             )
         )
@@ -980,19 +981,19 @@ def _without_activities(trace: Trace) -> Verdict:
     if breaks_off(trace.notes):
         return without_regime(
             "gpu-timeline-missing" if calls else "no-gpu-activity",
-            f"What can be read of this trace has {calls:,} launches and no GPU activity, but the file breaks off:"
+            f"What can be read of this trace has {units.counted(calls, 'launch', 'launches')} and no GPU activity, but the file breaks off:"
             " GPU events may have stood behind that. Export or copy it again.",
             evidence,
         )
     if calls:
         why = (
-            f"only {ranges:,} profiler ranges (hardware counters) were recorded"
+            f"only {units.counted(ranges, 'profiler range')} (hardware counters) were recorded"
             if ranges
             else "CUPTI (or roctracer) was not available, was in use by another tool, or may not be used by this user"
         )
         return without_regime(
             "gpu-timeline-missing",
-            f"The trace has {calls:,} launches but no GPU activity: {why}."
+            f"The trace has {units.counted(calls, 'launch', 'launches')} but no GPU activity: {why}."
             " Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and no other profiler attached.",
             evidence,
         )

@@ -127,6 +127,8 @@ WORTH_RATIO = 0.02
 """Advice that can save less than this share of the window is noise."""
 REPLAYED_RATIO = 0.9
 """Where graphs launch nearly everything already, they have nothing left to save."""
+FEW_QUERIES = 16
+"""Decoding has one query per key, times up to 16 heads that share it; attention of more is not held by a cache's bytes."""
 OPTIMIZER_LAUNCHES = 50
 """A foreach optimizer makes a handful of launches per dtype, an unfused one several per parameter."""
 SMALL_MESSAGE_BYTES = 4 << 20

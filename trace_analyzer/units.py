@@ -64,6 +64,12 @@ def count(n: int | float | None) -> str:
     return "–" if n is None else f"{n:,.0f}"
 
 
+def counted(n: int | float, one: str, many: str | None = None) -> str:
+    """A count with what is counted: ``1 kernel``, ``2 kernels``; ``many`` where that is more than an s."""
+    number = count(n)
+    return f"{number} {one if number == '1' else many or one + 's'}"
+
+
 def flops(flop_per_s: float | None) -> str:
     """FLOP/s with the prefix that fits: ``312 TFLOP/s``."""
     return "–" if flop_per_s is None else _prefixed(flop_per_s, "FLOP/s")

@@ -18,7 +18,7 @@ from trace_analyzer.report import (
     Verdict,
     Window,
 )
-from trace_analyzer.units import NS_PER_S, count, duration, percent
+from trace_analyzer.units import NS_PER_S, counted, duration, percent
 
 # Part of the partition -> (regime, cause): what cures it. Parts that are missing here are in no group.
 CURES: dict[str, tuple[Regime, str | None]] = {
@@ -241,7 +241,9 @@ def _recording_why(recording: Recording, window_ns: int) -> str:
         f"{f'{duration(least)} to ' if 0 < least < cost else 'up to '}{duration(cost)} per {_EVENT_NAMES[kind]}"
         for kind, (least, cost) in recording.event_cost_ns.items()
     )
-    return f"{count(recording.events)} events were recorded on the way to late launches, at {each}"
+    return (
+        f"{counted(recording.events or 0, 'event was', 'events were')} recorded on the way to late launches, at {each}"
+    )
 
 
 def _without(parts_ns: Mapping[str, int], taken_ns: Mapping[str, int]) -> dict[str, int]:
@@ -260,7 +262,7 @@ def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> V
     window = sum(parts.values())
     if too_little or not window:
         headline = (
-            f"Too little device work to judge: {count(device.kernel_count)} kernels in {duration(device.busy_ns)}."
+            f"Too little device work to judge: {counted(device.kernel_count, 'kernel')} in {duration(device.busy_ns)}."
             " Record several whole steps after a warm-up."
         )
     elif unknown_ns:

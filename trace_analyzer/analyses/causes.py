@@ -512,6 +512,13 @@ def gap_table(gaps: pl.DataFrame, idle: pl.DataFrame, activities: pl.DataFrame) 
 
 def cold_gap_ns(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame, windows: pl.DataFrame) -> int:
     """Host time within ``windows`` in gaps of 1 ms or more that end at the first use of a kernel name."""
+    host = cold_idle(idle, gaps, activities)
+    inside = clip(host, windows.select("device", "start_ns", "end_ns"), _DEVICE)
+    return int(inside.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)
+
+
+def cold_idle(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """The rows of ``idle`` that are host time in gaps of 1 ms or more that end at the first use of a kernel name."""
     first_use = (
         activities.filter(pl.col("kind") == "kernel")
         .sort("start_ns", "activity_id")
@@ -521,6 +528,4 @@ def cold_gap_ns(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame
     cold = gaps.filter(pl.col("duration_ns") >= thresholds.COLD_START_GAP_NS).join(
         first_use, on="activity_id", how="semi"
     )
-    host = idle.filter(pl.col("cause").is_in(HOST_CAUSES)).join(cold, on="gap_id", how="semi")
-    inside = clip(host, windows.select("device", "start_ns", "end_ns"), _DEVICE)
-    return int(inside.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)
+    return idle.filter(pl.col("cause").is_in(HOST_CAUSES)).join(cold, on="gap_id", how="semi", maintain_order="left")

@@ -29,12 +29,16 @@ def platform_of(vendor: str | None, calls: pl.Series) -> Platform:
 
 @dataclass(frozen=True)
 class Fix:
-    """A change: the regimes that it is for, what to change, and the code; ``titles`` and ``codes`` by platform."""
+    """A change: the regimes that it is for, what to change, and the code; ``titles`` and ``codes`` by platform.
+
+    A ``last_resort`` comes behind all others: it does not do the same work faster.
+    """
 
     id: str
     regimes: tuple[str, ...]
     titles: Mapping[Platform, str]
     codes: Mapping[Platform, str]
+    last_resort: bool = False
 
     @property
     def docs(self) -> str:
@@ -66,6 +70,7 @@ def _fix(row: dict[str, object]) -> Fix:
         regimes=tuple(regimes),
         titles={platform: title for platform, (title, _) in words.items()},
         codes={platform: code for platform, (_, code) in words.items()},
+        last_resort=bool(row.get("last_resort", False)),
     )
 
 

@@ -66,7 +66,7 @@ def _verdict(report: Report) -> str:
         f"Close second: {verdict.runner_up}." if verdict.runner_up else "",
     )
     names = ", ".join(dict.fromkeys(device.name for device in trace.devices if device.name))
-    source = f"{code(PurePath(trace.path).name or trace.path)}, {units.count(trace.event_count)} events"
+    source = f"{code(PurePath(trace.path).name or trace.path)}, {units.counted(trace.event_count, 'event')}"
     window = words.window_phrase(report)
     asides = [
         source,
@@ -125,10 +125,9 @@ def _partition(report: Report) -> str:
 def _blame(report: Report) -> str:
     rows = (
         (units.duration(item.idle_ns), escaped(item.cause), code(place))
-        for item, place in ((item, words.blamed_place(item)) for item in report.blame)
-        if place
+        for item, place in words.blamed(report, _TOP_BLAME)
     )
-    return _titled("### Who kept the device waiting", _table(("idle", "cause", "at"), "rll", list(rows)[:_TOP_BLAME]))
+    return _titled("### Who kept the device waiting", _table(("idle", "cause", "at"), "rll", rows))
 
 
 def _host_costs(report: Report) -> str:
@@ -222,13 +221,20 @@ def _one_advice(rank: int, item: Advice) -> str:
     where = " ".join(
         text
         for text in (
-            f"At {code(item.where)}." if item.where else "",
+            _advised_place(item),
             f"More: {escaped(item.docs)}." if item.docs else "",
         )
         if text
     )
     block = "\n".join(_fenced(item.code)) if item.code else ""
     return _paragraphs(title, *(_indented(part) for part in (escaped(item.why), where, block) if part))
+
+
+def _advised_place(item: Advice) -> str:
+    """Where to change something, the name as code; "" if unknown."""
+    place = words.advised_place(item)
+    preposition, _, name = place.partition(" ")
+    return f"{preposition.capitalize()} {code(name)}." if place else ""
 
 
 def _fenced(source: str) -> list[str]:

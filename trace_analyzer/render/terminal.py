@@ -111,7 +111,7 @@ def _trace_phrase(report: Report, width: int) -> str:
     facts = (
         many + ", ".join(names),
         f"rank {trace.rank}{world}" if trace.rank is not None else "",
-        f"{units.count(trace.event_count)} events",
+        units.counted(trace.event_count, "event"),
         units.duration(trace.duration_ns),
     )
     rest = units.visible("".join(f" · {fact}" for fact in facts if fact))
@@ -154,10 +154,10 @@ def _where_time_went(report: Report, width: int) -> list[Line]:
     two = width >= _SIDE_BY_SIDE and bool(idle)
     half = (width - 4) // 2 if two else width
     left = _bars("Where the time went", phrase, done, total, half)
-    if not idle:
+    if not idle or idle_ns < words.WORTH_NAMING * total:
         return left
     shown = _with_rest(idle, _TOP_CAUSES)
-    meant = next((f", {units.flop(e.value)}" for e in report.verdict.evidence if e.metric == "idle_flop"), "")  # type: ignore[arg-type]
+    meant = next((f", time for {units.flop(e.value)}" for e in report.verdict.evidence if e.metric == "idle_flop"), "")  # type: ignore[arg-type]
     right = _bars("Why the device idled", f"{units.duration(idle_ns)}{meant}", shown, idle_ns, half, style="idle")
     return beside(left, right, half + 4) if two else [*left, [], *right]
 
@@ -210,8 +210,7 @@ def _bars(
 
 def _blame(report: Report, width: int) -> list[Line]:
     """The code that held the host most of the time while the device waited."""
-    placed = [(item, words.blamed_place(item)) for item in report.blame]
-    shown = [(item, place) for item, place in placed if place][:_TOP_BLAME]
+    shown = words.blamed(report, _TOP_BLAME)
     if not shown:
         return []
     rows: list[Line] = [[(units.duration(item.idle_ns), "bold"), (units.visible(item.cause), "")] for item, _ in shown]
@@ -346,8 +345,8 @@ def _one_advice(rank: int, item: Advice, window_ns: int, width: int) -> list[Lin
     lines = hanging([(f"  {rank}. ", "")], units.visible(item.title), width, 2, "bold")
     _append(lines, saves, "good", width, indent="     ")
     lines += hanging([("     ", "")], units.visible(item.why), width, 2, "dim")
-    if item.where:
-        lines += hanging([("     at ", "dim")], units.visible(item.where), width, 1, "dim")
+    if place := words.advised_place(item):
+        lines += hanging([("     ", "dim")], units.visible(place), width, 1, "dim")
     return lines
 
 
@@ -381,7 +380,7 @@ def _trust(report: Report, width: int) -> list[Line]:
 def _device_phrase(device: DeviceReport) -> str:
     facts = (
         f"busy {units.percent(device.busy_ratio)} of {units.duration(device.window_ns)}",
-        f"{units.count(device.kernel_count)} kernels",
+        units.counted(device.kernel_count, "kernel"),
         f"linked to their launch: {units.percent(device.link_coverage_ratio)}",
         _run_ahead_phrase(device.run_ahead),
     )
@@ -412,7 +411,8 @@ def _steps(report: Report) -> list[tuple[str, str]]:
     busy = sum(step.busy_ns for step in kept) / max(1, sum(lengths))
     shortest, longest = units.duration(min(lengths)), units.duration(max(lengths))
     ranged = f" ({shortest} to {longest})" if shortest != longest else ""
-    steady = f"{len(kept)} of {len(steps)} steady" if any(step.steady for step in steps) else f"{len(steps)}"
+    told = len(steps) > 1 and any(step.steady for step in steps)
+    steady = f"{len(kept)} of {len(steps)} steady" if told else f"{len(steps)}"
     typical = "median " if len(kept) > 1 else ""
     text = f"{steady}, {typical}{units.duration(median(lengths))}{ranged}, busy {units.percent(busy)}"
     return [("Steps", text + _set_aside(steps) + _marked(report.steps_from))]

@@ -7,6 +7,7 @@ from trace_analyzer import thresholds, units
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.notes import Note, breaks_off
 from trace_analyzer.report import (
+    Advice,
     Attained,
     Blame,
     Check,
@@ -55,10 +56,13 @@ _WRAPPER = re.compile(r"Kernel\d*<(\w+)>")
 """``cutlass::Kernel2<cutlass_80_tensorop_...>``: an entry point around the kernel's own name."""
 
 _REASONS = {
-    "fp32": "{count} contractions in fp32, {time}",
-    "vector-units": "{count} contractions on vector units, {time}",
-    "unaligned": "{count} contractions with unaligned rows, {time}",
+    "fp32": "{contractions} in fp32, {time}",
+    "vector-units": "{contractions} on vector units, {time}",
+    "unaligned": "{contractions} with unaligned rows, {time}",
 }
+_ONE = {"calls": "call", "events": "event", "launches": "launch"}
+WORTH_NAMING = 0.001
+"""Share of the window from which on idle time is told with the code that made it."""
 _WORTH_A_LINE = 0.005
 """Share of the window from which on copies are told of."""
 
@@ -89,7 +93,8 @@ def evidence_value(fact: Evidence) -> str:
     written = {"ns": units.duration, "ratio": units.percent, "count": units.count, "bytes": units.count,
                "FLOP": units.flop, "FLOP/s": units.flops, "B/s": units.bandwidth}.get(fact.unit)  # fmt: skip
     if written is None:
-        return f"{units.count(value) if isinstance(value, int) else f'{value:,.4g}'} {fact.unit}".rstrip()
+        number = units.count(value) if isinstance(value, int) else f"{value:,.4g}"
+        return f"{number} {_ONE.get(fact.unit, fact.unit) if number == '1' else fact.unit}".rstrip()
     return written(value) + (" B" if fact.unit == "bytes" else "")
 
 
@@ -116,8 +121,13 @@ def flop_share(ratio: float | None) -> str:
 def known_work(device: DeviceReport) -> str:
     """For which share of the kernels' time FLOP are known, what they come to, and what of it was done twice."""
     known = f"FLOP known for {units.percent(device.flop_time_ratio)} of kernel time"
-    at_least = "" if (device.flop_time_ratio or 0.0) >= thresholds.GOOD_COVERAGE else "at least "
-    return known if device.mfu is None else f"{known}; MFU {at_least}{units.percent(device.mfu)}"
+    if device.mfu is None:
+        return known
+    if (device.flop_time_ratio or 0.0) >= thresholds.GOOD_COVERAGE:
+        return f"{known}; MFU {units.percent(device.mfu)}"
+    # A lower bound of "less than" something would contradict itself.
+    tiny = 0 < device.mfu < 0.001
+    return f"{known}; MFU at least {f'{100 * device.mfu:.1g} %' if tiny else units.percent(device.mfu)}"
 
 
 def measured_roofs(device: DeviceReport) -> str:
@@ -178,7 +188,7 @@ def movements(device: DeviceReport) -> list[tuple[str, str]]:
         told.append(
             (
                 "communication",
-                f"{units.count(moved.kernel_count)} {'kernel' if moved.kernel_count == 1 else 'kernels'}: {exposed}{rate}",
+                f"{units.counted(moved.kernel_count, 'kernel')}: {exposed}{rate}",
             )
         )
     told += [
@@ -201,7 +211,7 @@ def _copy_words(copies: Copies) -> str:
     rate = "" if copies.byte_per_s is None else f" at {units.bandwidth(copies.byte_per_s)}"
     calls = f"; the calls held the CPU for {units.duration(copies.call_ns)}"
     exposed = f"{units.duration(copies.time_ns)}{rate}, {units.duration(copies.exposed_ns)} exposed"
-    return f"{units.count(copies.count)} {'copy' if copies.count == 1 else 'copies'}{small}: {exposed}{calls}"
+    return f"{units.counted(copies.count, 'copy', 'copies')}{small}: {exposed}{calls}"
 
 
 def fusions(device: DeviceReport, most: int) -> list[Fusion]:
@@ -248,6 +258,19 @@ def trust_phrase(report: Report) -> str:
     )
 
 
+def blamed(report: Report, most: int) -> list[tuple[Blame, str]]:
+    """The code that held up the device for long enough to be named, with its place."""
+    window = report.verdict.window
+    window_ns = sum(end - start for start, end in window.intervals) if window else 0
+    worth = (item for item in report.blame if item.idle_ns >= WORTH_NAMING * window_ns)
+    return [(item, place) for item in worth if (place := blamed_place(item))][:most]
+
+
+def advised_place(item: Advice) -> str:
+    """Where to change something: ``at aten::mm (8.66 ms)``; "" if unknown."""
+    return item.where if not item.where or item.where.startswith("before ") else f"at {item.where}"
+
+
 def blamed_place(item: Blame | HostCost) -> str:
     """Where in the code: ``aten::copy_ in to_gpu (train.py:12)``, else in the module or the annotation; "" if unknown."""
     function = in_function(item.python_function, item.call_line) if item.python_function else ""
@@ -258,7 +281,7 @@ def blamed_place(item: Blame | HostCost) -> str:
 def tensor_cores(device: DeviceReport) -> list[str]:
     """What it costs that contractions do not use matrix units well, where it is worth a line."""
     return [
-        f"{_REASONS[item.reason].format(count=units.count(item.kernel_count), time=units.duration(item.time_ns))}:"
+        f"{_REASONS[item.reason].format(contractions=units.counted(item.kernel_count, 'contraction'), time=units.duration(item.time_ns))}:"
         f" {item.target_dtype} on matrix units saves at most {units.duration(item.saves_ns)}; {item.code}"
         for item in device.tensor_cores
         if item.saves_ns >= _WORTH_A_LINE * device.window_ns

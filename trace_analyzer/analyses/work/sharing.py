@@ -8,6 +8,7 @@ from trace_analyzer.analyses.work.replays import is_replayed, replayed_work
 from trace_analyzer.catalog.arithmetic import arithmetic
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
+from trace_analyzer.units import counted
 
 _INPUTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
 _CALL = Record._fields
@@ -100,7 +101,7 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
         Note(
             "damaged-operator-inputs",
             "info",
-            f"FLOP and bytes of {count:,} kernels are unknown: their operators were recorded with {problem}",
+            f"FLOP and bytes of {counted(count, 'kernel')} are unknown: their operators were recorded with {problem}",
             count,
         )
         for problem, count in problems.iter_rows()
