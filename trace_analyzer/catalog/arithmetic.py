@@ -11,6 +11,7 @@ from importlib.resources import files
 import polars as pl
 
 from trace_analyzer.catalog.kernels import NAME_LIMIT
+from trace_analyzer.catalog.patterns import found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +46,7 @@ def arithmetic(names: pl.Series) -> pl.DataFrame:
     head = pl.col("name").str.head(NAME_LIMIT)
 
     def first(kind: str) -> pl.Expr:
-        return pl.coalesce(pl.when(head.str.contains(rule.name)).then(pl.lit(rule.id)) for rule in rules(kind))
+        return pl.coalesce(pl.when(found(head, rule.name)).then(pl.lit(rule.id)) for rule in rules(kind))
 
     return (
         pl.DataFrame({"name": names.unique(maintain_order=True)}, schema={"name": pl.String})
@@ -55,7 +56,7 @@ def arithmetic(names: pl.Series) -> pl.DataFrame:
             .replace_strict({rule.id: rule.dtype for rule in rules("precision")}, return_dtype=pl.String)
             .alias("precision"),
             *(
-                pl.any_horizontal(head.str.contains(rule.name) for rule in rules(kind)).alias(kind)
+                pl.any_horizontal(found(head, rule.name) for rule in rules(kind)).alias(kind)
                 for kind in ("helper", "fast")
             ),
         )

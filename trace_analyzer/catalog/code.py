@@ -9,6 +9,7 @@ from importlib.resources import files
 import polars as pl
 
 from trace_analyzer.catalog.host_work import MATCHED
+from trace_analyzer.catalog.patterns import found
 
 DATA_LOADING = "data-loading"
 PHASES = (DATA_LOADING, "optimizer", "backward", "forward")
@@ -80,14 +81,14 @@ def named_code(events: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             pl.coalesce(_matches(rules.phases)).alias("phase"),
             pl.coalesce(_matches(rules.sources)).alias("source"),
-            pl.any_horizontal(_name().str.contains(rule.pattern) for rule in rules.libraries).alias("library"),
+            pl.any_horizontal(found(_name(), rule.pattern) for rule in rules.libraries).alias("library"),
         )
     )
 
 
 def _matches(rules: tuple[CodeRule, ...]) -> list[pl.Expr]:
     return [
-        pl.when(pl.col("kind").is_in(list(rule.kinds)) & _name().str.contains(rule.pattern)).then(pl.lit(rule.name))
+        pl.when(pl.col("kind").is_in(list(rule.kinds)) & found(_name(), rule.pattern)).then(pl.lit(rule.name))
         for rule in rules
     ]
 

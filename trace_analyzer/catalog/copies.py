@@ -7,6 +7,8 @@ from importlib.resources import files
 
 import polars as pl
 
+from trace_analyzer.catalog.patterns import found
+
 WITHIN_DEVICE = "within-device"
 _MATCHED = 4_096
 
@@ -34,4 +36,4 @@ def direction_rules() -> tuple[DirectionRule, ...]:
 def copy_direction() -> pl.Expr:
     """The direction of a copy, from its ``name``; null where no rule tells it."""
     name = pl.col("name").str.slice(0, _MATCHED)
-    return pl.coalesce(pl.when(name.str.contains(rule.pattern)).then(pl.lit(rule.name)) for rule in direction_rules())
+    return pl.coalesce(pl.when(found(name, rule.pattern)).then(pl.lit(rule.name)) for rule in direction_rules())

@@ -7,6 +7,8 @@ from importlib.resources import files
 
 import polars as pl
 
+from trace_analyzer.catalog.patterns import found
+
 NAMED_WORK = ("data-loading", "compilation", "allocation", "garbage-collection", "blocking-copy", "profiler")
 """Work that a cause is named after; where several are in progress, the first of these decides."""
 
@@ -53,7 +55,7 @@ def host_work(events: pl.DataFrame) -> pl.DataFrame:
     """Unique (kind, name) of ``events`` that a rule names: kind, name, work."""
     name = pl.col("name").str.slice(0, MATCHED)
     matches = [
-        pl.when(pl.col("kind").is_in(list(rule.kinds)) & name.str.contains(rule.pattern)).then(pl.lit(rule.work))
+        pl.when(pl.col("kind").is_in(list(rule.kinds)) & found(name, rule.pattern)).then(pl.lit(rule.work))
         for rule in host_work_rules()
     ]
     return events.select("kind", "name").unique().with_columns(pl.coalesce(matches).alias("work")).drop_nulls("work")

@@ -13,6 +13,8 @@ from typing import Any
 
 import polars as pl
 
+from trace_analyzer.catalog.patterns import found
+
 NAME_LIMIT = 4096
 """Characters of a name that rules look at: what tells kernels apart comes first, and names can be huge."""
 
@@ -115,7 +117,7 @@ def _matches(pairs: pl.DataFrame, column: str, used: Sequence[Rule]) -> pl.DataF
     heads = values.select(pl.col(column).str.head(NAME_LIMIT))
     return values.hstack(
         heads.select(
-            pl.col(column).str.contains(pattern).alias(f"{column}:{rule.id}")
+            found(pl.col(column), pattern).alias(f"{column}:{rule.id}")
             for rule in used
             if (pattern := getattr(rule, column)) is not None
         )

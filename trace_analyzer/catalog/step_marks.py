@@ -7,6 +7,8 @@ from importlib.resources import files
 
 import polars as pl
 
+from trace_analyzer.catalog.patterns import found
+
 MARKS = ("span", "end", "start", "part")
 """What an event may mark; the file's header says what each means."""
 
@@ -46,7 +48,7 @@ def step_marks(events: pl.DataFrame) -> pl.DataFrame:
     """Unique (kind, name) of ``events`` that a rule knows: kind, name, marks, source."""
     name = pl.col("name").str.slice(0, _MATCHED)
     matches = [
-        pl.when(pl.col("kind").is_in(list(rule.kinds)) & name.str.contains(rule.pattern)).then(
+        pl.when(pl.col("kind").is_in(list(rule.kinds)) & found(name, rule.pattern)).then(
             pl.struct(pl.lit(rule.marks).alias("marks"), pl.lit(rule.source).alias("source"))
         )
         for rule in step_mark_rules()
