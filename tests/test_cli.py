@@ -502,6 +502,34 @@ class TestProcess:
         assert (done.returncode, done.stderr) == (0, "")
 
 
+def threads_of_polars(folder: Path, size: int, **variables: str) -> int:
+    """How many threads Polars had after the command analysed a trace that blanks bring to a size, bytes."""
+    (folder / "t.json").write_text(json.dumps(TRACE).ljust(size))
+    code = (
+        "import sys; from trace_analyzer.cli import main\n"
+        "try: main(['t.json', '--no-report', '-o', 't.txt'])\n"
+        "except SystemExit: pass\n"
+        "import polars; print(polars.thread_pool_size())"
+    )
+    kept = {key: value for key, value in os.environ.items() if key != "POLARS_MAX_THREADS"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**kept, "PYTHONPATH": str(ROOT), **variables},
+        check=True,
+    )
+    return int(done.stdout)
+
+
+def test_a_small_trace_takes_one_thread_unless_the_user_says_how_many(folder: Path) -> None:
+    assert threads_of_polars(folder, 1 << 20) == 1
+    assert threads_of_polars(folder, 1 << 20, POLARS_MAX_THREADS="3") == 3
+    assert threads_of_polars(folder, (1 << 20) + 1) > 1 or pl.thread_pool_size() == 1
+
+
 def on_terminal(folder: Path, *args: str, **variables: str) -> str:
     """What the command prints when standard output is a terminal."""
     kept = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}

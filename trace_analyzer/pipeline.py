@@ -918,7 +918,7 @@ def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None
 
 
 def _total_ns(frame: pl.DataFrame) -> int:
-    return int(frame.select(pl.col("duration_ns").sum()).item())
+    return int(frame.get_column("duration_ns").sum())
 
 
 def _judged_device(codes: Mapping[int, DeviceReport], wanted: int | str | None) -> int | None:

@@ -42,6 +42,8 @@ class Table:
         Raises ``polars.exceptions.ColumnNotFoundError`` for a missing column and
         ``InvalidOperationError`` for a value that does not fit its type.
         """
+        if list(frame.schema.items()) == list(self.schema.items()):
+            return frame
         return frame.select(pl.col(c.name).cast(c.dtype) for c in self.columns)
 
 

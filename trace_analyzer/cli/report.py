@@ -1,6 +1,7 @@
 """`analyze report TRACE`, or `analyze TRACE` for short: summary, HTML report and gates of one trace."""
 
 import math
+import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from trace_analyzer.report import Report
 
 GATE_BROKE = 1
+
+_SMALL_BYTES = 1 << 20
+"""A file up to this size is worked on by one thread: over small tables, several mostly wait for each other."""
 
 REGIMES = ("overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound")
 
@@ -251,6 +255,7 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
     """The report of the trace, timed, with progress on a terminal."""
     if trace == "-" and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("nothing is piped into standard input; pipe a trace into it, or name a file")
+    _limit_threads(trace)
     from trace_analyzer.cli.progress import Progress
     from trace_analyzer.pipeline import analyze
 
@@ -262,6 +267,12 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
             progress(stage, fraction)
 
         return analyze(trace, **{**choices, "peak_tflops": peaks}, progress=tell)
+
+
+def _limit_threads(trace: str) -> None:
+    """Give Polars one thread for a small file, if the user does not say how many: it asks once, when imported."""
+    if "polars" not in sys.modules and os.path.isfile(trace) and os.path.getsize(trace) <= _SMALL_BYTES:
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 
 def _command(redact: bool) -> str:
