@@ -100,7 +100,7 @@ cancelAnimationFrame(timeline.frame); timeline.frame = null; timeline.fetched = 
 const { left, right, top } = model('boxes').data;
 return {
   from: timeline.fetched.from, to: timeline.fetched.to, quantum: timeline.fetched.boxes.quantum,
-  boxes: left.map((_, i) => [top[i], left[i], right[i]]),
+  boxes: [...left].map((_, i) => [top[i], left[i], right[i]]),
   rows: timeline.layout.rows.map(({ top, track }) => [top, track]),
   tracks: timeline.store.tracks.map(({ group, label, thread }) => [group, label, thread]),
 };
@@ -204,6 +204,36 @@ def check_windows(browser: Browser, report: Report, windows: int) -> None:
 @pytest.mark.parametrize("name", REPORTS)
 def test_every_box_agrees_with_the_tables_at_ten_random_windows(browser: Browser, name: str) -> None:
     check_windows(browser, REPORTS[name](), windows=10)
+
+
+FRAMES = """
+const [views, done] = arguments;
+const { timeline } = document.getElementById('timeline');
+timeline.telling = -1; // as if the page had told its numbers just now
+const changed = ({ type, target, attributeName }) => `${type} ${target.className} ${attributeName}`;
+const changes = [];
+const observer = new MutationObserver((records) => changes.push(...records.map(changed)));
+observer.observe(timeline.root, { subtree: true, childList: true, characterData: true, attributes: true });
+const seen = [];
+const frame = (i) => {
+  if (i > 0) seen.push([timeline.fetched.from, timeline.fetched.to]);
+  if (i === views.length) return done({ seen, changes: [...changes, ...observer.takeRecords().map(changed)] });
+  timeline.show({ from: views[i][0], to: views[i][1] });
+  requestAnimationFrame(() => requestAnimationFrame(() => frame(i + 1)));
+};
+frame(0);
+"""
+
+
+def test_a_frame_lays_out_no_text_and_zooming_takes_no_box_that_is_out_of_sight(browser: Browser) -> None:
+    browser.open(gpu_report(40))
+    zoom = [[500_000, 900_000], [550_000, 850_000], [600_000, 700_000], [600_000, 1_400_000]]
+    assert browser.driver.execute_async_script(FRAMES, zoom) == {"seen": zoom, "changes": []}
+    move = [[600_000, 1_400_000], [700_000, 1_500_000], [800_000, 1_600_000], [1_000_000, 1_800_000]]
+    fetched = [500_000, 1_700_000]  # a quarter more on both sides
+    assert browser.driver.execute_async_script(FRAMES, move) == {
+        "seen": [zoom[-1], fetched, fetched, [800_000, 2_000_000]], "changes": []
+    }  # fmt: skip
 
 
 STATISTICS = """

@@ -29,7 +29,7 @@ test('the number of boxes stays within the budget', () => {
 test('boxes are clipped to the view', () => {
   const store = storeOf([{ rows: [[[0, 1000, 'long', 'k'], [1000, 5, 'short', 'k']]] }]);
   const boxes = visibleBoxes(store, placed(store), 300, 400, 1, 10);
-  assert.deepEqual([boxes.left, boxes.right, boxes.event], [[300], [400], [0]]);
+  assert.deepEqual([boxes.left, boxes.right, boxes.event].map((column) => [...column]), [[300], [400], [0]]);
 });
 
 test('a run of short events takes the kind with most time and the busy share as opacity', () => {
@@ -43,7 +43,20 @@ test('a run of short events takes the kind with most time and the busy share as 
 test('a run that hides a match is marked as one', () => {
   const store = storeOf([{ rows: [[[0, 1, 'a', 'k'], [1, 1, 'b', 'k'], [500, 1, 'a', 'k']]] }]);
   search(store, 'b');
-  assert.deepEqual(visibleBoxes(store, placed(store), 0, 1000, 50, 10).hit, [true, false]);
+  assert.deepEqual([...visibleBoxes(store, placed(store), 0, 1000, 50, 10).hit], [1, 0]);
+});
+
+test('runs that look the same and touch are one box; a gap, another kind or another share part them', () => {
+  const steady = Array.from({ length: 40 }, (_, i) => [10 * i, 8, 'a', 'k']);
+  const columns = (row, ...view) => {
+    const boxes = visibleBoxes(storeOf([{ rows: [row] }]), [{ first: 0, count: row.length, top: 0, bottom: 9 }], ...view, 100);
+    return [[...boxes.left], [...boxes.right], [...boxes.alpha]];
+  };
+  assert.deepEqual(columns(steady, 0, 400, 20), [[0], [400], [0.75]]);
+  const parted = [...steady.slice(0, 10), ...steady.slice(20)];
+  assert.deepEqual(columns(parted, 0, 400, 20)[0], [0, 200]);
+  const mixed = steady.map(([at, length, name, kind], i) => [at, i < 20 ? length : 3, name, i < 10 ? 'other' : kind]);
+  assert.deepEqual(columns(mixed, 0, 400, 20)[0], [0, 100, 200]);
 });
 
 test('steps keep the highest value of each pixel and the value that remains', () => {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-from bokeh.models import ColumnDataSource, FixedTicker, Range1d, RangeTool
+from bokeh.models import ColumnDataSource, FixedTicker, Grid, Range1d, RangeTool
 from bokeh.models.annotations import BoxAnnotation
 from bokeh.plotting import figure
 
@@ -39,9 +39,14 @@ def timeline_figures(report: Report, columns: TimelineColumns) -> TimelineFigure
     span = max(columns.end_ns, 1)
     view = Range1d(start=0.0, end=float(span), name="view")
     share = busy_bins(report, span) if report.tables["partition"].height else host_bins(columns, span)
-    return TimelineFigures(
+    figures = TimelineFigures(
         _overview(share, span, view), _rows(view), tuple(_curve(kind, view) for kind in columns.curve_kinds)
     )
+    for plot in figures.all:
+        for renderer in plot.renderers:
+            # they look the same at all times; else Bokeh works out colours for each look at every redraw
+            renderer.update(selection_glyph=None, nonselection_glyph=None, muted_glyph=None)
+    return figures
 
 
 def busy_bins(report: Report, span_ns: int) -> npt.NDArray[np.float64]:
@@ -82,15 +87,16 @@ def _passed(edges: npt.NDArray[np.float64], instants: npt.NDArray[np.int64]) -> 
 
 
 def _bare_figure(name: str, x_range: Range1d, y_range: Range1d) -> figure:
-    """A figure that is nothing but its frame: labels and axes are page elements around it."""
+    """A figure that is nothing but its frame: labels and axes are page elements around it.
+
+    It has neither axes nor title: Bokeh works on hidden ones, and on their grids, at every redraw.
+    """
     plot = figure(
-        name=name, x_range=x_range, y_range=y_range, tools="", toolbar_location=None,
+        name=name, x_range=x_range, y_range=y_range, x_axis_type=None, y_axis_type=None, title=None, tools="", toolbar_location=None,
         sizing_mode="stretch_both", min_border=0, outline_line_color=None, background_fill_alpha=0,
         border_fill_alpha=0,
         lod_threshold=None,  # else Bokeh draws a silent subset while zooming
     )  # fmt: skip
-    plot.axis.visible = False
-    plot.grid.visible = False
     return plot
 
 
@@ -100,29 +106,23 @@ def _overview(share: npt.NDArray[np.float64], span_ns: int, view: Range1d) -> fi
     source = ColumnDataSource({"x": edges, "y": np.append(share, share[-1])}, name="overview-source")
     plot.varea_step("x", 0, "y", source=source, step_mode="after", name="overview-area", fill_alpha=0.75)
     tool = RangeTool(x_range=view, start_gesture="pan", name="range-tool")
-    tool.overlay = BoxAnnotation(fill_alpha=0.08, line_width=1.5, line_alpha=0.7, name="overview-box", editable=True)
+    tool.overlay = BoxAnnotation(
+        fill_alpha=0.08, line_width=1.5, line_alpha=0.7, name="overview-box", editable=True, level="overlay"
+    )
     plot.add_tools(tool)
     return plot
 
 
 def _rows(view: Range1d) -> figure:
     plot = _bare_figure("rows", view, Range1d(start=1, end=0, name="rows-y"))
-    plot.xgrid.visible = True
-    plot.xgrid[0].name = "grid"
-    plot.xgrid.ticker = FixedTicker(ticks=[], name="ticks")
-    boxes = ColumnDataSource({key: [] for key in ("left", "right", "top", "bottom", "fill", "alpha")}, name="boxes")
-    plot.quad("left", "right", "top", "bottom", source=boxes, fill_color="fill", fill_alpha="alpha", line_color=None)
+    plot.add_layout(Grid(dimension=0, ticker=FixedTicker(ticks=[], name="ticks"), name="grid"))
+    boxes = ColumnDataSource({key: [] for key in ("left", "right", "top", "bottom", "fill")}, name="boxes")
+    plot.quad("left", "right", "top", "bottom", source=boxes, fill_color="fill", line_color=None)
     chosen = ColumnDataSource({key: [] for key in ("left", "right", "top", "bottom")}, name="chosen")
     plot.quad("left", "right", "top", "bottom", source=chosen, fill_color=None, line_width=2, name="chosen-box")
     arrow = ColumnDataSource({key: [] for key in ("x0", "y0", "x1", "y1", "cx0", "cy0", "cx1", "cy1")}, name="arrow")
     plot.bezier("x0", "y0", "x1", "y1", "cx0", "cy0", "cx1", "cy1", source=arrow, line_width=2, name="arrow-line")
     plot.scatter("x1", "y1", source=arrow, size=7, marker="circle", name="arrow-head")
-    labels = ColumnDataSource({key: [] for key in ("x", "y", "text", "color")}, name="labels")
-    plot.text(
-        "x", "y", text="text", text_color="color", source=labels, text_font_size="11px",
-        text_baseline="middle",
-        text_font={"value": "system-ui, sans-serif"}, x_offset=4,
-    )  # fmt: skip
     return plot
 
 

@@ -42,6 +42,7 @@ SCRIPTS = (
     "describe.js",
     "interval.js",
     "queue.js",
+    "ink.js",
     "timeline.js",
     "main.js",
 )

@@ -2,48 +2,68 @@
 
 import { firstEndingAfter, isMatch, kindTimes, lowerBound } from './store.js';
 
-const FAINTEST = 0.35;
+const LEVELS = 8;
+const FAINTEST = 3 / LEVELS;
+const NARROW_GAP = 0.5; // of a quantum: nobody sees what lies between two blocks that are closer
 
 // Boxes for the rows between two times. Events wider than `quantum` get a box; runs of narrower ones share
-// one whose opacity is their busy share and whose kind is the one with most time. When there are more than
-// `budget`, the quantum is doubled.
+// one whose opacity is their busy share, in few levels, and whose kind is the one with most time; neighbouring runs
+// that look the same are one. When there are more than `budget`, the quantum is doubled.
 export function visibleBoxes(store, rows, from, to, quantum, budget) {
-  for (let width = quantum; ; width *= 2) {
-    const boxes = collect(store, rows, from, to, width, budget);
-    if (boxes) return { ...boxes, quantum: width };
-  }
-}
-
-function collect(store, rows, from, to, quantum, budget) {
-  const boxes = { left: [], right: [], top: [], bottom: [], kind: [], alpha: [], event: [], hit: [] };
   const limit = Math.max(budget, rows.length * 2);
-  for (const row of rows) {
-    collectRow(store, row, from, to, quantum, boxes);
-    if (boxes.left.length > limit) return null;
+  const boxes = emptyBoxes(Math.min(limit, rows.reduce((sum, { count }) => sum + count, 0)));
+  for (let width = quantum; ; width *= 2) {
+    boxes.count = 0;
+    if (rows.every((row) => collectRow(store, row, from, to, width, boxes))) return { ...filled(boxes), quantum: width };
   }
-  return boxes;
 }
 
+// Typed arrays: Bokeh takes them as they are, and no frame leaves thousands of numbers to the garbage collector.
+function emptyBoxes(capacity) {
+  const [left, right, top, bottom, alpha] = Array.from({ length: 5 }, () => new Float64Array(capacity));
+  const [kind, hit] = [new Uint8Array(capacity), new Uint8Array(capacity)];
+  return { left, right, top, bottom, alpha, kind, hit, event: new Int32Array(capacity), count: 0, capacity };
+}
+
+function filled({ count, capacity, ...arrays }) {
+  return Object.fromEntries(Object.entries(arrays).map(([name, array]) => [name, array.subarray(0, count)]));
+}
+
+// Adds the boxes of one row; false if there is no room for them.
 function collectRow(store, row, from, to, quantum, boxes) {
   const { start, duration, kind } = store;
   const last = row.first + row.count;
   const times = new Float64Array(store.kind_values.length);
   let i = firstEndingAfter(store, row, from);
+  let block = -1; // the last box, if it is a run that may go on
   while (i < last && start[i] < to) {
-    if (duration[i] >= quantum) {
-      const left = Math.max(start[i], from);
-      push(store, boxes, row, left, Math.min(start[i] + duration[i], to), kind[i], 1, i, i + 1);
-      i += 1;
-      continue;
+    const isWide = duration[i] >= quantum;
+    let next = i + 1;
+    if (!isWide) {
+      next = lowerBound(start, start[i] + quantum, next, last);
+      if (next - 1 > i && duration[next - 1] >= quantum) next -= 1; // only the last of a run can be a wide one
     }
-    let next = lowerBound(start, start[i] + quantum, i + 1, last);
-    if (next - 1 > i && duration[next - 1] >= quantum) next -= 1; // only the last of a run can be a wide one
-    const right = Math.max(start[next - 1] + duration[next - 1], Math.min(start[i] + quantum, next < last ? start[next] : Infinity));
-    const { dominant, total } = strongest(kindTimes(store, i, next, times), kind[i]);
-    const alpha = Math.max(FAINTEST, Math.min(1, total / quantum));
-    push(store, boxes, row, start[i], right, dominant, alpha, i, next);
+    const isHit = Number(store.matches === null || isMatch(store, i, next));
+    if (isWide) {
+      if (!push(boxes, row, Math.max(start[i], from), Math.min(start[i] + duration[i], to), kind[i], 1, i, isHit)) return false;
+      block = -1;
+    } else {
+      const right = Math.max(start[next - 1] + duration[next - 1], Math.min(start[i] + quantum, next < last ? start[next] : Infinity));
+      const { dominant, total } = strongest(kindTimes(store, i, next, times), kind[i]);
+      const alpha = Math.max(FAINTEST, Math.min(1, Math.round((LEVELS * total) / quantum) / LEVELS));
+      if (goesOn(boxes, block, start[i] - NARROW_GAP * quantum, dominant, alpha, isHit)) {
+        boxes.right[block] = right;
+        boxes.event[block] = -1;
+      } else if (push(boxes, row, start[i], right, dominant, alpha, next - i === 1 ? i : -1, isHit)) block = boxes.count - 1;
+      else return false;
+    }
     i = next;
   }
+  return true;
+}
+
+function goesOn({ right, kind, alpha, hit }, block, since, newKind, newAlpha, newHit) {
+  return block >= 0 && right[block] >= since && kind[block] === newKind && alpha[block] === newAlpha && hit[block] === newHit;
 }
 
 function strongest(times, fallback) {
@@ -55,15 +75,18 @@ function strongest(times, fallback) {
   return { dominant, total };
 }
 
-function push(store, boxes, row, left, right, kind, alpha, from, to) {
-  boxes.left.push(left);
-  boxes.right.push(right);
-  boxes.top.push(row.top);
-  boxes.bottom.push(row.bottom);
-  boxes.kind.push(kind);
-  boxes.alpha.push(alpha);
-  boxes.event.push(to - from === 1 ? from : -1);
-  boxes.hit.push(store.matches === null || isMatch(store, from, to));
+function push(boxes, row, left, right, kind, alpha, event, hit) {
+  if (boxes.count === boxes.capacity) return false;
+  const at = boxes.count++;
+  boxes.left[at] = left;
+  boxes.right[at] = right;
+  boxes.top[at] = row.top;
+  boxes.bottom[at] = row.bottom;
+  boxes.kind[at] = kind;
+  boxes.alpha[at] = alpha;
+  boxes.event[at] = event;
+  boxes.hit[at] = hit;
+  return true;
 }
 
 // A step function between two times as at most one step per `quantum`, the highest value of each.

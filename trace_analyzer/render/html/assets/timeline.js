@@ -2,6 +2,7 @@
 
 import { describe, eventLabel, eventName, otherEnds } from './describe.js';
 import { formatCount, formatDuration, formatQuantity, formatTick } from './format.js';
+import { cleared } from './ink.js';
 import { bucketOf, statistics, statisticsTables, statisticsText } from './interval.js';
 import { layOut, rowAt } from './layout.js';
 import { visibleBoxes, visibleSteps } from './lod.js';
@@ -9,14 +10,19 @@ import { around, clampView, pan, parseFragment, ticks, writeFragment, zoom } fro
 import { queueCurves } from './queue.js';
 import { endOf, eventAt, linked, neighbourMatch, rowOf, search, stackOf } from './store.js';
 
-const BOX_BUDGET = 5000;
+const BOX_BUDGET = 4000;
 const MARGIN = 0.25;
 const LABEL_BUDGET = 200;
 const LABEL_MIN_PX = 34;
+const LABEL_MIN_HEIGHT_PX = 12;
+const LABEL_PADDING_PX = 4;
+const LONGEST_LABEL = 300; // characters: more than a screen is wide
+const AXIS_PX = 26;
+const TELL_DELAY_MS = 100;
 const CHARACTER_PX = 7;
 const HOVER_PX = 4;
 const CLICK_PX = 4;
-const TICK_PX = { least: 64, most: 110, padding: 14 };
+const TICK_PX = { least: 64, most: 110, padding: 14, gap: 6 };
 const DIMMED = 0.15;
 const PAN_STEP = 0.15;
 const ZOOM_STEP = 1.4;
@@ -43,6 +49,8 @@ export class Timeline {
     this.place = this.curves[0]?.place;
     this.fetched = null;
     this.pointers = new Map();
+    this.widths = new Map(); // of labels
+    this.told = new Map(); // texts that the page shows soon
     this.element = (name) => root.querySelector(`[data-tl="${name}"]`);
     this.scroller = this.element('rows');
     this.offerFilters();
@@ -123,10 +131,11 @@ export class Timeline {
     this.rememberFragment();
   }
 
-  // Boxes are taken for a part of a view more on both sides, so that most of panning needs no new ones.
+  // While a view moves, boxes are taken for a part of it more on both sides, so that most of moving needs no new ones;
+  // zooming needs new ones anyway, and then those outside would be drawn for nobody.
   fetch() {
     const { from, to } = this.view;
-    const margin = (to - from) * MARGIN;
+    const margin = this.isMoved() ? (to - from) * MARGIN : 0;
     const top = this.scroller.scrollTop;
     const height = this.scroller.clientHeight;
     const rows = this.layout.rows.filter((row) => row.bottom > top && row.top < top + height);
@@ -139,16 +148,20 @@ export class Timeline {
       right: boxes.right,
       top: boxes.top,
       bottom: boxes.bottom,
-      fill: boxes.kind.map((kind) => this.colours[kind].fill),
-      alpha: boxes.alpha.map((alpha, i) => (boxes.hit[i] ? alpha : alpha * DIMMED)),
+      fill: Uint32Array.from(boxes.kind, (kind, i) => packed(this.colours[kind].rgb, boxes.alpha[i] * (boxes.hit[i] ? 1 : DIMMED))),
     };
     this.drawCurves(quantum);
   }
 
   isFetched() {
     const { from, to } = this.view;
-    const { fetched } = this;
-    return fetched && from >= fetched.from && to <= fetched.to && Math.abs(to - from - fetched.length) < 1e-6 * fetched.length;
+    return this.isMoved() && from >= this.fetched.from && to <= this.fetched.to;
+  }
+
+  // Whether the view is as long as the one that boxes were taken for.
+  isMoved() {
+    const { from, to } = this.view;
+    return this.fetched !== null && Math.abs(to - from - this.fetched.length) < 1e-6 * this.fetched.length;
   }
 
   // The chosen place's step functions; each panel says what its top stands for.
@@ -163,7 +176,7 @@ export class Timeline {
       const highest = steps.y.reduce((a, b) => Math.max(a, b), 1);
       this.model(`${kind}-y`).setv({ start: 0, end: highest * 1.15 });
       this.model(`${kind}-source`).data = steps;
-      panel.querySelector('small').textContent = `max ${format(highest)}`;
+      this.tell(panel.querySelector('small'), `max ${format(highest)}`);
     }
   }
 
@@ -172,32 +185,54 @@ export class Timeline {
     const { boxes } = this.fetched;
     const { from, to } = this.view;
     const nsPerPx = (to - from) / this.plotWidth;
-    const labels = { x: [], y: [], text: [], color: [] };
-    for (let i = 0; i < boxes.left.length && labels.x.length < LABEL_BUDGET; i++) {
+    const top = this.scroller.scrollTop;
+    const ink = cleared(this.element('ink'), this.plotWidth, this.scroller.clientHeight);
+    ink.font = this.fonts.label;
+    ink.textBaseline = 'middle';
+    let room = LABEL_BUDGET;
+    for (let i = 0; i < boxes.left.length && room > 0; i++) {
       const left = Math.max(boxes.left[i], from);
-      const room = (Math.min(boxes.right[i], to) - left) / nsPerPx;
-      const tall = boxes.bottom[i] - boxes.top[i] >= 12;
-      if (boxes.event[i] < 0 || room < LABEL_MIN_PX || !tall) continue;
-      labels.x.push(left);
-      labels.y.push((boxes.top[i] + boxes.bottom[i]) / 2);
-      labels.text.push(shortened(eventLabel(this.store, this.words, boxes.event[i]), Math.floor((room - 8) / CHARACTER_PX)));
-      labels.color.push(boxes.hit[i] ? this.colours[boxes.kind[i]].ink : this.muted);
+      const width = (Math.min(boxes.right[i], to) - left) / nsPerPx;
+      if (boxes.event[i] < 0 || width < LABEL_MIN_PX || boxes.bottom[i] - boxes.top[i] < LABEL_MIN_HEIGHT_PX) continue;
+      const text = this.fitted(ink, eventLabel(this.store, this.words, boxes.event[i]), width - 2 * LABEL_PADDING_PX);
+      ink.fillStyle = boxes.hit[i] ? this.colours[boxes.kind[i]].ink : this.muted;
+      ink.fillText(text, (left - from) / nsPerPx + LABEL_PADDING_PX, (boxes.top[i] + boxes.bottom[i]) / 2 - top + 0.5);
+      room -= 1;
     }
-    this.model('labels').data = labels;
+  }
+
+  // As much of a text as has room, by the mean width of its characters.
+  fitted(ink, text, px) {
+    if (!this.widths.has(text)) this.widths.set(text, ink.measureText(text.slice(0, LONGEST_LABEL)).width);
+    const width = this.widths.get(text);
+    return width <= px ? text : shortened(text, Math.floor((px / width) * Math.min(text.length, LONGEST_LABEL)) - 1);
   }
 
   drawAxis() {
     const { times, labels } = this.ticks();
     this.model('ticks').ticks = times;
     const last = this.plotWidth - this.tickPx(labels) + TICK_PX.padding / 2;
-    const labelled = times.map((time, i) => [time, labels[i]]).filter(([time]) => this.xOf(time) < last);
-    this.element('axis').replaceChildren(...labelled.map(([time, label]) => {
-      const tick = document.createElement('span');
-      tick.textContent = label;
-      tick.style.left = `${this.xOf(time)}px`;
-      return tick;
-    }));
-    this.element('span').textContent = `${formatDuration(this.view.to - this.view.from)} shown`;
+    const ink = cleared(this.element('axis-ink'), this.plotWidth, AXIS_PX);
+    ink.font = this.fonts.tick;
+    ink.textBaseline = 'middle';
+    ink.fillStyle = this.muted;
+    times.forEach((time, i) => {
+      const x = this.xOf(time);
+      ink.fillRect(Math.round(x), AXIS_PX / 4, 1, AXIS_PX / 2);
+      if (x < last) ink.fillText(labels[i], Math.round(x) + TICK_PX.gap, AXIS_PX / 2);
+    });
+    this.tell(this.element('span'), `${formatDuration(this.view.to - this.view.from)} shown`);
+  }
+
+  // Sets a text of the page: often enough for the eye, not with each frame, since the page is laid out anew for it.
+  tell(element, text) {
+    if (!element.textContent) element.textContent = text;
+    this.told.set(element, text);
+    this.telling ??= setTimeout(() => {
+      this.telling = null;
+      for (const [place, last] of this.told) if (place.textContent !== last) place.textContent = last;
+      this.told.clear();
+    }, TELL_DELAY_MS);
   }
 
   // As many round times as have room for their labels.
@@ -327,9 +362,11 @@ export class Timeline {
     const colour = (name, fallback) => style.getPropertyValue(name).trim() || fallback;
     const unknown = colour('--k-other', 'gray');
     this.muted = colour('--text-muted', 'gray');
+    const family = getComputedStyle(this.root).fontFamily;
+    this.fonts = { label: `11px ${family}`, tick: `12px ${family}` };
     this.colours = this.store.kind_values.map((kind) => {
       const fill = colour(kind.startsWith('idle-') ? kind.replace('idle-', '--p-') : `--k-${kind}`, unknown);
-      return { fill, ink: readableOn(fill) };
+      return { rgb: parseInt(fill.slice(1), 16), ink: readableOn(fill) };
     });
     this.model('grid').grid_line_color = colour('--grid', 'gray');
     const accent = colour('--text', 'black');
@@ -485,7 +522,7 @@ export class Timeline {
   drawInterval() {
     const band = this.element('interval');
     const shown = this.drawn ?? this.interval;
-    band.hidden = !shown;
+    if (band.hidden === Boolean(shown)) band.hidden = !shown;
     if (!shown) return;
     const [left, right] = [this.xOf(shown.from), this.xOf(shown.to)].map((x) => Math.max(-4, Math.min(x, this.plotWidth + 4)));
     band.style.left = `${left}px`;
@@ -821,6 +858,11 @@ async function copied(text) {
 
 function shortened(text, characters) {
   return text.length <= characters ? text : `${text.slice(0, Math.max(characters - 1, 0))}…`;
+}
+
+// 0xRRGGBB with an opacity, as the one number that Bokeh need not parse.
+function packed(rgb, alpha) {
+  return rgb * 256 + Math.round(alpha * 255);
 }
 
 // Dark or light text, whichever stands out against a #rrggbb fill.
