@@ -1,6 +1,6 @@
 """Bytes -> the header and one row of text per event.
 
-Sound files of some size take a short cut (`lines`) that proves itself. The rest is parsed as a whole where
+Sound files of some size take a short cut (`scanning`) that proves itself. The rest is parsed as a whole where
 it is sound JSON; else a walker reads value by value and keeps all events before the place where the file
 breaks off, which a note names.
 """
@@ -16,8 +16,8 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.errors import InputError, NotATrace
-from trace_analyzer.ingest.lines import Lines, read_lines
 from trace_analyzer.ingest.raw import strict_decoder
+from trace_analyzer.ingest.scanning import Scanned, scanned
 from trace_analyzer.ingest.sorting import Sorted, joined, sorted_objects
 from trace_analyzer.ingest.source import Content
 from trace_analyzer.notes import TRUNCATED, Note
@@ -56,14 +56,14 @@ def read_document(content: Content) -> Document:
     """
     name, blocks = content.name, content.blocks()
     head = _gathered(blocks, _HEAD)
-    lines = read_lines(head, blocks)
-    if lines is None:
+    quick = scanned(head, blocks)
+    if quick is None:
         rest = head if len(head) < _HEAD else b"".join(content.blocks())
         if not rest or rest.isspace():
             raise InputError(f"{name}: " + (content.notes[0].message if content.notes else "is empty"))
-        lines = Lines([], 0, rest, 0, 0)
-    text = lines.rest.decode("utf-8-sig", "replace")
-    notes = list(_encoding_notes(text.count("\ufffd") - lines.rest.count(b"\xef\xbf\xbd") + lines.replaced))
+        quick = Scanned([], 0, rest, 0, 0)
+    text = quick.rest.decode("utf-8-sig", "replace")
+    notes = list(_encoding_notes(text.count("\ufffd") - quick.rest.count(b"\xef\xbf\xbd") + quick.replaced))
     with _no_gc():
         walk = _whole(text) or _walked(text, name)
         if not walk.has_events:
@@ -71,10 +71,10 @@ def read_document(content: Content) -> Document:
                 f"{name}: is JSON without a `traceEvents` list; expected a trace from torch.profiler"
                 " (prof.export_chrome_trace)"
             )
-        count = lines.event_count + len(walk.events)
-        notes += _walk_notes(walk, text, lines.cut_bytes, count)
-        last = sorted_objects(walk.events, lines.event_count)
-    events = joined([*lines.parts, last])
+        count = quick.event_count + len(walk.events)
+        notes += _walk_notes(walk, text, quick.cut_bytes, count)
+        last = sorted_objects(walk.events, quick.event_count)
+    events = joined([*quick.parts, last])
     odd = sum(not isinstance(event, dict) for event in walk.events)
     unknown = events.skipped.filter(pl.col("reason") == "unknown-phase").get_column("count").sum()
     if count and unknown + odd == count:

@@ -82,14 +82,14 @@ def _values(arguments: list[dict[str, Any]], keys: tuple[str, ...]) -> list[Any]
 
 
 def _texts(values: list[Any]) -> pl.Series:
-    texts = [v if v is None or type(v) is str else _text(v) for v in values]
+    texts = [v if v is None or type(v) is str else text_of(v) for v in values]
     try:
         return pl.Series(texts, dtype=pl.String)
     except UnicodeEncodeError:  # lone surrogates, which JSON can escape and UTF-8 cannot hold
         return pl.Series([v and SURROGATE.sub("\ufffd", v) for v in texts], dtype=pl.String)
 
 
-def _text(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
     """JSON text of a value whose numbers are `Digits`; None for one that nests beyond reason."""
     try:
         return _json(value)

@@ -86,6 +86,10 @@ _DEVICE_NUMBERS = (
 DEVICE_ARGUMENTS = (*_DEVICE_NUMBERS, "grid", "block", "occupancy_percent")
 MEMORY_NUMBERS = ("bytes", "device_type", "memory_device", "total_allocated_bytes", "total_reserved_bytes")
 _REST_NUMBERS = ("stream", "correlation", "wait_on_stream", *MEMORY_NUMBERS)
+INTEGERS = tuple(
+    dict.fromkeys((*CALL_NUMBERS, *OPERATOR_NUMBERS, *PYTHON_NUMBERS, *INPUT_NUMBERS, *_DEVICE_NUMBERS, *_REST_NUMBERS))
+)
+"""Columns that are integers in the end."""
 _BATCH = 100_000
 _EVENT = ("row", "kind", "name", "pid", "tid", "start_ns", "duration_ns")
 
@@ -128,8 +132,11 @@ def shifted(events: Sorted, rows: int) -> Sorted:
     return replace(
         events,
         **{
-            name: getattr(events, name).with_columns(moved)
-            for name in ("python", "host", "inputs", "device", "rest", "edges", "seen")
+            field.name: frame.with_columns(moved)
+            for field in fields(Sorted)
+            if isinstance(frame := getattr(events, field.name), pl.DataFrame)
+            and frame.height
+            and "row" in frame.columns
         },
     )
 
@@ -158,22 +165,32 @@ def sorted_objects(events: list[Any], first_row: int) -> Sorted:
     return joined([sorted_events(raw_frame(events[at : at + _BATCH], first_row + at)) for at in starts])
 
 
-def sorted_spans(frame: pl.DataFrame) -> Sorted:
-    """The same for spans (phase X), all of known categories of the host or all of known categories of devices."""
-    kinds = (
-        pl.col("category").str.to_lowercase().replace_strict(HOST_KINDS | DEVICE_KINDS, return_dtype=KIND).alias("kind")
-    )
-    frame = frame.with_columns(kinds)
-    is_sound = (pl.col("start_ns").is_not_null() & (pl.col("duration_ns") >= 0)).fill_null(False)
-    if not frame.select(is_sound.all()).item():
-        timed = _typed(_completed(frame.with_columns(pl.lit("X").alias("ph"), pl.col("category").alias("cat"))))
-        return _sorted(timed, timed.clear())
-    frame = frame.with_columns(_categories())
+def sorted_spans(frame: pl.DataFrame) -> Sorted | None:
+    """The same for spans (phase X) of known ``kind``, all of the host or all of devices; None where not all are sound."""
+    if frame.get_column("start_ns").null_count() or not (frame.get_column("duration_ns") >= 0).fill_null(False).all():
+        return None
     none = _nothing()
     if frame.get_column("kind").is_in(_DEVICE).any():
         return replace(none, device=_device_part(_completed(frame)), seen=_seen(frame))
     python, host = _host_parts(frame)
     return replace(none, python=python, host=host, inputs=_inputs_part(frame), seen=_seen(frame))
+
+
+def sorted_arrows(frame: pl.DataFrame) -> Sorted | None:
+    """The same for starts and ends of arrows of known categories; None where they are not all sound."""
+    return _sorted_points(frame, "flow") if frame.get_column("id").null_count() == 0 else None
+
+
+def sorted_memory(frame: pl.DataFrame) -> Sorted | None:
+    """The same for instants, if all tell of memory; else None."""
+    return _sorted_points(frame, "memory") if (frame.get_column("name") == "[memory]").all() else None
+
+
+def _sorted_points(frame: pl.DataFrame, kind: str) -> Sorted | None:
+    if frame.get_column("start_ns").null_count():
+        return None
+    timed = _typed(_completed(frame.with_columns(pl.lit(kind).cast(KIND).alias("kind"))))
+    return replace(_nothing(), rest=_rest_part(timed), seen=_seen(timed))
 
 
 @cache
@@ -287,9 +304,7 @@ def _sorted(timed: pl.DataFrame, edges: pl.DataFrame) -> Sorted:
         host=host_part,
         inputs=_inputs_part(host),
         device=_device_part(device),
-        rest=rest.select(
-            *_EVENT[:-1], _LASTS, "ph", "cat", "id", "label", _DEVICE_LABEL, *_numbers(rest, _REST_NUMBERS)
-        ),
+        rest=_rest_part(rest),
         edges=edges,
         seen=_seen(_only(timed, pl.col("kind") != "metadata")),
         skipped=timed.drop_nulls("reason").group_by("reason", "cat").len("count"),
@@ -334,6 +349,10 @@ def _device_part(device: pl.DataFrame) -> pl.DataFrame:
         _product("grid").alias("blocks"), _product("block").alias("threads_per_block"), "grid", "block",
         pl.col("occupancy_percent").cast(pl.Float64, strict=False).fill_nan(None),
     )  # fmt: skip
+
+
+def _rest_part(rest: pl.DataFrame) -> pl.DataFrame:
+    return rest.select(*_EVENT[:-1], _LASTS, "ph", "cat", "id", "label", _DEVICE_LABEL, *_numbers(rest, _REST_NUMBERS))
 
 
 def _seen(timed: pl.DataFrame) -> pl.DataFrame:

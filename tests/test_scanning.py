@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trace_analyzer.ingest import document, lines, source
+from trace_analyzer.ingest import document, scanning, source
 from trace_analyzer.ingest.document import Document, read_document
 from trace_analyzer.ingest.events import trace_tables
 from trace_analyzer.ingest.source import content_of
@@ -30,10 +30,9 @@ TABLES = (
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_WORTH_BYTES", 0)
-    monkeypatch.setattr(lines, "_CHUNK", 300)
-    monkeypatch.setattr(lines, "_TAIL", 80)
-    monkeypatch.setattr(lines, "_SMALLEST_EVENT", 1)
+    monkeypatch.setattr(scanning, "_WORTH_BYTES", 0)
+    monkeypatch.setattr(scanning, "_CHUNK", 300)
+    monkeypatch.setattr(scanning, "_ROWS", 7)
     monkeypatch.setattr(source, "_CHUNK", 170)
     monkeypatch.setattr(document, "_HEAD", HEAD)
 
@@ -44,15 +43,15 @@ def read(content: bytes) -> Document:
 
 def strictly(content: bytes) -> Document:
     """The document as the strict reader has it."""
-    short_cut, document.read_lines = document.read_lines, lambda head, blocks: None
+    short_cut, document.scanned = document.scanned, lambda head, blocks: None
     try:
         return read(content)
     finally:
-        document.read_lines = short_cut
+        document.scanned = short_cut
 
 
 def takes_short_cut(content: bytes) -> bool:
-    found = lines.read_lines(content[:HEAD], iter((content[HEAD:],)))
+    found = scanning.scanned(content[:HEAD], iter((content[HEAD:],)))
     return found is not None and found.event_count > 0
 
 
@@ -180,7 +179,7 @@ def test_raw_control_characters_stay_in_names(raw: str, layout: dict[str, Any]) 
 @pytest.mark.parametrize("raw", ["\n", "\r", "\t", "\x01"])
 def test_raw_control_characters_stay_in_names_of_rare_categories(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
     """In one chunk with many others, where few are read strictly."""
-    monkeypatch.setattr(lines, "_CHUNK", 1 << 20)
+    monkeypatch.setattr(scanning, "_CHUNK", 1 << 20)
     monkeypatch.setattr(source, "_CHUNK", 1 << 20)
     rows = [plain(i) for i in range(400)]
     rows[20] = plain(20, cat="no_such", name="a~b")

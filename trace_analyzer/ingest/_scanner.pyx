@@ -1,0 +1,844 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""One pass over the text of a list of events, in compiled code: it checks the JSON and writes values into columns.
+
+Hostile text is safe: a `bytes` ends with a NUL, which is no token and so ends every scan; what may hold a NUL, a
+string, is searched within the size; nesting goes to a fixed depth; rows and words have room, or the scan stops before.
+"""
+
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memchr, memcmp, memcpy, memset
+
+cdef enum:
+    _DEPTH = 256
+    _ENTRIES = 512
+    _COLUMNS = 64
+    _ROUTES = 16
+    _SHORT = 16
+    _NO_ROUTE = 127
+    _ODD = 126
+
+# How a scan ended: where an event is due, at the end of the text; within an event; at the bracket that closes the
+# list; with no room for another event; where no event can be read.
+cdef enum:
+    _MORE = 0
+    _PARTIAL = 1
+    _CLOSED = 2
+    _FULL = 3
+    _BROKEN = 4
+    _DONE = 5
+
+MORE, PARTIAL, CLOSED, FULL, BROKEN = _MORE, _PARTIAL, _CLOSED, _FULL, _BROKEN
+NO_ROUTE, ODD = _NO_ROUTE, _ODD
+
+# What a value is kept as: ns of decimal microseconds, an integer, or the number of its text among the words.
+cdef enum:
+    _TIME = 0
+    _INTEGER = 1
+    _LABEL = 2
+    _TEXT = 3
+    _ARGUMENTS = 1000
+
+TIME, INTEGER, LABEL, TEXT = _TIME, _INTEGER, _LABEL, _TEXT
+
+# Times from here on are left to the reader that knows which of them are absurd.
+cdef int64_t _FARTHEST_US = 4 * 10 ** 15
+
+
+cdef struct Entry:
+    const unsigned char* key
+    Py_ssize_t size
+    int value
+
+
+cdef struct Words:
+    # Different texts, as stretches of the text that is scanned; number 0 is null. Open addressing: a slot holds a number.
+    uint32_t* slots
+    uint64_t mask
+    int64_t* starts
+    int64_t* ends
+    int64_t count
+    int64_t room
+
+
+cdef struct Scan:
+    const unsigned char* text
+    Py_ssize_t size
+    uint64_t seed
+    const Entry* fields
+    const Entry* arguments
+    const int* forms
+    int ph
+    int cat
+    Words labels
+    Words texts
+    # Of the event in hand: its values by column, the columns that it has (a bit each), whether another reader has
+    # to read it, its phase and its category.
+    int64_t values[_COLUMNS]
+    uint64_t seen
+    bint has_arguments
+    bint odd
+    unsigned char phase
+    Py_ssize_t category
+    Py_ssize_t category_end
+
+
+cdef inline uint64_t _hash(const unsigned char* key, Py_ssize_t size, uint64_t seed) noexcept nogil:
+    cdef uint64_t mixed = (seed ^ <uint64_t> size) * <uint64_t> 0x9E3779B97F4A7C15
+    cdef uint64_t word
+    cdef Py_ssize_t i = 0
+    while i + 8 <= size:
+        memcpy(&word, key + i, 8)
+        mixed = (mixed ^ word) * <uint64_t> 0xD6E8FEB86659FD93
+        mixed ^= mixed >> 32
+        i += 8
+    word = 0
+    while i < size:
+        word = (word << 8) | key[i]
+        i += 1
+    mixed = (mixed ^ word) * <uint64_t> 0xD6E8FEB86659FD93
+    return mixed ^ (mixed >> 32)
+
+
+cdef inline int _value(const Entry* entries, const unsigned char* key, Py_ssize_t size) noexcept nogil:
+    """What the key stands for; -1 where it is none of these."""
+    cdef uint64_t at = _hash(key, size, 0) & (_ENTRIES - 1)
+    while entries[at].key != NULL:
+        if entries[at].size == size and memcmp(entries[at].key, key, size) == 0:
+            return entries[at].value
+        at = (at + 1) & (_ENTRIES - 1)
+    return -1
+
+
+cdef inline int64_t _word(Scan* scan, Words* words, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
+    """The number of a text among the words."""
+    cdef const unsigned char* text = scan.text
+    cdef uint64_t at = _hash(text + start, end - start, scan.seed) & words.mask
+    cdef uint32_t number = words.slots[at]
+    while number:
+        if (
+            words.ends[number] - words.starts[number] == end - start
+            and memcmp(text + words.starts[number], text + start, end - start) == 0
+        ):
+            return number
+        at = (at + 1) & words.mask
+        number = words.slots[at]
+    number = <uint32_t> words.count
+    words.slots[at] = number
+    words.starts[number] = start
+    words.ends[number] = end
+    words.count += 1
+    return number
+
+
+cdef inline Py_ssize_t _blank(const unsigned char* text, Py_ssize_t at) noexcept nogil:
+    """Where the next token begins."""
+    while text[at] == c' ' or text[at] == c'\n' or text[at] == c'\t' or text[at] == c'\r':
+        at += 1
+    return at
+
+
+cdef inline int _fault(Scan* scan, Py_ssize_t at) noexcept nogil:
+    """How a scan ends that cannot go on there."""
+    return _PARTIAL if at >= scan.size else _BROKEN
+
+
+cdef inline bint _is_digit(unsigned char sign) noexcept nogil:
+    return c'0' <= sign <= c'9'
+
+
+cdef inline bint _is_hex(unsigned char sign) noexcept nogil:
+    return _is_digit(sign) or c'a' <= sign <= c'f' or c'A' <= sign <= c'F'
+
+
+cdef int _string(Scan* scan, Py_ssize_t* at, bint* escaped) noexcept nogil:
+    """Past the string that begins there; ``escaped`` is set where it has escapes."""
+    cdef const unsigned char* text = scan.text
+    cdef Py_ssize_t i = at[0] + 1, near = i + _SHORT
+    cdef const unsigned char* quote
+    cdef const unsigned char* escape
+    cdef int digit
+    if near > scan.size:
+        near = scan.size
+    while i < near and text[i] != c'"' and text[i] != c'\\':
+        i += 1
+    if i < near and text[i] == c'"':
+        at[0] = i + 1
+        return _DONE
+    while True:
+        quote = <const unsigned char*> memchr(text + i, c'"', scan.size - i)
+        if quote == NULL:
+            return _PARTIAL
+        escape = <const unsigned char*> memchr(text + i, c'\\', quote - (text + i))
+        if escape == NULL:
+            at[0] = quote - text + 1
+            return _DONE
+        escaped[0] = True
+        i = escape - text + 1
+        if text[i] == c'u':
+            for digit in range(4):
+                i += 1
+                if not _is_hex(text[i]):
+                    return _fault(scan, i)
+        elif not (
+            text[i] == c'"' or text[i] == c'\\' or text[i] == c'/' or text[i] == c'n' or text[i] == c't'
+            or text[i] == c'r' or text[i] == c'b' or text[i] == c'f'
+        ):
+            return _fault(scan, i)
+        i += 1
+
+
+cdef int _number(Scan* scan, Py_ssize_t* at, bint* whole) noexcept nogil:
+    """Past the number that begins there; ``whole`` is cleared where it has a point or an exponent."""
+    cdef const unsigned char* text = scan.text
+    cdef Py_ssize_t i = at[0]
+    if text[i] == c'-':
+        i += 1
+    if text[i] == c'0':
+        i += 1
+    elif _is_digit(text[i]):
+        while _is_digit(text[i]):
+            i += 1
+    else:
+        return _fault(scan, i)
+    if text[i] == c'.':
+        whole[0] = False
+        i += 1
+        if not _is_digit(text[i]):
+            return _fault(scan, i)
+        while _is_digit(text[i]):
+            i += 1
+    if text[i] == c'e' or text[i] == c'E':
+        whole[0] = False
+        i += 1
+        if text[i] == c'+' or text[i] == c'-':
+            i += 1
+        if not _is_digit(text[i]):
+            return _fault(scan, i)
+        while _is_digit(text[i]):
+            i += 1
+    if i >= scan.size:  # it may go on in the next text
+        return _PARTIAL
+    at[0] = i
+    return _DONE
+
+
+cdef int _literal(Scan* scan, Py_ssize_t* at, const char* word, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(size):
+        if scan.text[at[0] + i] != <unsigned char> word[i]:
+            return _fault(scan, at[0] + i)
+    at[0] += size
+    return _DONE
+
+
+cdef int _scalar(Scan* scan, Py_ssize_t* at) noexcept nogil:
+    """Past a value that is no list and no object. NaN and infinities are what Python's reader takes, too."""
+    cdef bint ignored = False
+    cdef unsigned char sign = scan.text[at[0]]
+    if sign == c'"':
+        return _string(scan, at, &ignored)
+    if sign == c'-' and scan.text[at[0] + 1] == c'I':
+        return _literal(scan, at, b"-Infinity", 9)
+    if sign == c'-' or _is_digit(sign):
+        return _number(scan, at, &ignored)
+    if sign == c't':
+        return _literal(scan, at, b"true", 4)
+    if sign == c'f':
+        return _literal(scan, at, b"false", 5)
+    if sign == c'n':
+        return _literal(scan, at, b"null", 4)
+    if sign == c'N':
+        return _literal(scan, at, b"NaN", 3)
+    if sign == c'I':
+        return _literal(scan, at, b"Infinity", 8)
+    return _fault(scan, at[0])
+
+
+cdef inline int _colon(Scan* scan, Py_ssize_t* at) noexcept nogil:
+    """From behind a key to its value."""
+    cdef Py_ssize_t i = _blank(scan.text, at[0])
+    if scan.text[i] != c':':
+        return _fault(scan, i)
+    at[0] = _blank(scan.text, i + 1)
+    return _DONE
+
+
+cdef int _skip(Scan* scan, Py_ssize_t* at) noexcept nogil:
+    """Past any value."""
+    cdef const unsigned char* text = scan.text
+    cdef unsigned char[_DEPTH] closing
+    cdef int depth = 0, ending
+    cdef bint ignored = False, is_due
+    cdef Py_ssize_t i = at[0]
+    while True:
+        is_due = True  # a value stands at i, unless the list or object that opens there is empty
+        if text[i] == c'{' or text[i] == c'[':
+            if depth == _DEPTH:
+                return _BROKEN
+            closing[depth] = c'}' if text[i] == c'{' else c']'
+            i = _blank(text, i + 1)
+            if text[i] == closing[depth]:
+                i += 1
+            else:
+                depth += 1
+                is_due = False
+        else:
+            ending = _scalar(scan, &i)
+            if ending != _DONE:
+                return ending
+        while is_due:  # a value has ended
+            if depth == 0:
+                at[0] = i
+                return _DONE
+            i = _blank(text, i)
+            if text[i] == c',':
+                i = _blank(text, i + 1)
+                is_due = False
+            elif text[i] == closing[depth - 1]:
+                i += 1
+                depth -= 1
+            else:
+                return _fault(scan, i)
+        if closing[depth - 1] == c'}':
+            if text[i] != c'"':
+                return _fault(scan, i)
+            ending = _string(scan, &i, &ignored)
+            if ending == _DONE:
+                ending = _colon(scan, &i)
+            if ending != _DONE:
+                return ending
+
+
+cdef inline bint _time(Scan* scan, Py_ssize_t start, Py_ssize_t end, int64_t* value) noexcept nogil:
+    """Nanoseconds of a decimal number of microseconds, rounded half to even; whether it has no more digits than fit."""
+    cdef const unsigned char* text = scan.text
+    cdef Py_ssize_t i = start
+    cdef bint negative = text[i] == c'-', more = False
+    cdef int64_t ns = 0
+    cdef int places = 0
+    cdef unsigned char after
+    if negative:
+        i += 1
+    start = i
+    while i < end and text[i] != c'.':
+        if i - start == 16:
+            return False
+        ns = ns * 10 + (text[i] - c'0')
+        i += 1
+    if ns >= _FARTHEST_US:
+        return False
+    i += 1
+    while i < end and places < 3:
+        ns = ns * 10 + (text[i] - c'0')
+        places += 1
+        i += 1
+    while places < 3:
+        ns *= 10
+        places += 1
+    if i < end:
+        after = text[i]
+        i += 1
+        while i < end and not more:
+            more = text[i] != c'0'
+            i += 1
+        if after > c'5' or (after == c'5' and (more or ns & 1)):
+            ns += 1
+    value[0] = -ns if negative else ns
+    return True
+
+
+cdef inline bint _integer(Scan* scan, Py_ssize_t start, Py_ssize_t end, int64_t* value) noexcept nogil:
+    """An integer as JSON writes it, of up to 18 digits; whether it is one."""
+    cdef const unsigned char* text = scan.text
+    cdef Py_ssize_t i = start
+    cdef bint negative = i < end and text[i] == c'-'
+    cdef int64_t number = 0
+    if negative:
+        i += 1
+    if i == end or end - i > 18 or (text[i] == c'0' and (end - i > 1 or negative)):
+        return False
+    while i < end:
+        if not _is_digit(text[i]):
+            return False
+        number = number * 10 + (text[i] - c'0')
+        i += 1
+    value[0] = -number if negative else number
+    return True
+
+
+cdef int _kept(Scan* scan, Py_ssize_t* at, int column) noexcept nogil:
+    """Past a value, which goes into the column."""
+    cdef const unsigned char* text = scan.text
+    cdef Py_ssize_t start = at[0]
+    cdef unsigned char sign = text[start]
+    cdef bint escaped = False, whole = True
+    cdef int ending, form = scan.forms[column]
+    cdef uint64_t bit = <uint64_t> 1 << column
+    if scan.seen & bit:  # which of equal keys counts, or of two spellings, is not decided here
+        scan.odd = True
+        return _skip(scan, at)
+    scan.seen |= bit
+    if sign == c'"':
+        ending = _string(scan, at, &escaped)
+    elif _is_digit(sign) or (sign == c'-' and text[start + 1] != c'I'):
+        ending = _number(scan, at, &whole)
+    elif form >= _LABEL and (sign == c'[' or sign == c'{'):
+        ending = _skip(scan, at)
+    elif sign == c'n':
+        return _literal(scan, at, b"null", 4)
+    else:
+        scan.odd = True
+        return _skip(scan, at)
+    if ending != _DONE:
+        return ending
+    if form == _LABEL:
+        if column == scan.ph:
+            scan.phase = text[start + 1] if sign == c'"' and at[0] - start == 3 else 0
+        elif column == scan.cat and sign == c'"':
+            scan.category = start + 1
+            scan.category_end = at[0] - 1
+        scan.values[column] = _word(scan, &scan.labels, start, at[0])
+    elif form == _TEXT:
+        scan.values[column] = _word(scan, &scan.texts, start, at[0])
+    elif sign == c'"':
+        if form == _TIME or not _integer(scan, start + 1, at[0] - 1, &scan.values[column]):
+            scan.odd = True
+    elif form == _TIME:
+        if not (whole or _has_no_exponent(text, start, at[0])) or not _time(scan, start, at[0], &scan.values[column]):
+            scan.odd = True
+    elif not _integer(scan, start, at[0], &scan.values[column]):
+        scan.odd = True
+    return _DONE
+
+
+cdef inline bint _has_no_exponent(const unsigned char* text, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
+    cdef Py_ssize_t i
+    for i in range(start, end):
+        if text[i] == c'e' or text[i] == c'E':
+            return False
+    return True
+
+
+cdef int _object(Scan* scan, Py_ssize_t* at, const Entry* entries) noexcept nogil:
+    """Past the object that begins there, an event or its arguments; what the entries name is kept."""
+    cdef const unsigned char* text = scan.text
+    cdef Py_ssize_t i = _blank(text, at[0] + 1), key
+    cdef bint escaped
+    cdef int column, ending
+    if text[i] == c'}':
+        at[0] = i + 1
+        return _DONE
+    while True:
+        if text[i] != c'"':
+            return _fault(scan, i)
+        key = i + 1
+        escaped = False
+        ending = _string(scan, &i, &escaped)
+        if ending != _DONE:
+            return ending
+        if escaped:  # it may spell a known key
+            scan.odd = True
+        column = _value(entries, text + key, i - 1 - key)
+        ending = _colon(scan, &i)
+        if ending != _DONE:
+            return ending
+        if column == _ARGUMENTS:
+            if scan.has_arguments:
+                scan.odd = True
+            scan.has_arguments = True
+            ending = _object(scan, &i, scan.arguments) if text[i] == c'{' else _skip(scan, &i)
+        elif column >= 0:
+            ending = _kept(scan, &i, column)
+        else:
+            ending = _skip(scan, &i)
+        if ending != _DONE:
+            return ending
+        i = _blank(text, i)
+        if text[i] == c'}':
+            at[0] = i + 1
+            return _DONE
+        if text[i] != c',':
+            return _fault(scan, i)
+        i = _blank(text, i + 1)
+
+
+cdef class Keys:
+    """Up to 256 keys and what they stand for."""
+
+    cdef Entry[_ENTRIES] entries
+    cdef list kept
+
+    def __init__(self, meanings):
+        cdef uint64_t at
+        cdef bytes key
+        if len(meanings) > _ENTRIES // 2:
+            raise ValueError("too many keys")
+        memset(self.entries, 0, sizeof(self.entries))
+        self.kept = [text.encode() for text in meanings]
+        for key, value in zip(self.kept, meanings.values()):
+            at = _hash(key, len(key), 0) & (_ENTRIES - 1)
+            while self.entries[at].key != NULL:
+                at = (at + 1) & (_ENTRIES - 1)
+            self.entries[at].key = key
+            self.entries[at].size = len(key)
+            self.entries[at].value = value
+
+
+# The Arrow C data interface, https://arrow.apache.org/docs/format/CDataInterface.html: how columns get to Polars.
+cdef struct ArrowSchema:
+    const char* format
+    const char* name
+    const char* metadata
+    int64_t flags
+    int64_t n_children
+    ArrowSchema** children
+    ArrowSchema* dictionary
+    void (*release)(ArrowSchema*) noexcept
+    void* private_data
+
+
+cdef struct ArrowArray:
+    int64_t length
+    int64_t null_count
+    int64_t offset
+    int64_t n_buffers
+    int64_t n_children
+    const void** buffers
+    ArrowArray** children
+    ArrowArray* dictionary
+    void (*release)(ArrowArray*) noexcept
+    void* private_data
+
+
+cdef void _released_schema(ArrowSchema* schema) noexcept:
+    schema.release = NULL
+
+
+cdef void _released_array(ArrowArray* array) noexcept:
+    free(<void*> array.buffers[0])
+    free(<void*> array.buffers[1])
+    free(array.buffers)
+    array.release = NULL
+
+
+cdef void _end_schema(object capsule) noexcept:
+    cdef ArrowSchema* schema = <ArrowSchema*> PyCapsule_GetPointer(capsule, "arrow_schema")
+    if schema.release != NULL:
+        schema.release(schema)
+    free(schema)
+
+
+cdef void _end_array(object capsule) noexcept:
+    cdef ArrowArray* array = <ArrowArray*> PyCapsule_GetPointer(capsule, "arrow_array")
+    if array.release != NULL:
+        array.release(array)
+    free(array)
+
+
+cdef class Column:
+    """Integers that Polars takes over, once, by Arrow's C data interface."""
+
+    cdef ArrowArray* array
+    cdef const char* format
+
+    def __cinit__(self):
+        self.array = NULL
+
+    def __dealloc__(self):
+        if self.array != NULL:
+            self.array.release(self.array)
+            free(self.array)
+
+    def __arrow_c_array__(self, requested_schema=None):
+        if self.array == NULL:
+            raise ValueError("taken already")
+        cdef ArrowSchema* schema = <ArrowSchema*> calloc(1, sizeof(ArrowSchema))
+        if schema == NULL:
+            raise MemoryError
+        schema.format, schema.name, schema.flags, schema.release = self.format, "", 2, &_released_schema
+        described = PyCapsule_New(schema, "arrow_schema", &_end_schema)
+        taken = PyCapsule_New(self.array, "arrow_array", &_end_array)
+        self.array = NULL
+        return described, taken
+
+
+cdef Column _column(Py_ssize_t length, Py_ssize_t width, const char* format, bint nullable):
+    """A column of so many values of ``width`` bytes, all valid; its memory is not set."""
+    cdef Column column = Column.__new__(Column)
+    cdef ArrowArray* array = <ArrowArray*> calloc(1, sizeof(ArrowArray))
+    if array == NULL:
+        raise MemoryError
+    array.buffers = <const void**> calloc(2, sizeof(void*))
+    if array.buffers == NULL:
+        free(array)
+        raise MemoryError
+    array.length, array.n_buffers, array.release = length, 2, &_released_array
+    column.array, column.format = array, format
+    array.buffers[1] = malloc(length * width + 1)
+    if nullable:
+        array.buffers[0] = calloc(length // 8 + 1, 1)
+    if array.buffers[1] == NULL or (nullable and array.buffers[0] == NULL):
+        raise MemoryError
+    return column
+
+
+cdef class Scanner:
+    """Columns for the events of one text at a time. Not for use by two threads at once."""
+
+    cdef Keys fields, arguments, categories
+    cdef int[_COLUMNS] forms
+    cdef unsigned char[_ROUTES][2] phases
+    cdef int64_t[_COLUMNS] nothing
+    cdef int[_NO_ROUTE + 1][_COLUMNS] wanted
+    cdef int[_NO_ROUTE + 1] wanted_counts
+    cdef Scan scan
+    cdef Py_ssize_t width, room, count
+    cdef dict names
+    cdef int64_t* values
+    cdef uint8_t* routes
+    cdef int64_t* starts
+    cdef int64_t* ends
+    cdef Py_ssize_t[_NO_ROUTE + 1] counts
+    cdef uint64_t[_NO_ROUTE + 1] present
+
+    def __init__(self, columns, fields, arguments, routes, seed, rows):
+        """Room for ``rows`` events.
+
+        ``columns`` are (name, form), ``ph`` and ``cat`` among them; ``fields`` and ``arguments`` are names of columns
+        by key; ``routes`` are (categories, phases, names of columns): events of such a category and phase have these
+        columns. Others have all.
+        """
+        if len(columns) > _COLUMNS or len(routes) > _ROUTES or rows < 1:
+            raise ValueError("too many columns or routes")
+        self.names = {name: number for number, (name, _) in enumerate(columns)}
+        self.fields = Keys({key: self.names[name] for key, name in fields.items()} | {"args": _ARGUMENTS})
+        self.arguments = Keys({key: self.names[name] for key, name in arguments.items()})
+        self.categories = Keys({name: code for code, (known, _, _) in enumerate(routes) for name in known})
+        memset(self.wanted_counts, 0, sizeof(self.wanted_counts))
+        for code, (_, signs, wanted) in enumerate(routes):
+            self.phases[code][0], self.phases[code][1] = ord(signs[0]), ord(signs[len(signs) - 1])
+            for name in wanted:
+                self._want(code, self.names[name])
+        for number, (_, form) in enumerate(columns):
+            self._want(_NO_ROUTE, number)
+            self.forms[number] = form
+            self.nothing[number] = 0 if form == _LABEL or form == _TEXT else INT64_MIN
+        self.width, self.room = len(columns), rows
+        self.scan.seed = seed
+        self.scan.fields, self.scan.arguments, self.scan.forms = self.fields.entries, self.arguments.entries, self.forms
+        self.scan.ph, self.scan.cat = self.names["ph"], self.names["cat"]
+        self.values = <int64_t*> malloc(self.width * rows * sizeof(int64_t))
+        self.routes = <uint8_t*> malloc(rows)
+        self.starts = <int64_t*> malloc(rows * sizeof(int64_t))
+        self.ends = <int64_t*> malloc(rows * sizeof(int64_t))
+        if self.values == NULL or self.routes == NULL or self.starts == NULL or self.ends == NULL:
+            raise MemoryError
+        _make(&self.scan.labels, 4 * rows + _COLUMNS)
+        _make(&self.scan.texts, 4 * rows + _COLUMNS)
+
+    cdef _want(self, int route, int column):
+        if self.wanted_counts[route] == _COLUMNS:
+            raise ValueError("a column twice")
+        self.wanted[route][self.wanted_counts[route]] = column
+        self.wanted_counts[route] += 1
+
+    def __dealloc__(self):
+        free(self.values)
+        free(self.routes)
+        free(self.starts)
+        free(self.ends)
+        _unmake(&self.scan.labels)
+        _unmake(&self.scan.texts)
+
+    def read(self, bytes text not None, Py_ssize_t at):
+        """Scan events from ``at`` on, where one is due: (ending, where it ended, events).
+
+        An event that the text does not hold whole, with what has to follow it, is not counted, and begins where the
+        scan ended.
+        """
+        cdef int ending
+        if not 0 <= at <= len(text):
+            raise ValueError("no place in the text")
+        self.scan.text, self.scan.size = text, len(text)
+        memset(self.scan.labels.slots, 0, (self.scan.labels.mask + 1) * sizeof(uint32_t))
+        memset(self.scan.texts.slots, 0, (self.scan.texts.mask + 1) * sizeof(uint32_t))
+        self.scan.labels.count = self.scan.texts.count = 1
+        memset(self.counts, 0, sizeof(self.counts))
+        memset(self.present, 0, sizeof(self.present))
+        with nogil:
+            ending = self._events(&at)
+        return ending, at, self.count
+
+    cdef int _events(self, Py_ssize_t* at) noexcept nogil:
+        cdef Scan* scan = &self.scan
+        cdef const unsigned char* text = scan.text
+        cdef Py_ssize_t i, end, column
+        cdef int ending, route
+        self.count = 0
+        while True:
+            i = at[0] = _blank(text, at[0])
+            if i >= scan.size:
+                return _MORE
+            if (
+                self.count == self.room
+                or scan.labels.count + self.width > scan.labels.room
+                or scan.texts.count + self.width > scan.texts.room
+            ):
+                return _FULL
+            if text[i] != c'{':
+                return _BROKEN
+            memcpy(scan.values, self.nothing, sizeof(self.nothing))
+            scan.seen = 0
+            scan.has_arguments = scan.odd = False
+            scan.phase = 0
+            scan.category = scan.category_end = 0
+            ending = _object(scan, &i, scan.fields)
+            if ending != _DONE:
+                return ending
+            end = _blank(text, i)
+            if text[end] != c',' and text[end] != c']':
+                return _fault(scan, end)
+            self.starts[self.count], self.ends[self.count] = at[0], i
+            route = self._route()
+            self.routes[self.count] = <uint8_t> route
+            self.counts[route] += 1
+            self.present[route] |= scan.seen
+            for i in range(self.wanted_counts[route]):
+                column = self.wanted[route][i]
+                self.values[column * self.room + self.count] = scan.values[column]
+            self.count += 1
+            at[0] = end
+            if text[end] == c']':
+                return _CLOSED
+            at[0] += 1
+
+    cdef inline int _route(self) noexcept nogil:
+        """Of the event in hand."""
+        cdef Scan* scan = &self.scan
+        cdef int route
+        if scan.odd:
+            return _ODD
+        if scan.category_end:
+            route = _value(self.categories.entries, scan.text + scan.category, scan.category_end - scan.category)
+            if route >= 0 and (scan.phase == self.phases[route][0] or scan.phase == self.phases[route][1]):
+                return route
+        return _NO_ROUTE
+
+    def taken(self):
+        """How many events of the last scan are on each route that has any."""
+        return {route: self.counts[route] for route in range(_NO_ROUTE + 1) if self.counts[route]}
+
+    def rows(self, int route, uint32_t first):
+        """Numbers of the route's events; the first event of the scan is ``first``."""
+        cdef Column column = _column(self.counts[route], sizeof(uint32_t), "I", False)
+        cdef uint32_t* out = <uint32_t*> column.array.buffers[1]
+        cdef Py_ssize_t i, at = 0
+        for i in range(self.count):
+            if self.routes[i] == route:
+                out[at] = first + <uint32_t> i
+                at += 1
+        return column
+
+    def has(self, int route, str name):
+        """Whether any of the route's events has the column."""
+        return bool(self.present[route] >> <int> self.names[name] & 1)
+
+    def codes(self, int route, str name):
+        """Of a column of labels or texts: numbers of words; 0 where there is none."""
+        cdef Column column = _column(self.counts[route], sizeof(uint32_t), "I", False)
+        cdef uint32_t* out = <uint32_t*> column.array.buffers[1]
+        cdef const int64_t* values = self.values + <Py_ssize_t> self.names[name] * self.room
+        cdef Py_ssize_t i, at = 0
+        for i in range(self.count):
+            if self.routes[i] == route:
+                out[at] = <uint32_t> values[i]
+                at += 1
+        return column
+
+    def integers(self, int route, str name):
+        """Of a column of times or integers: int64 with nulls."""
+        cdef Column column = _column(self.counts[route], sizeof(int64_t), "l", True)
+        cdef int64_t* out = <int64_t*> column.array.buffers[1]
+        cdef uint8_t* valid = <uint8_t*> column.array.buffers[0]
+        cdef const int64_t* values = self.values + <Py_ssize_t> self.names[name] * self.room
+        cdef Py_ssize_t i, at = 0, known = 0
+        for i in range(self.count):
+            if self.routes[i] == route:
+                out[at] = values[i]
+                if values[i] != INT64_MIN:
+                    valid[at >> 3] |= <uint8_t> (1 << (at & 7))
+                    known += 1
+                at += 1
+        column.array.null_count = at - known
+        return column
+
+    def places(self, int route):
+        """(number, start, end) of the route's events in the text."""
+        return [(i, self.starts[i], self.ends[i]) for i in range(self.count) if self.routes[i] == route]
+
+    def words(self, bytes text not None, int form, read):
+        """The words of the last scan, which was of this text, by number; ``read`` reads those with escapes, lists and objects."""
+        cdef Words* words = &self.scan.labels if form == _LABEL else &self.scan.texts
+        cdef const unsigned char* signs = text
+        cdef int64_t number, start, end
+        cdef Py_ssize_t size, room = 0
+        cdef unsigned char* copy = NULL
+        cdef list found = [None]
+        if signs != self.scan.text:
+            raise ValueError("another text")
+        for number in range(1, words.count):
+            room = max(room, 2 * (words.ends[number] - words.starts[number]))
+        copy = <unsigned char*> malloc(room + 1)
+        if copy == NULL:
+            raise MemoryError
+        try:
+            for number in range(1, words.count):
+                start, end = words.starts[number], words.ends[number]
+                if signs[start] == c'"' and memchr(signs + start, c'\\', end - start) == NULL:
+                    found.append(signs[start + 1:end - 1].decode("utf-8", "replace"))
+                elif signs[start] == c'-' or _is_digit(signs[start]):
+                    found.append(signs[start:end].decode("ascii"))
+                else:
+                    size = _spaced(signs, start, end, copy)
+                    found.append(copy[:size].decode("utf-8", "replace") if size else read(text[start:end]))
+        finally:
+            free(copy)
+        return found
+
+
+cdef Py_ssize_t _spaced(const unsigned char* text, Py_ssize_t start, Py_ssize_t end, unsigned char* copy) noexcept nogil:
+    """A list with one space after each comma and no other; the length of it, or 0 where it takes more to read it."""
+    cdef Py_ssize_t i, size = 0
+    cdef bint quoted = False
+    for i in range(start, end):
+        if text[i] == c'\\' or text[i] == c'{' or (quoted and text[i] < c' ') or (not quoted and text[i] > c'Z' and text[i] != c'[' and text[i] != c']'):
+            return 0
+        if quoted or not (text[i] == c' ' or text[i] == c'\n' or text[i] == c'\t' or text[i] == c'\r'):
+            copy[size] = text[i]
+            size += 1
+        if text[i] == c'"':
+            quoted = not quoted
+        elif text[i] == c',' and not quoted:
+            copy[size] = c' '
+            size += 1
+    return size
+
+
+cdef _make(Words* words, Py_ssize_t room):
+    cdef Py_ssize_t size = 1
+    while size < 2 * room:
+        size *= 2
+    words.mask, words.room = size - 1, room
+    words.slots = <uint32_t*> malloc(size * sizeof(uint32_t))
+    words.starts = <int64_t*> malloc(room * sizeof(int64_t))
+    words.ends = <int64_t*> malloc(room * sizeof(int64_t))
+    if words.slots == NULL or words.starts == NULL or words.ends == NULL:
+        raise MemoryError
+
+
+cdef void _unmake(Words* words) noexcept:
+    free(words.slots)
+    free(words.starts)
+    free(words.ends)

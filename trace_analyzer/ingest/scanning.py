@@ -1,0 +1,333 @@
+"""The short cut for all but small files: compiled code reads events into columns, on several threads.
+
+It checks each character, so that nothing has to be proven. An event in which something is out of the ordinary (a key
+twice, an exponent, a number as text) goes to the strict reader, alone; so does all that follows a place where no event
+can be read.
+"""
+
+import json
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, SURROGATE, raw_frame, strict_decoder, text_of
+from trace_analyzer.ingest.sorting import (
+    CALL_NUMBERS,
+    DEVICE_ARGUMENTS,
+    DEVICE_KINDS,
+    FLOW_KINDS,
+    HOST_KINDS,
+    INTEGERS,
+    KIND,
+    LISTED_INPUTS,
+    MEMORY_NUMBERS,
+    OPERATOR_NUMBERS,
+    OTHER_INPUTS,
+    PYTHON_NUMBERS,
+    Sorted,
+    joined,
+    shifted,
+    sorted_arrows,
+    sorted_events,
+    sorted_memory,
+    sorted_spans,
+)
+from trace_analyzer.ingest.times import nanoseconds
+
+try:
+    from trace_analyzer.ingest import _scanner
+except ImportError:  # it was not compiled where this was installed
+    _scanner = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from trace_analyzer.ingest._scanner import Scanner
+
+_WORTH_BYTES = 1 << 14
+"""Smaller files are read strictly at once."""
+_CHUNK = 8 << 20
+_ROWS = 1 << 16
+_FIRST = 1 << 20
+_SEED = int.from_bytes(os.urandom(8), "little")
+"""Of hashes: who does not know it cannot make names that collide."""
+_LONGEST = 64 << 20
+"""An event that is longer is left to the strict reader."""
+_WORKERS = min(4, os.cpu_count() or 1)
+
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[\s*(?=\{)')
+_BARE = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?=\{)")
+_BETWEEN = re.compile(r"\s*,\s*\{")
+
+_TIMES = {"ts": "start_ns", "dur": "duration_ns"}
+_TRACK = ("name", "pid", "tid")
+_LABELS = ("ph", "cat", "name", "pid", "tid")
+
+
+@dataclass(frozen=True)
+class _Route:
+    """Events of some categories that have one of two phases, the columns that they are read for, and what sorts them."""
+
+    categories: tuple[str, ...]
+    phases: str
+    columns: tuple[str, ...]
+    sort: Callable[[pl.DataFrame], Sorted | None] | None
+
+
+_SPAN = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
+_POINT = ("ph", "cat", "name", "pid", "tid", "ts")
+_ROUTES = (
+    _Route(("python_function",), "X", (*_SPAN, *PYTHON_NUMBERS), sorted_spans),
+    _Route(
+        ("cuda_runtime", "hip_runtime", "xpu_runtime", "cuda_driver", "Runtime"),
+        "X",
+        (*_SPAN, *CALL_NUMBERS),
+        sorted_spans,
+    ),
+    _Route(
+        ("cpu_op", "Operator", "user_annotation"),
+        "X",
+        (*_SPAN, *OPERATOR_NUMBERS, *LISTED_INPUTS, *OTHER_INPUTS),
+        sorted_spans,
+    ),
+    _Route(
+        ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"),
+        "X",
+        (*_SPAN, "device", *DEVICE_ARGUMENTS),
+        sorted_spans,
+    ),
+    _Route(tuple(FLOW_KINDS), "sf", (*_POINT, "id"), sorted_arrows),
+    _Route(("cpu_instant_event",), "i", (*_POINT, *MEMORY_NUMBERS), sorted_memory),
+)
+_ANY = _Route((), "", (*FIELDS, *ARGUMENTS), None)
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """Events by the short cut, and the rest of the document: a small one, unless something is wrong there.
+
+    ``rest`` is the document without ``cut_bytes`` of it, in which ``event_count`` events stood; ``replaced``
+    counts the byte sequences in those that are no UTF-8.
+    """
+
+    parts: list[Sorted]
+    event_count: int
+    rest: bytes
+    cut_bytes: int
+    replaced: int
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Events of a text up to ``end``, some still to be sorted, and how its scan ended there."""
+
+    events: Sorted | None
+    raw: list[pl.DataFrame]
+    count: int
+    replaced: int
+    ending: int
+    end: int
+
+
+def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
+    """The document that begins with ``head`` and goes on in ``blocks``, or None where this cannot or need not read it."""
+    opening = _EVENTS.search(head) or _BARE.match(head)
+    if _scanner is None or len(head) < _WORTH_BYTES or opening is None or not _is_whole(head[: opening.end()]):
+        return None
+    texts = _texts(chain((head[opening.end() :],), blocks), _separator(head[opening.end() :]))
+    parts: list[Sorted] = []
+    raw: list[pl.DataFrame] = []
+    left: list[bytes] = []
+    count = replaced = size = 0
+    ending = _scanner.MORE
+    for text, future in _ahead(texts):
+        if ending not in (_scanner.MORE, _scanner.PARTIAL) or sum(map(len, left)) > _LONGEST:
+            left.append(text)
+            continue
+        if left:  # the cut before was within an event
+            text = b"".join((*left, text))
+            part = _part(text, _new_scanner())
+        else:
+            part = future.result()
+        ending, left = part.ending, [text[part.end :]] if part.end < len(text) else []
+        parts += [shifted(part.events, count)] if part.events else []
+        raw += (frame.with_columns((pl.col("row") + count).cast(pl.UInt32)) for frame in part.raw)
+        if sum(frame.height for frame in raw) > _ROWS:
+            parts, raw = [*parts, _together(raw)], []
+        count += part.count
+        replaced += part.replaced
+        size += part.end
+    parts += [_together(raw)] if raw else []
+    return Scanned(parts, count, b"".join((head[: opening.end()], *left)), size, replaced)
+
+
+def _together(raw: list[pl.DataFrame]) -> Sorted:
+    return sorted_events(pl.concat(raw, how="diagonal"))
+
+
+def _texts(blocks: Iterator[bytes], separator: bytes | None) -> Iterator[bytes]:
+    """All bytes, cut where an event is due, as far as can be told."""
+    pending, size = [], 0
+    for block in blocks:
+        pending.append(block)
+        size += len(block)
+        if size < _CHUNK:
+            continue
+        text = b"".join(pending)
+        end = text.rfind(separator) + len(separator) - 1 if separator and separator in text else size
+        yield text[:end]
+        pending, size = [text[end:]], size - end
+    yield b"".join(pending)
+
+
+def _ahead(texts: Iterator[bytes]) -> Iterator[tuple[bytes, "Future[_Part]"]]:
+    """Texts and what other threads read in them, some of them ahead."""
+    scanners: SimpleQueue[Scanner] = SimpleQueue()
+    for _ in range(_WORKERS):
+        scanners.put(_new_scanner())
+
+    def read(text: bytes) -> _Part:
+        scanner = scanners.get()
+        try:
+            return _part(text, scanner)
+        finally:
+            scanners.put(scanner)
+
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        running: deque[tuple[bytes, Future[_Part]]] = deque()
+        try:
+            for text in texts:
+                running.append((text, pool.submit(read, text)))
+                if len(running) > _WORKERS:
+                    yield running.popleft()
+            while running:
+                yield running.popleft()
+        finally:
+            for _, future in running:
+                future.cancel()
+
+
+def _is_whole(opening: bytes) -> bool:
+    """Whether the list that opens there is the document, or the member `traceEvents` of it, not of something inside."""
+    try:
+        value = strict_decoder().decode(opening.decode("utf-8-sig") + "]")
+    except (ValueError, RecursionError):
+        pass
+    else:
+        return bool(value == [])
+    try:
+        value = strict_decoder().decode(opening.decode("utf-8-sig") + "]}")
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and value.get("traceEvents") == [] and opening.count(b'"traceEvents"') == 1
+
+
+def _separator(text: bytes) -> bytes | None:
+    """What stands between the first two events: from the ``}`` of one to the ``{`` of the next."""
+    readable = text[:_FIRST].decode("utf-8", "ignore")
+    try:
+        _, end = json.JSONDecoder().raw_decode(readable)
+    except (ValueError, RecursionError):
+        return None
+    between = _BETWEEN.match(readable, end)
+    return b"}" + between[0].encode() if between else None
+
+
+def _new_scanner() -> "Scanner":
+    forms = dict.fromkeys(FIELDS + tuple(ARGUMENTS), _scanner.TEXT) | {
+        **dict.fromkeys(_LABELS, _scanner.LABEL),
+        **dict.fromkeys(_TIMES, _scanner.TIME),
+        **dict.fromkeys(INTEGERS, _scanner.INTEGER),
+    }
+    return _scanner.Scanner(
+        list(forms.items()),
+        {field: field for field in FIELDS},
+        {key: column for column, keys in ARGUMENTS.items() for key in keys},
+        [(route.categories, route.phases, route.columns) for route in _ROUTES],
+        _SEED,
+        _ROWS,
+    )
+
+
+def _part(text: bytes, scanner: "Scanner") -> _Part:
+    events, raw, count, at, ending = [], [], 0, 0, _scanner.FULL
+    while ending == _scanner.FULL:
+        ending, at, found = scanner.read(text, at)
+        frames = list(_frames(text, scanner, count))
+        raw += (frame for frame in frames if isinstance(frame, pl.DataFrame))
+        events += (frame for frame in frames if isinstance(frame, Sorted))
+        count += found
+    return _Part(joined(events) if events else None, raw, count, _replaced(text[:at]), ending, at)
+
+
+def _replaced(text: bytes) -> int:
+    """Byte sequences that are no UTF-8."""
+    if text.isascii():
+        return 0
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return text.decode("utf-8", "replace").count("\ufffd") - text.count(b"\xef\xbf\xbd")
+    return 0
+
+
+def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Sorted | pl.DataFrame]:
+    """The events of the last scan, which was of this text, route by route; they are numbered from ``first`` on.
+
+    Those that are not what their route expects, or have none, are raw frames.
+    """
+    labels, texts = (
+        pl.Series(scanner.words(text, form, _readable), dtype=pl.String) for form in (_scanner.LABEL, _scanner.TEXT)
+    )
+    tracks = labels.fill_null("").cast(pl.Categorical)
+    kinds = labels.str.to_lowercase().replace_strict(HOST_KINDS | DEVICE_KINDS, default=None, return_dtype=KIND)
+    for code in scanner.taken():
+        if code == _scanner.ODD:
+            yield _strictly(text, scanner, first)
+            continue
+        route = _ROUTES[code] if code < len(_ROUTES) else _ANY
+        columns = {"row": pl.Series(scanner.rows(code, first))}
+        for name in route.columns:
+            if name in _TIMES:
+                columns[_TIMES[name]] = pl.Series(scanner.integers(code, name))
+            elif name in INTEGERS:
+                if scanner.has(code, name):
+                    columns[name] = pl.Series(scanner.integers(code, name))
+            elif name not in _LABELS:
+                if name == "id" or scanner.has(code, name):
+                    columns[name] = texts.gather(pl.Series(scanner.codes(code, name)))
+            else:
+                codes = pl.Series(scanner.codes(code, name))
+                columns[name] = (tracks if name in _TRACK and route.sort else labels).gather(codes)
+                if name == "cat" and route.phases == "X":
+                    columns["kind"] = kinds.gather(codes)
+        frame = pl.DataFrame(columns)
+        yield (route.sort(frame) if route.sort else None) or _raw(frame)
+
+
+def _raw(frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with its integers and categories as text."""
+    texts = pl.col(*_TRACK, *(name for name in INTEGERS if name in frame.columns)).cast(pl.String)
+    return frame.drop("kind", strict=False).with_columns(texts)
+
+
+def _strictly(text: bytes, scanner: "Scanner", first: int) -> pl.DataFrame:
+    """The raw frame of the odd events, by the strict reader."""
+    decoder, places = strict_decoder(), scanner.places(_scanner.ODD)
+    raw = raw_frame([decoder.decode(text[start:end].decode("utf-8", "replace")) for _, start, end in places], 0)
+    times = (nanoseconds(raw.get_column(name)).alias(ns) for name, ns in _TIMES.items())
+    rows = pl.Series("row", [first + number for number, _, _ in places], dtype=pl.UInt32)
+    return raw.drop(*_TIMES).with_columns(rows, *times)
+
+
+def _readable(raw: bytes) -> str | None:
+    """A value as the strict reader has it."""
+    value = strict_decoder().decode(raw.decode("utf-8", "replace"))
+    text = value if type(value) is str else text_of(value)
+    return text and SURROGATE.sub("\ufffd", text)
