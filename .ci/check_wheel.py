@@ -1,5 +1,6 @@
-"""Whether the wheel holds every file of the package: rules, templates, scripts and styles as well as modules."""
+"""Whether the wheel holds every file of the package (rules, templates, scripts and styles as well as modules), and the compiled reader."""
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -8,6 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "trace_analyzer"
+
+_COMPILED = re.compile(r"trace_analyzer/ingest/_scanner\.[^/]*\.(so|pyd)")
 
 
 def shipped() -> set[str]:
@@ -31,11 +34,15 @@ def written() -> set[str]:
 def main() -> int:
     """Name the files that are missing from the wheel, or too many in it."""
     wheel, tree = shipped(), written()
+    compiled = {name for name in wheel if _COMPILED.fullmatch(name)}
+    if not compiled:
+        print("not in the wheel: the compiled reader; is there a C compiler?")
+    wheel -= compiled
     for name in sorted(tree - wheel):
         print(f"not in the wheel: {name}")
     for name in sorted(wheel - tree):
         print(f"in the wheel, not in the repository: {name}")
-    return int(wheel != tree)
+    return int(wheel != tree or not compiled)
 
 
 if __name__ == "__main__":

@@ -194,3 +194,27 @@ def test_epoch_based_times_keep_their_nanoseconds(fraction: str) -> None:
     assert assert_same(content)
     first = {".125": 125, ".9999": 1000, "": 0, "e0": 0, ".5e0": 500}[fraction]
     assert trace_tables(read(content), "t").origin_ns == 1695835542514210_000 + first
+
+
+def test_without_the_compiled_reader_all_is_read_strictly_and_large_files_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    content = json.dumps({"traceEvents": [plain(i) for i in range(40)]}).encode()
+    quick = trace_tables(read(content), "t")
+    monkeypatch.setattr(scanning, "_scanner", None)
+    monkeypatch.setattr(document, "IS_COMPILED", False)
+    assert not takes_short_cut(content)
+    assert trace_tables(read(content), "t").host_events.equals(quick.host_events)
+    assert not read(content).notes
+    monkeypatch.setattr(document, "_LARGE", 1000)
+    assert [note.code for note in read(content).notes] == ["slow-reader"]
+
+
+@pytest.mark.parametrize("size", [150, 299, 301, 1000])
+def test_events_longer_than_a_piece_or_than_may_be(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Pieces end within events where the first separator is not that of the others."""
+    monkeypatch.setattr(scanning, "_LONGEST", 600)
+    rows = [plain(i, name="n" * (size if i > 5 else 1)) for i in range(20)]
+    text = "[" + ",\n".join(json.dumps(row) for row in rows[:2]) + "".join(f" ,{json.dumps(r)}" for r in rows[2:]) + "]"
+    assert assert_same(text.encode())
+    assert trace_tables(read(text.encode()), "t").host_events.height == 20

@@ -53,7 +53,7 @@ cdef struct Entry:
 
 
 cdef struct Words:
-    # Different texts, as stretches of the text that is scanned; number 0 is null. Open addressing: a slot holds a number.
+    # Different stretches of the text that is scanned, by number; 0 is null. Open addressing: slots hold numbers.
     uint32_t* slots
     uint64_t mask
     int64_t* starts
@@ -158,7 +158,6 @@ cdef int _string(Scan* scan, Py_ssize_t* at, bint* escaped) noexcept nogil:
     cdef Py_ssize_t i = at[0] + 1, near = i + _SHORT
     cdef const unsigned char* quote
     cdef const unsigned char* escape
-    cdef int digit
     if near > scan.size:
         near = scan.size
     while i < near and text[i] != c'"' and text[i] != c'\\':
@@ -177,7 +176,7 @@ cdef int _string(Scan* scan, Py_ssize_t* at, bint* escaped) noexcept nogil:
         escaped[0] = True
         i = escape - text + 1
         if text[i] == c'u':
-            for digit in range(4):
+            for _ in range(4):
                 i += 1
                 if not _is_hex(text[i]):
                     return _fault(scan, i)
@@ -465,12 +464,12 @@ cdef int _object(Scan* scan, Py_ssize_t* at, const Entry* entries) noexcept nogi
 
 
 cdef class Keys:
-    """Up to 256 keys and what they stand for."""
+    """Keys, up to half as many as there are entries, and what they stand for."""
 
     cdef Entry[_ENTRIES] entries
     cdef list kept
 
-    def __init__(self, meanings):
+    def __cinit__(self, meanings):
         cdef uint64_t at
         cdef bytes key
         if len(meanings) > _ENTRIES // 2:
@@ -593,6 +592,7 @@ cdef class Scanner:
     cdef int64_t[_COLUMNS] nothing
     cdef int[_NO_ROUTE + 1][_COLUMNS] wanted
     cdef int[_NO_ROUTE + 1] wanted_counts
+    cdef uint64_t[_NO_ROUTE + 1] has_room
     cdef Scan scan
     cdef Py_ssize_t width, room, count
     cdef dict names
@@ -603,7 +603,7 @@ cdef class Scanner:
     cdef Py_ssize_t[_NO_ROUTE + 1] counts
     cdef uint64_t[_NO_ROUTE + 1] present
 
-    def __init__(self, columns, fields, arguments, routes, seed, rows):
+    def __cinit__(self, columns, fields, arguments, routes, seed, rows):
         """Room for ``rows`` events.
 
         ``columns`` are (name, form), ``ph`` and ``cat`` among them; ``fields`` and ``arguments`` are names of columns
@@ -617,6 +617,7 @@ cdef class Scanner:
         self.arguments = Keys({key: self.names[name] for key, name in arguments.items()})
         self.categories = Keys({name: code for code, (known, _, _) in enumerate(routes) for name in known})
         memset(self.wanted_counts, 0, sizeof(self.wanted_counts))
+        memset(self.has_room, 0, sizeof(self.has_room))
         for code, (_, signs, wanted) in enumerate(routes):
             self.phases[code][0], self.phases[code][1] = ord(signs[0]), ord(signs[len(signs) - 1])
             for name in wanted:
@@ -639,6 +640,7 @@ cdef class Scanner:
         _make(&self.scan.texts, 4 * rows + _COLUMNS)
 
     cdef _want(self, int route, int column):
+        self.has_room[route] |= <uint64_t> 1 << column
         if self.wanted_counts[route] == _COLUMNS:
             raise ValueError("a column twice")
         self.wanted[route][self.wanted_counts[route]] = column
@@ -732,6 +734,7 @@ cdef class Scanner:
 
     def rows(self, int route, uint32_t first):
         """Numbers of the route's events; the first event of the scan is ``first``."""
+        self._check(route)
         cdef Column column = _column(self.counts[route], sizeof(uint32_t), "I", False)
         cdef uint32_t* out = <uint32_t*> column.array.buffers[1]
         cdef Py_ssize_t i, at = 0
@@ -742,14 +745,28 @@ cdef class Scanner:
         return column
 
     def has(self, int route, str name):
-        """Whether any of the route's events has the column."""
-        return bool(self.present[route] >> <int> self.names[name] & 1)
+        """Whether any of the route's events has the column, and the route is read for it."""
+        self._check(route)
+        return bool((self.present[route] & self.has_room[route]) >> <int> self.names[name] & 1)
+
+    cdef int _check(self, int route) except -1:
+        if not 0 <= route <= _NO_ROUTE:
+            raise IndexError("no such route")
+        return 0
+
+    cdef const int64_t* _of(self, int route, str name) except NULL:
+        """The values of a column that the route is read for."""
+        cdef Py_ssize_t column = self.names[name]
+        self._check(route)
+        if not self.has_room[route] >> column & 1:
+            raise KeyError(name)
+        return self.values + column * self.room
 
     def codes(self, int route, str name):
         """Of a column of labels or texts: numbers of words; 0 where there is none."""
+        cdef const int64_t* values = self._of(route, name)
         cdef Column column = _column(self.counts[route], sizeof(uint32_t), "I", False)
         cdef uint32_t* out = <uint32_t*> column.array.buffers[1]
-        cdef const int64_t* values = self.values + <Py_ssize_t> self.names[name] * self.room
         cdef Py_ssize_t i, at = 0
         for i in range(self.count):
             if self.routes[i] == route:
@@ -759,10 +776,10 @@ cdef class Scanner:
 
     def integers(self, int route, str name):
         """Of a column of times or integers: int64 with nulls."""
+        cdef const int64_t* values = self._of(route, name)
         cdef Column column = _column(self.counts[route], sizeof(int64_t), "l", True)
         cdef int64_t* out = <int64_t*> column.array.buffers[1]
         cdef uint8_t* valid = <uint8_t*> column.array.buffers[0]
-        cdef const int64_t* values = self.values + <Py_ssize_t> self.names[name] * self.room
         cdef Py_ssize_t i, at = 0, known = 0
         for i in range(self.count):
             if self.routes[i] == route:
@@ -779,7 +796,7 @@ cdef class Scanner:
         return [(i, self.starts[i], self.ends[i]) for i in range(self.count) if self.routes[i] == route]
 
     def words(self, bytes text not None, int form, read):
-        """The words of the last scan, which was of this text, by number; ``read`` reads those with escapes, lists and objects."""
+        """The words of the last scan, which was of this text, by number; ``read`` reads the few that take more."""
         cdef Words* words = &self.scan.labels if form == _LABEL else &self.scan.texts
         cdef const unsigned char* signs = text
         cdef int64_t number, start, end
@@ -808,22 +825,31 @@ cdef class Scanner:
         return found
 
 
-cdef Py_ssize_t _spaced(const unsigned char* text, Py_ssize_t start, Py_ssize_t end, unsigned char* copy) noexcept nogil:
-    """A list with one space after each comma and no other; the length of it, or 0 where it takes more to read it."""
+cdef Py_ssize_t _spaced(
+    const unsigned char* text, Py_ssize_t start, Py_ssize_t end, unsigned char* copy
+) noexcept nogil:
+    """A list with one blank after each comma and no other; the length of it, or 0 where it takes more to read it."""
     cdef Py_ssize_t i, size = 0
     cdef bint quoted = False
+    cdef unsigned char sign
     for i in range(start, end):
-        if text[i] == c'\\' or text[i] == c'{' or (quoted and text[i] < c' ') or (not quoted and text[i] > c'Z' and text[i] != c'[' and text[i] != c']'):
+        sign = text[i]
+        if sign == c'\\' or (quoted and sign < c' ') or (not quoted and _is_word(sign)):
             return 0
-        if quoted or not (text[i] == c' ' or text[i] == c'\n' or text[i] == c'\t' or text[i] == c'\r'):
-            copy[size] = text[i]
+        if quoted or not (sign == c' ' or sign == c'\n' or sign == c'\t' or sign == c'\r'):
+            copy[size] = sign
             size += 1
-        if text[i] == c'"':
+        if sign == c'"':
             quoted = not quoted
-        elif text[i] == c',' and not quoted:
+        elif sign == c',' and not quoted:
             copy[size] = c' '
             size += 1
     return size
+
+
+cdef inline bint _is_word(unsigned char sign) noexcept nogil:
+    """Whether it is of a literal (true, NaN), an object, or an exponent, outside of strings."""
+    return sign == c'{' or c'a' <= sign <= c'z' or c'A' <= sign <= c'Z'
 
 
 cdef _make(Words* words, Py_ssize_t room):

@@ -188,7 +188,8 @@ def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) 
     """The table. The parts lose each column as it is made, so only one at a time stands in memory twice."""
     keys = ["pid", "tid"]
     places = threads.select("thread_id", pl.col(keys).cast(pl.Categorical))
-    spans = pl.concat([part.select(*keys, "kind", "start_ns", "duration_ns", "row") for part in parts], rechunk=False)
+    spans = pl.concat([part.select(*keys, "kind", "start_ns", "duration_ns", "row") for part in parts])
+    spans = spans.rechunk()  # sorting pieces takes ten times as long
     nesting = pl.col("kind").cast(pl.String).replace_strict(_NESTING, return_dtype=pl.Int8)
     thread = spans.select(keys).join(places, on=keys, how="left", maintain_order="left").get_column("thread_id")
     order = spans.select(

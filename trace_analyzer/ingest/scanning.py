@@ -50,6 +50,8 @@ except ImportError:  # it was not compiled where this was installed
 if TYPE_CHECKING:
     from trace_analyzer.ingest._scanner import Scanner
 
+IS_COMPILED = _scanner is not None
+
 _WORTH_BYTES = 1 << 14
 """Smaller files are read strictly at once."""
 _CHUNK = 8 << 20
@@ -256,14 +258,15 @@ def _new_scanner() -> "Scanner":
 
 
 def _part(text: bytes, scanner: "Scanner") -> _Part:
-    events, raw, count, at, ending = [], [], 0, 0, _scanner.FULL
+    found: list[Sorted | pl.DataFrame] = []
+    count, at, ending = 0, 0, _scanner.FULL
     while ending == _scanner.FULL:
-        ending, at, found = scanner.read(text, at)
-        frames = list(_frames(text, scanner, count))
-        raw += (frame for frame in frames if isinstance(frame, pl.DataFrame))
-        events += (frame for frame in frames if isinstance(frame, Sorted))
-        count += found
-    return _Part(joined(events) if events else None, raw, count, _replaced(text[:at]), ending, at)
+        ending, at, events = scanner.read(text, at)
+        found += _frames(text, scanner, count)
+        count += events
+    known = [events for events in found if isinstance(events, Sorted)]
+    raw = [frame for frame in found if isinstance(frame, pl.DataFrame)]
+    return _Part(joined(known) if known else None, raw, count, _replaced(text[:at]), ending, at)
 
 
 def _replaced(text: bytes) -> int:

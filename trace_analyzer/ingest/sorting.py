@@ -129,16 +129,8 @@ def shifted(events: Sorted, rows: int) -> Sorted:
     if not rows:
         return events
     moved = (pl.col("row") + rows).cast(pl.UInt32)
-    return replace(
-        events,
-        **{
-            field.name: frame.with_columns(moved)
-            for field in fields(Sorted)
-            if isinstance(frame := getattr(events, field.name), pl.DataFrame)
-            and frame.height
-            and "row" in frame.columns
-        },
-    )
+    frames = {name: getattr(events, name) for name in ("python", "host", "inputs", "device", "rest", "edges", "seen")}
+    return replace(events, **{name: frame.with_columns(moved) for name, frame in frames.items() if frame.height})
 
 
 def sorted_events(raw: pl.DataFrame) -> Sorted:
