@@ -1,8 +1,11 @@
 """Checks of the trace itself: what each looks at, and what a failed one withholds (microseconds)."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from kineto import A100, analysed, annotation, call, event, flow, kernel, launch, launched, op, python, trace_bytes
 
@@ -10,7 +13,8 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.words import check_phrase
 from trace_analyzer.report import Check, Report
 
-TIMES, RATES = ("buckets", "groups"), ("mfu", "hfu")
+TIMES, RATES = ("buckets", "groups", "fusions", "tensor_cores"), ("mfu", "hfu")
+ALL = ("busy_ratio", "partition", "idle_causes", "run_ahead", *TIMES, *RATES, "communication", "copies")
 A, B = launched("a", 0, 10, 10, 1), launched("b", 80, 90, 10, 2)
 
 
@@ -32,12 +36,12 @@ def arrows(*launches: list[Any]) -> list[Any]:
 def test_a_plain_trace_is_trusted() -> None:
     report = analysed(A, B, arrows(A, B), python("train.py(3): main", 0, 100))
     assert {c.name: c.status for c in report.trust} == dict.fromkeys((c.name for c in report.trust), "ok")
-    assert [c.device for c in report.trust] == [None] * 3 + [0] * 9
+    assert [c.device for c in report.trust] == [None] * 3 + [0] * 10
 
 
 def test_links() -> None:
     lost = kernel("c", 100, 60, correlation=9)
-    assert judged("link_coverage", A, B, lost) == (0.25, "fail", ("run_ahead",))
+    assert judged("link_coverage", A, B, lost) == (0.25, "fail", ("run_ahead", "idle_causes"))
     assert judged("link_coverage", A, B, kernel("c", 100, 5, correlation=9)) == (0.8, "warn", ())
 
 
@@ -70,14 +74,15 @@ def test_durations_that_later_work_of_the_stream_contradicts() -> None:
     assert (found.value, found.status, found.withholds) == (
         pytest.approx(9_000 / 9_100),
         "fail",
-        ("busy_ratio", *TIMES, *RATES),
+        ALL,
     )
     (device,) = report.devices
     assert (device.busy_ratio, device.buckets, device.groups, device.mfu, device.hfu) == (None, (), (), None, None)
     assert next(item.value for item in report.verdict.evidence if item.metric == "busy_ratio") is None
-    assert report.verdict.confidence_why[0].startswith("impossible durations: ") or any(
-        why.startswith("impossible durations: ") for why in report.verdict.confidence_why
-    )
+    assert (report.verdict.status, report.verdict.parts_ns, device.partition_ns) == ("insufficient", {}, {})
+    (why,) = report.verdict.confidence_why
+    assert why.startswith("impossible durations 99 %: ")
+    assert why in report.verdict.headline
 
 
 def test_a_handful_of_activities_with_most_of_the_time() -> None:
@@ -103,7 +108,7 @@ def test_silence_of_the_host() -> None:
 
 def test_launches_without_their_kernels() -> None:
     lost = [launch(30 + 5 * i, 2, 10 + i) for i in range(3)]
-    assert judged("missing_activities", A, B, lost) == (0.6, "fail", ("busy_ratio", "run_ahead", *TIMES, *RATES))
+    assert judged("missing_activities", A, B, lost) == (0.6, "fail", ALL)
     twice = call("cuLaunchKernel", 81, 2, correlation=2, category="cuda_driver")
     assert judged("missing_activities", A, B, twice, call("cudaMemcpyAsync", 50, 2, correlation=8)) == (0.0, "ok", ())
 
@@ -111,7 +116,7 @@ def test_launches_without_their_kernels() -> None:
 def test_lost_events() -> None:
     bad = event("cpu_op", "aten::mm", 5, -3, pid=100, tid=100)
     assert judged("lost_events", A, B, [annotation("x", i, 1) for i in range(20)], bad) == (1, "warn", ())
-    assert judged("lost_events", A, B, bad) == (1, "fail", ("busy_ratio", "run_ahead", *TIMES, *RATES))
+    assert judged("lost_events", A, B, bad) == (1, "fail", ALL)
 
 
 @pytest.mark.parametrize("kept", [0.5, 0.99])
@@ -122,6 +127,7 @@ def test_nobody_knows_how_many_events_a_broken_file_lost(kept: float) -> None:
     assert check_phrase(found) == "lost events"
     bad = replace(found, value=3, status="fail", withholds=("busy_ratio",))
     assert check_phrase(bad) == "lost events 3 (busy ratio withheld)"
+    assert check_phrase(replace(bad, withholds=ALL)) == "lost events 3 (all figures of devices withheld)"
 
 
 def test_a_file_without_arrows_was_edited() -> None:
@@ -161,7 +167,87 @@ def test_figures_are_withheld_where_their_inputs_fail_and_only_there() -> None:
     assert all(step.mfu for step in good.steps)
     assert (doubtful.buckets, doubtful.groups, doubtful.mfu) == ((), (), None)
     assert [step.mfu for step in bad.steps] == [None] * 4
+    assert [(step.regime, step.cause) for step in bad.steps] == [(None, None)] * 4
+    assert all("cannot be told" in (step.headline or "") for step in bad.steps)
+    assert {item.metric for item in doubtful.withheld} == set(ALL)
+    assert {item.check for item in doubtful.withheld} == {"impossible_durations", "stream_overlap"}
+    assert not device.withheld
     assert "What the kernels computed" in good.to_markdown()
     told = bad.to_markdown()
     assert "What the kernels computed" not in told
-    assert "buckets, groups" in told, "why it is not told"
+    assert "all figures of devices withheld" in told, "why it is not told"
+
+
+def test_a_capture_launches_nothing() -> None:
+    """Kernels go into a graph between the begin and the end of a capture on that thread."""
+    captured = [launch(30 + 5 * i, 2, 10 + i) for i in range(3)]
+    begin, end = call("cudaStreamBeginCapture", 25, 2), call("cudaStreamEndCapture", 50, 2)
+    assert judged("missing_activities", A, B, begin, captured, end) == (0.0, "ok", ())
+    assert judged("missing_activities", A, B, begin, end, captured[0], launch(55, 2, 20))[0] == pytest.approx(1 / 3)
+    elsewhere = call("cudaStreamBeginCapture", 25, 2, tid=999)
+    assert judged("missing_activities", A, B, elsewhere, captured)[:2] == (0.6, "fail")
+
+
+def skewed(by: int, *, period: int = 100, device: int = 0) -> list[Any]:
+    """Forty late launches of work that the device's clock says began ``by`` us before."""
+    return [
+        [op("aten::x", period * n + 5, period // 2), launched("a", period * n + period - 30, period * n + period - 25 - by, 20, 100 * device + n + 1, device=device)]
+        for n in range(40)
+    ]  # fmt: skip
+
+
+def test_clocks_that_disagree_by_more_than_the_gaps_leave_no_causes() -> None:
+    assert judged("skewed_idle", skewed(0))[:2] == (0.0, "ok")
+    assert judged("skewed_idle", skewed(10)) == (pytest.approx(5 / 80, rel=0.01), "ok", ())
+    assert judged("skewed_idle", skewed(30)) == (pytest.approx(25 / 80, rel=0.01), "warn", ())
+    assert judged("skewed_idle", skewed(60)) == (pytest.approx(55 / 80, rel=0.01), "fail", ("idle_causes",))
+
+
+def test_a_small_skew_does_not_take_an_overhead_verdict_away() -> None:
+    """All kernels begin 5 us before their launch: leads mean nothing, and gaps of 80 us are still the CPU's."""
+    report = analysed(skewed(10))
+    (device,) = report.devices
+    assert check(report, "started_before_launch").status == "fail"
+    assert {item.metric for item in device.withheld} == {"run_ahead"}
+    assert (report.verdict.regime, report.verdict.cause) == ("overhead-bound", "launch")
+    assert any("clocks of host and device disagree" in why for why in report.verdict.confidence_why)
+    assert report.tables["queue"].is_empty()
+    assert report.tables["drains"].is_empty()
+    assert report.tables["launches"].get_column("lead_ns").null_count() == 40
+
+
+def test_idle_time_without_causes_is_withheld_everywhere() -> None:
+    good, bad = skewed(0), skewed(60, device=1)
+    report = analysed(good, bad, [annotation(f"ProfilerStep#{n}", 1_000 * n, 990) for n in range(4)],
+                      call("cudaDeviceSynchronize", 3_990, 5), device=1, devices=[A100, A100 | {"id": 1}])  # fmt: skip
+    fine, doubtful = report.devices
+    assert "withheld" not in {cause for cause, ns in fine.gaps.by_cause_ns.items() if ns}
+    assert {cause for cause, ns in doubtful.gaps.by_cause_ns.items() if ns} == {"withheld"}
+    assert sum(doubtful.gaps.by_cause_ns.values()) == doubtful.idle_ns
+    codes = dict(report.tables["devices"].select("label", "device").iter_rows())
+    for table in ("idle", "gaps", "blame", "idle_by"):
+        frame = report.tables[table].filter(pl.col("device") == codes["1"])
+        assert set(frame.get_column("cause")) == {"withheld"}, table
+    assert report.tables["blame"].filter(pl.col("device") == codes["1"]).get_column("operator").null_count() > 0
+    assert report.tables["host_costs"].get_column("idle_ns").null_count() == report.tables["host_costs"].height > 0
+    (told,) = (item for item in doubtful.withheld if item.metric == "idle_causes")
+    assert (told.check, told.reason[:12]) == ("skewed_idle", "skewed idle ")
+    verdict = report.verdict
+    assert (verdict.status, verdict.regime, report.advice) == ("insufficient", None, ())
+    assert told.reason in verdict.headline
+    of_bad = [step for step in report.steps if step.device == 1]
+    assert of_bad
+    assert all(step.regime is None and told.reason in (step.headline or "") for step in of_bad)
+    assert all(step.regime for step in report.steps if step.device == 0 and step.headline)
+    for text in (report.summary(120), report.to_markdown()):
+        assert "run ahead" in text
+        assert "idle causes withheld" in text
+        assert "why cannot be told" in text.replace("\n", " ")
+    (as_json,) = (d for d in json.loads(report.to_json())["devices"] if d["index"] == 1)
+    assert {"metric": "idle_causes", "check": "skewed_idle", "reason": told.reason} in as_json["withheld"]
+
+
+def test_the_page_says_what_is_withheld_and_why(tmp_path: Path) -> None:
+    page = analysed(skewed(60)).to_html(tmp_path / "report.html").read_text("utf-8")
+    assert "Not shown because of it: idle causes" in page
+    assert "why cannot be told" in page

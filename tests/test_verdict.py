@@ -25,7 +25,7 @@ from trace_analyzer.report import (
     Verdict,
     Window,
 )
-from trace_analyzer.verdict import CURES, Findings, judge, shares, verdict, without_regime
+from trace_analyzer.verdict import CURES, Findings, judge, shares, step_verdict, verdict, without_regime
 
 OVERHEAD, MEMORY, COMPUTE, COMMUNICATION = (
     "overhead-bound",
@@ -45,7 +45,7 @@ TABLE = [
     (("python", "dispatch", "runtime-call", "garbage-collection", "launch-latency", "host-unknown", "profiler"), OVERHEAD, "launch"),
     (("latency", "device-gap"), OVERHEAD, "small-kernels"),
 ]  # fmt: skip
-IN_NO_GROUP = ("other", "unlinked", "unexplained", "untraced")
+IN_NO_GROUP = ("other", "unlinked", "unexplained", "untraced", "withheld")
 
 
 def parts_of(**ns: int) -> dict[str, int]:
@@ -127,7 +127,9 @@ def test_a_cold_start_holds_half_of_the_host_time(cold: int, parts: dict[str, in
 
 
 def test_host_time_is_what_the_cpu_did() -> None:
-    assert set(CAUSES) - set(HOST_CAUSES) == {"device-gap", "device-wait", "unexplained", "unlinked", "untraced"}
+    assert set(CAUSES) - set(HOST_CAUSES) == {
+        "device-gap", "device-wait", "unexplained", "unlinked", "untraced", "withheld",
+    }  # fmt: skip
 
 
 @given(st.dictionaries(st.sampled_from(PARTS), st.integers(0, 1_000)))
@@ -236,6 +238,47 @@ def test_kernel_doubts_do_not_touch_an_overhead_verdict() -> None:
 def test_two_doubts_make_it_low() -> None:
     assert told(shapes_ratio=0.0, peaks_known=False).confidence == "low"
     assert told(device={"link_coverage_time_ratio": 0.4}).confidence == "low"
+
+
+@pytest.mark.parametrize(
+    ("parts", "regime"),
+    [
+        (parts_of(compute=80, withheld=20), COMPUTE),
+        (parts_of(compute=60, withheld=40), None),
+        (parts_of(compute=75, python=10, withheld=15), COMPUTE),
+        (parts_of(compute=70, python=12, withheld=18), COMPUTE),
+        (parts_of(compute=55, python=20, withheld=25), None),
+        (parts_of(python=70, withheld=20, compute=10), OVERHEAD),
+        (parts_of(python=40, withheld=50, compute=10), None),
+        (parts_of(withheld=100), None),
+    ],
+)
+def test_idle_time_without_causes_that_could_turn_the_verdict(parts: dict[str, int], regime: str | None) -> None:
+    """It may be the CPU's or that of peers: where one of these would be another verdict, there is none, and it says why."""
+    why = "skewed idle 60 %: clocks disagree"
+    found = told(parts_ns=parts, causes_withheld=why, failed_checks=(why,))
+    assert (found.status, found.regime) == (("ok", regime) if regime else ("insufficient", None))
+    assert why in found.confidence_why
+    if regime is None:
+        assert found.headline.startswith(
+            f"The device idles for {parts['withheld']} % of the window, and why cannot be told"
+        )
+        assert found.headline.endswith(f"({why}).")
+    step = step_verdict(replace(FINDINGS, parts_ns=parts, causes_withheld=why), 100, 10**7)
+    assert step.regime == regime
+    assert (why in (step.headline or "")) == (regime is None)
+
+
+def test_no_verdict_rests_on_times_that_the_trace_does_not_support() -> None:
+    why = "missing activities 62 %: the device may have been busier"
+    found = told(parts_withheld=why)
+    assert (found.status, found.regime, found.confidence, found.confidence_why) == ("insufficient", None, "low", (why,))
+    assert (found.parts_ns, found.shares) == ({}, None)
+    assert found.headline == f"What the device did in the window cannot be told: the trace does not support it ({why})."
+    assert {item.metric: item.value for item in found.evidence}["idle_ns"] is None
+    step = step_verdict(replace(FINDINGS, parts_withheld=why), 100, 10**7)
+    assert (step.regime, step.confidence) == (None, "low")
+    assert why in (step.headline or "")
 
 
 @pytest.mark.parametrize(

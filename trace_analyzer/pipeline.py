@@ -74,7 +74,17 @@ from trace_analyzer.report import (
     Window,
     WorkCoverage,
 )
-from trace_analyzer.trust import checks, doubts, withheld, withheld_steps
+from trace_analyzer.trust import (
+    IDLE_CAUSES,
+    PARTITION,
+    RUN_AHEAD,
+    checks,
+    doubts,
+    lacks,
+    withheld,
+    withheld_metrics,
+    withheld_steps,
+)
 from trace_analyzer.units import NS_PER_MS, percent
 from trace_analyzer.verdict import Findings, StepVerdict, step_verdict, verdict, without_regime
 from trace_analyzer.version import tool_version
@@ -146,11 +156,10 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
     listed = _listed(trace, options)
     models = _models(listed, options, calibrations)
     analysis = _analysis(trace, models, tell)
-    frames = analysis.frames
+    frames, found = analysis.frames, analysis.checks
     tell("judging", None)
     devices = _reported_devices(frames)
     measured = {row["device"]: _device_report(row, frames) for row in devices.iter_rows(named=True)}
-    found = _checks(trace, measured, frames)
     codes = {
         code: _with_attained(withheld(report, found), _attained(code, frames, listed, models, calibrations))
         for code, report in measured.items()
@@ -162,7 +171,9 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
         c: _findings(c, report, found, analysis, models.get(c), _window(frames, pl.col("device") == c, "all"), trace)
         for c, report in codes.items()
     }
-    frames = {**frames, "steps": _with_verdicts(frames["steps"], frames["partition"], whole)}
+    told = ~pl.col("device").is_in(_lacking(trace, found, PARTITION))
+    step_table = _with_verdicts(frames["steps"], frames["partition"], whole)
+    frames = {**frames, "steps": step_table, "partition": frames["partition"].filter(told)}
     analysis = replace(analysis, frames=frames)
     if options.measured_step_ms is None:
         options = replace(options, measured_step_ms=_told_step_ms(trace, frames["steps"], code))
@@ -194,12 +205,12 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
     )
 
 
-def _checks(trace: Trace, devices: Mapping[int, DeviceReport], frames: Mapping[str, pl.DataFrame]) -> tuple[Check, ...]:
+def _checks(trace: Trace, windows: pl.DataFrame, figures: pl.DataFrame, launches: pl.DataFrame) -> tuple[Check, ...]:
     """Whether the trace supports its figures; see `trace_analyzer.trust`."""
-    launches = frames["launches"]
+    reported = _reported_devices({"windows": windows, "devices": trace.devices})
     return checks(
-        devices,
-        frames["trust_figures"],
+        {code: _index(label) for code, label in reported.select("device", "label").iter_rows()},
+        figures,
         trace.notes,
         event_count=trace.event_count,
         missing_ratio=trust.missing_activities_ratio(trace, launches),
@@ -217,6 +228,7 @@ class Analysis:
 
     frames: Mapping[str, pl.DataFrame]
     notes: tuple[Note, ...]
+    checks: tuple[Check, ...]
     launch_latency_ns: int
     steps_from: str | None
 
@@ -232,10 +244,13 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress)
     latency_ns = causes.launch_latency_ns(trace, activities, gaps)
     calls = causes.runtime_calls(trace, activities)
     idle_pieces = causes.idle_causes(trace, activities, gaps, calls, latency_ns)
+    launches = links.launches(trace, activities)
+    found = _checks(trace, windows, trust.device_figures(activities, launches, idle_pieces), launches)
+    of_unknown_cause = _lacking(trace, found, IDLE_CAUSES)
+    idle_pieces = causes.without_causes(idle_pieces, of_unknown_cause)
     pieces = partition.partition(activities, idle_pieces)
     tell("summing up", None)
     marks, steps_from = steps.host_steps(trace, activities)
-    launches = links.launches(trace, activities)
     backward_links = backward.backward_links(trace)
     roofs = roofline.roofs(activities, models)
     again = recomputation.recomputed(trace, activities)
@@ -246,13 +261,14 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress)
     missed = tensor_cores.misses(rated, models)
     collectives = communication.collectives(trace, activities)
     step_table = steps.device_steps(marks, activities)
-    queue = run_ahead.queue_depths(activities)
+    in_doubt = pl.col("device").is_in(_lacking(trace, found, RUN_AHEAD))
+    queue = run_ahead.queue_depths(activities).filter(~in_doubt)
+    launches = launches.with_columns(pl.when(~in_doubt).then("lead_ns").alias("lead_ns"))
     gap_rows = causes.gap_table(gaps, idle_pieces, activities)
     around = context.contexts(trace, backward_links)
     blamed = blame.blame(trace, idle_pieces, gap_rows, step_table, around)
     frames = {
         "windows": windows,
-        "trust_figures": trust.device_figures(activities, launches, idle_pieces),
         "rated": rated,
         "activity_modules": of_modules,
         "fusion_runs": fusible,
@@ -265,7 +281,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress)
         "idle": idle_pieces,
         "blame": blamed,
         "idle_by": blame.idle_by(blamed),
-        "host_costs": host_costs.host_costs(calls, activities, idle_pieces, around),
+        "host_costs": _told_costs(host_costs.host_costs(calls, activities, idle_pieces, around), of_unknown_cause),
         "partition": pieces,
         "steps": step_table,
         "queue": queue,
@@ -293,7 +309,24 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress)
         "flows": trace.flows,
         "memory_events": trace.memory_events,
     }
-    return Analysis(frames, (*notes, *damaged, *_shared_notes(trace, activities)), latency_ns, steps_from)
+    return Analysis(frames, (*notes, *damaged, *_shared_notes(trace, activities)), found, latency_ns, steps_from)
+
+
+def _lacking(trace: Trace, found: tuple[Check, ...], metric: str) -> list[int]:
+    """Codes of the devices of which a failed check withholds a metric."""
+    return [
+        code
+        for code, label in trace.devices.select("device", "label").iter_rows()
+        if lacks(found, _index(label), metric)
+    ]
+
+
+def _told_costs(costs: pl.DataFrame, of_unknown_cause: list[int]) -> pl.DataFrame:
+    """Table `host_costs` without what it cost the devices, where the idle time of one of them has no causes."""
+    if not of_unknown_cause:
+        return costs
+    untold = (pl.lit(None, dtype=pl.Int64).alias(column) for column in ("idle_ns", "hidden_ns"))
+    return costs.with_columns(untold).sort("host_ns", descending=True, nulls_last=True, maintain_order=True)
 
 
 def _activities(
@@ -774,6 +807,7 @@ def _findings(
     table = frames["steps"].filter(this)
     launches = frames["launches"].filter(this)
     launched = launches.height
+    reasons = {item.metric: item.reason for item in withheld_metrics(found, report.index)}
     return Findings(
         device=report,
         window=window,
@@ -795,6 +829,8 @@ def _findings(
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
         failed_checks=doubts(found, report.index),
+        parts_withheld=reasons.get(PARTITION),
+        causes_withheld=reasons.get(IDLE_CAUSES),
         flows_missing=launched > 0 and not frames["flows"].get_column("kind").eq("launch").any(),
     )
 

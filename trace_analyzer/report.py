@@ -62,7 +62,8 @@ class TraceInfo:
 class Check:
     """Whether the trace supports its figures in one respect; ``device`` is null for the whole file.
 
-    A failed check withholds metrics of its device: they are null in the report, or empty where they are lists.
+    A failed check withholds metrics of its device: they are null in the report, or empty where they are lists;
+    `DeviceReport.withheld` names them with the reason. Idle time without causes has the cause ``withheld``.
     """
 
     name: str
@@ -72,6 +73,15 @@ class Check:
     unit: Literal["ratio", "events", "arrows"]
     meaning: str
     withholds: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """A metric that is not told, the check that its inputs fail, and what that says, for people."""
+
+    metric: str
+    check: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -387,6 +397,7 @@ class DeviceReport:
     work_coverage: WorkCoverage | None = None
     tensor_cores: tuple[TensorCores, ...] = ()
     attained: Attained | None = None
+    withheld: tuple[Withheld, ...] = ()
 
 
 @dataclass(frozen=True)

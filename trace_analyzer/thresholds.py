@@ -110,6 +110,10 @@ OVERLAP_FAIL_RATIO = 0.1
 """Programmatic dependent launches overlap by microseconds; a stream that does so for long is recorded wrongly."""
 EARLY_WARN_RATIO = 0.01
 EARLY_FAIL_RATIO = 0.1
+SKEW_QUANTILE = 0.99
+SKEWED_WARN_RATIO = 0.1
+SKEWED_FAIL_RATIO = 0.5
+"""Where most idle time lies within what the clocks disagree by, its causes may be each other's."""
 IMPOSSIBLE_NS = NS_PER_MS
 IMPOSSIBLE_WARN_RATIO = 0.01
 IMPOSSIBLE_FAIL_RATIO = 0.2

@@ -7,14 +7,33 @@ import polars as pl
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.notes import TRUNCATED, Note, breaks_off
-from trace_analyzer.report import Check, CheckStatus, DeviceReport, LaunchLead, QueueDepth, RunAhead, Runway, StepReport
+from trace_analyzer.report import (
+    Check,
+    CheckStatus,
+    DeviceReport,
+    LaunchLead,
+    QueueDepth,
+    RunAhead,
+    Runway,
+    StepReport,
+    Withheld,
+)
+from trace_analyzer.units import count, percent
 
 BUSY_RATIO = "busy_ratio"
+PARTITION = "partition"
+"""What the device did and why it idled: the verdict's input."""
+IDLE_CAUSES = "idle_causes"
+"""Causes of idle time, and whose it is."""
 RUN_AHEAD = "run_ahead"
-KERNEL_TIMES = ("buckets", "groups")
+"""Launch lead, queue depth and runway."""
+KERNEL_TIMES = ("buckets", "groups", "fusions", "tensor_cores")
 """Metrics that sum up the durations of kernels."""
 UTILIZATION = ("mfu", "hfu")
 """Metrics of work over time, of the device and of its steps."""
+MOVEMENTS = ("communication", "copies")
+"""What is exposed, and rates."""
+ALL = (BUSY_RATIO, PARTITION, IDLE_CAUSES, RUN_AHEAD, *KERNEL_TIMES, *UTILIZATION, *MOVEMENTS)
 # Notes of the reader about events that are lost or cannot be read.
 _LOST = (TRUNCATED, "no-time", "implausible-time", "negative-duration", "unmatched")
 
@@ -51,9 +70,10 @@ class _Rule:
 _LINK_COVERAGE = _Rule(
     "link_coverage",
     "share of device time whose launch is known: run-ahead and the causes of idle time speak for it alone",
-    t.GOOD_COVERAGE, t.POOR_COVERAGE, good=True, withholds=(RUN_AHEAD,),
+    t.GOOD_COVERAGE, t.POOR_COVERAGE, good=True, withholds=(RUN_AHEAD, IDLE_CAUSES),
 )  # fmt: skip
 _OF_DEVICE = (
+    _LINK_COVERAGE,
     _Rule(
         "unlinked_before",
         "share of device time that was launched before the recording began: its gaps cannot be explained",
@@ -71,9 +91,15 @@ _OF_DEVICE = (
         t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(RUN_AHEAD,),
     ),
     _Rule(
+        "skewed_idle",
+        "share of idle time that lies within what activities begin before their launches by: as the clocks of host and device"
+        " disagree, it may have another cause",
+        t.SKEWED_WARN_RATIO, t.SKEWED_FAIL_RATIO, withholds=(IDLE_CAUSES,),
+    ),
+    _Rule(
         "impossible_durations",
         "share of device time in activities during most of which later work of their stream ran: corrupt durations",
-        t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=(BUSY_RATIO, *KERNEL_TIMES, *UTILIZATION),
+        t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=ALL,
     ),
     _Rule(
         "few_long_activities",
@@ -95,12 +121,12 @@ _OF_DEVICE = (
 _MISSING = _Rule(
     "missing_activities",
     "share of the calls that launch kernels of which no kernel was recorded: the device may have been busier",
-    t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=(BUSY_RATIO, RUN_AHEAD, *KERNEL_TIMES, *UTILIZATION),
+    t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=ALL,
 )  # fmt: skip
 
 
 def checks(
-    devices: Mapping[int, DeviceReport],
+    devices: Mapping[int, int | str],
     figures: pl.DataFrame,
     notes: Sequence[Note],
     *,
@@ -110,31 +136,30 @@ def checks(
 ) -> tuple[Check, ...]:
     """All checks, those of the whole file first; what fails comes before what warns.
 
-    ``devices`` are keyed by code, ``figures`` come from `analyses.trust.device_figures`, ``launch_arrows`` is
+    ``devices`` are codes with the ids of the report, ``figures`` come from `analyses.trust.device_figures`, ``launch_arrows`` is
     null where nothing was launched.
     """
     found = [_lost(notes, event_count), _MISSING.check(missing_ratio, None), _arrows(launch_arrows)]
     rows = {row["device"]: row for row in figures.to_dicts()}
-    for code, device in devices.items():
-        found.append(_LINK_COVERAGE.check(device.link_coverage_time_ratio, device.index))
-        found += [rule.check(rows[code][f"{rule.name}_ratio"], device.index) for rule in _OF_DEVICE]
+    for code, index in devices.items():
+        found += [rule.check(rows[code][f"{rule.name}_ratio"], index) for rule in _OF_DEVICE]
     return tuple(sorted(found, key=lambda check: ("fail", "warn", "ok").index(check.status)))
 
 
 def _lost(notes: Sequence[Note], event_count: int) -> Check:
     """Events that the reader had to leave out: null for a file that breaks off, as nobody knows how many it lost."""
     lost = [note for note in notes if note.code in _LOST]
-    count = sum(note.count for note in lost)
-    fails = count > t.LOST_FAIL_RATIO * event_count
+    missing = sum(note.count for note in lost)
+    fails = missing > t.LOST_FAIL_RATIO * event_count
     status: CheckStatus = "fail" if fails else "warn" if lost else "ok"
     return Check(
         "lost_events",
         None,
         status,
-        None if breaks_off(notes) else count,
+        None if breaks_off(notes) else missing,
         "events",
         "events that are missing behind the end of a broken file, cannot be read or have no possible time",
-        (BUSY_RATIO, RUN_AHEAD, *KERNEL_TIMES, *UTILIZATION) if fails else (),
+        ALL if fails else (),
     )
 
 
@@ -164,26 +189,49 @@ def doubts(found: Sequence[Check], device: int | str) -> tuple[str, ...]:
     return tuple(f"{check.name.replace('_', ' ')}: {check.meaning}" for check in failed)
 
 
+def withheld_metrics(found: Sequence[Check], device: int | str) -> tuple[Withheld, ...]:
+    """What is not told of a device, once each, with the first check that fails."""
+    reasons = {metric: check for check in reversed([*of_device(found, device)]) for metric in check.withholds}
+    return tuple(Withheld(metric, reasons[metric].name, reason(reasons[metric])) for metric in ALL if metric in reasons)
+
+
+def reason(check: Check) -> str:
+    """A check with its value and its meaning: ``link coverage 25 %: share of ...``."""
+    value = None if check.value is None else percent(check.value) if check.unit == "ratio" else count(check.value)
+    name = check.name.replace("_", " ")
+    return f"{name if value is None else f'{name} {value}'}: {check.meaning}"
+
+
+def lacks(found: Sequence[Check], device: int | str, metric: str) -> bool:
+    """Whether a failed check withholds a metric of a device."""
+    return any(metric in check.withholds for check in of_device(found, device))
+
+
 def withheld(report: DeviceReport, found: Sequence[Check]) -> DeviceReport:
-    """The report without the metrics that a failed check does not support: null, or empty where they are lists."""
-    metrics = _withheld(report.index, found)
+    """The report without the metrics that a failed check does not support: null, or empty where they are lists.
+
+    Causes of idle time are withheld where they come about (`trace_analyzer.analyses.causes.without_causes`).
+    """
+    told = withheld_metrics(found, report.index)
+    metrics = {item.metric for item in told}
     nothing = RunAhead(None, LaunchLead(None, None, None), QueueDepth(None, None, None), Runway(None, None, None), None)
     return replace(
         report,
         busy_ratio=None if BUSY_RATIO in metrics else report.busy_ratio,
+        partition_ns={} if PARTITION in metrics else report.partition_ns,
         run_ahead=nothing if RUN_AHEAD in metrics else report.run_ahead,
         buckets=() if "buckets" in metrics else report.buckets,
         groups=() if "groups" in metrics else report.groups,
+        fusions=() if "fusions" in metrics else report.fusions,
+        tensor_cores=() if "tensor_cores" in metrics else report.tensor_cores,
         mfu=None if "mfu" in metrics else report.mfu,
         hfu=None if "hfu" in metrics else report.hfu,
+        communication=None if "communication" in metrics else report.communication,
+        copies=() if "copies" in metrics else report.copies,
+        withheld=told,
     )
 
 
 def withheld_steps(steps: Sequence[StepReport], found: Sequence[Check]) -> tuple[StepReport, ...]:
     """The steps without the metrics that a failed check of their device does not support."""
-    metrics = {device: _withheld(device, found) for device in {step.device for step in steps}}
-    return tuple(replace(step, mfu=None) if "mfu" in metrics[step.device] else step for step in steps)
-
-
-def _withheld(device: int | str, found: Sequence[Check]) -> frozenset[str]:
-    return frozenset(metric for check in of_device(found, device) for metric in check.withholds)
+    return tuple(replace(step, mfu=None) if lacks(found, step.device, "mfu") else step for step in steps)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from trace_analyzer import thresholds as t
-from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES
+from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES, WITHHELD
 from trace_analyzer.analyses.partition import PARTS, WORK
 from trace_analyzer.analyses.recording import Recording
 from trace_analyzer.report import (
@@ -38,6 +38,8 @@ CURES: dict[str, tuple[Regime, str | None]] = {
     "latency": ("overhead-bound", "small-kernels"),
     "device-gap": ("overhead-bound", "small-kernels"),
 }
+_IN_DOUBT = ("unlinked", "unexplained", "untraced", WITHHELD)
+"""Parts of which nobody knows whose time they are."""
 UNKNOWN_PARTS = tuple(part for part in PARTS if part not in CURES)
 KERNEL_REGIMES: tuple[Regime, ...] = ("compute-bound", "memory-bandwidth-bound")
 
@@ -54,7 +56,11 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the verdict looks at, beside the partition of its window."""
+    """What the verdict looks at, beside the partition of its window.
+
+    ``parts_withheld`` and ``causes_withheld`` are the reasons why the trace supports no partition, or no causes of idle
+    time; null where it does.
+    """
 
     device: DeviceReport
     window: Window
@@ -77,6 +83,8 @@ class Findings:
     flows_missing: bool
     breaks_off: bool
     failed_checks: tuple[str, ...] = ()
+    parts_withheld: str | None = None
+    causes_withheld: str | None = None
 
 
 def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None:
@@ -139,7 +147,9 @@ def verdict(findings: Findings) -> Verdict:
     """The verdict for a trace with device activities."""
     parts, device = findings.parts_ns, findings.device
     window = sum(parts.values())
-    unknown = sum(parts.get(part, 0) for part in ("unlinked", "unexplained", "untraced"))
+    if (withheld := _withheld(findings, "the window")) is not None:
+        return _without_inputs(findings, *withheld)
+    unknown = sum(parts.get(part, 0) for part in _IN_DOUBT)
     judgement = judge(parts, findings.cold_gap_ns)
     too_little = device.kernel_count < t.INSUFFICIENT_KERNELS and device.busy_ns < t.INSUFFICIENT_TIME_NS
     too_unknown = window > 0 and unknown > t.UNKNOWN_RATIO * window
@@ -164,6 +174,47 @@ def verdict(findings: Findings) -> Verdict:
     )
 
 
+def _withheld(findings: Findings, of: str) -> tuple[str, str] | None:
+    """The sentence and the reason where no verdict can rest on what is told; None where one can.
+
+    Idle time without causes may be the host's, or that of other streams and peers: where either would change the
+    regime, nothing is judged.
+    """
+    parts = findings.parts_ns
+    if findings.parts_withheld is not None:
+        sentence = f"What the device did in {of} cannot be told: the trace does not support it"
+        return f"{sentence} ({findings.parts_withheld}).", findings.parts_withheld
+    hidden = parts.get(WITHHELD, 0)
+    if not hidden or findings.causes_withheld is None:
+        return None
+    rest = {part: ns for part, ns in parts.items() if part != WITHHELD}
+    either = (judge(rest), *(judge({**rest, part: rest.get(part, 0) + hidden}) for part in ("python", "device-wait")))
+    if len({judgement and judgement.regime for judgement in either}) == 1:
+        return None
+    idle = percent(hidden / sum(parts.values()))
+    sentence = f"The device idles for {idle} of {of}, and why cannot be told: the trace does not support causes"
+    return f"{sentence} ({findings.causes_withheld}).", findings.causes_withheld
+
+
+def _without_inputs(findings: Findings, headline: str, reason: str) -> Verdict:
+    """No verdict, as it would rest on what the trace does not support."""
+    parts = {} if findings.parts_withheld is not None else findings.parts_ns
+    return Verdict(
+        "insufficient",
+        None,
+        None,
+        None,
+        "low",
+        (reason,),
+        findings.device.index,
+        findings.window,
+        shares(parts),
+        parts,
+        headline,
+        (*_busy_evidence(findings, sum(findings.parts_ns.values())), *_trust_evidence(findings)),
+    )
+
+
 @dataclass(frozen=True)
 class StepVerdict:
     """What one step's partition says by itself; null where nothing of it is in any group."""
@@ -181,11 +232,13 @@ def step_verdict(findings: Findings, activity_count: int, busy_ns: int) -> StepV
     The confidence is low where the step alone would not do for a verdict. The cold start and what recording took are
     not judged step by step.
     """
+    if (withheld := _withheld(findings, "the step")) is not None:
+        return StepVerdict(None, None, None, "low", withheld[0])
     judgement, window = judge(findings.parts_ns), sum(findings.parts_ns.values())
     if judgement is None:
         return StepVerdict(None, None, None, None, None)
     own = replace(findings, set_aside_ratio=0.0)
-    unknown = sum(findings.parts_ns.get(part, 0) for part in ("unlinked", "unexplained", "untraced"))
+    unknown = sum(findings.parts_ns.get(part, 0) for part in _IN_DOUBT)
     too_little = activity_count < t.INSUFFICIENT_KERNELS and busy_ns < t.INSUFFICIENT_TIME_NS
     level, _ = _confidence(own, judgement, window, None)
     return StepVerdict(
@@ -326,7 +379,7 @@ def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
     busy_ratio = 1 - idle / window if known else None
     return [
         Evidence("busy_ratio", busy_ratio, "ratio", "share of the window in which the device works"),
-        Evidence("idle_ns", idle, "ns", "idle time of the window"),
+        Evidence("idle_ns", idle if findings.parts_withheld is None else None, "ns", "idle time of the window"),
     ]
 
 
@@ -336,7 +389,7 @@ def _trust_evidence(findings: Findings) -> list[Evidence]:
         Evidence("link_coverage_time_ratio", coverage, "ratio", "share of device time whose launch is known"),
         Evidence(
             "launch_latency_bound_ns",
-            findings.launch_latency_ns,
+            findings.launch_latency_ns if findings.causes_withheld is None else None,
             "ns",
             "longest idle time after a launch that counts as its latency: the 99th percentile on an empty queue",
         ),

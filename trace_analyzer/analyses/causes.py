@@ -8,6 +8,8 @@ Once another linked activity of the device is queued, the rest is device time. H
 where the threads that could have launched sooner did something else, and each piece takes its cause.
 """
 
+from collections.abc import Collection
+
 import polars as pl
 
 from trace_analyzer import tables, thresholds
@@ -22,7 +24,9 @@ _UNNAMED_WORK = ("python", "dispatch", "cpu-operator", "runtime-call")
 _RANKS = {work: rank for rank, work in enumerate((*NAMED_WORK, *_UNNAMED_WORK))}
 HOST_CAUSES = ("synchronization", *_RANKS, "launch-latency", "host-unknown")
 DEVICE_CAUSES = ("device-gap", "device-wait", "unexplained")
-CAUSES = (*HOST_CAUSES, *DEVICE_CAUSES, "unlinked", "untraced")
+WITHHELD = "withheld"
+"""Idle time of a device whose trace does not support its causes."""
+CAUSES = (*HOST_CAUSES, *DEVICE_CAUSES, "unlinked", "untraced", WITHHELD)
 """All causes, in the order of the report."""
 
 _DEVICE, _THREAD = ["device"], ["thread_id"]
@@ -48,6 +52,17 @@ def idle_causes(
     columns = list(tables.IDLE.schema)
     pieces = pl.concat([part.select(columns) for part in (host, call, device, rest)])
     return tables.IDLE.conform(_with_pauses(pieces, recording_pauses(trace)).sort("device", "start_ns"))
+
+
+def without_causes(idle: pl.DataFrame, devices: Collection[int]) -> pl.DataFrame:
+    """Table `idle` with the causes of some devices withheld: all but those that say that nothing is known."""
+    hidden = pl.col("device").is_in(list(devices)) & ~pl.col("cause").is_in(["unlinked", "untraced"])
+    return tables.IDLE.conform(
+        idle.with_columns(
+            pl.when(hidden).then(pl.lit(WITHHELD)).otherwise("cause").alias("cause"),
+            pl.when(~hidden).then("event_id").alias("event_id"),
+        )
+    )
 
 
 def launch_latency_ns(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame) -> int:

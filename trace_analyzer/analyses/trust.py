@@ -16,9 +16,11 @@ def device_figures(activities: pl.DataFrame, launches: pl.DataFrame, idle: pl.Da
 
     ``activities`` needs launch_id, launch_start_ns and group. Sums of device time leave nothing out.
 
+    - link_coverage_ratio: device time whose launch is known;
     - unlinked_before_ratio: device time of unlinked work that began before the first linked work did;
     - stream_overlap_ratio: device time in which work ran while earlier work of its stream still did;
     - started_before_launch_ratio: linked activities that began before their launch did;
+    - skewed_idle_ratio: idle time that lies in each gap within what activities begin before their launches by;
     - impossible_durations_ratio: device time of activities through most of which later work of their stream ran;
     - few_long_activities_ratio: device time of the five longest activities but collectives, where there are many more;
     - graph_share_ratio: device time that graph launches enqueued;
@@ -39,6 +41,7 @@ def device_figures(activities: pl.DataFrame, launches: pl.DataFrame, idle: pl.Da
     first_linked = pl.col("start_ns").filter(linked).min()
     longest = pl.col("duration_ns").filter(pl.col("group") != "communication").top_k(thresholds.FEW_ACTIVITIES).sum()
     of_device = rows.group_by("device").agg(
+        (pl.col("duration_ns").filter(linked).sum() / time).alias("link_coverage_ratio"),
         (pl.col("duration_ns").filter(~linked & (pl.col("start_ns") < first_linked)).sum() / time).alias(
             "unlinked_before_ratio"
         ),
@@ -48,6 +51,7 @@ def device_figures(activities: pl.DataFrame, launches: pl.DataFrame, idle: pl.Da
     )
     return (
         of_device.join(_overlaps(rows), on="device", how="left")
+        .join(_skewed_idle(rows, idle), on="device", how="left")
         .join(_idle_shares(idle), on="device", how="left")
         .with_columns(pl.col("^.*_ratio$").fill_nan(None))
         .sort("device")
@@ -79,6 +83,34 @@ def _overlaps(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _skewed_idle(rows: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+    """device, skewed_idle_ratio: how much of the idle time the disagreement of the clocks can give another cause.
+
+    Causes cut each gap where the host's clock says that a launch began or ended: by as much as this clock is ahead of the
+    device's these cuts are wrong, and what lies beyond is right.
+    """
+    early = pl.col("launch_start_ns") - pl.col("start_ns")
+    skew = rows.group_by("device").agg(
+        early.drop_nulls()
+        .quantile(thresholds.SKEW_QUANTILE, interpolation="nearest")
+        .clip(lower_bound=0)
+        .alias("skew_ns")
+    )
+    length = pl.col("end_ns") - pl.col("start_ns")
+    known = length.filter(~pl.col("cause").is_in(["unlinked", "untraced"])).sum()
+    return (
+        idle.group_by("device", "gap_id")
+        .agg(length.sum().alias("idle_ns"), known.alias("known_ns"))
+        .join(skew, on="device", how="left")
+        .group_by("device")
+        .agg(
+            (pl.min_horizontal("known_ns", pl.col("skew_ns").fill_null(0)).sum() / pl.col("idle_ns").sum()).alias(
+                "skewed_idle_ratio"
+            )
+        )
+    )
+
+
 def _idle_shares(idle: pl.DataFrame) -> pl.DataFrame:
     """device, untraced_ratio, unnamed_host_time_ratio: shares of idle time in pauses, and in silence of the host."""
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -91,6 +123,7 @@ def _idle_shares(idle: pl.DataFrame) -> pl.DataFrame:
 def missing_activities_ratio(trace: Trace, launches: pl.DataFrame) -> float | None:
     """Share of the calls that launch kernels of which no activity was recorded; None where there is no such call.
 
+    A call between the begin and the end of a capture on its thread puts its kernel into a graph, and launches nothing.
     Calls of one correlation id in one process are one: the runtime's and the driver's name of the same launch.
     """
     numbered = ["process_id", "correlation"]
@@ -103,10 +136,28 @@ def missing_activities_ratio(trace: Trace, launches: pl.DataFrame) -> float | No
         )
         .drop_nulls("correlation")
         .join(processes, on="thread_id", how="left")
-        .select(numbered)
-        .unique()
     )
+    calls = _outside_captures(calls, trace.host_events).select(numbered).unique()
     if calls.is_empty():
         return None
     found = launches.join(processes, on="thread_id", how="left").select(numbered)
     return calls.join(found, on=numbered, how="anti", nulls_equal=True).height / calls.height
+
+
+_BEGINS, _ENDS = r"(?i)StreamBeginCapture", r"(?i)StreamEndCapture"
+
+
+def _outside_captures(calls: pl.DataFrame, host_events: pl.DataFrame) -> pl.DataFrame:
+    """``calls`` without those that follow the begin of a capture on their thread, and not its end."""
+    captures = (
+        host_events.filter(pl.col("name").str.contains(f"{_BEGINS}|{_ENDS}"))
+        .select("thread_id", "start_ns", pl.col("name").str.contains(_BEGINS).alias("captures"))
+        .sort("start_ns")
+    )
+    if captures.is_empty():
+        return calls
+    return (
+        calls.sort("start_ns")
+        .join_asof(captures, on="start_ns", by="thread_id", check_sortedness=False)
+        .filter(~pl.col("captures").fill_null(False))
+    )

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from trace_analyzer import thresholds, units
+from trace_analyzer import thresholds, trust, units
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.notes import Note, breaks_off
 from trace_analyzer.report import (
@@ -237,8 +237,14 @@ def record_instead(report: Report) -> Sequence[str]:
 def check_phrase(check: Check) -> str:
     """A check in a few words: ``device 0: link coverage 69 %``."""
     where = "" if check.device is None else f"device {check.device}: "
-    withheld = f"({', '.join(check.withholds).replace('_', ' ')} withheld)" if check.withholds else ""
+    withheld = f"({withheld_metrics(check)} withheld)" if check.withholds else ""
     return where + " ".join(filter(None, (check.name.replace("_", " "), check_value(check), withheld)))
+
+
+def withheld_metrics(check: Check) -> str:
+    """What a check withholds, in words."""
+    is_all = set(check.withholds) == set(trust.ALL)
+    return "all figures of devices" if is_all else ", ".join(check.withholds).replace("_", " ")
 
 
 def check_value(check: Check) -> str:

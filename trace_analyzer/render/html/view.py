@@ -36,7 +36,14 @@ from trace_analyzer.render.html.listings import (
     with_duration,
 )
 from trace_analyzer.render.html.words import WORK_PARTS, Word
-from trace_analyzer.render.words import alone, check_value, evidence_value, measured_roofs, tells_something
+from trace_analyzer.render.words import (
+    alone,
+    check_value,
+    evidence_value,
+    measured_roofs,
+    tells_something,
+    withheld_metrics,
+)
 from trace_analyzer.report import CheckStatus, DeviceReport, Report, StepReport, TraceInfo, Verdict
 
 GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
@@ -303,7 +310,7 @@ def _trust(report: Report) -> tuple[CheckRow, ...]:
             check_value(check),
             check.meaning,
             f"GPU {check.device}" if check.device is not None and len(report.devices) > 1 else "",
-            ", ".join(metric.replace("_", " ") for metric in check.withholds),
+            withheld_metrics(check),
         )
         for check in sorted(report.trust, key=lambda check: -GRAVITY.index(check.status))
     )

@@ -43,12 +43,13 @@ PARTS: Mapping[str, Word] = {
     "unexplained": Word("Unexplained", "Work was queued, yet nothing recorded says why it did not start."),
     "unlinked": Word("No launch known", "The next activity has no known launch, so its delay has no known cause."),
     "untraced": Word("Not recorded", "The recording was paused."),
+    "withheld": Word("Withheld", "A check of the trace fails that causes of idle time rest on."),
 }
 
 WORK_PARTS = ("compute", "memory", "latency", "other", "communication", "copy")
 """The parts in which the device works; all others are causes of its idling."""
 
-UNKNOWN_PARTS = ("unexplained", "unlinked", "untraced")
+UNKNOWN_PARTS = ("unexplained", "unlinked", "untraced", "withheld")
 """The parts that say that something is not known; they are drawn hatched."""
 
 KINDS: Mapping[str, Word] = {
