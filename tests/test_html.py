@@ -1,9 +1,11 @@
 """The HTML report: its data first, then its markup."""
 
+import base64
 import re
 import shutil
 import subprocess
 import sys
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from bokeh.models import ColumnDataSource
+from bokeh.resources import Resources
 from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
 
 from trace_analyzer import tables
@@ -279,6 +282,16 @@ def test_every_key_has_a_colour() -> None:
 
 
 # ---- markup ----------------------------------------------------------------------------------------------
+
+
+def test_bokehjs_is_in_the_page_deflated() -> None:
+    library = re.search(r'<script type="text/plain" id="bokeh">([\w+/=]+)</script>', html.html(gpu_report()))
+    assert library
+    assert zlib.decompress(base64.b64decode(library[1]), wbits=-15).decode() == "\n".join(
+        Resources(mode="inline", components=["bokeh"]).js_raw
+    )
+    assert len(html.html(gpu_report())) < 800_000
+    assert 'id="bokeh"' not in html.html(empty_report())
 
 
 @pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)

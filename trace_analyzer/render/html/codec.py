@@ -65,10 +65,16 @@ def encode(header: Mapping[str, Any], columns: Mapping[str, Column]) -> str:
         for name, column in columns.items()
     }
     head = json.dumps({**header, "columns": described}, ensure_ascii=False, allow_nan=False).encode()
+    return deflated(
+        len(head).to_bytes(_LENGTH_BYTES, "little"), head, *(plane for name in columns for plane in planes[name])
+    )
+
+
+def deflated(*pieces: bytes) -> str:
+    """Bytes, one piece after the other, as a text that a browser can inflate."""
     deflate = zlib.compressobj(level=6, wbits=_RAW_DEFLATE)
-    pieces = [deflate.compress(len(head).to_bytes(_LENGTH_BYTES, "little")), deflate.compress(head)]
-    pieces += [deflate.compress(plane) for name in columns for plane in planes[name]]
-    return base64.b64encode(b"".join([*pieces, deflate.flush()])).decode("ascii")
+    packed = [deflate.compress(piece) for piece in pieces]
+    return base64.b64encode(b"".join([*packed, deflate.flush()])).decode("ascii")
 
 
 def _planes(integers: npt.NDArray[np.uint64]) -> list[bytes]:

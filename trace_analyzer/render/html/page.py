@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 from trace_analyzer import units
+from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
 from trace_analyzer.render.html.listings import SHOWN_ROWS
@@ -93,7 +95,7 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             record_instead=record_instead(report),
             generator=GENERATOR,
             style=Markup("\n".join(_asset(name) for name in STYLES)),
-            bokeh_js=Markup("\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)),
+            bokeh_js=Markup(_bokeh()),
             figures=_embedded(figures),
             plots=Markup(_plots(drawn)),
             plot_script=Markup(_scoped(*PLOT_SCRIPTS)),
@@ -110,6 +112,12 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             script=Markup(_scoped(*SCRIPTS)),
         )
     )
+
+
+@cache
+def _bokeh() -> str:
+    """BokehJS for ``assets/main.js`` to inflate."""
+    return codec.deflated("\n".join(Resources(mode="inline", components=["bokeh"]).js_raw).encode())
 
 
 def _nav(shown: View, has_events: bool) -> list[tuple[str, str]]:

@@ -3,8 +3,12 @@
 const LENGTH_BYTES = 4;
 
 export async function decode(base64) {
-  const inflated = new Blob([bytesOf(base64.trim())]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
-  return unpack(new Uint8Array(await new Response(inflated).arrayBuffer()));
+  return unpack(new Uint8Array(await inflated(base64).arrayBuffer()));
+}
+
+// What was deflated and written in base64, as a response that can be read as bytes or text.
+export function inflated(base64) {
+  return new Response(new Blob([bytesOf(base64.trim())]).stream().pipeThrough(new DecompressionStream('deflate-raw')));
 }
 
 function bytesOf(base64) {

@@ -2,4 +2,4 @@
 
 import { startPlots } from './plots.js';
 
-startPlots();
+addEventListener('bokehready', startPlots, { once: true });

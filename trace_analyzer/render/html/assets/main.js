@@ -1,6 +1,6 @@
 // Starts the timeline, and everything that leads to a place on it.
 
-import { decode } from './codec.js';
+import { decode, inflated } from './codec.js';
 import { around } from './navigation.js';
 import { buildStore, eventOf } from './store.js';
 import { Timeline } from './timeline.js';
@@ -24,13 +24,21 @@ function nextFrame() {
   return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 }
 
+// BokehJS is in the page deflated, a third of its size. As an inline script it needs no more than the page's own scripts do.
+async function loadBokeh() {
+  const script = document.createElement('script');
+  script.textContent = await inflated(document.getElementById('bokeh').textContent).text();
+  document.head.append(script);
+  dispatchEvent(new Event('bokehready'));
+}
+
 async function startTimeline() {
   const root = document.getElementById('timeline');
   const json = (id) => JSON.parse(document.getElementById(id).textContent);
   const { documents, items } = json('figures');
   const [store, views] = await Promise.all([
     decode(document.getElementById('events').textContent).then(buildStore),
-    Bokeh.embed.embed_items(documents, items),
+    loadBokeh().then(() => Bokeh.embed.embed_items(documents, items)),
   ]);
   const bokehDocument = (Array.isArray(views[0]) ? views[0][0] : [...views[0]][0]).model.document;
   return new Timeline(bokehDocument, store, json('words'), root);
