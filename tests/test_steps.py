@@ -256,3 +256,96 @@ def test_a_step_has_a_sentence_and_its_confidence() -> None:
     second = loop().steps[1]
     assert second.headline == ("Overhead-bound: the CPU cannot launch work fast enough (overhead: 94 % of the step).")
     assert second.confidence == "high"
+
+
+def marked(index: int, inside: object) -> list[object]:
+    """A step of 20 ms with what the host and the device do in it."""
+    return [annotation(f"ProfilerStep#{index}", 20_000 * index, 19_900), inside]
+
+
+def cold_then_warm(first: str = "cold") -> Report:
+    """Three steps of six kernels, each 2 ms after the previous one: in the first each is a kernel's first use, or none is."""
+    names = [f"{first} {k}" for k in range(6)]
+    return analysed([
+        marked(n, [launched(names[k] if n == 0 else "warm", 20_000 * n + 2_000 * (k + 1), 20_000 * n + 2_000 * (k + 1) + 10, 60, 10 * n + k + 1)
+                   for k in range(6)])
+        for n in range(4)
+    ])  # fmt: skip
+
+
+def test_a_step_is_judged_for_its_own_cold_start() -> None:
+    first, second, *_ = cold_then_warm().steps
+    assert (first.regime, first.cause) == ("overhead-bound", "cold-start")
+    assert "this is a cold start" in (first.headline or "")
+    assert first.cold_start_ns == 5 * 1_940_000, "all gaps of the step"
+    # The first kernel of the second step is another one, for the first time.
+    assert second.cold_start_ns == 9_940_000
+    third = cold_then_warm().steps[2]
+    assert (third.cause, third.cold_start_ns) == ("launch", 0)
+    assert cold_then_warm().verdict.cause == "launch", "the steady steps are warm"
+
+
+def frames(count: int, start: float, each: float) -> list[object]:
+    return [python(f"train.py({n % 9}): f", start + each * n, each / 2) for n in range(count)]
+
+
+def recorded(dense: int) -> list[object]:
+    """Four steps of twelve late launches; in step ``dense`` recorded events take most of the time before each."""
+    return [
+        marked(n, [[frames(400 if n == dense else 20, 20_000 * n + 1_000 * k, 0.5),
+                    launched(GEMM, 20_000 * n + 1_000 * k + 210, 20_000 * n + 1_000 * k + 220, 180, 100 * n + k + 1)]
+                   for k in range(12)])
+        for n in range(4)
+    ]  # fmt: skip
+
+
+def test_a_step_is_judged_for_what_recording_took_of_it() -> None:
+    steps = analysed(recorded(2)).steps
+    taken = [step.recording_ns for step in steps]
+    assert taken[2] == max(ns for ns in taken if ns is not None) >= 11 * 400 * 500
+    assert taken[1] == pytest.approx(12 * 20 * 500, rel=0.1)
+    assert "Recording is estimated at up to 2.4" in (steps[2].headline or "")
+    assert (
+        analysed([marked(n, launched(GEMM, 20_000 * n + 100, 20_000 * n + 110, 50, n + 1)) for n in range(3)])
+        .steps[0]
+        .recording_ns
+        is None
+    )
+
+
+def test_a_step_that_only_recording_makes_overhead_bound_says_so() -> None:
+    """Kernels of 550 us every 1,000 us: with 440 us of Python that the profiler made, and without."""
+
+    def loop(*, busy: int) -> Report:
+        return analysed([
+            marked(n, [[frames(880, 20_000 * n + 1_000 * k + 5, 0.5), launched(GEMM, 20_000 * n + 1_000 * k + 446, 20_000 * n + 1_000 * k + 450, busy, 100 * n + k + 1)]
+                       for k in range(19)])
+            for n in range(4)
+        ])  # fmt: skip
+
+    step = loop(busy=550).steps[1]
+    assert (step.regime, step.unrecorded_regime) == ("overhead-bound", "compute-bound")
+    assert "without that it " in (step.headline or "")
+    assert "compute-bound." in (step.headline or "")
+    assert step.confidence != "high"
+
+
+def test_a_measured_step_time_holds_for_each_step() -> None:
+    """A step takes 20 ms recorded and 12 ms without: 8 ms of its idle time are recording."""
+    step = analysed(recorded(2), measured_step_ms=12.0).steps[1]
+    assert step.recording_ns == pytest.approx(step.duration_ns - 12_000_000, abs=10)
+    assert "Recording took " in (step.headline or "")
+
+
+def test_the_steps_of_a_report_are_told_with_what_limits_them() -> None:
+    text = cold_then_warm().to_markdown()
+    assert "| ProfilerStep#0 | first | " in text
+    assert "overhead-bound: cold-start" in text
+    assert "set aside: 1 first (overhead-bound: cold-start)" in " ".join(cold_then_warm().summary(200).split())
+    one = analysed(marked(0, launched(GEMM, 100, 110, 50, 1)))
+    assert "### Steps" not in one.to_markdown()
+    many = analysed(
+        [marked(n, launched(GEMM, 20_000 * n + 100, 20_000 * n + 110, 50, n + 1)) for n in range(30)]
+    ).to_markdown()
+    assert many.count("| ProfilerStep#") == 12
+    assert "18 more steps" in many

@@ -41,7 +41,7 @@ def test_a_plain_trace_is_trusted() -> None:
 
 def test_links() -> None:
     lost = kernel("c", 100, 60, correlation=9)
-    assert judged("link_coverage", A, B, lost) == (0.25, "fail", ("run_ahead", "idle_causes"))
+    assert judged("link_coverage", A, B, lost) == (0.25, "fail", ("run_ahead",))
     assert judged("link_coverage", A, B, kernel("c", 100, 5, correlation=9)) == (0.8, "warn", ())
 
 

@@ -167,16 +167,16 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
     reports = tuple(codes.values())
     info = _trace_info(trace, devices, models)
     code = _judged_device(codes, options.device)
+    if options.measured_step_ms is None:
+        options = replace(options, measured_step_ms=_told_step_ms(trace, frames["steps"], code))
     whole = {
         c: _findings(c, report, found, analysis, models.get(c), _window(frames, pl.col("device") == c, "all"), trace)
         for c, report in codes.items()
     }
     told = ~pl.col("device").is_in(_lacking(trace, found, PARTITION))
-    step_table = _with_verdicts(frames["steps"], frames["partition"], whole)
+    step_table = _with_verdicts(analysis, whole, options.measured_step_ms)
     frames = {**frames, "steps": step_table, "partition": frames["partition"].filter(told)}
     analysis = replace(analysis, frames=frames)
-    if options.measured_step_ms is None:
-        options = replace(options, measured_step_ms=_told_step_ms(trace, frames["steps"], code))
     judged = (
         _without_activities(trace)
         if code is None
@@ -229,6 +229,7 @@ class Analysis:
     frames: Mapping[str, pl.DataFrame]
     notes: tuple[Note, ...]
     checks: tuple[Check, ...]
+    prices: recording.Prices | None
     launch_latency_ns: int
     steps_from: str | None
 
@@ -309,7 +310,9 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress)
         "flows": trace.flows,
         "memory_events": trace.memory_events,
     }
-    return Analysis(frames, (*notes, *damaged, *_shared_notes(trace, activities)), found, latency_ns, steps_from)
+    priced = recording.prices(gap_rows, idle_pieces, launches, trace.host_events, trace.threads)
+    said = (*notes, *damaged, *_shared_notes(trace, activities))
+    return Analysis(frames, said, found, priced, latency_ns, steps_from)
 
 
 def _lacking(trace: Trace, found: tuple[Check, ...], metric: str) -> list[int]:
@@ -490,24 +493,33 @@ def _listed(trace: Trace, options: Options) -> dict[int, Device | None]:
     return models
 
 
-def _with_verdicts(table: pl.DataFrame, pieces: pl.DataFrame, whole: Mapping[int, Findings]) -> pl.DataFrame:
+def _with_verdicts(analysis: Analysis, whole: Mapping[int, Findings], measured_step_ms: float | None) -> pl.DataFrame:
     """Steps with what their own partitions say; ``whole`` are the findings of each device in all of its window."""
-    key = ["device", "index", "activity_count", "busy_ns", "first_ns", "last_ns"]
+    frames = analysis.frames
+    table = frames["steps"]
+    key = ["device", "index", "window", "activity_count", "busy_ns", "first_ns", "last_ns"]
     edges = (pl.col("start_ns").alias("first_ns"), pl.col("end_ns").alias("last_ns"))
-    windows = table.filter(pl.col("start_ns") < pl.col("end_ns"), pl.col("device").is_in(list(whole))).with_columns(
-        edges
+    windows = (
+        table.filter(pl.col("start_ns") < pl.col("end_ns"), pl.col("device").is_in(list(whole)))
+        .with_row_index("window")
+        .with_columns(edges)
     )
-    sums = partition.part_sums(pieces, windows.select(*key, "start_ns", "end_ns"), key)
+    sums = partition.part_sums(frames["partition"], windows.select(*key, "start_ns", "end_ns"), key)
+    spans = windows.select("device", "window", "start_ns", "end_ns")
+    cold = causes.cold_gap_ns(frames["idle"], frames["gaps"], frames["activities"], spans)
+    lengths = {window: (end - start, 1) for _, window, start, end in spans.iter_rows()}
+    took = _recording(analysis, spans, lengths, measured_step_ms)
     said = [
         {"device": device, "index": index, **asdict(step_verdict(
             replace(whole[device], parts_ns=dict(part.select("part", "time_ns").iter_rows()),
-                    window=Window("step", ((start, end),), (index,))),
+                    window=Window("step", ((start, end),), (index,)),
+                    cold_gap_ns=cold.get(window, 0), recording=took.get(window)),
             activity_count, busy_ns,
         ))}
-        for (device, index, activity_count, busy_ns, start, end), part in sums.partition_by(key, as_dict=True).items()
+        for (device, index, window, activity_count, busy_ns, start, end), part in sums.partition_by(key, as_dict=True).items()
     ]  # fmt: skip
     verdicts = [field.name for field in fields(StepVerdict)]
-    schema = {"device": pl.Int64(), "index": pl.Int64(), **dict.fromkeys(verdicts, pl.String())}
+    schema = {"device": pl.Int64(), "index": pl.Int64(), **{name: tables.STEPS.schema[name] for name in verdicts}}
     return tables.STEPS.conform(
         table.drop(verdicts).join(
             pl.DataFrame(said, schema=schema), on=["device", "index"], how="left", maintain_order="left"
@@ -736,6 +748,9 @@ def _step_reports(table: pl.DataFrame, work: pl.DataFrame, trace: Trace) -> tupl
             runner_up=row["runner_up"],
             confidence=row["confidence"],
             headline=row["headline"],
+            cold_start_ns=row["cold_start_ns"],
+            recording_ns=row["recording_ns"],
+            unrecorded_regime=row["unrecorded_regime"],
         )
         for row in table.join(figures, on=["device", "index"], how="left", maintain_order="left").to_dicts()
     )
@@ -785,9 +800,19 @@ def _verdict(
     """The verdict for one device, from the findings in its window."""
     this = pl.col("device") == code
     window, spans = _window(analysis.frames, this, options.step)
-    took = _recording(analysis.frames, this, window, spans, options.measured_step_ms)
+    table = analysis.frames["steps"].filter(this, pl.col("activity_count") > 0)
+    lengths = (
+        [end - start for start, end in window.intervals]
+        if window.steps
+        else table.select(pl.col("end_ns") - pl.col("start_ns")).to_series().to_list()
+    )
+    count = len(window.steps) or table.height
+    if options.measured_step_ms is not None and not count:
+        raise UsageError("a measured step time needs steps, and this trace has none; call prof.step()")
+    one = spans.with_columns(pl.lit(0, dtype=pl.UInt32).alias("window"))
+    took = _recording(analysis, one, {0: (sum(lengths), count)}, options.measured_step_ms)
     findings = _findings(code, report, found, analysis, model, (window, spans), trace)
-    return verdict(replace(findings, recording=took))
+    return verdict(replace(findings, recording=took.get(0)))
 
 
 def _findings(
@@ -812,7 +837,12 @@ def _findings(
         device=report,
         window=window,
         parts_ns=_ordered(parts, partition.PARTS),
-        cold_gap_ns=causes.cold_gap_ns(frames["idle"].filter(this), frames["gaps"].filter(this), activities, spans),
+        cold_gap_ns=causes.cold_gap_ns(
+            frames["idle"].filter(this),
+            frames["gaps"].filter(this),
+            activities,
+            spans.with_columns(pl.lit(0).alias("window")),
+        ).get(0, 0),
         steps_found=table.height,
         launches_per_step=launched / table.height if table.height else None,
         peaks_known=model is not None,
@@ -898,29 +928,16 @@ def _told_step_ms(trace: Trace, step_table: pl.DataFrame, code: int | None) -> f
 
 
 def _recording(
-    frames: Mapping[str, pl.DataFrame],
-    this: pl.Expr,
-    window: Window,
-    spans: pl.DataFrame,
-    measured_step_ms: float | None,
-) -> recording.Recording | None:
-    """What recording took of the window's idle time: by the measured step time, else as the events tell; None if neither."""
-    idle_pieces = frames["idle"].filter(this)
-    if measured_step_ms is None:
-        gaps = frames["gaps"].filter(this)
-        return recording.estimated(
-            gaps, idle_pieces, frames["launches"], frames["host_events"], frames["threads"], spans
-        )
-    table = frames["steps"].filter(this, pl.col("activity_count") > 0)
-    lengths = (
-        [end - start for start, end in window.intervals]
-        if window.steps
-        else table.select(pl.col("end_ns") - pl.col("start_ns")).to_series().to_list()
-    )
-    count = len(window.steps) or table.height
-    if not count:
-        raise UsageError("a measured step time needs steps, and this trace has none; call prof.step()")
-    return recording.measured(idle_pieces, spans, sum(lengths), count, round(measured_step_ms * NS_PER_MS))
+    analysis: Analysis, windows: pl.DataFrame, recorded: Mapping[int, tuple[int, int]], measured_step_ms: float | None
+) -> dict[int, recording.Recording]:
+    """What recording took of the idle time of windows: by the measured step time, else as the events tell.
+
+    ``windows`` are (device, window, start_ns, end_ns), ``recorded`` the length and number of each one's steps.
+    """
+    idle_pieces = analysis.frames["idle"]
+    if measured_step_ms is not None:
+        return recording.measured(idle_pieces, windows, recorded, round(measured_step_ms * NS_PER_MS))
+    return {} if analysis.prices is None else recording.estimated(analysis.prices, idle_pieces, windows)
 
 
 def _shapes_ratio(activities: pl.DataFrame) -> float | None:

@@ -402,7 +402,11 @@ class DeviceReport:
 
 @dataclass(frozen=True)
 class StepReport:
-    """One step on one device; regime, cause, runner-up, confidence and headline are of its own partition."""
+    """One step on one device; regime, cause, runner-up, confidence and headline are of its own partition.
+
+    ``cold_start_ns`` is host time before the first use of kernels, ``recording_ns`` what recording took of the step, and
+    ``unrecorded_regime`` the regime without that.
+    """
 
     index: int
     name: str
@@ -420,6 +424,9 @@ class StepReport:
     runner_up: Regime | None = None
     confidence: Confidence | None = None
     headline: str | None = None
+    cold_start_ns: int | None = None
+    recording_ns: int | None = None
+    unrecorded_regime: Regime | None = None
 
 
 @dataclass(frozen=True)

@@ -390,6 +390,15 @@ STEPS = Table(
         Column("runner_up", _STR, "Regime that came close to it, if any."),
         Column("confidence", _STR, "high, medium or low: how sure that is; null without a regime."),
         Column("headline", _STR, "The verdict on this step alone, in a sentence."),
+        Column("cold_start_ns", _I64, "Host time in gaps of 1 ms or more that end at the first use of a kernel name."),
+        Column(
+            "recording_ns",
+            _I64,
+            "What recording took of the step, estimated or measured; null where that cannot be told.",
+        ),
+        Column(
+            "unrecorded_regime", _STR, "Regime of this step without that; null where that or the regime cannot be told."
+        ),
     ),
 )
 

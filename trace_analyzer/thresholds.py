@@ -100,6 +100,8 @@ RECORDING_LEAST_QUANTILE = 0.05
 """The fastest pairs, but for accidents: recording takes no less."""
 RECORDING_MAX_NS = 3 * NS_PER_US
 """Recording an event takes 0.2 to 2 us; events that are farther apart did something."""
+RECORDING_TOLD_RATIO = 0.01
+"""Less of the window changes nothing."""
 RECORDING_PAIRS = 20
 """Fewer pairs have no quartile worth the name."""
 

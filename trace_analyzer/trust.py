@@ -69,8 +69,9 @@ class _Rule:
 
 _LINK_COVERAGE = _Rule(
     "link_coverage",
-    "share of device time whose launch is known: run-ahead and the causes of idle time speak for it alone",
-    t.GOOD_COVERAGE, t.POOR_COVERAGE, good=True, withholds=(RUN_AHEAD, IDLE_CAUSES),
+    "share of device time whose launch is known: run-ahead and the causes of idle time speak for it alone, and idle time that"
+    " other work ends has no cause",
+    t.GOOD_COVERAGE, t.POOR_COVERAGE, good=True, withholds=(RUN_AHEAD,),
 )  # fmt: skip
 _OF_DEVICE = (
     _LINK_COVERAGE,

@@ -224,30 +224,53 @@ class StepVerdict:
     runner_up: Regime | None
     confidence: Confidence | None
     headline: str | None
+    cold_start_ns: int | None = None
+    recording_ns: int | None = None
+    unrecorded_regime: Regime | None = None
 
 
 def step_verdict(findings: Findings, activity_count: int, busy_ns: int) -> StepVerdict:
-    """The verdict of one step, whose partition and window ``findings`` have; all else in them is the device's.
+    """The verdict of one step, whose partition, window, cold start and recording ``findings`` have; all else is the device's.
 
-    The confidence is low where the step alone would not do for a verdict. The cold start and what recording took are
-    not judged step by step.
+    The confidence is low where the step alone would not do for a verdict.
     """
     if (withheld := _withheld(findings, "the step")) is not None:
         return StepVerdict(None, None, None, "low", withheld[0])
-    judgement, window = judge(findings.parts_ns), sum(findings.parts_ns.values())
+    cold, window = findings.cold_gap_ns, sum(findings.parts_ns.values())
+    judgement = judge(findings.parts_ns, cold)
     if judgement is None:
-        return StepVerdict(None, None, None, None, None)
+        return StepVerdict(None, None, None, None, None, cold)
+    unbiased = debiased(findings.parts_ns, findings.recording, cold)
     own = replace(findings, set_aside_ratio=0.0)
     unknown = sum(findings.parts_ns.get(part, 0) for part in _IN_DOUBT)
     too_little = activity_count < t.INSUFFICIENT_KERNELS and busy_ns < t.INSUFFICIENT_TIME_NS
-    level, _ = _confidence(own, judgement, window, None)
+    level, _ = _confidence(own, judgement, window, unbiased)
     return StepVerdict(
         regime=judgement.regime,
         cause=judgement.cause,
         runner_up=judgement.runner_up,
         confidence="low" if too_little or unknown > t.UNKNOWN_RATIO * window else level,
-        headline=_headline(own, judgement, window),
+        headline=_headline(own, judgement, window) + _recording_sentence(unbiased, judgement, window),
+        cold_start_ns=cold,
+        recording_ns=None if unbiased is None else unbiased.removed_ns,
+        unrecorded_regime=None if unbiased is None else unbiased.regime,
     )
+
+
+def _recording_sentence(unbiased: Debiased | None, judgement: Judgement, window: int) -> str:
+    """What recording took of a step, where it is worth a word, and what the step is without it."""
+    if unbiased is None or unbiased.removed_ns < t.RECORDING_TOLD_RATIO * window:
+        return ""
+    took = f"{duration(unbiased.removed_ns)} ({percent(unbiased.removed_ns / window)})"
+    said = (
+        f" Recording took {took} of it"
+        if unbiased.method == "measured"
+        else f" Recording is estimated at up to {took} of it"
+    )
+    if judgement.regime != unbiased.regime:
+        maybe = "it may be" if unbiased.survives is None else "it is"
+        return f"{said}; without that {maybe} {unbiased.regime or 'of no regime'}."
+    return f"{said}."
 
 
 def debiased(parts_ns: Mapping[str, int], recording: Recording | None, cold_gap_ns: int = 0) -> Debiased | None:

@@ -525,11 +525,16 @@ def gap_table(gaps: pl.DataFrame, idle: pl.DataFrame, activities: pl.DataFrame) 
     return tables.GAPS.conform(frame)
 
 
-def cold_gap_ns(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame, windows: pl.DataFrame) -> int:
-    """Host time within ``windows`` in gaps of 1 ms or more that end at the first use of a kernel name."""
-    host = cold_idle(idle, gaps, activities)
-    inside = clip(host, windows.select("device", "start_ns", "end_ns"), _DEVICE)
-    return int(inside.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() or 0)
+def cold_gap_ns(
+    idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame, windows: pl.DataFrame
+) -> dict[int, int]:
+    """Host time in gaps of 1 ms or more that end at the first use of a kernel name, by window of ``windows``.
+
+    ``windows`` are (device, window, start_ns, end_ns); those without such time are left out.
+    """
+    inside = clip(cold_idle(idle, gaps, activities), windows, _DEVICE)
+    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
+    return dict(inside.group_by("window").agg(length).sort("window").iter_rows())
 
 
 def cold_idle(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:

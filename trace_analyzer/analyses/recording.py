@@ -59,47 +59,74 @@ class Recording:
     rest_ns: int = 0
 
 
-def estimated(
-    gaps: pl.DataFrame,
-    idle: pl.DataFrame,
-    launches: pl.DataFrame,
-    host_events: pl.DataFrame,
-    threads: pl.DataFrame,
-    windows: pl.DataFrame,
-) -> Recording | None:
-    """What recording took within ``windows`` as the events themselves tell; None where too few do."""
+@dataclass(frozen=True)
+class Prices:
+    """What recording takes: of an event by its kind, (least, estimate) in ns, and of each late gap (`gap_costs`)."""
+
+    events: Mapping[str, tuple[int, int]]
+    gaps: pl.DataFrame
+
+
+def prices(
+    gaps: pl.DataFrame, idle: pl.DataFrame, launches: pl.DataFrame, host_events: pl.DataFrame, threads: pl.DataFrame
+) -> Prices | None:
+    """The prices as the events themselves tell; None where too few do."""
     costs = event_costs(host_events)
     if costs.is_empty():
         return None
     by_gap = gap_costs(gaps, idle, launches, host_events, threads, costs)
-    slowed = _slowed(idle, windows)
+    return Prices({kind: (least, cost) for kind, least, cost in costs.iter_rows()}, by_gap)
+
+
+def estimated(priced: Prices, idle: pl.DataFrame, windows: pl.DataFrame) -> dict[int, Recording]:
+    """What recording took within each of ``windows`` (device, window, start_ns, end_ns): window -> estimate."""
+    slowed = _slowed(idle, windows).join(priced.gaps, on="gap_id", how="inner")
     length = pl.col("end_ns") - pl.col("start_ns")
     took = (
-        slowed.join(by_gap, on="gap_id", how="inner")
-        .group_by("cause")
+        slowed.group_by("window", "cause")
         .agg((length * pl.col(f"{name}_ratio")).sum().round().cast(pl.Int64).alias(name) for name in ("least", "cost"))
-        .sort("cause")
+        .sort("window", "cause")
+        .partition_by("window", as_dict=True)
     )
-    return Recording(
-        method="estimated",
-        taken_ns=dict(took.select("cause", "cost").iter_rows()),
-        least_ns=dict(took.select("cause", "least").iter_rows()),
-        event_cost_ns={kind: (least, cost) for kind, least, cost in costs.iter_rows()},
-        events=int(by_gap.join(slowed, on="gap_id", how="semi").get_column("events").sum()),
+    events = dict(
+        slowed.unique(["window", "gap_id"]).group_by("window").agg(pl.col("events").sum()).sort("window").iter_rows()
     )
+    nothing = slowed.select("cause", least="gap_id", cost="gap_id").clear()
+    return {
+        window: Recording(
+            method="estimated",
+            taken_ns=dict(took.get((window,), nothing).select("cause", "cost").iter_rows()),
+            least_ns=dict(took.get((window,), nothing).select("cause", "least").iter_rows()),
+            event_cost_ns=priced.events,
+            events=int(events.get(window, 0)),
+        )
+        for window in windows.get_column("window").unique().sort()
+    }
 
 
 def measured(
-    idle: pl.DataFrame, windows: pl.DataFrame, recorded_ns: int, steps: int, measured_step_ns: int
-) -> Recording:
-    """What ``steps`` that took ``recorded_ns`` take longer than measured, from all slowed causes in proportion."""
+    idle: pl.DataFrame, windows: pl.DataFrame, recorded: Mapping[int, tuple[int, int]], measured_step_ns: int
+) -> dict[int, Recording]:
+    """What steps took longer than measured, from all slowed causes in proportion: window -> measurement.
+
+    ``windows`` (device, window, start_ns, end_ns) hold as many steps, that took so long together, as ``recorded`` says.
+    """
+    length = pl.col("end_ns") - pl.col("start_ns")
     slowed = (
-        _slowed(idle, windows).group_by("cause").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("slowed_ns"))
+        _slowed(idle, windows).group_by("window", "cause").agg(length.sum().alias("slowed_ns")).sort("window", "cause")
     )
-    total = int(slowed.get_column("slowed_ns").sum())
+    sums: dict[int, dict[str, int]] = {window: {} for window in recorded}
+    for window, cause, ns in slowed.iter_rows():
+        sums[window][cause] = ns
+    return {window: _measured(sums[window], *recorded[window], measured_step_ns) for window in recorded}
+
+
+def _measured(slowed_ns: Mapping[str, int], recorded_ns: int, steps: int, measured_step_ns: int) -> Recording:
+    """What ``steps`` that took ``recorded_ns`` took longer than measured."""
+    total = sum(slowed_ns.values())
     extra = max(0, recorded_ns - steps * measured_step_ns)
     ratio = min(1.0, extra / total) if total else 0.0
-    taken = {cause: round(ns * ratio) for cause, ns in slowed.sort("cause").iter_rows()}
+    taken = {cause: round(ns * ratio) for cause, ns in slowed_ns.items()}
     return Recording(
         method="measured",
         taken_ns=taken,
@@ -112,9 +139,8 @@ def measured(
 
 
 def _slowed(idle: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """The idle time within ``windows`` that recording makes longer."""
-    spans = windows.select("device", "start_ns", "end_ns")
-    return clip(idle.filter(pl.col("cause").is_in(SLOWED)), spans, ["device"])
+    """The idle time within ``windows`` that recording makes longer, with their ``window``."""
+    return clip(idle.filter(pl.col("cause").is_in(SLOWED)), windows, ["device"])
 
 
 def event_costs(host_events: pl.DataFrame) -> pl.DataFrame:

@@ -21,6 +21,10 @@ _MARKS = {
     "host_end_ns": pl.Int64(),
 }
 
+_SAID = ("regime", "cause", "runner_up", "confidence", "headline", "unrecorded_regime")
+_TOLD_NS = ("cold_start_ns", "recording_ns")
+"""Columns of table `steps` that the verdict fills in."""
+
 
 def host_steps(trace: Trace, activities: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     """(process_id, index, name, host_start_ns, host_end_ns) in order, and what marks the steps.
@@ -252,5 +256,6 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
         .with_columns(((pl.col("state") == "ok") & ~pl.col("slow")).cum_sum().over("device").alias("usual"))
         .with_columns(pl.when("slow").then(unlike).otherwise("state").alias("state"))
         .with_columns(pl.when(enough).then(pl.col("state") == "ok").otherwise(True).alias("steady"))
-        .with_columns(nothing.alias(said) for said in ("regime", "cause", "runner_up", "confidence", "headline"))
+        .with_columns(nothing.alias(said) for said in _SAID)
+        .with_columns(pl.lit(None, dtype=pl.Int64).alias(ns) for ns in _TOLD_NS)
     )

@@ -9,7 +9,7 @@ from trace_analyzer.catalog.article import article
 from trace_analyzer.render import words
 from trace_analyzer.report import Advice, Report
 
-_TOP_KERNELS, _KERNEL_CELLS, _TOP_FUSIONS, _TOP_BLAME = 10, 100, 5, 10
+_TOP_KERNELS, _KERNEL_CELLS, _TOP_FUSIONS, _TOP_BLAME, _TOP_STEPS = 10, 100, 5, 10, 12
 
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # Code, emphasis, links, cells, strikethrough, math; underscores only where they could open or close emphasis.
@@ -22,9 +22,9 @@ _REFERENCE = re.compile(r"@|(?<!\w)#(?=\d)")  # GitHub links @names and #numbers
 
 
 def to_markdown(report: Report) -> str:
-    """The report in GitHub's Markdown: trust, verdict, evidence, partition, blame, kernels, advice and notes."""
+    """The report in GitHub's Markdown: trust, verdict, evidence, partition, steps, blame, kernels, advice and notes."""
     sections = (
-        _trust(report), _verdict(report), _evidence(report), _partition(report), _blame(report), _host_costs(report),
+        _trust(report), _verdict(report), _evidence(report), _partition(report), _steps(report), _blame(report), _host_costs(report),
         _kernels(report), _work(report), _movements(report), _fusions(report), _advice(report.advice),
         _record_instead(report), _notes(report),
     )  # fmt: skip
@@ -120,6 +120,29 @@ def _partition(report: Report) -> str:
         *((escaped(f"idle: {part}"), units.percent(ns / total), units.duration(ns)) for part, ns in idle.items()),
     ]
     return _titled("### Where the time went", _table(("part", "share", "time"), "lrr", rows))
+
+
+def _steps(report: Report) -> str:
+    """The steps of the judged device, those that were set aside too, and what each is limited by."""
+    steps = [step for step in report.steps if report.verdict.device in (None, step.device)]
+    if len(steps) < 2:
+        return ""
+    shown = words.telling_steps(steps, _TOP_STEPS)
+    rows = [
+        (
+            escaped(step.name), step.state, units.duration(step.duration_ns),
+            units.percent(step.busy_ns / step.duration_ns if step.duration_ns else None),
+            escaped(words.step_limit(step)), step.confidence or "–", units.duration(step.cold_start_ns or None),
+            units.duration(step.recording_ns or None),
+        )
+        for step in shown
+    ]  # fmt: skip
+    head = ("step", "state", "length", "busy", "limited by", "confidence", "cold start", "recording")
+    more = len(steps) - len(shown)
+    rest = (
+        f"And {units.counted(more, 'more step that is', 'more steps that are')} like the steady ones." if more else ""
+    )
+    return _titled("### Steps", _paragraphs(_table(head, "llrrllrr", rows), rest))
 
 
 def _blame(report: Report) -> str:

@@ -411,11 +411,11 @@ def _steps(report: Report) -> list[tuple[str, str]]:
     busy = sum(step.busy_ns for step in kept) / max(1, sum(lengths))
     shortest, longest = units.duration(min(lengths)), units.duration(max(lengths))
     ranged = f" ({shortest} to {longest})" if shortest != longest else ""
-    told = len(steps) > 1 and any(step.steady for step in steps)
+    told = sum(step.steady and step.state == "ok" for step in steps) > 1
     steady = f"{len(kept)} of {len(steps)} steady" if told else f"{len(steps)}"
     typical = "median " if len(kept) > 1 else ""
     text = f"{steady}, {typical}{units.duration(median(lengths))}{ranged}, busy {units.percent(busy)}"
-    return [("Steps", text + _set_aside(steps) + _marked(report.steps_from))]
+    return [("Steps", text + _set_aside(steps, report.verdict) + _marked(report.steps_from))]
 
 
 def _marked(steps_from: str | None) -> str:
@@ -423,11 +423,20 @@ def _marked(steps_from: str | None) -> str:
     return "" if steps_from in (None, "ProfilerStep") else f"; marked by: {steps_from}"
 
 
-def _set_aside(steps: Iterable[StepReport]) -> str:
-    states = [step.state for step in steps if not step.steady and step.state != "ok"]
-    if not states:
+def _set_aside(steps: Iterable[StepReport], verdict: Verdict) -> str:
+    """How many steps are no part of the steady ones, by state, with what limits them if it is not the verdict."""
+    aside = [step for step in steps if not step.steady and step.state != "ok"]
+    if not aside:
         return ""
-    return "; set aside: " + ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    limit = (verdict.regime, verdict.cause)
+    told = []
+    for state in dict.fromkeys(step.state for step in aside):
+        members = [step for step in aside if step.state == state]
+        others = dict.fromkeys(
+            words.step_limit(step) for step in members if step.regime and (step.regime, step.cause) != limit
+        )
+        told.append(f"{len(members)} {state}" + (f" ({next(iter(others))})" if others else ""))
+    return "; set aside: " + ", ".join(told)
 
 
 def _recorded_phrase(report: Report) -> str:

@@ -1,6 +1,7 @@
 """Words that the text renderers share: what a status asks for, how a fact, a part or a kernel is written."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from trace_analyzer import thresholds, trust, units
@@ -20,6 +21,7 @@ from trace_analyzer.report import (
     MeasuredRoof,
     Report,
     Shares,
+    StepReport,
     Verdict,
     Window,
 )
@@ -264,6 +266,24 @@ def trust_phrase(report: Report) -> str:
     )
 
 
+def telling_steps(steps: Sequence[StepReport], most: int) -> list[StepReport]:
+    """The steps in order; where there are more than ``most``, those set aside or of another regime before the others."""
+    usual = Counter(step.regime for step in steps if step.steady).most_common(1)
+    regime = usual[0][0] if usual else None
+    ranked = sorted(steps, key=lambda step: (step.steady and step.regime == regime, step.start_ns))
+    return sorted(ranked[:most], key=lambda step: step.start_ns)
+
+
+def step_limit(step: StepReport) -> str:
+    """What limits a step, and what does so without the recording's own cost: ``overhead-bound: launch``."""
+    if step.regime is None:
+        return "–"
+    limit = step.regime + (f": {step.cause}" if step.cause else "")
+    second = f", {step.runner_up} close" if step.runner_up else ""
+    other = step.unrecorded_regime not in (None, step.regime)
+    return limit + (f", without recording perhaps {step.unrecorded_regime}" if other else second)
+
+
 def blamed(report: Report, most: int) -> list[tuple[Blame, str]]:
     """The code that held up the device for long enough to be named, with its place."""
     window = report.verdict.window
@@ -305,7 +325,9 @@ def headline(verdict: Verdict) -> str:
 
 def tells_something(unbiased: Debiased) -> bool:
     """Whether what recording cost is worth a line: it was measured, or it is a hundredth of the window or more."""
-    return unbiased.method == "measured" or 100 * unbiased.removed_ns >= unbiased.window_ns + unbiased.removed_ns
+    return unbiased.method == "measured" or unbiased.removed_ns >= thresholds.RECORDING_TOLD_RATIO * (
+        unbiased.window_ns + unbiased.removed_ns
+    )
 
 
 def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
