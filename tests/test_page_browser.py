@@ -12,6 +12,7 @@ from test_html_browser import CHROMIUM, DRIVER, Browser, browser, started  # noq
 from test_timeline_browser import sample
 
 from trace_analyzer.render.html import write_html
+from trace_analyzer.render.palette import palette
 from trace_analyzer.report import Report
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed")
@@ -227,6 +228,32 @@ def test_paper_shows_what_a_reader_of_paper_can_use(page: Browser) -> None:
     pdf = base64.b64decode(page.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
     assert pdf.startswith(b"%PDF")
     assert 1 <= pdf.count(b"/Type /Page\n") <= 12
+
+
+PAINTED = """
+const colours = arguments[0].map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
+const { canvas } = [...Bokeh.index.roots].find(({ model }) => model.name === 'rows').canvas_view.primary;
+const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d', { willReadFrequently: true });
+copy.drawImage(canvas, 0, 0);
+const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+return colours.map((colour) => {
+  for (let i = 0; i < data.length; i += 4) if (data[i + 3] === 255 && colour.every((value, k) => value === data[i + k])) return true;
+  return false;
+});
+"""
+
+
+def test_a_dark_page_is_printed_in_the_light_colours_and_stays_dark(page: Browser) -> None:
+    page.open(gpu_report())
+    page.driver.find_element("css selector", "label:has([value=dark])").click()
+    matmul = [palette(theme)["k-matmul"] for theme in ("light", "dark")]
+    page.wait(lambda: page.run(PAINTED, matmul) == [False, True])
+    page.run("dispatchEvent(new Event('beforeprint'))")
+    assert page.run(PAINTED, matmul) == [True, False]
+    ticks = page.run("return [...document.querySelectorAll('[data-tl=axis] span')].map((tick) => tick.textContent)")
+    assert ticks[:2] == ["0 us", "200 us"]
+    page.run("dispatchEvent(new Event('afterprint'))")
+    page.wait(lambda: page.run(PAINTED, matmul) == [False, True])
 
 
 def test_hostile_names_are_text_in_tables_plots_and_tips(page: Browser) -> None:

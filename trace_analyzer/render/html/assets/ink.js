@@ -5,8 +5,11 @@ export function cleared(canvas, width, height) {
   const ratio = globalThis.devicePixelRatio ?? 1;
   const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
   const ink = canvas.getContext('2d');
-  if (canvas.width !== across || canvas.height !== down) [canvas.width, canvas.height] = [across, down];
+  ink.resetTransform();
+  if (canvas.width !== across || canvas.height !== down) {
+    [canvas.width, canvas.height] = [across, down]; // empties it
+    [canvas.style.width, canvas.style.height] = [`${width}px`, `${height}px`];
+  } else ink.clearRect(0, 0, across, down);
   ink.setTransform(ratio, 0, 0, ratio, 0, 0);
-  ink.clearRect(0, 0, width, height);
   return ink;
 }

@@ -62,8 +62,7 @@ function leadTo(timeline, start, end) {
 }
 
 // Canvases follow neither the width of paper nor its colours: figures keep the layout of the screen, scaled to fit, and
-// are painted in the light theme (theme.js) before the page is printed. Chromium prints canvases as it last showed them,
-// so from its dark theme they come out in its colours.
+// are painted in the light theme (theme.js) before the page is printed.
 function listenToPrinter(timeline) {
   addEventListener('beforeprint', () => {
     for (const place of document.querySelectorAll('.timeline, .plot-place')) {
@@ -71,9 +70,20 @@ function listenToPrinter(timeline) {
       place.style.setProperty('--paper-zoom', Math.min(1, PAPER_PX / place.offsetWidth));
     }
     timeline.root.style.setProperty('--screen-height', `${timeline.scroller.clientHeight}px`);
-    timeline.fetched = null;
-    timeline.draw();
-    for (const figure of Bokeh.index.roots) figure.paint?.();
+    timeline.drawForPaper();
+  });
+  // Figures take new data and colours in tasks of their own, which are done before the next listener is asked.
+  addEventListener('beforeprint', () => {
+    for (const figure of Bokeh.index.roots) {
+      figure.invalidate_painters?.();
+      figure.paint?.();
+      if (figure.model.name !== 'rows' || !figure.canvas_view?.primary) continue;
+      const { ctx, pixel_ratio: ratio } = figure.canvas_view.primary;
+      ctx.save();
+      ctx.scale(ratio, ratio);
+      timeline.drawLabels(ctx);
+      ctx.restore();
+    }
   });
 }
 

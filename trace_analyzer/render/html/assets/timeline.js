@@ -131,6 +131,20 @@ export class Timeline {
     this.rememberFragment();
   }
 
+  // What is drawn before printing Chromium prints as vectors, and scales each canvas differently: so the axis is text
+  // of the page on paper, and labels go onto the rows' own canvas.
+  drawForPaper() {
+    this.fetched = null;
+    this.draw();
+    const ticks = this.labelledTicks().filter(({ isLabelled }) => isLabelled).map(({ x, label }) => {
+      const tick = document.createElement('span');
+      tick.textContent = label;
+      tick.style.left = `${x}px`;
+      return tick;
+    });
+    this.element('axis').replaceChildren(this.element('axis-ink'), ...ticks);
+  }
+
   // While a view moves, boxes are taken for a part of it more on both sides, so that most of moving needs no new ones;
   // zooming needs new ones anyway, and then those outside would be drawn for nobody.
   fetch() {
@@ -181,12 +195,11 @@ export class Timeline {
   }
 
   // Labels stay inside the view while their box is partly out of it.
-  drawLabels() {
+  drawLabels(ink = cleared(this.element('ink'), this.plotWidth, this.scroller.clientHeight)) {
     const { boxes } = this.fetched;
     const { from, to } = this.view;
     const nsPerPx = (to - from) / this.plotWidth;
     const top = this.scroller.scrollTop;
-    const ink = cleared(this.element('ink'), this.plotWidth, this.scroller.clientHeight);
     ink.font = this.fonts.label;
     ink.textBaseline = 'middle';
     let room = LABEL_BUDGET;
@@ -209,18 +222,16 @@ export class Timeline {
   }
 
   drawAxis() {
-    const { times, labels } = this.ticks();
-    this.model('ticks').ticks = times;
-    const last = this.plotWidth - this.tickPx(labels) + TICK_PX.padding / 2;
+    const ticks = this.labelledTicks();
+    this.model('ticks').ticks = ticks.map(({ time }) => time);
     const ink = cleared(this.element('axis-ink'), this.plotWidth, AXIS_PX);
     ink.font = this.fonts.tick;
     ink.textBaseline = 'middle';
     ink.fillStyle = this.muted;
-    times.forEach((time, i) => {
-      const x = this.xOf(time);
+    for (const { x, label, isLabelled } of ticks) {
       ink.fillRect(Math.round(x), AXIS_PX / 4, 1, AXIS_PX / 2);
-      if (x < last) ink.fillText(labels[i], Math.round(x) + TICK_PX.gap, AXIS_PX / 2);
-    });
+      if (isLabelled) ink.fillText(label, Math.round(x) + TICK_PX.gap, AXIS_PX / 2);
+    }
     this.tell(this.element('span'), `${formatDuration(this.view.to - this.view.from)} shown`);
   }
 
@@ -233,6 +244,13 @@ export class Timeline {
       for (const [place, last] of this.told) if (place.textContent !== last) place.textContent = last;
       this.told.clear();
     }, TELL_DELAY_MS);
+  }
+
+  // Those that would run out of the axis have no label.
+  labelledTicks() {
+    const { times, labels } = this.ticks();
+    const last = this.plotWidth - this.tickPx(labels) + TICK_PX.padding / 2;
+    return times.map((time, i) => ({ time, label: labels[i], x: this.xOf(time), isLabelled: this.xOf(time) < last }));
   }
 
   // As many round times as have room for their labels.
