@@ -4,12 +4,16 @@ import re
 from dataclasses import replace
 
 import pytest
+from kineto import analysed, annotation, launched, op, python
 from markdown_it import MarkdownIt
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
+from trace_analyzer import units
 from trace_analyzer.render.markdown import escaped, to_markdown
+from trace_analyzer.report import Report
 
+GEMM = "ampere_sgemm_128x64_tn"
 HOSTILE = (
     "a|b",
     "`code`",
@@ -102,10 +106,9 @@ def test_fences_outgrow_the_backticks_in_code() -> None:
 
 
 def test_tables_have_as_many_cells_as_columns() -> None:
-    for line in to_markdown(report_saying("a|b")).splitlines():
-        if line.startswith("|"):
-            cells = re.split(r"(?<!\\)\|", line)
-            assert len(cells) - 2 in (3, 6, 8)
+    for table in re.findall(r"(?:^\|.*\n)+", to_markdown(report_saying("a|b")), re.MULTILINE):
+        widths = {len(re.split(r"(?<!\\)\|", line)) for line in table.splitlines()}
+        assert len(widths) == 1, table
 
 
 @pytest.mark.parametrize("name", all_reports())
@@ -120,3 +123,61 @@ def test_it_starts_with_trust_and_the_verdict(name: str) -> None:
 @pytest.mark.parametrize("status", STATUSES)
 def test_without_a_regime_it_says_what_to_record(status: str) -> None:
     assert "### What to record instead\n\n- " in to_markdown(empty_report(status))
+
+
+def fed(period: int = 2_000) -> Report:
+    """Ten iterations: the CPU runs 12 kernels ahead, then reads a value back and loads data."""
+    loader = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    return analysed([
+        [[[op("aten::relu", period * n + 10 * k, 8), launched(GEMM, period * n + 10 * k + 2, period * n + 100 + 60 * k, 60, 100 * n + k + 1)]
+          for k in range(12)],
+         python("train.py(7): batches", period * n + 130, 1_800), annotation(loader, period * n + 140, 1_780)]
+        for n in range(10)
+    ])  # fmt: skip
+
+
+def test_where_the_runway_ran_out_is_told_with_what_drained_it() -> None:
+    text = to_markdown(fed())
+    part = text.split("### Where the runway ran out")[1].split("###")[0]
+    rows = [line for line in part.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 5
+    assert all("data-loading" in row and "<code>in batches (train.py:7)</code>" in row for row in rows)
+    assert "And 4 more times." in part
+    assert "### Where the runway ran out" not in to_markdown(empty_report("no-gpu-activity"))
+
+
+def test_what_operators_cost_is_split_and_short_launches_are_counted() -> None:
+    text = to_markdown(fed())
+    part = text.split("### What operators cost the CPU")[1].split("###")[0]
+    (row,) = (line for line in part.splitlines() if "aten::relu" in line)
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[1:4] == ["120", "120", "0"]
+    assert "launches of operators took" not in part
+    late = analysed(
+        [
+            [op("aten::relu", 100 * n, 80), launched(GEMM, 100 * n + 20, 100 * n + 82, 4, n + 1, takes=50)]
+            for n in range(12)
+        ]
+    )
+    assert "12 of 12 launches of operators took the CPU longer than the device" in to_markdown(late)
+
+
+def test_shares_without_recording_stand_beside_the_raw_ones() -> None:
+    dense = [[python(f"train.py({k % 9}): f", 100 * n + 0.5 * k, 0.2) for k in range(100)] for n in range(12)]
+    report = analysed(dense, [launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1) for n in range(12)])
+    assert report.verdict.debiased is not None
+    part = to_markdown(report).split("### Where the time went")[1].split("###")[0]
+    assert "| part | share | time | share without recording |" in part
+    raw, without = (
+        float(cell.split()[0])
+        for cell in next(line for line in part.splitlines() if "| idle: python" in line).split("|")[2:5:2]
+    )
+    assert without < raw
+    assert "by how closely such events follow each other" in to_markdown(report)
+    assert "share without recording" not in to_markdown(fed())
+
+
+def test_advice_names_its_place_on_the_timeline() -> None:
+    item = fed().advice[0]
+    assert item.start_ns is not None
+    assert f"On the timeline from {units.duration(item.start_ns)} on." in to_markdown(fed())

@@ -317,8 +317,12 @@ def _recording_why(recording: Recording, window_ns: int) -> str:
         f"{f'{duration(least)} to ' if 0 < least < cost else 'up to '}{duration(cost)} per {_EVENT_NAMES[kind]}"
         for kind, (least, cost) in recording.event_cost_ns.items()
     )
+    calls = (
+        "; runtime calls by what those cost that only look something up" if "runtime" in recording.event_cost_ns else ""
+    )
     return (
-        f"{counted(recording.events or 0, 'event was', 'events were')} recorded on the way to late launches, at {each}"
+        f"{counted(recording.events or 0, 'event was', 'events were')} recorded on the way to late launches, at {each} (by how"
+        f" closely such events follow each other in this trace{calls})"
     )
 
 

@@ -10,6 +10,7 @@ from trace_analyzer.render import words
 from trace_analyzer.report import Advice, Report
 
 _TOP_KERNELS, _KERNEL_CELLS, _TOP_FUSIONS, _TOP_BLAME, _TOP_STEPS = 10, 100, 5, 10, 12
+_TOP_DRAINS, _TOP_OPERATORS = 5, 8
 
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # Code, emphasis, links, cells, strikethrough, math; underscores only where they could open or close emphasis.
@@ -22,10 +23,11 @@ _REFERENCE = re.compile(r"@|(?<!\w)#(?=\d)")  # GitHub links @names and #numbers
 
 
 def to_markdown(report: Report) -> str:
-    """The report in GitHub's Markdown: trust, verdict, evidence, partition, steps, blame, kernels, advice and notes."""
+    """The report in GitHub's Markdown: what the report says, in the order of the page, without its timeline."""
     sections = (
         _trust(report), _verdict(report), _evidence(report), _partition(report), _steps(report), _blame(report), _host_costs(report),
-        _kernels(report), _work(report), _movements(report), _fusions(report), _advice(report.advice),
+        _drains(report), _costs_of_operators(report), _kernels(report), _work(report), _movements(report), _fusions(report),
+        _advice(report.advice),
         _record_instead(report), _notes(report),
     )  # fmt: skip
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -115,11 +117,19 @@ def _partition(report: Report) -> str:
     if not total:
         return ""
     work, idle = words.split_parts(parts)
+    unbiased = report.verdict.debiased
+    beside = unbiased if unbiased is not None and words.tells_something(unbiased) and unbiased.window_ns else None
     rows = [
-        *((escaped(part), units.percent(ns / total), units.duration(ns)) for part, ns in work.items()),
-        *((escaped(f"idle: {part}"), units.percent(ns / total), units.duration(ns)) for part, ns in idle.items()),
-    ]
-    return _titled("### Where the time went", _table(("part", "share", "time"), "lrr", rows))
+        (
+            escaped(name), units.percent(ns / total), units.duration(ns),
+            *([units.percent(beside.parts_ns.get(part, 0) / beside.window_ns)] if beside else []),
+        )
+        for name, part, ns in (
+            *((part, part, ns) for part, ns in work.items()), *((f"idle: {part}", part, ns) for part, ns in idle.items())
+        )
+    ]  # fmt: skip
+    head = ("part", "share", "time", *(("share without recording",) if beside else ()))
+    return _titled("### Where the time went", _table(head, "lrrr"[: len(head)], rows))
 
 
 def _steps(report: Report) -> str:
@@ -164,6 +174,59 @@ def _host_costs(report: Report) -> str:
     return _titled(
         "### Synchronizing calls and other host work",
         _table(("what", "kind", "at", "count", "host time", "idle time"), "lllrrr", rows),
+    )
+
+
+def _drains(report: Report) -> str:
+    """Where the queue ran empty although the CPU had been ahead, and what drained it."""
+    table = report.tables.get("drains")
+    if table is None or table.is_empty():
+        return ""
+    top = table.sort(["idle_ns", "start_ns"], descending=[True, False]).head(_TOP_DRAINS)
+    rows = (
+        (
+            units.duration(row["start_ns"]), units.duration(row["runway_ns"]), units.duration(row["idle_ns"]), escaped(row["cause"] or "–"),
+            code(words.drained_by(row) or "–"),
+        )
+        for row in top.to_dicts()
+    )  # fmt: skip
+    more = table.height - top.height
+    rest = f"And {units.counted(more, 'more time', 'more times')}." if more else ""
+    head = ("ran out at", "runway before", "idle", "cause", "drained by")
+    return _titled("### Where the runway ran out", _paragraphs(_table(head, "rrrll", rows), rest))
+
+
+def _costs_of_operators(report: Report) -> str:
+    """The operators that took most CPU time: how it splits, and which launches were not worth it."""
+    table = report.tables.get("operators")
+    if table is None or table.is_empty() or not report.devices:
+        return ""
+    top = table.sort(["host_self_ns", "name"], descending=[True, False]).head(_TOP_OPERATORS)
+    rows = (
+        (
+            code(row["name"]), units.count(row["count"]), units.count(row["launch_count"]), units.count(row["short_launch_count"]),
+            *(units.duration(row[f"{part}_ns"]) for part in ("python", "dispatch", "runtime", "blocked", "device")),
+        )
+        for row in top.to_dicts()
+    )  # fmt: skip
+    head = (
+        "operator",
+        "calls",
+        "launches",
+        "not worth it",
+        "Python",
+        "dispatch",
+        "runtime calls",
+        "waiting",
+        "device time",
+    )
+    launches, short = (int(table[column].sum() or 0) for column in ("launch_count", "short_launch_count"))
+    told = (
+        f"{units.count(short)} of {units.counted(launches, 'launch', 'launches')} of operators took the CPU longer than the"
+        " device: their kernels are too small to be worth a launch each."
+    )
+    return _titled(
+        "### What operators cost the CPU", _paragraphs(_table(head, "lrrrrrrrr", rows), told if short else "")
     )
 
 
@@ -245,6 +308,7 @@ def _one_advice(rank: int, item: Advice) -> str:
         text
         for text in (
             _advised_place(item),
+            "" if item.start_ns is None else f"On the timeline from {units.duration(item.start_ns)} on.",
             f"More: {escaped(item.docs)}." if item.docs else "",
         )
         if text

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from trace_analyzer import thresholds, trust, units
 from trace_analyzer.catalog.code import in_function
@@ -295,6 +296,14 @@ def blamed(report: Report, most: int) -> list[tuple[Blame, str]]:
 def advised_place(item: Advice) -> str:
     """Where to change something: ``at aten::mm (8.66 ms)``; "" if unknown."""
     return item.where if not item.where or item.where.startswith("before ") else f"at {item.where}"
+
+
+def drained_by(row: Mapping[str, Any]) -> str:
+    """What drained the queue, as its row of table `drains` has it: ``.item() in train (train.py:12)``."""
+    function = row["python_function"]
+    own = row["name"] if row["name"] != function else None
+    names = (row["source"] or row["operator"] or own, in_function(function) if function else "")
+    return " ".join(name for name in names if name)
 
 
 def blamed_place(item: Blame | HostCost) -> str:

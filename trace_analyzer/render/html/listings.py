@@ -172,6 +172,7 @@ def operator_listing(report: Report) -> Listing:
         Field("name", "Operator", "name"),
         Field("count", "Calls", "count"),
         Field("launch_count", "Launches", "count", "launch"),
+        Field("short_launch_count", "Not worth it", "count", "short-launch"),
         Field("host_ns", "CPU time", "duration"),
         Field("host_self_ns", "Own CPU time", "duration", "self"),
         Field("python_ns", "Python", "duration"),

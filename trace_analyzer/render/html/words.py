@@ -128,6 +128,9 @@ TERMS: Mapping[str, Word] = {
     "drain": Word(
         "Device idle", "Idle time that it caused: for a synchronization the drain that it left behind, not its waiting."
     ),
+    "short-launch": Word(
+        "Not worth it", "Launches that took the CPU longer than the device: kernels too small for a launch each."
+    ),
     "waiting": Word("Waiting", "CPU time in calls that wait for the device: more launches would not have fitted in."),
     "exposed": Word("Exposed", "Time in which nothing else on the device hid it."),
     "bus": Word(
