@@ -424,6 +424,20 @@ class TestProcess:
         assert process.wait(60) == 0
         process.stderr.close()
 
+    def test_what_cannot_be_written_is_told(self, folder: Path) -> None:
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "trace_analyzer", "t.json", "--no-report"],
+                cwd=folder,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                timeout=60,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+        assert done.returncode != 0
+        assert b"No space left on device" in done.stderr
+        assert b"Traceback" not in done.stderr
+
     def test_ctrl_c_ends_in_one_line(self, folder: Path) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "trace_analyzer", "-"],

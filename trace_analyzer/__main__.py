@@ -1,5 +1,5 @@
 """``python -m trace_analyzer``: the command `analyze`."""
 
-from trace_analyzer.cli import main
+from trace_analyzer.cli import run
 
-main()
+run()

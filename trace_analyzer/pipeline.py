@@ -589,9 +589,7 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
     idle_ns = frames["idle"].filter(this)
     length = pl.col("end_ns") - pl.col("start_ns")
     parts = frames["partition"].filter(this).group_by("part").agg(length.sum())
-    total_time = _total_ns(activities)
     rated = frames["rated"].filter(this)
-    kernel_time = _total_ns(rated)
     return DeviceReport(
         index=_index(row["label"]),
         name=row["name"],
@@ -603,7 +601,7 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
         kernel_count=activities.filter(pl.col("kind") == "kernel").height,
         linked_count=linked.height,
         link_coverage_ratio=linked.height / activities.height if activities.height else None,
-        link_coverage_time_ratio=_total_ns(linked) / total_time if total_time else None,
+        link_coverage_time_ratio=_time_ratio(activities, pl.col("launch_id").is_not_null()),
         gaps=Gaps(
             gaps.height,
             int(gaps.select(pl.col("duration_ns").max().fill_null(0)).item() or 0),
@@ -617,7 +615,7 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
         hfu=roofline.hfu(rated, end - start),
         recomputed_ns=_total_ns(rated.filter("recomputed")),
         recomputed_flop=rated.filter("recomputed").select(roofline.known_sum("flop")).item(),
-        flop_time_ratio=_total_ns(rated.filter(pl.col("flop").is_not_null())) / kernel_time if kernel_time else None,
+        flop_time_ratio=_time_ratio(rated, pl.col("flop").is_not_null()),
         communication=_communication(frames["collectives"].filter(this), frames["partition"].filter(this)),
         fusions=tuple(
             Fusion(**row) for row in frames["fusions"].filter(this).drop("device").head(_TOP_FUSIONS).to_dicts()
@@ -634,13 +632,9 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
 def _work_coverage(kernels: pl.DataFrame) -> WorkCoverage:
     """Shares of kernel time with known work: of all kernels, and of those whose operator is known."""
     flop, moved = pl.col("flop").is_not_null(), pl.col("moved_bytes").is_not_null()
-    known = {"flop": flop, "bytes": moved, "either": moved | (pl.col("flop") > 0)}
-
-    def shares(frame: pl.DataFrame) -> list[float | None]:
-        total = _total_ns(frame)
-        return [_total_ns(frame.filter(condition)) / total if total else None for condition in known.values()]
-
-    return WorkCoverage(*shares(kernels), *shares(kernels.filter(pl.col("operator_id").is_not_null())))
+    known = (flop, moved, moved | (pl.col("flop") > 0))
+    linked = kernels.filter(pl.col("operator_id").is_not_null())
+    return WorkCoverage(*_time_ratios(kernels, *known), *_time_ratios(linked, *known))
 
 
 def _ordered(sums: pl.DataFrame, order: tuple[str, ...]) -> dict[str, int]:
@@ -846,7 +840,7 @@ def _findings(
         steps_found=table.height,
         launches_per_step=launched / table.height if table.height else None,
         peaks_known=model is not None,
-        contraction_ratio=_total_ns(activities.filter(pl.col("group") == "matmul")) / max(1, _total_ns(activities)),
+        contraction_ratio=_time_ratio(activities, pl.col("group") == "matmul") or 0.0,
         shapes_ratio=_shapes_ratio(activities),
         known_ratio=_known_ratio(activities.filter(pl.col("kind") == "kernel")),
         assumed_peaks=_assumed_peaks(activities, model),
@@ -947,8 +941,7 @@ def _shapes_ratio(activities: pl.DataFrame) -> float | None:
 
 def _known_ratio(kernels: pl.DataFrame) -> float | None:
     """Share of the kernels' time for which FLOP and bytes are known both."""
-    total = _total_ns(kernels)
-    return _total_ns(kernels.drop_nulls(["flop", "moved_bytes"])) / total if total else None
+    return _time_ratio(kernels, pl.col("flop").is_not_null() & pl.col("moved_bytes").is_not_null())
 
 
 def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None:
@@ -968,6 +961,20 @@ def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None
         if (peak := model.peak_flops(dtype, matrix=matrix)) is not None
     )
     return ", ".join([f"{model.name}: {units.bandwidth(model.bandwidth)}", *peaks])
+
+
+def _time_ratio(rows: pl.DataFrame, condition: pl.Expr) -> float | None:
+    """Share of the rows' time in those that meet the condition; None where they take none."""
+    return _time_ratios(rows, condition)[0]
+
+
+def _time_ratios(rows: pl.DataFrame, *conditions: pl.Expr) -> list[float | None]:
+    """The same for each condition."""
+    time = pl.col("duration_ns")
+    total, *met = rows.select(
+        time.sum(), *(time.filter(c).sum().alias(f"met_{i}") for i, c in enumerate(conditions))
+    ).row(0)
+    return [ns / total if total else None for ns in met]
 
 
 def _total_ns(frame: pl.DataFrame) -> int:

@@ -122,18 +122,18 @@ def find_device(
     unknown name is matched by properties alone, of which SM count and memory must be known. Of rows that fit
     alike, the catalogue's first wins.
     """
-    named = [device for device in devices() if _matches(device, name or "")]
-    if not named and (sm_count is None or memory_bytes is None):
-        return None
-    fitting = (
+    fitting = [
         device
-        for device in named or devices()
+        for device in devices()
         if sm_count in (None, device.sm_count)
         and _memory_fits(device, memory_bytes)
         and (not compute_capability or compute_capability in _capabilities(device))
         and warp_size in (None, device.warp_size)
-    )
-    return next(fitting, None)
+    ]
+    named = _first_named(fitting, name)
+    if named or sm_count is None or memory_bytes is None or _first_named(devices(), name):
+        return named
+    return next(iter(fitting), None)
 
 
 def device_named(query: str) -> Device:
@@ -217,8 +217,11 @@ def _device(
     )
 
 
-def _matches(device: Device, name: str) -> bool:
-    return any(re.fullmatch(pattern, name.strip(), re.IGNORECASE) for pattern in device.patterns)
+def _first_named(rows: Sequence[Device], name: str | None) -> Device | None:
+    """The first of the rows that the name is a name of."""
+    text = (name or "").strip()
+    named = (row for row in rows if any(re.fullmatch(pattern, text, re.IGNORECASE) for pattern in row.patterns))
+    return next(named, None)
 
 
 def _memory_fits(device: Device, memory_bytes: int | None) -> bool:

@@ -7,6 +7,8 @@ for could be written; 130 interrupted.
 Importing this module loads click and nothing else, so that ``analyze --help`` answers at once.
 """
 
+import atexit
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -161,3 +163,19 @@ def main() -> None:
       analyze trace.json --format json        for scripts
       analyze trace.json --max-idle 0.2       a gate for CI
     """
+
+
+def run() -> None:
+    """The command as a process of its own, which ends without freeing what it holds: that takes a tenth of the time
+    that a small trace takes."""
+    try:
+        main()
+    except SystemExit as end:
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:
+                    stream.flush()
+        except OSError:
+            raise end from None  # Python tells what it cannot flush
+        atexit._run_exitfuncs()
+        os._exit(end.code if isinstance(end.code, int) else 0)

@@ -1,5 +1,6 @@
 """`analyze report TRACE`, or `analyze TRACE` for short: summary, HTML report and gates of one trace."""
 
+import gc
 import math
 import os
 import shlex
@@ -22,6 +23,10 @@ GATE_BROKE = 1
 
 _SMALL_BYTES = 1 << 20
 """A file up to this size is worked on by one thread: over small tables, several mostly wait for each other."""
+
+_GARBAGE_AFTER = 20_000
+"""New objects after which Python looks for garbage. Imports make many and leave next to none: looking for it after
+every 700, as by default, takes a twentieth of the time of a report."""
 
 REGIMES = ("overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound")
 
@@ -212,6 +217,7 @@ def report(
     HTML report embeds the names and times of all events in TRACE; --redact says what it leaves out.
     """
     timer = StageTimer()
+    gc.set_threshold(_GARBAGE_AFTER)
     if no_report and (report_path or open_report):
         raise UsageError("--no-report contradicts --report and --open")
     html = None if no_report else Path(report_path) if report_path else outputs.default_report_path(trace)
