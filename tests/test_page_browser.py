@@ -146,6 +146,40 @@ def test_a_tap_on_a_point_leads_to_its_kernel_and_on_a_bar_to_its_gap(page: Brow
         assert "&sel=" in page.run("return location.hash")
 
 
+ON_CURVE = """
+const [name, time] = arguments;
+const view = [...Bokeh.index.roots].find(({ model }) => model.name === `plot-${name}`);
+const { data_source: source, glyph, tags } = view.model.renderers[0];
+const { left, top } = view.el.getBoundingClientRect();
+const x = time / tags[0].unit_ns;
+return { x: left + view.frame.x_scale.compute(x), y: top + view.frame.y_scale.compute(0) - 2 };
+"""
+
+
+@pytest.mark.parametrize("touch", [False, True], ids=["mouse", "finger"])
+@pytest.mark.parametrize("plot", ["queue_depth", "runway"])
+def test_a_tap_on_an_empty_queue_leads_to_the_idle_time_there(page: Browser, plot: str, touch: bool) -> None:
+    report = sample("synthetic_overhead_synchronization")
+    page.open(report, width=390 if touch else 1280, height=844)
+    place = page.driver.find_element("id", f"plot-{plot}")
+    page.run("arguments[0].scrollIntoView({ behavior: 'instant', block: 'center' })", place)
+    page.wait(lambda: place.get_attribute("data-drawn"))
+    drain = report.tables["drains"].sort("idle_ns").row(-1, named=True)
+    instant = (drain["start_ns"] + drain["end_ns"]) // 2
+    point = page.run(ON_CURVE, plot, instant)
+    if touch:
+        for kind, points in (("touchStart", [point]), ("touchEnd", [])):
+            page.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    else:
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            page.mouse(kind, point["x"], point["y"])
+    page.wait(lambda: page.part("details").is_displayed())
+    assert "Cause" in page.part("details-facts").text
+    start, end = page.run("const { view } = document.getElementById('timeline').timeline; return [view.from, view.to]")
+    assert start < drain["end_ns"]
+    assert end > drain["start_ns"]
+
+
 def test_the_partition_leads_to_the_timeline(page: Browser) -> None:
     page.open(gpu_report())
     button = next(e for e in page.driver.find_elements("css selector", ".hero .legend button") if e.text == "Compute")

@@ -410,6 +410,30 @@ def test_memory_and_queue_are_shown_for_the_chosen_place(browser: Browser) -> No
     assert "8.39 MB" in browser.driver.find_element("css selector", "[data-curve=memory]").text
 
 
+def test_the_queue_says_its_depth_and_leads_to_what_ran(browser: Browser) -> None:
+    report = sample("synthetic_compute")
+    browser.open(report)
+    rows = report.tables["queue"].filter(device=0)
+    deepest = rows.sort("depth").row(-1, named=True)
+    following = rows.filter(pl.col("time_ns") > deepest["time_ns"]).get_column("time_ns").min()
+    instant = (deepest["time_ns"] + following) / 2
+    browser.open(report, fragment=f"#t={deepest['time_ns'] - 500_000},{following + 500_000}")
+    x, _ = browser.point(int(instant), "Stream 7")
+    panel = "document.querySelector('#figure-queue').getBoundingClientRect()"
+    browser.run("document.querySelector('#figure-queue').scrollIntoView({ behavior: 'instant', block: 'center' })")
+    y = browser.run(f"return {panel}.top + 40")
+    browser.mouse("mouseMoved", x, y)
+    browser.wait(lambda: browser.part("tooltip").is_displayed())
+    assert f"GPU 0\n{deepest['depth']}" in browser.part("tooltip").text
+    for kind in ("mousePressed", "mouseReleased"):
+        browser.mouse(kind, x, y)
+    browser.wait(lambda: browser.part("details").is_displayed())
+    running = report.tables["activities"].filter(
+        (pl.col("start_ns") <= instant) & (pl.col("start_ns") + pl.col("duration_ns") > instant)
+    )
+    assert browser.part("details-name").text in running.get_column("name").to_list()
+
+
 def view_of(browser: Browser) -> tuple[int, int]:
     start, end = browser.run("return location.hash").split("=")[1].split("&")[0].split(",")
     return int(start), int(end)

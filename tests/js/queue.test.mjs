@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { queueCurves } from '../../trace_analyzer/render/html/assets/queue.js';
+import { eventAtInstant, queueCurves, valueAt } from '../../trace_analyzer/render/html/assets/queue.js';
 import { storeOf } from './assets.mjs';
 
 test('depth and runway step up where a launch ends and down where its activity starts', () => {
@@ -28,4 +28,17 @@ test('changes at one time are one step, and each device has its own queue', () =
 
 test('without launches there is no queue', () => {
   assert.deepEqual(queueCurves(storeOf([{ group: 'GPU 0', family: 'stream', rows: [[[0, 1, 'a', 'k']]] }], { activities: 1 })), []);
+});
+
+test('an instant leads to what ran, and while nothing was queued to the idle time that followed', () => {
+  const store = storeOf([
+    { group: 'GPU 0 · H100', family: 'stream', rows: [[[10, 20, 'a', 'k', 3], [60, 5, 'b', 'k', 4], [65, 10, 'c', 'k', 5]]] },
+    { family: 'calls', rows: [[[0, 5, 'launch', 'r'], [50, 5, 'launch', 'r'], [56, 2, 'launch', 'r']]] },
+    { group: 'GPU 0 · H100', family: 'idle', rows: [[[30, 30, 'python', 'idle-python']]] },
+  ], { activities: 3 });
+  const [queue] = queueCurves(store);
+  assert.deepEqual([0, 5, 9, 10, 57, 61, 65, 99].map((time) => valueAt(queue, time)), [0, 1, 1, 0, 1, 1, 0, 0]);
+  const name = (time) => store.name_values[store.name[eventAtInstant(store, queue, time)]];
+  assert.deepEqual([7, 20, 40, 57, 62, 70, 900].map(name), ['a', 'python', 'python', 'b', 'b', 'c', 'c']);
+  assert.equal(eventAtInstant(store, undefined, 7), -1);
 });

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { listenToTaps, themed } from '../../trace_analyzer/render/html/assets/plots.js';
+import { instantAt, listenToTaps, themed } from '../../trace_analyzer/render/html/assets/plots.js';
 import { compare, matches, sortValue, status } from '../../trace_analyzer/render/html/assets/tables.js';
 import { tipPlace } from '../../trace_analyzer/render/html/assets/tips.js';
 
@@ -54,6 +54,17 @@ test('a tap leads to the place of its point, and leaves nothing selected', () =>
     assert.deepEqual(selected.indices, []);
   }
   assert.deepEqual(places, [{ start: 5, end: 9 }]);
+});
+
+test('an instant is that of the nearest curve, in ns', () => {
+  const curves = [
+    { place: 'GPU 0', unit: 1000, xs: [0, 5, 5, 9], ys: [2, 2, 8, 8] },
+    { place: 'GPU 1', unit: 1000, xs: [0, 9], ys: [4, 4] },
+  ];
+  assert.deepEqual(instantAt(curves, 2.5, 2.2), { place: 'GPU 0', time: 2500 });
+  assert.deepEqual(instantAt(curves, 2.5, 3.8), { place: 'GPU 1', time: 2500 });
+  assert.deepEqual(instantAt(curves, 6, 7), { place: 'GPU 0', time: 6000 });
+  assert.equal(instantAt(curves, -1, 2), null);
 });
 
 test('numbers sort by their value, texts by what is shown, a dash is missing', () => {

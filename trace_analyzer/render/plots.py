@@ -2,7 +2,8 @@
 
 Each reads one table of the report. Nothing is computed here but the binning that drawing needs. Importing this module
 loads HoloViews with its Bokeh backend. Points and bars carry the place in the trace that they speak for, ``start_ns`` and
-``end_ns`` (-1: none), so that a tap on the page can lead there.
+``end_ns`` (-1: none), so that a tap on the page can lead there; curves over time say in a tag of their renderer whose they
+are and how many ns a unit of their axis has.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -271,6 +272,15 @@ def _ticks(axis: str, labels: Mapping[float, str]) -> Callable[[Any, hv.Element]
     return set_ticks
 
 
+def _tag(tag: Mapping[str, Any]) -> Callable[[Any, hv.Element], None]:
+    """A hook that tells the page's script what the curve is of."""
+
+    def set_tag(plot: Any, _: hv.Element) -> None:
+        plot.handles["glyph_renderer"].tags = [dict(tag)]
+
+    return set_tag
+
+
 def _over_time(report: Report, column: str, label: str, factor: int, unit: str) -> hv.Element | None:
     queue = report.tables["queue"].drop_nulls(["time_ns", column])
     if queue.is_empty():
@@ -282,7 +292,12 @@ def _over_time(report: Report, column: str, label: str, factor: int, unit: str) 
             (time / time_factor, value / factor),
             f"Time ({time_unit})",
             f"{label} ({unit})" if unit else label,
-        ).opts(interpolation="steps-post", color=palette()[colour], line_width=1.2)
+        ).opts(
+            interpolation="steps-post",
+            color=palette()[colour],
+            line_width=1.2,
+            hooks=[_tag({"place": f"GPU {labels.get(device, device)}", "unit_ns": time_factor})],
+        )
         for ((device,), steps), colour in zip(
             queue.sort("device", "time_ns").partition_by("device", as_dict=True).items(),
             _repeated(("k-matmul", "p-python", "p-copy", "p-communication")),

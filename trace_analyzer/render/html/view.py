@@ -249,9 +249,14 @@ ROOFLINE_PLOT = Drawn(
     " A tap on a point leads to the longest kernel on the timeline.",
     wide=True,
 )
+_INSTANT = "A tap leads to what ran then, or to what had emptied the queue."
 RUN_AHEAD_PLOTS = (
-    Drawn("queue_depth", "Queue depth", "Activities launched and not yet started; of each instant the highest."),
-    Drawn("runway", "Runway", "Device time of the queued work; of each instant the highest."),
+    Drawn(
+        "queue_depth",
+        "Queue depth",
+        f"Activities launched and not yet started; of each instant the highest. {_INSTANT}",
+    ),
+    Drawn("runway", "Runway", f"Device time of the queued work; of each instant the highest. {_INSTANT}"),
     Drawn(
         "launch_lead",
         "Launch lead",

@@ -51,7 +51,11 @@ function listenToJumps(timeline) {
     const jump = event.target.closest('[data-start]');
     if (jump && !getSelection().toString()) leadTo(timeline, Number(jump.dataset.start), Number(jump.dataset.end));
   });
-  document.addEventListener('place', ({ detail: { start, end } }) => leadTo(timeline, start, end));
+  document.addEventListener('place', ({ detail: { start, end, place } }) => {
+    if (place === undefined) return leadTo(timeline, start, end);
+    timeline.root.scrollIntoView({ behavior: 'instant', block: 'start' });
+    timeline.showInstant(place, start);
+  });
 }
 
 // Shows the place, and selects the event that it is the place of, if it is one.

@@ -53,6 +53,32 @@ export function listenToTaps(bokehDocument, lead) {
   }
 }
 
+// The instant of the curve over time that is nearest to a point of its plot: whose it is, and when.
+export function instantAt(curves, x, y) {
+  let nearest = null;
+  for (const { xs, ys, place, unit } of curves) {
+    let i = xs.length - 1; // the last value that began by then; a step is two points at one time
+    while (i > 0 && xs[i] > x) i -= 1;
+    const away = Math.abs(ys[i] - y);
+    if (x >= 0 && (!nearest || away < nearest.away)) nearest = { place, time: Math.round(x * unit), away };
+  }
+  return nearest && { place: nearest.place, time: nearest.time };
+}
+
+// A tap on a curve over time leads to that instant.
+function listenToInstants(place, view, lead) {
+  const curves = view.model.renderers.filter(({ tags }) => tags?.[0]?.unit_ns).map(({ data_source: source, glyph, tags: [tag] }) => ({
+    xs: source.get_column(glyph.x.field), ys: source.get_column(glyph.y.field), place: tag.place, unit: tag.unit_ns,
+  }));
+  if (!curves.length) return;
+  place.classList.add('leads');
+  place.addEventListener('click', (event) => {
+    const { left, top } = view.el.getBoundingClientRect();
+    const instant = instantAt(curves, view.frame.x_scale.invert(event.clientX - left), view.frame.y_scale.invert(event.clientY - top));
+    if (instant) lead({ start: instant.time, end: instant.time, place: instant.place });
+  });
+}
+
 function leadTo(place) {
   document.dispatchEvent(new CustomEvent('place', { detail: place }));
 }
@@ -64,6 +90,7 @@ async function draw(place, json) {
   const view = Array.isArray(views[0]) ? views[0][0] : [...views[0]][0];
   recolour(view.model.document, cssColour);
   listenToTaps(view.model.document, leadTo);
+  listenToInstants(place, view, leadTo);
   place.dataset.drawn = 'true';
   return view.model.document;
 }

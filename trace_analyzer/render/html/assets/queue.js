@@ -1,7 +1,7 @@
 // The queue of each device, put together again from activities and launches: sending its steps too would make files a
 // sixth larger. The same definition as `queue_depths` in trace_analyzer/analyses/run_ahead.py.
 
-import { endOf, followers } from './store.js';
+import { endOf, eventAt, firstEndingAfter, followers, lowerBound } from './store.js';
 
 // Step functions of queue depth and runway for each device whose launches are known.
 export function queueCurves(store) {
@@ -78,4 +78,45 @@ function accumulated({ time, depth, runway }) {
     count += 1;
   }
   return { time: steps.time.subarray(0, count), depth: steps.depth.subarray(0, count), runway: steps.runway.subarray(0, count) };
+}
+
+// ---- instants ---------------------------------------------------------------------------------------------
+
+// Position of the last step that has begun at a time; -1 before the first.
+function stepAt({ time }, instant) {
+  const next = lowerBound(time, instant, 0, time.length);
+  return next < time.length && time[next] === instant ? next : next - 1;
+}
+
+export function valueAt(curve, instant) {
+  const step = stepAt(curve, instant);
+  return step < 0 ? 0 : curve.value[step];
+}
+
+// What the device of a queue did at an instant: while nothing was queued, how it idled in that time, if it did; else
+// what ran, or the nearest that did.
+export function eventAtInstant(store, curve, instant) {
+  if (!curve) return -1;
+  const rows = (family) => store.rows.filter(({ track }) => store.tracks[track].family === family && store.tracks[track].group.split(' · ')[0] === curve.place);
+  return idleAt(store, rows('idle'), curve, instant) ?? nearest(store, rows('stream'), instant);
+}
+
+// The idle event at the instant, else the first of the stretch in which the queue was empty.
+function idleAt(store, rows, curve, instant) {
+  const step = stepAt(curve, instant);
+  if (step < 0 || curve.value[step] > 0) return undefined;
+  const until = curve.time[step + 1] ?? Infinity;
+  for (const time of [instant, curve.time[step]]) {
+    for (const row of rows) {
+      const event = firstEndingAfter(store, row, time);
+      if (event < row.first + row.count && store.start[event] < until) return event;
+    }
+  }
+  return undefined;
+}
+
+function nearest(store, rows, instant) {
+  const away = (event) => Math.max(store.start[event] - instant, instant - endOf(store, event), 0);
+  const events = rows.map((row) => eventAt(store, row, instant, Infinity)).filter((event) => event >= 0);
+  return events.length ? events.reduce((best, event) => (away(event) < away(best) ? event : best)) : -1;
 }

@@ -7,7 +7,7 @@ import { bucketOf, statistics, statisticsTables, statisticsText } from './interv
 import { layOut, rowAt } from './layout.js';
 import { visibleBoxes, visibleSteps } from './lod.js';
 import { around, clampView, pan, parseFragment, ticks, writeFragment, zoom } from './navigation.js';
-import { queueCurves } from './queue.js';
+import { eventAtInstant, queueCurves, valueAt } from './queue.js';
 import { endOf, eventAt, linked, neighbourMatch, rowOf, search, stackOf } from './store.js';
 
 const BOX_BUDGET = 4000;
@@ -486,6 +486,12 @@ export class Timeline {
     this.select(event);
   }
 
+  // What a place did at an instant; where its queue was empty, how it idled then: that leads on to what had emptied it.
+  showInstant(place, time) {
+    const event = eventAtInstant(this.store, this.curves.find((curve) => curve.kind === 'queue' && curve.place === place), time);
+    if (event >= 0) this.goTo(event);
+  }
+
   // The selected event with everything that its arrows lead to.
   showArrow() {
     const ends = [this.selected, ...otherEnds(this.store, this.selected).slice(0, ARROW_BUDGET)];
@@ -564,13 +570,17 @@ export class Timeline {
   }
 
   drawTooltip(pointer) {
-    const tooltip = this.element('tooltip');
     const event = this.eventUnder(pointer);
-    tooltip.hidden = event < 0;
-    if (event < 0) return;
+    if (event < 0) this.element('tooltip').hidden = true;
+    else this.placeTooltip(pointer, eventName(this.store, event), describe(this.store, this.words, event));
+  }
+
+  placeTooltip(pointer, name, facts) {
+    const tooltip = this.element('tooltip');
+    tooltip.hidden = false;
     const title = document.createElement('strong');
-    title.textContent = shortened(eventName(this.store, event), 240);
-    tooltip.replaceChildren(title, ...describe(this.store, this.words, event).map(factElement));
+    title.textContent = shortened(name, 240);
+    tooltip.replaceChildren(title, ...facts.map(factElement));
     const { width, height } = tooltip.getBoundingClientRect();
     const left = Math.max(8, Math.min(pointer.clientX + 14, innerWidth - width - 8));
     const below = pointer.clientY + 18;
@@ -650,9 +660,29 @@ export class Timeline {
     addEventListener('hashchange', () => this.openFragment(true));
     this.listenToPointer(this.element('canvas'));
     this.listenToAxis(this.element('axis'));
+    for (const [kind, format] of Object.entries(CURVES)) this.listenToCurve(kind, format);
     this.listenToSearch();
     this.listenToButtons();
     document.addEventListener('keydown', (event) => this.onKey(event));
+  }
+
+  // Queue and runway lead from each instant to what happened then, and say how much there was of them.
+  listenToCurve(kind, format) {
+    const panel = this.root.querySelector(`[data-curve="${kind}"]`);
+    if (!panel) return;
+    const plot = panel.querySelector('.tl-plot');
+    const curve = () => this.curves.find((candidate) => candidate.kind === kind && candidate.place === this.place);
+    plot.addEventListener('pointermove', (event) => {
+      this.drawCrosshair(event);
+      const time = this.timeAt(event.clientX);
+      if (!curve() || time < 0 || time > this.store.end) return this.leave();
+      const value = valueAt(curve(), time);
+      this.placeTooltip(event, panel.querySelector('.term').textContent, [[this.place, format(value)], ['At', formatDuration(time)]]);
+    });
+    plot.addEventListener('pointerleave', () => this.leave());
+    if (kind === 'memory') return;
+    plot.classList.add('leads');
+    plot.addEventListener('click', (event) => this.showInstant(this.place, this.timeAt(event.clientX)));
   }
 
   listenToPointer(canvas) {
