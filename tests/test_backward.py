@@ -6,6 +6,7 @@ import pytest
 from kineto import Event, flow, loaded, op, python, rows
 
 from trace_analyzer.analyses.backward import backward_links
+from trace_analyzer.analyses.host import host_of
 
 BACKWARD = 7
 
@@ -25,7 +26,7 @@ def _numbered(number: int | None, thread: int) -> dict[str, Any]:
 def pairs(*events: Any) -> list[tuple[Any, ...]]:
     trace = loaded(*events)
     names = trace.host_events.select("event_id", "name")
-    links = backward_links(trace)
+    links = backward_links(trace, host_of(trace))
     named = links.join(names, on="event_id").join(names, left_on="forward_id", right_on="event_id", suffix="_forward")
     return rows(named.sort("name"), "name", "name_forward", "module")
 
@@ -69,5 +70,6 @@ def test_an_arrow_id_that_everything_shares_is_no_cross_product() -> None:
     ones = [op("forward", 1, 2) for _ in range(2_000)]
     others = [op("backward", 10, 2) for _ in range(2_000)]
     arrows = [flow(1, ones[0], others[0], category="fwdbwd") for _ in range(2_000)]
-    links = backward_links(loaded(ones, others, arrows))
+    trace = loaded(ones, others, arrows)
+    links = backward_links(trace, host_of(trace))
     assert (links.height, links.get_column("forward_id").unique().to_list()) == (2_000, [0])

@@ -4,9 +4,11 @@ import itertools
 from collections.abc import Iterable
 
 import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trace_analyzer.analyses import intervals
 from trace_analyzer.analyses.intervals import at, clip, enclosing, innermost, labelled, union, with_covered
 
 TRACK = ["track"]
@@ -212,3 +214,33 @@ def test_a_span_is_enclosed_by_the_last_to_start_that_contains_it(rows: list[Spa
             if order[i] < order[child] and rows[i][0] == track and rows[i][1] <= start and end <= rows[i][2]
         ]
         assert found[child] == max(around, key=order.__getitem__, default=None)
+
+
+def test_tracks_too_long_for_one_line_of_64_bits_are_laid_on_a_wider_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    months = 1 << 61
+    rows = [(track, 0, months) for track in range(6)] + [(5, 7, 9), (5, months - 2, months - 1)]
+    table = frame(rows)
+    assert union(table, TRACK).rows() == rows[:6]
+    assert dict(enclosing(table, TRACK, "id").iter_rows()) == dict.fromkeys(range(6)) | {6: 5, 7: 5}
+    assert innermost(table.filter(track=5), TRACK, "id").rows() == innermost(table, TRACK, "id").filter(track=5).rows()
+    narrow = innermost(frame(rows[5:]), TRACK, "id")
+    monkeypatch.setattr(intervals, "_LONGEST_LINE", 0)
+    assert innermost(frame(rows[5:]), TRACK, "id").equals(narrow)
+
+
+@pytest.mark.parametrize("tracks", [[0], [0, 1]])
+def test_points_need_no_order_and_no_track(tracks: list[int]) -> None:
+    """Segments of one track are searched otherwise than those of several."""
+    segments = frame([(track, 10, 20) for track in tracks])
+    where: list[tuple[int | None, int | None]] = [(0, 15), (2, 15), (None, 15), (0, None), (0, 9), (0, 10), (0, 20)]
+    schema = {"track": pl.Int64, "time_ns": pl.Int64}
+    found = at(pl.DataFrame(where, schema=schema, orient="row"), "time_ns", segments, TRACK, ["id"])
+    assert found["id"].to_list() == [0, None, None, None, None, 0, None]
+
+
+@given(spans)
+def test_in_order_sorts_by_track_and_start(rows: list[Span]) -> None:
+    ordered = intervals.in_order(frame(rows), TRACK)
+    assert ordered.columns == ["id", "track", "start_ns", "end_ns"]
+    assert sorted(ordered.rows()) == sorted(frame(rows).rows())
+    assert ordered.select("track", "start_ns").rows() == sorted(ordered.select("track", "start_ns").rows())

@@ -5,6 +5,7 @@ import pytest
 from kineto import analysed, annotation, call, launched, loaded, op, overhead, python
 from test_verdict import parts_of
 
+from trace_analyzer.analyses.host import host_of
 from trace_analyzer.analyses.recording import Recording, event_costs
 from trace_analyzer.errors import UsageError
 from trace_analyzer.report import Debiased, Report
@@ -26,7 +27,7 @@ def unbiased(report: Report) -> Debiased:
 def test_events_that_follow_each_other_show_the_cost() -> None:
     quick, slow = frames(30, 0, 0.4), frames(30, 100, 0.9)
     nested = [python("outer", 200, 90), *(op("aten::add", 201 + 2 * n, 1) for n in range(30))]
-    costs = event_costs(loaded(quick, slow, nested).host_events)
+    costs = event_costs(host_of(loaded(quick, slow, nested)))
     assert costs.rows() == [("operator", 2_000, 2_000), ("python", 400, 400)]
 
 
@@ -39,9 +40,9 @@ def lookups(count: int, start: float, apart: float, *, category: str = "cuda_run
 def test_calls_that_look_something_up_show_what_recording_a_call_costs() -> None:
     """The slow half is of calls that do something, before the next call: they tell nothing."""
     busy = [call("cudaFuncSetAttribute", 100 + 0.3 * n, 0.05) for n in range(60)]
-    costs = event_costs(loaded(lookups(16, 0, 0.6), lookups(16, 50, 0.6, category="cuda_driver"), busy).host_events)
+    costs = event_costs(host_of(loaded(lookups(16, 0, 0.6), lookups(16, 50, 0.6, category="cuda_driver"), busy)))
     assert costs.rows() == [("runtime", 600, 600)]
-    assert event_costs(loaded(busy).host_events).is_empty()
+    assert event_costs(host_of(loaded(busy))).is_empty()
 
 
 def test_runtime_calls_delay_a_launch_too() -> None:
@@ -58,7 +59,7 @@ def test_runtime_calls_delay_a_launch_too() -> None:
 
 def test_few_events_show_nothing_and_slow_ones_no_least() -> None:
     few, slow = frames(15, 0, 0.4), [op("aten::add", 100 + 8 * n, 7) for n in range(30)]
-    assert event_costs(loaded(few, slow).host_events).rows() == [("operator", 0, 3_000)]
+    assert event_costs(host_of(loaded(few, slow))).rows() == [("operator", 0, 3_000)]
 
 
 def late(count: int = 12, *, events: int = 100, period: float = 100.0, busy: float = 30.0) -> list[object]:

@@ -13,6 +13,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.causes import cold_idle
 from trace_analyzer.analyses.communication import with_exposed
+from trace_analyzer.analyses.host import CALLS, Host
 from trace_analyzer.analyses.intervals import at, clip, union
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.catalog.devices import Device
@@ -42,7 +43,7 @@ class Scene:
     idle: pl.DataFrame
     cold: pl.DataFrame
     activities: pl.DataFrame
-    host_events: pl.DataFrame
+    host: Host
     collectives: pl.DataFrame
     roofs: pl.DataFrame
     missed: pl.DataFrame
@@ -66,7 +67,7 @@ class Found:
 
 
 def advise(
-    verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int | None, model: Device | None
+    verdict: Verdict, frames: Mapping[str, pl.DataFrame], host: Host, device: int | None, model: Device | None
 ) -> tuple[Advice, ...]:
     """Advice for a verdict with a regime, most time saved first; times are for the verdict's window.
 
@@ -76,7 +77,7 @@ def advise(
     """
     if verdict.regime is None or verdict.window is None or device is None:
         return ()
-    scene = _scene(verdict, frames, device, model)
+    scene = _scene(verdict, frames, host, device, model)
     asked = [(fix, _RULES[fix.id](scene)) for fix in fixes().values() if scene.regimes.intersection(fix.regimes)]
     worth = _worth(scene)
     items = [
@@ -117,7 +118,9 @@ def _ranked(items: Sequence[tuple[Fix, Advice]], regime: str) -> tuple[Advice, .
     return tuple(item for _, item in sorted(ranked, key=lambda pair: pair[1] is not leads))
 
 
-def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int, model: Device | None) -> Scene:
+def _scene(
+    verdict: Verdict, frames: Mapping[str, pl.DataFrame], host: Host, device: int, model: Device | None
+) -> Scene:
     this = pl.col("device") == device
     assert verdict.window is not None
     spans = pl.DataFrame(
@@ -137,21 +140,21 @@ def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int, mo
     inside = within(activities)
     classes = frames["activity_modules"].select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
     idle, gaps = frames["blame"].filter(this), frames["gaps"].filter(this)
-    waits = _with_waiting(clip(idle, spans, ["device"]), gaps, activities)
+    waits = _with_waiting(clip(idle, spans, ["device"]), frames["gaps"], frames["activities"])
     is_cold = verdict.cause == "cold-start"
     cold = cold_idle(waits, gaps, activities) if is_cold else waits.clear()
-    calls = frames["host_events"].filter(pl.col("kind").is_in(["runtime", "driver"]))
+    calls = host.names.filter(pl.col("kind").is_in(CALLS))
     return Scene(
         verdict=verdict,
         regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
         window_ns=sum(verdict.parts_ns.values()),
         pieces=clip(frames["partition"].filter(this), spans, ["device"]),
-        idle=waits.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left"),
+        idle=waits.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else waits,
         cold=cold,
         activities=inside.join(launched, on="launch_id", how="left", maintain_order="left")
         .join(classes, on="activity_id", how="left", maintain_order="left")
         .join(frames["rated"].select("activity_id", "recomputed"), on="activity_id", how="left", maintain_order="left"),
-        host_events=frames["host_events"],
+        host=host,
         collectives=frames["collectives"].join(inside.select("activity_id"), on="activity_id", how="semi"),
         roofs=frames["roofs"].join(inside.select("activity_id"), on="activity_id", how="semi"),
         missed=frames["tensor_core_misses"].join(inside.select("activity_id"), on="activity_id", how="semi"),
@@ -165,9 +168,8 @@ def _scene(verdict: Verdict, frames: Mapping[str, pl.DataFrame], device: int, mo
 
 def _with_waiting(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """Idle time with the activity that ended the gap, and ``waiting``, its name."""
-    names = activities.select("activity_id", pl.col("name").alias("waiting"))
-    ended = gaps.select("gap_id", "activity_id").join(names, on="activity_id", how="inner")
-    return idle.join(ended, on="gap_id", how="left", maintain_order="left")
+    ended = gaps.get_column("activity_id").gather(idle.get_column("gap_id"))
+    return idle.with_columns(ended, activities.get_column("name").cast(pl.Categorical).gather(ended).alias("waiting"))
 
 
 # Places and sums
@@ -191,18 +193,28 @@ def _longest(rows: pl.DataFrame, length: pl.Expr) -> tuple[int | None, int | Non
 
 def _most(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr) -> str:
     """The three names that hold most time, with it."""
-    sums = rows.group_by(name.alias("by")).agg(figure.sum().alias("ns")).sort("ns", "by", descending=[True, False])
+    sums = (
+        rows.group_by(name.alias("by"))
+        .agg(figure.sum().alias("ns"))
+        .with_columns(pl.col("by").cast(pl.String))
+        .sort("ns", "by", descending=[True, False])
+    )
     return "; ".join(f"{name or 'unknown operator'} ({duration(ns)})" for name, ns in sums.head(3).iter_rows())
 
 
 def _doing(scene: Scene, idle: pl.DataFrame) -> str:
     """Who is to blame for most of some idle time, in which function; where nobody is, the work that had to wait."""
-    events = scene.host_events.select("event_id", "name")
-    blamed = idle.join(events, on="event_id", how="inner")
+    blamed = idle.select("event_id", "python_function", _length().alias("ns")).drop_nulls("event_id")
     if blamed.is_empty():
         return "before " + _most(idle, pl.col("waiting"), _length())
     who = ["name", "python_function"]
-    sums = blamed.group_by(who).agg(_length().sum().alias("ns")).sort("ns", *who, descending=[True, False, False])
+    sums = (
+        blamed.with_columns(scene.host.texts(blamed.get_column("event_id")).alias("name"))
+        .group_by(who)
+        .agg(pl.col("ns").sum())
+        .with_columns(pl.col(who).cast(pl.String))
+        .sort("ns", *who, descending=[True, False, False])
+    )
     return "; ".join(
         f"{name}{f' {in_function(function)}' if function and function != name else ''} ({duration(ns)})"
         for name, function, ns in sums.head(3).iter_rows()
@@ -360,9 +372,9 @@ def _bigger_batch(scene: Scene) -> Found | None:
 
 def _launched_within(scene: Scene, pattern: str) -> tuple[pl.DataFrame, int]:
     """Activities whose launch lies in an annotation of that name, and how many of these there are."""
-    spans = scene.host_events.filter(
+    spans = scene.host.those(
         pl.col("kind").is_in(["annotation", "operator"]) & pl.col("name").str.contains(pattern)
-    ).select(pl.col("thread_id").alias("launch_thread"), "start_ns", _end())
+    ).select(pl.col("thread_id").alias("launch_thread"), "start_ns", "end_ns")
     within = union(spans, ["launch_thread"]).with_columns(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("span"),
     )
@@ -438,8 +450,9 @@ _WORKERS = "_MultiProcessingDataLoaderIter"
 
 
 def _data_loading(scene: Scene) -> Found | None:
-    parallel = bool(scene.host_events.get_column("name").str.contains(_WORKERS, literal=True).any())
-    alone = bool(scene.host_events.get_column("name").str.contains("_SingleProcessDataLoaderIter", literal=True).any())
+    names = scene.host.names.get_column("name")
+    parallel = bool(names.str.contains(_WORKERS, literal=True).any())
+    alone = bool(names.str.contains("_SingleProcessDataLoaderIter", literal=True).any())
     how = (
         " (its workers do not keep up)"
         if parallel
@@ -465,9 +478,9 @@ def _allocator(scene: Scene) -> Found | None:
 
 def _compiling(scene: Scene, *, loads: bool) -> pl.DataFrame:
     """Idle time of compilation, by whether a runtime call loads code or Python compiles it."""
-    kinds = scene.host_events.select("event_id", "kind")
-    by_call = pl.col("kind").is_in(["runtime", "driver", "overhead"]).fill_null(False)
-    idle = scene.idle.filter(pl.col("cause") == "compilation").join(kinds, on="event_id", how="left")
+    idle = scene.idle.filter(pl.col("cause") == "compilation")
+    kinds = scene.host.events.get_column("kind").gather(idle.get_column("event_id"))
+    by_call = kinds.is_in([*CALLS, "overhead"]).fill_null(False)
     return idle.filter(by_call if loads else ~by_call)
 
 

@@ -36,7 +36,9 @@ from trace_analyzer.analyses import (
     tensor_cores,
     trust,
 )
+from trace_analyzer.analyses.host import CALLS, Host, host_of
 from trace_analyzer.analyses.intervals import clip, union
+from trace_analyzer.analyses.rows import spread
 from trace_analyzer.analyses.work.sharing import with_work
 from trace_analyzer.catalog.article import article as article_figures
 from trace_analyzer.catalog.calibration import Calibration, known_calibrations, matching, read_calibration
@@ -199,13 +201,15 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
         steps=withheld_steps(_step_reports(frames["steps"], frames["step_work"], trace), found),
         blame=_blame(frames["blame"], code, judged.window),
         host_costs=_host_costs(frames["host_costs"]),
-        advice=advise(judged, frames, code, None if code is None else models.get(code)),
-        tables={table.name: frames[table.name] for table in tables.ALL},
+        advice=advise(judged, frames, analysis.host, code, None if code is None else models.get(code)),
+        tables={table.name: table.conform(frames[table.name]) for table in tables.ALL},
         steps_from=analysis.steps_from,
     )
 
 
-def _checks(trace: Trace, windows: pl.DataFrame, figures: pl.DataFrame, launches: pl.DataFrame) -> tuple[Check, ...]:
+def _checks(
+    trace: Trace, host: Host, windows: pl.DataFrame, figures: pl.DataFrame, launches: pl.DataFrame
+) -> tuple[Check, ...]:
     """Whether the trace supports its figures; see `trace_analyzer.trust`."""
     reported = _reported_devices({"windows": windows, "devices": trace.devices})
     return checks(
@@ -213,7 +217,7 @@ def _checks(trace: Trace, windows: pl.DataFrame, figures: pl.DataFrame, launches
         figures,
         trace.notes,
         event_count=trace.event_count,
-        missing_ratio=trust.missing_activities_ratio(trace, launches),
+        missing_ratio=trust.missing_activities_ratio(host, launches),
         launch_arrows=trace.flows.filter(pl.col("kind") == "launch", "is_start").height if launches.height else None,
     )
 
@@ -227,6 +231,7 @@ class Analysis:
     """All tables by name (those of the report and a few per device), and what the analyses say beside them."""
 
     frames: Mapping[str, pl.DataFrame]
+    host: Host
     notes: tuple[Note, ...]
     checks: tuple[Check, ...]
     prices: recording.Prices | None
@@ -237,37 +242,40 @@ class Analysis:
 def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress) -> Analysis:
     """Every analysis, in the order in which they follow from each other."""
     tell("linking launches", None)
-    linked, notes = links.launch_links(trace)
-    activities, damaged = _activities(trace, linked, models)
+    host = host_of(trace)
+    linked, notes = links.launch_links(trace, host)
+    activities, damaged = _activities(trace, host, linked, models)
     tell("explaining idle time", None)
     windows = idle.device_windows(activities)
     gaps = idle.idle_gaps(activities)
-    latency_ns = causes.launch_latency_ns(trace, activities, gaps)
-    calls = causes.runtime_calls(trace, activities)
-    idle_pieces = causes.idle_causes(trace, activities, gaps, calls, latency_ns)
+    latency_ns = causes.launch_latency_ns(host, activities, gaps)
+    calls = causes.runtime_calls(host, activities)
+    idle_pieces = causes.idle_causes(trace, host, activities, gaps, calls, latency_ns)
     launches = links.launches(trace, activities)
-    found = _checks(trace, windows, trust.device_figures(activities, launches, idle_pieces), launches)
+    found = _checks(trace, host, windows, trust.device_figures(activities, launches, idle_pieces), launches)
     of_unknown_cause = _lacking(trace, found, IDLE_CAUSES)
     idle_pieces = causes.without_causes(idle_pieces, of_unknown_cause)
     pieces = partition.partition(activities, idle_pieces)
     tell("summing up", None)
-    marks, steps_from = steps.host_steps(trace, activities)
-    backward_links = backward.backward_links(trace)
+    marks, steps_from = steps.host_steps(host, activities)
+    backward_links = backward.backward_links(trace, host)
     roofs = roofline.roofs(activities, models)
-    again = recomputation.recomputed(trace, activities)
+    again = recomputation.recomputed(trace, host, activities)
     rated = roofline.with_roofs(activities, roofs, again)
-    places = modules.places(trace, activities, backward_links)
-    of_modules = modules.activity_modules(trace, places)
-    fusible = fusion.fusion_runs(trace, activities, places, of_modules)
+    places = modules.places(host, activities, backward_links)
+    module_frames = modules.module_frames(host)
+    located = modules.with_module_event(places, module_frames)
+    of_modules = modules.activity_modules(module_frames, located)
+    fusible = fusion.fusion_runs(trace, host, activities, places, of_modules)
     missed = tensor_cores.misses(rated, models)
-    collectives = communication.collectives(trace, activities)
+    collectives = communication.collectives(trace, host, activities)
     step_table = steps.device_steps(marks, activities)
     in_doubt = pl.col("device").is_in(_lacking(trace, found, RUN_AHEAD))
     queue = run_ahead.queue_depths(activities).filter(~in_doubt)
     launches = launches.with_columns(pl.when(~in_doubt).then("lead_ns").alias("lead_ns"))
     gap_rows = causes.gap_table(gaps, idle_pieces, activities)
-    around = context.contexts(trace, backward_links)
-    blamed = blame.blame(trace, idle_pieces, gap_rows, step_table, around)
+    around = context.contexts(trace, host, backward_links)
+    blamed = blame.blame(trace, host, idle_pieces, gap_rows, step_table, around)
     frames = {
         "windows": windows,
         "rated": rated,
@@ -293,7 +301,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress)
         "roofline": roofline.roofline_table(rated, trace.operator_inputs),
         "step_work": roofline.step_work(rated, step_table),
         "operator_work": roofline.operator_work(rated),
-        "modules": modules.module_table(trace, rated, places),
+        "modules": modules.module_table(module_frames, rated, located),
         "collectives": collectives,
         "communication": communication.communication_table(collectives),
         "copies": copies.copy_table(activities),
@@ -310,9 +318,9 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress)
         "flows": trace.flows,
         "memory_events": trace.memory_events,
     }
-    priced = recording.prices(gap_rows, idle_pieces, launches, trace.host_events, trace.threads)
+    priced = recording.prices(gap_rows, idle_pieces, launches, host)
     said = (*notes, *damaged, *_shared_notes(trace, activities))
-    return Analysis(frames, said, found, priced, latency_ns, steps_from)
+    return Analysis(frames, host, said, found, priced, latency_ns, steps_from)
 
 
 def _lacking(trace: Trace, found: tuple[Check, ...], metric: str) -> list[int]:
@@ -333,37 +341,26 @@ def _told_costs(costs: pl.DataFrame, of_unknown_cause: list[int]) -> pl.DataFram
 
 
 def _activities(
-    trace: Trace, linked: pl.DataFrame, models: Mapping[int, Device | None]
+    trace: Trace, host: Host, linked: pl.DataFrame, models: Mapping[int, Device | None]
 ) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Device events with launch, operator, bucket, work and bound (table `activities` and a few more columns), and notes."""
-    calls = (
-        trace.host_events.join(
-            trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left"
-        )
-        .select(
-            pl.col("event_id").alias("launch_id"),
-            pl.col("name").alias("launch_name"),
-            "process_id",
-            pl.col("thread_id").alias("launch_thread"),
-            pl.col("start_ns").alias("launch_start_ns"),
-            (pl.col("start_ns") + pl.col("duration_ns")).alias("launch_end_ns"),
-        )
-        .join(linked.select("launch_id").unique(), on="launch_id", how="semi", maintain_order="left")
-    )
-    operator = links.operators_of(
-        trace,
-        calls.select(
-            "launch_id", pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns")
-        ),
-    ).select("launch_id", "operator_id", "operator")
+    launch_ids = spread(linked.get_column("activity_id"), linked.get_column("launch_id"), trace.device_events.height)
+    calls = host.events.select(
+        pl.col("name").alias("launch_name"),
+        "process_id",
+        pl.col("thread_id").alias("launch_thread"),
+        pl.col("start_ns").alias("launch_start_ns"),
+        pl.col("end_ns").alias("launch_end_ns"),
+    )[launch_ids]
+    places = calls.select(pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns"))
     activities = (
-        trace.device_events.join(linked, on="activity_id", how="left", maintain_order="left")
-        .join(calls, on="launch_id", how="left", maintain_order="left")
-        .join(operator, on="launch_id", how="left", maintain_order="left")
+        trace.device_events.with_columns(launch_ids)
+        .hstack(calls)
+        .hstack(links.operators_of(host, places).select("operator_id", "operator"))
         .with_columns((pl.col("start_ns") - pl.col("launch_end_ns")).alias("lead_ns"))
     )
     activities = kernels.with_buckets(kernels.with_blocks(activities))
-    activities, damaged = with_work(activities, trace)
+    activities, damaged = with_work(activities, trace, host)
     return kernels.with_memory_excess(kernels.with_bounds(activities, models), models), damaged
 
 
@@ -569,7 +566,7 @@ def _trace_info(trace: Trace, devices: pl.DataFrame, models: Mapping[int, Device
 def _recorded(trace: Trace) -> Recorded:
     """What the events show to have been recorded, whatever the header says."""
     inputs = trace.operator_inputs
-    python = trace.host_events.filter(pl.col("kind") == "python")
+    python = trace.host_events.select("kind", "name").filter(pl.col("kind") == "python")
     return Recorded(
         shapes=inputs.get_column("input_dims").str.contains(r"\d").any(),
         stack=python.height > 0 or inputs.get_column("call_stack").str.len_chars().gt(0).any(),
@@ -844,7 +841,7 @@ def _findings(
         shapes_ratio=_shapes_ratio(activities),
         known_ratio=_known_ratio(activities.filter(pl.col("kind") == "kernel")),
         assumed_peaks=_assumed_peaks(activities, model),
-        waits_recorded=causes.first_event_wait_ns(frames["host_events"], frames["sync_events"]) is not None,
+        waits_recorded=causes.first_event_wait_ns(analysis.host, frames["sync_events"]) is not None,
         launch_latency_ns=analysis.launch_latency_ns,
         steps_from=analysis.steps_from,
         recording=None,
@@ -1022,9 +1019,7 @@ def _window(frames: Mapping[str, pl.DataFrame], this: pl.Expr, step: int | str) 
 
 def _without_activities(trace: Trace) -> Verdict:
     """Why a trace without device activities has no regime, and what to record instead."""
-    calls = trace.host_events.filter(
-        pl.col("kind").is_in(["runtime", "driver"]) & pl.col("name").str.contains(links.LAUNCHING)
-    ).height
+    calls = trace.host_events.filter(pl.col("kind").is_in(CALLS) & pl.col("name").str.contains(links.LAUNCHING)).height
     ranges = sum(note.count for note in trace.notes if note.code == "profiler-range")
     evidence = (
         Evidence("launch_calls", calls, "calls", "runtime calls that enqueue device work"),

@@ -3,13 +3,14 @@
 import polars as pl
 
 from trace_analyzer import tables
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost
 from trace_analyzer.ingest.trace import Trace
 
 _MODULE = "nn.Module: "
 
 
-def backward_links(trace: Trace) -> pl.DataFrame:
+def backward_links(trace: Trace, host: Host) -> pl.DataFrame:
     """Table `backward_links`: every backward operator with its forward operator and that one's module.
 
     Autograd gives a node and the operator that made it one sequence number. Operators that make no node
@@ -17,10 +18,10 @@ def backward_links(trace: Trace) -> pl.DataFrame:
     backward operator made it (torch/csrc/autograd/profiler_kineto.cpp, generateForwardBackwardLinks).
     Where numbers are not recorded, the file's forward-backward arrows tell.
     """
-    operators = trace.host_events.filter(pl.col("kind") == "operator").join(
-        trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left"
-    )
-    numbered = operators.filter(pl.col("sequence_number") >= 0)
+    is_operator = host.each(pl.col("kind") == "operator")
+    operators = host.events.select("event_id", "process_id", "thread_id", "start_ns").filter(is_operator)
+    numbers = trace.host_events.select("sequence_number", "forward_thread").filter(is_operator)
+    numbered = operators.hstack(numbers).filter(pl.col("sequence_number") >= 0)
     is_backward = (pl.col("forward_thread") > 0).fill_null(False)
     by = ["process_id", "sequence_number"]
     by_number = (
@@ -40,13 +41,15 @@ def backward_links(trace: Trace) -> pl.DataFrame:
     )
     by_arrow = _by_arrow(trace.flows, operators).join(by_number, on="event_id", how="anti")
     links = pl.concat([by_number, by_arrow]).unique("event_id", keep="first", maintain_order=True)
-    return tables.BACKWARD_LINKS.conform(_with_module(links, trace.host_events).sort("event_id"))
+    return tables.BACKWARD_LINKS.conform(_with_module(links, host).sort("event_id"))
 
 
 def _by_arrow(flows: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     """Pairs whose starts are the ends of one arrow: of several forward operators the first."""
     arrows = flows.filter(pl.col("kind") == "forward-backward").rename({"time_ns": "start_ns"})
     place, first = ["thread_id", "start_ns"], pl.col("forward_id").min()
+    if arrows.is_empty():
+        return pl.DataFrame(schema={"event_id": pl.UInt32, "forward_id": pl.UInt32})
     forward = (
         arrows.filter("is_start")
         .join(operators.group_by(place).agg(pl.col("event_id").min().alias("forward_id")), on=place, how="inner")
@@ -64,24 +67,12 @@ def _by_arrow(flows: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _with_module(links: pl.DataFrame, host_events: pl.DataFrame) -> pl.DataFrame:
+def _with_module(links: pl.DataFrame, host: Host) -> pl.DataFrame:
     """Links with the innermost nn.Module frame around the forward operator; null where none was recorded."""
-    modules = host_events.filter((pl.col("kind") == "python") & pl.col("name").str.starts_with(_MODULE)).select(
-        "thread_id",
-        "start_ns",
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
-        pl.col("event_id").alias("module_id"),
+    modules = host.those((pl.col("kind") == "python") & pl.col("name").str.starts_with(_MODULE)).select(
+        "thread_id", "start_ns", "end_ns", pl.col("event_id").alias("module_id")
     )
-    forward = links.join(
-        host_events.select(pl.col("event_id").alias("forward_id"), "thread_id", "start_ns"),
-        on="forward_id",
-        how="left",
-        maintain_order="left",
-    )
-    names = host_events.select(
-        pl.col("event_id").alias("module_id"), pl.col("name").str.strip_prefix(_MODULE).alias("module")
-    )
-    segments = innermost(modules, ["thread_id"], "module_id")
-    return at(forward, "start_ns", segments, ["thread_id"], ["module_id"]).join(
-        names, on="module_id", how="left", maintain_order="left"
-    )
+    forward = links.hstack(host.events.select("thread_id", "start_ns")[links.get_column("forward_id")])
+    found = at(forward, "start_ns", innermost(modules, ["thread_id"], "module_id"), ["thread_id"], ["module_id"])
+    names = host.events.get_column("name").gather(found.get_column("module_id"))
+    return found.with_columns(names.str.strip_prefix(_MODULE).alias("module"))

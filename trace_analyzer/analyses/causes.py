@@ -13,9 +13,10 @@ from collections.abc import Collection
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.intervals import clip, innermost, labelled, union, with_covered
-from trace_analyzer.catalog.code import is_annotation
-from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK, host_work
+from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.intervals import clip, in_order, innermost, labelled, union, with_covered
+from trace_analyzer.analyses.rows import rows_of
+from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK
 from trace_analyzer.ingest.trace import Trace
 
 # Kind of the innermost host event -> the cause that it stands for where no work is named.
@@ -36,7 +37,7 @@ _SPAN = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
 def idle_causes(
-    trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFrame, latency_ns: int
+    trace: Trace, host: Host, activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFrame, latency_ns: int
 ) -> pl.DataFrame:
     """Table `idle`: the gaps cut into intervals with one cause each.
 
@@ -44,18 +45,19 @@ def idle_causes(
     `runtime_calls` and ``latency_ns`` from `launch_latency_ns`. The intervals of a gap add up to it exactly.
     """
     stretches = _stretches(_with_launch(gaps, activities, calls), latency_ns)
-    work = _host_work_rows(trace, calls)
-    host = _host_pieces(trace, stretches.filter(pl.col("cause") == "host"), activities, calls, work)
+    late = _host_pieces(trace, host, stretches.filter(pl.col("cause") == "host"), activities, calls)
     call = _call_pieces(stretches.filter(pl.col("cause") == "call"), calls, activities)
-    device = _device_pieces(stretches.filter(pl.col("cause") == "device"), trace, activities)
+    device = _device_pieces(stretches.filter(pl.col("cause") == "device"), host, trace.sync_events, activities)
     rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked"]))
     columns = list(tables.IDLE.schema)
-    pieces = pl.concat([part.select(columns) for part in (host, call, device, rest)])
-    return tables.IDLE.conform(_with_pauses(pieces, recording_pauses(trace)).sort("device", "start_ns"))
+    pieces = in_order(pl.concat([part.select(columns) for part in (late, call, device, rest)]), _DEVICE)
+    return tables.IDLE.conform(_with_pauses(pieces, recording_pauses(trace, host)))
 
 
 def without_causes(idle: pl.DataFrame, devices: Collection[int]) -> pl.DataFrame:
     """Table `idle` with the causes of some devices withheld: all but those that say that nothing is known."""
+    if not devices:
+        return idle
     hidden = pl.col("device").is_in(list(devices)) & ~pl.col("cause").is_in(["unlinked", "untraced"])
     return tables.IDLE.conform(
         idle.with_columns(
@@ -65,7 +67,7 @@ def without_causes(idle: pl.DataFrame, devices: Collection[int]) -> pl.DataFrame
     )
 
 
-def launch_latency_ns(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame) -> int:
+def launch_latency_ns(host: Host, activities: pl.DataFrame, gaps: pl.DataFrame) -> int:
     """The latency from launch end to start that this trace shows on an empty queue: p99, at most 100 us.
 
     ``activities`` needs launch_id, launch_thread, launch_start_ns and launch_end_ns. Launches that follow a stream's wait
@@ -75,7 +77,7 @@ def launch_latency_ns(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame
         gaps.select("activity_id", pl.col("start_ns").alias("gap_start_ns"))
         .join(activities, on="activity_id")
         .filter(pl.col("launch_start_ns") >= pl.col("gap_start_ns"), pl.col("launch_end_ns") <= pl.col("start_ns"))
-        .join(_launches_after_waits(trace, activities), on="launch_id", how="anti")
+        .join(_launches_after_waits(host, activities), on="launch_id", how="anti")
         .select(
             (pl.col("start_ns") - pl.col("launch_end_ns")).quantile(
                 thresholds.LAUNCH_LATENCY_QUANTILE, interpolation="nearest"
@@ -87,14 +89,13 @@ def launch_latency_ns(trace: Trace, activities: pl.DataFrame, gaps: pl.DataFrame
     return cap if latency is None else min(int(latency), cap)
 
 
-def _launches_after_waits(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+def _launches_after_waits(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """launch_id of launches before which, since its previous launch, their thread told a stream to wait for an event."""
     launches = activities.drop_nulls("launch_id").select("launch_id", "launch_thread", "launch_start_ns").unique()
-    calls = trace.host_events.filter(
-        pl.col("kind").is_in(["runtime", "driver"]), pl.col("name").str.contains(_STREAM_WAITS)
-    )
-    waits = calls.select(pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("wait_ns")).sort(
-        "wait_ns"
+    waits = (
+        host.calls_of(pl.col("name").str.contains(_STREAM_WAITS))
+        .select(pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("wait_ns"))
+        .sort("wait_ns")
     )
     return (
         launches.sort("launch_start_ns", "launch_id")
@@ -108,7 +109,7 @@ def _launches_after_waits(trace: Trace, activities: pl.DataFrame) -> pl.DataFram
 _STREAM_WAITS = "StreamWaitEvent"
 
 
-def recording_pauses(trace: Trace) -> pl.DataFrame:
+def recording_pauses(trace: Trace, host: Host) -> pl.DataFrame:
     """start_ns, end_ns of the silences that are recording pauses, by evidence.
 
     A silence is an interval in which no thread and no device has an event in progress. It is a pause
@@ -116,18 +117,23 @@ def recording_pauses(trace: Trace) -> pl.DataFrame:
     runs), or it holds over half of the trace, or it lies between two profiler sessions, or the profiler
     says that a recording began or ended within it, or correlation ids start again behind it.
     """
-    span = pl.struct("start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")).struct.unnest()
-    spans = pl.concat([trace.host_events.select(span), trace.device_events.select(span)])
+    end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    spans = pl.concat(
+        [
+            union(host.events, _THREAD).select("start_ns", "end_ns"),
+            trace.device_events.select("start_ns", end),
+        ]
+    )
     silences = (
         union(spans.with_columns(pl.lit(0).alias("all")), ["all"])
         .select(pl.col("end_ns").alias("start_ns"), pl.col("start_ns").shift(-1).alias("end_ns"))
         .filter(pl.col("end_ns") - pl.col("start_ns") >= thresholds.PAUSE_NS)
     )
-    with_python = trace.host_events.get_column("kind").eq("python").any()
+    if silences.is_empty() or host.names.get_column("kind").eq("python").any():
+        return silences
     length = pl.col("end_ns") - pl.col("start_ns")
     return silences.filter(
-        pl.lit(with_python)
-        | (length > thresholds.PAUSE_SPAN_RATIO * trace.duration_ns)
+        (length > thresholds.PAUSE_SPAN_RATIO * trace.duration_ns)
         | _between_sessions(trace, silences)
         | _holds_boundary(trace, silences)
         | _correlations_restart(trace, silences)
@@ -168,7 +174,7 @@ def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
     )
 
 
-def runtime_calls(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """Runtime and driver calls with their process, whether they block, and the work that they are.
 
     A synchronize blocks, and so does a copy call that outlasts its own copy (work ``blocking-copy``). Returns
@@ -179,22 +185,18 @@ def runtime_calls(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
         .group_by("launch_id")
         .agg((pl.col("start_ns") + pl.col("duration_ns")).max().alias("copied_ns"))
     )
-    end = pl.col("start_ns") + pl.col("duration_ns")
-    events = trace.host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
     return (
-        events.join(host_work(events), on=["kind", "name"], how="left", maintain_order="left")
-        .join(trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left")
-        .join(own_copies, left_on="event_id", right_on="launch_id", how="left", maintain_order="left")
-        .with_columns((pl.col("copied_ns") < end).fill_null(False).alias("blocking_copy"))
+        host.calls.join(own_copies, left_on="event_id", right_on="launch_id", how="left", maintain_order="left")
+        .with_columns((pl.col("copied_ns") < pl.col("end_ns")).fill_null(False).alias("blocking_copy"))
         .select(
             pl.col("event_id").alias("launch_id"),
             "thread_id",
             "process_id",
             pl.col("start_ns").alias("call_start_ns"),
-            end.alias("call_end_ns"),
+            pl.col("end_ns").alias("call_end_ns"),
             ((pl.col("work") == BLOCKING).fill_null(False) | pl.col("blocking_copy")).alias("blocks"),
             pl.when("blocking_copy")
-            .then(pl.lit("blocking-copy"))
+            .then(pl.lit("blocking-copy", dtype=host.events.schema["work"]))
             .when(pl.col("work") != BLOCKING)
             .then("work")
             .alias("work"),
@@ -311,54 +313,57 @@ def _stretches(gaps: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
 
 
-def _host_work_rows(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
+def _host_work_rows(host: Host, calls: pl.DataFrame) -> pl.DataFrame:
     """Host events with the work that a rule, or their own blocking, names."""
-    events = trace.host_events.select(
+    copies = rows_of(calls.filter(pl.col("work") == "blocking-copy").get_column("launch_id"), host.events.height)
+    work = pl.when(copies.is_not_null()).then(pl.lit("blocking-copy")).otherwise("work")
+    return host.events.select(
         "event_id",
         "kind",
-        "name",
         "thread_id",
         "start_ns",
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
-    )
-    measured = calls.filter(pl.col("work") == "blocking-copy").select("launch_id", pl.col("work").alias("measured"))
-    return (
-        events.join(host_work(events), on=["kind", "name"], how="left", maintain_order="left")
-        .join(measured, left_on="event_id", right_on="launch_id", how="left", maintain_order="left")
-        .with_columns(pl.coalesce("measured", "work").alias("work"))
-        .with_columns(is_annotation().alias("marks"))
-        .drop("measured", "name")
+        "end_ns",
+        "marks",
+        work.cast(host.events.schema["work"]).alias("work"),
     )
 
 
 def _host_pieces(
-    trace: Trace, stretches: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame, work: pl.DataFrame
+    trace: Trace, host: Host, stretches: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame
 ) -> pl.DataFrame:
     """Host stretches cut and named: synchronization, named work, then what the threads did innermost."""
     if stretches.is_empty():
         return stretches
+    work = _host_work_rows(host, calls)
     waited_until = (pl.col("start_ns") + pl.col("waited_ns").fill_null(0)).clip(upper_bound=pl.col("end_ns"))
     synchronized = stretches.with_columns(
         waited_until.alias("end_ns"), pl.lit("synchronization").alias("cause"), pl.col("blocker_id").alias("event_id")
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
     rest = stretches.with_columns(waited_until.alias("start_ns")).filter(pl.col("start_ns") < pl.col("end_ns"))
-    rest = _with_threads(trace, rest, activities, calls)
+    rest = _with_threads(trace, host, rest, activities, calls)
     threads = pl.concat([rest.get_column(role) for role in _ROLES]).drop_nulls().unique()
     on_threads = work.filter(pl.col("thread_id").is_in(threads.implode()) & (pl.col("kind") != "overhead"))
     doing = _doing(_near(on_threads, rest))
-    pieces = rest.with_columns(pl.lit(None, dtype=pl.Int32).alias("rank"))
+    pieces = rest.select(
+        "gap_id", "device", "start_ns", "end_ns", *_ROLES, pl.lit(None, dtype=_RANK).alias("rank"), "event_id"
+    )
     for role in _ROLES:
         pieces = _filled(pieces, doing.rename({"thread_id": role}), role)
     anywhere = pl.lit(0).alias("anywhere")
     overhead = work.filter(pl.col("kind") == "overhead").with_columns(anywhere)
-    pieces = _overlaid(pieces.with_columns(anywhere), overhead, ["anywhere"])
+    pieces = _overlaid(pieces.drop(_ROLES).with_columns(anywhere), overhead, ["anywhere"])
     names = {rank: name for name, rank in _RANKS.items()}
     cause = pl.col("rank").replace_strict(names, default="host-unknown", return_dtype=pl.String)
     columns = list(tables.IDLE.schema)
     return pl.concat([synchronized.select(columns), pieces.with_columns(cause.alias("cause")).select(columns)])
 
 
-def _with_threads(trace: Trace, stretches: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+_RANK = pl.Int8
+
+
+def _with_threads(
+    trace: Trace, host: Host, stretches: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame
+) -> pl.DataFrame:
     """Stretches with the thread of their process's previous launch and with its main thread, where these are others."""
     launched = activities.get_column("launch_id").drop_nulls().unique()
     previous = (
@@ -369,7 +374,7 @@ def _with_threads(trace: Trace, stretches: pl.DataFrame, activities: pl.DataFram
     own, before, main = (pl.col(role) for role in _ROLES)
     return (
         stretches.join(previous, on="launch_id", how="left", maintain_order="left")
-        .join(main_threads(trace), on="process_id", how="left", maintain_order="left")
+        .join(main_threads(trace, host), on="process_id", how="left", maintain_order="left")
         .with_columns(
             pl.when(before.ne_missing(own)).then(before),
             pl.when(main.ne_missing(own) & main.ne_missing(before)).then(main),
@@ -390,9 +395,9 @@ def _near(work: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     return work.filter(around.get_column("end_ns").gather(reached) >= pl.col("start_ns"))
 
 
-def main_threads(trace: Trace) -> pl.DataFrame:
+def main_threads(trace: Trace, host: Host) -> pl.DataFrame:
     """process_id, main_thread: the thread numbered like its process, else the one with most events."""
-    events = trace.host_events.group_by("thread_id").len()
+    events = host.events.group_by("thread_id").len()
     return (
         trace.threads.join(events, on="thread_id", how="inner")
         .sort((pl.col("pid") == pl.col("tid")), "len", descending=True)
@@ -407,19 +412,18 @@ def _doing(work: pl.DataFrame) -> pl.DataFrame:
     Named work counts through everything nested in it. An annotation that names no work says nothing: what
     is around it is still going on.
     """
-    tells = pl.col("kind").is_in(["python", "operator", "runtime", "driver"]) & ~pl.col("marks")
-    telling = tells | pl.col("work").is_not_null()
-    inner = innermost(work.filter(telling), _THREAD, "event_id").join(
-        work.select("event_id", "kind"), on="event_id", how="left", maintain_order="left"
-    )
-    length = pl.col("end_ns") - pl.col("start_ns")
-    inner_work = (
-        pl.when((pl.col("kind") == "operator") & (length > thresholds.CPU_OPERATOR_NS))
-        .then(pl.lit("cpu-operator"))
-        .otherwise(pl.col("kind").replace_strict(_INNERMOST_WORK, default=None, return_dtype=pl.String))
-    )
-    rank = inner_work.replace_strict(_RANKS, default=None, return_dtype=pl.Int32).alias("rank")
-    segments = inner.select("thread_id", "start_ns", "end_ns", rank, "event_id")
+    tells = pl.col("kind").is_in(list(_INNERMOST_WORK)) & ~pl.col("marks")
+    telling = work.filter(tells | pl.col("work").is_not_null())
+    inner = innermost(telling.with_row_index("row"), _THREAD, "row")
+    kinds = {kind: _RANKS[cause] for kind, cause in _INNERMOST_WORK.items()}
+    found = telling.select(
+        "event_id",
+        pl.col("kind").replace_strict(kinds, default=None, return_dtype=_RANK).alias("rank"),
+        (pl.col("kind") == "operator").alias("is_operator"),
+    )[inner.get_column("row")]
+    long = pl.col("is_operator") & (pl.col("end_ns") - pl.col("start_ns") > thresholds.CPU_OPERATOR_NS)
+    rank = pl.when(long).then(pl.lit(_RANKS["cpu-operator"], dtype=_RANK)).otherwise("rank").alias("rank")
+    segments = inner.drop("row").hstack(found).with_columns(rank).drop("is_operator")
     return _overlaid(segments, work, _THREAD)
 
 
@@ -429,7 +433,7 @@ def _overlaid(pieces: pl.DataFrame, work: pl.DataFrame, by: list[str]) -> pl.Dat
         spans = work.filter(pl.col("work") == name)
         if spans.is_empty():
             continue
-        covered = union(spans, by).with_columns(pl.lit(_RANKS[name], dtype=pl.Int32).alias("named_rank"))
+        covered = union(spans, by).with_columns(pl.lit(_RANKS[name], dtype=_RANK).alias("named_rank"))
         first = pl.min_horizontal("rank", "named_rank").alias("rank")
         pieces = labelled(pieces, covered, by, ["named_rank"]).with_columns(first).drop("named_rank")
     return pieces
@@ -459,7 +463,7 @@ def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, activities: pl.Da
         .join(calls.drop("thread_id", "process_id"), on="launch_id", how="left")
         .with_columns(
             pl.when(pl.col("work").is_in(["blocking-copy", "allocation", "compilation"]))
-            .then("work")
+            .then(pl.col("work").cast(pl.String))
             .when(slow)
             .then(pl.lit("compilation"))
             .otherwise(pl.lit("launch-latency"))
@@ -469,10 +473,12 @@ def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, activities: pl.Da
     )
 
 
-def _device_pieces(stretches: pl.DataFrame, trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+def _device_pieces(
+    stretches: pl.DataFrame, host: Host, sync_events: pl.DataFrame, activities: pl.DataFrame
+) -> pl.DataFrame:
     """Device time: short is inter-kernel latency; long is a wait where the trace holds something to wait for."""
     communicates = activities.get_column("bucket").eq("communication").any()
-    first_wait = first_event_wait_ns(trace.host_events, trace.sync_events)
+    first_wait = first_event_wait_ns(host, sync_events)
     wait = pl.lit(communicates) | (pl.lit(first_wait) < pl.col("end_ns")).fill_null(False)
     return stretches.with_columns(
         pl.when(pl.col("end_ns") - pl.col("start_ns") < thresholds.DEVICE_GAP_NS)
@@ -484,29 +490,31 @@ def _device_pieces(stretches: pl.DataFrame, trace: Trace, activities: pl.DataFra
     )
 
 
-def first_event_wait_ns(host_events: pl.DataFrame, sync_events: pl.DataFrame) -> int | None:
+def first_event_wait_ns(host: Host, sync_events: pl.DataFrame) -> int | None:
     """When a stream was first told to wait for an event that was recorded within the trace; None where none was."""
-    calls = host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
-    start = pl.col("start_ns")
-    is_record, is_wait = (pl.col("name").str.contains(word) for word in ("EventRecord", _STREAM_WAITS))
-    waits = calls.select(start.filter(is_wait & (start > start.filter(is_record).min())).alias("start_ns"))
-    rows = sync_events.filter(pl.col("name").str.contains("(?i)stream wait event")).select("start_ns")
-    first: int | None = pl.concat([waits, rows]).select(start.min()).item()
+    recorded, waited = (
+        host.calls_of(pl.col("name").str.contains(word)).get_column("start_ns")
+        for word in ("EventRecord", _STREAM_WAITS)
+    )
+    rows = sync_events.filter(pl.col("name").str.contains("(?i)stream wait event")).get_column("start_ns")
+    since = recorded.min()
+    waits = waited.clear() if since is None else waited.filter(waited > since)
+    first: int | None = pl.concat([waits, rows]).min()  # type: ignore[assignment]
     return first
 
 
 def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
-    """Pieces cut at recording pauses, which take over everything but unlinked time."""
+    """Pieces, in order, cut at recording pauses, which take over everything but unlinked time."""
     if pauses.is_empty():
         return pieces
     anywhere = pl.lit(0).alias("anywhere")
-    linked = pieces.filter(pl.col("cause") != "unlinked").with_columns(anywhere)
+    is_linked = pl.col("cause") != "unlinked"
     windows = pauses.with_columns(anywhere, pl.lit(True).alias("paused"))
-    cut = labelled(linked, windows, ["anywhere"], ["paused"]).with_columns(
+    cut = labelled(pieces.filter(is_linked).with_columns(anywhere), windows, ["anywhere"], ["paused"]).with_columns(
         pl.when("paused").then(pl.lit("untraced")).otherwise("cause").alias("cause"),
         pl.when(pl.col("paused").is_null()).then("event_id").alias("event_id"),
     )
-    return pl.concat([pieces.filter(pl.col("cause") == "unlinked"), cut.select(pieces.columns)])
+    return in_order(pl.concat([pieces.filter(~is_linked), cut.select(pieces.columns)]), _DEVICE)
 
 
 def gap_table(gaps: pl.DataFrame, idle: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:

@@ -9,6 +9,7 @@ links can do.
 import polars as pl
 
 from trace_analyzer import tables
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost, union, with_covered
 from trace_analyzer.analyses.tensors import ELEMENT_BYTES
 from trace_analyzer.ingest.trace import Trace
@@ -29,12 +30,12 @@ _FIRST_SHAPE = r"^\[\[([0-9, ]+)\]"
 _FIRST_TYPE = r'^\["([^"]*)"'
 
 
-def collectives(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+def collectives(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """Table `collectives`: every communication kernel with its message, its bandwidths and its exposed time."""
     kernels = activities.filter(pl.col("bound") == "communication")
     if kernels.is_empty():
         return tables.COLLECTIVES.empty()
-    called = _with_call(trace, kernels)
+    called = _with_call(host, kernels)
     named = _with_message(called, trace.operator_inputs).with_columns(_collective().alias("collective"))
     ranks = pl.col("group_size").cast(pl.Float64)
     spread = pl.when(pl.col("collective") == "all_gather").then(ranks).otherwise(1.0)
@@ -92,17 +93,12 @@ def _work(activities: pl.DataFrame) -> pl.DataFrame:
     return work.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
 
 
-def _with_call(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
+def _with_call(host: Host, kernels: pl.DataFrame) -> pl.DataFrame:
     """Kernels with ``call``: the innermost c10d operator around the launch, which names the collective."""
-    calls = trace.host_events.filter((pl.col("kind") == "operator") & pl.col("name").str.contains("c10d"))
-    spans = calls.select(
-        "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "event_id"
-    )
-    segments = innermost(spans, ["thread_id"], "event_id").rename({"event_id": "call_id", "thread_id": "launch_thread"})
-    names = calls.select(pl.col("event_id").alias("call_id"), pl.col("name").alias("call"))
-    return at(kernels, "launch_start_ns", segments, ["launch_thread"], ["call_id"]).join(
-        names, on="call_id", how="left", maintain_order="left"
-    )
+    calls = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains("c10d"))
+    segments = innermost(calls, ["thread_id"], "event_id").rename({"event_id": "call_id", "thread_id": "launch_thread"})
+    found = at(kernels, "launch_start_ns", segments, ["launch_thread"], ["call_id"])
+    return found.with_columns(host.events.get_column("name").gather(found.get_column("call_id")).alias("call"))
 
 
 def _with_message(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:

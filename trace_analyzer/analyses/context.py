@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import enclosing
-from trace_analyzer.catalog.code import DATA_LOADING, PHASES, is_annotation, named_code
-from trace_analyzer.catalog.host_work import host_work
+from trace_analyzer.analyses.rows import rows_of, spread
+from trace_analyzer.catalog.code import DATA_LOADING, PHASES, named_code
 from trace_analyzer.ingest.trace import Trace
 
 _MODULE = "nn.Module: "
@@ -24,18 +25,20 @@ _PACKAGES = r"^.*(?:site|dist)-packages/"
 class Context:
     """What surrounds every host event, and the names behind the ids.
 
-    ``events`` has one row per host event, in order of event_id: kind, name, thread_id, parent_id (the event
-    around it), work and source (what rules name it as), operator_id, module_id, frame_id, stack_id,
+    ``events`` are those of `Host`, with parent_id (the event around each), operator_id, module_id, frame_id, stack_id and
     annotation_id (nearest of itself and its ancestors; for backward work, module and frame are those of the
-    forward operator), source_id (the outermost of these that a rule names) and phase. ``stacks`` are texts of PyTorch before 1.13: event_id, function, module.
+    forward operator), source_id (the outermost of these that a rule names), and as phase that of all that is around it.
+    ``stacks`` are texts of PyTorch before 1.13: event_id, function, module. What the methods say is categorical: millions
+    of intervals share few names.
     """
 
     events: pl.DataFrame
     stacks: pl.DataFrame
+    host: Host
 
     def names(self, ids: pl.Series) -> pl.Series:
         """Names of events."""
-        return self.events.get_column("name").gather(ids)
+        return self.host.texts(ids)
 
     def sources(self, ids: pl.Series) -> pl.Series:
         """What rules name the outermost event as, of each event and those around it, that they name."""
@@ -47,27 +50,23 @@ class Context:
 
         The innermost of the program's own frames; a library's where there is none.
         """
-        at = self.events.select("frame_id", "stack_id").with_row_index("event_id")
-        rows = pl.DataFrame({"event_id": ids.cast(pl.UInt32)}).join(
-            at, on="event_id", how="left", maintain_order="left"
-        )
-        texts = rows.join(self.stacks, left_on="stack_id", right_on="event_id", how="left", maintain_order="left")
-        frames = self.names(rows.get_column("frame_id"))
-        return frames.zip_with(frames.is_not_null(), texts.get_column("function"))
+        frames = self.names(self.events.get_column("frame_id").gather(ids))
+        return self._or_text(frames, ids, "function")
 
     def modules(self, ids: pl.Series) -> pl.Series:
         """The path of nn.Modules around each event, ``Net_0/Block_3/Linear_7``; null where none was recorded."""
-        at = self.events.select("module_id", "stack_id").with_row_index("event_id")
-        rows = pl.DataFrame({"event_id": ids.cast(pl.UInt32)}).join(
-            at, on="event_id", how="left", maintain_order="left"
-        )
-        paths = self._paths(rows.get_column("module_id").drop_nulls().unique())
-        return (
-            rows.join(paths, on="module_id", how="left", maintain_order="left")
-            .join(self.stacks, left_on="stack_id", right_on="event_id", how="left", maintain_order="left")
-            .select(pl.coalesce("path", "module"))
-            .to_series()
-        )
+        module_ids = self.events.get_column("module_id").gather(ids)
+        paths = self._paths(module_ids.drop_nulls().unique())
+        rows = rows_of(paths.get_column("module_id"), self.events.height).gather(module_ids)
+        return self._or_text(paths.get_column("path").gather(rows), ids, "module")
+
+    def _or_text(self, named: pl.Series, ids: pl.Series, column: str) -> pl.Series:
+        """What frames name, and for want of that what the texts of PyTorch before 1.13 do."""
+        if self.stacks.is_empty():
+            return named
+        stack_ids = self.events.get_column("stack_id").gather(ids)
+        rows = rows_of(self.stacks.get_column("event_id"), self.events.height).gather(stack_ids)
+        return named.zip_with(named.is_not_null(), self.stacks.get_column(column).gather(rows))
 
     def _paths(self, module_ids: pl.Series) -> pl.DataFrame:
         """module_id, path: the names of a module frame and of those around it, the outermost first."""
@@ -75,13 +74,13 @@ class Context:
         levels: list[pl.Series] = []
         level = module_ids
         while len(levels) < _MODULE_LEVELS and level.null_count() < level.len():
-            levels.append(self.names(level).str.strip_prefix(_MODULE).alias(f"level_{len(levels)}"))
+            levels.append(self.names(level).cast(pl.String).str.strip_prefix(_MODULE).alias(f"level_{len(levels)}"))
             level = modules.gather(parents.gather(level))
         if not levels:
-            return pl.DataFrame(schema={"module_id": pl.UInt32, "path": pl.String})
+            return pl.DataFrame(schema={"module_id": pl.UInt32, "path": pl.Categorical})
         return pl.DataFrame({"module_id": module_ids}).with_columns(
             pl.DataFrame(levels[::-1])
-            .select(pl.concat_str(pl.all(), separator="/", ignore_nulls=True).alias("path"))
+            .select(pl.concat_str(pl.all(), separator="/", ignore_nulls=True).cast(pl.Categorical).alias("path"))
             .to_series()
         )
 
@@ -97,7 +96,7 @@ def nearest(parents: pl.Series, wanted: pl.Series) -> pl.Series:
     jumps = rows.zip_with(wanted.fill_null(False), parents.cast(pl.UInt32))
     while True:
         further = jumps.gather(jumps)
-        if further.eq_missing(jumps).all():
+        if further.equals(jumps):
             return jumps
         jumps = further
 
@@ -109,104 +108,90 @@ def outermost(parents: pl.Series, wanted: pl.Series) -> pl.Series:
     return nearest(parents, wanted & around.is_null())
 
 
-def contexts(trace: Trace, backward_links: pl.DataFrame) -> Context:
+def within(parents: pl.Series, marks: list[pl.Series]) -> list[pl.Series]:
+    """For each event, and for each of up to eight marks, whether it or one of its ancestors is marked."""
+    bits, above = pl.zeros(parents.len(), dtype=pl.UInt8, eager=True), parents
+    for n, mark in enumerate(marks):
+        bits = bits | mark.fill_null(False).cast(pl.UInt8) * (1 << n)
+    while above.null_count() < above.len():
+        bits = bits | bits.gather(above).fill_null(0)
+        above = above.gather(above)
+    return [(bits & (1 << n)) > 0 for n in range(len(marks))]
+
+
+def contexts(trace: Trace, host: Host, backward_links: pl.DataFrame) -> Context:
     """The context of every host event of the trace."""
-    events = _named(trace)
-    parents = events.get_column("parent_id")
-    is_python = pl.col("kind") == "python"
-    is_module = is_python & pl.col("name").str.starts_with(_MODULE)
-    is_frame = is_python & ~is_module & ~pl.col("name").str.starts_with("<")
+    events = host.events
+    parents = _parents(events)
     stacks = _stacks(trace)
-    forward = backward_links.select("event_id", "forward_id")
-    is_text = pl.col("event_id").is_in(stacks.get_column("event_id").implode())
-    is_backward = pl.col("event_id").is_in(forward.get_column("event_id").implode())
+    forward_of = spread(backward_links.get_column("event_id"), backward_links.get_column("forward_id"), events.height)
+    name, is_python = pl.col("name"), pl.col("kind") == "python"
+    is_module = is_python & name.str.starts_with(_MODULE)
+    is_frame = is_python & ~is_module & ~name.str.starts_with("<")
 
-    def around(wanted: pl.Expr) -> pl.Series:
-        return nearest(parents, events.select(wanted).to_series())
+    def around(of_name: pl.Expr) -> pl.Series:
+        return nearest(parents, host.each(of_name))
 
-    found = events.with_columns(
-        around((pl.col("kind") == "operator") & ~is_annotation()).alias("operator_id"),
-        around(is_module).alias("module_id"),
-        around(is_frame & ~pl.col("library")).alias("own_id"),
-        around(is_frame).alias("any_id"),
-        around(is_text).alias("stack_id"),
-        around(is_annotation() & ~pl.col("name").str.contains(_STEP_NAMES)).alias("annotation_id"),
-        around(is_backward).alias("backward_id"),
-        outermost(parents, events.get_column("source").is_not_null()).alias("source_id"),
-        _phases(events, parents, forward.get_column("forward_id")).alias("phase"),
-    ).with_columns(pl.coalesce("own_id", "any_id").alias("frame_id"))
-    return Context(_with_forward(found, forward), stacks)
-
-
-def _named(trace: Trace) -> pl.DataFrame:
-    """Host events with the event around each, and what rules say about their names."""
-    end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    events = trace.host_events.select(
-        "event_id", "kind", "name", "thread_id", "start_ns", "duration_ns", end, "forward_thread"
+    own = around(is_frame & ~pl.col("library"))
+    found = {
+        "module_id": around(is_module),
+        "frame_id": own.zip_with(own.is_not_null(), around(is_frame)),
+        "stack_id": nearest(parents, rows_of(stacks.get_column("event_id"), events.height).is_not_null()),
+    }
+    backward_ids = nearest(parents, forward_of.is_not_null())
+    return Context(
+        events.with_columns(
+            parents.alias("parent_id"),
+            around((pl.col("kind") == "operator") & ~pl.col("marks")).alias("operator_id"),
+            around(pl.col("marks") & ~name.str.contains(_STEP_NAMES)).alias("annotation_id"),
+            outermost(parents, events.get_column("source").is_not_null()).alias("source_id"),
+            _phases(events, parents, trace.host_events.get_column("forward_thread"), forward_of).alias("phase"),
+            *(_of_forward(ids, backward_ids, forward_of).alias(column) for column, ids in found.items()),
+        ),
+        stacks,
+        host,
     )
+
+
+def _parents(events: pl.DataFrame) -> pl.Series:
+    """Of every event the one around it, null for none and for the profiler's own rows."""
     inside = enclosing(events.filter(pl.col("kind") != "overhead"), ["thread_id"], "event_id")
-    return (
-        events.join(inside, on="event_id", how="left", maintain_order="left")
-        .join(named_code(events), on=["kind", "name"], how="left", maintain_order="left")
-        .join(host_work(events), on=["kind", "name"], how="left", maintain_order="left")
-    )
+    return spread(inside.get_column("event_id"), inside.get_column("parent_id"), events.height)
 
 
-def _phases(events: pl.DataFrame, parents: pl.Series, forward_ids: pl.Series) -> pl.Series:
+def _phases(events: pl.DataFrame, parents: pl.Series, forward_thread: pl.Series, forward_of: pl.Series) -> pl.Series:
     """The phase of each event: the first of `PHASES` among those in progress around it.
 
     Operators that autograd ran are backward, those that it later ran back are forward, and threads that only
     autograd uses are backward even between its operators.
     """
-    is_operator = pl.col("kind") == "operator"
+    is_operator = events.get_column("kind") == "operator"
+    phase = events.get_column("phase")
     marks = {
-        DATA_LOADING: pl.col("work") == DATA_LOADING,
-        "optimizer": pl.col("phase") == "optimizer",
-        "backward": (pl.col("phase") == "backward") | (is_operator & (pl.col("forward_thread") > 0)),
-        "forward": (pl.col("phase") == "forward") | pl.col("event_id").is_in(forward_ids.implode()),
+        DATA_LOADING: events.get_column("work") == DATA_LOADING,
+        "optimizer": phase == "optimizer",
+        "backward": (phase == "backward") | (is_operator & (forward_thread > 0)),
+        "forward": (phase == "forward") | rows_of(forward_of.drop_nulls().unique(), events.height).is_not_null(),
     }
-    within = events.with_columns(
-        nearest(parents, events.select(mark).to_series()).is_not_null().alias(f"in_{phase}")
-        for phase, mark in marks.items()
-    )
-    alone = (is_operator & pl.col("parent_id").is_null() & ~pl.col("in_backward")).sum().over("thread_id") == 0
-    autograd = alone & pl.col("in_backward").any().over("thread_id")
-    return within.select(
+    inside = pl.DataFrame(
+        [series.alias(phase) for phase, series in zip(marks, within(parents, list(marks.values())), strict=True)]
+    ).with_columns(events.get_column("thread_id"), (is_operator & parents.is_null()).alias("outer"))
+    alone = (pl.col("outer") & ~pl.col("backward")).sum().over("thread_id") == 0
+    autograd = alone & pl.col("backward").any().over("thread_id")
+    phases = pl.Enum(PHASES)
+    return inside.select(
         pl.coalesce(
-            *(pl.when(f"in_{phase}").then(pl.lit(phase)) for phase in PHASES),
-            pl.when(autograd).then(pl.lit("backward")),
+            *(pl.when(phase).then(pl.lit(phase, dtype=phases)) for phase in PHASES),
+            pl.when(autograd).then(pl.lit("backward", dtype=phases)),
         )
     ).to_series()
 
 
-def _with_forward(events: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
-    """Backward events with module and Python function of their forward operator, but for what ran within them."""
-    forward = links.rename({"event_id": "backward_id"})
-    origin = (
-        events.select("backward_id")
-        .join(forward, on="backward_id", how="left", maintain_order="left")
-        .get_column("forward_id")
-    )
-    traced = {
-        column: events.get_column(column).gather(origin).alias("forward")
-        for column in ("module_id", "frame_id", "stack_id")
-    }
-    columns = [
-        events.select("backward_id", column)
-        .with_columns(ids)
-        .select(
-            pl.when(pl.col("backward_id").is_null() | (pl.col(column) > pl.col("backward_id")).fill_null(False))
-            .then(column)
-            .otherwise(pl.coalesce("forward", column))
-            .alias(column)
-        )
-        .to_series()
-        for column, ids in traced.items()
-    ]
-    return events.with_columns(columns).select(
-        "event_id", "kind", "name", "thread_id", "start_ns", "end_ns", "duration_ns", "parent_id", "work", "source",
-        "operator_id", "module_id", "frame_id", "stack_id", "annotation_id", "source_id", "phase",
-    )  # fmt: skip
+def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_of: pl.Series) -> pl.Series:
+    """What is around each event; of backward events around their forward operator, but for what is within them."""
+    around = ids.gather(forward_of.gather(backward_ids))
+    outside = around.is_not_null() & ~(ids > backward_ids).fill_null(False)
+    return around.zip_with(outside, ids)
 
 
 def _stacks(trace: Trace) -> pl.DataFrame:
@@ -233,5 +218,7 @@ def _stacks(trace: Trace) -> pl.DataFrame:
         .agg(pl.coalesce(own, pl.col("name").first()).str.replace(_PACKAGES, "").alias("function"))
     )
     return texts.join(functions, on="call_stack", how="left", maintain_order="left").select(
-        "event_id", "function", pl.when(pl.col("module").str.len_chars() > 0).then("module").alias("module")
+        "event_id",
+        pl.col("function").cast(pl.Categorical),
+        pl.when(pl.col("module").str.len_chars() > 0).then("module").cast(pl.Categorical).alias("module"),
     )

@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.context import Context
-from trace_analyzer.analyses.intervals import clip
+from trace_analyzer.analyses.intervals import at, clip, union
 
 _DEVICE = ["device"]
 
@@ -85,12 +85,16 @@ def _with_stretch(empty: pl.DataFrame, launches: pl.DataFrame, context: Context)
 
 def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
     """The event that drained each: the longest within its host time, or what is around that."""
-    marks = context.events.get_column("kind").eq("annotation").gather(context.events.get_column("parent_id"))
-    events = (
-        context.events.select("event_id", "thread_id", "start_ns", "end_ns", "parent_id")
-        .with_columns(pl.when(~marks).then("parent_id").alias("parent_id"))
-        .sort("start_ns")
+    parents = context.events.get_column("parent_id")
+    of_annotation = context.host.each(pl.col("kind") == "annotation").gather(parents)
+    events = context.events.select(
+        "event_id", "thread_id", "start_ns", "end_ns", pl.when(~of_annotation).then(parents).alias("parent_id")
     )
+    anywhere = pl.lit(0).alias("anywhere")
+    known = stretches.drop_nulls("host_start_ns")
+    around = union(known.select(anywhere, start_ns="host_start_ns", end_ns=pl.col("host_end_ns") + 1), ["anywhere"])
+    near = at(events.select("start_ns", anywhere), "start_ns", around.with_columns(near=True), ["anywhere"], ["near"])
+    events = events.filter(near.get_column("near"))
     parts = [
         events.join_asof(
             stretch.select("thread_id", "host_start_ns", "host_end_ns", "drain_id").sort("host_start_ns"),
@@ -99,7 +103,7 @@ def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
             by="thread_id",
             check_sortedness=False,
         ).filter(pl.col("end_ns") <= pl.col("host_end_ns"))
-        for stretch in stretches.drop_nulls("host_start_ns").partition_by("device")
+        for stretch in known.partition_by("device")
     ]
     if not parts:
         return pl.Series([None] * stretches.height, dtype=pl.UInt32)

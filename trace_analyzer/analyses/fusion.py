@@ -7,6 +7,7 @@ scores go through memory between two batched products; and optimizers that updat
 import polars as pl
 
 from trace_analyzer import tables
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost
 from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.analyses.tensors import call_tensors
@@ -33,7 +34,9 @@ _RUN = {
 _ROW_KEYS = ["device", "kind", "operators", "tensors", "module", "function"]
 
 
-def fusion_runs(trace: Trace, activities: pl.DataFrame, places: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
+def fusion_runs(
+    trace: Trace, host: Host, activities: pl.DataFrame, places: pl.DataFrame, modules: pl.DataFrame
+) -> pl.DataFrame:
     """Each run of kernels that one kernel could replace: rows of table `fusions` before equal ones are summed up.
 
     ``places`` and ``modules`` are those of `analyses.modules`: where in the program an activity was launched.
@@ -43,10 +46,10 @@ def fusion_runs(trace: Trace, activities: pl.DataFrame, places: pl.DataFrame, mo
     inside = attention.select("call").explode("call")
     chains = _chains(calls.with_columns(pl.col("fusible") & ~pl.col("call").is_in(inside.get_column("call").implode())))
     none = pl.DataFrame(schema=_FOUND)
-    found = pl.concat([none, chains, attention.drop("call"), _optimizers(trace, activities)], how="diagonal_relaxed")
+    found = pl.concat([none, chains, attention.drop("call"), _optimizers(host, activities)], how="diagonal_relaxed")
     if found.is_empty():
         return pl.DataFrame(schema=_RUN)
-    return _named(_located(trace, found, places, modules)).select(pl.col(c).cast(dtype) for c, dtype in _RUN.items())
+    return _named(_located(host, found, places, modules)).select(pl.col(c).cast(dtype) for c, dtype in _RUN.items())
 
 
 def fusion_table(runs: pl.DataFrame) -> pl.DataFrame:
@@ -232,16 +235,16 @@ def _attention(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _optimizers(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """Steps of optimizers that are no single kernel: per-parameter or foreach loops.
 
     A fused kernel passes over parameters, gradients and state at least as often as the operator that takes
     longest, so that all but its time is saved at most.
     """
-    steps = trace.host_events.filter((pl.col("kind") == "annotation") & pl.col("name").str.contains(_OPTIMIZER)).select(
+    steps = host.those((pl.col("kind") == "annotation") & pl.col("name").str.contains(_OPTIMIZER)).select(
         pl.col("thread_id").alias("launch_thread"),
         "start_ns",
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        "end_ns",
         pl.col("event_id").alias("step_id"),
         pl.col("name").str.extract(_OPTIMIZER).alias("optimizer"),
     )
@@ -287,21 +290,17 @@ def _elements(key: pl.Expr) -> pl.Expr:
     return sizes.list.eval(pl.element().cast(pl.Float64).product()).list.first()
 
 
-def _located(trace: Trace, found: pl.DataFrame, places: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
+def _located(host: Host, found: pl.DataFrame, places: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
     """Rows with the class of the module and the user's Python function around their first launch."""
     where = places.join(found.select("activity_id").unique(), on="activity_id", how="semi")
-    frames = trace.host_events.filter(
-        (pl.col("kind") == "python")
-        & ~pl.col("name").str.contains(_TORCH)
-        & pl.col("thread_id").is_in(where.get_column("thread_id").unique().implode())
+    spans = host.those((pl.col("kind") == "python") & ~pl.col("name").str.contains(_TORCH)).filter(
+        pl.col("thread_id").is_in(where.get_column("thread_id").unique().implode())
     )
-    spans = frames.select(
-        "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "event_id"
+    inside = at(where, "time_ns", innermost(spans, ["thread_id"], "event_id"), ["thread_id"], ["event_id"]).drop_nulls(
+        "event_id"
     )
-    functions = (
-        at(where, "time_ns", innermost(spans, ["thread_id"], "event_id"), ["thread_id"], ["event_id"])
-        .join(frames.select("event_id", pl.col("name").alias("function")), on="event_id", how="inner")
-        .select("activity_id", "function")
+    functions = inside.select(
+        "activity_id", host.events.get_column("name").gather(inside.get_column("event_id")).alias("function")
     )
     classes = modules.select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
     return found.join(classes, on="activity_id", how="left", maintain_order="left").join(

@@ -5,6 +5,7 @@ import polars as pl
 from trace_analyzer import tables
 from trace_analyzer.analyses.context import Context, outermost
 from trace_analyzer.analyses.intervals import at, innermost, union, with_covered
+from trace_analyzer.analyses.rows import rows_of
 from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, NAMED_WORK
 
 COSTS = ("synchronization", *NAMED_WORK, "cpu-operator")
@@ -23,9 +24,10 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
     it is the drain that the call left behind, not its waiting for a busy device. `PARTS` are told beside these. ``calls``
     come from `causes.runtime_calls`.
     """
-    events = _with_cost(calls, context)
-    parents, cost = events.get_column("parent_id"), events.get_column("cost")
-    stands_for = {kind: outermost(parents, cost == kind) for kind in COSTS if (cost == kind).any()}
+    events = context.events
+    parents = events.get_column("parent_id")
+    kinds = _kinds(calls, events)
+    stands_for = {kind: outermost(parents, is_kind) for kind, is_kind in kinds.items() if is_kind.any()}
     caused = _caused(idle, events, stands_for)
     ids = events.get_column("event_id")
     named = (
@@ -35,21 +37,27 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
     costs = pl.concat([caused.select("event_id", "kind").clear(), *named]).join(
         caused, on=["event_id", "kind"], how="full", coalesce=True
     )
-    told = pl.concat([costs, _guards(events, idle), _recompilations(events, costs)], how="diagonal")
-    described = _described(told.sort("kind", "event_id", "region_id"), events, context, activities)
+    told = pl.concat([costs, _guards(events, idle), _recompilations(costs, context)], how="diagonal")
+    described = _described(told.sort("kind", "event_id", "region_id"), context, activities)
     again = pl.col("kind") == "recompilation"
     rows = pl.concat([_summed(described.filter(~again)), _by_region(described.filter(again), events)], how="diagonal")
     order = ["idle_ns", "host_ns", *_KEYS]
     return tables.HOST_COSTS.conform(rows.sort(order, descending=[True, True, *[False] * len(_KEYS)], nulls_last=True))
 
 
-def _with_cost(calls: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Host events with ``cost``, the kind that they are of; null for most."""
-    copies = calls.filter(pl.col("work") == "blocking-copy")
-    measured = copies.select(pl.col("launch_id").alias("event_id"), pl.col("work").alias("measured"))
-    return context.events.join(measured, on="event_id", how="left", maintain_order="left").with_columns(
-        pl.coalesce("measured", pl.col("work").replace(BLOCKING, "synchronization")).alias("cost")
-    )
+def _kinds(calls: pl.DataFrame, events: pl.DataFrame) -> dict[str, pl.Series]:
+    """Whether each host event is of a kind of costs, by kind; a call of one kind is of no other."""
+    work = events.get_column("work")
+    copies = calls.filter(pl.col("work") == "blocking-copy").get_column("launch_id")
+    is_copy = rows_of(copies, events.height).is_not_null()
+    return {
+        kind: is_copy | (work == kind) if kind == "blocking-copy" else (work == _WORK.get(kind, kind)) & ~is_copy
+        for kind in COSTS
+    }
+
+
+_WORK = {"synchronization": BLOCKING}
+"""Kinds of costs whose work is called otherwise."""
 
 
 def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.Series]) -> pl.DataFrame:
@@ -60,7 +68,10 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
     """
     pieces = idle.filter(pl.col("cause").is_in(COSTS)).with_columns(pl.col("cause").alias("kind"))
     own_rows = events.filter(pl.col("kind") == "overhead").select(
-        pl.col("cost").alias("kind"), "start_ns", "end_ns", pl.col("event_id").alias("overhead_id")
+        pl.col("work").cast(pl.String).replace(BLOCKING, "synchronization").alias("kind"),
+        "start_ns",
+        "end_ns",
+        pl.col("event_id").alias("overhead_id"),
     )
     overhead = innermost(own_rows.drop_nulls("kind"), ["kind"], "overhead_id")
     ids = pieces.get_column("event_id")
@@ -73,9 +84,9 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
     )
 
 
-def _described(costs: pl.DataFrame, events: pl.DataFrame, context: Context, activities: pl.DataFrame) -> pl.DataFrame:
+def _described(costs: pl.DataFrame, context: Context, activities: pl.DataFrame) -> pl.DataFrame:
     """Costs with their times, how much of them a device worked through, and their code."""
-    ids = costs.get_column("event_id")
+    ids, events = costs.get_column("event_id"), context.events
     found = costs.with_columns(
         *(events.get_column(column).gather(ids) for column in ("start_ns", "end_ns", "duration_ns", "name")),
         context.names(events.get_column("operator_id").gather(ids)).alias("operator"),
@@ -84,7 +95,7 @@ def _described(costs: pl.DataFrame, events: pl.DataFrame, context: Context, acti
         context.sources(ids).alias("source"),
         events.get_column("source_id").gather(ids).alias("source_id"),
         pl.lit(0).alias("anywhere"),
-    )
+    ).with_columns(pl.col("operator", "module", "python_function", "source").cast(pl.String))
     found = _with_copy(found, events, activities)
     spans = activities.select(
         pl.lit(0).alias("anywhere"), "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
@@ -150,29 +161,28 @@ def _guards(events: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _recompilations(events: pl.DataFrame, costs: pl.DataFrame) -> pl.DataFrame:
+def _recompilations(costs: pl.DataFrame, context: Context) -> pl.DataFrame:
     """event_id, kind, idle_ns, region_id, version: regions that Dynamo had compiled before, as their names tell.
 
     The event is the compilation between the region's first run of that version and the region before it on its thread;
     where the recording does not hold that, the run itself, with nothing known of what compiling took.
     """
     version = pl.col("name").str.extract(_REGION, 2).cast(pl.UInt32, strict=False)
-    regions = events.with_columns(
-        version.alias("version"), pl.col("name").str.extract(_REGION, 1).alias("region")
-    ).filter(pl.col("version").is_not_null())
     first = (
-        regions.sort("thread_id", "start_ns")
+        context.host.those(version.is_not_null())
+        .with_columns(version.alias("version"), pl.col("name").str.extract(_REGION, 1).alias("region"))
+        .sort("thread_id", "start_ns")
         .with_columns(pl.col("end_ns").shift(1).over("thread_id").fill_null(_EVER).alias("previous_ns"))
         .filter(pl.col("version") > 0)
         .unique(["region", "version"], keep="first", maintain_order=True)
         .select("thread_id", "start_ns", "previous_ns", "version", pl.col("event_id").alias("region_id"))
     )
-    compiled = (
-        costs.filter(pl.col("kind") == "compilation")
-        .select("event_id", pl.col("idle_ns").fill_null(0))
-        .join(events.select("event_id", "thread_id", "end_ns", pl.col("start_ns").alias("compile_ns")), on="event_id")
-        .sort("end_ns")
-    )
+    compiles = costs.filter(pl.col("kind") == "compilation").select("event_id", pl.col("idle_ns").fill_null(0))
+    compiled = compiles.hstack(
+        context.events.select("thread_id", "end_ns", pl.col("start_ns").alias("compile_ns"))[
+            compiles.get_column("event_id")
+        ]
+    ).sort("end_ns")
     return (
         first.sort("start_ns")
         .join_asof(

@@ -3,6 +3,7 @@
 import polars as pl
 
 from trace_analyzer import tables
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
@@ -14,14 +15,14 @@ _MOST_PAIRS = 1 << 22
 """Pairs of activity and process that are tried where arrows do not tell whose an activity is."""
 
 
-def launch_links(trace: Trace) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+def launch_links(trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """(activity_id, launch_id) of every linked activity, and what was ambiguous.
 
     By correlation id within the activity's process: of the calls that launch, copy or set memory the
     latest that starts at or before the activity, else the earliest; calls of other kinds only where
     there is none. Without such a call, by a flow whose ends match in thread and time.
     """
-    calls = _calls(trace)
+    calls = _calls(host)
     activities, notes = _with_process(trace, calls)
     launching = calls.filter("launches")
     by_launch = _by_correlation(activities, launching)
@@ -44,44 +45,36 @@ def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
             pl.col("start_ns").first().alias("first_start_ns"),
             pl.col("operator_id").first(),
         )
-    )
-    frame = (
-        trace.host_events.rename({"event_id": "launch_id"})
-        .join(first, on="launch_id", how="inner")
-        .with_columns((pl.col("first_start_ns") - pl.col("start_ns") - pl.col("duration_ns")).alias("lead_ns"))
         .sort("launch_id")
+    )
+    calls = trace.host_events[first.get_column("launch_id")].select(
+        "name", "thread_id", "start_ns", "duration_ns", "correlation"
+    )
+    frame = first.hstack(calls).with_columns(
+        (pl.col("first_start_ns") - pl.col("start_ns") - pl.col("duration_ns")).alias("lead_ns")
     )
     return tables.LAUNCHES.conform(frame)
 
 
-def operators_of(trace: Trace, events: pl.DataFrame) -> pl.DataFrame:
+def operators_of(host: Host, events: pl.DataFrame) -> pl.DataFrame:
     """``events`` (thread_id, start_ns) with operator_id and operator: the innermost operator around each."""
-    spans = trace.host_events.filter(pl.col("kind") == "operator").select(
+    spans = host.events.filter(pl.col("kind") == "operator").select(
+        "thread_id", "start_ns", "end_ns", pl.col("event_id").alias("operator_id")
+    )
+    found = at(events, "start_ns", innermost(spans, ["thread_id"], "operator_id"), ["thread_id"], ["operator_id"])
+    return found.with_columns(host.events.get_column("name").gather(found.get_column("operator_id")).alias("operator"))
+
+
+def _calls(host: Host) -> pl.DataFrame:
+    launches = host.names.select(pl.col("name").str.contains(LAUNCHING)).to_series()
+    return host.calls.select(
+        pl.col("event_id").alias("launch_id"),
+        "process_id",
         "thread_id",
+        "correlation",
         "start_ns",
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
-        pl.col("event_id").alias("operator_id"),
-    )
-    names = trace.host_events.select(pl.col("event_id").alias("operator_id"), pl.col("name").alias("operator"))
-    segments = innermost(spans, ["thread_id"], "operator_id")
-    return at(events, "start_ns", segments, ["thread_id"], ["operator_id"]).join(
-        names, on="operator_id", how="left", maintain_order="left"
-    )
-
-
-def _calls(trace: Trace) -> pl.DataFrame:
-    return (
-        trace.host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
-        .join(trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left")
-        .select(
-            pl.col("event_id").alias("launch_id"),
-            "process_id",
-            "thread_id",
-            "correlation",
-            "start_ns",
-            (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
-            pl.col("name").str.contains(LAUNCHING).alias("launches"),
-        )
+        "end_ns",
+        launches.gather(host.calls.get_column("name_id")).alias("launches"),
     )
 
 
@@ -105,6 +98,8 @@ def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame)
     Arrow ids collide between processes, and activities that start together share heads: a call of the
     activity's own process goes first, then one that launches, then one that no correlation id links.
     """
+    if activities.is_empty():
+        return pl.DataFrame(schema={"activity_id": pl.UInt32, "launch_id": pl.UInt32})
     merit, descending = ["launches", "numbered", "launch_id"], [True, True, False]
     # Only the best call of an instant, and of an arrow's id, can win: what many share costs no more than what few do.
     best_calls = (
@@ -112,7 +107,7 @@ def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame)
         .sort(merit, descending=descending)
         .unique(_PLACE, keep="first", maintain_order=True)
     )
-    tails, heads = _ends(flows)
+    tails, heads = _ends(flows, activities.select(_PLACE))
     by_id = (
         tails.join(best_calls, on=_PLACE, how="inner")
         .sort(merit, descending=descending)
@@ -137,14 +132,13 @@ def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame)
 _PLACE = ["thread_id", "start_ns"]
 
 
-def _ends(flows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Tails and heads of launch arrows: flow_id, thread_id, start_ns."""
+def _ends(flows: pl.DataFrame, places: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Tails and heads of the launch arrows that lead to some places: flow_id, thread_id, start_ns."""
     arrows = flows.filter(pl.col("kind") == "launch").rename({"time_ns": "start_ns"})
     columns = ["flow_id", *_PLACE]
-    return (
-        arrows.filter("is_start").select(columns).unique(),
-        arrows.filter(~pl.col("is_start")).select(columns).unique(),
-    )
+    heads = arrows.filter(~pl.col("is_start")).join(places.unique(), on=_PLACE, how="semi").select(columns).unique()
+    tails = arrows.filter("is_start").join(heads, on="flow_id", how="semi").select(columns).unique()
+    return tails, heads
 
 
 def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
@@ -232,7 +226,7 @@ def _leads(activities: pl.DataFrame, calls: pl.DataFrame, owner: list[str]) -> p
 
 def _flow_votes(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame, owner: list[str]) -> pl.DataFrame:
     """For every (owner, process): arrows whose tail is a call of the process and whose head is the owner's."""
-    tails, heads = _ends(flows)
+    tails, heads = _ends(flows, activities.select(_PLACE))
     called = tails.join(calls.select(*_PLACE, "process_id").unique(), on=_PLACE, how="inner")
     worked = heads.join(activities.select(*_PLACE, *owner).unique(), on=_PLACE, how="inner")
     # Arrow ids collide between processes as correlation ids do: an arrow counts where it is unequivocal.

@@ -3,14 +3,14 @@
 import polars as pl
 
 from trace_analyzer import tables
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost
 from trace_analyzer.analyses.roofline import sums_of_sums, work_rates, work_sums
-from trace_analyzer.ingest.trace import Trace
 
 MODULE = "nn.Module: "
 
 
-def places(trace: Trace, activities: pl.DataFrame, backward_links: pl.DataFrame) -> pl.DataFrame:
+def places(host: Host, activities: pl.DataFrame, backward_links: pl.DataFrame) -> pl.DataFrame:
     """Where in the program each launched activity belongs: (activity_id, thread_id, time_ns, is_backward).
 
     That is its launch, and for work of a backward operator the forward operator it belongs to, so that
@@ -21,36 +21,31 @@ def places(trace: Trace, activities: pl.DataFrame, backward_links: pl.DataFrame)
     )
     if backward_links.is_empty():
         return launches.with_columns(pl.lit(False).alias("is_backward"))
-    spans = trace.host_events.join(
-        backward_links.select("event_id", "forward_id"), on="event_id", how="inner", maintain_order="left"
-    ).select("thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "forward_id")
-    segments = innermost(spans, ["thread_id"], "forward_id")
-    forward = trace.host_events.select(
-        pl.col("event_id").alias("forward_id"),
-        pl.col("thread_id").alias("forward_thread_id"),
-        pl.col("start_ns").alias("forward_ns"),
+    spans = host.events.select("thread_id", "start_ns", "end_ns")[backward_links.get_column("event_id")].with_columns(
+        backward_links.get_column("forward_id")
     )
-    return (
-        at(launches, "time_ns", segments, ["thread_id"], ["forward_id"])
-        .join(forward, on="forward_id", how="left", maintain_order="left")
-        .select(
-            "activity_id",
-            pl.coalesce("forward_thread_id", "thread_id").alias("thread_id"),
-            pl.coalesce("forward_ns", "time_ns").alias("time_ns"),
-            pl.col("forward_ns").is_not_null().alias("is_backward"),
-        )
+    found = at(launches, "time_ns", innermost(spans, ["thread_id"], "forward_id"), ["thread_id"], ["forward_id"])
+    forward = host.events.select(
+        pl.col("thread_id").alias("forward_thread_id"), pl.col("start_ns").alias("forward_ns")
+    )[found.get_column("forward_id")]
+    return found.hstack(forward).select(
+        "activity_id",
+        pl.coalesce("forward_thread_id", "thread_id").alias("thread_id"),
+        pl.coalesce("forward_ns", "time_ns").alias("time_ns"),
+        pl.col("forward_ns").is_not_null().alias("is_backward"),
     )
 
 
-def module_table(trace: Trace, kernels: pl.DataFrame, place_table: pl.DataFrame) -> pl.DataFrame:
-    """Table `modules`: kernels (see `roofline.with_roofs`) summed up by the modules around their place."""
-    frames = module_frames(trace)
+def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
+    """Table `modules`: kernels (see `roofline.with_roofs`) summed up by the modules around their place.
+
+    ``frames`` come from `module_frames`, ``located`` from `with_module_event`.
+    """
     if frames.is_empty():
         return tables.MODULES.empty()
     backward_ns = pl.col("duration_ns").filter("is_backward").sum().alias("backward_ns")
     own = (
-        _with_module_event(place_table, frames)
-        .drop_nulls("module_event")
+        located.drop_nulls("module_event")
         .join(kernels, on="activity_id", how="inner")
         .group_by("device", "module_event")
         .agg(*work_sums(), backward_ns)
@@ -77,19 +72,16 @@ def module_table(trace: Trace, kernels: pl.DataFrame, place_table: pl.DataFrame)
     return tables.MODULES.conform(frame)
 
 
-def module_frames(trace: Trace) -> pl.DataFrame:
+def module_frames(host: Host) -> pl.DataFrame:
     """Every call of a module: event_id, thread_id, start_ns, end_ns, module, depth, and the call around it.
 
     ``parent_id`` is that call's event and ``parent`` its module, null outermost. Of the calls that started
     before, the one around a call is the last that is one less deep.
     """
-    end = pl.col("start_ns") + pl.col("duration_ns")
     calls = (
-        trace.host_events.filter(
-            (pl.col("kind") == "python") & pl.col("name").str.starts_with(MODULE) & (pl.col("duration_ns") > 0)
-        )
-        .select("event_id", "thread_id", "start_ns", end.alias("end_ns"), pl.col("name").str.strip_prefix(MODULE))
-        .rename({"name": "module"})
+        host.those((pl.col("kind") == "python") & pl.col("name").str.starts_with(MODULE))
+        .filter(pl.col("duration_ns") > 0)
+        .select("event_id", "thread_id", "start_ns", "end_ns", pl.col("name").str.strip_prefix(MODULE).alias("module"))
         .sort("thread_id", "start_ns", "end_ns", "event_id", descending=[False, False, True, False])
         .with_row_index("rank")
     )
@@ -118,22 +110,17 @@ def module_frames(trace: Trace) -> pl.DataFrame:
     )
 
 
-def activity_modules(trace: Trace, place_table: pl.DataFrame) -> pl.DataFrame:
+def activity_modules(frames: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
     """(activity_id, module): the innermost module around the activity's place; only where there is one."""
-    frames = module_frames(trace)
-    return (
-        _with_module_event(place_table, frames)
-        .join(
-            frames.select(pl.col("event_id").alias("module_event"), "module"),
-            on="module_event",
-            how="inner",
-            maintain_order="left",
-        )
-        .select("activity_id", "module")
-    )
+    return located.join(
+        frames.select(pl.col("event_id").alias("module_event"), "module"),
+        on="module_event",
+        how="inner",
+        maintain_order="left",
+    ).select("activity_id", "module")
 
 
-def _with_module_event(place_table: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
+def with_module_event(place_table: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
     """Places with ``module_event``: the innermost module call around each."""
     segments = innermost(frames, ["thread_id"], "event_id").rename({"event_id": "module_event"})
     return at(place_table, "time_ns", segments, ["thread_id"], ["module_event"])

@@ -4,8 +4,9 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.context import Context
+from trace_analyzer.analyses.host import CALLS
 from trace_analyzer.analyses.intervals import union, with_covered
-from trace_analyzer.catalog.code import is_annotation
+from trace_analyzer.analyses.rows import rows_of, spread
 
 # Functions of the interpreter in which a thread waits for another one, or for nothing.
 _WAITS = r"^<built-in (method|function) (run_backward|acquire|wait|sleep|select|poll|recv|read|join)\b"
@@ -21,35 +22,44 @@ def operator_table(
     waiting in between: what it took to get there. A launch is short when its device time is less than the call
     and its share of the operator's dispatch. ``calls`` come from `causes.runtime_calls`.
     """
-    blocking = calls.filter("blocks").get_column("launch_id")
-    events = _with_self(context).with_columns(pl.col("event_id").is_in(blocking.implode()).alias("blocks"))
-    operators = events.filter((pl.col("kind") == "operator") & ~is_annotation())
-    is_call = pl.col("kind").is_in(["runtime", "driver"])
-    below = events.join(operators.select(pl.col("event_id").alias("operator_id")), on="operator_id", how="semi")
-    shares = below.group_by("operator_id").agg(
-        pl.col("self_ns").filter(~pl.col("kind").is_in(["runtime", "driver", "python"])).sum().alias("dispatch_ns"),
-        pl.col("self_ns").filter(is_call & ~pl.col("blocks")).sum().alias("runtime_ns"),
-        pl.col("self_ns").filter("blocks").sum().alias("blocked_ns"),
-        pl.col("self_ns").filter(pl.col("kind") == "python").sum().alias("inner_python_ns"),
-    )
-    device = activities.group_by("operator_id").agg(pl.col("duration_ns").sum().alias("device_ns"))
-    rows = (
-        operators.join(shares, left_on="event_id", right_on="operator_id", how="left")
-        .join(device.drop_nulls("operator_id"), left_on="event_id", right_on="operator_id", how="left")
-        .join(_launched(launches, activities, shares, blocking), left_on="event_id", right_on="operator_id", how="left")
-        .join(_led_in(events, operators), on="event_id", how="left")
-    )
-    with_python = events.get_column("kind").eq("python").any()
-    python = pl.col("inner_python_ns").sum() + pl.col("led_in_ns").sum()
+    host, events = context.host, context.events
+    is_operator = host.each((pl.col("kind") == "operator") & ~pl.col("marks"))
+    # Of every operator the number of its name, by which all is summed up; of all else null.
+    name_of = events.select(pl.when(is_operator).then("name_id")).to_series()
+    operators = events.filter(is_operator)
+    blocks = rows_of(calls.filter("blocks").get_column("launch_id"), events.height).is_not_null()
+    spent = _spent(events, blocks)
+
+    def sums(rows: pl.DataFrame, *figures: pl.Expr) -> pl.DataFrame:
+        """Figures of rows (operator_id) by the name of their operator."""
+        names = name_of.gather(rows.get_column("operator_id"))
+        return rows.with_columns(names.alias("name_id")).drop_nulls("name_id").group_by("name_id").agg(figures)
+
+    launched = _launched(launches, activities, spent, blocks)
+    with_python = host.names.get_column("kind").eq("python").any()
     frame = (
-        rows.group_by("name")
-        .agg(
-            pl.len().alias("count"),
-            pl.col("duration_ns").sum().alias("host_ns"),
-            pl.sum_horizontal("dispatch_ns", "runtime_ns", "blocked_ns", "inner_python_ns").sum().alias("host_self_ns"),
-            pl.when(pl.lit(with_python)).then(python).alias("python_ns"),
-            pl.col("dispatch_ns", "runtime_ns", "blocked_ns").sum(),
-            pl.col("launch_count", "short_launch_count", "device_ns").sum(),
+        operators.group_by("name_id")
+        .agg(pl.col("name").first(), pl.len().alias("count"), pl.col("duration_ns").sum().alias("host_ns"))
+        .join(
+            sums(spent, *(pl.col("self_ns").filter(pl.col("part") == part).sum().alias(part) for part in _PARTS)),
+            on="name_id",
+            how="left",
+        )
+        .join(sums(_led_in(operators, context), pl.col("led_in_ns").sum()), on="name_id", how="left")
+        .join(
+            sums(activities.select("operator_id", "duration_ns"), pl.col("duration_ns").sum().alias("device_ns")),
+            on="name_id",
+            how="left",
+        )
+        .join(
+            sums(launched, pl.len().alias("launch_count"), pl.col("short").sum().alias("short_launch_count")),
+            on="name_id",
+            how="left",
+        )
+        .fill_null(0)
+        .with_columns(
+            pl.sum_horizontal(_PARTS).alias("host_self_ns"),
+            pl.when(pl.lit(with_python)).then(pl.col("inner_python_ns") + pl.col("led_in_ns")).alias("python_ns"),
         )
         .with_columns(
             pl.when(pl.col("device_ns") > 0)
@@ -63,41 +73,58 @@ def operator_table(
     return tables.OPERATORS.conform(frame)
 
 
-def _with_self(context: Context) -> pl.DataFrame:
-    """Events with self_ns: their duration without that of the events below them."""
-    inner = context.events.group_by("parent_id").agg(pl.col("duration_ns").sum().alias("inner_ns")).drop_nulls()
-    return context.events.join(
-        inner, left_on="event_id", right_on="parent_id", how="left", maintain_order="left"
-    ).with_columns((pl.col("duration_ns") - pl.col("inner_ns").fill_null(0)).clip(lower_bound=0).alias("self_ns"))
+_PARTS = ("dispatch_ns", "runtime_ns", "blocked_ns", "inner_python_ns")
+"""What the time of an operator's own events is: its code, calls that do not block, those that do, and Python."""
 
 
-def _launched(
-    launches: pl.DataFrame, activities: pl.DataFrame, shares: pl.DataFrame, blocking: pl.Series
-) -> pl.DataFrame:
-    """operator_id, launch_count, short_launch_count; how long a blocking call takes says nothing about launching."""
+def _spent(events: pl.DataFrame, blocks: pl.Series) -> pl.DataFrame:
+    """operator_id, self_ns (duration without that of the events below), and the part that this time is of."""
+    below = events.group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
+    inner = spread(below.get_column("parent_id"), below.get_column("duration_ns"), events.height).fill_null(0)
+    parts = pl.Enum(_PARTS)
+    part = (
+        pl.when(blocks)
+        .then(pl.lit("blocked_ns", dtype=parts))
+        .when(pl.col("kind").is_in(CALLS))
+        .then(pl.lit("runtime_ns", dtype=parts))
+        .when(pl.col("kind") == "python")
+        .then(pl.lit("inner_python_ns", dtype=parts))
+        .otherwise(pl.lit("dispatch_ns", dtype=parts))
+    )
+    own = (pl.col("duration_ns") - inner).clip(lower_bound=0)
+    return events.select("operator_id", own.alias("self_ns"), part.alias("part"))
+
+
+def _launched(launches: pl.DataFrame, activities: pl.DataFrame, spent: pl.DataFrame, blocks: pl.Series) -> pl.DataFrame:
+    """operator_id, short of each launch in an operator; how long a blocking call takes says nothing about launching."""
+    made = launches.drop_nulls("operator_id").select("operator_id", "launch_id", "duration_ns")
     worked = activities.group_by("launch_id").agg(pl.col("duration_ns").sum().alias("worked_ns")).drop_nulls()
-    dispatch = pl.col("dispatch_ns").fill_null(0) // pl.len().over("operator_id")
-    return (
-        launches.drop_nulls("operator_id")
-        .join(worked, on="launch_id", how="left")
-        .join(shares.select("operator_id", "dispatch_ns"), on="operator_id", how="left")
-        .with_columns(
-            (pl.col("worked_ns") < pl.col("duration_ns") + dispatch).alias("short")
-            & ~pl.col("launch_id").is_in(blocking.implode())
-        )
+    launching = rows_of(made.get_column("operator_id").unique(), blocks.len()).is_not_null()
+    dispatch = (
+        spent.filter((pl.col("part") == "dispatch_ns") & launching.gather(spent.get_column("operator_id")))
         .group_by("operator_id")
-        .agg(pl.len().alias("launch_count"), pl.col("short").sum().alias("short_launch_count"))
+        .agg(pl.col("self_ns").sum().alias("dispatch_ns"))
+    )
+    share = pl.col("dispatch_ns").fill_null(0) // pl.len().over("operator_id")
+    return (
+        made.join(worked, on="launch_id", how="left", maintain_order="left")
+        .join(dispatch, on="operator_id", how="left", maintain_order="left")
+        .select(
+            "operator_id",
+            (pl.col("worked_ns") < pl.col("duration_ns") + share).alias("short")
+            & ~blocks.gather(made.get_column("launch_id")),
+        )
     )
 
 
-def _led_in(events: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """event_id, led_in_ns of outermost operators: host time since the thread's previous one, but for other work."""
-    around = events.get_column("operator_id").gather(operators.get_column("parent_id"))
+def _led_in(operators: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """operator_id, led_in_ns of outermost operators: host time since the thread's previous one, but for other work."""
+    around = context.events.get_column("operator_id").gather(operators.get_column("parent_id"))
     outer = (
         operators.filter(around.is_null())
         .sort("thread_id", "start_ns")
         .select(
-            "event_id",
+            "operator_id",
             "thread_id",
             pl.col("end_ns").cum_max().shift(1).over("thread_id").alias("previous_ns"),
             "start_ns",
@@ -105,8 +132,8 @@ def _led_in(events: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
         .drop_nulls()
         .filter(pl.col("previous_ns") < pl.col("start_ns"))
     )
-    is_work = pl.col("kind").is_in(["runtime", "driver"]) | pl.col("work").is_not_null()
-    other = union(events.filter(is_work | pl.col("name").str.contains(_WAITS)), ["thread_id"])
+    is_work = pl.col("kind").is_in(CALLS) | pl.col("work").is_not_null()
+    other = union(context.host.those(is_work | pl.col("name").str.contains(_WAITS)), ["thread_id"])
     return with_covered(outer, other, ["thread_id"], "other_ns", start="previous_ns", end="start_ns").select(
-        "event_id", (pl.col("start_ns") - pl.col("previous_ns") - pl.col("other_ns")).alias("led_in_ns")
+        "operator_id", (pl.col("start_ns") - pl.col("previous_ns") - pl.col("other_ns")).alias("led_in_ns")
     )

@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.causes import CAUSES
-from trace_analyzer.analyses.intervals import clip
+from trace_analyzer.analyses.intervals import clip, in_order
 
 WORK = ("compute", "memory", "latency", "other", "communication", "copy")
 """Parts of busy time. Where activities overlap, the instant counts for the first of these."""
@@ -16,7 +16,7 @@ def partition(activities: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     pieces = pl.concat(
         [_busy_parts(activities), idle.select("device", "start_ns", "end_ns", pl.col("cause").alias("part"))]
     )
-    return tables.PARTITION.conform(pieces.sort("device", "start_ns"))
+    return tables.PARTITION.conform(in_order(pieces, ["device"]))
 
 
 def part_sums(pieces: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:

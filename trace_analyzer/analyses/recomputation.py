@@ -14,6 +14,7 @@ Three signs of that, each enough, of which the first that a trace has is named:
 import polars as pl
 
 from trace_analyzer import tables, thresholds
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost, longest_place
 from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.ingest.trace import Trace
@@ -25,18 +26,18 @@ _SPAN = ["event_id", "thread_id", "start_ns", "end_ns"]
 NODE, FRAME, REPEATED = "checkpoint-node", "checkpoint-frame", "forward-in-backward"
 
 
-def recomputed(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
+def recomputed(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """(activity_id, sign): activities that do forward work again."""
-    nodes = _spans(trace.host_events, (pl.col("kind") == "operator") & pl.col("name").str.contains(_NODE))
+    nodes = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains(_NODE))
     if nodes.is_empty() or activities.is_empty():
         return pl.DataFrame(schema={"activity_id": pl.UInt32, "sign": pl.String})
-    frames = _spans(trace.host_events, (pl.col("kind") == "python") & pl.col("name").str.contains(_CHECKPOINT_FRAME))
+    frames = host.those((pl.col("kind") == "python") & pl.col("name").str.contains(_CHECKPOINT_FRAME))
     within_checkpoint = pl.col("name").str.contains(_CHECKPOINT_NODE)
     marks = pl.concat(
         [
             nodes.select(*_SPAN, pl.when(within_checkpoint).then(pl.lit(NODE)).alias("sign")),
             _around(frames, nodes).drop_nulls("node").select(*_SPAN, pl.lit(FRAME).alias("sign")),
-            _forward_again(trace, nodes).select(*_SPAN, "sign"),
+            _forward_again(trace, host, nodes).select(*_SPAN, "sign"),
         ]
     )
     segments = _segments(marks).rename({"thread_id": "launch_thread"})
@@ -68,32 +69,33 @@ def recomputation_table(kernels: pl.DataFrame, again: pl.DataFrame, modules: pl.
     return tables.RECOMPUTATION.conform(frame)
 
 
-def _forward_again(trace: Trace, nodes: pl.DataFrame) -> pl.DataFrame:
+def _forward_again(trace: Trace, host: Host, nodes: pl.DataFrame) -> pl.DataFrame:
     """Operators that record for autograd within a node, with the sign they are; none unless they ran before.
 
     Within a checkpoint's node there is no doubt. Elsewhere nearly all must have run outside of the
     backward pass too, with the same name and shapes.
     """
-    records = (pl.col("sequence_number") >= 0) & (pl.col("forward_thread").fill_null(0) == 0)
-    operators = (pl.col("kind") == "operator") & ~pl.col("name").str.contains(_NODE)
-    shapes = trace.operator_inputs.select("event_id", "input_dims")
-    spans = _around(_spans(trace.host_events, operators), nodes).join(
-        shapes, on="event_id", how="left", maintain_order="left"
+    is_operator = host.each((pl.col("kind") == "operator") & ~pl.col("name").str.contains(_NODE))
+    numbers = trace.host_events.select("sequence_number", "forward_thread")
+    records = numbers.select(
+        ((pl.col("sequence_number") >= 0) & (pl.col("forward_thread").fill_null(0) == 0)).alias("records")
     )
+    operators = host.events.select(*_SPAN, "name").hstack(records).filter(is_operator)
+    spans = _around(operators, nodes)
     inside = pl.col("node").is_not_null()
-    again = spans.filter(inside & records)
+    again = spans.filter(inside & pl.col("records"))
     if again.is_empty():
         return again.with_columns(pl.lit(None, dtype=pl.String).alias("sign"))
+    shapes = trace.operator_inputs.select("event_id", "input_dims")
     sure = pl.col("node").str.contains(_CHECKPOINT_NODE)
-    doubtful = again.filter(~sure)
-    known = doubtful.join(spans.filter(~inside), on=["name", "input_dims"], how="semi", nulls_equal=True)
+    doubtful, before = (
+        part.select("event_id", "name").join(shapes, on="event_id", how="left", maintain_order="left")
+        for part in (again.filter(~sure), spans.filter(~inside))
+    )
+    known = doubtful.join(before, on=["name", "input_dims"], how="semi", nulls_equal=True)
     believed = doubtful.height > 0 and known.height >= thresholds.GOOD_COVERAGE * doubtful.height
     sign = pl.when(sure).then(pl.lit(NODE)).otherwise(pl.lit(REPEATED if believed else None, dtype=pl.String))
     return again.with_columns(sign.alias("sign")).drop_nulls("sign")
-
-
-def _spans(host_events: pl.DataFrame, which: pl.Expr) -> pl.DataFrame:
-    return host_events.filter(which).with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
 
 
 def _around(spans: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:

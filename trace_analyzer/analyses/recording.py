@@ -21,8 +21,9 @@ from typing import Literal
 import polars as pl
 
 from trace_analyzer import thresholds
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import clip
-from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP, host_work
+from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP
 
 COSTLY_KINDS = ("operator", "python", "runtime")
 """Kinds of events whose recording is priced; driver calls are recorded as runtime calls are."""
@@ -67,24 +68,31 @@ class Prices:
     gaps: pl.DataFrame
 
 
-def prices(
-    gaps: pl.DataFrame, idle: pl.DataFrame, launches: pl.DataFrame, host_events: pl.DataFrame, threads: pl.DataFrame
-) -> Prices | None:
+def prices(gaps: pl.DataFrame, idle: pl.DataFrame, launches: pl.DataFrame, host: Host) -> Prices | None:
     """The prices as the events themselves tell; None where too few do."""
-    costs = event_costs(host_events)
+    costs = event_costs(host)
     if costs.is_empty():
         return None
-    by_gap = gap_costs(gaps, idle, launches, host_events, threads, costs)
+    by_gap = gap_costs(gaps, idle, launches, host, costs)
     return Prices({kind: (least, cost) for kind, least, cost in costs.iter_rows()}, by_gap)
 
 
 def estimated(priced: Prices, idle: pl.DataFrame, windows: pl.DataFrame) -> dict[int, Recording]:
     """What recording took within each of ``windows`` (device, window, start_ns, end_ns): window -> estimate."""
-    slowed = _slowed(idle, windows).join(priced.gaps, on="gap_id", how="inner")
-    length = pl.col("end_ns") - pl.col("start_ns")
+    slowed_ns = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("slowed_ns")
+    slowed = (
+        _slowed(idle, windows)
+        .group_by("window", "gap_id", "cause")
+        .agg(slowed_ns)
+        .join(priced.gaps, on="gap_id", how="inner")
+        .sort("window", "gap_id", "cause")
+    )
     took = (
         slowed.group_by("window", "cause")
-        .agg((length * pl.col(f"{name}_ratio")).sum().round().cast(pl.Int64).alias(name) for name in ("least", "cost"))
+        .agg(
+            (pl.col("slowed_ns") * pl.col(f"{name}_ratio")).sum().round().cast(pl.Int64).alias(name)
+            for name in ("least", "cost")
+        )
         .sort("window", "cause")
         .partition_by("window", as_dict=True)
     )
@@ -140,27 +148,30 @@ def _measured(slowed_ns: Mapping[str, int], recorded_ns: int, steps: int, measur
 
 def _slowed(idle: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     """The idle time within ``windows`` that recording makes longer, with their ``window``."""
-    return clip(idle.filter(pl.col("cause").is_in(SLOWED)), windows, ["device"])
+    return clip(idle.filter(pl.col("cause").is_in(SLOWED)).drop("event_id"), windows, ["device"])
 
 
-def event_costs(host_events: pl.DataFrame) -> pl.DataFrame:
+def event_costs(host: Host) -> pl.DataFrame:
     """kind, least_ns, cost_ns: what recording an event takes; kinds of which too few follow each other are missing.
 
     Of runtime calls, only those that look something up tell.
     """
-    end = pl.col("start_ns") + pl.col("duration_ns")
-    lookups = host_work(host_events).filter(pl.col("work") == LOOKUP)
-    telling = (pl.col("kind") != "runtime") | pl.col("work").is_not_null()
-    following = pl.col("start_ns").shift(-1).over("thread_id")
+    kind, following = pl.col("kind"), pl.col("start_ns").shift(-1)
+    telling = (_recorded_kind() != "runtime") | (pl.col("work") == LOOKUP).fill_null(False)
     pairs = (
-        host_events.join(lookups, on=["kind", "name"], how="left")
-        .with_columns(_recorded_kind())
-        .sort("event_id")
-        .with_columns(following.alias("next_ns"), pl.col("kind").shift(-1).over("thread_id").alias("next_kind"))
-        .filter(
-            pl.col("next_ns") >= end, pl.col("kind") == pl.col("next_kind"), pl.col("kind").is_in(COSTLY_KINDS), telling
+        host.events.select("thread_id", "start_ns", "end_ns")
+        .with_columns(host.each(_recorded_kind()).alias("kind"), host.each(telling).alias("telling"))
+        .select(
+            "kind",
+            (following - pl.col("start_ns")).alias("apart_ns"),
+            (
+                pl.col("telling")
+                & (pl.col("thread_id") == pl.col("thread_id").shift(-1))
+                & (kind == kind.shift(-1))
+                & (following >= pl.col("end_ns"))
+            ).alias("tells"),
         )
-        .with_columns((pl.col("next_ns") - pl.col("start_ns")).alias("apart_ns"))
+        .filter("tells")
     )
     at_most = thresholds.RECORDING_MAX_NS
     least, typical = (
@@ -175,61 +186,63 @@ def event_costs(host_events: pl.DataFrame) -> pl.DataFrame:
             typical.clip(upper_bound=at_most).alias("cost_ns"),
         )
         .filter(pl.col("pairs") >= thresholds.RECORDING_PAIRS)
-        .select("kind", pl.col("least_ns", "cost_ns").cast(pl.Int64))
+        .select(pl.col("kind").cast(pl.String), pl.col("least_ns", "cost_ns").cast(pl.Int64))
         .sort("kind")
     )
 
 
+_PRICED = pl.Enum(COSTLY_KINDS)
+
+
 def _recorded_kind() -> pl.Expr:
-    return pl.col("kind").replace("driver", "runtime")
+    """As which of `COSTLY_KINDS` an event is recorded; null for others."""
+    return pl.col("kind").replace("driver", "runtime").cast(_PRICED, strict=False)
 
 
 def gap_costs(
-    gaps: pl.DataFrame,
-    idle: pl.DataFrame,
-    launches: pl.DataFrame,
-    host_events: pl.DataFrame,
-    threads: pl.DataFrame,
-    costs: pl.DataFrame,
+    gaps: pl.DataFrame, idle: pl.DataFrame, launches: pl.DataFrame, host: Host, costs: pl.DataFrame
 ) -> pl.DataFrame:
     """gap_id, events, least_ratio, cost_ratio: recorded events that delayed its end, and the share of its slowed time they took.
 
     Only gaps with time that recording makes longer (`SLOWED`), and with a known launch. ``costs`` is from
     `event_costs`.
     """
-    processes = threads.select("thread_id", "process_id")
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     slowed = idle.filter(pl.col("cause").is_in(SLOWED)).group_by("gap_id").agg(length.alias("slowed_ns"))
+    starts = launches.select("launch_id", pl.col("start_ns").alias("launch_ns")).with_columns(
+        host.events.get_column("process_id").gather(launches.get_column("launch_id"))
+    )
     ends = (
         gaps.join(slowed, on="gap_id", how="inner")
-        .join(launches.select("launch_id", "thread_id", pl.col("start_ns").alias("launch_ns")), on="launch_id")
-        .join(processes, on="thread_id", how="left")
+        .join(starts, on="launch_id")
         .sort("device", "start_ns")
         .with_columns(pl.col("launch_ns").shift(1).over("device", "process_id").alias("previous_ns"))
     )
-    blocking = host_work(host_events).filter(pl.col("work") == BLOCKING)
     waits = (
-        host_events.join(blocking, on=["kind", "name"], how="semi")
-        .join(processes, on="thread_id", how="left")
-        .select("process_id", (pl.col("start_ns") + pl.col("duration_ns")).alias("waited_ns"))
+        host.calls.filter(pl.col("work") == BLOCKING)
+        .select("process_id", pl.col("end_ns").alias("waited_ns"))
         .sort("waited_ns")
     )
     recorded = (
-        host_events.filter(pl.col("thread_id").is_in(launches.get_column("thread_id").unique().implode()))
-        .with_columns(_recorded_kind())
-        .join(costs, on="kind", how="inner")
-        .join(processes, on="thread_id", how="left")
-        .sort("start_ns")
+        host.events.select(
+            "process_id",
+            "thread_id",
+            pl.col("start_ns").alias("at_ns"),
+            *(host.each(price) for price in _prices(costs)),
+        )
+        .filter(
+            pl.col("thread_id").is_in(launches.get_column("thread_id").unique().implode())
+            & pl.col("cost_ns").is_not_null()
+        )
+        .sort("at_ns")
         .select(
             "process_id",
-            pl.col("start_ns").alias("at_ns"),
+            "at_ns",
             pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("process_id").alias("events"),
             pl.col("least_ns", "cost_ns").cum_sum().over("process_id"),
         )
     )
-    first = (
-        launches.join(processes, on="thread_id").group_by("process_id").agg(pl.col("start_ns").min().alias("first_ns"))
-    )
+    first = starts.group_by("process_id").agg(pl.col("launch_ns").min().alias("first_ns"))
     since = (
         ends.join(first, on="process_id", how="left")
         .sort("launch_ns")
@@ -252,6 +265,17 @@ def gap_costs(
         )
         .sort("gap_id")
     )
+
+
+def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
+    """What recording an event of each kind and name takes at least, and what it takes; null where that is not known."""
+    kind = pl.col("kind").replace("driver", "runtime")
+    return [
+        kind.replace_strict(costs.get_column("kind"), costs.get_column(ns), default=None, return_dtype=pl.Int64).alias(
+            ns
+        )
+        for ns in ("least_ns", "cost_ns")
+    ]
 
 
 def _recorded_until(points: pl.DataFrame, recorded: pl.DataFrame, at: str, sums: list[str]) -> pl.DataFrame:

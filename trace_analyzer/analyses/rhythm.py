@@ -10,7 +10,8 @@ a step only with one of the things that bound steps.
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.catalog.host_work import BLOCKING, host_work
+from trace_analyzer.analyses.host import Host
+from trace_analyzer.catalog.host_work import BLOCKING
 
 _CANDIDATES = 12
 """Anchors that are tried per process, so that the cost stays linear."""
@@ -18,7 +19,7 @@ _CANDIDATES = 12
 SEQUENCE = ["process_id", "start_ns", "end_ns", "work", "device_ns", "bounds"]
 
 
-def launch_sequence(activities: pl.DataFrame, host_events: pl.DataFrame, threads: pl.DataFrame) -> pl.DataFrame:
+def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
     """Launches in order: process_id, start_ns, end_ns, work (what it launched), device_ns, bounds.
 
     ``bounds`` says whether the launch, or a blocking call since the one before, is of a kind that bounds
@@ -40,9 +41,7 @@ def launch_sequence(activities: pl.DataFrame, host_events: pl.DataFrame, threads
         .sort("process_id", "start_ns", "launch_id")
     )
     blocking = (
-        host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
-        .join(host_work(host_events).filter(pl.col("work") == BLOCKING), on=["kind", "name"], how="semi")
-        .join(threads.select("thread_id", "process_id"), on="thread_id", how="left")
+        host.calls.filter(pl.col("work") == BLOCKING)
         .select("process_id", "start_ns", pl.col("start_ns").alias("blocked_ns"))
         .sort("start_ns")
     )

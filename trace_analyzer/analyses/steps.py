@@ -3,10 +3,10 @@
 import polars as pl
 
 from trace_analyzer import tables, thresholds
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import union, with_covered
 from trace_analyzer.analyses.rhythm import launch_sequence, periods
 from trace_analyzer.catalog.step_marks import step_marks
-from trace_analyzer.ingest.trace import Trace
 
 # A longer number is no step's, and could not be counted on from where it comes again.
 _PROFILER_STEP = r"^ProfilerStep#?\*?([0-9]{1,9})$"
@@ -26,7 +26,7 @@ _TOLD_NS = ("cold_start_ns", "recording_ns")
 """Columns of table `steps` that the verdict fills in."""
 
 
-def host_steps(trace: Trace, activities: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
+def host_steps(host: Host, activities: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
     """(process_id, index, name, host_start_ns, host_end_ns) in order, and what marks the steps.
 
     The first of these that there is: ``ProfilerStep#N``; an annotation that repeats (but for numbers and
@@ -34,18 +34,17 @@ def host_steps(trace: Trace, activities: pl.DataFrame) -> tuple[pl.DataFrame, st
     (catalog/step_marks.toml); the period of the sequence of launches; else none. What marks them is
     ``ProfilerStep``, the annotation's pattern, the framework, or ``kernel sequence``.
     """
-    events = _events(trace)
-    marks = _profiler_steps(events)
+    marks = _profiler_steps(host)
     if marks.height:
         return marks, PROFILER_STEP
     launched = activities.drop_nulls("launch_start_ns").select("process_id", pl.col("launch_start_ns").alias("at_ns"))
-    known = events.join(step_marks(events), on=["kind", "name"], how="left", maintain_order="left")
+    known = _marked(host)
     marks = _repeated_annotation(known.filter(pl.col("kind") == "annotation", pl.col("marks").is_null()), launched)
     if marks.is_empty():
         marks = _announced(known.drop_nulls("marks"), launched)
     if marks.height:
         return _conform(marks), "; ".join(marks.get_column("source").unique().sort())
-    found = periods(launch_sequence(activities, trace.host_events, trace.threads))
+    found = periods(launch_sequence(activities, host))
     name = pl.format("period {}", "index").alias("name")
     return _conform(found.with_columns(name)), None if found.is_empty() else KERNEL_SEQUENCE
 
@@ -54,33 +53,41 @@ def _conform(marks: pl.DataFrame) -> pl.DataFrame:
     return marks.select(pl.col(column).cast(dtype) for column, dtype in _MARKS.items())
 
 
-def _events(trace: Trace) -> pl.DataFrame:
-    """Host events that may mark steps, in order, with their process and their bounds."""
+def _marked(host: Host) -> pl.DataFrame:
+    """Annotations, and other events that a rule knows, in order, with what the rule says: ``marks`` and ``source``."""
+    names = host.names.select("kind", "name", "name_id")
+    known = step_marks(names.filter(pl.col("kind").is_in(["annotation", "operator", "python"])))
+    names = names.join(known, on=["kind", "name"], how="left", maintain_order="left")
+    wanted = names.filter((pl.col("kind") == "annotation") | pl.col("marks").is_not_null()).get_column("name_id")
+    events = _spans(host, pl.col("name_id").is_in(wanted.implode()))
+    return events.with_columns(names.select("marks", "source")[events.get_column("name_id")])
+
+
+def _spans(host: Host, condition: pl.Expr) -> pl.DataFrame:
+    """Host events of whose name a condition holds, in order, with their process and their bounds."""
     return (
-        trace.host_events.filter(pl.col("kind").is_in(["annotation", "operator", "python"]))
-        .join(trace.threads.select("thread_id", "process_id"), on="thread_id", how="left", maintain_order="left")
+        host.those(condition)
         .select(
             "process_id",
             "thread_id",
             "kind",
             "name",
+            "name_id",
             pl.col("start_ns").alias("host_start_ns"),
-            (pl.col("start_ns") + pl.col("duration_ns")).alias("host_end_ns"),
+            pl.col("end_ns").alias("host_end_ns"),
         )
         .sort("process_id", "host_start_ns", maintain_order=True)
     )
 
 
-def _profiler_steps(events: pl.DataFrame) -> pl.DataFrame:
+def _profiler_steps(host: Host) -> pl.DataFrame:
     """``ProfilerStep#N``, once where several threads or kinds of events show the same step.
 
     Two recordings in one file may count from the same number on: those do not overlap.
     """
     number = pl.col("name").str.extract(_PROFILER_STEP).cast(pl.Int64)
-    steps = (
-        events.filter(pl.col("kind") != "python", pl.col("name").str.starts_with("ProfilerStep"))
-        .with_columns(number.alias("index"))
-        .drop_nulls("index")
+    steps = _spans(host, pl.col("kind").is_in(["annotation", "operator"]) & number.is_not_null()).with_columns(
+        number.alias("index")
     )
     covered = pl.col("host_end_ns").cum_max().shift(1).over("process_id", "index")
     return _conform(steps.filter((pl.col("host_start_ns") >= covered).fill_null(True)))

@@ -3,8 +3,8 @@
 import polars as pl
 
 from trace_analyzer import thresholds
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.links import LAUNCHING
-from trace_analyzer.ingest.trace import Trace
 
 _STREAM = ["device", "context", "stream"]
 _GRAPH = r"(?i)graph"
@@ -120,37 +120,31 @@ def _idle_shares(idle: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def missing_activities_ratio(trace: Trace, launches: pl.DataFrame) -> float | None:
+def missing_activities_ratio(host: Host, launches: pl.DataFrame) -> float | None:
     """Share of the calls that launch kernels of which no activity was recorded; None where there is no such call.
 
     A call between the begin and the end of a capture on its thread puts its kernel into a graph, and launches nothing.
     Calls of one correlation id in one process are one: the runtime's and the driver's name of the same launch.
     """
     numbered = ["process_id", "correlation"]
-    processes = trace.threads.select("thread_id", "process_id")
-    calls = (
-        trace.host_events.filter(
-            pl.col("kind").is_in(["runtime", "driver"])
-            & pl.col("name").str.contains(LAUNCHING)
-            & ~pl.col("name").str.contains(_NO_KERNEL)
-        )
-        .drop_nulls("correlation")
-        .join(processes, on="thread_id", how="left")
+    calls = host.calls_of(pl.col("name").str.contains(LAUNCHING) & ~pl.col("name").str.contains(_NO_KERNEL)).drop_nulls(
+        "correlation"
     )
-    calls = _outside_captures(calls, trace.host_events).select(numbered).unique()
+    calls = _outside_captures(calls, host).select(numbered).unique()
     if calls.is_empty():
         return None
-    found = launches.join(processes, on="thread_id", how="left").select(numbered)
+    process = host.events.get_column("process_id").gather(launches.get_column("launch_id"))
+    found = launches.select(process, "correlation")
     return calls.join(found, on=numbered, how="anti", nulls_equal=True).height / calls.height
 
 
 _BEGINS, _ENDS = r"(?i)StreamBeginCapture", r"(?i)StreamEndCapture"
 
 
-def _outside_captures(calls: pl.DataFrame, host_events: pl.DataFrame) -> pl.DataFrame:
+def _outside_captures(calls: pl.DataFrame, host: Host) -> pl.DataFrame:
     """``calls`` without those that follow the begin of a capture on their thread, and not its end."""
     captures = (
-        host_events.filter(pl.col("name").str.contains(f"{_BEGINS}|{_ENDS}"))
+        host.those(pl.col("name").str.contains(f"{_BEGINS}|{_ENDS}"))
         .select("thread_id", "start_ns", pl.col("name").str.contains(_BEGINS).alias("captures"))
         .sort("start_ns")
     )

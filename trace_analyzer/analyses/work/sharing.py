@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost
 from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
 from trace_analyzer.analyses.work.replays import is_replayed, replayed_work
@@ -38,7 +39,7 @@ def list_element_bytes(name: str = "name") -> pl.Expr:
     )
 
 
-def with_work(activities: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Activities with flop, moved_bytes, dtype and uses_tensor_cores, and notes on damaged arguments.
 
     Needs launch_name, launch_thread and launch_start_ns. The work belongs to the innermost operator around the launch
@@ -55,7 +56,7 @@ def with_work(activities: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tup
     calls = _calls(launched, inputs)
     own, notes = _works(calls)
     shares = _shares(own)
-    outer = _outer_calls(launched, shares, trace.host_events, inputs)
+    outer = _outer_calls(launched, shares, host, inputs)
     if outer.height:
         found = _shares(_works(outer)[0])
         shares = pl.concat([shares.join(found, on="activity_id", how="anti"), found])
@@ -151,9 +152,7 @@ def _shares(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _outer_calls(
-    kernels: pl.DataFrame, shares: pl.DataFrame, host_events: pl.DataFrame, inputs: pl.DataFrame
-) -> pl.DataFrame:
+def _outer_calls(kernels: pl.DataFrame, shares: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
     """Contraction kernels without work, as calls of the innermost contraction around their launch.
 
     Not where a kernel that was launched in it already has work of a contraction: then it is known what multiplied, and a
@@ -161,10 +160,10 @@ def _outer_calls(
     """
     known = shares.filter("contracts").select("activity_id")
     needy = kernels.filter(_multiplies()).join(known, on="activity_id", how="anti")
-    spans = host_events.filter((pl.col("kind") == "operator") & pl.col("name").is_in(list(CONTRACTIONS))).select(
+    spans = host.those((pl.col("kind") == "operator") & pl.col("name").is_in(list(CONTRACTIONS))).select(
         "thread_id",
         "start_ns",
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        "end_ns",
         pl.col("event_id").alias("outer_id"),
         pl.col("name").alias("outer"),
     )

