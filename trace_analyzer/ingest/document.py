@@ -81,8 +81,10 @@ def read_document(content: Content) -> Document:
             )
         count = quick.event_count + len(walk.events)
         notes += _walk_notes(walk, text, quick.cut_bytes, count)
-        last = sorted_objects(walk.events, quick.event_count)
-    events = joined([*quick.parts, last])
+        parts = quick.parts
+        if walk.events or not parts:
+            parts = [*parts, sorted_objects(walk.events, quick.event_count)]
+    events = joined(parts)
     odd = sum(not isinstance(event, dict) for event in walk.events)
     unknown = events.skipped.filter(pl.col("reason") == "unknown-phase").get_column("count").sum()
     if count and unknown + odd == count:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 IS_COMPILED = _scanner is not None
 
-_WORTH_BYTES = 1 << 14
+_WORTH_BYTES = 1 << 18
 """Smaller files are read strictly at once."""
 _CHUNK = 8 << 20
 _ROWS = 1 << 16
