@@ -7,7 +7,7 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.ingest.document import Document
-from trace_analyzer.ingest.sorting import FLOW_KINDS, Sorted, with_pairs
+from trace_analyzer.ingest.sorting import Sorted, with_pairs
 from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
 from trace_analyzer.notes import Note
 from trace_analyzer.units import NS_PER_S
@@ -19,9 +19,6 @@ _SAMPLE = 100_000
 
 # Outer kinds first, for events that start and end together.
 _NESTING = {"annotation": 0, "python": 1, "operator": 2, "other": 3, "overhead": 4, "runtime": 5, "driver": 6}
-
-# What is neither host nor device work, but for arrows.
-_FEW_KINDS = ("metadata", "memory", "sync", "device-annotation", "session", "boundary")
 
 _REASONS: dict[str, tuple[str, str]] = {
     "no-time": ("warning", "events without a readable timestamp were skipped"),
@@ -51,12 +48,12 @@ def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) ->
     origin, end = _extent(events)
     threads = _threads(events)
     devices = _devices(events.device, header.devices)
-    flows = _flows(_located(_of_kinds(events.rest, ["flow"]), threads, origin))
-    rest = _located(_coded(_of_kinds(events.rest, list(_FEW_KINDS)), devices), threads, origin)
-    device_events = _device_events(_located(_coded(events.device, devices), threads, origin))
     unsupported = _unsupported(events.skipped)
-    inputs, hosts = events.inputs, [events.python, events.host]
+    flows = _flows(_located(events.arrows.sort("row"), threads, origin))
+    rest = _located(_coded(events.rest.sort("row"), devices), threads, origin)
+    hosts, works, inputs = [events.python, events.host], [events.device], [events.inputs]
     del events
+    device_events = _device_events(works, devices, threads, origin)
     host = _host_events(hosts, threads, origin)
     sessions = rest.filter(pl.col("kind") == "session").sort("start_ns")
     return Trace(
@@ -83,11 +80,6 @@ def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) ->
     )
 
 
-def _of_kinds(rest: pl.DataFrame, kinds: list[str]) -> pl.DataFrame:
-    """The rows of these kinds, in the order of the file."""
-    return rest.filter(pl.col("kind").is_in(kinds)).sort("row")
-
-
 def _plausible(events: Sorted) -> Sorted:
     """The events without those whose time lies implausibly far from the median span."""
     spans = pl.concat(
@@ -97,31 +89,32 @@ def _plausible(events: Sorted) -> Sorted:
         ]
     )
     middle = pl.lit(spans.get_column("start_ns").median(), dtype=pl.Float64).cast(pl.Int64)
-    far = (((pl.col("start_ns") - middle).abs() > _PLAUSIBLE_NS) | (pl.col("duration_ns") > _PLAUSIBLE_NS)).fill_null(
-        False
-    )
-    timed = pl.col("kind") != "metadata"
-    frames = {name: getattr(events, name) for name in ("python", "host", "device", "rest")}
-    count = sum(frame.select((timed & far).sum()).item() for frame in frames.values())
+    away, lasts = (pl.col("start_ns") - middle).abs() > _PLAUSIBLE_NS, pl.col("duration_ns") > _PLAUSIBLE_NS
+    far = {name: (away | lasts).fill_null(False) for name in ("python", "host", "device")} | {
+        "arrows": away.fill_null(False),
+        "rest": ((pl.col("kind") != "metadata") & (away | lasts)).fill_null(False),
+    }
+    frames = {name: getattr(events, name) for name in far}
+    count = sum(frame.select(far[name].sum()).item() for name, frame in frames.items())
     if not count:
         return events
     counted = pl.DataFrame(
         {"reason": ["implausible-time"], "cat": [None], "count": [count]}, schema=events.skipped.schema
     )
-    near = {name: frame.filter(~(timed & far)) for name, frame in frames.items()}
+    near = {name: frame.filter(~far[name]) for name, frame in frames.items()}
     return replace(events, **near, skipped=pl.concat([events.skipped, counted]))
 
 
 def _extent(events: Sorted) -> tuple[int, int]:
     """Start of the first and end of the last event with a duration, ns; of any timed event where there is none."""
-    columns = ("start_ns", "duration_ns")
     rows = events.rest.filter(pl.col("kind").is_in(["sync", "device-annotation", "session"]))
-    spans = pl.concat([frame.select(columns) for frame in (events.python, events.host, events.device, rows)])
-    if spans.is_empty():
-        spans = events.rest.filter(pl.col("kind") != "metadata").select(columns)
-    start, end = spans.select(
-        pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns")
-    ).row(0)
+    spans = [frame for frame in (events.python, events.host, events.device, rows) if frame.height]
+    points = [events.rest.filter(pl.col("kind") != "metadata"), events.arrows.with_columns(duration_ns=0)]
+    ends = pl.concat(
+        frame.select(pl.col("start_ns").min(), (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns"))
+        for frame in spans or points
+    )
+    start, end = ends.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
     return int(start or 0), int(end or 0)
 
 
@@ -185,7 +178,6 @@ def _nonzero(column: str) -> pl.Expr:
 
 
 def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """The table. The parts lose each column as it is made, so only one at a time stands in memory twice."""
     keys = ["pid", "tid"]
     places = threads.select("thread_id", pl.col(keys).cast(pl.Categorical))
     spans = pl.concat([part.select(*keys, "kind", "start_ns", "duration_ns", "row") for part in parts])
@@ -196,17 +188,24 @@ def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) 
         pl.arg_sort_by(thread, "start_ns", "duration_ns", nesting, "row", descending=[False, False, True, False, False])
     ).to_series()
     del spans
-    made = {
-        "event_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True),
-        "thread_id": thread.gather(order),
-    }
-    for column in tables.HOST_EVENTS.columns:
+    made = {"event_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True), "thread_id": thread.gather(order)}
+    frame = _filled(tables.HOST_EVENTS, parts, order, made)
+    return frame.with_columns(pl.col("start_ns") - origin, _nonzero("correlation"))
+
+
+def _filled(
+    table: tables.Table, parts: list[pl.DataFrame], order: pl.Series, made: dict[str, pl.Series]
+) -> pl.DataFrame:
+    """The table of the columns that are made, and of the parts' others in that order.
+
+    The parts lose each column as it is used, so only one at a time stands in memory twice.
+    """
+    parts[:] = [part.select(set(part.columns) & set(table.schema) - set(made)) for part in parts]
+    for column in table.columns:
         if column.name not in made:
-            values = _stacked(parts, column).gather(order).cast(column.dtype)
-            made[column.name] = values - origin if column.name == "start_ns" else values
+            made[column.name] = _stacked(parts, column).gather(order).cast(column.dtype)
             parts[:] = [part.drop(column.name, strict=False) for part in parts]
-    frame = pl.DataFrame({name: made.pop(name) for name in tables.HOST_EVENTS.schema})
-    return tables.HOST_EVENTS.conform(frame.with_columns(_nonzero("correlation")))
+    return table.conform(pl.DataFrame({name: made.pop(name) for name in table.schema}))
 
 
 def _stacked(parts: list[pl.DataFrame], column: tables.Column) -> pl.Series:
@@ -222,16 +221,23 @@ def _stacked(parts: list[pl.DataFrame], column: tables.Column) -> pl.Series:
     )
 
 
-def _operator_inputs(inputs: pl.DataFrame, host: pl.DataFrame) -> pl.DataFrame:
-    ids = host.select("row", "event_id")
-    return tables.OPERATOR_INPUTS.conform(inputs.sort("row").join(ids, on="row", how="inner", maintain_order="left"))
+def _operator_inputs(parts: list[pl.DataFrame], host: pl.DataFrame) -> pl.DataFrame:
+    rows = pl.concat([part.select("row") for part in parts]).with_row_index("at").sort("row")
+    ids = rows.join(host.select("row", "event_id"), on="row", how="inner", maintain_order="left")
+    return _filled(tables.OPERATOR_INPUTS, parts, ids.get_column("at"), {"event_id": ids.get_column("event_id")})
 
 
-def _device_events(events: pl.DataFrame) -> pl.DataFrame:
-    frame = events.sort("start_ns", "row").with_columns(
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("activity_id"), _nonzero("correlation")
-    )
-    return tables.DEVICE_EVENTS.conform(frame)
+def _device_events(
+    parts: list[pl.DataFrame], devices: pl.DataFrame, threads: pl.DataFrame, origin: int
+) -> pl.DataFrame:
+    spans = pl.concat([part.select("start_ns", "row", "pid", "tid", "device_label") for part in parts]).rechunk()
+    order = spans.select(pl.arg_sort_by("start_ns", "row")).to_series()
+    spans = _located(_coded(spans[order], devices), threads, origin)
+    made = {
+        "activity_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True),
+        **spans.select("start_ns", "thread_id", "device").to_dict(),
+    }
+    return _filled(tables.DEVICE_EVENTS, parts, order, made).with_columns(_nonzero("correlation"))
 
 
 def _sync_events(rest: pl.DataFrame) -> pl.DataFrame:
@@ -246,14 +252,8 @@ def _device_annotations(rest: pl.DataFrame) -> pl.DataFrame:
     return tables.DEVICE_ANNOTATIONS.conform(frame.with_columns(pl.coalesce("stream", stream)))
 
 
-def _flows(rest: pl.DataFrame) -> pl.DataFrame:
-    frame = rest.with_columns(
-        pl.col("id").alias("flow_id"),
-        pl.col("cat").str.to_lowercase().replace_strict(FLOW_KINDS, return_dtype=pl.String).alias("kind"),
-        (pl.col("ph") == "s").alias("is_start"),
-        pl.col("start_ns").alias("time_ns"),
-    )
-    return tables.FLOWS.conform(frame)
+def _flows(arrows: pl.DataFrame) -> pl.DataFrame:
+    return tables.FLOWS.conform(arrows.rename({"start_ns": "time_ns"}))
 
 
 def _memory_events(rest: pl.DataFrame) -> pl.DataFrame:

@@ -48,6 +48,7 @@ DEVICE_ROWS = {
     "trace": "session",
 }
 FLOW_KINDS = {"ac2g": "launch", "async_cpu_to_gpu": "launch", "async": "launch", "fwdbwd": "forward-backward"}
+_FLOW_KIND = pl.Enum(list(dict.fromkeys(FLOW_KINDS.values())))
 # Device work of accelerators whose events cannot be accounted for (yet).
 _UNSUPPORTED = r"^(mtia_|hpu_|xpu_|npu_|ipu_|tpu_|glow|privateuse1_)"
 
@@ -56,9 +57,10 @@ _BOUNDARY = "^(Iteration Start: |Record Window End$)"
 
 _HOST = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")
 _DEVICE = ("kernel", "memcpy", "memset")
-_REST = ("flow", "metadata", "memory", "sync", "device-annotation", "session", "boundary")
+_ARROW = ("flow",)
+_REST = ("metadata", "memory", "sync", "device-annotation", "session", "boundary")
 _LEFT_OUT = ("marker", "counter", "device-event", "profiler-range", "unsupported", "unknown-phase")
-KIND = pl.Enum([*_HOST, *_DEVICE, *_REST, *_LEFT_OUT])
+KIND = pl.Enum([*_HOST, *_DEVICE, *_ARROW, *_REST, *_LEFT_OUT])
 
 # What is kept of the arguments of host events, by kind; of the other host kinds all of it.
 CALL_NUMBERS = ("correlation", "external_id")
@@ -107,6 +109,7 @@ class Sorted:
     host: pl.DataFrame
     inputs: pl.DataFrame
     device: pl.DataFrame
+    arrows: pl.DataFrame
     rest: pl.DataFrame
     edges: pl.DataFrame
     seen: pl.DataFrame
@@ -129,7 +132,10 @@ def shifted(events: Sorted, rows: int) -> Sorted:
     if not rows:
         return events
     moved = (pl.col("row") + rows).cast(pl.UInt32)
-    frames = {name: getattr(events, name) for name in ("python", "host", "inputs", "device", "rest", "edges", "seen")}
+    frames = {
+        name: getattr(events, name)
+        for name in ("python", "host", "inputs", "device", "arrows", "rest", "edges", "seen")
+    }
     return replace(events, **{name: frame.with_columns(moved) for name, frame in frames.items() if frame.height})
 
 
@@ -170,18 +176,17 @@ def sorted_spans(frame: pl.DataFrame) -> Sorted | None:
 
 def sorted_arrows(frame: pl.DataFrame) -> Sorted | None:
     """The same for starts and ends of arrows of known categories; None where they are not all sound."""
-    return _sorted_points(frame, "flow") if frame.get_column("id").null_count() == 0 else None
+    if frame.get_column("id").null_count() or frame.get_column("start_ns").null_count():
+        return None
+    frame = frame.with_columns(_categories())
+    return replace(_nothing(), arrows=_arrow_part(frame), seen=_seen(frame))
 
 
 def sorted_memory(frame: pl.DataFrame) -> Sorted | None:
     """The same for instants, if all tell of memory; else None."""
-    return _sorted_points(frame, "memory") if (frame.get_column("name") == "[memory]").all() else None
-
-
-def _sorted_points(frame: pl.DataFrame, kind: str) -> Sorted | None:
-    if frame.get_column("start_ns").null_count():
+    if frame.get_column("start_ns").null_count() or not (frame.get_column("name") == "[memory]").all():
         return None
-    timed = _typed(_completed(frame.with_columns(pl.lit(kind).cast(KIND).alias("kind"))))
+    timed = _typed(_completed(frame.with_columns(pl.lit("memory").cast(KIND).alias("kind"))))
     return replace(_nothing(), rest=_rest_part(timed), seen=_seen(timed))
 
 
@@ -289,13 +294,14 @@ def _is_useful_arrow() -> pl.Expr:
 def _sorted(timed: pl.DataFrame, edges: pl.DataFrame) -> Sorted:
     timed = timed.with_columns(_reason().alias("reason"))
     kept = _only(timed, pl.col("reason").is_null())
-    host, device, rest = (_only(kept, pl.col("kind").is_in(kinds)) for kinds in (_HOST, _DEVICE, _REST))
+    host, device, arrows, rest = (_only(kept, pl.col("kind").is_in(kinds)) for kinds in (_HOST, _DEVICE, _ARROW, _REST))
     python_part, host_part = _host_parts(host)
     return Sorted(
         python=python_part,
         host=host_part,
         inputs=_inputs_part(host),
         device=_device_part(device),
+        arrows=_arrow_part(arrows),
         rest=_rest_part(rest),
         edges=edges,
         seen=_seen(_only(timed, pl.col("kind") != "metadata")),
@@ -340,6 +346,13 @@ def _device_part(device: pl.DataFrame) -> pl.DataFrame:
         *_EVENT[:-1], _LASTS, _DEVICE_LABEL, *_numbers(device, _DEVICE_NUMBERS),
         _product("grid").alias("blocks"), _product("block").alias("threads_per_block"), "grid", "block",
         pl.col("occupancy_percent").cast(pl.Float64, strict=False).fill_nan(None),
+    )  # fmt: skip
+
+
+def _arrow_part(arrows: pl.DataFrame) -> pl.DataFrame:
+    return arrows.select(
+        "row", "pid", "tid", "start_ns", pl.col("id").alias("flow_id"), (pl.col("ph") == "s").alias("is_start"),
+        pl.col("cat").str.to_lowercase().replace_strict(FLOW_KINDS, return_dtype=_FLOW_KIND).alias("kind"),
     )  # fmt: skip
 
 
