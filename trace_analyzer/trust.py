@@ -67,63 +67,70 @@ class _Rule:
         return value < limit if self.good else value > limit
 
 
-_LINK_COVERAGE = _Rule(
-    "link_coverage",
-    "share of device time whose launch is known: run-ahead and the causes of idle time speak for it alone, and idle time that"
-    " other work ends has no cause",
-    t.GOOD_COVERAGE, t.POOR_COVERAGE, good=True, withholds=(RUN_AHEAD,),
-)  # fmt: skip
-_OF_DEVICE = (
-    _LINK_COVERAGE,
-    _Rule(
-        "unlinked_before",
-        "share of device time that was launched before the recording began: its gaps cannot be explained",
-        t.BEFORE_WARN_RATIO,
-    ),
-    _Rule(
-        "stream_overlap",
-        "share of device time in which earlier work of the same stream still ran: some is normal, much means that"
-        " times are wrong",
-        t.OVERLAP_WARN_RATIO, t.OVERLAP_FAIL_RATIO, withholds=KERNEL_TIMES,
-    ),
-    _Rule(
-        "started_before_launch",
-        "share of activities that begin before their launch does: the clocks of host and device disagree",
-        t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(RUN_AHEAD,),
-    ),
-    _Rule(
-        "skewed_idle",
-        "share of idle time that lies within what activities begin before their launches by: as the clocks of host and device"
-        " disagree, it may have another cause",
-        t.SKEWED_WARN_RATIO, t.SKEWED_FAIL_RATIO, withholds=(IDLE_CAUSES,),
-    ),
-    _Rule(
-        "impossible_durations",
-        "share of device time in activities during most of which later work of their stream ran: corrupt durations",
-        t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=ALL,
-    ),
-    _Rule(
-        "few_long_activities",
-        "share of device time in the five longest activities, collectives left out: look at them first",
-        t.FEW_WARN_RATIO,
-    ),
-    _Rule(
-        "untraced",
-        "share of idle time in recording pauses or between spliced recordings: nothing is known of it",
-        t.UNTRACED_WARN_RATIO, t.UNKNOWN_RATIO, withholds=(BUSY_RATIO, *UTILIZATION),
-    ),
-    _Rule(
-        "unnamed_host_time",
-        "share of idle time in which the host was late and nothing of it was recorded: with_stack=True would name it",
-        t.UNKNOWN_DOUBT_RATIO,
-    ),
-    _Rule("graph_share", "share of device time that graph launches enqueued: one launch stands for many kernels"),
-)  # fmt: skip
-_MISSING = _Rule(
-    "missing_activities",
-    "share of the calls that launch kernels of which no kernel was recorded: the device may have been busier",
-    t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=ALL,
-)  # fmt: skip
+_LINKS = "link_coverage"
+
+
+def _rules_of_devices() -> tuple[_Rule, ...]:
+    """The rules of each device, with the thresholds as they are now."""
+    return (
+        _Rule(
+            _LINKS,
+            "share of device time whose launch is known: run-ahead and the causes of idle time speak for it alone, and idle time that"
+            " other work ends has no cause",
+            t.GOOD_COVERAGE, t.POOR_COVERAGE, good=True, withholds=(RUN_AHEAD,),
+        ),
+        _Rule(
+            "unlinked_before",
+            "share of device time that was launched before the recording began: its gaps cannot be explained",
+            t.BEFORE_WARN_RATIO,
+        ),
+        _Rule(
+            "stream_overlap",
+            "share of device time in which earlier work of the same stream still ran: some is normal, much means that"
+            " times are wrong",
+            t.OVERLAP_WARN_RATIO, t.OVERLAP_FAIL_RATIO, withholds=KERNEL_TIMES,
+        ),
+        _Rule(
+            "started_before_launch",
+            "share of activities that begin before their launch does: the clocks of host and device disagree",
+            t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(RUN_AHEAD,),
+        ),
+        _Rule(
+            "skewed_idle",
+            "share of idle time that lies within what activities begin before their launches by: as the clocks of host and device"
+            " disagree, it may have another cause",
+            t.SKEWED_WARN_RATIO, t.SKEWED_FAIL_RATIO, withholds=(IDLE_CAUSES,),
+        ),
+        _Rule(
+            "impossible_durations",
+            "share of device time in activities during most of which later work of their stream ran: corrupt durations",
+            t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=ALL,
+        ),
+        _Rule(
+            "few_long_activities",
+            "share of device time in the five longest activities, collectives left out: look at them first",
+            t.FEW_WARN_RATIO,
+        ),
+        _Rule(
+            "untraced",
+            "share of idle time in recording pauses or between spliced recordings: nothing is known of it",
+            t.UNTRACED_WARN_RATIO, t.UNKNOWN_RATIO, withholds=(BUSY_RATIO, *UTILIZATION),
+        ),
+        _Rule(
+            "unnamed_host_time",
+            "share of idle time in which the host was late and nothing of it was recorded: with_stack=True would name it",
+            t.UNKNOWN_DOUBT_RATIO,
+        ),
+        _Rule("graph_share", "share of device time that graph launches enqueued: one launch stands for many kernels"),
+    )  # fmt: skip
+
+
+def _missing_rule() -> _Rule:
+    return _Rule(
+        "missing_activities",
+        "share of the calls that launch kernels of which no kernel was recorded: the device may have been busier",
+        t.MISSING_WARN_RATIO, t.MISSING_FAIL_RATIO, withholds=ALL,
+    )  # fmt: skip
 
 
 def checks(
@@ -140,10 +147,10 @@ def checks(
     ``devices`` are codes with the ids of the report, ``figures`` come from `analyses.trust.device_figures`, ``launch_arrows`` is
     null where nothing was launched.
     """
-    found = [_lost(notes, event_count), _MISSING.check(missing_ratio, None), _arrows(launch_arrows)]
+    found = [_lost(notes, event_count), _missing_rule().check(missing_ratio, None), _arrows(launch_arrows)]
     rows = {row["device"]: row for row in figures.to_dicts()}
     for code, index in devices.items():
-        found += [rule.check(rows[code][f"{rule.name}_ratio"], index) for rule in _OF_DEVICE]
+        found += [rule.check(rows[code][f"{rule.name}_ratio"], index) for rule in _rules_of_devices()]
     return tuple(sorted(found, key=lambda check: ("fail", "warn", "ok").index(check.status)))
 
 
@@ -184,9 +191,7 @@ def of_device(found: Sequence[Check], device: int | str | None) -> Iterator[Chec
 
 def doubts(found: Sequence[Check], device: int | str) -> tuple[str, ...]:
     """What failed checks say about a device; the verdict tells by itself how far launches are known."""
-    failed = (
-        check for check in of_device(found, device) if check.status == "fail" and check.name != _LINK_COVERAGE.name
-    )
+    failed = (check for check in of_device(found, device) if check.status == "fail" and check.name != _LINKS)
     return tuple(f"{check.name.replace('_', ' ')}: {check.meaning}" for check in failed)
 
 
