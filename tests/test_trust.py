@@ -10,8 +10,9 @@ import pytest
 from kineto import A100, analysed, annotation, call, event, flow, kernel, launch, launched, op, python, trace_bytes
 
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.render.words import check_phrase
+from trace_analyzer.render.words import check_phrase, record_instead
 from trace_analyzer.report import Check, Report
+from trace_analyzer.trust import _missing_rule, _rules_of_devices
 
 TIMES, RATES = ("buckets", "groups", "fusions", "tensor_cores"), ("mfu", "hfu")
 ALL = ("busy_ratio", "partition", "idle_causes", "run_ahead", *TIMES, *RATES, "communication", "copies")
@@ -82,7 +83,7 @@ def test_durations_that_later_work_of_the_stream_contradicts() -> None:
     assert (report.verdict.status, report.verdict.parts_ns, device.partition_ns) == ("insufficient", {}, {})
     (why,) = report.verdict.confidence_why
     assert why.startswith("impossible durations 99 %: ")
-    assert why in report.verdict.headline
+    assert why.partition(": ")[0] in report.verdict.headline
 
 
 def test_a_handful_of_activities_with_most_of_the_time() -> None:
@@ -234,15 +235,18 @@ def test_idle_time_without_causes_is_withheld_everywhere() -> None:
     assert (told.check, told.reason[:12]) == ("skewed_idle", "skewed idle ")
     verdict = report.verdict
     assert (verdict.status, verdict.regime, report.advice) == ("insufficient", None, ())
-    assert told.reason in verdict.headline
+    assert told.reason in verdict.confidence_why
+    check_of = told.reason.partition(": ")[0]
+    assert check_of in verdict.headline
     of_bad = [step for step in report.steps if step.device == 1]
     assert of_bad
-    assert all(step.regime is None and told.reason in (step.headline or "") for step in of_bad)
+    assert all(step.regime is None and check_of in (step.headline or "") for step in of_bad)
     assert all(step.regime for step in report.steps if step.device == 0 and step.headline)
     for text in (report.summary(120), report.to_markdown()):
         assert "run ahead" in text
         assert "idle causes withheld" in text
         assert "why cannot be told" in text.replace("\n", " ")
+        assert "do not merge or shift files" in " ".join(text.split())
     (as_json,) = (d for d in json.loads(report.to_json())["devices"] if d["index"] == 1)
     assert {"metric": "idle_causes", "check": "skewed_idle", "reason": told.reason} in as_json["withheld"]
 
@@ -251,3 +255,26 @@ def test_the_page_says_what_is_withheld_and_why(tmp_path: Path) -> None:
     page = analysed(skewed(60)).to_html(tmp_path / "report.html").read_text("utf-8")
     assert "Not shown because of it: idle causes" in page
     assert "why cannot be told" in page
+
+
+def test_each_check_that_takes_the_verdict_says_what_to_do_instead() -> None:
+    taking = {found for found in _failing() if {"partition", "idle_causes"} & {*found.withholds}}
+    good = analysed(A, B)
+    for found in taking:
+        verdict = replace(good.verdict, status="insufficient", device=0)
+        (tip,) = record_instead(replace(good, verdict=verdict, trust=(found,)))
+        assert tip.endswith((".", "disagree."))
+    assert {found.name for found in taking} == {
+        "skewed_idle",
+        "impossible_durations",
+        "missing_activities",
+        "lost_events",
+    }
+
+
+def _failing() -> list[Check]:
+    """Every check, failed."""
+    rules = (*_rules_of_devices(), _missing_rule())
+    failed = [rule.check(0.0 if rule.good else 1.0, 0) for rule in rules]
+    bad = event("cpu_op", "aten::mm", 5, -3, pid=100, tid=100)
+    return [*failed, check(analysed(A, B, bad), "lost_events")]

@@ -183,7 +183,7 @@ def _withheld(findings: Findings, of: str) -> tuple[str, str] | None:
     parts = findings.parts_ns
     if findings.parts_withheld is not None:
         sentence = f"What the device did in {of} cannot be told: the trace does not support it"
-        return f"{sentence} ({findings.parts_withheld}).", findings.parts_withheld
+        return f"{sentence} ({_check_of(findings.parts_withheld)}).", findings.parts_withheld
     hidden = parts.get(WITHHELD, 0)
     if not hidden or findings.causes_withheld is None:
         return None
@@ -193,7 +193,12 @@ def _withheld(findings: Findings, of: str) -> tuple[str, str] | None:
         return None
     idle = percent(hidden / sum(parts.values()))
     sentence = f"The device idles for {idle} of {of}, and why cannot be told: the trace does not support causes"
-    return f"{sentence} ({findings.causes_withheld}).", findings.causes_withheld
+    return f"{sentence} ({_check_of(findings.causes_withheld)}).", findings.causes_withheld
+
+
+def _check_of(reason: str) -> str:
+    """The check and its value, without what that means."""
+    return reason.partition(": ")[0]
 
 
 def _without_inputs(findings: Findings, headline: str, reason: str) -> Verdict:

@@ -49,6 +49,12 @@ _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
         "Export the file as the profiler writes it, without removing events.",
     ),
 }
+_INSTEAD_OF_CHECK: Mapping[str, str] = {
+    "skewed_idle": "Export one file per process on the machine that recorded it, and do not merge or shift files: the clocks disagree.",
+    "impossible_durations": "Record again, with no other profiler attached: durations of this file cannot be right.",
+    "missing_activities": "Record with ProfilerActivity.CUDA from before the first launch to a torch.cuda.synchronize() after the last.",
+    "lost_events": "Export the file again as the profiler writes it: events of this one cannot be read.",
+}
 _EXPORT_AGAIN = (
     "Copy the file again from where it was recorded, and compare the sizes: it breaks off.",
     "If it breaks off there too, export it again, and let the program live until export_chrome_trace() has returned.",
@@ -234,6 +240,11 @@ def record_instead(report: Report) -> Sequence[str]:
     """What to do to get a verdict, where there is none; a file that breaks off says nothing of how it was recorded."""
     if report.verdict.status != "ok" and breaks_off(report.notes):
         return _EXPORT_AGAIN
+    failed = [check for check in report.trust if {trust.PARTITION, trust.IDLE_CAUSES} & {*check.withholds}]
+    judged = [check.name for check in failed if check.device in (None, report.verdict.device)]
+    told = tuple(dict.fromkeys(_INSTEAD_OF_CHECK[name] for name in judged))
+    if report.verdict.status == "insufficient" and told:
+        return told
     return _RECORD_INSTEAD[report.verdict.status]
 
 
