@@ -1,6 +1,7 @@
 // Where tracks and rows stand, in pixels from the top.
 
-const HEADING = 30;
+const HEADING = 28;
+const HEADING_GAP = 6;
 const GAP = 8;
 const FOLDED = 9;
 const ROW_HEIGHT = {
@@ -17,7 +18,7 @@ export function layOut(store, folded) {
   store.tracks.forEach((track, trackId) => {
     if (track.group !== group) {
       items.push({ heading: track.group, top, height: HEADING });
-      top += HEADING;
+      top += HEADING + HEADING_GAP;
       group = track.group;
     }
     const trackRows = store.rows.filter((row) => row.track === trackId);

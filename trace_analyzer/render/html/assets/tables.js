@@ -13,9 +13,9 @@ export function matches(text, query) {
   return query.toLowerCase().split(/\s+/).every((word) => low.includes(word));
 }
 
-// How many rows stand where, in words.
+// How many rows stand where, in words; none where all of them do.
 export function status({ shown, found, total, leftOut }) {
-  const parts = [found < total ? `${shown} of ${found} found` : `${shown} of ${total} rows`];
+  const parts = found < total ? [`${shown} of ${found} found`] : shown < total || leftOut ? [`${shown} of ${total} rows`] : [];
   if (leftOut) parts.push(`${leftOut.toLocaleString('en-US')} smaller ones are not on this page`);
   return parts.join(' · ');
 }

@@ -15,6 +15,7 @@ const MARGIN = 0.25;
 const LABEL_BUDGET = 200;
 const LABEL_MIN_PX = 34;
 const LABEL_MIN_HEIGHT_PX = 12;
+const LABEL_HEIGHT_PX = { least: 18, most: 24 }; // beside the rows
 const LABEL_PADDING_PX = 4;
 const LONGEST_LABEL = 300; // characters: more than a screen is wide
 const AXIS_PX = 26;
@@ -416,8 +417,9 @@ export class Timeline {
     label.className = item.heading === undefined ? 'track' : 'heading';
     label.textContent = item.heading ?? item.label;
     label.title = label.textContent;
-    label.style.top = `${item.top}px`;
-    label.style.lineHeight = label.style.height = `${item.heading === undefined ? Math.min(item.height, 24) : item.height}px`;
+    const height = item.heading === undefined ? Math.max(LABEL_HEIGHT_PX.least, Math.min(item.height, LABEL_HEIGHT_PX.most)) : item.height;
+    label.style.top = `${item.top + Math.min(item.height - height, 0) / 2}px`; // that of a folded track is higher than its row
+    label.style.lineHeight = label.style.height = `${height}px`;
     if (item.foldable) {
       label.type = 'button';
       label.setAttribute('aria-expanded', String(!item.folded));
