@@ -1,12 +1,14 @@
 """How soon a small trace is answered, against bare imports of what the answer needs. Asserts nothing.
 
-Whole processes, which take turns; the ratio of their medians holds when the machine's speed drifts. Then the
-imports that cost most, by ``python -X importtime``.
+Whole processes, which take turns; the ratio of their medians holds when the machine's speed drifts. The first turn
+is not counted, and writes the bytecode that an installed package has. Then the imports that cost most, by
+``python -X importtime``.
 
     python benchmarks/startup.py [TRACE] [--runs 5]
 """
 
 import argparse
+import os
 import re
 import resource
 import statistics
@@ -19,34 +21,45 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "sample_traces" / "synthetic_overhead_data-loading.json.gz"
 ANALYZE = ["-m", "trace_analyzer"]
+BASES = {
+    "analyze --help": "import polars",
+    "analyze --no-report": "import polars",
+    "analyze, with report": "import holoviews with bokeh",
+}
+"""What each command is held against."""
+_ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 _IMPORT = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \| (\s*)(\S+)")
 
 
 def commands(trace: Path) -> dict[str, list[str]]:
-    """Name to the arguments of Python; those that are imports come before what is held against them."""
+    """Name to the arguments of Python."""
     return {
         "import polars": ["-c", "import polars"],
         "analyze --help": [*ANALYZE, "--help"],
         "analyze --no-report": [*ANALYZE, str(trace), "--no-report"],
         "import holoviews with bokeh": ["-c", "import holoviews; holoviews.extension('bokeh')"],
-        "import bokeh.plotting": ["-c", "import polars, bokeh.plotting"],
         "analyze, with report": [*ANALYZE, str(trace)],
     }
 
 
-def run(arguments: list[str], folder: str) -> tuple[float, float] | None:
-    """Wall and CPU seconds of one process; None where it fails, as without holoviews."""
+def run(arguments: list[str], folder: str) -> tuple[float, float, float] | None:
+    """Wall, CPU and user CPU seconds of one process; None where it fails, as without holoviews."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, check=False)
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=_ENVIRONMENT, capture_output=True, check=False)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return None if done.returncode else (wall, cpu)
+    user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
+    return None if done.returncode else (wall, user + system, user)
 
 
 def import_times(arguments: list[str], folder: str) -> list[tuple[str, int, int]]:
     """(module, own us, us with all that it imports) of every import of a command."""
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", *arguments], cwd=folder, capture_output=True, text=True, check=True
+        [sys.executable, "-X", "importtime", *arguments],
+        cwd=folder,
+        env=_ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return [(name, int(own), int(whole)) for own, whole, _, name in _IMPORT.findall(done.stderr)]
 
@@ -59,20 +72,22 @@ def main() -> None:
     options = parser.parse_args()
     trace = options.trace.resolve()
     with tempfile.TemporaryDirectory() as folder:
-        results: dict[str, list[tuple[float, float] | None]] = {name: [] for name in commands(trace)}
-        for _ in range(options.runs):
+        results: dict[str, list[tuple[float, float, float] | None]] = {name: [] for name in commands(trace)}
+        for turn in range(options.runs + 1):
             for name, arguments in commands(trace).items():
-                results[name].append(run(arguments, folder))
+                result = run(arguments, folder)
+                if turn:
+                    results[name].append(result)
         imports = import_times(commands(trace)["analyze, with report"], folder)
     sound = {name: [r for r in runs if r] for name, runs in results.items()}
     medians = {name: [statistics.median(c) for c in zip(*runs, strict=True)] for name, runs in sound.items() if runs}
-    base = medians["import polars"]
     print(f"{trace.name}, {options.runs} runs, Python {sys.version.split()[0]}\n")
-    print("| process | wall s | CPU s | CPU / import polars |\n|---|---|---|---|")
-    for name in results:
-        row = medians.get(name)
+    print("| process | wall s | CPU s | user s | against | wall | CPU | user |\n|---|---|---|---|---|---|---|---|")
+    for name, row in medians.items():
+        base = BASES.get(name, "–")
+        ratios = [own / other for own, other in zip(row, medians[base], strict=True)] if base in medians else []
         print(
-            f"| {name} | {row[0]:.2f} | {row[1]:.2f} | {row[1] / base[1]:.1f} |" if row else f"| {name} | – | – | – |"
+            f"| {name} | {' | '.join(f'{s:.2f}' for s in row)} | {base} | {' | '.join(f'{r:.1f} x' for r in ratios)} |"
         )
     print("\n| import of `analyze`, with report | own ms | with its own imports ms |\n|---|---|---|")
     for name, own, whole in sorted(imports, key=lambda row: -row[2])[:25]:
