@@ -86,9 +86,8 @@ def main() -> None:
     for name, row in medians.items():
         base = BASES.get(name, "–")
         ratios = [own / other for own, other in zip(row, medians[base], strict=True)] if base in medians else []
-        print(
-            f"| {name} | {' | '.join(f'{s:.2f}' for s in row)} | {base} | {' | '.join(f'{r:.1f} x' for r in ratios)} |"
-        )
+        told = [f"{r:.1f} x" for r in ratios] or ["–"] * len(row)
+        print(f"| {' | '.join([name, *(f'{s:.2f}' for s in row), base, *told])} |")
     print("\n| import of `analyze`, with report | own ms | with its own imports ms |\n|---|---|---|")
     for name, own, whole in sorted(imports, key=lambda row: -row[2])[:25]:
         print(f"| {name} | {own / 1000:.1f} | {whole / 1000:.1f} |")
