@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from polars.testing import assert_frame_equal
 
 from trace_analyzer.analyses import intervals
 from trace_analyzer.analyses.intervals import at, clip, enclosing, innermost, labelled, union, with_covered
@@ -120,6 +121,13 @@ def test_clip_keeps_what_lies_in_the_windows(rows: list[Span], windows: list[Spa
     )
     inside = clip(frame(rows), frame(windows).rename({"id": "window"}), TRACK)
     assert sorted(inside.filter(pl.col("start_ns") < pl.col("end_ns")).rows()) == expected
+
+
+@given(spans, _span)
+def test_one_window_clips_like_several(rows: list[Span], window: Span) -> None:
+    several = frame([window, (9, 0, 1)]).rename({"id": "window"})
+    alone = clip(frame(rows), several.head(1), TRACK)
+    assert_frame_equal(alone, clip(frame(rows), several, TRACK))
 
 
 def naive_innermost(rows: list[Span], track: int, t: int) -> int | None:
