@@ -335,6 +335,8 @@ def test_a_measured_step_time_holds_for_each_step() -> None:
     step = analysed(recorded(2), measured_step_ms=12.0).steps[1]
     assert step.recording_ns == pytest.approx(step.duration_ns - 12_000_000, abs=10)
     assert "Recording took " in (step.headline or "")
+    first = analysed(recorded(2), measured_step_ms=12.0).steps[0]
+    assert (first.state, first.recording_ns) == ("first", None), "it may do something else, which is not recording"
 
 
 def test_the_steps_of_a_report_are_told_with_what_limits_them() -> None:

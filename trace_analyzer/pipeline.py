@@ -502,10 +502,13 @@ def _with_verdicts(analysis: Analysis, whole: Mapping[int, Findings], measured_s
         .with_columns(edges)
     )
     sums = partition.part_sums(frames["partition"], windows.select(*key, "start_ns", "end_ns"), key)
-    spans = windows.select("device", "window", "start_ns", "end_ns")
+    columns = ["device", "window", "start_ns", "end_ns"]
+    spans = windows.select(columns)
     cold = causes.cold_gap_ns(frames["idle"], frames["gaps"], frames["activities"], spans)
-    lengths = {window: (end - start, 1) for _, window, start, end in spans.iter_rows()}
-    took = _recording(analysis, spans, lengths, measured_step_ms)
+    # What a step that did something else took longer than the measured one is not recording.
+    usual = spans if measured_step_ms is None else windows.filter(pl.col("state") == "ok").select(columns)
+    lengths = {window: (end - start, 1) for _, window, start, end in usual.iter_rows()}
+    took = _recording(analysis, usual, lengths, measured_step_ms)
     said = [
         {"device": device, "index": index, **asdict(step_verdict(
             replace(whole[device], parts_ns=dict(part.select("part", "time_ns").iter_rows()),
