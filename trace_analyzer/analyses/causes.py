@@ -514,7 +514,8 @@ def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
         pl.when("paused").then(pl.lit("untraced")).otherwise("cause").alias("cause"),
         pl.when(pl.col("paused").is_null()).then("event_id").alias("event_id"),
     )
-    return in_order(pl.concat([pieces.filter(~is_linked), cut.select(pieces.columns)]), _DEVICE)
+    unlinked, cut = pieces.filter(~is_linked), cut.select(pieces.columns)
+    return in_order(pl.concat([unlinked, cut]), _DEVICE) if unlinked.height else cut
 
 
 def gap_table(gaps: pl.DataFrame, idle: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
@@ -556,4 +557,5 @@ def cold_idle(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) 
     cold = gaps.filter(pl.col("duration_ns") >= thresholds.COLD_START_GAP_NS).join(
         first_use, on="activity_id", how="semi"
     )
-    return idle.filter(pl.col("cause").is_in(HOST_CAUSES)).join(cold, on="gap_id", how="semi", maintain_order="left")
+    within = idle.filter(pl.col("gap_id").is_in(cold.get_column("gap_id").implode()))
+    return within.filter(pl.col("cause").is_in(HOST_CAUSES))

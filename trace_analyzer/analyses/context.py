@@ -103,9 +103,15 @@ def nearest(parents: pl.Series, wanted: pl.Series) -> pl.Series:
 
 def outermost(parents: pl.Series, wanted: pl.Series) -> pl.Series:
     """For each event the farthest of itself and its ancestors that is ``wanted``; null where none is."""
-    wanted = wanted.fill_null(False)
-    around = nearest(parents, wanted).gather(parents)
-    return nearest(parents, wanted & around.is_null())
+    near = nearest(parents, wanted)
+    ids = near.unique().drop_nulls()
+    # Of the wanted ones only those within others have farther to go.
+    above = near.gather(parents.gather(ids))
+    if above.null_count() == ids.len():
+        return near
+    rows = rows_of(ids, parents.len())
+    tops = nearest(rows.gather(above), above.is_null())
+    return ids.gather(tops).gather(rows.gather(near))
 
 
 def within(parents: pl.Series, marks: list[pl.Series]) -> list[pl.Series]:

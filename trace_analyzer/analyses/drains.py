@@ -110,8 +110,8 @@ def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
     length = pl.col("end_ns") - pl.col("start_ns")
     longest = (
         pl.concat(parts)
-        .sort("drain_id", length, "event_id", descending=[False, True, False])
-        .unique("drain_id", keep="first", maintain_order=True)
+        .group_by("drain_id")
+        .agg(pl.exclude("drain_id").get(length.arg_max()))  # of several the first: they are in order of event_id
         .with_columns(
             pl.when(2 * length >= pl.col("host_end_ns") - pl.col("host_start_ns"))
             .then("event_id")

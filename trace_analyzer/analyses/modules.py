@@ -46,8 +46,8 @@ def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFr
     backward_ns = pl.col("duration_ns").filter("is_backward").sum().alias("backward_ns")
     own = (
         located.drop_nulls("module_event")
-        .join(kernels, on="activity_id", how="inner")
-        .group_by("device", "module_event")
+        .join(kernels, on="activity_id", how="inner", maintain_order="left")
+        .group_by("device", "module_event", maintain_order=True)
         .agg(*work_sums(), backward_ns)
     )
     around = _ancestors(own.select("module_event").unique(), frames)
@@ -58,7 +58,7 @@ def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFr
         (pl.col("end_ns") - pl.col("start_ns")).sum().alias("host_ns"),
     )
     frame = (
-        own.join(around, on="module_event", how="inner")
+        own.join(around, on="module_event", how="inner", maintain_order="left_right")
         .group_by("device", "module")
         .agg(
             *sums_of_sums(),

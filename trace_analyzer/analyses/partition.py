@@ -21,10 +21,16 @@ def partition(activities: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
 
 def part_sums(pieces: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """``by``, part, time_ns: the partition summed over ``windows`` (device, start_ns, end_ns, ``by``)."""
-    return (
-        clip(pieces, windows, ["device"])
-        .group_by(*by, "part")
+    numbered = windows.with_row_index("row")
+    sums = (
+        clip(pieces, numbered.select("row", "device", "start_ns", "end_ns"), ["device"])
+        .group_by("row", "part")
         .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time_ns"))
+    )
+    return (
+        sums.hstack(windows.select(by)[sums.get_column("row")])
+        .group_by(*by, "part")
+        .agg(pl.col("time_ns").sum())
         .sort(*by, "part")
     )
 
