@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from report_factory import cpu_report, empty_report, gpu_report, hostile_report
 from test_html_browser import CHROMIUM, DRIVER, Browser, browser, started  # noqa: F401  (fixtures)
 from test_timeline_browser import sample
@@ -319,10 +320,13 @@ def test_axe_finds_nothing_serious(page: Browser, report: Report, theme: str) ->
 
 
 def test_a_picture_shows_verdict_and_timeline(tmp_path: Path) -> None:
-    path = gpu_report().to_png(tmp_path / "report.png", width=900, height=700)
+    path = gpu_report().to_png(tmp_path / "report.png", width=900, height=1300)
     content = path.read_bytes()
     assert content.startswith(b"\x89PNG")
-    assert (int.from_bytes(content[16:20]), int.from_bytes(content[20:24])) == (900, 700)
+    operator = bytes.fromhex(palette("light")["k-operator"].removeprefix("#"))
+    drawn = Image.open(path).convert("RGB").tobytes()
+    assert drawn.count(operator) > 1000, "the timeline is not in the picture"
+    assert (int.from_bytes(content[16:20]), int.from_bytes(content[20:24])) == (900, 1300)
     assert [file.name for file in tmp_path.iterdir()] == ["report.png"]
 
 

@@ -53,7 +53,7 @@ def _screenshot(command: str, page: Path, picture: Path, size: str) -> str:
                 "--disable-background-networking", "--host-resolver-rules=MAP * ~NOTFOUND",
                 *(["--no-sandbox"] if _is_root() else []),
                 f"--user-data-dir={page.parent / 'profile'}", f"--window-size={size}", f"--screenshot={picture}",
-                f"--virtual-time-budget={_DRAWING_MS}", page.as_uri(),
+                f"--virtual-time-budget={_DRAWING_MS}", f"{page.as_uri()}#picture",
             ],
             capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, check=False,
         )  # fmt: skip
