@@ -9,6 +9,7 @@ about 4 is linear. CPU time, whole processes: it travels better than wall time.
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -136,13 +137,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "trace.json")
         write(one_stream(1), path)
-        base = {name: run(COMMANDS[name], path) for name in ("load", "analyze")}
+        base = {name: run(sys.executable, COMMANDS[name], path) for name in ("load", "analyze")}
         if options.trace:
             print("| MB | events | load us / event | analyze us / event | load bytes / event | analyze bytes / event |")
             print("|---|---|---|---|---|---|")
             for megabytes in options.mb:
                 count = write_tiled(options.trace, path, megabytes, "native")
-                cost = {name: run(COMMANDS[name], path) for name in base}
+                cost = {name: run(sys.executable, COMMANDS[name], path) for name in base}
                 figures = [1e6 * (cost[name][1] - base[name][1]) / count for name in base]
                 figures += [(cost[name][2] - base[name][2]) / count for name in base]
                 print(
@@ -152,9 +153,9 @@ def main() -> None:
         print("\n| stream | events | analyze CPU s | at 4 x | ratio |\n|---|---|---|---|---|")
         for stream in STREAMS:
             count = write(stream(options.events), path)
-            once = run(COMMANDS["analyze"], path)[1] - base["analyze"][1]
+            once = run(sys.executable, COMMANDS["analyze"], path)[1] - base["analyze"][1]
             write(stream(4 * options.events), path)
-            fourfold = run(COMMANDS["analyze"], path)[1] - base["analyze"][1]
+            fourfold = run(sys.executable, COMMANDS["analyze"], path)[1] - base["analyze"][1]
             name = stream.__name__.replace("_", " ")
             print(
                 f"| {name} | {count:,} | {once:.2f} | {fourfold:.2f} | {fourfold / max(once, 1e-9):.1f} |", flush=True
