@@ -409,6 +409,21 @@ class TestProcess:
             assert done.stderr.count("\n") == 1
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.parametrize("closed", ["1", "2"])
+    def test_a_stream_that_is_closed_from_the_start_is_no_failure(self, folder: Path, closed: str) -> None:
+        line = f'exec "$0" -m trace_analyzer "$1" --no-report {closed}>&-'
+        done = subprocess.run(
+            ["sh", "-c", line, sys.executable, "t.json"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        assert done.returncode == 0
+        assert "bug" not in done.stderr
+        assert bool(done.stdout) == (closed == "2")
+
     def test_a_pipe_that_closes_early_is_no_failure(self, folder: Path) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "trace_analyzer", "t.json", "--no-report"],

@@ -82,6 +82,7 @@ class Verbs(click.Group):
         }
         if not standalone_mode:
             return super().main(args, "analyze", standalone_mode=False, **options)
+        _complete_streams()
         debug = "--debug" in (sys.argv[1:] if args is None else args)
         try:
             code = super().main(args, "analyze", standalone_mode=False, **options)
@@ -90,6 +91,13 @@ class Verbs(click.Group):
         except BaseException as error:  # a panic in Polars' native code is no Exception
             _fail(error, debug)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complete_streams() -> None:
+    """Nobody reads the standard streams that were closed before the start, so what is written there goes nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (it stays open to the end)
 
 
 def _records(command: click.Command, ctx: click.Context) -> list[tuple[str, str]]:
@@ -178,4 +186,4 @@ def run() -> None:
         except OSError:
             raise end from None  # Python tells what it cannot flush
         atexit._run_exitfuncs()
-        os._exit(end.code if isinstance(end.code, int) else 0)
+        os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
