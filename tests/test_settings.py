@@ -67,7 +67,7 @@ def test_the_measured_step_reaches_the_verdict(monkeypatch: pytest.MonkeyPatch) 
     analyze(content)
     analyze(content, measured_step_ms=4.0)
     analyze(trace_bytes(EVENTS, **told))  # without steps it says nothing
-    assert asked == [2.5, 4.0, None]
+    assert asked == [2.5, 2.5, 4.0, 4.0, None, None], "for steps, and for the window"
 
 
 def test_a_failed_export_leaves_nothing_and_the_earlier_file(tmp_path: Path) -> None:
