@@ -39,7 +39,7 @@ def readable(raw: bytes) -> str | None:
 def read(text: str, rows: int = 16) -> tuple[int, int, dict[int, pl.DataFrame]]:
     """How the scan ended, where, and its events by route."""
     scan, content = scanner(rows), text.encode()
-    ending, at, _ = scan.read(content, 0)
+    ending, at, _ = scan.read(content, 0, len(content))
     words = {form: scan.words(content, form, readable) for form in (_scanner.LABEL, _scanner.TEXT)}
     frames = {}
     for route in scan.taken():
@@ -92,8 +92,9 @@ def test_what_is_no_sound_event_ends_the_scan_there(text: str) -> None:
 @pytest.mark.parametrize("size", range(len(RICH.encode())))
 def test_a_text_may_end_anywhere(size: int) -> None:
     content = RICH.encode()[:size]
+    assert scanner().read(RICH.encode(), 0, size) == scanner().read(content, 0, size), "whatever follows"
     starts = [0, RICH.index('{"ph":"X"'), RICH.index('{"ph":"i"')]
-    ending, at, events = scanner().read(content, 0)
+    ending, at, events = scanner().read(content, 0, len(content))
     if ending == _scanner.MORE:
         assert at == size
     else:
@@ -107,7 +108,7 @@ def test_a_text_may_end_anywhere(size: int) -> None:
 def test_no_text_breaks_it(noise: bytes, place: int) -> None:
     content = RICH.encode()[:place] + noise + RICH.encode()[place:]
     scan = scanner()
-    _, at, events = scan.read(content, 0)
+    _, at, events = scan.read(content, 0, len(content))
     assert 0 <= at <= len(content)
     assert sum(scan.taken().values()) == events
     for _, start, end in (place for route in scan.taken() for place in scan.places(route)):
@@ -139,7 +140,7 @@ def test_it_stops_when_rows_are_used_up_and_goes_on_there() -> None:
     content = (",".join(f'{{"ph": "X", "cat": "a", "name": "n{i}"}}' for i in range(10)) + "]").encode()
     scan, at, names = scanner(rows=4), 0, []
     for expected in (_scanner.FULL, _scanner.FULL, _scanner.CLOSED):
-        ending, at, _ = scan.read(content, at)
+        ending, at, _ = scan.read(content, at, len(content))
         assert ending == expected
         words = scan.words(content, _scanner.LABEL, readable)
         names += [words[code] for code in pl.Series(scan.codes(SPANS, "name"))]
@@ -157,7 +158,7 @@ def test_words_that_differ_in_their_last_letter_stay_apart() -> None:
     names = [random.Random(i).randbytes(40).hex() for i in range(300)]
     content = (",".join(f'{{"ph": "X", "cat": "a", "name": "{n}{e}"}}' for n in names for e in "ab") + "]").encode()
     scan = scanner(rows=1000)
-    scan.read(content, 0)
+    scan.read(content, 0, len(content))
     words = scan.words(content, _scanner.LABEL, readable)
     assert [words[code] for code in pl.Series(scan.codes(SPANS, "name"))] == [n + e for n in names for e in "ab"]
 
@@ -165,7 +166,7 @@ def test_words_that_differ_in_their_last_letter_stay_apart() -> None:
 def test_columns_and_words_are_of_the_last_scan() -> None:
     content = RICH.encode()
     scan = scanner()
-    scan.read(content, 0)
+    scan.read(content, 0, len(content))
     column = scan.rows(SPANS, 5)
     assert pl.Series(column).to_list() == [6]
     with pytest.raises(ValueError, match="taken"):
@@ -177,6 +178,6 @@ def test_columns_and_words_are_of_the_last_scan() -> None:
     with pytest.raises(IndexError, match="route"):
         scan.rows(128, 0)
     with pytest.raises(ValueError, match="no place"):
-        scan.read(content, len(content) + 1)
+        scan.read(content, len(content) + 1, len(content))
     with pytest.raises(TypeError):
-        scan.read(bytearray(content), 0)
+        scan.read(bytearray(content), 0, 1)

@@ -654,16 +654,16 @@ cdef class Scanner:
         _unmake(&self.scan.labels)
         _unmake(&self.scan.texts)
 
-    def read(self, bytes text not None, Py_ssize_t at):
-        """Scan events from ``at`` on, where one is due: (ending, where it ended, events).
+    def read(self, bytes text not None, Py_ssize_t at, Py_ssize_t size):
+        """Scan the first ``size`` bytes from ``at`` on, where an event is due: (ending, where it ended, events).
 
-        An event that the text does not hold whole, with what has to follow it, is not counted, and begins where the
+        An event that they do not hold whole, with what has to follow it, is not counted, and begins where the
         scan ended.
         """
         cdef int ending
-        if not 0 <= at <= len(text):
+        if not 0 <= at <= size <= len(text):
             raise ValueError("no place in the text")
-        self.scan.text, self.scan.size = text, len(text)
+        self.scan.text, self.scan.size = text, size
         memset(self.scan.labels.slots, 0, (self.scan.labels.mask + 1) * sizeof(uint32_t))
         memset(self.scan.texts.slots, 0, (self.scan.texts.mask + 1) * sizeof(uint32_t))
         self.scan.labels.count = self.scan.texts.count = 1
@@ -682,6 +682,7 @@ cdef class Scanner:
         while True:
             i = at[0] = _blank(text, at[0])
             if i >= scan.size:
+                at[0] = scan.size
                 return _MORE
             if (
                 self.count == self.room
@@ -700,6 +701,8 @@ cdef class Scanner:
             if ending != _DONE:
                 return ending
             end = _blank(text, i)
+            if end >= scan.size:  # what follows the size is the next scan's
+                return _PARTIAL
             if text[end] != c',' and text[end] != c']':
                 return _fault(scan, end)
             self.starts[self.count], self.ends[self.count] = at[0], i

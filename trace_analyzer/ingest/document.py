@@ -63,7 +63,8 @@ def read_document(content: Content) -> Document:
     """
     name, blocks = content.name, content.blocks()
     head = _gathered(blocks, _HEAD)
-    quick = scanned(head, blocks)
+    with _no_gc():
+        quick = scanned(head, blocks)
     if quick is None:
         rest = head if len(head) < _HEAD else b"".join(content.blocks())
         if not rest or rest.isspace():

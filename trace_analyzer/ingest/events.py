@@ -17,8 +17,8 @@ _PLAUSIBLE_NS = 30 * 24 * 3600 * NS_PER_S
 _SAMPLE = 100_000
 """About so many events of each kind tell where the median lies."""
 
-# Outer kinds first, for events that start and end together.
-_NESTING = {"annotation": 0, "python": 1, "operator": 2, "other": 3, "overhead": 4, "runtime": 5, "driver": 6}
+_LONGEST_LINE = float(1 << 62)
+_ROWS = 1 << 32
 
 _REASONS: dict[str, tuple[str, str]] = {
     "no-time": ("warning", "events without a readable timestamp were skipped"),
@@ -153,6 +153,12 @@ def _located(events: pl.DataFrame, threads: pl.DataFrame, origin: int) -> pl.Dat
     )
 
 
+def _track() -> pl.Expr:
+    """A number for each (pid, tid), which are categorical."""
+    pid, tid = (pl.col(name).to_physical().cast(pl.UInt64) for name in ("pid", "tid"))
+    return (pid * _ROWS + tid).alias("track")
+
+
 def _devices(activities: pl.DataFrame, header: tuple[DeviceProperties, ...]) -> pl.DataFrame:
     """Devices with activities. A numeric id is its own code; others take the free codes after it."""
     labels = (
@@ -188,13 +194,17 @@ def _nonzero(column: str) -> pl.Expr:
 
 def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) -> pl.DataFrame:
     keys = ["pid", "tid"]
-    places = threads.select("thread_id", pl.col(keys).cast(pl.Categorical))
+    places = threads.with_columns(pl.col(keys).cast(pl.Categorical)).select("thread_id", _track())
     spans = pl.concat([part.select(*keys, "kind", "start_ns", "duration_ns", "row") for part in parts])
     spans = spans.rechunk()  # sorting pieces takes ten times as long
-    nesting = pl.col("kind").cast(pl.String).replace_strict(_NESTING, return_dtype=pl.Int8)
-    thread = spans.select(keys).join(places, on=keys, how="left", maintain_order="left").get_column("thread_id")
+    nesting = pl.col("kind").to_physical().cast(pl.Int64)
+    thread = spans.select(_track()).join(places, on="track", how="left", maintain_order="left").get_column("thread_id")
+    # One key for thread and start: each key that is equal in many rows makes sorting slower.
+    length = spans.select((pl.col("start_ns").max() - origin).cast(pl.Float64)).item() or 0.0
+    wide = pl.Int64 if (length + 1) * threads.height < _LONGEST_LINE else pl.Int128
+    line = pl.lit(thread).cast(wide) * (int(length) + 1) + pl.col("start_ns") - origin
     order = spans.select(
-        pl.arg_sort_by(thread, "start_ns", "duration_ns", nesting, "row", descending=[False, False, True, False, False])
+        pl.arg_sort_by(line, -pl.col("duration_ns"), nesting * _ROWS + pl.col("row").cast(pl.Int64))
     ).to_series()
     del spans
     made = {"event_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True), "thread_id": thread.gather(order)}

@@ -148,16 +148,17 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
     left: list[bytes] = []
     count = replaced = size = 0
     ending = _scanner.MORE
-    for text, future in _ahead(texts):
+    for text, end, future in _ahead(texts):
         if ending not in (_scanner.MORE, _scanner.PARTIAL) or sum(map(len, left)) > _LONGEST:
-            left.append(text)
+            left.append(text[:end])
             continue
         if left:  # the cut before was within an event
-            text = b"".join((*left, text))
-            part = _part(text, _new_scanner())
+            text = b"".join((*left, text[:end]))
+            end = len(text)
+            part = _part(text, end, _new_scanner())
         else:
             part = future.result()
-        ending, left = part.ending, [text[part.end :]] if part.end < len(text) else []
+        ending, left = part.ending, [text[part.end : end]] if part.end < end else []
         parts += [shifted(part.events, count)] if part.events else []
         raw += (frame.with_columns((pl.col("row") + count).cast(pl.UInt32)) for frame in part.raw)
         if sum(frame.height for frame in raw) > _ROWS:
@@ -173,8 +174,8 @@ def _together(raw: list[pl.DataFrame]) -> Sorted:
     return sorted_events(pl.concat(raw, how="diagonal"))
 
 
-def _texts(blocks: Iterator[bytes], separator: bytes | None) -> Iterator[bytes]:
-    """All bytes, cut where an event is due, as far as can be told."""
+def _texts(blocks: Iterator[bytes], separator: bytes | None) -> Iterator[tuple[bytes, int]]:
+    """All bytes: texts with their sizes, up to where an event is due, as far as can be told. What follows begins the next."""
     pending, size = [], 0
     for block in blocks:
         pending.append(block)
@@ -182,36 +183,37 @@ def _texts(blocks: Iterator[bytes], separator: bytes | None) -> Iterator[bytes]:
         if size < _CHUNK:
             continue
         text = b"".join(pending)
-        end = text.rfind(separator) + len(separator) - 1 if separator and separator in text else size
-        yield text[:end]
+        found = text.rfind(separator) if separator else -1
+        end = found + len(separator) - 1 if separator and found >= 0 else size
+        yield text, end
         pending, size = [text[end:]], size - end
-    yield b"".join(pending)
+    yield b"".join(pending), size
 
 
-def _ahead(texts: Iterator[bytes]) -> Iterator[tuple[bytes, "Future[_Part]"]]:
-    """Texts and what other threads read in them, some of them ahead."""
+def _ahead(texts: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int, "Future[_Part]"]]:
+    """Texts with their sizes and what other threads read in them, some of them ahead."""
     scanners: SimpleQueue[Scanner] = SimpleQueue()
     for _ in range(_WORKERS):
         scanners.put(_new_scanner())
 
-    def read(text: bytes) -> _Part:
+    def read(text: bytes, size: int) -> _Part:
         scanner = scanners.get()
         try:
-            return _part(text, scanner)
+            return _part(text, size, scanner)
         finally:
             scanners.put(scanner)
 
     with ThreadPoolExecutor(_WORKERS) as pool:
-        running: deque[tuple[bytes, Future[_Part]]] = deque()
+        running: deque[tuple[bytes, int, Future[_Part]]] = deque()
         try:
-            for text in texts:
-                running.append((text, pool.submit(read, text)))
+            for text, size in texts:
+                running.append((text, size, pool.submit(read, text, size)))
                 if len(running) > _WORKERS:
                     yield running.popleft()
             while running:
                 yield running.popleft()
         finally:
-            for _, future in running:
+            for _, _, future in running:
                 future.cancel()
 
 
@@ -257,22 +259,23 @@ def _new_scanner() -> "Scanner":
     )
 
 
-def _part(text: bytes, scanner: "Scanner") -> _Part:
+def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
     found: list[Sorted | pl.DataFrame] = []
     count, at, ending = 0, 0, _scanner.FULL
     while ending == _scanner.FULL:
-        ending, at, events = scanner.read(text, at)
+        ending, at, events = scanner.read(text, at, size)
         found += _frames(text, scanner, count)
         count += events
     known = [events for events in found if isinstance(events, Sorted)]
     raw = [frame for frame in found if isinstance(frame, pl.DataFrame)]
-    return _Part(joined(known) if known else None, raw, count, _replaced(text[:at]), ending, at)
+    return _Part(joined(known) if known else None, raw, count, _replaced(text, at), ending, at)
 
 
-def _replaced(text: bytes) -> int:
-    """Byte sequences that are no UTF-8."""
+def _replaced(text: bytes, size: int) -> int:
+    """Byte sequences in the first bytes that are no UTF-8."""
     if text.isascii():
         return 0
+    text = text[:size]
     try:
         text.decode()
     except UnicodeDecodeError:

@@ -55,6 +55,7 @@ _UNSUPPORTED = r"^(mtia_|hpu_|xpu_|npu_|ipu_|tpu_|glow|privateuse1_)"
 # Instants that the profiler writes where a recording begins and ends.
 _BOUNDARY = "^(Iteration Start: |Record Window End$)"
 
+# Outer kinds first, for events that start and end together.
 _HOST = ("annotation", "python", "operator", "other", "overhead", "runtime", "driver")
 _DEVICE = ("kernel", "memcpy", "memset")
 _ARROW = ("flow",)
