@@ -30,7 +30,7 @@ _LARGE = 20 << 20
 _SLOWLY = Note(
     "slow-reader",
     "info",
-    "read without the compiled reader, which takes a tenth of the time and memory; install a wheel, or a C compiler and then this",
+    "read without the compiled reader, which takes a tenth of the time and a sixth of the memory; install a C compiler, then this again",
 )
 
 
