@@ -520,15 +520,21 @@ class TestProcess:
             "heavy = {'torch', 'bokeh', 'holoviews', 'jinja2', 'pandas'} & sys.modules.keys()\n"
             "sys.exit(f'imported {heavy}' if heavy else 0)"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        done = python(folder, code)
         assert (done.returncode, done.stderr) == (0, "")
+
+
+def python(folder: Path, code: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Code in a Python of its own; a variable without a value is not set."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={name: value for name, value in environment.items() if value},
+    )
 
 
 def threads_of_polars(folder: Path, size: int, **variables: str) -> int:
@@ -540,16 +546,8 @@ def threads_of_polars(folder: Path, size: int, **variables: str) -> int:
         "except SystemExit: pass\n"
         "import polars; print(polars.thread_pool_size())"
     )
-    kept = {key: value for key, value in os.environ.items() if key != "POLARS_MAX_THREADS"}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**kept, "PYTHONPATH": str(ROOT), **variables},
-        check=True,
-    )
+    done = python(folder, code, **{"POLARS_MAX_THREADS": "", **variables})
+    assert (done.returncode, done.stderr) == (0, "")
     return int(done.stdout)
 
 

@@ -36,7 +36,7 @@ from kineto import (
 )
 
 from trace_analyzer.errors import InputError, InputTooLarge, NotATrace
-from trace_analyzer.ingest import Trace, load
+from trace_analyzer.ingest import Trace, events, load
 from trace_analyzer.ingest.source import content_of
 
 KERNEL = kernel("k", 10, 5, correlation=1)
@@ -576,3 +576,12 @@ def test_the_profiler_says_where_recordings_begin_and_end() -> None:
     marks = [{"ph": "i", "name": name, "ts": ts, "pid": "", "tid": "", "s": "g"}
              for name, ts in (("Iteration Start: PyTorch Profiler", 0), ("Record Window End", 50), ("else", 60))]  # fmt: skip
     assert loaded(KERNEL, *marks).boundaries == (-10_000, 40_000)
+
+
+def test_host_events_are_in_order_also_on_a_line_that_is_too_long_for_int64(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans = [op(f"o{i}", 1e9 * (i % 7), 5 + i % 3, tid=i % 5) for i in range(60)]
+    table = loaded(*spans).host_events
+    monkeypatch.setattr(events, "_LONGEST_LINE", 0.0)
+    assert loaded(*spans).host_events.equals(table)
+    in_order = table.sort("thread_id", "start_ns", "duration_ns", "row", descending=[False, False, True, False])
+    assert table.equals(in_order)

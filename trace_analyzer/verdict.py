@@ -202,7 +202,7 @@ def _check_of(reason: str) -> str:
 
 
 def _without_inputs(findings: Findings, headline: str, reason: str) -> Verdict:
-    """No verdict, as it would rest on what the trace does not support."""
+    """No verdict, as it would rest on what the trace does not hold or does not support."""
     parts = {} if findings.parts_withheld is not None else findings.parts_ns
     return Verdict(
         "insufficient",
@@ -343,8 +343,7 @@ def without_regime(status: Status, headline: str, evidence: tuple[Evidence, ...]
 
 
 def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> Verdict:
-    device, parts = findings.device, findings.parts_ns
-    window = sum(parts.values())
+    device, window = findings.device, sum(findings.parts_ns.values())
     if too_little or not window:
         headline = (
             f"Too little device work to judge: {counted(device.kernel_count, 'kernel')} in {duration(device.busy_ns)}."
@@ -360,20 +359,7 @@ def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> V
             "Nothing is known of what the kernels of this trace do: no operator launched them and no rule knows their names."
             " Record CPU activities too."
         )
-    return Verdict(
-        "insufficient",
-        None,
-        None,
-        None,
-        "low",
-        ("the trace does not hold what a verdict needs",),
-        device.index,
-        findings.window,
-        shares(parts),
-        parts,
-        headline,
-        (*_busy_evidence(findings, window), *_trust_evidence(findings)),
-    )
+    return _without_inputs(findings, headline, "the trace does not hold what a verdict needs")
 
 
 _SENTENCES: dict[tuple[Regime, str | None], str] = {
