@@ -47,6 +47,7 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
 from trace_analyzer.ingest.trace import DeviceProperties
 from trace_analyzer.notes import Note, breaks_off
+from trace_analyzer.on_demand import Maker, OnDemand
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Attained,
@@ -177,7 +178,7 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
     }
     told = ~pl.col("device").is_in(_lacking(trace, found, PARTITION))
     step_table = _with_verdicts(analysis, whole, options.measured_step_ms)
-    frames = {**frames, "steps": step_table, "partition": frames["partition"].filter(told)}
+    frames = frames | {"steps": step_table, "partition": frames["partition"].filter(told)}
     analysis = replace(analysis, frames=frames)
     judged = (
         _without_activities(trace)
@@ -202,7 +203,7 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
         blame=_blame(frames["blame"], code, judged.window),
         host_costs=_host_costs(frames["host_costs"]),
         advice=advise(judged, frames, analysis.host, code, None if code is None else models.get(code)),
-        tables={table.name: table.conform(frames[table.name]) for table in tables.ALL},
+        tables=frames.each({table.name: table.conform for table in tables.ALL}),
         steps_from=analysis.steps_from,
     )
 
@@ -230,7 +231,7 @@ def _silent(stage: str, fraction: float | None) -> None:
 class Analysis:
     """All tables by name (those of the report and a few per device), and what the analyses say beside them."""
 
-    frames: Mapping[str, pl.DataFrame]
+    frames: OnDemand
     host: Host
     notes: tuple[Note, ...]
     checks: tuple[Check, ...]
@@ -276,38 +277,38 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress)
     gap_rows = causes.gap_table(gaps, idle_pieces, activities)
     around = context.contexts(trace, host, backward_links)
     blamed = blame.blame(trace, host, idle_pieces, gap_rows, step_table, around)
-    frames = {
+    frames: dict[str, pl.DataFrame | Maker] = {
         "windows": windows,
         "rated": rated,
         "activity_modules": of_modules,
         "fusion_runs": fusible,
         "tensor_core_misses": missed,
-        "queue_statistics": run_ahead.queue_statistics(queue, windows),
-        "leads": run_ahead.lead_quantiles(launches),
+        "queue_statistics": lambda: run_ahead.queue_statistics(queue, windows),
+        "leads": lambda: run_ahead.lead_quantiles(launches),
         "activities": tables.ACTIVITIES.conform(activities),
         "launches": launches,
         "gaps": gap_rows,
         "idle": idle_pieces,
         "blame": blamed,
-        "idle_by": blame.idle_by(blamed),
+        "idle_by": lambda: blame.idle_by(blamed),
         "host_costs": _told_costs(host_costs.host_costs(calls, activities, idle_pieces, around), of_unknown_cause),
         "partition": pieces,
         "steps": step_table,
         "queue": queue,
-        "drains": drains.drains(queue, launches, idle_pieces, around),
-        "kernels": kernels.kernel_table(activities),
-        "operators": operators.operator_table(calls, activities, launches, around),
+        "drains": lambda: drains.drains(queue, launches, idle_pieces, around),
+        "kernels": lambda: kernels.kernel_table(activities),
+        "operators": lambda: operators.operator_table(calls, activities, launches, around),
         "roofs": roofs,
-        "roofline": roofline.roofline_table(rated, trace.operator_inputs),
-        "step_work": roofline.step_work(rated, step_table),
-        "operator_work": roofline.operator_work(rated),
-        "modules": modules.module_table(module_frames, rated, located),
+        "roofline": lambda: roofline.roofline_table(rated, trace.operator_inputs),
+        "step_work": lambda: roofline.step_work(rated, step_table),
+        "operator_work": lambda: roofline.operator_work(rated),
+        "modules": lambda: modules.module_table(module_frames, rated, located),
         "collectives": collectives,
-        "communication": communication.communication_table(collectives),
-        "copies": copies.copy_table(activities),
-        "fusions": fusion.fusion_table(fusible),
-        "recomputation": recomputation.recomputation_table(rated, again, of_modules),
-        "tensor_cores": tensor_cores.tensor_core_table(missed, trace.operator_inputs),
+        "communication": lambda: communication.communication_table(collectives),
+        "copies": lambda: copies.copy_table(activities),
+        "fusions": lambda: fusion.fusion_table(fusible),
+        "recomputation": lambda: recomputation.recomputation_table(rated, again, of_modules),
+        "tensor_cores": lambda: tensor_cores.tensor_core_table(missed, trace.operator_inputs),
         "backward_links": backward_links,
         "devices": trace.devices,
         "threads": trace.threads,
@@ -320,7 +321,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress)
     }
     priced = recording.prices(gap_rows, idle_pieces, launches, host)
     said = (*notes, *damaged, *_shared_notes(trace, activities))
-    return Analysis(frames, host, said, found, priced, latency_ns, steps_from)
+    return Analysis(OnDemand(frames), host, said, found, priced, latency_ns, steps_from)
 
 
 def _lacking(trace: Trace, found: tuple[Check, ...], metric: str) -> list[int]:

@@ -497,7 +497,8 @@ class Advice:
 class Report:
     """The result of an analysis: frozen, saveable, and all that a renderer sees.
 
-    ``tables`` maps names of `trace_analyzer.tables.ALL` to frames with those columns. ``steps_from`` says what
+    ``tables`` maps names of `trace_analyzer.tables.ALL` to frames with those columns. Those that
+    nobody has asked for yet are made when they are asked for. ``steps_from`` says what
     marks the steps: ``ProfilerStep``, an annotation's pattern, a framework, ``kernel sequence``, or None.
     """
 
