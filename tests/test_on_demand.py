@@ -2,12 +2,14 @@
 
 import copy
 import pickle
+import threading
 
 import polars as pl
 import pytest
 from kineto import analysed, kernel, launch
+
 from trace_analyzer import tables
-from trace_analyzer.on_demand import OnDemand
+from trace_analyzer.on_demand import Later, OnDemand, beside
 
 ONE = pl.DataFrame({"a": [1]})
 
@@ -32,6 +34,57 @@ def test_a_frame_is_made_when_it_is_asked_for_and_once():
     assert make.calls == 1
     with pytest.raises(KeyError):
         frames["other"]
+
+
+def test_a_value_is_made_once_though_two_threads_ask_for_it():
+    entered, go_on, calls = threading.Event(), threading.Event(), []
+
+    def make() -> int:
+        calls.append(1)
+        entered.set()
+        assert go_on.wait(10)
+        return 7
+
+    later: Later[int] = Later(make)
+    with beside((later,)):
+        assert entered.wait(10)
+        go_on.set()
+        assert later() == 7
+    assert later() == 7
+    assert len(calls) == 1
+
+
+def test_what_raises_beside_raises_for_who_asks_and_the_rest_is_left_to_them():
+    tried, after = threading.Event(), Counted()
+
+    def fail() -> int:
+        tried.set()
+        raise ValueError("no such figure")
+
+    failing: Later[int] = Later(fail)
+    with beside((failing, Later(after))):
+        assert tried.wait(10)
+        with pytest.raises(ValueError, match="no such figure"):
+            failing()
+    assert after.calls == 0
+    assert not [thread for thread in threading.enumerate() if thread.name == "beside"]
+
+
+def test_at_the_end_what_was_not_begun_beside_is_left():
+    entered, go_on, left = threading.Event(), threading.Event(), Counted()
+
+    def slow() -> int:
+        entered.set()
+        assert go_on.wait(10)
+        return 1
+
+    def leave() -> None:
+        with beside((Later(slow), Later(left))):
+            assert entered.wait(10)
+            threading.Timer(0.5, go_on.set).start()
+
+    leave()
+    assert left.calls == 0
 
 
 def test_others_take_the_place_of_those_of_their_name_and_nothing_is_made():

@@ -1,18 +1,65 @@
-"""Tables by name, each made when it is first asked for: a verdict needs few of those that a page shows."""
+"""What is made when it is first asked for, and only once: a verdict needs few of the tables that a page shows.
 
+Who asks is free to ask from two threads: of things that do not need each other, one is made beside the other.
+"""
+
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from typing import Any, Generic, TypeVar
 
 import polars as pl
 
+T = TypeVar("T")
 Maker = Callable[[], pl.DataFrame]
 Change = Callable[[pl.DataFrame], pl.DataFrame]
 
 
-class OnDemand(Mapping[str, pl.DataFrame]):
-    """A mapping of frames, or of functions that make them, called once at the most.
+class Later(Generic[T]):
+    """A value that its first caller makes; others wait for it. What raises is not kept, and raises for all."""
 
-    It is pickled and copied as the dict of all its frames.
+    def __init__(self, make: Callable[[], T]) -> None:
+        # The function goes once it was called, and with it what only it held.
+        self._make: Callable[[], T] | None = make
+        self._lock = threading.RLock()
+
+    def __call__(self) -> T:
+        with self._lock:
+            if self._make is not None:
+                self._value = self._make()
+                self._make = None
+        return self._value
+
+
+@contextmanager
+def beside(laters: tuple[Later[Any], ...]) -> Iterator[None]:
+    """While this lasts, another thread makes these, one after the other; at the end it stops after the one in hand.
+
+    It says nothing of what raises there: that raises again for who asks for it.
+    """
+    ended = threading.Event()
+
+    def make() -> None:
+        for later in laters:
+            if ended.is_set():
+                return
+            try:
+                later()
+            except Exception:
+                return
+
+    thread = threading.Thread(target=make, name="beside")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+class OnDemand(Mapping[str, pl.DataFrame]):
+    """A mapping of frames, or of functions that make them. It is pickled and copied as the dict of all its frames.
 
     >>> tables = OnDemand({"one": pl.DataFrame({"a": [1]}), "two": lambda: pl.DataFrame({"a": [2, 2]})})
     >>> tables["two"].height
@@ -20,14 +67,13 @@ class OnDemand(Mapping[str, pl.DataFrame]):
     """
 
     def __init__(self, frames: Mapping[str, pl.DataFrame | Maker]) -> None:
-        self._frames = dict(frames)
+        self._frames = {
+            name: frame if isinstance(frame, pl.DataFrame | Later) else Later(frame) for name, frame in frames.items()
+        }
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         found = self._frames[name]
-        if not isinstance(found, pl.DataFrame):
-            # The function goes, and with it what only it held.
-            self._frames[name] = found = found()
-        return found
+        return found if isinstance(found, pl.DataFrame) else found()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._frames)
@@ -37,10 +83,10 @@ class OnDemand(Mapping[str, pl.DataFrame]):
 
     def __or__(self, others: Mapping[str, pl.DataFrame | Maker]) -> "OnDemand":
         """These and the others, which come in the place of those of the same name; nothing is made."""
-        return OnDemand(self._frames | dict(others))
+        return OnDemand({**self._frames, **others})
 
     def each(self, changes: Mapping[str, Change]) -> "OnDemand":
-        """The named frames, changed; those that are not made yet are made and changed when they are asked for."""
+        """The named frames, changed; each is made and changed when it is asked for."""
         return OnDemand({name: partial(_changed, self._frames[name], change) for name, change in changes.items()})
 
     def __reduce__(self) -> tuple[type[dict[str, pl.DataFrame]], tuple[dict[str, pl.DataFrame]]]:
@@ -51,4 +97,4 @@ def _changed(frame: pl.DataFrame | Maker, change: Change) -> pl.DataFrame:
     return change(frame if isinstance(frame, pl.DataFrame) else frame())
 
 
-__all__ = ["Change", "Maker", "OnDemand"]
+__all__ = ["Change", "Later", "Maker", "OnDemand", "beside"]

@@ -47,7 +47,7 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
 from trace_analyzer.ingest.trace import DeviceProperties
 from trace_analyzer.notes import Note, breaks_off
-from trace_analyzer.on_demand import Maker, OnDemand
+from trace_analyzer.on_demand import Later, Maker, OnDemand, beside
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Attained,
@@ -158,9 +158,162 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
     calibrations = _calibrations(trace, options)
     listed = _listed(trace, options)
     models = _models(listed, options, calibrations)
-    analysis = _analysis(trace, models, tell)
-    frames, found = analysis.frames, analysis.checks
+    analysis = _analysis(trace, models)
+    with beside(analysis.aside):
+        return _report(trace, analysis, options, listed, models, calibrations, tell)
+
+
+def _checks(
+    trace: Trace, host: Host, windows: pl.DataFrame, figures: pl.DataFrame, launches: pl.DataFrame
+) -> tuple[Check, ...]:
+    """Whether the trace supports its figures; see `trace_analyzer.trust`."""
+    reported = _reported_devices({"windows": windows, "devices": trace.devices})
+    return checks(
+        {code: _index(label) for code, label in reported.select("device", "label").iter_rows()},
+        figures,
+        trace.notes,
+        event_count=trace.event_count,
+        missing_ratio=trust.missing_activities_ratio(host, launches),
+        launch_arrows=trace.flows.filter(pl.col("kind") == "launch", "is_start").height if launches.height else None,
+    )
+
+
+def _silent(stage: str, fraction: float | None) -> None:
+    """The progress that nobody asked for."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """All tables by name (those of the report and a few per device), and what the analyses say beside them.
+
+    Everything is made when it is first asked for; ``aside`` is what nothing but the verdict waits for, and so can be
+    made beside the rest.
+    """
+
+    frames: OnDemand
+    host: Later[Host]
+    notes: Later[tuple[Note, ...]]
+    checks: Later[tuple[Check, ...]]
+    prices: Later[recording.Prices | None]
+    launch_latency_ns: Later[int]
+    steps_from: Later[str | None]
+    aside: tuple[Later[Any], ...]
+
+
+def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
+    """Every analysis, and which others it follows from."""
+    host = Later(lambda: host_of(trace))
+    linked = Later(lambda: links.launch_links(trace, host()))
+    worked = Later(lambda: _activities(trace, host(), linked()[0], models))
+    activities = Later(lambda: worked()[0])
+    # Idle time and its causes
+    windows = Later(lambda: idle.device_windows(activities()))
+    spaces = Later(lambda: idle.idle_gaps(activities()))
+    latency_ns = Later(lambda: causes.launch_latency_ns(host(), activities(), spaces()))
+    calls = Later(lambda: causes.runtime_calls(host(), activities()))
+    explained = Later(lambda: causes.idle_causes(trace, host(), activities(), spaces(), calls(), latency_ns()))
+    launching = Later(lambda: links.launches(trace, activities()))
+    figures = Later(lambda: trust.device_figures(activities(), launching(), explained()))
+    found = Later(lambda: _checks(trace, host(), windows(), figures(), launching()))
+    of_unknown_cause = Later(lambda: _lacking(trace, found(), IDLE_CAUSES))
+    idle_pieces = Later(lambda: causes.without_causes(explained(), of_unknown_cause()))
+    gaps = Later(lambda: causes.gap_table(spaces(), idle_pieces(), activities()))
+    in_doubt = Later(lambda: pl.col("device").is_in(_lacking(trace, found(), RUN_AHEAD)))
+    queue = Later(lambda: run_ahead.queue_depths(activities()).filter(~in_doubt()))
+    launches = Later(lambda: launching().with_columns(pl.when(~in_doubt()).then("lead_ns").alias("lead_ns")))
+    # Steps, and what the host was at
+    marks = Later(lambda: steps.host_steps(host(), activities()))
+    step_table = Later(lambda: steps.device_steps(marks()[0], activities()))
+    backward_links = Later(lambda: backward.backward_links(trace, host()))
+    around = Later(lambda: context.contexts(trace, host(), backward_links()))
+    blamed = Later(lambda: blame.blame(trace, host(), idle_pieces(), gaps(), step_table(), around()))
+    costs = Later(lambda: host_costs.host_costs(calls(), activities(), idle_pieces(), around()))
+    prices = Later(lambda: recording.prices(gaps(), idle_pieces(), launches(), host()))
+    # What the kernels did
+    roofs = Later(lambda: roofline.roofs(activities(), models))
+    again = Later(lambda: recomputation.recomputed(trace, host(), activities()))
+    rated = Later(lambda: roofline.with_roofs(activities(), roofs(), again()))
+    places = Later(lambda: modules.places(host(), activities(), backward_links()))
+    module_frames = Later(lambda: modules.module_frames(host()))
+    located = Later(lambda: modules.with_module_event(places(), module_frames()))
+    of_modules = Later(lambda: modules.activity_modules(module_frames(), located()))
+    fusible = Later(lambda: fusion.fusion_runs(trace, host(), activities(), places(), of_modules()))
+    missed = Later(lambda: tensor_cores.misses(rated(), models))
+    collectives = Later(lambda: communication.collectives(trace, host(), activities()))
+    frames: dict[str, pl.DataFrame | Maker] = {
+        "windows": windows,
+        "rated": rated,
+        "activity_modules": of_modules,
+        "fusion_runs": fusible,
+        "tensor_core_misses": missed,
+        "queue_statistics": lambda: run_ahead.queue_statistics(queue(), windows()),
+        "leads": lambda: run_ahead.lead_quantiles(launches()),
+        "activities": lambda: tables.ACTIVITIES.conform(activities()),
+        "launches": launches,
+        "gaps": gaps,
+        "idle": idle_pieces,
+        "blame": blamed,
+        "idle_by": lambda: blame.idle_by(blamed()),
+        "host_costs": lambda: _told_costs(costs(), of_unknown_cause()),
+        "partition": lambda: partition.partition(activities(), idle_pieces()),
+        "steps": step_table,
+        "queue": queue,
+        "drains": lambda: drains.drains(queue(), launches(), idle_pieces(), around()),
+        "kernels": lambda: kernels.kernel_table(activities()),
+        "operators": lambda: operators.operator_table(calls(), activities(), launches(), around()),
+        "roofs": roofs,
+        "roofline": lambda: roofline.roofline_table(rated(), trace.operator_inputs),
+        "step_work": lambda: roofline.step_work(rated(), step_table()),
+        "operator_work": lambda: roofline.operator_work(rated()),
+        "modules": lambda: modules.module_table(module_frames(), rated(), located()),
+        "collectives": collectives,
+        "communication": lambda: communication.communication_table(collectives()),
+        "copies": lambda: copies.copy_table(activities()),
+        "fusions": lambda: fusion.fusion_table(fusible()),
+        "recomputation": lambda: recomputation.recomputation_table(rated(), again(), of_modules()),
+        "tensor_cores": lambda: tensor_cores.tensor_core_table(missed(), trace.operator_inputs),
+        "backward_links": backward_links,
+        "devices": trace.devices,
+        "threads": trace.threads,
+        "host_events": trace.host_events,
+        "operator_inputs": trace.operator_inputs,
+        "sync_events": trace.sync_events,
+        "device_annotations": trace.device_annotations,
+        "flows": trace.flows,
+        "memory_events": trace.memory_events,
+    }
+    return Analysis(
+        frames=OnDemand(frames),
+        host=host,
+        notes=Later(lambda: (*linked()[1], *worked()[1], *_shared_notes(trace, activities()))),
+        checks=found,
+        prices=prices,
+        launch_latency_ns=latency_ns,
+        steps_from=Later(lambda: marks()[1]),
+        aside=(around, step_table, rated, fusible, missed, collectives, queue, prices, costs),
+    )
+
+
+_STAGES = {"linking launches": "activities", "explaining idle time": "partition", "summing up": "blame"}
+"""Stages, as the progress tells them, and the table with which each is over."""
+
+
+def _report(
+    trace: Trace,
+    analysis: Analysis,
+    options: Options,
+    listed: Mapping[int, Device | None],
+    models: Mapping[int, Device | None],
+    calibrations: Mapping[int, Calibration],
+    tell: Progress,
+) -> Report:
+    """What the analyses come to."""
+    frames = analysis.frames
+    for stage, table in _STAGES.items():
+        tell(stage, None)
+        frames[table]
     tell("judging", None)
+    found = analysis.checks()
     devices = _reported_devices(frames)
     measured = {row["device"]: _device_report(row, frames) for row in devices.iter_rows(named=True)}
     codes = {
@@ -192,7 +345,7 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
         trust=found,
         notes=(
             *trace.notes,
-            *analysis.notes,
+            *analysis.notes(),
             *_unreported_notes(trace, devices),
             *_unlinked_notes(reports),
             *_slow_notes(frames, trace),
@@ -202,126 +355,10 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
         steps=withheld_steps(_step_reports(frames["steps"], frames["step_work"], trace), found),
         blame=_blame(frames["blame"], code, judged.window),
         host_costs=_host_costs(frames["host_costs"]),
-        advice=advise(judged, frames, analysis.host, code, None if code is None else models.get(code)),
+        advice=advise(judged, frames, analysis.host(), code, None if code is None else models.get(code)),
         tables=frames.each({table.name: table.conform for table in tables.ALL}),
-        steps_from=analysis.steps_from,
+        steps_from=analysis.steps_from(),
     )
-
-
-def _checks(
-    trace: Trace, host: Host, windows: pl.DataFrame, figures: pl.DataFrame, launches: pl.DataFrame
-) -> tuple[Check, ...]:
-    """Whether the trace supports its figures; see `trace_analyzer.trust`."""
-    reported = _reported_devices({"windows": windows, "devices": trace.devices})
-    return checks(
-        {code: _index(label) for code, label in reported.select("device", "label").iter_rows()},
-        figures,
-        trace.notes,
-        event_count=trace.event_count,
-        missing_ratio=trust.missing_activities_ratio(host, launches),
-        launch_arrows=trace.flows.filter(pl.col("kind") == "launch", "is_start").height if launches.height else None,
-    )
-
-
-def _silent(stage: str, fraction: float | None) -> None:
-    """The progress that nobody asked for."""
-
-
-@dataclass(frozen=True)
-class Analysis:
-    """All tables by name (those of the report and a few per device), and what the analyses say beside them."""
-
-    frames: OnDemand
-    host: Host
-    notes: tuple[Note, ...]
-    checks: tuple[Check, ...]
-    prices: recording.Prices | None
-    launch_latency_ns: int
-    steps_from: str | None
-
-
-def _analysis(trace: Trace, models: Mapping[int, Device | None], tell: Progress) -> Analysis:
-    """Every analysis, in the order in which they follow from each other."""
-    tell("linking launches", None)
-    host = host_of(trace)
-    linked, notes = links.launch_links(trace, host)
-    activities, damaged = _activities(trace, host, linked, models)
-    tell("explaining idle time", None)
-    windows = idle.device_windows(activities)
-    gaps = idle.idle_gaps(activities)
-    latency_ns = causes.launch_latency_ns(host, activities, gaps)
-    calls = causes.runtime_calls(host, activities)
-    idle_pieces = causes.idle_causes(trace, host, activities, gaps, calls, latency_ns)
-    launches = links.launches(trace, activities)
-    found = _checks(trace, host, windows, trust.device_figures(activities, launches, idle_pieces), launches)
-    of_unknown_cause = _lacking(trace, found, IDLE_CAUSES)
-    idle_pieces = causes.without_causes(idle_pieces, of_unknown_cause)
-    pieces = partition.partition(activities, idle_pieces)
-    tell("summing up", None)
-    marks, steps_from = steps.host_steps(host, activities)
-    backward_links = backward.backward_links(trace, host)
-    roofs = roofline.roofs(activities, models)
-    again = recomputation.recomputed(trace, host, activities)
-    rated = roofline.with_roofs(activities, roofs, again)
-    places = modules.places(host, activities, backward_links)
-    module_frames = modules.module_frames(host)
-    located = modules.with_module_event(places, module_frames)
-    of_modules = modules.activity_modules(module_frames, located)
-    fusible = fusion.fusion_runs(trace, host, activities, places, of_modules)
-    missed = tensor_cores.misses(rated, models)
-    collectives = communication.collectives(trace, host, activities)
-    step_table = steps.device_steps(marks, activities)
-    in_doubt = pl.col("device").is_in(_lacking(trace, found, RUN_AHEAD))
-    queue = run_ahead.queue_depths(activities).filter(~in_doubt)
-    launches = launches.with_columns(pl.when(~in_doubt).then("lead_ns").alias("lead_ns"))
-    gap_rows = causes.gap_table(gaps, idle_pieces, activities)
-    around = context.contexts(trace, host, backward_links)
-    blamed = blame.blame(trace, host, idle_pieces, gap_rows, step_table, around)
-    frames: dict[str, pl.DataFrame | Maker] = {
-        "windows": windows,
-        "rated": rated,
-        "activity_modules": of_modules,
-        "fusion_runs": fusible,
-        "tensor_core_misses": missed,
-        "queue_statistics": lambda: run_ahead.queue_statistics(queue, windows),
-        "leads": lambda: run_ahead.lead_quantiles(launches),
-        "activities": tables.ACTIVITIES.conform(activities),
-        "launches": launches,
-        "gaps": gap_rows,
-        "idle": idle_pieces,
-        "blame": blamed,
-        "idle_by": lambda: blame.idle_by(blamed),
-        "host_costs": _told_costs(host_costs.host_costs(calls, activities, idle_pieces, around), of_unknown_cause),
-        "partition": pieces,
-        "steps": step_table,
-        "queue": queue,
-        "drains": lambda: drains.drains(queue, launches, idle_pieces, around),
-        "kernels": lambda: kernels.kernel_table(activities),
-        "operators": lambda: operators.operator_table(calls, activities, launches, around),
-        "roofs": roofs,
-        "roofline": lambda: roofline.roofline_table(rated, trace.operator_inputs),
-        "step_work": lambda: roofline.step_work(rated, step_table),
-        "operator_work": lambda: roofline.operator_work(rated),
-        "modules": lambda: modules.module_table(module_frames, rated, located),
-        "collectives": collectives,
-        "communication": lambda: communication.communication_table(collectives),
-        "copies": lambda: copies.copy_table(activities),
-        "fusions": lambda: fusion.fusion_table(fusible),
-        "recomputation": lambda: recomputation.recomputation_table(rated, again, of_modules),
-        "tensor_cores": lambda: tensor_cores.tensor_core_table(missed, trace.operator_inputs),
-        "backward_links": backward_links,
-        "devices": trace.devices,
-        "threads": trace.threads,
-        "host_events": trace.host_events,
-        "operator_inputs": trace.operator_inputs,
-        "sync_events": trace.sync_events,
-        "device_annotations": trace.device_annotations,
-        "flows": trace.flows,
-        "memory_events": trace.memory_events,
-    }
-    priced = recording.prices(gap_rows, idle_pieces, launches, host)
-    said = (*notes, *damaged, *_shared_notes(trace, activities))
-    return Analysis(OnDemand(frames), host, said, found, priced, latency_ns, steps_from)
 
 
 def _lacking(trace: Trace, found: tuple[Check, ...], metric: str) -> list[int]:
@@ -845,9 +882,9 @@ def _findings(
         shapes_ratio=_shapes_ratio(activities),
         known_ratio=_known_ratio(activities.filter(pl.col("kind") == "kernel")),
         assumed_peaks=_assumed_peaks(activities, model),
-        waits_recorded=causes.first_event_wait_ns(analysis.host, frames["sync_events"]) is not None,
-        launch_latency_ns=analysis.launch_latency_ns,
-        steps_from=analysis.steps_from,
+        waits_recorded=causes.first_event_wait_ns(analysis.host(), frames["sync_events"]) is not None,
+        launch_latency_ns=analysis.launch_latency_ns(),
+        steps_from=analysis.steps_from(),
         recording=None,
         waiting_depth=_waiting_depth(frames, this, spans),
         set_aside_ratio=_set_aside_ratio(table),
@@ -932,7 +969,8 @@ def _recording(
     idle_pieces = analysis.frames["idle"]
     if measured_step_ms is not None:
         return recording.measured(idle_pieces, windows, recorded, round(measured_step_ms * NS_PER_MS))
-    return {} if analysis.prices is None else recording.estimated(analysis.prices, idle_pieces, windows)
+    prices = analysis.prices()
+    return {} if prices is None else recording.estimated(prices, idle_pieces, windows)
 
 
 def _shapes_ratio(activities: pl.DataFrame) -> float | None:
