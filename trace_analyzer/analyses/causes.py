@@ -73,9 +73,10 @@ def launch_latency_ns(host: Host, activities: pl.DataFrame, gaps: pl.DataFrame) 
     ``activities`` needs launch_id, launch_thread, launch_start_ns and launch_end_ns. Launches that follow a stream's wait
     for an event do not show it: their work may have waited for that. The cap holds where no other launch found the device idle.
     """
+    launched = activities.select("activity_id", "launch_id", "start_ns", "launch_start_ns", "launch_end_ns")
     latency = (
         gaps.select("activity_id", pl.col("start_ns").alias("gap_start_ns"))
-        .join(activities, on="activity_id")
+        .join(launched, on="activity_id")
         .filter(pl.col("launch_start_ns") >= pl.col("gap_start_ns"), pl.col("launch_end_ns") <= pl.col("start_ns"))
         .join(_launches_after_waits(host, activities), on="launch_id", how="anti")
         .select(
@@ -91,7 +92,7 @@ def launch_latency_ns(host: Host, activities: pl.DataFrame, gaps: pl.DataFrame) 
 
 def _launches_after_waits(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """launch_id of launches before which, since its previous launch, their thread told a stream to wait for an event."""
-    launches = activities.drop_nulls("launch_id").select("launch_id", "launch_thread", "launch_start_ns").unique()
+    launches = activities.select("launch_id", "launch_thread", "launch_start_ns").drop_nulls("launch_id").unique()
     waits = (
         host.calls_of(pl.col("name").str.contains(_STREAM_WAITS))
         .select(pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("wait_ns"))
@@ -158,7 +159,7 @@ def _holds_boundary(trace: Trace, silences: pl.DataFrame) -> pl.Series:
 
 def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
     """Whether every correlation id after a silence is lower than every one before it, per silence."""
-    calls = trace.host_events.drop_nulls("correlation").sort("start_ns").select("start_ns", "correlation")
+    calls = trace.host_events.select("start_ns", "correlation").drop_nulls("correlation").sort("start_ns")
     if calls.is_empty():
         return pl.Series([False] * silences.height, dtype=pl.Boolean)
     bounds = calls.with_columns(
@@ -181,7 +182,8 @@ def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     launch_id, thread_id, process_id, call_start_ns, call_end_ns, blocks, work.
     """
     own_copies = (
-        activities.filter(pl.col("kind") == "memcpy")
+        activities.select("kind", "launch_id", "start_ns", "duration_ns")
+        .filter(pl.col("kind") == "memcpy")
         .group_by("launch_id")
         .agg((pl.col("start_ns") + pl.col("duration_ns")).max().alias("copied_ns"))
     )
@@ -221,7 +223,8 @@ def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame
     """
     order = ["device", "start_ns", "ends_gap", "activity_id"]
     return (
-        activities.join(gaps.select("activity_id", "gap_id"), on="activity_id", how="left", maintain_order="left")
+        activities.select("activity_id", "device", "start_ns", "launch_id")
+        .join(gaps.select("activity_id", "gap_id"), on="activity_id", how="left", maintain_order="left")
         .join(calls.select("launch_id", "call_end_ns"), on="launch_id", how="left", maintain_order="left")
         .with_columns(pl.col("gap_id").is_null().alias("ends_gap"))
         .sort(order)
@@ -548,14 +551,17 @@ def cold_gap_ns(
 
 def cold_idle(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """The rows of ``idle`` that are host time in gaps of 1 ms or more that end at the first use of a kernel name."""
+    long = gaps.filter(pl.col("duration_ns") >= thresholds.COLD_START_GAP_NS)
+    if long.is_empty():
+        return idle.clear()
+    used = activities.select("activity_id", "kind", "device", "name", "start_ns").filter(pl.col("kind") == "kernel")
+    names = used.join(long, on="activity_id", how="semi").get_column("name").unique()
     first_use = (
-        activities.filter(pl.col("kind") == "kernel")
+        used.filter(pl.col("name").is_in(names.implode()))
         .sort("start_ns", "activity_id")
         .unique(["device", "name"], keep="first", maintain_order=True)
         .select("activity_id")
     )
-    cold = gaps.filter(pl.col("duration_ns") >= thresholds.COLD_START_GAP_NS).join(
-        first_use, on="activity_id", how="semi"
-    )
+    cold = long.join(first_use, on="activity_id", how="semi")
     within = idle.filter(pl.col("gap_id").is_in(cold.get_column("gap_id").implode()))
     return within.filter(pl.col("cause").is_in(HOST_CAUSES))

@@ -87,11 +87,16 @@ def _calls(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFr
         & (pl.col("bucket") != "optimizer")
     ).fill_null(False)
     changes = pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift(1)) for c in (*_STREAM, "operator_id"))
-    ordered = activities.sort(*_STREAM, "start_ns", "activity_id")
-    runs = (
-        ordered.with_columns(
-            (changes | pl.col("operator_id").is_null()).cum_sum().alias("call"), fusible.alias("fusible")
+    ordered = (
+        activities.with_columns(fusible.alias("fusible"), (pl.col("bucket") == "softmax").alias("softmax"))
+        .select(
+            *_STREAM, "start_ns", "activity_id", "operator_id", "operator", "launch_thread", "duration_ns",
+            "fusible", "softmax",
         )
+        .sort(*_STREAM, "start_ns", "activity_id")
+    )  # fmt: skip
+    runs = (
+        ordered.with_columns((changes | pl.col("operator_id").is_null()).cum_sum().alias("call"))
         .group_by("call", maintain_order=True)
         .agg(
             pl.col(*_STREAM, "operator_id", "operator", "launch_thread", "activity_id", "start_ns").first(),
@@ -99,7 +104,7 @@ def _calls(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFr
             pl.col("duration_ns").sum().alias("time_ns"),
             pl.len().alias("kernel_count"),
             pl.col("fusible").all(),
-            (pl.col("bucket") == "softmax").any().fill_null(False).alias("is_softmax"),
+            pl.col("softmax").any().fill_null(False).alias("is_softmax"),
         )
     )
     return runs.join(_tensors(runs, operator_inputs), on="operator_id", how="left", maintain_order="left").with_columns(
@@ -114,7 +119,7 @@ def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
         runs.select("operator_id", "operator")
         .drop_nulls()
         .unique("operator_id")
-        .join(operator_inputs, left_on="operator_id", right_on="event_id", how="inner")
+        .join(operator_inputs.select("event_id", *keys[1:]), left_on="operator_id", right_on="event_id", how="inner")
         .select("operator_id", *keys)
     )
     unique = inputs.select(keys).unique()

@@ -7,7 +7,7 @@ from trace_analyzer.analyses.intervals import union
 
 def device_windows(activities: pl.DataFrame) -> pl.DataFrame:
     """device, start_ns, end_ns, busy_ns: first activity start to last activity end, and the work in between."""
-    spans = _spans(activities)
+    spans = activities.select("device", "start_ns", _END)
     busy = (
         union(spans, ["device"]).group_by("device").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns"))
     )
@@ -28,9 +28,10 @@ def idle_gaps(activities: pl.DataFrame) -> pl.DataFrame:
     launch started first ends the gap, then that of the lowest stream, then of the lowest correlation id.
     ``activities`` needs launch_start_ns.
     """
+    order = ("device", "start_ns", "launch_start_ns", "stream", "correlation", "activity_id")
     return (
-        _spans(activities)
-        .sort("device", "start_ns", "launch_start_ns", "stream", "correlation", "activity_id", nulls_last=True)
+        activities.select(*order, _END)
+        .sort(order, nulls_last=True)
         .with_columns(pl.col("end_ns").cum_max().shift(1).over("device").alias("busy_until"))
         .filter(pl.col("start_ns") > pl.col("busy_until"))
         .select(
@@ -43,5 +44,4 @@ def idle_gaps(activities: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _spans(activities: pl.DataFrame) -> pl.DataFrame:
-    return activities.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+_END = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")

@@ -28,15 +28,10 @@ def with_blocks(activities: pl.DataFrame) -> pl.DataFrame:
 
 def with_buckets(activities: pl.DataFrame) -> pl.DataFrame:
     """Activities with bucket, group and prior of each kernel; null for copies and memsets."""
-    kernels = activities.filter(pl.col("kind") == "kernel")
-    buckets = kernel_buckets(kernels.select("name", "operator")).with_columns(pl.lit("kernel").alias("kind"))
-    return activities.join(
-        buckets.select("kind", "name", "operator", "bucket", "group", "prior"),
-        on=["kind", "name", "operator"],
-        how="left",
-        nulls_equal=True,
-        maintain_order="left",
-    )
+    keys = activities.select("kind", "name", "operator")
+    buckets = kernel_buckets(keys.filter(pl.col("kind") == "kernel")).with_columns(pl.lit("kernel").alias("kind"))
+    found = keys.join(buckets, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")
+    return activities.hstack(found.select("bucket", "group", "prior"))
 
 
 def on_matrix_units() -> pl.Expr:
@@ -69,9 +64,10 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
         .otherwise("prior")
     )
     within = (pl.col("kind") == "memset") | (copy_direction() == WITHIN_DEVICE).fill_null(False)
+    keys = activities.select("device", "dtype", on_matrix_units().alias("matrix"))
+    balances = keys.join(_balances(devices), on=keys.columns, how="left", maintain_order="left")
     return (
-        activities.with_columns(on_matrix_units().alias("matrix"))
-        .join(_balances(devices), on=["device", "dtype", "matrix"], how="left", maintain_order="left")
+        activities.with_columns(balances.get_column("balance"))
         .with_columns(
             pl.when(pl.col("kind") == "kernel")
             .then(kernel)
@@ -80,7 +76,7 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
             .otherwise(pl.lit("copy"))
             .alias("bound")
         )
-        .drop("balance", "matrix")
+        .drop("balance")
     )
 
 

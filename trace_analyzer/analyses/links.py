@@ -36,7 +36,8 @@ def launch_links(trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ..
 def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
     """Table `launches`: every call that enqueued work, with its lead (once per launch)."""
     first = (
-        activities.drop_nulls("launch_id")
+        activities.select("launch_id", "start_ns", "activity_id", "device", "operator_id")
+        .drop_nulls("launch_id")
         .sort("start_ns", "activity_id")
         .group_by("launch_id")
         .agg(
@@ -80,16 +81,37 @@ def _calls(host: Host) -> pl.DataFrame:
 
 def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """The latest call of the id that starts at or before the activity, else the earliest."""
-    calls = calls.drop_nulls("correlation").sort("start_ns", "launch_id")
-    earliest = calls.group_by(BY_ID, maintain_order=True).agg(pl.col("launch_id").first().alias("earliest_id"))
+    calls, activities = _with_ids(calls.drop_nulls(BY_ID), activities.drop_nulls(BY_ID))
+    if calls.get_column("id").n_unique() == calls.height:
+        # The rule, where every id is one call's.
+        return activities.join(calls.select("id", "launch_id"), on="id").select("activity_id", "launch_id")
+    calls = calls.select("id", "start_ns", "launch_id").sort("start_ns", "launch_id")
+    earliest = calls.group_by("id", maintain_order=True).agg(pl.col("launch_id").first().alias("earliest_id"))
     return (
-        activities.drop_nulls(BY_ID)
-        .sort("start_ns")
-        .join_asof(calls.select(*BY_ID, "start_ns", "launch_id"), on="start_ns", by=BY_ID, check_sortedness=False)
-        .join(earliest, on=BY_ID, how="left", maintain_order="left")
+        activities.sort("start_ns")
+        .join_asof(calls, on="start_ns", by="id", check_sortedness=False)
+        .join(earliest, on="id", how="left", maintain_order="left")
         .select("activity_id", pl.coalesce("launch_id", "earliest_id").alias("launch_id"))
         .drop_nulls()
     )
+
+
+def _with_ids(calls: pl.DataFrame, activities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Both with ``id``, one number for process and correlation: as one key they are found in a third of the time.
+
+    Without the activities that no call can have the id of.
+    """
+    if calls.is_empty() or activities.is_empty():
+        return tuple(rows.clear().with_columns(id=pl.lit(0, pl.Int64)) for rows in (calls, activities))  # type: ignore[return-value]
+    process, correlation = pl.col("process_id"), pl.col("correlation")
+    first, last, processes = calls.select(correlation.min(), correlation.max().alias("last"), process.max()).row(0)
+    length = last - first + 1
+    wide = pl.Int64 if (processes + 1) * length < _LONGEST_LINE else pl.Int128
+    number = (process.cast(wide) * length + (correlation.cast(wide) - first)).alias("id")
+    return calls.with_columns(number), activities.filter(correlation.is_between(first, last)).with_columns(number)
+
+
+_LONGEST_LINE = 1 << 62
 
 
 def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
@@ -98,16 +120,20 @@ def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame)
     Arrow ids collide between processes, and activities that start together share heads: a call of the
     activity's own process goes first, then one that launches, then one that no correlation id links.
     """
+    nothing = pl.DataFrame(schema={"activity_id": pl.UInt32, "launch_id": pl.UInt32})
     if activities.is_empty():
-        return pl.DataFrame(schema={"activity_id": pl.UInt32, "launch_id": pl.UInt32})
+        return nothing
+    tails, heads = _ends(flows, activities.select(_PLACE))
+    if tails.is_empty():
+        return nothing
     merit, descending = ["launches", "numbered", "launch_id"], [True, True, False]
     # Only the best call of an instant, and of an arrow's id, can win: what many share costs no more than what few do.
     best_calls = (
-        calls.with_columns(pl.col("correlation").is_not_null().alias("numbered"))
+        calls.join(tails, on=_PLACE, how="semi")
+        .with_columns(pl.col("correlation").is_not_null().alias("numbered"))
         .sort(merit, descending=descending)
         .unique(_PLACE, keep="first", maintain_order=True)
     )
-    tails, heads = _ends(flows, activities.select(_PLACE))
     by_id = (
         tails.join(best_calls, on=_PLACE, how="inner")
         .sort(merit, descending=descending)

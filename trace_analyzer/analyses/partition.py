@@ -5,6 +5,7 @@ import polars as pl
 from trace_analyzer import tables
 from trace_analyzer.analyses.causes import CAUSES
 from trace_analyzer.analyses.intervals import clip, in_order
+from trace_analyzer.analyses.rows import changes
 
 WORK = ("compute", "memory", "latency", "other", "communication", "copy")
 """Parts of busy time. Where activities overlap, the instant counts for the first of these."""
@@ -37,35 +38,29 @@ def part_sums(pieces: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.
 
 def _busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
     """+1 at starts and -1 at ends per bound: the first bound in the order of `WORK` that is running."""
-    spans = activities.filter(pl.col("duration_ns") > 0)
+    bound = pl.col("bound").cast(pl.Enum(WORK))
+    spans = activities.select("device", bound, "start_ns", "duration_ns").filter(pl.col("duration_ns") > 0)
+    end = pl.col("start_ns") + pl.col("duration_ns")
     edges = pl.concat(
-        [
-            spans.select("device", "bound", pl.col("start_ns").alias("time_ns"), pl.lit(1).alias("change")),
-            spans.select(
-                "device",
-                "bound",
-                (pl.col("start_ns") + pl.col("duration_ns")).alias("time_ns"),
-                pl.lit(-1).alias("change"),
-            ),
-        ]
+        spans.select("device", "bound", time.alias("time_ns"), pl.lit(change).alias("change"))
+        for time, change in ((pl.col("start_ns"), 1), (end, -1))
     )
-    running = [pl.when(pl.col("bound") == work).then("change").otherwise(0).sum().alias(work) for work in WORK]
-    part = pl.coalesce(*(pl.when(pl.col(work) > 0).then(pl.lit(work)) for work in WORK))
-    return (
-        edges.group_by("device", "time_ns")
-        .agg(running)
-        .sort("device", "time_ns")
-        .with_columns(pl.col(work).cum_sum().over("device") for work in WORK)
-        .with_columns(part.alias("part"), pl.col("time_ns").shift(-1).over("device").alias("end_ns"))
+    # What starts on a device ends there: from one device to the next there is nothing to carry over.
+    running = (pl.when(pl.col("bound") == work).then("change").otherwise(0).cum_sum().alias(work) for work in WORK)
+    part = pl.coalesce(*(pl.when(pl.col(work) > 0).then(pl.lit(work, dtype=pl.Enum(WORK))) for work in WORK))
+    same_device = pl.col("device") == pl.col("device").shift(1)
+    begins = ~(
+        same_device & (pl.col("part") == pl.col("part").shift(1)) & (pl.col("time_ns") == pl.col("end_ns").shift(1))
+    )
+    parts = (
+        edges.sort("device", "time_ns")
+        .with_columns(running)
+        .filter(changes("device", "time_ns").shift(-1, fill_value=True))
+        .select("device", "time_ns", part.alias("part"), pl.col("time_ns").shift(-1).alias("end_ns"))
         .drop_nulls("part")
-        .with_columns(
-            (
-                pl.col("device").rle_id()
-                + pl.col("part").rle_id()
-                + (pl.col("time_ns") != pl.col("end_ns").shift(1)).fill_null(True).cum_sum()
-            ).alias("run")
-        )
-        .group_by("device", "part", "run", maintain_order=True)
-        .agg(pl.col("time_ns").first().alias("start_ns"), pl.col("end_ns").last())
-        .select("device", "start_ns", "end_ns", "part")
+        .with_columns(begins.fill_null(True).alias("begins"))
+    )
+    ends = parts.filter(pl.col("begins").shift(-1, fill_value=True)).get_column("end_ns")
+    return parts.filter("begins").select(
+        "device", pl.col("time_ns").alias("start_ns"), ends, pl.col("part").cast(pl.String)
     )

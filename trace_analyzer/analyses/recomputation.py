@@ -41,7 +41,7 @@ def recomputed(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFra
         ]
     )
     segments = _segments(marks).rename({"thread_id": "launch_thread"})
-    launched = activities.drop_nulls("launch_start_ns").select("activity_id", "launch_thread", "launch_start_ns")
+    launched = activities.select("activity_id", "launch_thread", "launch_start_ns").drop_nulls("launch_start_ns")
     return (
         at(launched, "launch_start_ns", segments, ["launch_thread"], ["event_id"])
         .join(marks.select("event_id", "sign"), on="event_id", how="inner", maintain_order="left")

@@ -11,3 +11,8 @@ def spread(ids: pl.Series, values: pl.Series, height: int) -> pl.Series:
 def rows_of(ids: pl.Series, height: int) -> pl.Series:
     """For every number under ``height`` the row at which ``ids`` has it; null where it does not."""
     return spread(ids, pl.int_range(ids.len(), dtype=pl.UInt32, eager=True), height)
+
+
+def changes(*columns: str) -> pl.Expr:
+    """Whether a row differs from the one before in any of these columns, none of which has nulls; the first does."""
+    return pl.any_horizontal(pl.col(c) != pl.col(c).shift(1) for c in columns).fill_null(True)

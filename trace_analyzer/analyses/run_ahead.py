@@ -4,6 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.intervals import clip, labelled
+from trace_analyzer.analyses.rows import changes
 
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -21,17 +22,17 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
         pl.col("duration_ns").alias("runway_ns"),
     )
     figures = ("depth", "runway_ns")
-    changes = pl.concat(
+    edges = pl.concat(
         [
             queued.select("device", pl.col("entered_ns").alias("time_ns"), *figures),
             queued.select("device", pl.col("left_ns").alias("time_ns"), *(-pl.col(figure) for figure in figures)),
         ]
     )
+    # What enters a device's queue leaves it: from one device to the next there is nothing to carry over.
     frame = (
-        changes.group_by("device", "time_ns")
-        .agg(pl.col(figures).sum())
-        .sort("device", "time_ns")
-        .with_columns(pl.col(figures).cum_sum().over("device"))
+        edges.sort("device", "time_ns")
+        .with_columns(pl.col(figures).cum_sum())
+        .filter(changes("device", "time_ns").shift(-1, fill_value=True))
     )
     return tables.QUEUE.conform(frame)
 

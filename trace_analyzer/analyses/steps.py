@@ -37,7 +37,7 @@ def host_steps(host: Host, activities: pl.DataFrame) -> tuple[pl.DataFrame, str 
     marks = _profiler_steps(host)
     if marks.height:
         return marks, PROFILER_STEP
-    launched = activities.drop_nulls("launch_start_ns").select("process_id", pl.col("launch_start_ns").alias("at_ns"))
+    launched = activities.select("process_id", pl.col("launch_start_ns").alias("at_ns")).drop_nulls("at_ns")
     known = _marked(host)
     marks = _repeated_annotation(known.filter(pl.col("kind") == "annotation", pl.col("marks").is_null()), launched)
     if marks.is_empty():
@@ -185,7 +185,8 @@ def device_steps(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """
     numbered = marks.sort("process_id", "host_start_ns", maintain_order=True).with_row_index("mark")
     launched = (
-        activities.drop_nulls("launch_start_ns")
+        activities.select("device", "process_id", "start_ns", "duration_ns", "launch_start_ns")
+        .drop_nulls("launch_start_ns")
         .sort("launch_start_ns")
         .join_asof(
             numbered.sort("host_start_ns"),

@@ -28,6 +28,8 @@ def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFra
         .sort("launch_id", "start_ns", "activity_id")
         .with_columns(pl.struct(_KEYS).hash().alias("code"), pl.int_range(pl.len()).over("launch_id").alias("place"))
     )
+    if replayed.is_empty():
+        return shares.clear()
     eager = (
         kernels.filter(~is_replayed())
         .sort("device", "start_ns", "activity_id")
@@ -40,7 +42,7 @@ def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFra
         .with_columns(pl.struct(_KEYS).hash().alias("code"), pl.col("call").fill_null(0))
         .with_row_index("position")
     )
-    if replayed.is_empty() or eager.is_empty():
+    if eager.is_empty():
         return shares.clear()
     sequences = (
         replayed.group_by("launch_id")

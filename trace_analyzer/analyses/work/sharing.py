@@ -13,6 +13,11 @@ from trace_analyzer.units import counted
 
 _INPUTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
 _CALL = Record._fields
+_KERNEL = (
+    "activity_id", "name", "device", "start_ns", "duration_ns", "launch_id", "launch_name", "launch_thread",
+    "launch_start_ns", "operator_id", "operator", "bucket", "group", "grid", "block",
+)  # fmt: skip
+"""Of the columns of activities, those that tell whose work a kernel did."""
 _CONTRACTING = "matmul"
 
 # Element types as C++ template arguments name them -> bytes.
@@ -48,8 +53,10 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
     sums, layout changes, fills) have no FLOP of it, and of their bytes nothing is known. What Winograd's algorithm or a
     Fourier transform computes is less than the convolution's definition asks for, so these have no FLOP.
     """
-    kernels = activities.filter(pl.col("kind") == "kernel").join(
-        arithmetic(activities.get_column("name")), on="name", how="left", maintain_order="left"
+    kernels = (
+        activities.select("kind", *_KERNEL)
+        .filter(pl.col("kind") == "kernel")
+        .join(arithmetic(activities.get_column("name")), on="name", how="left", maintain_order="left")
     )
     launched = kernels.filter(~is_replayed())
     inputs = trace.operator_inputs.select(pl.col("event_id").alias("operator_id"), *_INPUTS)
@@ -61,21 +68,11 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
         found = _shares(_works(outer)[0])
         shares = pl.concat([shares.join(found, on="activity_id", how="anti"), found])
     works = pl.concat([shares, replayed_work(kernels, calls, shares)])
-    return (
-        activities.join(
-            kernels.join(works, on="activity_id", how="left", maintain_order="left").select(
-                "activity_id",
-                "flop",
-                "moved_bytes",
-                _dtype().alias("dtype"),
-                _tensor_cores().alias("uses_tensor_cores"),
-            ),
-            on="activity_id",
-            how="left",
-            maintain_order="left",
-        ),
-        notes,
+    found = kernels.join(works, on="activity_id", how="left", maintain_order="left").select(
+        "activity_id", "flop", "moved_bytes", _dtype().alias("dtype"), _tensor_cores().alias("uses_tensor_cores")
     )
+    of_all = activities.select("activity_id").join(found, on="activity_id", how="left", maintain_order="left")
+    return activities.hstack(of_all.drop("activity_id")), notes
 
 
 def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
