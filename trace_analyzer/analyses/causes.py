@@ -15,7 +15,7 @@ import polars as pl
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import clip, in_order, innermost, labelled, union, with_covered
-from trace_analyzer.analyses.rows import rows_of
+from trace_analyzer.analyses.rows import changes, rows_of
 from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK
 from trace_analyzer.ingest.trace import Trace
 
@@ -39,7 +39,7 @@ _SPAN = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 def idle_causes(
     trace: Trace, host: Host, activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFrame, latency_ns: int
 ) -> pl.DataFrame:
-    """Table `idle`: the gaps cut into intervals with one cause each.
+    """Table `idle`, with categorical causes: the gaps cut into intervals with one cause each, in order.
 
     ``activities`` are linked device events (launch_id, bucket), ``gaps`` come from `idle_gaps`, ``calls`` from
     `runtime_calls` and ``latency_ns`` from `launch_latency_ns`. The intervals of a gap add up to it exactly.
@@ -50,8 +50,8 @@ def idle_causes(
     device = _device_pieces(stretches.filter(pl.col("cause") == "device"), host, trace.sync_events, activities)
     rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked"]))
     columns = list(tables.IDLE.schema)
-    pieces = in_order(pl.concat([part.select(columns) for part in (late, call, device, rest)]), _DEVICE)
-    return tables.IDLE.conform(_with_pauses(pieces, recording_pauses(trace, host)))
+    pieces = pl.concat([part.select(columns).cast({"cause": pl.Categorical}) for part in (late, call, device, rest)])
+    return _with_pauses(in_order(pieces, _DEVICE), recording_pauses(trace, host))
 
 
 def without_causes(idle: pl.DataFrame, devices: Collection[int]) -> pl.DataFrame:
@@ -59,11 +59,9 @@ def without_causes(idle: pl.DataFrame, devices: Collection[int]) -> pl.DataFrame
     if not devices:
         return idle
     hidden = pl.col("device").is_in(list(devices)) & ~pl.col("cause").is_in(["unlinked", "untraced"])
-    return tables.IDLE.conform(
-        idle.with_columns(
-            pl.when(hidden).then(pl.lit(WITHHELD)).otherwise("cause").alias("cause"),
-            pl.when(~hidden).then("event_id").alias("event_id"),
-        )
+    return idle.with_columns(
+        pl.when(hidden).then(pl.lit(WITHHELD, dtype=pl.Categorical)).otherwise("cause").alias("cause"),
+        pl.when(~hidden).then("event_id").alias("event_id"),
     )
 
 
@@ -514,7 +512,7 @@ def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
     is_linked = pl.col("cause") != "unlinked"
     windows = pauses.with_columns(anywhere, pl.lit(True).alias("paused"))
     cut = labelled(pieces.filter(is_linked).with_columns(anywhere), windows, ["anywhere"], ["paused"]).with_columns(
-        pl.when("paused").then(pl.lit("untraced")).otherwise("cause").alias("cause"),
+        pl.when("paused").then(pl.lit("untraced", dtype=pl.Categorical)).otherwise("cause").alias("cause"),
         pl.when(pl.col("paused").is_null()).then("event_id").alias("event_id"),
     )
     unlinked, cut = pieces.filter(~is_linked), cut.select(pieces.columns)
@@ -522,19 +520,24 @@ def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
 
 
 def gap_table(gaps: pl.DataFrame, idle: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Table `gaps`: each gap with the cause that holds most of it."""
+    """Table `gaps`, with categorical causes: each gap with the cause that holds most of it. ``idle`` is in order."""
+    pieces = idle.select("gap_id", "cause", (pl.col("end_ns") - pl.col("start_ns")).alias("cause_ns")).with_columns(
+        (changes("gap_id") & changes("gap_id").shift(-1, fill_value=True)).alias("whole")
+    )
     main = (
-        idle.group_by("gap_id", "cause")
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("cause_ns"))
+        pieces.filter(~pl.col("whole"))
+        .group_by("gap_id", "cause")
+        .agg(pl.col("cause_ns").sum())
         .sort("gap_id", "cause_ns", "cause", descending=[False, True, False])
         .unique("gap_id", keep="first", maintain_order=True)
     )
+    causes = pl.concat([part.select("gap_id", "cause") for part in (pieces.filter("whole"), main)])
     frame = (
-        gaps.join(main, on="gap_id", how="left", maintain_order="left")
+        gaps.join(causes, on="gap_id", how="left", maintain_order="left")
         .join(activities.select("activity_id", "launch_id"), on="activity_id", how="left", maintain_order="left")
         .with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"))
     )
-    return tables.GAPS.conform(frame)
+    return frame.select(list(tables.GAPS.schema))
 
 
 def cold_gap_ns(

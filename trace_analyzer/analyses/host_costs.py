@@ -66,7 +66,7 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
     That is the outermost event of the kind around the innermost one; else a row of the profiler's own at that
     time; else the innermost event itself.
     """
-    pieces = idle.filter(pl.col("cause").is_in(COSTS)).with_columns(pl.col("cause").alias("kind"))
+    pieces = idle.filter(pl.col("cause").is_in(COSTS)).with_columns(pl.col("cause").cast(pl.String).alias("kind"))
     own_rows = events.filter(pl.col("kind") == "overhead").select(
         pl.col("work").cast(pl.String).replace(BLOCKING, "synchronization").alias("kind"),
         "start_ns",

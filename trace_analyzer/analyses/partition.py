@@ -13,11 +13,14 @@ PARTS = (*WORK, *CAUSES)
 
 
 def partition(activities: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
-    """Table `partition`: busy time by bound and idle time by cause, disjoint, covering each window."""
+    """Table `partition`, with categorical parts: busy time by bound, idle time by cause, disjoint, covering each window."""
     pieces = pl.concat(
-        [_busy_parts(activities), idle.select("device", "start_ns", "end_ns", pl.col("cause").alias("part"))]
+        [
+            _busy_parts(activities),
+            idle.select("device", "start_ns", "end_ns", pl.col("cause").cast(pl.Categorical).alias("part")),
+        ]
     )
-    return tables.PARTITION.conform(in_order(pieces, ["device"]))
+    return in_order(pieces, ["device"]).select(list(tables.PARTITION.schema))
 
 
 def part_sums(pieces: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
@@ -62,5 +65,5 @@ def _busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
     )
     ends = parts.filter(pl.col("begins").shift(-1, fill_value=True)).get_column("end_ns")
     return parts.filter("begins").select(
-        "device", pl.col("time_ns").alias("start_ns"), ends, pl.col("part").cast(pl.String)
+        "device", pl.col("time_ns").alias("start_ns"), ends, pl.col("part").cast(pl.Categorical)
     )

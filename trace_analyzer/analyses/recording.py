@@ -23,6 +23,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import clip
+from trace_analyzer.analyses.rows import changes, sums_of_runs
 from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP
 
 COSTLY_KINDS = ("operator", "python", "runtime")
@@ -79,26 +80,19 @@ def prices(gaps: pl.DataFrame, idle: pl.DataFrame, launches: pl.DataFrame, host:
 
 def estimated(priced: Prices, idle: pl.DataFrame, windows: pl.DataFrame) -> dict[int, Recording]:
     """What recording took within each of ``windows`` (device, window, start_ns, end_ns): window -> estimate."""
-    slowed_ns = (pl.col("end_ns") - pl.col("start_ns")).sum().alias("slowed_ns")
-    slowed = (
-        _slowed(idle, windows)
-        .group_by("window", "gap_id", "cause")
-        .agg(slowed_ns)
-        .join(priced.gaps, on="gap_id", how="inner")
-        .sort("window", "gap_id", "cause")
-    )
+    slowed = _slowed(idle, windows).join(priced.gaps, on="gap_id", how="inner", maintain_order="left")
     took = (
-        slowed.group_by("window", "cause")
+        slowed.group_by("window", "cause", maintain_order=True)
         .agg(
-            (pl.col("slowed_ns") * pl.col(f"{name}_ratio")).sum().round().cast(pl.Int64).alias(name)
+            ((pl.col("end_ns") - pl.col("start_ns")) * pl.col(f"{name}_ratio")).sum().round().cast(pl.Int64).alias(name)
             for name in ("least", "cost")
         )
         .sort("window", "cause")
         .partition_by("window", as_dict=True)
     )
-    events = dict(
-        slowed.unique(["window", "gap_id"]).group_by("window").agg(pl.col("events").sum()).sort("window").iter_rows()
-    )
+    # The intervals of a gap follow each other: the first of each has its events.
+    first = slowed.filter(changes("window", "gap_id"))
+    events = dict(first.group_by("window").agg(pl.col("events").sum()).sort("window").iter_rows())
     nothing = slowed.select("cause", least="gap_id", cost="gap_id").clear()
     return {
         window: Recording(
@@ -207,8 +201,12 @@ def gap_costs(
     Only gaps with time that recording makes longer (`SLOWED`), and with a known launch. ``costs`` is from
     `event_costs`.
     """
-    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    slowed = idle.filter(pl.col("cause").is_in(SLOWED)).group_by("gap_id").agg(length.alias("slowed_ns"))
+    length = pl.col("end_ns") - pl.col("start_ns")
+    slowed = sums_of_runs(
+        idle.filter(pl.col("cause").is_in(SLOWED)).select("gap_id", length.alias("slowed_ns")),
+        ["gap_id"],
+        ["slowed_ns"],
+    )
     starts = launches.select("launch_id", pl.col("start_ns").alias("launch_ns")).with_columns(
         host.events.get_column("process_id").gather(launches.get_column("launch_id"))
     )

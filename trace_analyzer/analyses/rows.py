@@ -16,3 +16,12 @@ def rows_of(ids: pl.Series, height: int) -> pl.Series:
 def changes(*columns: str) -> pl.Expr:
     """Whether a row differs from the one before in any of these columns, none of which has nulls; the first does."""
     return pl.any_horizontal(pl.col(c) != pl.col(c).shift(1) for c in columns).fill_null(True)
+
+
+def sums_of_runs(rows: pl.DataFrame, by: list[str], sums: list[str]) -> pl.DataFrame:
+    """``by`` and the ``sums`` of every run of rows that agree in ``by``; columns are integers without nulls.
+
+    What comes in order need not be grouped: that takes ten times as long where most groups are small.
+    """
+    upto = rows.select(*by, pl.col(sums).cum_sum()).filter(changes(*by).shift(-1, fill_value=True))
+    return upto.with_columns(pl.col(sums) - pl.col(sums).shift(1, fill_value=0))

@@ -5,6 +5,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.links import LAUNCHING
+from trace_analyzer.analyses.rows import sums_of_runs
 
 _STREAM = ["device", "context", "stream"]
 _GRAPH = r"(?i)graph"
@@ -97,10 +98,11 @@ def _skewed_idle(rows: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
         .alias("skew_ns")
     )
     length = pl.col("end_ns") - pl.col("start_ns")
-    known = length.filter(~pl.col("cause").is_in(["unlinked", "untraced"])).sum()
+    known = ~pl.col("cause").is_in(["unlinked", "untraced"])
+    known_ns = pl.when(known).then(length).otherwise(0)
+    pieces = idle.select("device", "gap_id", length.alias("idle_ns"), known_ns.alias("known_ns"))
     return (
-        idle.group_by("device", "gap_id")
-        .agg(length.sum().alias("idle_ns"), known.alias("known_ns"))
+        sums_of_runs(pieces, ["device", "gap_id"], ["idle_ns", "known_ns"])
         .join(skew, on="device", how="left")
         .group_by("device")
         .agg(
