@@ -5,7 +5,7 @@ import polars as pl
 from trace_analyzer import tables
 from trace_analyzer.analyses.causes import CAUSES
 from trace_analyzer.analyses.intervals import clip, in_order
-from trace_analyzer.analyses.rows import changes
+from trace_analyzer.analyses.rows import changes, sums_by
 
 WORK = ("compute", "memory", "latency", "other", "communication", "copy")
 """Parts of busy time. Where activities overlap, the instant counts for the first of these."""
@@ -26,11 +26,9 @@ def partition(activities: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
 def part_sums(pieces: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """``by``, part, time_ns: the partition summed over ``windows`` (device, start_ns, end_ns, ``by``)."""
     numbered = windows.with_row_index("row")
-    sums = (
-        clip(pieces, numbered.select("row", "device", "start_ns", "end_ns"), ["device"])
-        .group_by("row", "part")
-        .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("time_ns"))
-    )
+    within = clip(pieces, numbered.select("row", "device", "start_ns", "end_ns"), ["device"])
+    lengths = within.select("row", "part", (pl.col("end_ns") - pl.col("start_ns")).alias("time_ns"))
+    sums = sums_by(lengths, ["row", "part"], ["time_ns"])
     return (
         sums.hstack(windows.select(by)[sums.get_column("row")])
         .group_by(*by, "part")

@@ -25,3 +25,13 @@ def sums_of_runs(rows: pl.DataFrame, by: list[str], sums: list[str]) -> pl.DataF
     """
     upto = rows.select(*by, pl.col(sums).cum_sum()).filter(changes(*by).shift(-1, fill_value=True))
     return upto.with_columns(pl.col(sums) - pl.col(sums).shift(1, fill_value=0))
+
+
+def sums_by(rows: pl.DataFrame, by: list[str], sums: list[str]) -> pl.DataFrame:
+    """``by``, a row number and a categorical, and the ``sums`` of the rows that agree in them.
+
+    One integer for both is grouped in half of the time.
+    """
+    row, name = (pl.col(column) for column in by)
+    both = (row.cast(pl.UInt64) * (1 << 32) + name.to_physical().cast(pl.UInt64)).alias("both")
+    return rows.with_columns(both).group_by("both").agg(pl.col(by).first(), pl.col(sums).sum()).select(*by, *sums)
