@@ -1,6 +1,11 @@
-"""The compiled part of the reader. Everything else is in pyproject.toml."""
+"""The compiled part: of the reader, and the loops of the analyses. Everything else is in pyproject.toml."""
 
 from setuptools import Extension, setup
 
-# Where it cannot be compiled, reading takes longer, and that is all.
-setup(ext_modules=[Extension("trace_analyzer.ingest._scanner", ["trace_analyzer/ingest/_scanner.pyx"], optional=True)])
+# Where they cannot be compiled, reading and analysing take longer, and that is all.
+SOURCES = {
+    "trace_analyzer._arrow": "trace_analyzer/_arrow.pyx",
+    "trace_analyzer.analyses._spans": "trace_analyzer/analyses/_spans.py",
+    "trace_analyzer.ingest._scanner": "trace_analyzer/ingest/_scanner.pyx",
+}
+setup(ext_modules=[Extension(name, [source], optional=True) for name, source in SOURCES.items()])

@@ -224,16 +224,13 @@ def test_a_span_is_enclosed_by_the_last_to_start_that_contains_it(rows: list[Spa
         assert found[child] == max(around, key=order.__getitem__, default=None)
 
 
-def test_tracks_too_long_for_one_line_of_64_bits_are_laid_on_a_wider_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tracks_may_be_longer_together_than_64_bits_count() -> None:
     months = 1 << 61
     rows = [(track, 0, months) for track in range(6)] + [(5, 7, 9), (5, months - 2, months - 1)]
     table = frame(rows)
     assert union(table, TRACK).rows() == rows[:6]
     assert dict(enclosing(table, TRACK, "id").iter_rows()) == dict.fromkeys(range(6)) | {6: 5, 7: 5}
     assert innermost(table.filter(track=5), TRACK, "id").rows() == innermost(table, TRACK, "id").filter(track=5).rows()
-    narrow = innermost(frame(rows[5:]), TRACK, "id")
-    monkeypatch.setattr(intervals, "_LONGEST_LINE", 0)
-    assert innermost(frame(rows[5:]), TRACK, "id").equals(narrow)
 
 
 @pytest.mark.parametrize("tracks", [[0], [0, 1]])
@@ -244,6 +241,14 @@ def test_points_need_no_order_and_no_track(tracks: list[int]) -> None:
     schema = {"track": pl.Int64, "time_ns": pl.Int64}
     found = at(pl.DataFrame(where, schema=schema, orient="row"), "time_ns", segments, TRACK, ["id"])
     assert found["id"].to_list() == [0, None, None, None, None, 0, None]
+
+
+def test_empty_segments_hide_none_that_start_with_them() -> None:
+    rows = [(0, 3, 5), (0, 5, 5), (0, 5, 8)]
+    for segments in itertools.permutations(rows):
+        named = frame(segments).with_columns(pl.col("end_ns").alias("until"))
+        found = at(times([(0, 5), (0, 4), (0, 8)]), "time_ns", named, TRACK, ["until"])
+        assert found["until"].to_list() == [8, 5, None]
 
 
 @given(spans)

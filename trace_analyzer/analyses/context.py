@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from trace_analyzer.analyses import _spans, flat
+from trace_analyzer.analyses.flat import Room
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import enclosing
 from trace_analyzer.analyses.rows import rows_of, spread
@@ -88,41 +90,27 @@ class Context:
 def nearest(parents: pl.Series, wanted: pl.Series) -> pl.Series:
     """For each event the nearest of itself and its ancestors that is ``wanted``; null where none is.
 
-    ``parents`` holds row numbers. Pointers double with every turn, so a stack a thousand deep takes ten.
+    ``parents`` holds row numbers.
     """
     if not wanted.any():
         return pl.repeat(None, parents.len(), dtype=pl.UInt32, eager=True)
-    rows = pl.int_range(parents.len(), dtype=pl.UInt32, eager=True)
-    jumps = rows.zip_with(wanted.fill_null(False), parents.cast(pl.UInt32))
-    while True:
-        further = jumps.gather(jumps)
-        if further.equals(jumps):
-            return jumps
-        jumps = further
+    found = Room(parents.len(), of_rows=True)
+    _spans.nearest(flat.rows(parents), flat.flags(wanted), found.values)
+    return found.series()
 
 
 def outermost(parents: pl.Series, wanted: pl.Series) -> pl.Series:
     """For each event the farthest of itself and its ancestors that is ``wanted``; null where none is."""
     near = nearest(parents, wanted)
-    ids = near.unique().drop_nulls()
-    # Of the wanted ones only those within others have farther to go.
-    above = near.gather(parents.gather(ids))
-    if above.null_count() == ids.len():
-        return near
-    rows = rows_of(ids, parents.len())
-    tops = nearest(rows.gather(above), above.is_null())
-    return ids.gather(tops).gather(rows.gather(near))
+    above = near.gather(parents)
+    # Of the wanted ones only those within others have farther to go: from one to the next.
+    tops = wanted.fill_null(False) & above.is_null()
+    return near if tops.sum() == wanted.sum() else nearest(above, tops).gather(near)
 
 
 def within(parents: pl.Series, marks: list[pl.Series]) -> list[pl.Series]:
-    """For each event, and for each of up to eight marks, whether it or one of its ancestors is marked."""
-    bits, above = pl.zeros(parents.len(), dtype=pl.UInt8, eager=True), parents
-    for n, mark in enumerate(marks):
-        bits = bits | mark.fill_null(False).cast(pl.UInt8) * (1 << n)
-    while above.null_count() < above.len():
-        bits = bits | bits.gather(above).fill_null(0)
-        above = above.gather(above)
-    return [(bits & (1 << n)) > 0 for n in range(len(marks))]
+    """For each event, and for each of the marks, whether it or one of its ancestors is marked."""
+    return [nearest(parents, mark).is_not_null() for mark in marks]
 
 
 def contexts(trace: Trace, host: Host, backward_links: pl.DataFrame) -> Context:
@@ -161,7 +149,8 @@ def contexts(trace: Trace, host: Host, backward_links: pl.DataFrame) -> Context:
 
 def _parents(events: pl.DataFrame) -> pl.Series:
     """Of every event the one around it, null for none and for the profiler's own rows."""
-    inside = enclosing(events.filter(pl.col("kind") != "overhead"), ["thread_id"], "event_id")
+    own = events.select("event_id", "thread_id", "start_ns", "end_ns").filter(events.get_column("kind") != "overhead")
+    inside = enclosing(own, ["thread_id"], "event_id")
     return spread(inside.get_column("event_id"), inside.get_column("parent_id"), events.height)
 
 

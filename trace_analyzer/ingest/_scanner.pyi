@@ -1,5 +1,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
+from trace_analyzer._arrow import Column
+
 MORE: int
 PARTIAL: int
 CLOSED: int
@@ -11,9 +13,6 @@ TIME: int
 INTEGER: int
 LABEL: int
 TEXT: int
-
-class Column:
-    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
 
 class Scanner:
     def __init__(

@@ -5,10 +5,11 @@ Hostile text is safe: a `bytes` ends with a NUL, which is no token and so ends e
 string, is searched within the size; nesting goes to a fixed depth; rows and words have room, or the scan stops before.
 """
 
-from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy, memset
+
+from trace_analyzer._arrow cimport Column, column_of
 
 cdef enum:
     _DEPTH = 256
@@ -485,104 +486,6 @@ cdef class Keys:
             self.entries[at].value = value
 
 
-# The Arrow C data interface, https://arrow.apache.org/docs/format/CDataInterface.html: how columns get to Polars.
-cdef struct ArrowSchema:
-    const char* format
-    const char* name
-    const char* metadata
-    int64_t flags
-    int64_t n_children
-    ArrowSchema** children
-    ArrowSchema* dictionary
-    void (*release)(ArrowSchema*) noexcept
-    void* private_data
-
-
-cdef struct ArrowArray:
-    int64_t length
-    int64_t null_count
-    int64_t offset
-    int64_t n_buffers
-    int64_t n_children
-    const void** buffers
-    ArrowArray** children
-    ArrowArray* dictionary
-    void (*release)(ArrowArray*) noexcept
-    void* private_data
-
-
-cdef void _released_schema(ArrowSchema* schema) noexcept:
-    schema.release = NULL
-
-
-cdef void _released_array(ArrowArray* array) noexcept:
-    free(<void*> array.buffers[0])
-    free(<void*> array.buffers[1])
-    free(array.buffers)
-    array.release = NULL
-
-
-cdef void _end_schema(object capsule) noexcept:
-    cdef ArrowSchema* schema = <ArrowSchema*> PyCapsule_GetPointer(capsule, "arrow_schema")
-    if schema.release != NULL:
-        schema.release(schema)
-    free(schema)
-
-
-cdef void _end_array(object capsule) noexcept:
-    cdef ArrowArray* array = <ArrowArray*> PyCapsule_GetPointer(capsule, "arrow_array")
-    if array.release != NULL:
-        array.release(array)
-    free(array)
-
-
-cdef class Column:
-    """Integers that Polars takes over, once, by Arrow's C data interface."""
-
-    cdef ArrowArray* array
-    cdef const char* format
-
-    def __cinit__(self):
-        self.array = NULL
-
-    def __dealloc__(self):
-        if self.array != NULL:
-            self.array.release(self.array)
-            free(self.array)
-
-    def __arrow_c_array__(self, requested_schema=None):
-        if self.array == NULL:
-            raise ValueError("taken already")
-        cdef ArrowSchema* schema = <ArrowSchema*> calloc(1, sizeof(ArrowSchema))
-        if schema == NULL:
-            raise MemoryError
-        schema.format, schema.name, schema.flags, schema.release = self.format, "", 2, &_released_schema
-        described = PyCapsule_New(schema, "arrow_schema", &_end_schema)
-        taken = PyCapsule_New(self.array, "arrow_array", &_end_array)
-        self.array = NULL
-        return described, taken
-
-
-cdef Column _column(Py_ssize_t length, Py_ssize_t width, const char* format, bint nullable):
-    """A column of so many values of ``width`` bytes, all valid; its memory is not set."""
-    cdef Column column = Column.__new__(Column)
-    cdef ArrowArray* array = <ArrowArray*> calloc(1, sizeof(ArrowArray))
-    if array == NULL:
-        raise MemoryError
-    array.buffers = <const void**> calloc(2, sizeof(void*))
-    if array.buffers == NULL:
-        free(array)
-        raise MemoryError
-    array.length, array.n_buffers, array.release = length, 2, &_released_array
-    column.array, column.format = array, format
-    array.buffers[1] = malloc(length * width + 1)
-    if nullable:
-        array.buffers[0] = calloc(length // 8 + 1, 1)
-    if array.buffers[1] == NULL or (nullable and array.buffers[0] == NULL):
-        raise MemoryError
-    return column
-
-
 cdef class Scanner:
     """Columns for the events of one text at a time. Not for use by two threads at once."""
 
@@ -738,7 +641,7 @@ cdef class Scanner:
     def rows(self, int route, uint32_t first):
         """Numbers of the route's events; the first event of the scan is ``first``."""
         self._check(route)
-        cdef Column column = _column(self.counts[route], sizeof(uint32_t), "I", False)
+        cdef Column column = column_of(self.counts[route], sizeof(uint32_t), "I", False)
         cdef uint32_t* out = <uint32_t*> column.array.buffers[1]
         cdef Py_ssize_t i, at = 0
         for i in range(self.count):
@@ -768,7 +671,7 @@ cdef class Scanner:
     def codes(self, int route, str name):
         """Of a column of labels or texts: numbers of words; 0 where there is none."""
         cdef const int64_t* values = self._of(route, name)
-        cdef Column column = _column(self.counts[route], sizeof(uint32_t), "I", False)
+        cdef Column column = column_of(self.counts[route], sizeof(uint32_t), "I", False)
         cdef uint32_t* out = <uint32_t*> column.array.buffers[1]
         cdef Py_ssize_t i, at = 0
         for i in range(self.count):
@@ -780,7 +683,7 @@ cdef class Scanner:
     def integers(self, int route, str name):
         """Of a column of times or integers: int64 with nulls."""
         cdef const int64_t* values = self._of(route, name)
-        cdef Column column = _column(self.counts[route], sizeof(int64_t), "l", True)
+        cdef Column column = column_of(self.counts[route], sizeof(int64_t), "l", True)
         cdef int64_t* out = <int64_t*> column.array.buffers[1]
         cdef uint8_t* valid = <uint8_t*> column.array.buffers[0]
         cdef Py_ssize_t i, at = 0, known = 0

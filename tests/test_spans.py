@@ -1,0 +1,264 @@
+"""The loops over intervals and trees, compiled and as plain Python: the same, in range whatever the values, and right."""
+
+import importlib.util
+import itertools
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+from unittest.mock import patch
+
+import polars as pl
+import pytest
+import test_host
+import test_intervals
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trace_analyzer.analyses import _spans, context, flat, intervals
+from trace_analyzer.analyses._spans import NEVER, NONE
+
+IS_COMPILED = not isinstance(_spans.order, FunctionType)
+
+
+def _plain() -> ModuleType:
+    """The loops as Python runs them where they were not compiled."""
+    spec = importlib.util.spec_from_file_location("plain_spans", Path(flat.__file__).with_name("_spans.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PLAIN = _plain()
+
+
+class Checked(list[int]):
+    """A column in which every index has to be in range: compiled loops do not look."""
+
+    def __getitem__(self, i: Any) -> Any:
+        assert 0 <= i < len(self), i
+        return super().__getitem__(i)
+
+    def __setitem__(self, i: Any, value: Any) -> None:
+        assert 0 <= i < len(self), i
+        super().__setitem__(i, value)
+
+
+Span = tuple[int, int, int]
+_any_span = st.tuples(st.integers(-1, 2), st.integers(0, 9), st.integers(0, 9))
+_edges = st.sampled_from([NEVER, NEVER + 1, 0, (1 << 63) - 1])
+anything = st.lists(st.one_of(_any_span, st.tuples(_edges, st.integers(0, 9), st.integers(0, 9))), max_size=12)
+_parents = st.integers(0, 12).flatmap(
+    lambda n: st.lists(st.one_of(st.just(NONE), st.integers(0, n + 1)), min_size=n, max_size=n)
+)
+
+
+def columns(rows: list[Span]) -> tuple[list[int], list[int], list[int]]:
+    return [r[0] for r in rows], [r[1] for r in rows], [r[2] for r in rows]
+
+
+def ran(name: str, *parts: Any) -> Any:
+    """What a loop returns, or how it fails, and all that it wrote: plain with checked indices, and then compiled.
+
+    Parts are columns to read, (letter, values), columns to write, (letter, length), and others.
+    """
+    filled = [(p[0], p[1] if isinstance(p[1], list) else [7] * p[1]) if isinstance(p, tuple) else p for p in parts]
+    rooms = [i for i, p in enumerate(parts) if isinstance(p, tuple) and isinstance(p[1], int)]
+    arguments = [Checked(p[1]) if isinstance(p, tuple) else p for p in filled]
+    found = _called(getattr(PLAIN, name), arguments), *(list(arguments[i]) for i in rooms)
+    packed = [memoryview(array(*p)) if isinstance(p, tuple) else p for p in filled]
+    assert (_called(getattr(_spans, name), packed), *(list(packed[i]) for i in rooms)) == found
+    return found
+
+
+def _called(loop: Callable[..., Any], arguments: list[Any]) -> Any:
+    try:
+        return loop(*arguments)
+    except ValueError as error:
+        return str(error)
+
+
+def flat_of(rows: list[Span]) -> list[tuple[str, list[int]]]:
+    return [("q", column) for column in columns(rows)]
+
+
+@given(anything)
+def test_order_is_that_of_a_stable_sort(rows: list[Span]) -> None:
+    is_wrong, order, _ = ran("order", *flat_of(rows), ("I", len(rows)), ("I", len(rows)))
+    expected = sorted(range(len(rows)), key=lambda r: (rows[r][0], rows[r][1], -rows[r][2]))
+    assert is_wrong == (expected != list(range(len(rows))))
+    if is_wrong:
+        assert order == expected
+
+
+@given(anything)
+def test_loops_over_spans_stay_in_range_whatever_these_are(rows: list[Span]) -> None:
+    n = len(rows)
+    count, *_ = ran("union", *flat_of(rows), ("I", n), ("q", n))
+    assert count <= n
+    ran("enclosing", *flat_of(rows), ("I", n), ("I", n))
+    count, *_ = ran("innermost", *flat_of(rows), ("I", n), ("I", 2 * n), ("q", 2 * n), ("q", 2 * n))
+    assert count <= 2 * n
+
+
+@given(anything, anything, st.booleans(), st.integers(0, 9))
+def test_look_ups_stay_in_range_whatever_the_segments_are(
+    segments: list[Span], rows: list[Span], outside: bool, room: int
+) -> None:
+    on, since, until = flat_of(rows)
+    n = len(rows)
+    ran("around", *flat_of(segments), on, since, ("I", n))
+    ran("covered", *flat_of(segments), ("q", len(segments)), on, since, until, ("q", n))
+    ran("cut", *flat_of(segments), on, since, until, outside, ("I", room), ("I", room), ("q", room), ("q", room))
+
+
+@given(_parents, st.data())
+def test_nearest_climbs_to_the_first_wanted_one_and_refuses_what_is_no_tree(
+    parents: list[int], data: st.DataObject
+) -> None:
+    n = len(parents)
+    wanted = data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n))
+
+    def climbed(row: int) -> int | None:
+        seen = set()
+        while row != NONE and row < n and row not in seen and not wanted[row]:
+            seen.add(row)
+            row = parents[row]
+        return None if row in seen or (row >= n and row != NONE) else row
+
+    expected = [climbed(row) for row in range(n)]
+    outcome, found = ran("nearest", ("I", parents), ("B", wanted), ("I", n))
+    if None in expected:
+        assert outcome == "no tree"
+    else:
+        assert (outcome, found) == (None, expected)
+
+
+def test_columns_of_different_lengths_are_refused() -> None:
+    sizes = {
+        "order": (2, 2, 2, 2, 2), "union": (2, 2, 2, 2, 2), "enclosing": (2, 2, 2, 2, 2), "innermost": (2, 2, 2, 2, 4, 4, 4),
+        "nearest": (2, 2, 2), "around": (2, 2, 2, 3, 3, 3), "covered": (2, 2, 2, 2, 3, 3, 3, 3),
+        "cut": (2, 2, 2, 3, 3, 3, 1, 1, 1, 1),
+    }  # fmt: skip
+    letters = {
+        "order": "qqqII", "union": "qqqIq", "enclosing": "qqqII", "innermost": "qqqIIqq", "nearest": "IBI", "around": "qqqqqI",
+        "covered": "qqqqqqqq", "cut": "qqqqqqIIqq",
+    }  # fmt: skip
+    for loops, name in itertools.product((PLAIN, _spans), sizes):
+        for wrong in range(len(sizes[name])):
+            short = [size - (i == wrong) for i, size in enumerate(sizes[name])]
+            arguments: list[Any] = [
+                memoryview(array(letter, [0] * size)) for letter, size in zip(letters[name], short, strict=True)
+            ]
+            if name == "cut":
+                arguments.insert(6, True)
+            with pytest.raises(ValueError, match="different lengths"):
+                getattr(loops, name)(*arguments)
+
+
+_LAWS = {
+    f"{module.__name__}: {name}": law
+    for module in (test_intervals, test_host)
+    for name, law in vars(module).items()
+    if name.startswith("test_") and not hasattr(law, "pytestmark")
+}
+
+
+@pytest.mark.parametrize("arrow", [True, False])
+@pytest.mark.parametrize("name", _LAWS)
+def test_plain_loops_keep_the_laws_of_the_compiled_ones(name: str, arrow: bool) -> None:
+    """``arrow``: with columns that share their memory all the same."""
+    law = _LAWS[name]
+    if arrow and flat._arrow is None:
+        pytest.skip("not compiled")
+    with (
+        patch.object(flat, "_spans", PLAIN),
+        patch.object(intervals, "_spans", PLAIN),
+        patch.object(context, "_spans", PLAIN),
+        patch.object(flat, "_arrow", flat._arrow if arrow else None),
+    ):
+        law()
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="not compiled")
+def test_compiled_loops_take_copies_where_columns_cannot_be_shared() -> None:
+    with patch.object(flat, "_arrow", None):
+        test_intervals.test_labelled_cuts_at_edges_and_names_the_segment()
+        test_host.test_ancestors_of_a_deep_stack()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_columns_go_to_the_loops_and_back(shared: bool) -> None:
+    with patch.object(flat, "_arrow", flat._arrow if shared else None):
+        pieces = pl.concat([pl.Series([1, None], dtype=pl.Int32), pl.Series([3], dtype=pl.Int32)], rechunk=False)
+        assert list(flat.times(pieces)) == [1, NEVER, 3]
+        assert list(flat.rows(pl.Series([4, None, 6]).slice(1))) == [NONE, 6]
+        assert list(flat.flags(pl.Series([True, None, False]))) == [1, 0, 0]
+        assert list(flat.times(pl.Series([], dtype=pl.Int64))) == []
+        room = flat.Room(3, of_rows=True)
+        room.values[0], room.values[1] = 5, NONE
+        series = room.series(2)
+        assert (series.to_list(), series.dtype) == ([5, None], pl.UInt32)
+        room = flat.Room(1)
+        room.values[0] = NEVER
+        series = room.series()
+        assert (series.to_list(), series.dtype) == ([NEVER], pl.Int64)
+
+
+def test_tracks_are_told_apart_by_columns_of_any_type() -> None:
+    segments = pl.DataFrame(
+        {"a": ["x", "y", "y"], "b": [1, 1, None], "start_ns": [0, 5, 2], "end_ns": [9, 9, 3], "c": [1, 2, 3]}
+    )
+    points = pl.DataFrame({"a": ["y", "x", "z", None, "y"], "b": [1, 1, 1, 1, None], "t": [5, 5, 5, 5, 2]})
+    assert intervals.at(points, "t", segments, ["a", "b"], ["c"])["c"].to_list() == [2, 1, None, None, None]
+    assert intervals.at(points, "t", segments, ["a"], ["c"])["c"].to_list() == [2, 1, None, None, 3]
+    assert intervals.union(segments, ["b"]).rows() == [(None, 2, 3), (1, 0, 9)]
+    assert intervals.union(segments, ["a", "b"]).rows() == [("x", 1, 0, 9), ("y", None, 2, 3), ("y", 1, 5, 9)]
+    for least in (NEVER, 0):
+        tracks = pl.DataFrame({"k": [least], "start_ns": [0], "end_ns": [9], "c": [1]})
+        keyed = pl.DataFrame({"k": [least, None, 1], "t": [5, 5, 5]})
+        assert intervals.at(keyed, "t", tracks, ["k"], ["c"])["c"].to_list() == [1, None, None]
+
+
+class TestArrow:
+    """The columns themselves, where they were compiled."""
+
+    arrow = pytest.importorskip("trace_analyzer._arrow", reason="not compiled")
+
+    def test_only_whole_columns_of_known_types_are_read(self) -> None:
+        numbers = pl.Series([1, 2])
+        assert memoryview(self.arrow.Values(numbers.slice(1))).cast("q").tolist() == [2]
+        with pytest.raises(ValueError, match="nulls"):
+            self.arrow.Values(pl.Series([1, None]))
+        with pytest.raises(ValueError, match="piece"):
+            self.arrow.Values(pl.concat([numbers, numbers], rechunk=False))
+        for other in (pl.Series([1.5]), pl.Series(["a"]), pl.Series([True]), pl.Series([1], dtype=pl.Int32)):
+            with pytest.raises(TypeError, match="no column of"):
+                self.arrow.Values(other)
+
+    def test_values_outlive_their_series(self) -> None:
+        view = memoryview(self.arrow.Values(pl.Series(range(100_000)) * 2)).cast("q")
+        assert (view[0], view[99_999]) == (0, 199_998)
+        with pytest.raises(TypeError, match="read-only"):
+            view[0] = 1
+
+    def test_a_column_is_taken_once_and_not_while_it_is_written(self) -> None:
+        column = self.arrow.uint32s(2)
+        view = memoryview(column).cast("I")
+        view[0], view[1] = 3, 4
+        for early in (lambda: pl.Series(column), lambda: column.keep(1), lambda: column.without(3)):
+            with pytest.raises(ValueError, match="in use"):
+                early()
+        view.release()
+        with pytest.raises(ValueError, match="longer"):
+            column.keep(3)
+        column.without(3)
+        assert pl.Series(column).to_list() == [None, 4]
+        for late in (lambda: memoryview(column), lambda: pl.Series(column)):
+            with pytest.raises((BufferError, ValueError), match="taken already"):
+                late()
+        with pytest.raises(MemoryError):
+            self.arrow.int64s(1 << 62)

@@ -1,0 +1,344 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
+"""Loops over intervals and trees: what takes one pass in order, and many joins in frames.
+
+Plain Python, which Cython compiles with the types of ``_spans.pxd``, a hundred times as fast. Compiled, indices are not
+checked: that they are in range must follow from the lengths that are checked, whatever the values. Columns are flat
+sequences as `trace_analyzer.analyses.flat` makes them. Spans come as their tracks, starts and ends, and are in order
+where they are in order of track and start, the longest first. Segments are disjoint spans in order.
+"""
+
+Column = memoryview | list[int]
+
+NONE = 0xFFFFFFFF
+"""In the place of a row: no row."""
+NEVER = -(1 << 63)
+"""In the place of a time: no time."""
+
+
+def _precedes(tracks: Column, starts: Column, ends: Column, i: int, j: int) -> bool:
+    """Whether span i has to come before span j, wherever they stand."""
+    if tracks[i] != tracks[j]:
+        return tracks[i] < tracks[j]
+    if starts[i] != starts[j]:
+        return starts[i] < starts[j]
+    return ends[i] > ends[j]
+
+
+def order(
+    tracks: Column,
+    starts: Column,
+    ends: Column,
+    rows: Column,
+    spare: Column,
+) -> bool:
+    """Whether spans are out of order; if so, ``rows`` become those of the spans in order, equal ones as they stand.
+
+    Stretches that are in order are merged, two by two, as spans mostly come in few of them.
+    """
+    n = len(tracks)
+    if not (len(starts) == len(ends) == len(rows) == len(spare) == n):
+        raise ValueError("columns of different lengths")
+    edges = [0]
+    track = start = end = 0
+    for i in range(n):
+        # `_precedes` of a row and the one before.
+        if i and (
+            tracks[i] < track or (tracks[i] == track and (starts[i] < start or (starts[i] == start and ends[i] > end)))
+        ):
+            edges.append(i)
+        track, start, end = tracks[i], starts[i], ends[i]
+    if len(edges) == 1:
+        return False
+    edges.append(n)
+    for i in range(n):
+        rows[i] = i
+    while len(edges) > 2:
+        merged = [0]
+        for e in range(0, len(edges) - 1, 2):
+            low, middle = edges[e], edges[e + 1]
+            high = edges[e + 2] if e + 2 < len(edges) else middle
+            merged.append(high)
+            i, j = low, middle
+            for k in range(low, high):
+                if j == high or (i < middle and not _precedes(tracks, starts, ends, rows[j], rows[i])):
+                    spare[k] = rows[i]
+                    i += 1
+                else:
+                    spare[k] = rows[j]
+                    j += 1
+        for k in range(n):
+            rows[k] = spare[k]
+        edges = merged
+    return True
+
+
+def union(
+    tracks: Column,
+    starts: Column,
+    ends: Column,
+    rows: Column,
+    stops: Column,
+) -> int:
+    """How many maximal intervals the spans, in order, cover: of each the first span, and its end."""
+    n = len(tracks)
+    if not (len(starts) == len(ends) == len(rows) == len(stops) == n):
+        raise ValueError("columns of different lengths")
+    count = 0
+    track = until = 0
+    for i in range(n):
+        start, end = starts[i], ends[i]
+        if start >= end:
+            continue
+        if count and tracks[i] == track and start <= until:
+            if end > until:
+                stops[count - 1] = until = end
+            continue
+        track, until = tracks[i], end
+        rows[count], stops[count] = i, end
+        count += 1
+    return count
+
+
+def enclosing(
+    tracks: Column,
+    starts: Column,
+    ends: Column,
+    outer: Column,
+    stack: Column,
+) -> None:
+    """The span around each, of spans in order. One that a later span outlasts is cut where that starts."""
+    n = len(tracks)
+    if not (len(starts) == len(ends) == len(outer) == len(stack) == n):
+        raise ValueError("columns of different lengths")
+    depth = track = 0
+    none = NONE
+    for i in range(n):
+        outer[i] = none
+        end = ends[i]
+        if starts[i] >= end:
+            continue
+        if depth and tracks[i] != track:
+            depth = 0
+        track = tracks[i]
+        # What ends before is over, or cut here.
+        while depth and ends[stack[depth - 1]] < end:
+            depth -= 1
+        if depth:
+            outer[i] = stack[depth - 1]
+        stack[depth] = i  # of the spans before, each is there once at the most
+        depth += 1
+
+
+def innermost(
+    tracks: Column,
+    starts: Column,
+    ends: Column,
+    stack: Column,
+    rows: Column,
+    since: Column,
+    until: Column,
+) -> int:
+    """How many segments with the same innermost span there are, of spans in order: the span of each, its start and end.
+
+    A span makes two at the most: one that ends where it starts, and one that ends where it does.
+    """
+    n = len(tracks)
+    if not (len(starts) == len(ends) == len(stack) == n and len(rows) == len(since) == len(until) == 2 * n):
+        raise ValueError("columns of different lengths")
+    count = depth = track = time = 0
+    for i in range(n):
+        start, end = starts[i], ends[i]
+        if start >= end:
+            continue
+        while depth and (tracks[i] != track or ends[stack[depth - 1]] <= start):
+            depth -= 1
+            if time < ends[stack[depth]]:
+                rows[count], since[count] = stack[depth], time
+                until[count] = time = ends[stack[depth]]
+                count += 1
+        if depth and time < start:
+            rows[count], since[count], until[count] = stack[depth - 1], time, start
+            count += 1
+        while depth and ends[stack[depth - 1]] < end:
+            depth -= 1  # it is cut here
+        track, time = tracks[i], start
+        stack[depth] = i
+        depth += 1
+    while depth:
+        depth -= 1
+        if time < ends[stack[depth]]:
+            rows[count], since[count] = stack[depth], time
+            until[count] = time = ends[stack[depth]]
+            count += 1
+    return count
+
+
+def nearest(parents: Column, wanted: Column, found: Column) -> None:
+    """For each row the first that is ``wanted`` of itself, its parent, the parent of that and so on.
+
+    Each way up ends where another has been before, so that all of them together take as many turns as there are rows.
+    """
+    n = len(parents)
+    if not (len(wanted) == len(found) == n):
+        raise ValueError("columns of different lengths")
+    none, unknown = NONE, NONE - 1
+    if n >= unknown:
+        raise ValueError("more rows than numbers of rows")
+    for i in range(n):
+        found[i] = unknown
+    turns = 0
+    for i in range(n):
+        j = i
+        while j != none and found[j] == unknown and not wanted[j]:
+            j = parents[j]
+            turns += 1
+            if (j >= n and j != none) or turns > n:
+                raise ValueError("no tree")
+        if j == none:
+            here = none
+        elif found[j] == unknown:
+            here = found[j] = j
+        else:
+            here = found[j]
+        k = i
+        while k != j:
+            found[k] = here
+            k = parents[k]
+
+
+def _last(tracks: Column, starts: Column, track: int, time: int, near: int) -> int:
+    """The last segment on this track or one before it that has started by then; -1 for none. It is looked for from ``near`` on."""
+    n = len(tracks)
+    step = 1
+    low, high = near, near
+    if near < 0 or tracks[near] < track or (tracks[near] == track and starts[near] <= time):
+        high = low + 1
+        while high < n and (tracks[high] < track or (tracks[high] == track and starts[high] <= time)):
+            low, step = high, 2 * step
+            high = low + step
+        high = min(high, n)
+    else:
+        low = high - 1
+        while low >= 0 and not (tracks[low] < track or (tracks[low] == track and starts[low] <= time)):
+            high, step = low, 2 * step
+            low = high - step
+        low = max(low, -1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if tracks[middle] < track or (tracks[middle] == track and starts[middle] <= time):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def around(
+    tracks: Column,
+    starts: Column,
+    ends: Column,
+    on: Column,
+    times: Column,
+    found: Column,
+) -> None:
+    """The segment that contains each time ``on`` a track."""
+    n, points = len(tracks), len(on)
+    if not (len(starts) == len(ends) == n and len(times) == len(found) == points):
+        raise ValueError("columns of different lengths")
+    none, never = NONE, NEVER
+    last = -1
+    for i in range(points):
+        found[i] = none
+        track, time = on[i], times[i]
+        if time == never:
+            continue
+        # Mostly it is where the one before was.
+        if last < 0 or tracks[last] != track or not starts[last] <= time < ends[last]:
+            last = _last(tracks, starts, track, time, last)
+        if last >= 0 and tracks[last] == track and time < ends[last]:
+            found[i] = last
+
+
+def covered(
+    tracks: Column,
+    starts: Column,
+    ends: Column,
+    before: Column,
+    on: Column,
+    since: Column,
+    until: Column,
+    lengths: Column,
+) -> None:
+    """How much the segments cover between two times ``on`` a track; ``before`` becomes what those before each one cover."""
+    n, points = len(tracks), len(on)
+    if not (len(starts) == len(ends) == len(before) == n and len(since) == len(until) == len(lengths) == points):
+        raise ValueError("columns of different lengths")
+    never = NEVER
+    length = 0
+    for i in range(n):
+        if i and tracks[i] != tracks[i - 1]:
+            length = 0
+        before[i] = length
+        length += ends[i] - starts[i]
+    first = last = -1
+    for i in range(points):
+        length = 0
+        if until[i] != never:
+            last = _last(tracks, starts, on[i], until[i], last)
+            if last >= 0 and tracks[last] == on[i]:
+                length += before[last] + min(until[i], ends[last]) - starts[last]
+        if since[i] != never:
+            first = _last(tracks, starts, on[i], since[i], first)
+            if first >= 0 and tracks[first] == on[i]:
+                length -= before[first] + min(since[i], ends[first]) - starts[first]
+        lengths[i] = length
+
+
+def cut(
+    tracks: Column,
+    starts: Column,
+    ends: Column,
+    on: Column,
+    since: Column,
+    until: Column,
+    outside: bool,
+    spans: Column,
+    segments: Column,
+    begins: Column,
+    stops: Column,
+) -> int:
+    """How many pieces spans have that are cut where segments of their track begin and end; all those that there is room for.
+
+    Of each piece its span, the segment that it is in, its start and end. Pieces ``outside`` of all segments count or do not.
+    """
+    n, count, room = len(tracks), 0, len(spans)
+    if not (
+        len(starts) == len(ends) == n
+        and len(since) == len(until) == len(on)
+        and len(segments) == len(begins) == len(stops) == room
+    ):
+        raise ValueError("columns of different lengths")
+    none = NONE
+    last = -1
+    for i in range(len(on)):
+        track, time, end = on[i], since[i], until[i]
+        if last < 0 or tracks[last] != track or not starts[last] <= time < ends[last]:
+            last = _last(tracks, starts, track, time, last)
+        at = max(last, 0)
+        while True:
+            # Up to the end of the segment around ``time``, or to the start of the next.
+            while at < n and (tracks[at] < track or (tracks[at] == track and ends[at] <= time)):
+                at += 1
+            stop, segment = end, none
+            if at < n and tracks[at] == track:
+                if starts[at] > time:
+                    stop = min(end, starts[at])
+                else:
+                    stop, segment = min(end, ends[at]), at
+            if outside or segment != none:
+                if count < room:
+                    spans[count], segments[count], begins[count], stops[count] = i, segment, time, stop
+                count += 1
+            if stop >= end:
+                break
+            time = stop
+    return count

@@ -1,0 +1,110 @@
+"""Columns as the flat sequences that the loops of `_spans` read and write.
+
+Where these were compiled, sequences share the memory of series; elsewhere they are lists.
+"""
+
+from array import array
+from types import FunctionType
+from typing import Literal
+
+import polars as pl
+
+from trace_analyzer.analyses import _spans
+from trace_analyzer.analyses._spans import NEVER, NONE, Column
+
+try:
+    from trace_analyzer import _arrow
+except ImportError:  # it was not compiled where this was installed
+    _arrow = None  # type: ignore[assignment]
+
+_Letter = Literal["q", "I", "B"]
+"""An integer's size, in the letters of `array` and `struct`."""
+_NARROW = (pl.Int64, pl.Int32, pl.Int16, pl.Int8, pl.UInt32, pl.UInt16, pl.UInt8)
+_LEAST = -(1 << 63)
+
+
+def times(series: pl.Series) -> Column:
+    """Integers as int64, null as `NEVER`."""
+    return _values(series.cast(pl.Int64), NEVER, "q")
+
+
+def rows(series: pl.Series) -> Column:
+    """Numbers of rows as uint32, null as `NONE`."""
+    return _values(series.cast(pl.UInt32), NONE, "I")
+
+
+def flags(series: pl.Series) -> Column:
+    """Booleans as uint8, null as 0."""
+    return _values(series.cast(pl.UInt8), 0, "B")
+
+
+def tracks(frame: pl.DataFrame, by: list[str]) -> Column:
+    """Of each row a number of its track, in the order of tracks; null is a track, the first."""
+    numbers = _numbers(frame, by)
+    if numbers is None or numbers.null_count():
+        numbers = _numbered(frame, frame, by, nulls_equal=True)
+    return times(numbers)
+
+
+def tracks_of_both(segments: pl.DataFrame, points: pl.DataFrame, by: list[str]) -> tuple[Column, Column]:
+    """The same of segments, none of which has a null there, and of points, which may be on other tracks or, null, on none."""
+    ours, theirs = _numbers(segments, by), _numbers(points, by)
+    least = None if ours is None else ours.min()
+    if ours is None or theirs is None or not isinstance(least, int) or least == _LEAST:
+        ours, theirs, least = _numbered(segments, segments, by), _numbered(points, segments, by).cast(pl.Int64), 0
+    return times(ours), _values(theirs, least - 1, "q")
+
+
+def _numbers(frame: pl.DataFrame, by: list[str]) -> pl.Series | None:
+    """What tells tracks apart, if it is a column of integers that int64 holds."""
+    column = frame.get_column(by[0])
+    return column.cast(pl.Int64) if len(by) == 1 and column.dtype in _NARROW else None
+
+
+def _numbered(frame: pl.DataFrame, known: pl.DataFrame, by: list[str], *, nulls_equal: bool = False) -> pl.Series:
+    """Of each row the number of its track among the known ones in order; null for others."""
+    numbers = known.select(by).unique().sort(by).with_row_index("number of the track")
+    found = frame.select(by).join(numbers, on=by, how="left", nulls_equal=nulls_equal, maintain_order="left")
+    return found.get_column("number of the track")
+
+
+def _values(series: pl.Series, missing: int, letter: _Letter) -> Column:
+    if series.null_count():
+        series = series.fill_null(missing)
+    if _arrow is None:
+        return _copied(series.to_list(), letter)
+    return memoryview(_arrow.Values(series.rechunk())).cast(letter)
+
+
+def _copied(values: list[int], letter: _Letter) -> Column:
+    """Lists are fastest in Python, and what compiled loops do not take."""
+    return values if isinstance(_spans.order, FunctionType) else memoryview(array(letter, values))
+
+
+class Room:
+    """A column of int64 (of rows: uint32) for a loop to write, through ``values``."""
+
+    values: Column
+
+    def __init__(self, length: int, *, of_rows: bool = False) -> None:
+        self._of_rows = of_rows
+        letter: _Letter = "I" if of_rows else "q"
+        if _arrow is None:
+            self.values = _copied([0] * length, letter)
+        else:
+            self._column = _arrow.uint32s(length) if of_rows else _arrow.int64s(length)
+            self.values = memoryview(self._column).cast(letter)
+
+    def series(self, length: int | None = None) -> pl.Series:
+        """What was written, or the first ``length`` values of it; rows that are `NONE` are null. For one time."""
+        kept = len(self.values) if length is None else length
+        if isinstance(self.values, list) or _arrow is None:
+            values = list(self.values[:kept])
+            if self._of_rows:
+                return pl.Series([None if row == NONE else row for row in values], dtype=pl.UInt32)
+            return pl.Series(values, dtype=pl.Int64)
+        self.values.release()
+        self._column.keep(kept)
+        if self._of_rows:
+            self._column.without(NONE)
+        return pl.Series(self._column)
