@@ -15,7 +15,7 @@ import polars as pl
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import clip, in_order, innermost, labelled, union, with_covered
-from trace_analyzer.analyses.rows import changes, rows_of
+from trace_analyzer.analyses.rows import changes, looked_up, rows_of
 from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK
 from trace_analyzer.ingest.trace import Trace
 
@@ -206,35 +206,36 @@ def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
 
 def _with_launch(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Gaps with their launch, the instant another activity was queued, and how long a blocking call had waited."""
-    frame = (
-        gaps.join(activities.select("activity_id", "launch_id"), on="activity_id", how="left", maintain_order="left")
-        .join(calls.drop("blocks", "work"), on="launch_id", how="left", maintain_order="left")
-        .join(_queued_at(gaps, activities, calls), on="gap_id", how="left", maintain_order="left")
+    launched = activities.select(
+        "activity_id",
+        "launch_id",
+        "process_id",
+        pl.col("launch_thread").alias("thread_id"),
+        pl.col("launch_start_ns").alias("call_start_ns"),
+        pl.col("launch_end_ns").alias("call_end_ns"),
+    )
+    frame = gaps.join(launched, on="activity_id", how="left", maintain_order="left").join(
+        _queued_at(gaps, activities), on="gap_id", how="left", maintain_order="left"
     )
     return frame.join(_waited(frame, activities, calls), on="gap_id", how="left", maintain_order="left")
 
 
-def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
+def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """gap_id, queued_ns: the first instant at which another linked activity than the gap's own was queued.
 
     Nothing starts inside a gap, so these are the activities from its end on, without the one that ends it.
     """
-    order = ["device", "start_ns", "ends_gap", "activity_id"]
+    queued = pl.when(pl.col("launch_end_ns") <= pl.col("start_ns")).then("launch_end_ns").fill_null(_NEVER)
+    # Of those that start together, the one that ends the gap comes first.
+    place = 2 * pl.col("start_ns") + pl.col("gap_id").is_null()
     return (
-        activities.select("activity_id", "device", "start_ns", "launch_id")
-        .join(gaps.select("activity_id", "gap_id"), on="activity_id", how="left", maintain_order="left")
-        .join(calls.select("launch_id", "call_end_ns"), on="launch_id", how="left", maintain_order="left")
-        .with_columns(pl.col("gap_id").is_null().alias("ends_gap"))
-        .sort(order)
-        .with_columns(
-            pl.when(pl.col("call_end_ns") <= pl.col("start_ns"))
-            .then("call_end_ns")
-            .fill_null(_NEVER)
-            .cum_min(reverse=True)
-            .shift(-1)
-            .over("device")
-            .alias("queued_ns")
+        in_order(
+            activities.select("activity_id", "device", "start_ns", "launch_end_ns")
+            .join(gaps.select("activity_id", "gap_id"), on="activity_id", how="left", maintain_order="left")
+            .select("device", "gap_id", queued.alias("queued_ns"), place.alias("start_ns"), place.alias("end_ns")),
+            _DEVICE,
         )
+        .with_columns(pl.col("queued_ns").cum_min(reverse=True).shift(-1).over("device"))
         .drop_nulls("gap_id")
         .select("gap_id", "queued_ns")
     )
@@ -366,15 +367,16 @@ def _with_threads(
     trace: Trace, host: Host, stretches: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame
 ) -> pl.DataFrame:
     """Stretches with the thread of their process's previous launch and with its main thread, where these are others."""
-    launched = activities.get_column("launch_id").drop_nulls().unique()
     previous = (
-        calls.filter(pl.col("launch_id").is_in(launched.implode()))
-        .sort("call_start_ns", "launch_id")
-        .select("launch_id", pl.col("thread_id").shift(1).over("process_id").alias("previous_thread"))
+        activities.select("launch_id", "launch_start_ns", "launch_thread", "process_id")
+        .drop_nulls("launch_id")
+        .unique("launch_id")
+        .sort("launch_start_ns", "launch_id")
+        .select("launch_id", pl.col("launch_thread").shift(1).over("process_id").alias("previous_thread"))
     )
     own, before, main = (pl.col(role) for role in _ROLES)
     return (
-        stretches.join(previous, on="launch_id", how="left", maintain_order="left")
+        stretches.hstack(looked_up(previous, stretches, "launch_id"))
         .join(main_threads(trace, host), on="process_id", how="left", maintain_order="left")
         .with_columns(
             pl.when(before.ne_missing(own)).then(before),
@@ -453,15 +455,14 @@ def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFram
 def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """What the launch call itself was about: a blocking copy, an allocation, loading code, or launching."""
     length = pl.col("call_end_ns") - pl.col("call_start_ns")
-    typical = (
-        calls.join(activities.select("launch_id").unique(), on="launch_id", how="semi").select(length.median()).item()
-    )
+    launches = activities.select("launch_id", "launch_start_ns", "launch_end_ns").drop_nulls("launch_id")
+    typical = launches.unique("launch_id").select((pl.col("launch_end_ns") - pl.col("launch_start_ns")).median()).item()
     slow = (length > thresholds.SLOW_LAUNCH_NS) & (
         length > thresholds.SLOW_LAUNCH_MEDIANS * pl.lit(typical, dtype=pl.Float64)
     )
     return (
         stretches.drop("cause")
-        .join(calls.drop("thread_id", "process_id"), on="launch_id", how="left")
+        .hstack(looked_up(calls.select("launch_id", "call_start_ns", "call_end_ns", "work"), stretches, "launch_id"))
         .with_columns(
             pl.when(pl.col("work").is_in(["blocking-copy", "allocation", "compilation"]))
             .then(pl.col("work").cast(pl.String))

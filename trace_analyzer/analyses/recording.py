@@ -23,7 +23,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import clip
-from trace_analyzer.analyses.rows import changes, rows_of, sums_by, sums_of_runs
+from trace_analyzer.analyses.rows import changes, looked_up, sums_by, sums_of_runs
 from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP
 
 COSTLY_KINDS = ("operator", "python", "runtime")
@@ -81,10 +81,7 @@ def prices(gaps: pl.DataFrame, idle: pl.DataFrame, launches: pl.DataFrame, host:
 def estimated(priced: Prices, idle: pl.DataFrame, windows: pl.DataFrame) -> dict[int, Recording]:
     """What recording took within each of ``windows`` (device, window, start_ns, end_ns): window -> estimate."""
     slowed = _slowed(idle, windows)
-    gap_ids, known = slowed.get_column("gap_id"), priced.gaps.get_column("gap_id")
-    height = 1 + max(int(ids.max() or 0) for ids in (gap_ids, known))  # type: ignore[arg-type]
-    rows = rows_of(known, height).gather(gap_ids)
-    slowed = slowed.hstack(priced.gaps.drop("gap_id")[rows]).filter(rows.is_not_null())
+    slowed = slowed.hstack(looked_up(priced.gaps, slowed, "gap_id")).drop_nulls("events")
     length = pl.col("end_ns") - pl.col("start_ns")
     taken = slowed.select("window", "cause", *((length * pl.col(f"{n}_ratio")).alias(n) for n in ("least", "cost")))
     took = (

@@ -13,6 +13,16 @@ def rows_of(ids: pl.Series, height: int) -> pl.Series:
     return spread(ids, pl.int_range(ids.len(), dtype=pl.UInt32, eager=True), height)
 
 
+def looked_up(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.DataFrame:
+    """The other columns of ``table`` for the key of each of ``rows``; null where the table does not have it.
+
+    Keys are row numbers of some other table, distinct in this one.
+    """
+    known, asked = table.get_column(key), rows.get_column(key)
+    height = 1 + max(int(ids.max() or 0) for ids in (known, asked))  # type: ignore[arg-type]
+    return table.drop(key)[rows_of(known, height).gather(asked)]
+
+
 def changes(*columns: str) -> pl.Expr:
     """Whether a row differs from the one before in any of these columns, none of which has nulls; the first does."""
     return pl.any_horizontal(pl.col(c) != pl.col(c).shift(1) for c in columns).fill_null(True)

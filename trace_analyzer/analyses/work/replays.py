@@ -28,7 +28,12 @@ def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFra
         .sort("launch_id", "start_ns", "activity_id")
         .with_columns(pl.struct(_KEYS).hash().alias("code"), pl.int_range(pl.len()).over("launch_id").alias("place"))
     )
-    if replayed.is_empty():
+    sequences = (
+        replayed.group_by("launch_id")
+        .agg(pl.len().alias("length"), (pl.col("code") * _powers(_STEP)).sum().alias("sequence"))
+        .filter(pl.col("length") >= thresholds.REPLAY_KERNELS)
+    )
+    if sequences.is_empty():
         return shares.clear()
     eager = (
         kernels.filter(~is_replayed())
@@ -44,11 +49,6 @@ def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFra
     )
     if eager.is_empty():
         return shares.clear()
-    sequences = (
-        replayed.group_by("launch_id")
-        .agg(pl.len().alias("length"), (pl.col("code") * _powers(_STEP)).sum().alias("sequence"))
-        .filter(pl.col("length") >= thresholds.REPLAY_KERNELS)
-    )
     found = pl.concat(
         [_runs(eager, sequences, length) for length in sequences.get_column("length").unique().sort()]
         or [pl.DataFrame(schema={"length": pl.UInt32, "sequence": pl.UInt64, "position": pl.UInt32})]
