@@ -211,7 +211,10 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     spaces = Later(lambda: idle.idle_gaps(activities()))
     latency_ns = Later(lambda: causes.launch_latency_ns(host(), activities(), spaces()))
     calls = Later(lambda: causes.runtime_calls(host(), activities()))
-    explained = Later(lambda: causes.idle_causes(trace, host(), activities(), spaces(), calls(), latency_ns()))
+    pauses = Later(lambda: causes.recording_pauses(trace, host()))
+    explained = Later(
+        lambda: causes.idle_causes(trace, host(), activities(), spaces(), calls(), latency_ns(), pauses())
+    )
     launching = Later(lambda: links.launches(trace, activities()))
     figures = Later(lambda: trust.device_figures(activities(), launching(), explained()))
     found = Later(lambda: _checks(trace, host(), windows(), figures(), launching()))
@@ -220,6 +223,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     gaps = Later(lambda: causes.gap_table(spaces(), idle_pieces(), activities()))
     in_doubt = Later(lambda: pl.col("device").is_in(_lacking(trace, found(), RUN_AHEAD)))
     queue = Later(lambda: run_ahead.queue_depths(activities()).filter(~in_doubt()))
+    queue_statistics = Later(lambda: run_ahead.queue_statistics(queue(), windows()))
     launches = Later(lambda: launching().with_columns(pl.when(~in_doubt()).then("lead_ns").alias("lead_ns")))
     # Steps, and what the host was at
     marks = Later(lambda: steps.host_steps(host(), activities()))
@@ -228,7 +232,9 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     around = Later(lambda: context.contexts(trace, host(), backward_links()))
     blamed = Later(lambda: blame.blame(trace, host(), idle_pieces(), gaps(), step_table(), around()))
     costs = Later(lambda: host_costs.host_costs(calls(), activities(), idle_pieces(), around()))
-    prices = Later(lambda: recording.prices(gaps(), idle_pieces(), launches(), host()))
+    event_costs = Later(lambda: recording.event_costs(host()))
+    recorded = Later(lambda: recording.recorded_sums(host(), launching().get_column("thread_id"), event_costs()))
+    prices = Later(lambda: recording.prices(gaps(), idle_pieces(), launches(), host(), event_costs(), recorded()))
     # What the kernels did
     roofs = Later(lambda: roofline.roofs(activities(), models))
     again = Later(lambda: recomputation.recomputed(trace, host(), activities()))
@@ -239,6 +245,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     of_modules = Later(lambda: modules.activity_modules(module_frames(), located()))
     fusible = Later(lambda: fusion.fusion_runs(trace, host(), activities(), places(), of_modules()))
     missed = Later(lambda: tensor_cores.misses(rated(), models))
+    copied = Later(lambda: copies.copy_table(activities()))
     collectives = Later(lambda: communication.collectives(trace, host(), activities()))
     frames: dict[str, pl.DataFrame | Maker] = {
         "windows": windows,
@@ -246,7 +253,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         "activity_modules": of_modules,
         "fusion_runs": fusible,
         "tensor_core_misses": missed,
-        "queue_statistics": lambda: run_ahead.queue_statistics(queue(), windows()),
+        "queue_statistics": queue_statistics,
         "leads": lambda: run_ahead.lead_quantiles(launches()),
         "activities": lambda: tables.ACTIVITIES.conform(activities()),
         "launches": launches,
@@ -268,7 +275,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         "modules": lambda: modules.module_table(module_frames(), rated(), located()),
         "collectives": collectives,
         "communication": lambda: communication.communication_table(collectives()),
-        "copies": lambda: copies.copy_table(activities()),
+        "copies": copied,
         "fusions": lambda: fusion.fusion_table(fusible()),
         "recomputation": lambda: recomputation.recomputation_table(rated(), again(), of_modules()),
         "tensor_cores": lambda: tensor_cores.tensor_core_table(missed(), trace.operator_inputs),
@@ -290,7 +297,10 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         prices=prices,
         launch_latency_ns=latency_ns,
         steps_from=Later(lambda: marks()[1]),
-        aside=(around, step_table, rated, fusible, missed, collectives, queue, prices, costs),
+        aside=(
+            *(pauses, around, step_table, rated, fusible, missed, collectives, copied, recorded),
+            *(queue_statistics, prices, costs),
+        ),
     )
 
 

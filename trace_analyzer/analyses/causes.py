@@ -37,12 +37,18 @@ _SPAN = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
 def idle_causes(
-    trace: Trace, host: Host, activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFrame, latency_ns: int
+    trace: Trace,
+    host: Host,
+    activities: pl.DataFrame,
+    gaps: pl.DataFrame,
+    calls: pl.DataFrame,
+    latency_ns: int,
+    pauses: pl.DataFrame,
 ) -> pl.DataFrame:
     """Table `idle`, with categorical causes: the gaps cut into intervals with one cause each, in order.
 
     ``activities`` are linked device events (launch_id, bucket), ``gaps`` come from `idle_gaps`, ``calls`` from
-    `runtime_calls` and ``latency_ns`` from `launch_latency_ns`. The intervals of a gap add up to it exactly.
+    `runtime_calls`, ``latency_ns`` from `launch_latency_ns` and ``pauses`` from `recording_pauses`. The intervals of a gap add up to it exactly.
     """
     stretches = _stretches(_with_launch(gaps, activities, calls), latency_ns)
     late = _host_pieces(trace, host, stretches.filter(pl.col("cause") == "host"), activities, calls)
@@ -51,7 +57,7 @@ def idle_causes(
     rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked"]))
     columns = list(tables.IDLE.schema)
     pieces = pl.concat([part.select(columns).cast({"cause": pl.Categorical}) for part in (late, call, device, rest)])
-    return _with_pauses(in_order(pieces, _DEVICE), recording_pauses(trace, host))
+    return _with_pauses(in_order(pieces, _DEVICE), pauses)
 
 
 def without_causes(idle: pl.DataFrame, devices: Collection[int]) -> pl.DataFrame:
@@ -354,10 +360,10 @@ def _host_pieces(
     anywhere = pl.lit(0).alias("anywhere")
     overhead = work.filter(pl.col("kind") == "overhead").with_columns(anywhere)
     pieces = _overlaid(pieces.drop(_ROLES).with_columns(anywhere), overhead, ["anywhere"])
-    names = {rank: name for name, rank in _RANKS.items()}
-    cause = pl.col("rank").replace_strict(names, default="host-unknown", return_dtype=pl.String)
+    names = pl.Series("cause", [*_RANKS, "host-unknown"], dtype=pl.Categorical)
+    named = pieces.with_columns(names.gather(pieces.get_column("rank").fill_null(len(_RANKS))))
     columns = list(tables.IDLE.schema)
-    return pl.concat([synchronized.select(columns), pieces.with_columns(cause.alias("cause")).select(columns)])
+    return pl.concat([synchronized.select(columns).cast({"cause": pl.Categorical}), named.select(columns)])
 
 
 _RANK = pl.Int8

@@ -69,12 +69,21 @@ class Prices:
     gaps: pl.DataFrame
 
 
-def prices(gaps: pl.DataFrame, idle: pl.DataFrame, launches: pl.DataFrame, host: Host) -> Prices | None:
-    """The prices as the events themselves tell; None where too few do."""
-    costs = event_costs(host)
+def prices(
+    gaps: pl.DataFrame,
+    idle: pl.DataFrame,
+    launches: pl.DataFrame,
+    host: Host,
+    costs: pl.DataFrame,
+    recorded: pl.DataFrame,
+) -> Prices | None:
+    """The prices as the events themselves tell; None where too few do.
+
+    ``costs`` come from `event_costs` and ``recorded`` from `recorded_sums`.
+    """
     if costs.is_empty():
         return None
-    by_gap = gap_costs(gaps, idle, launches, host, costs)
+    by_gap = gap_costs(gaps, idle, launches, host, recorded)
     return Prices({kind: (least, cost) for kind, least, cost in costs.iter_rows()}, by_gap)
 
 
@@ -194,12 +203,12 @@ def _recorded_kind() -> pl.Expr:
 
 
 def gap_costs(
-    gaps: pl.DataFrame, idle: pl.DataFrame, launches: pl.DataFrame, host: Host, costs: pl.DataFrame
+    gaps: pl.DataFrame, idle: pl.DataFrame, launches: pl.DataFrame, host: Host, recorded: pl.DataFrame
 ) -> pl.DataFrame:
     """gap_id, events, least_ratio, cost_ratio: recorded events that delayed its end, and the share of its slowed time they took.
 
-    Only gaps with time that recording makes longer (`SLOWED`), and with a known launch. ``costs`` is from
-    `event_costs`.
+    Only gaps with time that recording makes longer (`SLOWED`), and with a known launch. ``recorded`` is from
+    `recorded_sums`.
     """
     length = pl.col("end_ns") - pl.col("start_ns")
     slowed = sums_of_runs(
@@ -221,25 +230,6 @@ def gap_costs(
         .select("process_id", pl.col("end_ns").alias("waited_ns"))
         .sort("waited_ns")
     )
-    recorded = (
-        host.events.select(
-            "process_id",
-            "thread_id",
-            pl.col("start_ns").alias("at_ns"),
-            *(host.each(price) for price in _prices(costs)),
-        )
-        .filter(
-            pl.col("thread_id").is_in(launches.get_column("thread_id").unique().implode())
-            & pl.col("cost_ns").is_not_null()
-        )
-        .sort("at_ns")
-        .select(
-            "process_id",
-            "at_ns",
-            pl.int_range(1, pl.len() + 1, dtype=pl.Int64).over("process_id").alias("events"),
-            pl.col("least_ns", "cost_ns").cum_sum().over("process_id"),
-        )
-    )
     first = starts.group_by("process_id").agg(pl.col("launch_ns").min().alias("first_ns"))
     since = (
         ends.join(first, on="process_id", how="left")
@@ -247,7 +237,7 @@ def gap_costs(
         .join_asof(waits, left_on="launch_ns", right_on="waited_ns", by="process_id", check_sortedness=False)
         .with_columns(pl.max_horizontal("first_ns", "previous_ns", "waited_ns").alias("since_ns"))
     )
-    sums = ["events", "least_ns", "cost_ns"]
+    sums = list(_SUMS)
     until = _recorded_until(since, recorded, "launch_ns", sums).rename({name: f"{name}_until" for name in sums})
     both = _recorded_until(until, recorded, "since_ns", sums)
     within = (pl.col(f"{name}_until") - pl.col(name) for name in sums)
@@ -262,6 +252,28 @@ def gap_costs(
             ),
         )
         .sort("gap_id")
+    )
+
+
+_SUMS = ("events", "least_ns", "cost_ns")
+
+
+def recorded_sums(host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.DataFrame:
+    """process_id, at_ns, events, least_ns, cost_ns: the recorded events of these threads in order, summed up to each.
+
+    ``costs`` is from `event_costs`.
+    """
+    return (
+        host.events.select(
+            "process_id",
+            "thread_id",
+            pl.col("start_ns").alias("at_ns"),
+            *(host.each(price) for price in _prices(costs)),
+        )
+        .filter(pl.col("thread_id").is_in(threads.unique().implode()) & pl.col("cost_ns").is_not_null())
+        .sort("at_ns")
+        .with_columns(pl.lit(1, pl.Int64).alias("events"))
+        .select("process_id", "at_ns", pl.col(_SUMS).cum_sum().over("process_id"))
     )
 
 
