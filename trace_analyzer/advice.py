@@ -15,6 +15,7 @@ from trace_analyzer.analyses.causes import cold_idle
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.analyses.host import CALLS, Host
 from trace_analyzer.analyses.intervals import at, clip, union
+from trace_analyzer.analyses.rows import own
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fixes import Fix, Platform, fixes, platform_of
@@ -131,7 +132,7 @@ def _scene(
     launched = frames["launches"].select(
         "launch_id", "activity_count", pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("launch_ns")
     )
-    activities = frames["activities"].filter(this)
+    activities = own(frames["activities"], "device", device)
     marked = spans.with_columns(pl.lit(True).alias("inside"))
 
     def within(frame: pl.DataFrame) -> pl.DataFrame:
@@ -139,7 +140,7 @@ def _scene(
 
     inside = within(activities)
     classes = frames["activity_modules"].select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
-    idle, gaps = frames["blame"].filter(this), frames["gaps"].filter(this)
+    idle, gaps = own(frames["blame"], "device", device), own(frames["gaps"], "device", device)
     waits = _with_waiting(clip(idle, spans, ["device"]), frames["gaps"], frames["activities"])
     is_cold = verdict.cause == "cold-start"
     cold = cold_idle(waits, gaps, activities) if is_cold else waits.clear()
@@ -148,7 +149,7 @@ def _scene(
         verdict=verdict,
         regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
         window_ns=sum(verdict.parts_ns.values()),
-        pieces=clip(frames["partition"].filter(this), spans, ["device"]),
+        pieces=clip(own(frames["partition"], "device", device), spans, ["device"]),
         idle=waits.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else waits,
         cold=cold,
         activities=inside.join(launched, on="launch_id", how="left", maintain_order="left")

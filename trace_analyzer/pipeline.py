@@ -38,7 +38,7 @@ from trace_analyzer.analyses import (
 )
 from trace_analyzer.analyses.host import CALLS, Host, host_of
 from trace_analyzer.analyses.intervals import clip, union
-from trace_analyzer.analyses.rows import spread
+from trace_analyzer.analyses.rows import own, spread
 from trace_analyzer.analyses.work.sharing import with_work
 from trace_analyzer.catalog.article import article as article_figures
 from trace_analyzer.catalog.calibration import Calibration, known_calibrations, matching, read_calibration
@@ -331,7 +331,7 @@ def _report(
         for code, report in measured.items()
     }
     reports = tuple(codes.values())
-    info = _trace_info(trace, devices, models)
+    info = _trace_info(trace, analysis.host(), devices, models)
     code = _judged_device(codes, options.device)
     if options.measured_step_ms is None:
         options = replace(options, measured_step_ms=_told_step_ms(trace, frames["steps"], code))
@@ -592,7 +592,7 @@ def _unreported_notes(trace: Trace, reported: pl.DataFrame) -> list[Note]:
     return [Note("many-devices", "warning", message, more)] if more else []
 
 
-def _trace_info(trace: Trace, devices: pl.DataFrame, models: Mapping[int, Device | None]) -> TraceInfo:
+def _trace_info(trace: Trace, host: Host, devices: pl.DataFrame, models: Mapping[int, Device | None]) -> TraceInfo:
     worked = set(trace.devices.get_column("label"))
     return TraceInfo(
         path=trace.path,
@@ -609,15 +609,15 @@ def _trace_info(trace: Trace, devices: pl.DataFrame, models: Mapping[int, Device
         idle_devices=tuple(
             f"{entry.index}: {entry.name or 'unnamed'}" for entry in trace.header.devices if entry.index not in worked
         ),
-        recorded=_recorded(trace),
+        recorded=_recorded(trace, host),
         settings=trace.header.settings,
     )
 
 
-def _recorded(trace: Trace) -> Recorded:
+def _recorded(trace: Trace, host: Host) -> Recorded:
     """What the events show to have been recorded, whatever the header says."""
     inputs = trace.operator_inputs
-    python = trace.host_events.select("kind", "name").filter(pl.col("kind") == "python")
+    python = host.names.filter(pl.col("kind") == "python")
     return Recorded(
         shapes=inputs.get_column("input_dims").str.contains(r"\d").any(),
         stack=python.height > 0 or inputs.get_column("call_stack").str.len_chars().gt(0).any(),
@@ -629,15 +629,18 @@ def _recorded(trace: Trace) -> Recorded:
 
 def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> DeviceReport:
     """The figures of one device over the whole trace."""
-    this = pl.col("device") == int(row["device"])
+    code = int(row["device"])
+    this = pl.col("device") == code
     start, end, busy = frames["windows"].filter(this).select("start_ns", "end_ns", "busy_ns").row(0)
-    activities = frames["activities"].filter(this)
-    linked = activities.filter(pl.col("launch_id").is_not_null())
-    gaps = frames["gaps"].filter(this)
-    idle_ns = frames["idle"].filter(this)
-    length = pl.col("end_ns") - pl.col("start_ns")
-    parts = frames["partition"].filter(this).group_by("part").agg(length.sum())
-    rated = frames["rated"].filter(this)
+    activities, gaps, idle_pieces, pieces, rated = (
+        own(frames[name], "device", code) for name in ("activities", "gaps", "idle", "partition", "rated")
+    )
+    linked_count = activities.height - activities.get_column("launch_id").null_count()
+    length = (pl.col("end_ns") - pl.col("start_ns")).alias("ns")
+    caused, parts = (
+        part.select(name, length).group_by(name).agg(pl.col("ns").sum())
+        for name, part in (("cause", idle_pieces), ("part", pieces))
+    )
     return DeviceReport(
         index=_index(row["label"]),
         name=row["name"],
@@ -646,14 +649,14 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
         idle_ns=end - start - busy,
         busy_ratio=busy / (end - start) if end > start else None,
         activity_count=activities.height,
-        kernel_count=activities.filter(pl.col("kind") == "kernel").height,
-        linked_count=linked.height,
-        link_coverage_ratio=linked.height / activities.height if activities.height else None,
+        kernel_count=int(activities.get_column("kind").eq("kernel").sum()),
+        linked_count=linked_count,
+        link_coverage_ratio=linked_count / activities.height if activities.height else None,
         link_coverage_time_ratio=_time_ratio(activities, pl.col("launch_id").is_not_null()),
         gaps=Gaps(
             gaps.height,
             int(gaps.select(pl.col("duration_ns").max().fill_null(0)).item() or 0),
-            _ordered(idle_ns.group_by("cause").agg(length.sum()), causes.CAUSES),
+            _ordered(caused, causes.CAUSES),
         ),
         partition_ns=_ordered(parts, partition.PARTS),
         run_ahead=_run_ahead(this, frames, busy / (end - start) if end > start else 0.0),
@@ -664,11 +667,11 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
         recomputed_ns=_total_ns(rated.filter("recomputed")),
         recomputed_flop=rated.filter("recomputed").select(roofline.known_sum("flop")).item(),
         flop_time_ratio=_time_ratio(rated, pl.col("flop").is_not_null()),
-        communication=_communication(frames["collectives"].filter(this), frames["partition"].filter(this)),
+        communication=_communication(frames["collectives"].filter(this), pieces),
         fusions=tuple(
             Fusion(**row) for row in frames["fusions"].filter(this).drop("device").head(_TOP_FUSIONS).to_dicts()
         ),
-        work_coverage=_work_coverage(activities.filter(pl.col("kind") == "kernel")),
+        work_coverage=_work_coverage(activities),
         tensor_cores=tuple(
             TensorCores(**row, code=tensor_cores.cure(row["reason"], row["target_dtype"]))
             for row in tensor_cores.by_reason(frames["tensor_cores"].filter(this)).to_dicts()
@@ -677,10 +680,13 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
     )
 
 
-def _work_coverage(kernels: pl.DataFrame) -> WorkCoverage:
+def _work_coverage(activities: pl.DataFrame) -> WorkCoverage:
     """Shares of kernel time with known work: of all kernels, and of those whose operator is known."""
     flop, moved = pl.col("flop").is_not_null(), pl.col("moved_bytes").is_not_null()
     known = (flop, moved, moved | (pl.col("flop") > 0))
+    kernels = activities.select("kind", "operator_id", "duration_ns", "flop", "moved_bytes").filter(
+        pl.col("kind") == "kernel"
+    )
     linked = kernels.filter(pl.col("operator_id").is_not_null())
     return WorkCoverage(*_time_ratios(kernels, *known), *_time_ratios(linked, *known))
 
@@ -868,11 +874,11 @@ def _findings(
 ) -> Findings:
     """What the verdict for a window of one device looks at, but for what recording took of it."""
     frames, (window, spans) = analysis.frames, place
-    this = pl.col("device") == code
-    parts = partition.part_sums(frames["partition"].filter(this), spans, ["device"]).select("part", "time_ns")
-    activities = frames["activities"].filter(this)
-    table = frames["steps"].filter(this)
-    launches = frames["launches"].filter(this)
+    activities, gaps, idle_pieces, pieces, queue, launches, table = (
+        own(frames[name], "device", code)
+        for name in ("activities", "gaps", "idle", "partition", "queue", "launches", "steps")
+    )
+    parts = partition.part_sums(pieces, spans, ["device"]).select("part", "time_ns")
     launched = launches.height
     reasons = {item.metric: item.reason for item in withheld_metrics(found, report.index)}
     return Findings(
@@ -880,8 +886,8 @@ def _findings(
         window=window,
         parts_ns=_ordered(parts, partition.PARTS),
         cold_gap_ns=causes.cold_gap_ns(
-            frames["idle"].filter(this),
-            frames["gaps"].filter(this),
+            idle_pieces,
+            gaps,
             activities,
             spans.with_columns(pl.lit(0).alias("window")),
         ).get(0, 0),
@@ -890,13 +896,13 @@ def _findings(
         peaks_known=model is not None,
         contraction_ratio=_time_ratio(activities, pl.col("group") == "matmul") or 0.0,
         shapes_ratio=_shapes_ratio(activities),
-        known_ratio=_known_ratio(activities.filter(pl.col("kind") == "kernel")),
+        known_ratio=_known_ratio(activities, pl.col("kind") == "kernel"),
         assumed_peaks=_assumed_peaks(activities, model),
         waits_recorded=causes.first_event_wait_ns(analysis.host(), frames["sync_events"]) is not None,
         launch_latency_ns=analysis.launch_latency_ns(),
         steps_from=analysis.steps_from(),
         recording=None,
-        waiting_depth=_waiting_depth(frames, this, spans),
+        waiting_depth=_waiting_depth(idle_pieces, queue, spans),
         set_aside_ratio=_set_aside_ratio(table),
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
@@ -907,10 +913,10 @@ def _findings(
     )
 
 
-def _waiting_depth(frames: Mapping[str, pl.DataFrame], this: pl.Expr, spans: pl.DataFrame) -> float | None:
+def _waiting_depth(idle_pieces: pl.DataFrame, queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
     """Mean queue depth while the device waited for something else than the CPU; None where it never did."""
-    waits = clip(frames["idle"].filter(this, pl.col("cause") == "device-wait"), spans, ["device"])
-    return run_ahead.depth_within(frames["queue"].filter(this), waits)
+    waits = clip(idle_pieces.filter(pl.col("cause") == "device-wait"), spans, ["device"])
+    return run_ahead.depth_within(queue, waits)
 
 
 def _set_aside_ratio(table: pl.DataFrame) -> float:
@@ -985,12 +991,15 @@ def _recording(
 
 def _shapes_ratio(activities: pl.DataFrame) -> float | None:
     """Share of matmul-group kernel time whose FLOP and bytes are known: only there can shapes overrule the prior."""
-    return _known_ratio(activities.filter(pl.col("group") == "matmul"))
+    return _known_ratio(activities, pl.col("group") == "matmul")
 
 
-def _known_ratio(kernels: pl.DataFrame) -> float | None:
-    """Share of the kernels' time for which FLOP and bytes are known both."""
-    return _time_ratio(kernels, pl.col("flop").is_not_null() & pl.col("moved_bytes").is_not_null())
+def _known_ratio(activities: pl.DataFrame, those: pl.Expr) -> float | None:
+    """Share of the time of those for which FLOP and bytes are known both."""
+    known = pl.col("flop").is_not_null() & pl.col("moved_bytes").is_not_null()
+    return _time_ratio(
+        activities.select("duration_ns", known.alias("known"), those.alias("those")).filter("those"), pl.col("known")
+    )
 
 
 def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None:

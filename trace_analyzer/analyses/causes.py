@@ -406,7 +406,9 @@ def _near(work: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
 
 def main_threads(trace: Trace, host: Host) -> pl.DataFrame:
     """process_id, main_thread: the thread numbered like its process, else the one with most events."""
-    events = host.events.group_by("thread_id").len()
+    # Events come thread by thread.
+    runs = host.events.get_column("thread_id").rle().struct.unnest()
+    events = runs.group_by(pl.col("value").alias("thread_id")).agg(pl.col("len").sum())
     return (
         trace.threads.join(events, on="thread_id", how="inner")
         .sort((pl.col("pid") == pl.col("tid")), "len", descending=True)

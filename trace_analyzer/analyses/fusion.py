@@ -298,7 +298,8 @@ def _elements(key: pl.Expr) -> pl.Expr:
 def _located(host: Host, found: pl.DataFrame, places: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
     """Rows with the class of the module and the user's Python function around their first launch."""
     where = places.join(found.select("activity_id").unique(), on="activity_id", how="semi")
-    spans = host.those((pl.col("kind") == "python") & ~pl.col("name").str.contains(_TORCH)).filter(
+    of_user = (pl.col("kind") == "python") & ~pl.col("name").str.contains(_TORCH)
+    spans = host.those(of_user, "thread_id", "start_ns", "end_ns", "event_id").filter(
         pl.col("thread_id").is_in(where.get_column("thread_id").unique().implode())
     )
     inside = at(where, "time_ns", innermost(spans, ["thread_id"], "event_id"), ["thread_id"], ["event_id"]).drop_nulls(

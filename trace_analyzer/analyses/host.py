@@ -39,9 +39,10 @@ class Host:
         """Names of events, categorical."""
         return self.names.get_column("text").gather(self.events.get_column("name_id").gather(ids))
 
-    def those(self, condition: pl.Expr) -> pl.DataFrame:
-        """Events of whose kind and name a condition holds."""
-        return self.events.filter(self.each(condition))
+    def those(self, condition: pl.Expr, *columns: str) -> pl.DataFrame:
+        """Events of whose kind and name a condition holds; with these columns, or all."""
+        events = self.events.select(columns) if columns else self.events
+        return events.filter(self.each(condition))
 
     def calls_of(self, condition: pl.Expr) -> pl.DataFrame:
         """Calls of whose name a condition holds."""

@@ -59,8 +59,8 @@ def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
 
 def operators_of(host: Host, events: pl.DataFrame) -> pl.DataFrame:
     """``events`` (thread_id, start_ns) with operator_id and operator: the innermost operator around each."""
-    spans = host.events.filter(pl.col("kind") == "operator").select(
-        "thread_id", "start_ns", "end_ns", pl.col("event_id").alias("operator_id")
+    spans = host.those(pl.col("kind") == "operator", "thread_id", "start_ns", "end_ns", "event_id").rename(
+        {"event_id": "operator_id"}
     )
     found = at(events, "start_ns", innermost(spans, ["thread_id"], "operator_id"), ["thread_id"], ["operator_id"])
     return found.with_columns(host.events.get_column("name").gather(found.get_column("operator_id")).alias("operator"))

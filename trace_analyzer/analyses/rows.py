@@ -23,6 +23,13 @@ def looked_up(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.DataFrame
     return table.drop(key)[rows_of(known, height).gather(asked)]
 
 
+def own(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
+    """The rows with that value. Mostly these are all, and nothing has to be copied."""
+    values = rows.get_column(column)
+    all_ = values.null_count() == 0 and values.min() == values.max() == value
+    return rows if all_ else rows.filter(pl.col(column) == value)
+
+
 def changes(*columns: str) -> pl.Expr:
     """Whether a row differs from the one before in any of these columns, none of which has nulls; the first does."""
     return pl.any_horizontal(pl.col(c) != pl.col(c).shift(1) for c in columns).fill_null(True)
