@@ -3,7 +3,7 @@
 import polars as pl
 from kineto import annotation, call, loaded, op, python
 
-from trace_analyzer.analyses.context import nearest, outermost, within
+from trace_analyzer.analyses.context import least, nearest, outermost
 from trace_analyzer.analyses.host import host_of
 from trace_analyzer.analyses.rows import rows_of, spread
 
@@ -45,9 +45,8 @@ def test_ancestors_of_a_deep_stack() -> None:
     wanted = pl.Series([row in (3, 500, 1000) for row in range(1001)])
     assert nearest(parents, wanted).to_list() == [*[None] * 3, *[3] * 497, *[500] * 500, 1000]
     assert outermost(parents, wanted).to_list() == [*[None] * 3, *[3] * 997, 1000]
-    first, last = within(parents, [wanted, pl.Series([row == 999 for row in range(1001)])])
-    assert first.to_list() == [row >= 3 for row in range(1001)]
-    assert last.to_list() == [row == 999 for row in range(1001)]
+    values = pl.Series([{3: 2, 500: 3, 700: 0, 1000: 1}.get(row) for row in range(1001)])
+    assert least(parents, values).to_list() == [*[None] * 3, *[2] * 697, *[0] * 300, 1]
 
 
 def test_numbered_rows_are_found_without_a_join() -> None:

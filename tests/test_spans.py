@@ -115,36 +115,46 @@ def test_look_ups_stay_in_range_whatever_the_segments_are(
     ran("cut", *flat_of(segments), on, since, until, outside, ("I", room), ("I", room), ("q", room), ("q", room))
 
 
+def way_up(parents: list[int], row: int) -> list[int] | None:
+    """The row and those above it; None where that has no end, or leads out of the rows."""
+    way: list[int] = []
+    while row != NONE:
+        if row >= len(parents) or row in way:
+            return None
+        way.append(row)
+        row = parents[row]
+    return way
+
+
 @given(_parents, st.data())
-def test_nearest_climbs_to_the_first_wanted_one_and_refuses_what_is_no_tree(
+def test_what_is_above_is_found_in_any_order_of_rows_and_refused_where_there_is_no_tree(
     parents: list[int], data: st.DataObject
 ) -> None:
     n = len(parents)
-    wanted = data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n))
-
-    def climbed(row: int) -> int | None:
-        seen = set()
-        while row != NONE and row < n and row not in seen and not wanted[row]:
-            seen.add(row)
-            row = parents[row]
-        return None if row in seen or (row >= n and row != NONE) else row
-
-    expected = [climbed(row) for row in range(n)]
-    outcome, found = ran("nearest", ("I", parents), ("B", wanted), ("I", n))
-    if None in expected:
-        assert outcome == "no tree"
-    else:
-        assert (outcome, found) == (None, expected)
+    wishes = data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n))
+    values = data.draw(st.lists(st.sampled_from([0, 1, 2, NONE]), min_size=n, max_size=n))
+    ways = [way_up(parents, row) for row in range(n)]
+    above = [[row for row in way or [] if wishes[row]] for way in ways]
+    for loop, own, more, expected in (
+        ("wanted", ("B", wishes), (False,), [next(iter(rows), NONE) for rows in above]),
+        ("wanted", ("B", wishes), (True,), [next(reversed(rows), NONE) for rows in above]),
+        ("least", ("I", values), (), [min(values[row] for row in way or [0]) for way in ways]),
+    ):
+        outcome, found, _ = ran(loop, ("I", parents), own, *more, ("I", n), ("I", n))
+        if None in ways:
+            assert outcome == "no tree"
+        else:
+            assert (outcome, found) == (None, expected)
 
 
 def test_columns_of_different_lengths_are_refused() -> None:
     sizes = {
         "order": (2, 2, 2, 2, 2), "union": (2, 2, 2, 2, 2), "enclosing": (2, 2, 2, 2, 2), "innermost": (2, 2, 2, 2, 4, 4, 4),
-        "nearest": (2, 2, 2), "around": (2, 2, 2, 3, 3, 3), "covered": (2, 2, 2, 2, 3, 3, 3, 3),
+        "wanted": (2, 2, 2, 2), "least": (2, 2, 2, 2), "around": (2, 2, 2, 3, 3, 3), "covered": (2, 2, 2, 2, 3, 3, 3, 3),
         "cut": (2, 2, 2, 3, 3, 3, 1, 1, 1, 1),
     }  # fmt: skip
     letters = {
-        "order": "qqqII", "union": "qqqIq", "enclosing": "qqqII", "innermost": "qqqIIqq", "nearest": "IBI", "around": "qqqqqI",
+        "order": "qqqII", "union": "qqqIq", "enclosing": "qqqII", "innermost": "qqqIIqq", "wanted": "IBII", "least": "IIII", "around": "qqqqqI",
         "covered": "qqqqqqqq", "cut": "qqqqqqIIqq",
     }  # fmt: skip
     for loops, name in itertools.product((PLAIN, _spans), sizes):
@@ -153,8 +163,8 @@ def test_columns_of_different_lengths_are_refused() -> None:
             arguments: list[Any] = [
                 memoryview(array(letter, [0] * size)) for letter, size in zip(letters[name], short, strict=True)
             ]
-            if name == "cut":
-                arguments.insert(6, True)
+            if name in ("cut", "wanted"):
+                arguments.insert(6 if name == "cut" else 2, True)
             with pytest.raises(ValueError, match="different lengths"):
                 getattr(loops, name)(*arguments)
 

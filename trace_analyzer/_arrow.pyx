@@ -83,13 +83,17 @@ cdef class Column:
         if self.width != sizeof(uint32_t) or self.array.buffers[0] != NULL:
             raise ValueError("no column of uint32 without nulls")
         cdef const uint32_t* values = <const uint32_t*> self.array.buffers[1]
-        cdef Py_ssize_t i, length = <Py_ssize_t> self.array.length, known = 0
+        cdef Py_ssize_t i, j, length = <Py_ssize_t> self.array.length, known = 0
+        cdef int bits
         cdef uint8_t* valid = <uint8_t*> calloc(length // 8 + 1, 1)
         if valid == NULL:
             raise MemoryError
-        for i in range(length):
-            valid[i >> 3] |= <uint8_t> ((values[i] != nothing) << (i & 7))
-            known += values[i] != nothing
+        for i in range(0, length, 8):
+            bits = 0
+            for j in range(i, min(i + 8, length)):
+                bits |= (values[j] != nothing) << (j - i)
+                known += values[j] != nothing
+            valid[i >> 3] = <uint8_t> bits
         self.array.buffers[0], self.array.null_count = valid, length - known
 
     def __arrow_c_array__(self, requested_schema=None):

@@ -45,11 +45,31 @@ cpdef Py_ssize_t innermost(
 ) except -1
 
 
+@cython.locals(n=Py_ssize_t, depth=Py_ssize_t, none=Py_ssize_t, unknown=uint32_t)
+cdef Py_ssize_t _climb(
+    const uint32_t[::1] parents, uint32_t[::1] found, uint32_t[::1] stack, Py_ssize_t row
+) except -1
+
+
 @cython.locals(
-    n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, here=Py_ssize_t, none=Py_ssize_t, unknown=Py_ssize_t,
-    turns=Py_ssize_t,
+    n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, depth=Py_ssize_t, here=uint32_t, none=uint32_t, unknown=uint32_t
 )
-cpdef void nearest(const uint32_t[::1] parents, const uint8_t[::1] wanted, uint32_t[::1] found) except *
+cpdef void wanted(
+    const uint32_t[::1] parents, const uint8_t[::1] wishes, bint farthest, uint32_t[::1] found, uint32_t[::1] stack
+) except *
+
+
+@cython.locals(
+    n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, depth=Py_ssize_t, here=uint32_t, none=uint32_t, unknown=uint32_t
+)
+cpdef void least(
+    const uint32_t[::1] parents, const uint32_t[::1] values, uint32_t[::1] found, uint32_t[::1] stack
+) except *
+
+
+cdef bint _stays(
+    const int64_t[::1] tracks, const int64_t[::1] starts, int64_t track, int64_t time, Py_ssize_t near
+) noexcept
 
 
 @cython.locals(

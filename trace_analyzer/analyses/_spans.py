@@ -173,37 +173,71 @@ def innermost(
     return count
 
 
-def nearest(parents: Column, wanted: Column, found: Column) -> None:
-    """For each row the first that is ``wanted`` of itself, its parent, the parent of that and so on.
-
-    Each way up ends where another has been before, so that all of them together take as many turns as there are rows.
-    """
+def _climb(parents: Column, found: Column, stack: Column, row: int) -> int:
+    """Put ``row`` and those above it that have found nothing yet on the stack; how many these are."""
     n = len(parents)
-    if not (len(wanted) == len(found) == n):
+    none, unknown = NONE, NONE - 1
+    depth = 0
+    while row != none:
+        if row >= n:
+            raise ValueError("no tree")
+        if found[row] != unknown:
+            break
+        if depth == n:  # in a circle
+            raise ValueError("no tree")
+        stack[depth] = row
+        depth += 1
+        row = parents[row]
+    return depth
+
+
+def wanted(parents: Column, wishes: Column, farthest: bool, found: Column, stack: Column) -> None:
+    """For each row the nearest or the farthest that is wished for of itself, its parent, the parent of that and so on."""
+    n = len(parents)
+    if not (len(wishes) == len(found) == len(stack) == n):
         raise ValueError("columns of different lengths")
     none, unknown = NONE, NONE - 1
-    if n >= unknown:
-        raise ValueError("more rows than numbers of rows")
     for i in range(n):
         found[i] = unknown
-    turns = 0
     for i in range(n):
-        j = i
-        while j != none and found[j] == unknown and not wanted[j]:
-            j = parents[j]
-            turns += 1
-            if (j >= n and j != none) or turns > n:
-                raise ValueError("no tree")
-        if j == none:
-            here = none
-        elif found[j] == unknown:
-            here = found[j] = j
-        else:
-            here = found[j]
-        k = i
-        while k != j:
-            found[k] = here
-            k = parents[k]
+        depth, stack[0], j = 1, i, parents[i]
+        if found[i] != unknown:
+            continue
+        # Rows before this one have found theirs, and parents mostly come before their children.
+        if j != none and j >= i:
+            depth = _climb(parents, found, stack, i)
+            j = parents[stack[depth - 1]]
+        here = none if j == none else found[j]
+        while depth:
+            depth -= 1
+            j = stack[depth]
+            if wishes[j] and (here == none or not farthest):
+                here = j
+            found[j] = here
+
+
+def least(parents: Column, values: Column, found: Column, stack: Column) -> None:
+    """For each row the least value of itself, its parent and so on; `NONE` is more than all others."""
+    n = len(parents)
+    if not (len(values) == len(found) == len(stack) == n):
+        raise ValueError("columns of different lengths")
+    none, unknown = NONE, NONE - 1
+    for i in range(n):
+        found[i] = unknown
+    for i in range(n):
+        depth, stack[0], j = 1, i, parents[i]
+        if found[i] != unknown:
+            continue
+        # Rows before this one have found theirs, and parents mostly come before their children.
+        if j != none and j >= i:
+            depth = _climb(parents, found, stack, i)
+            j = parents[stack[depth - 1]]
+        here = none if j == none else found[j]
+        while depth:
+            depth -= 1
+            j = stack[depth]
+            here = min(here, values[j])
+            found[j] = here
 
 
 def _last(tracks: Column, starts: Column, track: int, time: int, near: int) -> int:
@@ -232,6 +266,16 @@ def _last(tracks: Column, starts: Column, track: int, time: int, near: int) -> i
     return low
 
 
+def _stays(tracks: Column, starts: Column, track: int, time: int, near: int) -> bool:
+    """Whether ``near`` itself is the last that has started, as it mostly is."""
+    return (
+        near >= 0
+        and tracks[near] == track
+        and starts[near] <= time
+        and (near + 1 == len(tracks) or tracks[near + 1] != track or starts[near + 1] > time)
+    )
+
+
 def around(
     tracks: Column,
     starts: Column,
@@ -251,8 +295,7 @@ def around(
         track, time = on[i], times[i]
         if time == never:
             continue
-        # Mostly it is where the one before was.
-        if last < 0 or tracks[last] != track or not starts[last] <= time < ends[last]:
+        if not _stays(tracks, starts, track, time, last):
             last = _last(tracks, starts, track, time, last)
         if last >= 0 and tracks[last] == track and time < ends[last]:
             found[i] = last
@@ -283,11 +326,13 @@ def covered(
     for i in range(points):
         length = 0
         if until[i] != never:
-            last = _last(tracks, starts, on[i], until[i], last)
+            if not _stays(tracks, starts, on[i], until[i], last):
+                last = _last(tracks, starts, on[i], until[i], last)
             if last >= 0 and tracks[last] == on[i]:
                 length += before[last] + min(until[i], ends[last]) - starts[last]
         if since[i] != never:
-            first = _last(tracks, starts, on[i], since[i], first)
+            if not _stays(tracks, starts, on[i], since[i], first):
+                first = _last(tracks, starts, on[i], since[i], first)
             if first >= 0 and tracks[first] == on[i]:
                 length -= before[first] + min(since[i], ends[first]) - starts[first]
         lengths[i] = length
@@ -321,7 +366,7 @@ def cut(
     last = -1
     for i in range(len(on)):
         track, time, end = on[i], since[i], until[i]
-        if last < 0 or tracks[last] != track or not starts[last] <= time < ends[last]:
+        if not _stays(tracks, starts, track, time, last):
             last = _last(tracks, starts, track, time, last)
         at = max(last, 0)
         while True:

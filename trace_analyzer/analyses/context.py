@@ -92,25 +92,27 @@ def nearest(parents: pl.Series, wanted: pl.Series) -> pl.Series:
 
     ``parents`` holds row numbers.
     """
-    if not wanted.any():
-        return pl.repeat(None, parents.len(), dtype=pl.UInt32, eager=True)
-    found = Room(parents.len(), of_rows=True)
-    _spans.nearest(flat.rows(parents), flat.flags(wanted), found.values)
-    return found.series()
+    return _found(parents, wanted, farthest=False)
 
 
 def outermost(parents: pl.Series, wanted: pl.Series) -> pl.Series:
     """For each event the farthest of itself and its ancestors that is ``wanted``; null where none is."""
-    near = nearest(parents, wanted)
-    above = near.gather(parents)
-    # Of the wanted ones only those within others have farther to go: from one to the next.
-    tops = wanted.fill_null(False) & above.is_null()
-    return near if tops.sum() == wanted.sum() else nearest(above, tops).gather(near)
+    return _found(parents, wanted, farthest=True)
 
 
-def within(parents: pl.Series, marks: list[pl.Series]) -> list[pl.Series]:
-    """For each event, and for each of the marks, whether it or one of its ancestors is marked."""
-    return [nearest(parents, mark).is_not_null() for mark in marks]
+def _found(parents: pl.Series, wanted: pl.Series, *, farthest: bool) -> pl.Series:
+    if not wanted.any():
+        return pl.repeat(None, parents.len(), dtype=pl.UInt32, eager=True)
+    found, stack = (Room(parents.len(), of_rows=True) for _ in range(2))
+    _spans.wanted(flat.rows(parents), flat.flags(wanted), farthest, found.values, stack.values)
+    return found.series()
+
+
+def least(parents: pl.Series, values: pl.Series) -> pl.Series:
+    """For each event the least of the small numbers that it and its ancestors have; null where none has any."""
+    found, stack = (Room(parents.len(), of_rows=True) for _ in range(2))
+    _spans.least(flat.rows(parents), flat.rows(values), found.values, stack.values)
+    return found.series()
 
 
 def contexts(trace: Trace, host: Host, backward_links: pl.DataFrame) -> Context:
@@ -149,9 +151,10 @@ def contexts(trace: Trace, host: Host, backward_links: pl.DataFrame) -> Context:
 
 def _parents(events: pl.DataFrame) -> pl.Series:
     """Of every event the one around it, null for none and for the profiler's own rows."""
-    own = events.select("event_id", "thread_id", "start_ns", "end_ns").filter(events.get_column("kind") != "overhead")
-    inside = enclosing(own, ["thread_id"], "event_id")
-    return spread(inside.get_column("event_id"), inside.get_column("parent_id"), events.height)
+    is_own = pl.col("kind") != "overhead"
+    # What takes no time holds nothing.
+    spans = events.select("thread_id", "start_ns", pl.when(is_own).then("end_ns").otherwise("start_ns").alias("end_ns"))
+    return enclosing(spans, ["thread_id"])
 
 
 def _phases(events: pl.DataFrame, parents: pl.Series, forward_thread: pl.Series, forward_of: pl.Series) -> pl.Series:
@@ -168,22 +171,25 @@ def _phases(events: pl.DataFrame, parents: pl.Series, forward_thread: pl.Series,
         "backward": (phase == "backward") | (is_operator & (forward_thread > 0)),
         "forward": (phase == "forward") | rows_of(forward_of.drop_nulls().unique(), events.height).is_not_null(),
     }
-    inside = pl.DataFrame(
-        [series.alias(phase) for phase, series in zip(marks, within(parents, list(marks.values())), strict=True)]
-    ).with_columns(events.get_column("thread_id"), (is_operator & parents.is_null()).alias("outer"))
-    alone = (pl.col("outer") & ~pl.col("backward")).sum().over("thread_id") == 0
-    autograd = alone & pl.col("backward").any().over("thread_id")
-    phases = pl.Enum(PHASES)
-    return inside.select(
-        pl.coalesce(
-            *(pl.when(phase).then(pl.lit(phase, dtype=phases)) for phase in PHASES),
-            pl.when(autograd).then(pl.lit("backward", dtype=phases)),
-        )
-    ).to_series()
+    own = pl.DataFrame([mark.alias(phase) for phase, mark in marks.items()]).with_columns(
+        events.get_column("thread_id"), (is_operator & parents.is_null()).alias("outer")
+    )
+    ranks = own.select(pl.coalesce(pl.when(phase).then(pl.lit(rank, pl.UInt32)) for rank, phase in enumerate(PHASES)))
+    # What is around an event is on its thread, and nothing is around an outer one.
+    alone = (pl.col("outer") & ~pl.col("backward").fill_null(False)).sum() == 0
+    autograd = own.group_by("thread_id").agg((alone & pl.col("backward").any()).alias("alone")).filter("alone")
+    found = least(parents, ranks.to_series())
+    if autograd.height:
+        is_autograd = events.get_column("thread_id").is_in(autograd.get_column("thread_id").implode())
+        rank = pl.repeat(PHASES.index("backward"), found.len(), dtype=pl.UInt32, eager=True)
+        found = found.zip_with(found.is_not_null() | ~is_autograd, rank)
+    return pl.Series(PHASES, dtype=pl.Enum(PHASES)).gather(found)
 
 
 def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_of: pl.Series) -> pl.Series:
     """What is around each event; of backward events around their forward operator, but for what is within them."""
+    if backward_ids.null_count() == backward_ids.len():
+        return ids
     around = ids.gather(forward_of.gather(backward_ids))
     outside = around.is_not_null() & ~(ids > backward_ids).fill_null(False)
     return around.zip_with(outside, ids)
@@ -195,7 +201,7 @@ def _stacks(trace: Trace) -> pl.DataFrame:
     Frames are separated by ``;``, the innermost first, and their line is that of the call.
     """
     texts = trace.operator_inputs.filter(
-        pl.col("call_stack").str.len_chars().gt(0) | pl.col("module_hierarchy").str.len_chars().gt(0)
+        pl.col("call_stack").str.len_bytes().gt(0) | pl.col("module_hierarchy").str.len_bytes().gt(0)
     ).select("event_id", "call_stack", pl.col("module_hierarchy").alias("module"))
     frames = (
         texts.select("call_stack")
@@ -215,5 +221,5 @@ def _stacks(trace: Trace) -> pl.DataFrame:
     return texts.join(functions, on="call_stack", how="left", maintain_order="left").select(
         "event_id",
         pl.col("function").cast(pl.Categorical),
-        pl.when(pl.col("module").str.len_chars() > 0).then("module").cast(pl.Categorical).alias("module"),
+        pl.when(pl.col("module").str.len_bytes() > 0).then("module").cast(pl.Categorical).alias("module"),
     )

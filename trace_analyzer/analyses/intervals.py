@@ -10,6 +10,7 @@ import polars as pl
 from trace_analyzer.analyses import _spans, flat
 from trace_analyzer.analyses._spans import Column
 from trace_analyzer.analyses.flat import Room
+from trace_analyzer.analyses.rows import spread
 
 START, END = "start_ns", "end_ns"
 _Flat = tuple[Column, Column, Column]
@@ -29,6 +30,7 @@ def union(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
 
 def in_order(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """The spans sorted by track and start, equal ones in the order of their rows."""
+    spans = spans.rechunk()
     starts = flat.times(spans.get_column(START))
     rows = _order((flat.tracks(spans, by), starts, starts))
     return spans if rows is None else spans[rows]
@@ -134,6 +136,7 @@ def _cut(
     if spans.is_empty() or segments.is_empty():
         return _outside(spans if outside else spans.clear(), segments, columns)
     segments = _known(segments.select(*by, START, END, *columns), by)
+    spans = spans.rechunk()
     ours, theirs = flat.tracks_of_both(segments, spans, by)
 
     def pieces(room: int) -> tuple[int, Room, Room, Room, Room]:
@@ -164,13 +167,16 @@ def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
     return owners.select(*by, since.series(count).alias(START), until.series(count).alias(END), span_id)
 
 
-def enclosing(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
-    """``span_id``, parent_id of every span: of the spans of its track that contain it, the last to start; null for none.
+def enclosing(spans: pl.DataFrame, by: list[str]) -> pl.Series:
+    """Of every span the row of the one around it: of the spans of its track that contain it, the last to start.
 
-    Empty spans are left out; of spans that start together the longer, then the earlier row, is the outer one.
+    Null for none, and for empty spans. Of spans that start together the longer, then the earlier row, is the outer one.
     """
-    spans, sorted_ = _sorted(spans.select(*by, START, END, span_id), by)
+    bounds = (flat.tracks(spans, by), *_times(spans))
+    rows = _order(bounds)
+    if rows is not None:
+        inside = enclosing(spans[rows], by)
+        return spread(rows, rows.gather(inside), spans.height)
     outer, stack = Room(spans.height, of_rows=True), Room(spans.height, of_rows=True)
-    _spans.enclosing(*sorted_, outer.values, stack.values)
-    parents = spans.get_column(span_id).gather(outer.series())
-    return spans.select(span_id, parents.alias("parent_id")).filter(spans.get_column(START) < spans.get_column(END))
+    _spans.enclosing(*bounds, outer.values, stack.values)
+    return outer.series()
