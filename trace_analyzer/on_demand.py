@@ -46,7 +46,7 @@ def beside(laters: tuple[Later[Any], ...]) -> Iterator[None]:
                 return
             try:
                 later()
-            except Exception:
+            except BaseException:  # a panic of Polars is no Exception
                 return
 
     thread = threading.Thread(target=make, name="beside")
