@@ -203,6 +203,8 @@ def _stacks(trace: Trace) -> pl.DataFrame:
     texts = trace.operator_inputs.filter(
         pl.col("call_stack").str.len_bytes().gt(0) | pl.col("module_hierarchy").str.len_bytes().gt(0)
     ).select("event_id", "call_stack", pl.col("module_hierarchy").alias("module"))
+    if texts.is_empty():
+        return texts.select("event_id", *(pl.lit(None, pl.Categorical).alias(name) for name in ("function", "module")))
     frames = (
         texts.select("call_stack")
         .drop_nulls()

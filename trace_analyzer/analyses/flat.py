@@ -95,8 +95,11 @@ class Room:
             self._column = _arrow.uint32s(length) if of_rows else _arrow.int64s(length)
             self.values = memoryview(self._column).cast(letter)
 
-    def series(self, length: int | None = None) -> pl.Series:
-        """What was written, or the first ``length`` values of it; rows that are `NONE` are null. For one time."""
+    def series(self, length: int | None = None, *, whole: bool = False) -> pl.Series:
+        """What was written, or the first ``length`` values of it; rows that are `NONE` are null, of which a ``whole`` column has none.
+
+        To be called once.
+        """
         kept = len(self.values) if length is None else length
         if isinstance(self.values, list) or _arrow is None:
             values = list(self.values[:kept])
@@ -105,6 +108,6 @@ class Room:
             return pl.Series(values, dtype=pl.Int64)
         self.values.release()
         self._column.keep(kept)
-        if self._of_rows:
+        if self._of_rows and not whole:
             self._column.without(NONE)
         return pl.Series(self._column)

@@ -25,7 +25,7 @@ def union(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     spans, sorted_ = _sorted(spans.select(*by, START, END), by)
     rows, ends = Room(spans.height, of_rows=True), Room(spans.height)
     count = _spans.union(*sorted_, rows.values, ends.values)
-    return spans.select(*by, START)[rows.series(count)].with_columns(ends.series(count).alias(END))
+    return spans.select(*by, START)[rows.series(count, whole=True)].with_columns(ends.series(count).alias(END))
 
 
 def in_order(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
@@ -51,7 +51,7 @@ def _known(segments: pl.DataFrame, by: list[str]) -> pl.DataFrame:
 def _order(bounds: _Flat) -> pl.Series | None:
     """Rows in the order that the loops go by; None where they are."""
     rows, spare = (Room(len(bounds[0]), of_rows=True) for _ in range(2))
-    return rows.series() if _spans.order(*bounds, rows.values, spare.values) else None
+    return rows.series(whole=True) if _spans.order(*bounds, rows.values, spare.values) else None
 
 
 def _times(spans: pl.DataFrame) -> tuple[Column, Column]:
@@ -148,8 +148,10 @@ def _cut(
     if count > spans.height:
         _, rows, within, starts, ends = pieces(count)
     if not (outside and count == spans.height):  # each is one piece
-        spans = spans[rows.series(count)].with_columns(starts.series(count).alias(START), ends.series(count).alias(END))
-    found = within.series(count)
+        bounds = starts.series(count).alias(START), ends.series(count).alias(END)
+        kept = spans.drop(START, END)[rows.series(count, whole=True)]
+        spans = kept.with_columns(*bounds).select(spans.columns)
+    found = within.series(count, whole=not outside)
     return spans.with_columns(segments.get_column(column).gather(found) for column in columns)
 
 
@@ -163,7 +165,7 @@ def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
     stack, rows = Room(spans.height, of_rows=True), Room(2 * spans.height, of_rows=True)
     since, until = Room(2 * spans.height), Room(2 * spans.height)
     count = _spans.innermost(*sorted_, stack.values, rows.values, since.values, until.values)
-    owners = spans.select(*by, span_id)[rows.series(count)]
+    owners = spans.select(*by, span_id)[rows.series(count, whole=True)]
     return owners.select(*by, since.series(count).alias(START), until.series(count).alias(END), span_id)
 
 
