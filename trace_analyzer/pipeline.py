@@ -340,14 +340,16 @@ def _report(
         for c, report in codes.items()
     }
     told = ~pl.col("device").is_in(_lacking(trace, found, PARTITION))
-    step_table = _with_verdicts(analysis, whole, options.measured_step_ms)
-    frames = frames | {"steps": step_table, "partition": frames["partition"].filter(told)}
-    analysis = replace(analysis, frames=frames)
-    judged = (
-        _without_activities(trace)
-        if code is None
-        else _verdict(code, codes[code], found, analysis, models.get(code), options, trace)
-    )
+    frames = frames | {"partition": frames["partition"].filter(told)}
+    step_table = Later(lambda: _with_verdicts(analysis, whole, options.measured_step_ms))
+    with beside((step_table,)):
+        judged = (
+            _without_activities(trace)
+            if code is None
+            else _verdict(code, codes[code], found, replace(analysis, frames=frames), models.get(code), options, trace)
+        )
+        blamed = _blame(frames["blame"], code, judged.window)
+        advice = advise(judged, frames, analysis.host(), code, None if code is None else models.get(code))
     return Report(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
@@ -362,11 +364,11 @@ def _report(
         ),
         verdict=judged,
         devices=reports,
-        steps=withheld_steps(_step_reports(frames["steps"], frames["step_work"], trace), found),
-        blame=_blame(frames["blame"], code, judged.window),
+        steps=withheld_steps(_step_reports(step_table(), frames["step_work"], trace), found),
+        blame=blamed,
         host_costs=_host_costs(frames["host_costs"]),
-        advice=advise(judged, frames, analysis.host(), code, None if code is None else models.get(code)),
-        tables=frames.each({table.name: table.conform for table in tables.ALL}),
+        advice=advice,
+        tables=(frames | {"steps": step_table}).each({table.name: table.conform for table in tables.ALL}),
         steps_from=analysis.steps_from(),
     )
 

@@ -22,7 +22,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import clip
+from trace_analyzer.analyses.intervals import at, clip, in_order
 from trace_analyzer.analyses.rows import changes, looked_up, sums_by, sums_of_runs
 from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP
 
@@ -237,12 +237,11 @@ def gap_costs(
         .join_asof(waits, left_on="launch_ns", right_on="waited_ns", by="process_id", check_sortedness=False)
         .with_columns(pl.max_horizontal("first_ns", "previous_ns", "waited_ns").alias("since_ns"))
     )
-    sums = list(_SUMS)
-    until = _recorded_until(since, recorded, "launch_ns", sums).rename({name: f"{name}_until" for name in sums})
-    both = _recorded_until(until, recorded, "since_ns", sums)
-    within = (pl.col(f"{name}_until") - pl.col(name) for name in sums)
+    until = _recorded_until(since, recorded, "launch_ns").rename({name: f"{name}_until" for name in _SUMS})
+    both = _recorded_until(until, recorded, "since_ns")
+    within = (pl.col(f"{name}_until") - pl.col(name) for name in _SUMS)
     return (
-        both.select("gap_id", "slowed_ns", *(took.alias(name) for took, name in zip(within, sums, strict=True)))
+        both.select("gap_id", "slowed_ns", *(took.alias(name) for took, name in zip(within, _SUMS, strict=True)))
         .select(
             "gap_id",
             "events",
@@ -259,22 +258,30 @@ _SUMS = ("events", "least_ns", "cost_ns")
 
 
 def recorded_sums(host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.DataFrame:
-    """process_id, at_ns, events, least_ns, cost_ns: the recorded events of these threads in order, summed up to each.
+    """The recorded events of these threads summed up: process_id, start_ns, end_ns (until when), events, least_ns, cost_ns.
 
     ``costs`` is from `event_costs`.
     """
-    return (
+    recorded = in_order(
         host.events.select(
             "process_id",
             "thread_id",
-            pl.col("start_ns").alias("at_ns"),
+            "start_ns",
+            pl.col("start_ns").alias("end_ns"),
+            pl.lit(1, pl.Int64).alias("events"),
             *(host.each(price) for price in _prices(costs)),
-        )
-        .filter(pl.col("thread_id").is_in(threads.unique().implode()) & pl.col("cost_ns").is_not_null())
-        .sort("at_ns")
-        .with_columns(pl.lit(1, pl.Int64).alias("events"))
-        .select("process_id", "at_ns", pl.col(_SUMS).cum_sum().over("process_id"))
+        ).filter(pl.col("thread_id").is_in(threads.unique().implode()) & pl.col("cost_ns").is_not_null()),
+        ["process_id"],
     )
+    sums = pl.col(_SUMS).cum_sum()
+    several = recorded.get_column("process_id").n_unique() > 1
+    next_ns = pl.when(~changes("process_id").shift(-1, fill_value=True)).then(pl.col("start_ns").shift(-1))
+    return recorded.select(
+        "process_id", "start_ns", next_ns.fill_null(_EVER).alias("end_ns"), sums.over("process_id") if several else sums
+    )
+
+
+_EVER = (1 << 63) - 1
 
 
 def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
@@ -288,13 +295,8 @@ def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
     ]
 
 
-def _recorded_until(points: pl.DataFrame, recorded: pl.DataFrame, at: str, sums: list[str]) -> pl.DataFrame:
-    """``points`` with the sums over all events of its process that began before ``at``."""
-    return (
-        points.sort(at)
-        .join_asof(
-            recorded, left_on=at, right_on="at_ns", by="process_id", allow_exact_matches=False, check_sortedness=False
-        )
-        .with_columns(pl.col(sums).fill_null(0))
-        .drop("at_ns")
-    )
+def _recorded_until(points: pl.DataFrame, recorded: pl.DataFrame, time: str) -> pl.DataFrame:
+    """``points`` with the sums over all events of its process that began before ``time``."""
+    before = points.with_columns((pl.col(time) - 1).alias("before_ns"))
+    found = at(before, "before_ns", recorded, ["process_id"], list(_SUMS))
+    return found.drop("before_ns").with_columns(pl.col(_SUMS).fill_null(0))
