@@ -15,7 +15,7 @@ from trace_analyzer.analyses.causes import cold_idle
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.analyses.host import CALLS, Host
 from trace_analyzer.analyses.intervals import at, clip, union
-from trace_analyzer.analyses.rows import own
+from trace_analyzer.analyses.rows import looked_up, own
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fixes import Fix, Platform, fixes, platform_of
@@ -152,9 +152,9 @@ def _scene(
         pieces=clip(own(frames["partition"], "device", device), spans, ["device"]),
         idle=waits.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else waits,
         cold=cold,
-        activities=inside.join(launched, on="launch_id", how="left", maintain_order="left")
-        .join(classes, on="activity_id", how="left", maintain_order="left")
-        .join(frames["rated"].select("activity_id", "recomputed"), on="activity_id", how="left", maintain_order="left"),
+        activities=inside.hstack(looked_up(launched, inside, "launch_id"))
+        .hstack(looked_up(classes, inside, "activity_id"))
+        .hstack(looked_up(frames["rated"].select("activity_id", "recomputed"), inside, "activity_id")),
         host=host,
         collectives=frames["collectives"].join(inside.select("activity_id"), on="activity_id", how="semi"),
         roofs=frames["roofs"].join(inside.select("activity_id"), on="activity_id", how="semi"),

@@ -38,7 +38,7 @@ from trace_analyzer.analyses import (
 )
 from trace_analyzer.analyses.host import CALLS, Host, host_of
 from trace_analyzer.analyses.intervals import clip, union
-from trace_analyzer.analyses.rows import own, spread
+from trace_analyzer.analyses.rows import own, spread, sums_by
 from trace_analyzer.analyses.work.sharing import with_work
 from trace_analyzer.catalog.article import article as article_figures
 from trace_analyzer.catalog.calibration import Calibration, known_calibrations, matching, read_calibration
@@ -639,8 +639,9 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
     )
     linked_count = activities.height - activities.get_column("launch_id").null_count()
     length = (pl.col("end_ns") - pl.col("start_ns")).alias("ns")
+    one = pl.lit(0, pl.UInt32).alias("all")
     caused, parts = (
-        part.select(name, length).group_by(name).agg(pl.col("ns").sum())
+        sums_by(part.select(one, name, length), "all", name, "ns").drop("all")
         for name, part in (("cause", idle_pieces), ("part", pieces))
     )
     return DeviceReport(
@@ -930,7 +931,7 @@ def _set_aside_ratio(table: pl.DataFrame) -> float:
 
 def _idle_peak(activities: pl.DataFrame, model: Device | None) -> tuple[str, float] | None:
     """The dtype that most kernel time is known to compute in, else the device's common one, with its peak, FLOP/s."""
-    known = activities.drop_nulls("dtype").group_by("dtype").agg(pl.col("duration_ns").sum())
+    known = activities.select("dtype", "duration_ns").drop_nulls("dtype").group_by("dtype").agg(pl.all().sum())
     used = known.sort("duration_ns", "dtype", descending=[True, False]).get_column("dtype").to_list()
     peaks = ((dtype, model.peak_flops(dtype) if model else None) for dtype in (*used, "bf16", "fp16", "fp32"))
     return next(((dtype, peak) for dtype, peak in peaks if peak is not None), None)
@@ -1006,11 +1007,15 @@ def _known_ratio(activities: pl.DataFrame, those: pl.Expr) -> float | None:
 
 def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None:
     """The catalogue's figures that decided bounds, in words: those of dtypes with a tenth of the decided time or more."""
-    decided = activities.drop_nulls(["flop", "moved_bytes", "dtype"]).filter(pl.col("flop") > 0)
+    decided = (
+        activities.select("dtype", "duration_ns", "flop", "moved_bytes", kernels.on_matrix_units().alias("matrix"))
+        .filter(pl.col("flop") > 0)
+        .drop_nulls(["moved_bytes", "dtype"])
+    )
     if model is None or decided.is_empty():
         return None
     times = (
-        decided.group_by("dtype", kernels.on_matrix_units().alias("matrix"))
+        decided.group_by("dtype", "matrix")
         .agg(pl.col("duration_ns").sum())
         .filter(pl.col("duration_ns") >= pl.col("duration_ns").sum() / 10)
         .sort("duration_ns", "dtype", "matrix", descending=[True, False, False])

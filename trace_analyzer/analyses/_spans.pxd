@@ -28,6 +28,10 @@ cpdef Py_ssize_t union(
 ) except -1
 
 
+@cython.locals(n=Py_ssize_t, size=Py_ssize_t, i=Py_ssize_t)
+cpdef void sums(const uint32_t[::1] groups, const int64_t[::1] values, int64_t[::1] totals) except *
+
+
 @cython.locals(n=Py_ssize_t, i=Py_ssize_t, depth=Py_ssize_t, track=int64_t, end=int64_t, none=uint32_t)
 cpdef void enclosing(
     const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, uint32_t[::1] outer,

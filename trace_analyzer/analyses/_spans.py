@@ -99,6 +99,18 @@ def union(
     return count
 
 
+def sums(groups: Column, values: Column, totals: Column) -> None:
+    """The sum of the values of each group; of groups beyond the totals there is none."""
+    n, size = len(groups), len(totals)
+    if len(values) != n:
+        raise ValueError("columns of different lengths")
+    for i in range(size):
+        totals[i] = 0
+    for i in range(n):
+        if groups[i] < size:
+            totals[groups[i]] += values[i]
+
+
 def enclosing(
     tracks: Column,
     starts: Column,

@@ -28,7 +28,7 @@ def part_sums(pieces: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.
     numbered = windows.with_row_index("row")
     within = clip(pieces, numbered.select("row", "device", "start_ns", "end_ns"), ["device"])
     lengths = within.select("row", "part", (pl.col("end_ns") - pl.col("start_ns")).alias("time_ns"))
-    sums = sums_by(lengths, ["row", "part"], ["time_ns"])
+    sums = sums_by(lengths, "row", "part", "time_ns")
     return (
         sums.hstack(windows.select(by)[sums.get_column("row")])
         .group_by(*by, "part")
@@ -43,25 +43,20 @@ def _busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
     spans = activities.select("device", bound, "start_ns", "duration_ns").filter(pl.col("duration_ns") > 0)
     end = pl.col("start_ns") + pl.col("duration_ns")
     edges = pl.concat(
-        spans.select("device", "bound", time.alias("time_ns"), pl.lit(change).alias("change"))
+        spans.select("device", "bound", time.alias("start_ns"), time.alias("end_ns"), pl.lit(change).alias("change"))
         for time, change in ((pl.col("start_ns"), 1), (end, -1))
     )
     # What starts on a device ends there: from one device to the next there is nothing to carry over.
     running = (pl.when(pl.col("bound") == work).then("change").otherwise(0).cum_sum().alias(work) for work in WORK)
     part = pl.coalesce(*(pl.when(pl.col(work) > 0).then(pl.lit(work, dtype=pl.Enum(WORK))) for work in WORK))
-    same_device = pl.col("device") == pl.col("device").shift(1)
-    begins = ~(
-        same_device & (pl.col("part") == pl.col("part").shift(1)) & (pl.col("time_ns") == pl.col("end_ns").shift(1))
-    )
+    apart = pl.col("start_ns") != pl.col("end_ns").shift(1)
     parts = (
-        edges.sort("device", "time_ns")
+        in_order(edges, ["device"])
         .with_columns(running)
-        .filter(changes("device", "time_ns").shift(-1, fill_value=True))
-        .select("device", "time_ns", part.alias("part"), pl.col("time_ns").shift(-1).alias("end_ns"))
+        .filter(changes("device", "start_ns").shift(-1, fill_value=True))
+        .select("device", "start_ns", part.alias("part"), pl.col("start_ns").shift(-1).alias("end_ns"))
         .drop_nulls("part")
-        .with_columns(begins.fill_null(True).alias("begins"))
+        .with_columns((changes("device", "part") | apart).alias("begins"))
     )
     ends = parts.filter(pl.col("begins").shift(-1, fill_value=True)).get_column("end_ns")
-    return parts.filter("begins").select(
-        "device", pl.col("time_ns").alias("start_ns"), ends, pl.col("part").cast(pl.Categorical)
-    )
+    return parts.filter("begins").select("device", "start_ns", ends, pl.col("part").cast(pl.Categorical))

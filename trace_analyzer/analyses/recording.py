@@ -89,19 +89,23 @@ def prices(
 
 def estimated(priced: Prices, idle: pl.DataFrame, windows: pl.DataFrame) -> dict[int, Recording]:
     """What recording took within each of ``windows`` (device, window, start_ns, end_ns): window -> estimate."""
-    slowed = _slowed(idle, windows)
-    slowed = slowed.hstack(looked_up(priced.gaps, slowed, "gap_id")).drop_nulls("events")
-    length = pl.col("end_ns") - pl.col("start_ns")
-    taken = slowed.select("window", "cause", *((length * pl.col(f"{n}_ratio")).alias(n) for n in ("least", "cost")))
+    # The intervals of a gap follow each other.
+    slowed = _slowed(idle, windows).with_columns((changes("window", "gap_id").cum_sum() - 1).alias("run"))
+    runs = slowed.filter(changes("window", "gap_id")).select("window", "gap_id")
+    runs = runs.hstack(looked_up(priced.gaps, runs, "gap_id"))
+    lengths = slowed.select("run", "cause", (pl.col("end_ns") - pl.col("start_ns")).alias("slowed_ns"))
+    sums = sums_by(lengths, "run", "cause", "slowed_ns")
+    slowed = sums.hstack(runs[sums.get_column("run")]).drop_nulls("events")
     took = (
-        sums_by(taken, ["window", "cause"], ["least", "cost"])
-        .with_columns(pl.col("least", "cost").round().cast(pl.Int64))
+        slowed.group_by("window", "cause", maintain_order=True)
+        .agg(
+            (pl.col("slowed_ns") * pl.col(f"{name}_ratio")).sum().round().cast(pl.Int64).alias(name)
+            for name in ("least", "cost")
+        )
         .sort("window", "cause")
         .partition_by("window", as_dict=True)
     )
-    # The intervals of a gap follow each other: the first of each has its events.
-    first = slowed.filter(changes("window", "gap_id"))
-    events = dict(first.group_by("window").agg(pl.col("events").sum()).sort("window").iter_rows())
+    events = dict(runs.drop_nulls("events").group_by("window").agg(pl.col("events").sum()).sort("window").iter_rows())
     nothing = slowed.select("cause", least="gap_id", cost="gap_id").clear()
     return {
         window: Recording(

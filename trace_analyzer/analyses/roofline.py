@@ -12,6 +12,7 @@ import polars as pl
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.intervals import at
 from trace_analyzer.analyses.kernels import on_matrix_units
+from trace_analyzer.analyses.rows import looked_up
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
 
 _WORK = ("flop", "moved_bytes", "roof_ns", "compute_roof_ns", "lost_ns")
@@ -121,7 +122,7 @@ def roofline_table(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.D
     """Table `roofline`: kernels (see `with_roofs`) summed up by name, operator, dtype and shapes, longest first."""
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
     frame = (
-        kernels.join(shapes, on="operator_id", how="left", maintain_order="left")
+        kernels.hstack(looked_up(shapes, kernels, "operator_id"))
         .group_by(_KEYS, maintain_order=True)
         .agg(
             pl.col("bucket").first(),
@@ -177,13 +178,13 @@ def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Dat
     below it. Kernels of different shapes rarely do: something common to all, such as the clock, may hold them.
     """
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
-    large = kernels.filter(
+    large = kernels.select("device", "name", "operator_id", "bound", "duration_ns", "compute_roof_ns").filter(
         (pl.col("bound") == "compute")
         & (pl.col("duration_ns") >= thresholds.LARGE_KERNEL_NS)
         & (pl.col("compute_roof_ns") > 0)
     )
     kinds = (
-        large.join(shapes, on="operator_id", how="left", maintain_order="left")
+        large.hstack(looked_up(shapes, large, "operator_id"))
         .group_by("device", "name", "input_dims", maintain_order=True)
         .agg((pl.col("compute_roof_ns").sum() / pl.col("duration_ns").sum()).alias("ratio"), pl.len().alias("kernels"))
     )

@@ -2,6 +2,9 @@
 
 import polars as pl
 
+from trace_analyzer.analyses import _spans, flat
+from trace_analyzer.analyses.flat import Room
+
 
 def spread(ids: pl.Series, values: pl.Series, height: int) -> pl.Series:
     """A column of ``height`` rows with ``values`` at the rows ``ids``, null elsewhere; ids are distinct, none is null."""
@@ -44,11 +47,18 @@ def sums_of_runs(rows: pl.DataFrame, by: list[str], sums: list[str]) -> pl.DataF
     return upto.with_columns(pl.col(sums) - pl.col(sums).shift(1, fill_value=0))
 
 
-def sums_by(rows: pl.DataFrame, by: list[str], sums: list[str]) -> pl.DataFrame:
-    """``by``, a row number and a categorical, and the ``sums`` of the rows that agree in them.
+def sums_by(rows: pl.DataFrame, number: str, name: str, values: str) -> pl.DataFrame:
+    """The sum of integer ``values`` by a row number of another table and a categorical ``name``; sums of 0 are left out.
 
-    One integer for both is grouped in half of the time.
+    There are few such pairs: one pass over the rows adds to each one's sum, in a tenth of the time of grouping.
     """
-    row, name = (pl.col(column) for column in by)
-    both = (row.cast(pl.UInt64) * (1 << 32) + name.to_physical().cast(pl.UInt64)).alias("both")
-    return rows.with_columns(both).group_by("both").agg(pl.col(by).first(), pl.col(sums).sum()).select(*by, *sums)
+    if rows.is_empty():
+        return rows.select(number, name, values)
+    names, numbers = rows.get_column(name).unique(), rows.get_column(number)
+    codes, known = rows.get_column(name).to_physical(), names.to_physical()
+    pair = numbers.cast(pl.UInt32) * names.len() + rows_of(known, 1 + int(known.max() or 0)).gather(codes)  # type: ignore[arg-type]
+    totals = Room(names.len() * (1 + int(numbers.max() or 0)))  # type: ignore[arg-type]
+    _spans.sums(flat.rows(pair), flat.times(rows.get_column(values)), totals.values)
+    sums = totals.series().alias(values).to_frame().with_row_index("pair").filter(pl.col(values) != 0)
+    of_name = names.gather(sums.get_column("pair") % names.len()).alias(name)
+    return sums.select((pl.col("pair") // names.len()).cast(numbers.dtype).alias(number), of_name, values)

@@ -3,7 +3,7 @@
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.intervals import clip, labelled
+from trace_analyzer.analyses.intervals import clip, in_order, labelled
 from trace_analyzer.analyses.rows import changes
 
 QUANTILES = (0.1, 0.5, 0.9)
@@ -22,16 +22,17 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
         pl.col("duration_ns").alias("runway_ns"),
     )
     figures = ("depth", "runway_ns")
+    entered, left = pl.col("entered_ns"), pl.col("left_ns")
     edges = pl.concat(
         [
-            queued.select("device", pl.col("entered_ns").alias("time_ns"), *figures),
-            queued.select("device", pl.col("left_ns").alias("time_ns"), *(-pl.col(figure) for figure in figures)),
+            queued.select("device", entered.alias("start_ns"), entered.alias("end_ns"), *figures),
+            queued.select("device", left.alias("start_ns"), left.alias("end_ns"), *(-pl.col(f) for f in figures)),
         ]
     )
     # What enters a device's queue leaves it: from one device to the next there is nothing to carry over.
     frame = (
-        edges.sort("device", "time_ns")
-        .with_columns(pl.col(figures).cum_sum())
+        in_order(edges, ["device"])
+        .select("device", pl.col("start_ns").alias("time_ns"), pl.col(figures).cum_sum())
         .filter(changes("device", "time_ns").shift(-1, fill_value=True))
     )
     return tables.QUEUE.conform(frame)

@@ -11,6 +11,7 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.roofline import known_sum, with_limits
+from trace_analyzer.analyses.rows import looked_up
 from trace_analyzer.catalog.devices import Device
 
 _TORCH = {"bf16": "bfloat16", "fp16": "float16"}
@@ -63,7 +64,7 @@ def tensor_core_table(missed: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl
     """Table `tensor_cores`: `misses` summed up by reason, name, operator, dtype and shapes; the most saved first."""
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
     frame = (
-        missed.join(shapes, on="operator_id", how="left", maintain_order="left")
+        missed.hstack(looked_up(shapes, missed, "operator_id"))
         .group_by(_KEYS, maintain_order=True)
         .agg(
             pl.len().alias("count"),
