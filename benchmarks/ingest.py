@@ -10,6 +10,7 @@ times and ids until it has the wanted size.
 import argparse
 import gzip
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -54,6 +55,8 @@ LAYOUTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "indent2": _dumped(indent=2),
     "indent4": _dumped(indent=4),
 }
+# As for most users: Python keeps the modules that it has compiled.
+_ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 _SHIFTED = ("correlation", "External id", "Python id", "Python parent id", "Ev Idx")
 
 
@@ -101,7 +104,9 @@ def run(python: str, code: str, path: Path) -> tuple[float, float, float]:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     probe = f"{code}\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
-    shown = subprocess.run([python, "-c", probe, str(path)], check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run(
+        [python, "-c", probe, str(path)], check=True, capture_output=True, text=True, env=_ENVIRONMENT
+    ).stdout
     wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, float(shown.split()[-1])

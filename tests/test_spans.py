@@ -115,6 +115,12 @@ def test_look_ups_stay_in_range_whatever_the_segments_are(
     ran("cut", *flat_of(segments), on, since, until, outside, ("I", room), ("I", room), ("q", room), ("q", room))
 
 
+@given(st.lists(st.tuples(st.integers(0, 12) | st.just(NONE), st.integers(-99, 99))), st.integers(0, 9))
+def test_sums_are_those_of_the_groups_that_there_are(values: list[tuple[int, int]], size: int) -> None:
+    _, totals = ran("sums", ("I", [group for group, _ in values]), ("q", [value for _, value in values]), ("q", size))
+    assert totals == [sum(value for group, value in values if group == i) for i in range(size)]
+
+
 def way_up(parents: list[int], row: int) -> list[int] | None:
     """The row and those above it; None where that has no end, or leads out of the rows."""
     way: list[int] = []
@@ -149,16 +155,18 @@ def test_what_is_above_is_found_in_any_order_of_rows_and_refused_where_there_is_
 
 def test_columns_of_different_lengths_are_refused() -> None:
     sizes = {
-        "order": (2, 2, 2, 2, 2), "union": (2, 2, 2, 2, 2), "enclosing": (2, 2, 2, 2, 2), "innermost": (2, 2, 2, 2, 4, 4, 4),
+        "order": (2, 2, 2, 2, 2), "union": (2, 2, 2, 2, 2), "sums": (2, 2, 5), "enclosing": (2, 2, 2, 2, 2), "innermost": (2, 2, 2, 2, 4, 4, 4),
         "wanted": (2, 2, 2, 2), "least": (2, 2, 2, 2), "around": (2, 2, 2, 3, 3, 3), "covered": (2, 2, 2, 2, 3, 3, 3, 3),
         "cut": (2, 2, 2, 3, 3, 3, 1, 1, 1, 1),
     }  # fmt: skip
     letters = {
-        "order": "qqqII", "union": "qqqIq", "enclosing": "qqqII", "innermost": "qqqIIqq", "wanted": "IBII", "least": "IIII", "around": "qqqqqI",
+        "order": "qqqII", "union": "qqqIq", "sums": "Iqq", "enclosing": "qqqII", "innermost": "qqqIIqq", "wanted": "IBII", "least": "IIII", "around": "qqqqqI",
         "covered": "qqqqqqqq", "cut": "qqqqqqIIqq",
     }  # fmt: skip
     for loops, name in itertools.product((PLAIN, _spans), sizes):
         for wrong in range(len(sizes[name])):
+            if (name, wrong) == ("sums", 2):
+                continue  # there may be any number of groups
             short = [size - (i == wrong) for i, size in enumerate(sizes[name])]
             arguments: list[Any] = [
                 memoryview(array(letter, [0] * size)) for letter, size in zip(letters[name], short, strict=True)
