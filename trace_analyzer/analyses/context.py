@@ -44,31 +44,31 @@ class Context:
 
     def sources(self, ids: pl.Series) -> pl.Series:
         """What rules name the outermost event as, of each event and those around it, that they name."""
-        source_ids = self.events.get_column("source_id").gather(ids)
-        return self.events.get_column("source").gather(source_ids)
+        source_ids = self.events.get_column("source_id")[ids]
+        return self.events.get_column("source")[source_ids]
 
     def functions(self, ids: pl.Series) -> pl.Series:
         """The Python function of each event as the trace names it, ``file.py(12): f``; null where unknown.
 
         The innermost of the program's own frames; a library's where there is none.
         """
-        frames = self.names(self.events.get_column("frame_id").gather(ids))
+        frames = self.names(self.events.get_column("frame_id")[ids])
         return self._or_text(frames, ids, "function")
 
     def modules(self, ids: pl.Series) -> pl.Series:
         """The path of nn.Modules around each event, ``Net_0/Block_3/Linear_7``; null where none was recorded."""
-        module_ids = self.events.get_column("module_id").gather(ids)
+        module_ids = self.events.get_column("module_id")[ids]
         paths = self._paths(module_ids.drop_nulls().unique())
-        rows = rows_of(paths.get_column("module_id"), self.events.height).gather(module_ids)
-        return self._or_text(paths.get_column("path").gather(rows), ids, "module")
+        rows = rows_of(paths.get_column("module_id"), self.events.height)[module_ids]
+        return self._or_text(paths.get_column("path")[rows], ids, "module")
 
     def _or_text(self, named: pl.Series, ids: pl.Series, column: str) -> pl.Series:
         """What frames name, and for want of that what the texts of PyTorch before 1.13 do."""
         if self.stacks.is_empty():
             return named
-        stack_ids = self.events.get_column("stack_id").gather(ids)
-        rows = rows_of(self.stacks.get_column("event_id"), self.events.height).gather(stack_ids)
-        return named.zip_with(named.is_not_null(), self.stacks.get_column(column).gather(rows))
+        stack_ids = self.events.get_column("stack_id")[ids]
+        rows = rows_of(self.stacks.get_column("event_id"), self.events.height)[stack_ids]
+        return named.zip_with(named.is_not_null(), self.stacks.get_column(column)[rows])
 
     def _paths(self, module_ids: pl.Series) -> pl.DataFrame:
         """module_id, path: the names of a module frame and of those around it, the outermost first."""
@@ -77,7 +77,7 @@ class Context:
         level = module_ids
         while len(levels) < _MODULE_LEVELS and level.null_count() < level.len():
             levels.append(self.names(level).cast(pl.String).str.strip_prefix(_MODULE).alias(f"level_{len(levels)}"))
-            level = modules.gather(parents.gather(level))
+            level = modules[parents[level]]
         if not levels:
             return pl.DataFrame(schema={"module_id": pl.UInt32, "path": pl.Categorical})
         return pl.DataFrame({"module_id": module_ids}).with_columns(
@@ -135,6 +135,7 @@ def contexts(trace: Trace, host: Host, backward_links: pl.DataFrame) -> Context:
         "stack_id": nearest(parents, rows_of(stacks.get_column("event_id"), events.height).is_not_null()),
     }
     backward_ids = nearest(parents, forward_of.is_not_null())
+    forward_ids = forward_of[backward_ids]
     return Context(
         events.with_columns(
             parents.alias("parent_id"),
@@ -142,7 +143,7 @@ def contexts(trace: Trace, host: Host, backward_links: pl.DataFrame) -> Context:
             around(pl.col("marks") & ~name.str.contains(_STEP_NAMES)).alias("annotation_id"),
             outermost(parents, events.get_column("source").is_not_null()).alias("source_id"),
             _phases(events, parents, trace.host_events.get_column("forward_thread"), forward_of).alias("phase"),
-            *(_of_forward(ids, backward_ids, forward_of).alias(column) for column, ids in found.items()),
+            *(_of_forward(ids, backward_ids, forward_ids).alias(column) for column, ids in found.items()),
         ),
         stacks,
         host,
@@ -183,14 +184,14 @@ def _phases(events: pl.DataFrame, parents: pl.Series, forward_thread: pl.Series,
         is_autograd = events.get_column("thread_id").is_in(autograd.get_column("thread_id").implode())
         rank = pl.repeat(PHASES.index("backward"), found.len(), dtype=pl.UInt32, eager=True)
         found = found.zip_with(found.is_not_null() | ~is_autograd, rank)
-    return pl.Series(PHASES, dtype=pl.Enum(PHASES)).gather(found)
+    return pl.Series(PHASES, dtype=pl.Enum(PHASES))[found]
 
 
-def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_of: pl.Series) -> pl.Series:
+def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_ids: pl.Series) -> pl.Series:
     """What is around each event; of backward events around their forward operator, but for what is within them."""
-    if backward_ids.null_count() == backward_ids.len():
+    if forward_ids.null_count() == forward_ids.len():
         return ids
-    around = ids.gather(forward_of.gather(backward_ids))
+    around = ids[forward_ids]
     outside = around.is_not_null() & ~(ids > backward_ids).fill_null(False)
     return around.zip_with(outside, ids)
 
@@ -200,9 +201,9 @@ def _stacks(trace: Trace) -> pl.DataFrame:
 
     Frames are separated by ``;``, the innermost first, and their line is that of the call.
     """
-    texts = trace.operator_inputs.filter(
-        pl.col("call_stack").str.len_bytes().gt(0) | pl.col("module_hierarchy").str.len_bytes().gt(0)
-    ).select("event_id", "call_stack", pl.col("module_hierarchy").alias("module"))
+    texts = trace.operator_inputs.select("event_id", "call_stack", pl.col("module_hierarchy").alias("module")).filter(
+        pl.col("call_stack").str.len_bytes().gt(0) | pl.col("module").str.len_bytes().gt(0)
+    )
     if texts.is_empty():
         return texts.select("event_id", *(pl.lit(None, pl.Categorical).alias(name) for name in ("function", "module")))
     frames = (

@@ -23,10 +23,10 @@ def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle: pl.DataFrame, cont
         found.with_columns(
             context.names(ids).alias("name"),
             context.sources(ids).alias("source"),
-            context.names(context.events.get_column("operator_id").gather(ids)).alias("operator"),
+            context.names(context.events.get_column("operator_id")[ids]).alias("operator"),
             context.modules(ids).alias("module"),
             context.functions(ids).alias("python_function"),
-            context.events.get_column("phase").gather(ids).alias("phase"),
+            context.events.get_column("phase")[ids].alias("phase"),
         ).sort("device", "idle_ns", "start_ns", descending=[False, True, False])
     )
 

@@ -33,11 +33,11 @@ class Host:
 
     def each(self, of_name: pl.Expr) -> pl.Series:
         """What an expression of kind and name is for each event."""
-        return self.names.select(of_name).to_series().gather(self.events.get_column("name_id"))
+        return self.names.select(of_name).to_series()[self.events.get_column("name_id")]
 
     def texts(self, ids: pl.Series) -> pl.Series:
         """Names of events, categorical."""
-        return self.names.get_column("text").gather(self.events.get_column("name_id").gather(ids))
+        return self.names.get_column("text")[self.events.get_column("name_id")[ids]]
 
     def those(self, condition: pl.Expr, *columns: str) -> pl.DataFrame:
         """Events of whose kind and name a condition holds; with these columns, or all."""
@@ -46,14 +46,14 @@ class Host:
 
     def calls_of(self, condition: pl.Expr) -> pl.DataFrame:
         """Calls of whose name a condition holds."""
-        return self.calls.filter(self.names.select(condition).to_series().gather(self.calls.get_column("name_id")))
+        return self.calls.filter(self.names.select(condition).to_series()[self.calls.get_column("name_id")])
 
 
 def host_of(trace: Trace) -> Host:
     """The host events of a trace with what all analyses ask of them."""
     rows = trace.host_events
     name_ids, names = _names(rows)
-    process = trace.threads.get_column("process_id").gather(rows.get_column("thread_id"))
+    process = trace.threads.get_column("process_id")[rows.get_column("thread_id")]
     events = rows.select(
         "event_id",
         "kind",
@@ -64,9 +64,9 @@ def host_of(trace: Trace) -> Host:
         (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
         "duration_ns",
         name_ids.alias("name_id"),
-        *(names.get_column(said).gather(name_ids) for said in _SAID),
+        *(names.get_column(said)[name_ids] for said in _SAID),
     )
-    is_call = names.get_column("kind").is_in(CALLS).gather(name_ids)
+    is_call = names.get_column("kind").is_in(CALLS)[name_ids]
     calls = events.with_columns(rows.get_column("correlation")).filter(is_call)
     return Host(events, calls, names)
 

@@ -88,12 +88,12 @@ def _described(costs: pl.DataFrame, context: Context, activities: pl.DataFrame) 
     """Costs with their times, how much of them a device worked through, and their code."""
     ids, events = costs.get_column("event_id"), context.events
     found = costs.with_columns(
-        *(events.get_column(column).gather(ids) for column in ("start_ns", "end_ns", "duration_ns", "name")),
-        context.names(events.get_column("operator_id").gather(ids)).alias("operator"),
+        *(events.get_column(column)[ids] for column in ("start_ns", "end_ns", "duration_ns", "name")),
+        context.names(events.get_column("operator_id")[ids]).alias("operator"),
         context.modules(ids).alias("module"),
         context.functions(ids).alias("python_function"),
         context.sources(ids).alias("source"),
-        events.get_column("source_id").gather(ids).alias("source_id"),
+        events.get_column("source_id")[ids].alias("source_id"),
         pl.lit(0).alias("anywhere"),
     ).with_columns(pl.col("operator", "module", "python_function", "source").cast(pl.String))
     found = _with_copy(found, events, activities)
@@ -114,7 +114,7 @@ def _with_copy(costs: pl.DataFrame, events: pl.DataFrame, activities: pl.DataFra
         copies.drop_nulls(by).unique(by, keep="first", maintain_order=True) for by in ("launch_id", "operator_id")
     )
     return (
-        costs.with_columns(events.get_column("operator_id").gather(costs.get_column("event_id")))
+        costs.with_columns(events.get_column("operator_id")[costs.get_column("event_id")])
         .join(
             own.select("launch_id", "copy"), left_on="event_id", right_on="launch_id", how="left", maintain_order="left"
         )
@@ -152,7 +152,7 @@ def _summed(costs: pl.DataFrame) -> pl.DataFrame:
 def _guards(events: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     """event_id, kind, idle_ns: Dynamo's lookups, with all idle time that lies in them, whatever its cause."""
     outer = outermost(events.get_column("parent_id"), events.get_column("work") == GUARDS)
-    looking = idle.with_columns(outer.gather(idle.get_column("event_id")).alias("event_id")).drop_nulls("event_id")
+    looking = idle.with_columns(outer[idle.get_column("event_id")].alias("event_id")).drop_nulls("event_id")
     idle_ns = looking.group_by("event_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns"))
     return (
         events.filter((outer == pl.col("event_id")).fill_null(False))
@@ -205,7 +205,7 @@ _EVER = -(1 << 63)
 
 def _by_region(again: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """Recompilations as one row per region: how often it had been compiled before, and the time of what the recording holds."""
-    named = again.with_columns(events.get_column("name").gather(again.get_column("region_id")).alias("name"))
+    named = again.with_columns(events.get_column("name")[again.get_column("region_id")].alias("name"))
     worst = pl.col("event_id", "start_ns", "end_ns", "operator", "module", "python_function")
     return (
         named.with_columns(pl.col("name").str.extract(_REGION, 1).alias("region"))

@@ -45,7 +45,8 @@ def _sorted(spans: pl.DataFrame, by: list[str]) -> tuple[pl.DataFrame, _Flat]:
 
 def _known(segments: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """The segments that hold any time, in order; null is no track, as in joins."""
-    return _sorted(segments.drop_nulls(by).filter(pl.col(START) < pl.col(END)), by)[0]
+    wanted = segments.select(pl.all_horizontal(pl.col(by).is_not_null(), pl.col(START) < pl.col(END))).to_series()
+    return _sorted(segments if wanted.all() else segments.filter(wanted), by)[0]
 
 
 def _order(bounds: _Flat) -> pl.Series | None:
@@ -73,11 +74,16 @@ def at(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str], c
     if points.is_empty() or segments.is_empty():
         return _outside(points, segments, columns)
     segments = _known(segments.select(*by, START, END, *columns), by)
+    found = _around(points, time, segments, by)
+    return points.with_columns(segments.get_column(column)[found] for column in columns)
+
+
+def _around(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str]) -> pl.Series:
+    """Of each point the row of the segment that contains it; null for none. The segments are in order."""
     ours, theirs = flat.tracks_of_both(segments, points, by)
     found = Room(points.height, of_rows=True)
     _spans.around(ours, *_times(segments), theirs, flat.times(points.get_column(time)), found.values)
-    rows = found.series()
-    return points.with_columns(segments.get_column(column).gather(rows) for column in columns)
+    return found.series()
 
 
 def _outside(rows: pl.DataFrame, segments: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
@@ -144,15 +150,15 @@ def _cut(
         values = (column.values for column in made)
         return _spans.cut(ours, *_times(segments), theirs, *_times(spans), outside, *values), *made
 
-    count, rows, within, starts, ends = pieces(spans.height)
-    if count > spans.height:
+    count = pieces(0)[0]
+    if outside and count == spans.height:  # nothing is cut
+        found = _around(spans, START, segments, by)
+    else:
         _, rows, within, starts, ends = pieces(count)
-    if not (outside and count == spans.height):  # each is one piece
-        bounds = starts.series(count).alias(START), ends.series(count).alias(END)
-        kept = spans.drop(START, END)[rows.series(count, whole=True)]
-        spans = kept.with_columns(*bounds).select(spans.columns)
-    found = within.series(count, whole=not outside)
-    return spans.with_columns(segments.get_column(column).gather(found) for column in columns)
+        kept = spans.drop(START, END)[rows.series(whole=True)]
+        spans = kept.with_columns(starts.series().alias(START), ends.series().alias(END)).select(spans.columns)
+        found = within.series(whole=not outside)
+    return spans.with_columns(segments.get_column(column)[found] for column in columns)
 
 
 def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
@@ -178,7 +184,7 @@ def enclosing(spans: pl.DataFrame, by: list[str]) -> pl.Series:
     rows = _order(bounds)
     if rows is not None:
         inside = enclosing(spans[rows], by)
-        return spread(rows, rows.gather(inside), spans.height)
+        return spread(rows, rows[inside], spans.height)
     outer, stack = Room(spans.height, of_rows=True), Room(spans.height, of_rows=True)
     _spans.enclosing(*bounds, outer.values, stack.values)
     return outer.series()
