@@ -102,7 +102,7 @@ def tables_page() -> str:
         [
             _HEAD,
             "# The tables of a report\n",
-            "`report.tables[name]` is a Polars frame.\n",
+            "`report.tables[name]` is a Polars frame; one that the verdict did not need is made when it is first asked for.\n",
             *map(_table, tables.ALL),
         ]
     )
