@@ -186,7 +186,7 @@ def _silent(stage: str, fraction: float | None) -> None:
 class Analysis:
     """All tables by name (those of the report and a few per device), and what the analyses say beside them.
 
-    Everything is made when it is first asked for; ``aside`` is what nothing but the verdict waits for, and so can be
+    Everything is made when it is first asked for. ``stages`` tells, in order, with what each stage is over; ``aside`` is what nothing but the verdict waits for, and so can be
     made beside the rest.
     """
 
@@ -197,6 +197,7 @@ class Analysis:
     prices: Later[recording.Prices | None]
     launch_latency_ns: Later[int]
     steps_from: Later[str | None]
+    stages: Mapping[str, Later[Any]]
     aside: tuple[Later[Any], ...]
 
 
@@ -204,30 +205,32 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     """Every analysis, and which others it follows from."""
     host = Later(lambda: host_of(trace))
     linked = Later(lambda: links.launch_links(trace, host()))
-    worked = Later(lambda: _activities(trace, host(), linked()[0], models))
+    launched = Later(lambda: _launched(trace, host(), linked()[0]))
+    worked = Later(lambda: _worked(trace, host(), launched(), models))
     activities = Later(lambda: worked()[0])
-    # Idle time and its causes
-    windows = Later(lambda: idle.device_windows(activities()))
-    spaces = Later(lambda: idle.idle_gaps(activities()))
-    latency_ns = Later(lambda: causes.launch_latency_ns(host(), activities(), spaces()))
-    calls = Later(lambda: causes.runtime_calls(host(), activities()))
+    # Idle time and its causes: those on the host need no more than the launches, so activities are asked for last.
+    windows = Later(lambda: idle.device_windows(launched()))
+    spaces = Later(lambda: idle.idle_gaps(launched()))
+    latency_ns = Later(lambda: causes.launch_latency_ns(host(), launched(), spaces()))
+    calls = Later(lambda: causes.runtime_calls(host(), launched()))
     pauses = Later(lambda: causes.recording_pauses(trace, host()))
-    explained = Later(
-        lambda: causes.idle_causes(trace, host(), activities(), spaces(), calls(), latency_ns(), pauses())
-    )
-    launching = Later(lambda: links.launches(trace, activities()))
+    stretches = Later(lambda: causes.stretches_of(launched(), spaces(), calls(), latency_ns()))
+    late = Later(lambda: causes.host_pieces(trace, host(), stretches(), launched(), calls()))
+    explained = Later(lambda: causes.idle_causes(trace, host(), stretches(), late(), calls(), pauses(), activities()))
+    launching = Later(lambda: links.launches(trace, launched()))
     figures = Later(lambda: trust.device_figures(activities(), launching(), explained()))
     found = Later(lambda: _checks(trace, host(), windows(), figures(), launching()))
     of_unknown_cause = Later(lambda: _lacking(trace, found(), IDLE_CAUSES))
     idle_pieces = Later(lambda: causes.without_causes(explained(), of_unknown_cause()))
-    gaps = Later(lambda: causes.gap_table(spaces(), idle_pieces(), activities()))
+    gaps = Later(lambda: causes.gap_table(spaces(), idle_pieces(), launched()))
     in_doubt = Later(lambda: pl.col("device").is_in(_lacking(trace, found(), RUN_AHEAD)))
-    queue = Later(lambda: run_ahead.queue_depths(activities()).filter(~in_doubt()))
+    queue = Later(lambda: run_ahead.queue_depths(launched()).filter(~in_doubt()))
     queue_statistics = Later(lambda: run_ahead.queue_statistics(queue(), windows()))
     launches = Later(lambda: launching().with_columns(pl.when(~in_doubt()).then("lead_ns").alias("lead_ns")))
+    pieces = Later(lambda: partition.partition(idle=idle_pieces(), activities=activities()))
     # Steps, and what the host was at
     marks = Later(lambda: steps.host_steps(host(), activities()))
-    step_table = Later(lambda: steps.device_steps(marks()[0], activities()))
+    step_table = Later(lambda: steps.device_steps(marks()[0], launched()))
     backward_links = Later(lambda: backward.backward_links(trace, host()))
     around = Later(lambda: context.contexts(trace, host(), backward_links()))
     blamed = Later(lambda: blame.blame(trace, host(), idle_pieces(), gaps(), step_table(), around()))
@@ -239,7 +242,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     roofs = Later(lambda: roofline.roofs(activities(), models))
     again = Later(lambda: recomputation.recomputed(trace, host(), activities()))
     rated = Later(lambda: roofline.with_roofs(activities(), roofs(), again()))
-    places = Later(lambda: modules.places(host(), activities(), backward_links()))
+    places = Later(lambda: modules.places(host(), launched(), backward_links()))
     module_frames = Later(lambda: modules.module_frames(host()))
     located = Later(lambda: modules.with_module_event(places(), module_frames()))
     of_modules = Later(lambda: modules.activity_modules(module_frames(), located()))
@@ -262,7 +265,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         "blame": blamed,
         "idle_by": lambda: blame.idle_by(blamed()),
         "host_costs": lambda: _told_costs(costs(), of_unknown_cause()),
-        "partition": lambda: partition.partition(activities(), idle_pieces()),
+        "partition": pieces,
         "steps": step_table,
         "queue": queue,
         "drains": lambda: drains.drains(queue(), launches(), idle_pieces(), around()),
@@ -297,15 +300,12 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         prices=prices,
         launch_latency_ns=latency_ns,
         steps_from=Later(lambda: marks()[1]),
+        stages={"linking launches": launched, "explaining idle time": pieces, "summing up": blamed},
         aside=(
-            *(pauses, around, step_table, rated, fusible, missed, collectives, copied, recorded),
+            *(worked, pauses, around, step_table, rated, fusible, missed, collectives, copied, recorded),
             *(queue_statistics, prices, costs),
         ),
     )
-
-
-_STAGES = {"linking launches": "activities", "explaining idle time": "partition", "summing up": "blame"}
-"""Stages, as the progress tells them, and the table with which each is over."""
 
 
 def _report(
@@ -319,9 +319,9 @@ def _report(
 ) -> Report:
     """What the analyses come to."""
     frames = analysis.frames
-    for stage, table in _STAGES.items():
+    for stage, made in analysis.stages.items():
         tell(stage, None)
-        frames[table]
+        made()
     tell("judging", None)
     found = analysis.checks()
     devices = _reported_devices(frames)
@@ -390,10 +390,8 @@ def _told_costs(costs: pl.DataFrame, of_unknown_cause: list[int]) -> pl.DataFram
     return costs.with_columns(untold).sort("host_ns", descending=True, nulls_last=True, maintain_order=True)
 
 
-def _activities(
-    trace: Trace, host: Host, linked: pl.DataFrame, models: Mapping[int, Device | None]
-) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """Device events with launch, operator, bucket, work and bound (table `activities` and a few more columns), and notes."""
+def _launched(trace: Trace, host: Host, linked: pl.DataFrame) -> pl.DataFrame:
+    """Device events with their launch and its operator."""
     launch_ids = spread(linked.get_column("activity_id"), linked.get_column("launch_id"), trace.device_events.height)
     calls = host.events.select(
         pl.col("name").alias("launch_name"),
@@ -403,13 +401,19 @@ def _activities(
         pl.col("end_ns").alias("launch_end_ns"),
     )[launch_ids]
     places = calls.select(pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns"))
-    activities = (
+    return (
         trace.device_events.with_columns(launch_ids)
         .hstack(calls)
         .hstack(links.operators_of(host, places).select("operator_id", "operator"))
         .with_columns((pl.col("start_ns") - pl.col("launch_end_ns")).alias("lead_ns"))
     )
-    activities = kernels.with_buckets(kernels.with_blocks(activities))
+
+
+def _worked(
+    trace: Trace, host: Host, launched: pl.DataFrame, models: Mapping[int, Device | None]
+) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """The same with bucket, work and bound (table `activities` and a few more columns), and notes."""
+    activities = kernels.with_buckets(kernels.with_blocks(launched))
     activities, damaged = with_work(activities, trace, host)
     return kernels.with_memory_excess(kernels.with_bounds(activities, models), models), damaged
 

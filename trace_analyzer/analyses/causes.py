@@ -36,22 +36,29 @@ _ROLES = ("thread_id", "previous_thread", "main_thread")
 _SPAN = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
+def stretches_of(activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
+    """The gaps cut into their host, call, launch-latency and device stretches, each with its launch.
+
+    ``activities`` are linked device events, ``gaps`` come from `idle_gaps`, ``calls`` from `runtime_calls` and
+    ``latency_ns`` from `launch_latency_ns`.
+    """
+    return _stretches(_with_launch(gaps, activities, calls), latency_ns)
+
+
 def idle_causes(
     trace: Trace,
     host: Host,
-    activities: pl.DataFrame,
-    gaps: pl.DataFrame,
+    stretches: pl.DataFrame,
+    late: pl.DataFrame,
     calls: pl.DataFrame,
-    latency_ns: int,
     pauses: pl.DataFrame,
+    activities: pl.DataFrame,
 ) -> pl.DataFrame:
     """Table `idle`, with categorical causes: the gaps cut into intervals with one cause each, in order.
 
-    ``activities`` are linked device events (launch_id, bucket), ``gaps`` come from `idle_gaps`, ``calls`` from
-    `runtime_calls`, ``latency_ns`` from `launch_latency_ns` and ``pauses`` from `recording_pauses`. The intervals of a gap add up to it exactly.
+    ``stretches`` come from `stretches_of`, ``late`` from `host_pieces`, ``calls`` from `runtime_calls`, ``pauses`` from
+    `recording_pauses`, and ``activities`` have their bucket. The intervals of a gap add up to it exactly.
     """
-    stretches = _stretches(_with_launch(gaps, activities, calls), latency_ns)
-    late = _host_pieces(trace, host, stretches.filter(pl.col("cause") == "host"), activities, calls)
     call = _call_pieces(stretches.filter(pl.col("cause") == "call"), calls, activities)
     device = _device_pieces(stretches.filter(pl.col("cause") == "device"), host, trace.sync_events, activities)
     rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked"]))
@@ -336,10 +343,14 @@ def _host_work_rows(host: Host, calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _host_pieces(
+def host_pieces(
     trace: Trace, host: Host, stretches: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame
 ) -> pl.DataFrame:
-    """Host stretches cut and named: synchronization, named work, then what the threads did innermost."""
+    """The host's among ``stretches`` (see `stretches_of`) cut and named, as rows of `idle` in any order.
+
+    Synchronization, named work, then what the threads did innermost.
+    """
+    stretches = stretches.filter(pl.col("cause") == "host")
     if stretches.is_empty():
         return stretches
     work = _host_work_rows(host, calls)

@@ -59,7 +59,7 @@ def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFr
     )
     frame = (
         own.join(around, on="module_event", how="inner", maintain_order="left_right")
-        .group_by("device", "module")
+        .group_by("device", "module", maintain_order=True)  # floats add up in the same order every time
         .agg(
             *sums_of_sums(),
             pl.col("backward_ns").sum(),
