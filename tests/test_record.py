@@ -95,7 +95,7 @@ def test_a_script_without_torch_stays_what_it_is(tmp_path: Path) -> None:
     )
     assert left(tmp_path) == []
     (tmp_path / "plain.py").write_text("import builtins, sys; print(builtins.mine, 'capture/hook' in str(sys.path))")
-    done = run(tmp_path, "--", "python", "plain.py", PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path / 'own'}")
+    done = run(tmp_path, "--", sys.executable, "plain.py", PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path / 'own'}")
     assert (done.returncode, done.stdout) == (0, "1 False\n")
 
 

@@ -186,8 +186,8 @@ def _silent(stage: str, fraction: float | None) -> None:
 class Analysis:
     """All tables by name (those of the report and a few per device), and what the analyses say beside them.
 
-    Everything is made when it is first asked for. ``stages`` tells, in order, with what each stage is over; ``aside`` is what nothing but the verdict waits for, and so can be
-    made beside the rest.
+    Everything is made when it is first asked for. ``stages`` tells, in order, with what each stage is over; ``aside``
+    is what nothing but the verdict waits for, and so can be made beside the rest.
     """
 
     frames: OnDemand

@@ -27,7 +27,9 @@ def part_sums(pieces: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.
     """``by``, part, time_ns: the partition summed over ``windows`` (device, start_ns, end_ns, ``by``)."""
     numbered = windows.with_row_index("row")
     within = clip(pieces, numbered.select("row", "device", "start_ns", "end_ns"), ["device"])
-    lengths = within.select("row", "part", (pl.col("end_ns") - pl.col("start_ns")).alias("time_ns"))
+    lengths = within.select(
+        "row", pl.col("part").cast(pl.Categorical), (pl.col("end_ns") - pl.col("start_ns")).alias("time_ns")
+    )
     sums = sums_by(lengths, "row", "part", "time_ns")
     return (
         sums.hstack(windows.select(by)[sums.get_column("row")])
