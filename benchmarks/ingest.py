@@ -55,8 +55,8 @@ LAYOUTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "indent2": _dumped(indent=2),
     "indent4": _dumped(indent=4),
 }
-# As for most users: Python keeps the modules that it has compiled.
-_ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+"""As for most users: Python keeps the modules that it has compiled."""
 _SHIFTED = ("correlation", "External id", "Python id", "Python parent id", "Ev Idx")
 
 
@@ -105,7 +105,7 @@ def run(python: str, code: str, path: Path) -> tuple[float, float, float]:
     start = time.perf_counter()
     probe = f"{code}\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
     shown = subprocess.run(
-        [python, "-c", probe, str(path)], check=True, capture_output=True, text=True, env=_ENVIRONMENT
+        [python, "-c", probe, str(path)], check=True, capture_output=True, text=True, env=ENVIRONMENT
     ).stdout
     wall = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

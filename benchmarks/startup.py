@@ -8,7 +8,6 @@ is not counted, and writes the bytecode that an installed package has. Then the 
 """
 
 import argparse
-import os
 import re
 import resource
 import statistics
@@ -17,6 +16,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from ingest import ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLE = ROOT / "sample_traces" / "synthetic_overhead_data-loading.json.gz"
@@ -27,7 +28,6 @@ BASES = {
     "analyze, with report": "import holoviews with bokeh",
 }
 """What each command is held against."""
-_ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 _IMPORT = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \| (\s*)(\S+)")
 
 
@@ -45,7 +45,7 @@ def commands(trace: Path) -> dict[str, list[str]]:
 def run(arguments: list[str], folder: str) -> tuple[float, float, float] | None:
     """Wall, CPU and user CPU seconds of one process; None where it fails, as without holoviews."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=_ENVIRONMENT, capture_output=True, check=False)
+    done = subprocess.run([sys.executable, *arguments], cwd=folder, env=ENVIRONMENT, capture_output=True, check=False)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     user, system = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
     return None if done.returncode else (wall, user + system, user)
@@ -56,7 +56,7 @@ def import_times(arguments: list[str], folder: str) -> list[tuple[str, int, int]
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *arguments],
         cwd=folder,
-        env=_ENVIRONMENT,
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         check=True,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from trace_analyzer.analyses import intervals
-from trace_analyzer.analyses.intervals import at, clip, enclosing, innermost, labelled, union, with_covered
+from trace_analyzer.analyses.intervals import at, clip, enclosing, innermost, labelled, running, union, with_covered
 
 TRACK = ["track"]
 HORIZON = 14
@@ -49,6 +49,19 @@ def covered(rows: Iterable[Span]) -> set[tuple[int, int]]:
 def test_union_merges_what_overlaps_or_touches() -> None:
     rows = [(0, 1, 3), (0, 2, 5), (0, 5, 6), (0, 8, 9), (0, 7, 7), (1, 0, 4)]
     assert union(frame(rows), TRACK).rows() == [(0, 1, 6), (0, 8, 9), (1, 0, 4)]
+
+
+@given(spans)
+def test_what_is_running_is_summed_up_at_every_edge(rows: list[Span]) -> None:
+    found = running(
+        frame(rows).with_columns(pl.lit(1).alias("count"), pl.col("id").cast(pl.Int64) + 5), "track", ["count", "id"]
+    )
+    edges = sorted({(track, time) for track, *bounds in rows for time in bounds})
+    expected = []
+    for track, time in edges:
+        in_progress = [5 + i for i, (own, start, end) in enumerate(rows) if own == track and start <= time < end]
+        expected.append((track, time, len(in_progress), sum(in_progress)))
+    assert found.rows() == expected
 
 
 @given(spans)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trace_analyzer.analyses.rows import changes, looked_up, own, sums_by, sums_of_runs
+from trace_analyzer.analyses.rows import changes, looked_up, own, sums_by, sums_of_runs, with_known
 
 _ids = st.one_of(st.none(), st.integers(0, 12))
 _names = st.sampled_from(["dispatch", "python", "unlinked", "another"])
@@ -21,6 +21,7 @@ def test_what_is_looked_up_is_what_a_left_join_finds(known: list[int], asked: li
     rows = pl.DataFrame({"id": u32(asked)})
     expected = rows.join(table, on="id", how="left", maintain_order="left").drop("id")
     assert looked_up(table, rows, "id").equals(expected)
+    assert with_known(rows, table, "id").equals(rows.join(table, on="id", how="inner", maintain_order="left"))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), _names, st.integers(1, 1 << 40))))

@@ -141,12 +141,12 @@ def test_what_is_above_is_found_in_any_order_of_rows_and_refused_where_there_is_
     values = data.draw(st.lists(st.sampled_from([0, 1, 2, NONE]), min_size=n, max_size=n))
     ways = [way_up(parents, row) for row in range(n)]
     above = [[row for row in way or [] if wishes[row]] for way in ways]
-    for loop, own, more, expected in (
-        ("wanted", ("B", wishes), (False,), [next(iter(rows), NONE) for rows in above]),
-        ("wanted", ("B", wishes), (True,), [next(reversed(rows), NONE) for rows in above]),
-        ("least", ("I", values), (), [min(values[row] for row in way or [0]) for way in ways]),
+    for rule, wished, own, expected in (
+        (_spans.NEAREST, wishes, list(range(n)), [next(iter(rows), NONE) for rows in above]),
+        (_spans.FARTHEST, wishes, list(range(n)), [next(reversed(rows), NONE) for rows in above]),
+        (_spans.LEAST, [v != NONE for v in values], values, [min(values[row] for row in way or [0]) for way in ways]),
     ):
-        outcome, found, _ = ran(loop, ("I", parents), own, *more, ("I", n), ("I", n))
+        outcome, found, _ = ran("inherited", ("I", parents), ("B", wished), ("I", own), rule, ("I", n), ("I", n))
         if None in ways:
             assert outcome == "no tree"
         else:
@@ -156,11 +156,11 @@ def test_what_is_above_is_found_in_any_order_of_rows_and_refused_where_there_is_
 def test_columns_of_different_lengths_are_refused() -> None:
     sizes = {
         "order": (2, 2, 2, 2, 2), "union": (2, 2, 2, 2, 2), "sums": (2, 2, 5), "enclosing": (2, 2, 2, 2, 2), "innermost": (2, 2, 2, 2, 4, 4, 4),
-        "wanted": (2, 2, 2, 2), "least": (2, 2, 2, 2), "around": (2, 2, 2, 3, 3, 3), "covered": (2, 2, 2, 2, 3, 3, 3, 3),
+        "inherited": (2, 2, 2, 2, 2), "around": (2, 2, 2, 3, 3, 3), "covered": (2, 2, 2, 2, 3, 3, 3, 3),
         "cut": (2, 2, 2, 3, 3, 3, 1, 1, 1, 1),
     }  # fmt: skip
     letters = {
-        "order": "qqqII", "union": "qqqIq", "sums": "Iqq", "enclosing": "qqqII", "innermost": "qqqIIqq", "wanted": "IBII", "least": "IIII", "around": "qqqqqI",
+        "order": "qqqII", "union": "qqqIq", "sums": "Iqq", "enclosing": "qqqII", "innermost": "qqqIIqq", "inherited": "IBIII", "around": "qqqqqI",
         "covered": "qqqqqqqq", "cut": "qqqqqqIIqq",
     }  # fmt: skip
     for loops, name in itertools.product((PLAIN, _spans), sizes):
@@ -171,8 +171,8 @@ def test_columns_of_different_lengths_are_refused() -> None:
             arguments: list[Any] = [
                 memoryview(array(letter, [0] * size)) for letter, size in zip(letters[name], short, strict=True)
             ]
-            if name in ("cut", "wanted"):
-                arguments.insert(6 if name == "cut" else 2, True)
+            if name in ("cut", "inherited"):
+                arguments.insert(6 if name == "cut" else 3, True)
             with pytest.raises(ValueError, match="different lengths"):
                 getattr(loops, name)(*arguments)
 

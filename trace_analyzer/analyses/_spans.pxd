@@ -56,18 +56,12 @@ cdef Py_ssize_t _climb(
 
 
 @cython.locals(
-    n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, depth=Py_ssize_t, here=uint32_t, none=uint32_t, unknown=uint32_t
+    n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, depth=Py_ssize_t, here=uint32_t, none=uint32_t,
+    unknown=uint32_t, farthest=bint, least=bint,
 )
-cpdef void wanted(
-    const uint32_t[::1] parents, const uint8_t[::1] wishes, bint farthest, uint32_t[::1] found, uint32_t[::1] stack
-) except *
-
-
-@cython.locals(
-    n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, depth=Py_ssize_t, here=uint32_t, none=uint32_t, unknown=uint32_t
-)
-cpdef void least(
-    const uint32_t[::1] parents, const uint32_t[::1] values, uint32_t[::1] found, uint32_t[::1] stack
+cpdef void inherited(
+    const uint32_t[::1] parents, const uint8_t[::1] wishes, const uint32_t[::1] values, int rule,
+    uint32_t[::1] found, uint32_t[::1] stack,
 ) except *
 
 

@@ -13,6 +13,8 @@ NONE = 0xFFFFFFFF
 """In the place of a row: no row."""
 NEVER = -(1 << 63)
 """In the place of a time: no time."""
+NEAREST, FARTHEST, LEAST = range(3)
+"""Which of the values on the way up a tree is wanted."""
 
 
 def _precedes(tracks: Column, starts: Column, ends: Column, i: int, j: int) -> bool:
@@ -203,12 +205,15 @@ def _climb(parents: Column, found: Column, stack: Column, row: int) -> int:
     return depth
 
 
-def wanted(parents: Column, wishes: Column, farthest: bool, found: Column, stack: Column) -> None:
-    """For each row the nearest or the farthest that is wished for of itself, its parent, the parent of that and so on."""
+def inherited(parents: Column, wishes: Column, values: Column, rule: int, found: Column, stack: Column) -> None:
+    """For each row the value of one that is wished for: of itself, its parent, the parent of that and so on.
+
+    The ``rule`` says of which: of the `NEAREST`, of the `FARTHEST`, or the `LEAST` value.
+    """
     n = len(parents)
-    if not (len(wishes) == len(found) == len(stack) == n):
+    if not (len(wishes) == len(values) == len(found) == len(stack) == n):
         raise ValueError("columns of different lengths")
-    none, unknown = NONE, NONE - 1
+    none, unknown, farthest, least = NONE, NONE - 1, rule == FARTHEST, rule == LEAST
     for i in range(n):
         found[i] = unknown
     for i in range(n):
@@ -223,32 +228,8 @@ def wanted(parents: Column, wishes: Column, farthest: bool, found: Column, stack
         while depth:
             depth -= 1
             j = stack[depth]
-            if wishes[j] and (here == none or not farthest):
-                here = j
-            found[j] = here
-
-
-def least(parents: Column, values: Column, found: Column, stack: Column) -> None:
-    """For each row the least value of itself, its parent and so on; `NONE` is more than all others."""
-    n = len(parents)
-    if not (len(values) == len(found) == len(stack) == n):
-        raise ValueError("columns of different lengths")
-    none, unknown = NONE, NONE - 1
-    for i in range(n):
-        found[i] = unknown
-    for i in range(n):
-        depth, stack[0], j = 1, i, parents[i]
-        if found[i] != unknown:
-            continue
-        # Rows before this one have found theirs, and parents mostly come before their children.
-        if j != none and j >= i:
-            depth = _climb(parents, found, stack, i)
-            j = parents[stack[depth - 1]]
-        here = none if j == none else found[j]
-        while depth:
-            depth -= 1
-            j = stack[depth]
-            here = min(here, values[j])
+            if wishes[j] and (here == none or (values[j] < here if least else not farthest)):
+                here = values[j]
             found[j] = here
 
 

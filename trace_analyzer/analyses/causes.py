@@ -36,15 +36,6 @@ _ROLES = ("thread_id", "previous_thread", "main_thread")
 _SPAN = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
-def stretches_of(activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
-    """The gaps cut into their host, call, launch-latency and device stretches, each with its launch.
-
-    ``activities`` are linked device events, ``gaps`` come from `idle_gaps`, ``calls`` from `runtime_calls` and
-    ``latency_ns`` from `launch_latency_ns`.
-    """
-    return _stretches(_with_launch(gaps, activities, calls), latency_ns)
-
-
 def idle_causes(
     trace: Trace,
     host: Host,
@@ -299,8 +290,13 @@ def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) 
     )
 
 
-def _stretches(gaps: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
-    """Every gap cut into its host, call, launch-latency and device stretches, the first with its blocker."""
+def stretches_of(activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
+    """Every gap cut into its host, call, launch-latency and device stretches, with its launch, the first with its blocker.
+
+    ``activities`` are linked device events, ``gaps`` come from `idle_gaps`, ``calls`` from `runtime_calls` and
+    ``latency_ns`` from `launch_latency_ns`.
+    """
+    gaps = _with_launch(gaps, activities, calls)
     until = pl.min_horizontal("end_ns", pl.col("queued_ns").fill_null(_NEVER)).clip(lower_bound=pl.col("start_ns"))
     nobody = pl.lit(None, dtype=pl.UInt32).alias("event_id")
     cuts = gaps.with_columns(until.alias("queue_ns"), nobody).with_columns(

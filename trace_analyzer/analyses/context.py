@@ -92,26 +92,29 @@ def nearest(parents: pl.Series, wanted: pl.Series) -> pl.Series:
 
     ``parents`` holds row numbers.
     """
-    return _found(parents, wanted, farthest=False)
+    return _inherited(parents, wanted, _rows(parents), _spans.NEAREST)
 
 
 def outermost(parents: pl.Series, wanted: pl.Series) -> pl.Series:
     """For each event the farthest of itself and its ancestors that is ``wanted``; null where none is."""
-    return _found(parents, wanted, farthest=True)
-
-
-def _found(parents: pl.Series, wanted: pl.Series, *, farthest: bool) -> pl.Series:
-    if not wanted.any():
-        return pl.repeat(None, parents.len(), dtype=pl.UInt32, eager=True)
-    found, stack = (Room(parents.len(), of_rows=True) for _ in range(2))
-    _spans.wanted(flat.rows(parents), flat.flags(wanted), farthest, found.values, stack.values)
-    return found.series()
+    return _inherited(parents, wanted, _rows(parents), _spans.FARTHEST)
 
 
 def least(parents: pl.Series, values: pl.Series) -> pl.Series:
     """For each event the least of the small numbers that it and its ancestors have; null where none has any."""
+    return _inherited(parents, values.is_not_null(), values, _spans.LEAST)
+
+
+def _rows(parents: pl.Series) -> pl.Series:
+    return pl.int_range(parents.len(), dtype=pl.UInt32, eager=True)
+
+
+def _inherited(parents: pl.Series, wanted: pl.Series, values: pl.Series, rule: int) -> pl.Series:
+    if not wanted.any():
+        return pl.repeat(None, parents.len(), dtype=pl.UInt32, eager=True)
     found, stack = (Room(parents.len(), of_rows=True) for _ in range(2))
-    _spans.least(flat.rows(parents), flat.rows(values), found.values, stack.values)
+    columns = flat.rows(parents), flat.flags(wanted), flat.rows(values)
+    _spans.inherited(*columns, rule, found.values, stack.values)
     return found.series()
 
 

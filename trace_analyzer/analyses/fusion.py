@@ -10,7 +10,7 @@ from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost
 from trace_analyzer.analyses.roofline import known_sum
-from trace_analyzer.analyses.rows import looked_up
+from trace_analyzer.analyses.rows import with_known
 from trace_analyzer.analyses.tensors import call_tensors
 from trace_analyzer.catalog.fusions import COMPILE, named_fusion
 from trace_analyzer.ingest.trace import Trace
@@ -116,11 +116,9 @@ def _calls(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFr
 def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
     """(operator_id, reads, writes, read_bytes, write_bytes) of the operators whose tensors are known."""
     keys = ["operator", "input_dims", "input_types", "concrete_inputs"]
-    recorded = operator_inputs.select(
-        pl.col("event_id").alias("operator_id"), *keys[1:], pl.lit(True).alias("recorded")
-    )
+    recorded = operator_inputs.select(pl.col("event_id").alias("operator_id"), *keys[1:])
     named = runs.select("operator_id", "operator").drop_nulls().unique("operator_id", maintain_order=True)
-    inputs = named.hstack(looked_up(recorded, named, "operator_id")).filter("recorded").drop("recorded")
+    inputs = with_known(named, recorded, "operator_id")
     unique = inputs.select(keys).unique()
     calls = [call_tensors(*row) for row in unique.iter_rows()]
     known = unique.with_columns(

@@ -10,7 +10,7 @@ import polars as pl
 from trace_analyzer.analyses import _spans, flat
 from trace_analyzer.analyses._spans import Column
 from trace_analyzer.analyses.flat import Room
-from trace_analyzer.analyses.rows import spread
+from trace_analyzer.analyses.rows import changes, spread
 
 START, END = "start_ns", "end_ns"
 _Flat = tuple[Column, Column, Column]
@@ -57,6 +57,18 @@ def _order(bounds: _Flat) -> pl.Series | None:
 
 def _times(spans: pl.DataFrame) -> tuple[Column, Column]:
     return flat.times(spans.get_column(START)), flat.times(spans.get_column(END))
+
+
+def running(spans: pl.DataFrame, by: str, sums: list[str]) -> pl.DataFrame:
+    """``by``, start_ns and the ``sums`` over the spans in progress, from every instant at which a span starts or ends.
+
+    Spans do not end before they start, and sums are of signed integers.
+    """
+    starts = spans.select(by, START, pl.col(START).alias(END), *sums)
+    ends = spans.select(by, pl.col(END).alias(START), END, *(-pl.col(name) for name in sums))
+    # What starts on a track ends there: from one track to the next there is nothing to carry over.
+    upto = in_order(pl.concat([starts, ends]), [by]).select(by, START, pl.col(sums).cum_sum())
+    return upto.filter(changes(by, START).shift(-1, fill_value=True))
 
 
 def longest_place() -> list[pl.Expr]:

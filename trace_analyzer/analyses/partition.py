@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.causes import CAUSES
-from trace_analyzer.analyses.intervals import clip, in_order
+from trace_analyzer.analyses.intervals import clip, in_order, running
 from trace_analyzer.analyses.rows import changes, sums_by
 
 WORK = ("compute", "memory", "latency", "other", "communication", "copy")
@@ -40,22 +40,18 @@ def part_sums(pieces: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.
 
 
 def _busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
-    """+1 at starts and -1 at ends per bound: the first bound in the order of `WORK` that is running."""
-    bound = pl.col("bound").cast(pl.Enum(WORK))
-    spans = activities.select("device", bound, "start_ns", "duration_ns").filter(pl.col("duration_ns") > 0)
-    end = pl.col("start_ns") + pl.col("duration_ns")
-    edges = pl.concat(
-        spans.select("device", "bound", time.alias("start_ns"), time.alias("end_ns"), pl.lit(change).alias("change"))
-        for time, change in ((pl.col("start_ns"), 1), (end, -1))
+    """Of the bounds that are running, the first in the order of `WORK`."""
+    end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    spans = activities.filter(pl.col("duration_ns") > 0).select(
+        "device",
+        "start_ns",
+        end,
+        *((pl.col("bound") == work).fill_null(False).cast(pl.Int64).alias(work) for work in WORK),
     )
-    # What starts on a device ends there: from one device to the next there is nothing to carry over.
-    running = (pl.when(pl.col("bound") == work).then("change").otherwise(0).cum_sum().alias(work) for work in WORK)
     part = pl.coalesce(*(pl.when(pl.col(work) > 0).then(pl.lit(work, dtype=pl.Enum(WORK))) for work in WORK))
     apart = pl.col("start_ns") != pl.col("end_ns").shift(1)
     parts = (
-        in_order(edges, ["device"])
-        .with_columns(running)
-        .filter(changes("device", "start_ns").shift(-1, fill_value=True))
+        running(spans, "device", list(WORK))
         .select("device", "start_ns", part.alias("part"), pl.col("start_ns").shift(-1).alias("end_ns"))
         .drop_nulls("part")
         .with_columns((changes("device", "part") | apart).alias("begins"))

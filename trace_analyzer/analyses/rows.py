@@ -26,7 +26,13 @@ def looked_up(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.DataFrame
     """
     known, asked = table.get_column(key), rows.get_column(key)
     height = 1 + max(int(ids.max() or 0) for ids in (known, asked))  # type: ignore[arg-type]
-    return table.drop(key)[rows_of(known, height).gather(asked)]
+    return table.drop(key)[rows_of(known, height)[asked]]
+
+
+def with_known(rows: pl.DataFrame, table: pl.DataFrame, key: str) -> pl.DataFrame:
+    """The rows whose key ``table`` has, in order, with its other columns; see `looked_up`."""
+    found = looked_up(table.with_columns(pl.lit(True).alias("is known")), rows, key)
+    return rows.hstack(found).filter("is known").drop("is known")
 
 
 def own(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
@@ -59,9 +65,9 @@ def sums_by(rows: pl.DataFrame, number: str, name: str, values: str) -> pl.DataF
         return rows.select(number, name, values)
     names, numbers = rows.get_column(name).unique(), rows.get_column(number)
     codes, known = rows.get_column(name).to_physical(), names.to_physical()
-    pair = numbers.cast(pl.UInt32) * names.len() + rows_of(known, 1 + int(known.max() or 0)).gather(codes)  # type: ignore[arg-type]
+    pair = numbers.cast(pl.UInt32) * names.len() + rows_of(known, 1 + int(known.max() or 0))[codes]  # type: ignore[arg-type]
     totals = Room(names.len() * (1 + int(numbers.max() or 0)))  # type: ignore[arg-type]
     _spans.sums(flat.rows(pair), flat.times(rows.get_column(values)), totals.values)
     sums = totals.series().alias(values).to_frame().with_row_index("pair").filter(pl.col(values) != 0)
-    of_name = names.gather(sums.get_column("pair") % names.len()).alias(name)
+    of_name = names[sums.get_column("pair") % names.len()].alias(name)
     return sums.select((pl.col("pair") // names.len()).cast(numbers.dtype).alias(number), of_name, values)

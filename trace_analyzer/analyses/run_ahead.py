@@ -3,8 +3,7 @@
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.intervals import clip, in_order, labelled
-from trace_analyzer.analyses.rows import changes
+from trace_analyzer.analyses.intervals import clip, labelled, running
 
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -16,25 +15,12 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
     """
     queued = activities.filter(pl.col("lead_ns") >= 0).select(
         "device",
-        pl.col("start_ns").alias("left_ns"),
-        (pl.col("start_ns") - pl.col("lead_ns")).alias("entered_ns"),
+        (pl.col("start_ns") - pl.col("lead_ns")).alias("start_ns"),
+        pl.col("start_ns").alias("end_ns"),
         pl.lit(1).alias("depth"),
         pl.col("duration_ns").alias("runway_ns"),
     )
-    figures = ("depth", "runway_ns")
-    entered, left = pl.col("entered_ns"), pl.col("left_ns")
-    edges = pl.concat(
-        [
-            queued.select("device", entered.alias("start_ns"), entered.alias("end_ns"), *figures),
-            queued.select("device", left.alias("start_ns"), left.alias("end_ns"), *(-pl.col(f) for f in figures)),
-        ]
-    )
-    # What enters a device's queue leaves it: from one device to the next there is nothing to carry over.
-    frame = (
-        in_order(edges, ["device"])
-        .select("device", pl.col("start_ns").alias("time_ns"), pl.col(figures).cum_sum())
-        .filter(changes("device", "time_ns").shift(-1, fill_value=True))
-    )
+    frame = running(queued, "device", ["depth", "runway_ns"]).rename({"start_ns": "time_ns"})
     return tables.QUEUE.conform(frame)
 
 

@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost
-from trace_analyzer.analyses.rows import looked_up
+from trace_analyzer.analyses.rows import with_known
 from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
 from trace_analyzer.analyses.work.replays import is_replayed, replayed_work
 from trace_analyzer.catalog.arithmetic import arithmetic
@@ -79,12 +79,8 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
 def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
     """Kernels with the recorded arguments of their operator (operator_id, operator); none without any."""
     lists = pl.col("input_types").str.contains("TensorList")
-    recorded = looked_up(inputs.with_columns(pl.lit(True).alias("recorded")), kernels, "operator_id")
-    return (
-        kernels.hstack(recorded)
-        .filter("recorded")
-        .drop("recorded")
-        .with_columns(pl.when(lists).then(list_element_bytes()).alias("list_element_bytes"))
+    return with_known(kernels, inputs, "operator_id").with_columns(
+        pl.when(lists).then(list_element_bytes()).alias("list_element_bytes")
     )
 
 
