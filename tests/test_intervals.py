@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from trace_analyzer.analyses import intervals
-from trace_analyzer.analyses.intervals import at, clip, enclosing, innermost, labelled, running, union, with_covered
+from trace_analyzer.analyses.intervals import (
+    at,
+    clip,
+    enclosing,
+    innermost,
+    labelled,
+    overlap_sums,
+    running,
+    union,
+    with_covered,
+)
 
 TRACK = ["track"]
 HORIZON = 14
@@ -134,6 +144,19 @@ def test_clip_keeps_what_lies_in_the_windows(rows: list[Span], windows: list[Spa
     )
     inside = clip(frame(rows), frame(windows).rename({"id": "window"}), TRACK)
     assert sorted(inside.filter(pl.col("start_ns") < pl.col("end_ns")).rows()) == expected
+
+
+@given(spans, disjoint, st.lists(st.sampled_from("abc"), min_size=9, max_size=9))
+def test_overlaps_add_up_what_lies_in_each_segment(rows: list[Span], segments: list[Span], labels: list[str]) -> None:
+    expected: dict[tuple[int, str], int] = {}
+    for (track, start, end), label in zip(rows, labels, strict=False):
+        for row, (on, left, right) in enumerate(segments):
+            overlap = min(end, right) - max(start, left) if on == track else 0
+            if overlap > 0:
+                expected[row, label] = expected.get((row, label), 0) + overlap
+    labelled_ = frame(rows).with_columns(pl.Series("label", labels[: len(rows)], dtype=pl.Categorical))
+    found = overlap_sums(labelled_, "label", frame(segments), TRACK)
+    assert {(row, label): ns for row, label, ns in found.rows()} == expected
 
 
 @given(spans, _span)

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from kineto import analysed, copy, kernel, launched, memset, partition_parts
 
-from trace_analyzer.analyses.partition import PARTS, WORK, part_sums, partition
+from trace_analyzer.analyses.partition import PARTS, WORK, busy_parts, part_sums, partition
 from trace_analyzer.report import Report
 
 GEMM, ADD, NCCL, OTHER = (
@@ -23,7 +23,7 @@ def parts(*activities: tuple[str, int, int]) -> list[tuple[object, ...]]:
         orient="row",
     )
     none = pl.DataFrame(schema={"device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "cause": pl.String})
-    return partition(table, none).select("start_ns", "end_ns", "part").rows()
+    return partition(busy_parts(table), none).select("start_ns", "end_ns", "part").rows()
 
 
 def test_where_activities_overlap_an_instant_counts_once() -> None:
@@ -79,8 +79,10 @@ def test_the_partition_covers_each_window() -> None:
 
 
 def test_sums_over_windows() -> None:
-    table = covering().tables["partition"]
+    report = covering()
+    idle = report.tables["idle"].cast({"cause": pl.Categorical})
+    busy = report.tables["partition"].filter(pl.col("part").is_in(WORK)).cast({"part": pl.Categorical})
     windows = pl.DataFrame({"device": [0, 0], "start_ns": [0, 35_000], "end_ns": [20_000, 65_000], "window": [1, 2]})
-    assert part_sums(table, windows, ["window"]).rows() == [
+    assert part_sums(busy, idle, windows, ["window"]).rows() == [
         (1, "compute", 10_000), (2, "compute", 5_000), (2, "host-unknown", 10_000), (2, "launch-latency", 10_000), (2, "memory", 5_000),
     ]  # fmt: skip

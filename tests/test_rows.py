@@ -1,11 +1,16 @@
 """Look-ups and sums by row number, against what joins and groups say."""
 
+import itertools
+from typing import Any
+from unittest.mock import patch
+
 import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trace_analyzer.analyses.rows import changes, looked_up, own, sums_by, sums_of_runs, with_known
+from trace_analyzer.analyses import rows as rows_module
+from trace_analyzer.analyses.rows import changes, looked_up, numbered, own, sums_of_runs, with_known
 
 _ids = st.one_of(st.none(), st.integers(0, 12))
 _names = st.sampled_from(["dispatch", "python", "unlinked", "another"])
@@ -24,30 +29,44 @@ def test_what_is_looked_up_is_what_a_left_join_finds(known: list[int], asked: li
     assert with_known(rows, table, "id").equals(rows.join(table, on="id", how="inner", maintain_order="left"))
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), _names, st.integers(1, 1 << 40))))
-def test_sums_by_row_and_name_are_those_of_a_group(rows: list[tuple[int, str, int]]) -> None:
-    schema = {"row": pl.UInt32, "name": pl.Categorical(), "ns": pl.Int64}
+_values = {
+    "name": (st.none() | _names, pl.Categorical()),
+    "part": (st.none() | _names, pl.Enum(["another", "dispatch", "python", "unlinked"])),
+    "id": (_ids, pl.UInt32()),
+    "far": (st.sampled_from([None, -(1 << 63), -1, 0, (1 << 63) - 1]), pl.Int64()),
+}
+
+
+@pytest.mark.parametrize("room", [0, 1 << 20])
+@given(
+    st.lists(st.tuples(*(values for values, _ in _values.values()))), st.permutations(list(_values)), st.integers(1, 4)
+)
+def test_combinations_are_numbered_as_they_appear(room: int, rows: list[Any], columns: list[str], count: int) -> None:
+    """``room``: that of the table, without which it takes groups."""
+    frame = pl.DataFrame(rows, schema={name: dtype for name, (_, dtype) in _values.items()}, orient="row")
+    keys = frame.select(columns[:count]).rows()
+    known: dict[Any, int] = {}
+    for i, key in enumerate(keys):
+        known.setdefault(key, i)
+    with patch.object(rows_module, "_TABLE", room):
+        numbers, firsts = numbered(*frame.select(columns[:count]))
+    assert firsts.to_list() == list(known.values())
+    assert [keys[firsts[number]] for number in numbers] == keys
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), _names, st.integers(-9, 1 << 40))))
+def test_runs_are_summed_up_one_by_one_and_by_name(rows: list[tuple[int, str, int]]) -> None:
+    schema = {"gap": pl.UInt32, "cause": pl.Categorical(), "ns": pl.Int64}
     frame = pl.DataFrame(rows, schema=schema, orient="row")
-    found = sums_by(frame, "row", "name", "ns")
+    expected: list[tuple[int, str, int]] = []
+    for _, run in itertools.groupby(rows, key=lambda row: row[0]):
+        sums: dict[tuple[int, str], int] = {}
+        for gap, name, ns in run:
+            sums[gap, name] = sums.get((gap, name), 0) + ns
+        expected += [(*key, ns) for key, ns in sums.items()]
+    found = sums_of_runs(frame, "gap", "cause", "ns")
     assert found.schema == pl.Schema(schema)
-    assert sorted(found.rows()) == sorted(frame.group_by("row", "name").agg(pl.col("ns").sum()).rows())
-
-
-def test_sums_of_nothing_are_left_out() -> None:
-    frame = pl.DataFrame({"row": u32([3, 3]), "name": pl.Series(["a", "b"], dtype=pl.Categorical), "ns": [0, 4]})
-    assert sums_by(frame, "row", "name", "ns").rows() == [(3, "b", 4)]
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(-9, 9))))
-def test_runs_are_summed_up_one_by_one(rows: list[tuple[int, int, int]]) -> None:
-    frame = pl.DataFrame(rows, schema={"a": pl.Int64, "b": pl.Int64, "ns": pl.Int64}, orient="row")
-    expected: list[tuple[int, int, int]] = []
-    for i, (a, b, ns) in enumerate(rows):
-        if i and rows[i - 1][:2] == (a, b):
-            expected[-1] = (a, b, expected[-1][2] + ns)
-        else:
-            expected.append((a, b, ns))
-    assert sums_of_runs(frame, ["a", "b"], ["ns"]).rows() == expected
+    assert found.rows() == expected
 
 
 def test_the_first_row_changes_and_others_where_any_column_does() -> None:

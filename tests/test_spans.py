@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -13,10 +14,12 @@ import polars as pl
 import pytest
 import test_host
 import test_intervals
+import test_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trace_analyzer.analyses import _spans, context, flat, intervals
+from trace_analyzer.analyses import rows as rows_module
 from trace_analyzer.analyses._spans import NEVER, NONE
 
 IS_COMPILED = not isinstance(_spans.order, FunctionType)
@@ -113,12 +116,39 @@ def test_look_ups_stay_in_range_whatever_the_segments_are(
     ran("around", *flat_of(segments), on, since, ("I", n))
     ran("covered", *flat_of(segments), ("q", len(segments)), on, since, until, ("q", n))
     ran("cut", *flat_of(segments), on, since, until, outside, ("I", room), ("I", room), ("q", room), ("q", room))
+    codes = ("I", [(track + room) % 11 for track, _, _ in rows])
+    ran("overlaps", *flat_of(segments), on, since, until, codes, room, ("q", len(segments) * room))
 
 
 @given(st.lists(st.tuples(st.integers(0, 12) | st.just(NONE), st.integers(-99, 99))), st.integers(0, 9))
 def test_sums_are_those_of_the_groups_that_there_are(values: list[tuple[int, int]], size: int) -> None:
     _, totals = ran("sums", ("I", [group for group, _ in values]), ("q", [value for _, value in values]), ("q", size))
     assert totals == [sum(value for group, value in values if group == i) for i in range(size)]
+
+
+_codes = st.integers(0, 4) | st.just(NONE)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), _codes)), st.booleans(), st.integers(0, 30), st.integers(0, 9))
+def test_groups_are_split_where_there_is_room_and_refused_elsewhere(
+    rows: list[tuple[int, int]], in_runs: bool, size: int, room: int
+) -> None:
+    groups, codes, n = ("I", [group for group, _ in rows]), ("I", [code for _, code in rows]), len(rows)
+    ran("refine", groups, codes, 4, in_runs, ("I", size), ("I", n), ("I", room))
+    starts = [i for i in range(n) if i == 0 or rows[i - 1][0] != rows[i][0]]
+    keys = [(bisect_right(starts, i) if in_runs else 0, *row) for i, row in enumerate(rows)]
+    count, _, numbers, firsts = ran(
+        "refine", groups, codes, 5, in_runs, ("I", 6 if in_runs else 30), ("I", n), ("I", n)
+    )
+    assert [keys[first] for first in firsts[:count]] == list(dict.fromkeys(keys))
+    assert [keys.index(key) for key in keys] == [firsts[number] for number in numbers]
+
+
+@given(st.lists(st.tuples(st.integers(0, 12) | st.just(NONE), st.integers(-9, 9))), st.integers(0, 9))
+def test_the_greatest_of_each_group_is_the_first_of_these(values: list[tuple[int, int]], size: int) -> None:
+    _, rows = ran("greatest", ("I", [group for group, _ in values]), ("q", [value for _, value in values]), ("I", size))
+    of = [[i for i, (group, _) in enumerate(values) if group == g] for g in range(size)]
+    assert rows == [max(own, key=lambda i: (values[i][1], -i), default=NONE) for own in of]
 
 
 def way_up(parents: list[int], row: int) -> list[int] | None:
@@ -157,29 +187,30 @@ def test_columns_of_different_lengths_are_refused() -> None:
     sizes = {
         "order": (2, 2, 2, 2, 2), "union": (2, 2, 2, 2, 2), "sums": (2, 2, 5), "enclosing": (2, 2, 2, 2, 2), "innermost": (2, 2, 2, 2, 4, 4, 4),
         "inherited": (2, 2, 2, 2, 2), "around": (2, 2, 2, 3, 3, 3), "covered": (2, 2, 2, 2, 3, 3, 3, 3),
-        "cut": (2, 2, 2, 3, 3, 3, 1, 1, 1, 1),
+        "cut": (2, 2, 2, 3, 3, 3, 1, 1, 1, 1), "refine": (2, 2, 9, 2, 9), "greatest": (2, 2, 5), "overlaps": (2, 2, 2, 3, 3, 3, 3, 2),
     }  # fmt: skip
     letters = {
         "order": "qqqII", "union": "qqqIq", "sums": "Iqq", "enclosing": "qqqII", "innermost": "qqqIIqq", "inherited": "IBIII", "around": "qqqqqI",
-        "covered": "qqqqqqqq", "cut": "qqqqqqIIqq",
+        "covered": "qqqqqqqq", "cut": "qqqqqqIIqq", "refine": "IIIII", "greatest": "IqI", "overlaps": "qqqqqqIq",
     }  # fmt: skip
     for loops, name in itertools.product((PLAIN, _spans), sizes):
         for wrong in range(len(sizes[name])):
-            if (name, wrong) == ("sums", 2):
+            if (name, wrong) in (("sums", 2), ("greatest", 2), ("refine", 2), ("refine", 4)):
                 continue  # there may be any number of groups
             short = [size - (i == wrong) for i, size in enumerate(sizes[name])]
             arguments: list[Any] = [
                 memoryview(array(letter, [0] * size)) for letter, size in zip(letters[name], short, strict=True)
             ]
-            if name in ("cut", "inherited"):
-                arguments.insert(6 if name == "cut" else 3, True)
+            others = {"cut": (6, [True]), "inherited": (3, [True]), "refine": (2, [1, True]), "overlaps": (7, [1])}
+            at, values = others.get(name, (0, []))
+            arguments[at:at] = values
             with pytest.raises(ValueError, match="different lengths"):
                 getattr(loops, name)(*arguments)
 
 
 _LAWS = {
     f"{module.__name__}: {name}": law
-    for module in (test_intervals, test_host)
+    for module in (test_intervals, test_host, test_rows)
     for name, law in vars(module).items()
     if name.startswith("test_") and not hasattr(law, "pytestmark")
 }
@@ -196,6 +227,7 @@ def test_plain_loops_keep_the_laws_of_the_compiled_ones(name: str, arrow: bool) 
         patch.object(flat, "_spans", PLAIN),
         patch.object(intervals, "_spans", PLAIN),
         patch.object(context, "_spans", PLAIN),
+        patch.object(rows_module, "_spans", PLAIN),
         patch.object(flat, "_arrow", flat._arrow if arrow else None),
     ):
         law()

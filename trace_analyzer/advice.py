@@ -34,13 +34,13 @@ class Scene:
     had to wait; after a cold start without what comes once, which is ``cold``. ``activities`` are those that start in the window, with the thread and the time of their launch, the class
     of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (contractions that could
     use matrix units better) are those of these activities. ``fusions`` are the runs of kernels that start in the window.
-    ``pieces`` are the window's partition, and ``recompiled`` regions of the trace had been compiled before.
+    ``busy_parts`` are those of the window's partition, and ``recompiled`` regions of the trace had been compiled before.
     """
 
     verdict: Verdict
     regimes: frozenset[str]
     window_ns: int
-    pieces: pl.DataFrame
+    busy_parts: pl.DataFrame
     idle: pl.DataFrame
     cold: pl.DataFrame
     activities: pl.DataFrame
@@ -149,7 +149,7 @@ def _scene(
         verdict=verdict,
         regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
         window_ns=sum(verdict.parts_ns.values()),
-        pieces=clip(own(frames["partition"], "device", device), spans, ["device"]),
+        busy_parts=clip(own(frames["busy"], "device", device), spans, ["device"]),
         idle=waits.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else waits,
         cold=cold,
         activities=inside.hstack(looked_up(launched, inside, "launch_id"))
@@ -169,8 +169,8 @@ def _scene(
 
 def _with_waiting(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """Idle time with the activity that ended the gap, and ``waiting``, its name."""
-    ended = gaps.get_column("activity_id").gather(idle.get_column("gap_id"))
-    return idle.with_columns(ended, activities.get_column("name").cast(pl.Categorical).gather(ended).alias("waiting"))
+    ended = gaps.get_column("activity_id")[idle.get_column("gap_id")]
+    return idle.with_columns(ended, activities.get_column("name").cast(pl.Categorical)[ended].alias("waiting"))
 
 
 # Places and sums
@@ -293,7 +293,7 @@ def _within_their_part(scene: Scene, found: Found, rows: pl.DataFrame, bounds: S
 
 def _held(scene: Scene, rows: pl.DataFrame, bounds: Sequence[str | None]) -> int:
     """Time of the window in which some rows (device, start_ns, end_ns) ran and work of some bounds held the device."""
-    parts = scene.pieces.filter(pl.col("part").is_in(bounds)).select("device", "start_ns", "end_ns")
+    parts = scene.busy_parts.filter(pl.col("part").is_in(bounds)).select("device", "start_ns", "end_ns")
     return _total(clip(parts, union(rows.select("device", "start_ns", "end_ns"), ["device"]), ["device"]), _length())
 
 

@@ -83,7 +83,7 @@ class OnDemand(Mapping[str, pl.DataFrame]):
 
     def __or__(self, others: Mapping[str, pl.DataFrame | Maker]) -> "OnDemand":
         """These and the others, which come in the place of those of the same name; nothing is made."""
-        return OnDemand({**self._frames, **others})
+        return OnDemand({**self._frames, **(others._frames if isinstance(others, OnDemand) else others)})
 
     def each(self, changes: Mapping[str, Change]) -> "OnDemand":
         """The named frames, changed; each is made and changed when it is asked for."""

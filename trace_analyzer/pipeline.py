@@ -38,7 +38,7 @@ from trace_analyzer.analyses import (
 )
 from trace_analyzer.analyses.host import CALLS, Host, host_of
 from trace_analyzer.analyses.intervals import clip, union
-from trace_analyzer.analyses.rows import own, spread, sums_by
+from trace_analyzer.analyses.rows import own, spread
 from trace_analyzer.analyses.work.sharing import with_work
 from trace_analyzer.catalog.article import article as article_figures
 from trace_analyzer.catalog.calibration import Calibration, known_calibrations, matching, read_calibration
@@ -218,16 +218,18 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     late = Later(lambda: causes.host_pieces(trace, host(), stretches(), launched(), calls()))
     explained = Later(lambda: causes.idle_causes(trace, host(), stretches(), late(), calls(), pauses(), activities()))
     launching = Later(lambda: links.launches(trace, launched()))
-    figures = Later(lambda: trust.device_figures(activities(), launching(), explained()))
+    sums = Later(lambda: causes.gap_sums(spaces(), explained()))
+    figures = Later(lambda: trust.device_figures(activities(), launching(), sums()))
     found = Later(lambda: _checks(trace, host(), windows(), figures(), launching()))
     of_unknown_cause = Later(lambda: _lacking(trace, found(), IDLE_CAUSES))
     idle_pieces = Later(lambda: causes.without_causes(explained(), of_unknown_cause()))
-    gaps = Later(lambda: causes.gap_table(spaces(), idle_pieces(), launched()))
+    gap_sums = Later(lambda: causes.gap_sums(spaces(), idle_pieces()) if of_unknown_cause() else sums())
+    gaps = Later(lambda: causes.gap_table(spaces(), gap_sums(), launched()))
     in_doubt = Later(lambda: pl.col("device").is_in(_lacking(trace, found(), RUN_AHEAD)))
     queue = Later(lambda: run_ahead.queue_depths(launched()).filter(~in_doubt()))
     queue_statistics = Later(lambda: run_ahead.queue_statistics(queue(), windows()))
     launches = Later(lambda: launching().with_columns(pl.when(~in_doubt()).then("lead_ns").alias("lead_ns")))
-    pieces = Later(lambda: partition.partition(idle=idle_pieces(), activities=activities()))
+    busy = Later(lambda: partition.busy_parts(activities()))
     # Steps, and what the host was at
     marks = Later(lambda: steps.host_steps(host(), activities()))
     step_table = Later(lambda: steps.device_steps(marks()[0], launched()))
@@ -237,7 +239,9 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     costs = Later(lambda: host_costs.host_costs(calls(), activities(), idle_pieces(), around()))
     event_costs = Later(lambda: recording.event_costs(host()))
     recorded = Later(lambda: recording.recorded_sums(host(), launching().get_column("thread_id"), event_costs()))
-    prices = Later(lambda: recording.prices(gaps(), idle_pieces(), launches(), host(), event_costs(), recorded()))
+    prices = Later(
+        lambda: recording.prices(gaps(), idle_pieces(), gap_sums(), launches(), host(), event_costs(), recorded())
+    )
     # What the kernels did
     roofs = Later(lambda: roofline.roofs(activities(), models))
     again = Later(lambda: recomputation.recomputed(trace, host(), activities()))
@@ -265,7 +269,9 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         "blame": blamed,
         "idle_by": lambda: blame.idle_by(blamed()),
         "host_costs": lambda: _told_costs(costs(), of_unknown_cause()),
-        "partition": pieces,
+        "gap_sums": gap_sums,
+        "busy": busy,
+        "partition": lambda: partition.partition(busy(), idle_pieces()),
         "steps": step_table,
         "queue": queue,
         "drains": lambda: drains.drains(queue(), launches(), idle_pieces(), around()),
@@ -300,7 +306,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         prices=prices,
         launch_latency_ns=latency_ns,
         steps_from=Later(lambda: marks()[1]),
-        stages={"linking launches": launched, "explaining idle time": pieces, "summing up": blamed},
+        stages={"linking launches": launched, "explaining idle time": gaps, "summing up": blamed},
         aside=(
             *(worked, pauses, around, step_table, rated, fusible, missed, collectives, copied, recorded),
             *(queue_statistics, prices, costs),
@@ -340,7 +346,7 @@ def _report(
         for c, report in codes.items()
     }
     told = ~pl.col("device").is_in(_lacking(trace, found, PARTITION))
-    frames = frames | {"partition": frames["partition"].filter(told)}
+    frames |= frames.each(dict.fromkeys(("busy", "partition"), lambda parts: parts.filter(told)))
     step_table = Later(lambda: _with_verdicts(analysis, whole, options.measured_step_ms))
     with beside((step_table,)):
         judged = (
@@ -555,7 +561,7 @@ def _with_verdicts(analysis: Analysis, whole: Mapping[int, Findings], measured_s
         .with_row_index("window")
         .with_columns(edges)
     )
-    sums = partition.part_sums(frames["partition"], windows.select(*key, "start_ns", "end_ns"), key)
+    sums = partition.part_sums(frames["busy"], frames["idle"], windows.select(*key, "start_ns", "end_ns"), key)
     columns = ["device", "window", "start_ns", "end_ns"]
     spans = windows.select(columns)
     cold = causes.cold_gap_ns(frames["idle"], frames["gaps"], frames["activities"], spans)
@@ -638,16 +644,13 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
     code = int(row["device"])
     this = pl.col("device") == code
     start, end, busy = frames["windows"].filter(this).select("start_ns", "end_ns", "busy_ns").row(0)
-    activities, gaps, idle_pieces, pieces, rated = (
-        own(frames[name], "device", code) for name in ("activities", "gaps", "idle", "partition", "rated")
+    activities, gaps, sums, busy_parts, rated = (
+        own(frames[name], "device", code) for name in ("activities", "gaps", "gap_sums", "busy", "rated")
     )
     linked_count = activities.height - activities.get_column("launch_id").null_count()
-    length = (pl.col("end_ns") - pl.col("start_ns")).alias("ns")
-    one = pl.lit(0, pl.UInt32).alias("all")
-    caused, parts = (
-        sums_by(part.select(one, name, length), "all", name, "ns").drop("all")
-        for name, part in (("cause", idle_pieces), ("part", pieces))
-    )
+    caused = sums.group_by("cause").agg(pl.col("idle_ns").sum())
+    length = pl.col("end_ns") - pl.col("start_ns")
+    parts = busy_parts.group_by("part").agg(length.sum().alias("ns"))
     return DeviceReport(
         index=_index(row["label"]),
         name=row["name"],
@@ -665,7 +668,7 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
             int(gaps.select(pl.col("duration_ns").max().fill_null(0)).item() or 0),
             _ordered(caused, causes.CAUSES),
         ),
-        partition_ns=_ordered(parts, partition.PARTS),
+        partition_ns=_ordered(pl.concat([parts, caused.rename({"cause": "part", "idle_ns": "ns"})]), partition.PARTS),
         run_ahead=_run_ahead(this, frames, busy / (end - start) if end > start else 0.0),
         buckets=_buckets(rated),
         groups=_groups(rated),
@@ -674,7 +677,7 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
         recomputed_ns=_total_ns(rated.filter("recomputed")),
         recomputed_flop=rated.filter("recomputed").select(roofline.known_sum("flop")).item(),
         flop_time_ratio=_time_ratio(rated, pl.col("flop").is_not_null()),
-        communication=_communication(frames["collectives"].filter(this), pieces),
+        communication=_communication(frames["collectives"].filter(this), busy_parts),
         fusions=tuple(
             Fusion(**row) for row in frames["fusions"].filter(this).drop("device").head(_TOP_FUSIONS).to_dicts()
         ),
@@ -740,14 +743,14 @@ def _groups(rated: pl.DataFrame) -> tuple[Group, ...]:
     )
 
 
-def _communication(collectives: pl.DataFrame, pieces: pl.DataFrame) -> Communication | None:
+def _communication(collectives: pl.DataFrame, busy_parts: pl.DataFrame) -> Communication | None:
     """Communication of one device; its exposed time is that of the partition. None without any."""
     if collectives.is_empty():
         return None
     spans = collectives.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
     length = pl.col("end_ns") - pl.col("start_ns")
     time_ns = int(union(spans, ["device"]).select(length.sum()).item())
-    exposed_ns = int(pieces.filter(pl.col("part") == "communication").select(length.sum()).item())
+    exposed_ns = int(busy_parts.filter(pl.col("part") == "communication").select(length.sum()).item())
     known = collectives.drop_nulls("bus_byte_per_s")
     known_ns = _total_ns(known)
     moved = float(known.select((pl.col("bus_byte_per_s") * pl.col("duration_ns")).sum()).item())
@@ -881,13 +884,13 @@ def _findings(
 ) -> Findings:
     """What the verdict for a window of one device looks at, but for what recording took of it."""
     frames, (window, spans) = analysis.frames, place
-    activities, gaps, idle_pieces, pieces, queue, launches, table = (
-        own(frames[name], "device", code)
-        for name in ("activities", "gaps", "idle", "partition", "queue", "launches", "steps")
+    activities, gaps, idle_pieces, queue, launches, table = (
+        own(frames[name], "device", code) for name in ("activities", "gaps", "idle", "queue", "launches", "steps")
     )
-    parts = partition.part_sums(pieces, spans, ["device"]).select("part", "time_ns")
     launched = launches.height
     reasons = {item.metric: item.reason for item in withheld_metrics(found, report.index)}
+    told = spans.clear() if PARTITION in reasons else spans
+    parts = partition.part_sums(frames["busy"], idle_pieces, told, ["device"]).select("part", "time_ns")
     return Findings(
         device=report,
         window=window,
@@ -993,7 +996,7 @@ def _recording(
     if measured_step_ms is not None:
         return recording.measured(idle_pieces, windows, recorded, round(measured_step_ms * NS_PER_MS))
     prices = analysis.prices()
-    return {} if prices is None else recording.estimated(prices, idle_pieces, windows)
+    return {} if prices is None else recording.estimated(prices, windows)
 
 
 def _shapes_ratio(activities: pl.DataFrame) -> float | None:

@@ -1,6 +1,6 @@
 # The types of _spans.py.
 cimport cython
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 
 @cython.locals(i=Py_ssize_t, j=Py_ssize_t)
@@ -30,6 +30,20 @@ cpdef Py_ssize_t union(
 
 @cython.locals(n=Py_ssize_t, size=Py_ssize_t, i=Py_ssize_t)
 cpdef void sums(const uint32_t[::1] groups, const int64_t[::1] values, int64_t[::1] totals) except *
+
+
+@cython.locals(
+    n=Py_ssize_t, size=uint64_t, room=Py_ssize_t, count=Py_ssize_t, i=Py_ssize_t, run=Py_ssize_t, code=uint32_t,
+    key=uint64_t, span=uint64_t, none=uint32_t,
+)
+cpdef Py_ssize_t refine(
+    const uint32_t[::1] groups, const uint32_t[::1] codes, uint32_t width, bint in_runs, uint32_t[::1] table,
+    uint32_t[::1] numbers, uint32_t[::1] firsts,
+) except -1
+
+
+@cython.locals(n=Py_ssize_t, size=Py_ssize_t, i=Py_ssize_t, group=uint32_t, none=uint32_t)
+cpdef void greatest(const uint32_t[::1] groups, const int64_t[::1] values, uint32_t[::1] rows) except *
 
 
 @cython.locals(n=Py_ssize_t, i=Py_ssize_t, depth=Py_ssize_t, track=int64_t, end=int64_t, none=uint32_t)
@@ -108,3 +122,14 @@ cpdef Py_ssize_t cut(
     const int64_t[::1] on, const int64_t[::1] since, const int64_t[::1] until, bint outside,
     uint32_t[::1] spans, uint32_t[::1] segments, int64_t[::1] begins, int64_t[::1] stops,
 ) except -1
+
+
+@cython.locals(
+    n=Py_ssize_t, count=Py_ssize_t, i=Py_ssize_t, last=Py_ssize_t, at=Py_ssize_t, track=int64_t, time=int64_t,
+    end=int64_t,
+)
+cpdef void overlaps(
+    const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends,
+    const int64_t[::1] on, const int64_t[::1] since, const int64_t[::1] until, const uint32_t[::1] codes,
+    Py_ssize_t width, int64_t[::1] totals,
+) except *

@@ -113,6 +113,50 @@ def sums(groups: Column, values: Column, totals: Column) -> None:
             totals[groups[i]] += values[i]
 
 
+def refine(
+    groups: Column, codes: Column, width: int, in_runs: bool, table: Column, numbers: Column, firsts: Column
+) -> int:
+    """Split groups of rows by a code under ``width``, or `NONE`; how many there are then. They are numbered as they appear.
+
+    ``table`` has room for ``width`` + 1 numbers for each group there was, or, ``in_runs`` where the rows of each stand
+    together, for one. ``firsts`` become the first rows of the new groups.
+    """
+    n, size, room, count = len(groups), len(table), len(firsts), 0
+    if not (len(codes) == len(numbers) == n):
+        raise ValueError("columns of different lengths")
+    none, span, run = NONE, width + 1, 0
+    for i in range(len(table)):
+        table[i] = none
+    for i in range(n):
+        code = width if codes[i] == none else codes[i]
+        key = code if in_runs else groups[i] * span + code
+        if code > width or key >= size:
+            raise ValueError("no such group or code")
+        if in_runs and groups[i] != groups[run]:
+            run = i
+        if table[key] == none or (in_runs and firsts[table[key]] < run):
+            if count == room:
+                raise ValueError("no room for another group")
+            table[key], firsts[count] = count, i
+            count += 1
+        numbers[i] = table[key]
+    return count
+
+
+def greatest(groups: Column, values: Column, rows: Column) -> None:
+    """The row of the greatest value of each group, of several the first; none for groups without any."""
+    n, size = len(groups), len(rows)
+    if len(values) != n:
+        raise ValueError("columns of different lengths")
+    none = NONE
+    for i in range(size):
+        rows[i] = none
+    for i in range(n):
+        group = groups[i]
+        if group < size and (rows[group] == none or values[i] > values[rows[group]]):
+            rows[group] = i
+
+
 def enclosing(
     tracks: Column,
     starts: Column,
@@ -380,3 +424,36 @@ def cut(
                 break
             time = stop
     return count
+
+
+def overlaps(
+    tracks: Column,
+    starts: Column,
+    ends: Column,
+    on: Column,
+    since: Column,
+    until: Column,
+    codes: Column,
+    width: int,
+    totals: Column,
+) -> None:
+    """How much of each segment the spans cover, by their codes under ``width``: a row of totals for each segment."""
+    n, count = len(tracks), len(on)
+    if not (
+        len(starts) == len(ends) == n and len(since) == len(until) == len(codes) == count and len(totals) == n * width
+    ):
+        raise ValueError("columns of different lengths")
+    for i in range(len(totals)):
+        totals[i] = 0
+    last = -1
+    for i in range(count):
+        if codes[i] >= width:
+            raise ValueError("no such code")
+        track, time, end = on[i], since[i], until[i]
+        if not _stays(tracks, starts, track, time, last):
+            last = _last(tracks, starts, track, time, last)
+        at = max(last, 0)
+        while at < n and (tracks[at] < track or (tracks[at] == track and starts[at] < end)):
+            if tracks[at] == track and ends[at] > time:
+                totals[at * width + codes[i]] += min(end, ends[at]) - max(time, starts[at])
+            at += 1

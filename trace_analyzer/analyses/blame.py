@@ -7,7 +7,7 @@ from trace_analyzer.analyses.causes import HOST_CAUSES, main_threads
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, clip, innermost
-from trace_analyzer.analyses.rows import spread
+from trace_analyzer.analyses.rows import greatest, numbered, spread, totals
 from trace_analyzer.ingest.trace import Trace
 
 DIMENSIONS = ("operator", "module", "python_function", "annotation", "phase", "step")
@@ -23,14 +23,14 @@ def blame(
     was open on the launching thread or on the main thread, and device time names nobody, but keeps the phase
     of the work that was late. Names are categorical.
     """
-    late = gaps.get_column("launch_id").gather(idle.get_column("gap_id"))
+    late = gaps.get_column("launch_id")[idle.get_column("gap_id")]
     latency = pl.col("cause") == "launch-latency"
     pieces = idle.with_columns(pl.coalesce("event_id", pl.when(latency).then(late)).alias("event_id"))
     annotation = _annotations(trace, host, pieces, late)
     around = pieces.select(pl.coalesce("event_id", annotation)).to_series()
     of = context.events
     windows = steps.select("device", "start_ns", "end_ns", pl.col("index").alias("step"))
-    operator_ids = of.get_column("operator_id").gather(around)
+    operator_ids = of.get_column("operator_id")[around]
     return at(pieces, "start_ns", windows, ["device"], ["step"]).select(
         "gap_id",
         "device",
@@ -38,13 +38,13 @@ def blame(
         "end_ns",
         "cause",
         "event_id",
-        of.get_column("thread_id").gather(around),
+        of.get_column("thread_id")[around],
         operator_ids,
         context.names(operator_ids).alias("operator"),
         context.modules(around).alias("module"),
         context.functions(around).alias("python_function"),
-        context.names(of.get_column("annotation_id").gather(around)).alias("annotation"),
-        of.get_column("phase").gather(around.zip_with(around.is_not_null(), late)),
+        context.names(of.get_column("annotation_id")[around]).alias("annotation"),
+        of.get_column("phase")[around.zip_with(around.is_not_null(), late)],
         "step",
     )
 
@@ -57,7 +57,7 @@ def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series
     late = late.filter(silent)
     open_ = (
         pieces.filter(silent)
-        .select("start_ns", *(events.get_column(of).gather(late) for of in ("thread_id", "process_id")))
+        .select("start_ns", *(events.get_column(of)[late] for of in ("thread_id", "process_id")))
         .join(main_threads(trace, host), on="process_id", how="left", maintain_order="left")
     )
     for thread in ("thread_id", "main_thread"):
@@ -111,14 +111,16 @@ def blamed_code(blamed: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
 
 def _groups(blamed: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Intervals that agree in ``by``: idle_ns, count, and the longest, of several the first; that of the longest is first."""
-    length = pl.col("end_ns") - pl.col("start_ns")
+    numbers, firsts = numbered(*blamed.select(by))
+    lengths = blamed.get_column("end_ns") - blamed.get_column("start_ns")
+    longest = greatest(numbers, lengths, firsts.len())
     return (
-        blamed.group_by(by, maintain_order=True)
-        .agg(
-            length.sum().alias("idle_ns"),
-            pl.len().alias("count"),
-            length.max().alias("longest_ns"),
-            pl.col("start_ns", "end_ns").get(length.arg_max()),
+        blamed.select(by)[firsts]
+        .with_columns(
+            totals(numbers, lengths, firsts.len()).alias("idle_ns"),
+            totals(numbers, pl.ones(numbers.len(), eager=True), firsts.len()).alias("count"),
+            lengths[longest].alias("longest_ns"),
+            *blamed.select("start_ns", "end_ns")[longest],
         )
         .sort("longest_ns", "start_ns", descending=[True, False])
     )

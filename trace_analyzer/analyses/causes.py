@@ -15,7 +15,7 @@ import polars as pl
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import clip, in_order, innermost, labelled, union, with_covered
-from trace_analyzer.analyses.rows import changes, looked_up, rows_of
+from trace_analyzer.analyses.rows import looked_up, rows_of, sums_of_runs
 from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK
 from trace_analyzer.ingest.trace import Trace
 
@@ -535,19 +535,20 @@ def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
     return in_order(pl.concat([unlinked, cut]), _DEVICE) if unlinked.height else cut
 
 
-def gap_table(gaps: pl.DataFrame, idle: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Table `gaps`, with categorical causes: each gap with the cause that holds most of it. ``idle`` is in order."""
-    pieces = idle.select("gap_id", "cause", (pl.col("end_ns") - pl.col("start_ns")).alias("cause_ns")).with_columns(
-        (changes("gap_id") & changes("gap_id").shift(-1, fill_value=True)).alias("whole")
-    )
-    main = (
-        pieces.filter(~pl.col("whole"))
-        .group_by("gap_id", "cause")
-        .agg(pl.col("cause_ns").sum())
-        .sort("gap_id", "cause_ns", "cause", descending=[False, True, False])
+def gap_sums(gaps: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+    """gap_id, cause, idle_ns, device: the time of each cause in each gap, in order. ``idle`` is in order."""
+    lengths = idle.select("gap_id", "cause", (pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
+    sums = sums_of_runs(lengths, "gap_id", "cause", "idle_ns")
+    return sums.with_columns(gaps.get_column("device")[sums.get_column("gap_id")])
+
+
+def gap_table(gaps: pl.DataFrame, sums: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """Table `gaps`, with categorical causes: each gap with the cause that holds most of it. ``sums`` are `gap_sums`."""
+    causes = (
+        sums.sort("gap_id", "idle_ns", "cause", descending=[False, True, False])
         .unique("gap_id", keep="first", maintain_order=True)
+        .select("gap_id", "cause")
     )
-    causes = pl.concat([part.select("gap_id", "cause") for part in (pieces.filter("whole"), main)])
     frame = (
         gaps.join(causes, on="gap_id", how="left", maintain_order="left")
         .join(activities.select("activity_id", "launch_id"), on="activity_id", how="left", maintain_order="left")

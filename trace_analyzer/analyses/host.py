@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from trace_analyzer.analyses.rows import numbered
 from trace_analyzer.catalog.code import PHASES, code_rules, is_annotation, named_code
 from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, LOOKUP, NAMED_WORK, host_work
 from trace_analyzer.ingest.trace import Trace
@@ -77,12 +78,9 @@ _WORK = pl.Enum((*NAMED_WORK, BLOCKING, GUARDS, LOOKUP))
 
 def _names(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
     """The number of each row's kind and name, and the numbered ones with what rules say about them."""
-    groups = rows.group_by("kind", "name", maintain_order=True).agg("event_id").with_row_index("name_id")
-    numbered = groups.select("name_id", "event_id").explode("event_id", empty_as_null=False)
-    ids = pl.zeros(rows.height, dtype=pl.UInt32, eager=True).scatter(
-        numbered.get_column("event_id"), numbered.get_column("name_id")
-    )
-    names, key = groups.drop("event_id"), ["kind", "name"]
+    key = ["kind", "name"]
+    ids, firsts = numbered(*rows.select(pl.col(key).cast(pl.Categorical)))
+    names = rows.select(key)[firsts].with_row_index("name_id")
     return ids, (
         names.join(host_work(names), on=key, how="left", maintain_order="left")
         .join(named_code(names), on=key, how="left", maintain_order="left")

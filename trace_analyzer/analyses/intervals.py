@@ -10,7 +10,7 @@ import polars as pl
 from trace_analyzer.analyses import _spans, flat
 from trace_analyzer.analyses._spans import Column
 from trace_analyzer.analyses.flat import Room
-from trace_analyzer.analyses.rows import changes, spread
+from trace_analyzer.analyses.rows import changes, numbered, own, spread
 
 START, END = "start_ns", "end_ns"
 _Flat = tuple[Column, Column, Column]
@@ -120,6 +120,22 @@ def with_covered(
     return spans.with_columns(lengths.series().alias(name))
 
 
+def overlap_sums(spans: pl.DataFrame, label: str, segments: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """row, label, overlap_ns: how much of each of the disjoint segments, by row, the spans of each label cover together.
+
+    Nothing is said of what does not overlap. Labels are as in `numbered`.
+    """
+    segments = _known(segments.select(*by, START, END).with_row_index("row"), by)
+    codes, firsts = numbered(spans.get_column(label))
+    ours, theirs = flat.tracks_of_both(segments, spans, by)
+    totals = Room(segments.height * firsts.len())
+    _spans.overlaps(ours, *_times(segments), theirs, *_times(spans), flat.rows(codes), firsts.len(), totals.values)
+    overlap = totals.series().alias("overlap_ns").to_frame().with_row_index("at").filter(pl.col("overlap_ns") != 0)
+    at = overlap.get_column("at")
+    row, name = segments.get_column("row")[at // firsts.len()], spans.get_column(label)[firsts[at % firsts.len()]]
+    return overlap.select(row, name, "overlap_ns")
+
+
 def labelled(spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns: list[str]) -> pl.DataFrame:
     """``spans`` cut where ``segments`` of their track begin and end, with ``columns`` of the segment around each piece.
 
@@ -138,13 +154,17 @@ def clip(spans: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFr
 
 
 def _clipped(spans: pl.DataFrame, window: pl.DataFrame, by: list[str], extra: list[str]) -> pl.DataFrame:
-    """The same for a single window, as most are: nothing has to be looked up."""
+    """The same for a single window, as most are: nothing has to be looked up, and mostly nothing is cut."""
     place = window.row(0, named=True)
+    for column in by:
+        spans = own(spans, column, place[column])
+    labels = [pl.lit(place[c], window.schema[c]).alias(c) for c in extra]
+    first, last, until = spans.select(pl.col(START).min(), pl.col(START).max().alias("last"), pl.col(END).max()).row(0)
+    if spans.is_empty() or (place[START] <= first and last < place[END] and until <= place[END]):
+        return spans.with_columns(labels)
     start, end = pl.max_horizontal(START, place[START]), pl.min_horizontal(END, place[END])
     is_instant = (pl.col(START) == pl.col(END)) & (start == pl.col(START)) & (pl.col(START) < place[END])
-    return spans.filter(*(pl.col(c) == place[c] for c in by), (start < end) | is_instant).with_columns(
-        start.alias(START), end.alias(END), *(pl.lit(place[c], window.schema[c]).alias(c) for c in extra)
-    )
+    return spans.filter((start < end) | is_instant).with_columns(start.alias(START), end.alias(END), *labels)
 
 
 def _cut(

@@ -4,43 +4,39 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.causes import CAUSES
-from trace_analyzer.analyses.intervals import clip, in_order, running
-from trace_analyzer.analyses.rows import changes, sums_by
+from trace_analyzer.analyses.intervals import in_order, overlap_sums, running
+from trace_analyzer.analyses.rows import changes
 
 WORK = ("compute", "memory", "latency", "other", "communication", "copy")
 """Parts of busy time. Where activities overlap, the instant counts for the first of these."""
 PARTS = (*WORK, *CAUSES)
 
 
-def partition(activities: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+def partition(busy: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     """Table `partition`, with categorical parts: busy time by bound, idle time by cause, disjoint, covering each window."""
-    pieces = pl.concat(
+    caused = idle.select("device", "start_ns", "end_ns", pl.col("cause").cast(pl.Categorical).alias("part"))
+    return in_order(pl.concat([busy, caused]), ["device"]).select(list(tables.PARTITION.schema))
+
+
+def part_sums(busy: pl.DataFrame, idle: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """``by``, part, time_ns: both halves of the partition summed over the disjoint ``windows`` (device, start_ns, end_ns, ``by``)."""
+    sums = pl.concat(
         [
-            _busy_parts(activities),
-            idle.select("device", "start_ns", "end_ns", pl.col("cause").cast(pl.Categorical).alias("part")),
+            overlap_sums(busy, "part", windows, ["device"]),
+            overlap_sums(idle.rename({"cause": "part"}), "part", windows, ["device"]),
         ]
     )
-    return in_order(pieces, ["device"]).select(list(tables.PARTITION.schema))
-
-
-def part_sums(pieces: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """``by``, part, time_ns: the partition summed over ``windows`` (device, start_ns, end_ns, ``by``)."""
-    numbered = windows.with_row_index("row")
-    within = clip(pieces, numbered.select("row", "device", "start_ns", "end_ns"), ["device"])
-    lengths = within.select(
-        "row", pl.col("part").cast(pl.Categorical), (pl.col("end_ns") - pl.col("start_ns")).alias("time_ns")
-    )
-    sums = sums_by(lengths, "row", "part", "time_ns")
     return (
-        sums.hstack(windows.select(by)[sums.get_column("row")])
+        windows.select(by)[sums.get_column("row")]
+        .with_columns(sums.get_column("part"), sums.get_column("overlap_ns").alias("time_ns"))
         .group_by(*by, "part")
         .agg(pl.col("time_ns").sum())
         .sort(*by, "part")
     )
 
 
-def _busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
-    """Of the bounds that are running, the first in the order of `WORK`."""
+def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
+    """device, start_ns, end_ns, part: of the bounds that are running, the first in the order of `WORK`; categorical."""
     end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
     spans = activities.filter(pl.col("duration_ns") > 0).select(
         "device",

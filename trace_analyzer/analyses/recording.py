@@ -22,8 +22,8 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import at, clip, in_order
-from trace_analyzer.analyses.rows import changes, looked_up, sums_by, sums_of_runs
+from trace_analyzer.analyses.intervals import at, clip, in_order, overlap_sums
+from trace_analyzer.analyses.rows import changes
 from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP
 
 COSTLY_KINDS = ("operator", "python", "runtime")
@@ -63,15 +63,20 @@ class Recording:
 
 @dataclass(frozen=True)
 class Prices:
-    """What recording takes: of an event by its kind, (least, estimate) in ns, and of each late gap (`gap_costs`)."""
+    """What recording takes: of an event by its kind, (least, estimate) in ns, and of idle time.
+
+    ``gaps`` are those with `gap_costs`, ``idle`` the intervals of all gaps.
+    """
 
     events: Mapping[str, tuple[int, int]]
     gaps: pl.DataFrame
+    idle: pl.DataFrame
 
 
 def prices(
     gaps: pl.DataFrame,
     idle: pl.DataFrame,
+    sums: pl.DataFrame,
     launches: pl.DataFrame,
     host: Host,
     costs: pl.DataFrame,
@@ -79,34 +84,31 @@ def prices(
 ) -> Prices | None:
     """The prices as the events themselves tell; None where too few do.
 
-    ``costs`` come from `event_costs` and ``recorded`` from `recorded_sums`.
+    ``sums`` come from `causes.gap_sums`, ``costs`` from `event_costs` and ``recorded`` from `recorded_sums`.
     """
     if costs.is_empty():
         return None
-    by_gap = gap_costs(gaps, idle, launches, host, recorded)
-    return Prices({kind: (least, cost) for kind, least, cost in costs.iter_rows()}, by_gap)
+    priced = gaps.join(gap_costs(gaps, sums, launches, host, recorded), on="gap_id", how="inner", maintain_order="left")
+    return Prices({kind: (least, cost) for kind, least, cost in costs.iter_rows()}, priced, idle)
 
 
-def estimated(priced: Prices, idle: pl.DataFrame, windows: pl.DataFrame) -> dict[int, Recording]:
+def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, Recording]:
     """What recording took within each of ``windows`` (device, window, start_ns, end_ns): window -> estimate."""
-    # The intervals of a gap follow each other.
-    slowed = _slowed(idle, windows).with_columns((changes("window", "gap_id").cum_sum() - 1).alias("run"))
-    runs = slowed.filter(changes("window", "gap_id")).select("window", "gap_id")
-    runs = runs.hstack(looked_up(priced.gaps, runs, "gap_id"))
-    lengths = slowed.select("run", "cause", (pl.col("end_ns") - pl.col("start_ns")).alias("slowed_ns"))
-    sums = sums_by(lengths, "run", "cause", "slowed_ns")
-    slowed = sums.hstack(runs[sums.get_column("run")]).drop_nulls("events")
+    gaps = clip(priced.gaps.drop("cause"), windows, ["device"])
+    sums = _slowed(overlap_sums(priced.idle, "cause", gaps, ["device"]))
+    late = gaps[sums.get_column("row").unique()]
+    events = dict(late.group_by("window").agg(pl.col("events").sum()).sort("window").iter_rows())
     took = (
-        slowed.group_by("window", "cause", maintain_order=True)
+        sums.hstack(gaps[sums.get_column("row")])
+        .group_by("window", "cause")
         .agg(
-            (pl.col("slowed_ns") * pl.col(f"{name}_ratio")).sum().round().cast(pl.Int64).alias(name)
+            (pl.col("overlap_ns") * pl.col(f"{name}_ratio")).sum().round().cast(pl.Int64).alias(name)
             for name in ("least", "cost")
         )
         .sort("window", "cause")
         .partition_by("window", as_dict=True)
     )
-    events = dict(runs.drop_nulls("events").group_by("window").agg(pl.col("events").sum()).sort("window").iter_rows())
-    nothing = slowed.select("cause", least="gap_id", cost="gap_id").clear()
+    nothing = sums.select("cause", least="row", cost="row").clear()
     return {
         window: Recording(
             method="estimated",
@@ -126,12 +128,10 @@ def measured(
 
     ``windows`` (device, window, start_ns, end_ns) hold as many steps, that took so long together, as ``recorded`` says.
     """
-    length = pl.col("end_ns") - pl.col("start_ns")
-    slowed = (
-        _slowed(idle, windows).group_by("window", "cause").agg(length.sum().alias("slowed_ns")).sort("window", "cause")
-    )
+    slowed = _slowed(overlap_sums(idle, "cause", windows, ["device"]))
+    by_window = windows.select("window")[slowed.get_column("row")].hstack(slowed).group_by("window", "cause")
     sums: dict[int, dict[str, int]] = {window: {} for window in recorded}
-    for window, cause, ns in slowed.iter_rows():
+    for window, cause, ns in by_window.agg(pl.col("overlap_ns").sum()).sort("window", "cause").iter_rows():
         sums[window][cause] = ns
     return {window: _measured(sums[window], *recorded[window], measured_step_ns) for window in recorded}
 
@@ -153,9 +153,9 @@ def _measured(slowed_ns: Mapping[str, int], recorded_ns: int, steps: int, measur
     )
 
 
-def _slowed(idle: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """The idle time within ``windows`` that recording makes longer, with their ``window``."""
-    return clip(idle.filter(pl.col("cause").is_in(SLOWED)).drop("event_id"), windows, ["device"])
+def _slowed(sums: pl.DataFrame) -> pl.DataFrame:
+    """The sums of idle time that recording makes longer."""
+    return sums.filter(pl.col("cause").is_in(SLOWED))
 
 
 def event_costs(host: Host) -> pl.DataFrame:
@@ -207,21 +207,16 @@ def _recorded_kind() -> pl.Expr:
 
 
 def gap_costs(
-    gaps: pl.DataFrame, idle: pl.DataFrame, launches: pl.DataFrame, host: Host, recorded: pl.DataFrame
+    gaps: pl.DataFrame, sums: pl.DataFrame, launches: pl.DataFrame, host: Host, recorded: pl.DataFrame
 ) -> pl.DataFrame:
     """gap_id, events, least_ratio, cost_ratio: recorded events that delayed its end, and the share of its slowed time they took.
 
-    Only gaps with time that recording makes longer (`SLOWED`), and with a known launch. ``recorded`` is from
-    `recorded_sums`.
+    Only gaps with time that recording makes longer (`SLOWED`), and with a known launch. ``sums`` are from
+    `causes.gap_sums`, ``recorded`` is from `recorded_sums`.
     """
-    length = pl.col("end_ns") - pl.col("start_ns")
-    slowed = sums_of_runs(
-        idle.filter(pl.col("cause").is_in(SLOWED)).select("gap_id", length.alias("slowed_ns")),
-        ["gap_id"],
-        ["slowed_ns"],
-    )
+    slowed = _slowed(sums).group_by("gap_id").agg(pl.col("idle_ns").sum().alias("slowed_ns"))
     starts = launches.select("launch_id", pl.col("start_ns").alias("launch_ns")).with_columns(
-        host.events.get_column("process_id").gather(launches.get_column("launch_id"))
+        host.events.get_column("process_id")[launches.get_column("launch_id")]
     )
     ends = (
         gaps.join(slowed, on="gap_id", how="inner")

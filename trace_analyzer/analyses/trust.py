@@ -5,17 +5,17 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.links import LAUNCHING
-from trace_analyzer.analyses.rows import sums_of_runs
 
 _STREAM = ["device", "context", "stream"]
 _GRAPH = r"(?i)graph"
 _NO_KERNEL = r"(?i)hostfunc|memcpy|memset|memprefetch|graph"
 
 
-def device_figures(activities: pl.DataFrame, launches: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+def device_figures(activities: pl.DataFrame, launches: pl.DataFrame, sums: pl.DataFrame) -> pl.DataFrame:
     """One row per device: what its checks look at (`trace_analyzer.trust` judges them). Ratios, or null without a base.
 
-    ``activities`` needs launch_id, launch_start_ns and group. Sums of device time leave nothing out.
+    ``activities`` needs launch_id, launch_start_ns and group; ``sums`` come from `causes.gap_sums`. Sums of device time
+    leave nothing out.
 
     - link_coverage_ratio: device time whose launch is known;
     - unlinked_before_ratio: device time of unlinked work that began before the first linked work did;
@@ -52,8 +52,8 @@ def device_figures(activities: pl.DataFrame, launches: pl.DataFrame, idle: pl.Da
     )
     return (
         of_device.join(_overlaps(rows), on="device", how="left")
-        .join(_skewed_idle(rows, idle), on="device", how="left")
-        .join(_idle_shares(idle), on="device", how="left")
+        .join(_skewed_idle(rows, sums), on="device", how="left")
+        .join(_idle_shares(sums), on="device", how="left")
         .with_columns(pl.col("^.*_ratio$").fill_nan(None))
         .sort("device")
     )
@@ -84,7 +84,7 @@ def _overlaps(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _skewed_idle(rows: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+def _skewed_idle(rows: pl.DataFrame, sums: pl.DataFrame) -> pl.DataFrame:
     """device, skewed_idle_ratio: how much of the idle time the disagreement of the clocks can give another cause.
 
     Causes cut each gap where the host's clock says that a launch began or ended: by as much as this clock is ahead of the
@@ -97,12 +97,10 @@ def _skewed_idle(rows: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
         .clip(lower_bound=0)
         .alias("skew_ns")
     )
-    length = pl.col("end_ns") - pl.col("start_ns")
-    known = ~pl.col("cause").is_in(["unlinked", "untraced"])
-    known_ns = pl.when(known).then(length).otherwise(0)
-    pieces = idle.select("device", "gap_id", length.alias("idle_ns"), known_ns.alias("known_ns"))
+    known_ns = pl.when(~pl.col("cause").is_in(["unlinked", "untraced"])).then("idle_ns").otherwise(0)
     return (
-        sums_of_runs(pieces, ["device", "gap_id"], ["idle_ns", "known_ns"])
+        sums.group_by("device", "gap_id")
+        .agg(pl.col("idle_ns").sum(), known_ns.sum().alias("known_ns"))
         .join(skew, on="device", how="left")
         .group_by("device")
         .agg(
@@ -113,11 +111,11 @@ def _skewed_idle(rows: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _idle_shares(idle: pl.DataFrame) -> pl.DataFrame:
+def _idle_shares(sums: pl.DataFrame) -> pl.DataFrame:
     """device, untraced_ratio, unnamed_host_time_ratio: shares of idle time in pauses, and in silence of the host."""
-    length = pl.col("end_ns") - pl.col("start_ns")
-    return idle.group_by("device").agg(
-        (length.filter(pl.col("cause") == cause).sum() / length.sum()).alias(name)
+    idle_ns = pl.col("idle_ns")
+    return sums.group_by("device").agg(
+        (idle_ns.filter(pl.col("cause") == cause).sum() / idle_ns.sum()).alias(name)
         for cause, name in (("untraced", "untraced_ratio"), ("host-unknown", "unnamed_host_time_ratio"))
     )
 
