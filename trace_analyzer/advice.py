@@ -480,7 +480,7 @@ def _allocator(scene: Scene) -> Found | None:
 def _compiling(scene: Scene, *, loads: bool) -> pl.DataFrame:
     """Idle time of compilation, by whether a runtime call loads code or Python compiles it."""
     idle = scene.idle.filter(pl.col("cause") == "compilation")
-    kinds = scene.host.events.get_column("kind").gather(idle.get_column("event_id"))
+    kinds = scene.host.events.get_column("kind")[idle.get_column("event_id")]
     by_call = kinds.is_in([*CALLS, "overhead"]).fill_null(False)
     return idle.filter(by_call if loads else ~by_call)
 

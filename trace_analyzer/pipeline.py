@@ -405,7 +405,7 @@ def _launched(trace: Trace, host: Host, linked: pl.DataFrame) -> pl.DataFrame:
         pl.col("thread_id").alias("launch_thread"),
         pl.col("start_ns").alias("launch_start_ns"),
         pl.col("end_ns").alias("launch_end_ns"),
-    )[launch_ids]
+    )[launch_ids].with_columns(pl.col("launch_name").cast(pl.String))
     places = calls.select(pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns"))
     return (
         trace.device_events.with_columns(launch_ids)

@@ -74,5 +74,5 @@ def _with_module(links: pl.DataFrame, host: Host) -> pl.DataFrame:
     )
     forward = links.hstack(host.events.select("thread_id", "start_ns")[links.get_column("forward_id")])
     found = at(forward, "start_ns", innermost(modules, ["thread_id"], "module_id"), ["thread_id"], ["module_id"])
-    names = host.events.get_column("name")[found.get_column("module_id")]
+    names = host.texts(found.get_column("module_id")).cast(pl.String)
     return found.with_columns(names.str.strip_prefix(_MODULE).alias("module"))

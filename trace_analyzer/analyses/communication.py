@@ -98,7 +98,7 @@ def _with_call(host: Host, kernels: pl.DataFrame) -> pl.DataFrame:
     calls = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains("c10d"))
     segments = innermost(calls, ["thread_id"], "event_id").rename({"event_id": "call_id", "thread_id": "launch_thread"})
     found = at(kernels, "launch_start_ns", segments, ["launch_thread"], ["call_id"])
-    return found.with_columns(host.events.get_column("name").gather(found.get_column("call_id")).alias("call"))
+    return found.with_columns(host.texts(found.get_column("call_id")).cast(pl.String).alias("call"))
 
 
 def _with_message(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:

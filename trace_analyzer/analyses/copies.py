@@ -5,6 +5,7 @@ import polars as pl
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.analyses.intervals import longest_place
+from trace_analyzer.analyses.rows import each_distinct
 from trace_analyzer.catalog.copies import copy_direction
 
 
@@ -23,12 +24,14 @@ def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
     keys = ["device", "direction", "host_memory", "operator"]
     small = pl.col("bytes") < thresholds.SMALL_COPY_BYTES
     timed = pl.col("duration_ns").filter(pl.col("bytes").is_not_null()).sum()
+    host_memory = pl.col("name").str.extract(r"(?i)\b(pageable|pinned|managed)\b").str.to_lowercase()
+    told = each_distinct(
+        copies.select("name"),
+        copy_direction().fill_null("unknown").alias("direction"),
+        host_memory.alias("host_memory"),
+    )
     frame = (
-        with_exposed(copies, kernels)
-        .with_columns(
-            copy_direction().fill_null("unknown").alias("direction"),
-            pl.col("name").str.extract(r"(?i)\b(pageable|pinned|managed)\b").str.to_lowercase().alias("host_memory"),
-        )
+        with_exposed(copies.hstack(told), kernels)
         .group_by(keys, maintain_order=True)
         .agg(
             pl.len().alias("count"),

@@ -86,7 +86,7 @@ def _with_stretch(empty: pl.DataFrame, launches: pl.DataFrame, context: Context)
 def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
     """The event that drained each: the longest within its host time, or what is around that."""
     parents = context.events.get_column("parent_id")
-    of_annotation = context.host.each(pl.col("kind") == "annotation").gather(parents)
+    of_annotation = context.host.each(pl.col("kind") == "annotation")[parents]
     events = context.events.select(
         "event_id", "thread_id", "start_ns", "end_ns", pl.when(~of_annotation).then(parents).alias("parent_id")
     )

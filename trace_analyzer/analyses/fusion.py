@@ -8,9 +8,9 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import at, innermost
+from trace_analyzer.analyses.intervals import at, in_order, innermost
 from trace_analyzer.analyses.roofline import known_sum
-from trace_analyzer.analyses.rows import with_known
+from trace_analyzer.analyses.rows import greatest, numbered, totals, with_known
 from trace_analyzer.analyses.tensors import call_tensors
 from trace_analyzer.catalog.fusions import COMPILE, named_fusion
 from trace_analyzer.ingest.trace import Trace
@@ -87,25 +87,35 @@ def _calls(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFr
         & pl.col("bound").is_in(["memory", "latency"])
         & (pl.col("bucket") != "optimizer")
     ).fill_null(False)
-    changes = pl.any_horizontal(pl.col(c).ne_missing(pl.col(c).shift(1)) for c in (*_STREAM, "operator_id"))
-    ordered = (
-        activities.with_columns(fusible.alias("fusible"), (pl.col("bucket") == "softmax").alias("softmax"))
-        .select(
+    begins = pl.any_horizontal(
+        pl.col("operator_id").is_null(),
+        *(pl.col(c).ne_missing(pl.col(c).shift(1)) for c in (*_STREAM, "operator_id")),
+    )
+    ordered = in_order(
+        activities.select(
             *_STREAM, "start_ns", "activity_id", "operator_id", "operator", "launch_thread", "duration_ns",
-            "fusible", "softmax",
-        )
-        .sort(*_STREAM, "start_ns", "activity_id")
+            (~fusible).cast(pl.Int64).alias("unfit"),
+            (pl.col("bucket") == "softmax").fill_null(False).cast(pl.Int64).alias("softmax"),
+        ),
+        _STREAM,
     )  # fmt: skip
+    first = ordered.select(begins).to_series()
+    calls, count = (first.cum_sum() - 1).cast(pl.UInt32), int(first.sum())
+    ends = ordered.get_column("start_ns") + ordered.get_column("duration_ns")
+
+    def summed(column: str) -> pl.Series:
+        return totals(calls, ordered.get_column(column), count)
+
     runs = (
-        ordered.with_columns((changes | pl.col("operator_id").is_null()).cum_sum().alias("call"))
-        .group_by("call", maintain_order=True)
-        .agg(
-            pl.col(*_STREAM, "operator_id", "operator", "launch_thread", "activity_id", "start_ns").first(),
-            (pl.col("start_ns") + pl.col("duration_ns")).max().alias("end_ns"),
-            pl.col("duration_ns").sum().alias("time_ns"),
-            pl.len().alias("kernel_count"),
-            pl.col("fusible").all(),
-            pl.col("softmax").any().fill_null(False).alias("is_softmax"),
+        ordered.filter(first)
+        .select(*_STREAM, "operator_id", "operator", "launch_thread", "activity_id", "start_ns")
+        .with_columns(
+            pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("call"),
+            ends[greatest(calls, ends, count)].alias("end_ns"),
+            summed("duration_ns").alias("time_ns"),
+            totals(calls, pl.ones(ordered.height, eager=True), count).alias("kernel_count"),
+            (summed("unfit") == 0).alias("fusible"),
+            (summed("softmax") > 0).alias("is_softmax"),
         )
     )
     return runs.join(_tensors(runs, operator_inputs), on="operator_id", how="left", maintain_order="left").with_columns(
@@ -119,21 +129,21 @@ def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
     recorded = operator_inputs.select(pl.col("event_id").alias("operator_id"), *keys[1:])
     named = runs.select("operator_id", "operator").drop_nulls().unique("operator_id", maintain_order=True)
     inputs = with_known(named, recorded, "operator_id")
-    unique = inputs.select(keys).unique()
-    calls = [call_tensors(*row) for row in unique.iter_rows()]
-    known = unique.with_columns(
-        pl.Series("reads", [call and [t.key for t in call.inputs] for call in calls], dtype=pl.List(pl.String)),
-        pl.Series("writes", [call and call.output and call.output.key for call in calls], dtype=pl.String),
-        pl.Series(
-            "read_bytes", [call and float(sum(t.bytes for t in call.inputs)) for call in calls], dtype=pl.Float64
-        ),
-        pl.Series(
-            "write_bytes", [call and call.output and float(call.output.bytes) for call in calls], dtype=pl.Float64
-        ),
+    numbers, firsts = numbered(*inputs.select(keys))
+    calls = [call_tensors(*row) for row in inputs.select(keys)[firsts].iter_rows()]
+    known = pl.DataFrame(
+        [
+            pl.Series("reads", [call and [t.key for t in call.inputs] for call in calls], dtype=pl.List(pl.String)),
+            pl.Series("writes", [call and call.output and call.output.key for call in calls], dtype=pl.String),
+            pl.Series(
+                "read_bytes", [call and float(sum(t.bytes for t in call.inputs)) for call in calls], dtype=pl.Float64
+            ),
+            pl.Series(
+                "write_bytes", [call and call.output and float(call.output.bytes) for call in calls], dtype=pl.Float64
+            ),
+        ]
     )
-    return inputs.join(known, on=keys, how="inner", nulls_equal=True).select(
-        "operator_id", "reads", "writes", "read_bytes", "write_bytes"
-    )
+    return inputs.select("operator_id").hstack(known[numbers])
 
 
 def _chains(calls: pl.DataFrame) -> pl.DataFrame:
@@ -148,11 +158,13 @@ def _chains(calls: pl.DataFrame) -> pl.DataFrame:
         & pl.col("reads").list.contains(pl.col("writes").shift(1))
         & pl.col("writes").shift(1).is_not_null()
     ).fill_null(False)
-    linked = calls.with_columns(follows.alias("follows")).with_columns((~pl.col("follows")).cum_sum().alias("chain"))
-    between = pl.col("follows").shift(-1).fill_null(False).over("chain")
     return (
-        linked.filter(pl.len().over("chain") > 1)
-        .with_columns(between.alias("between"))
+        calls.with_columns(follows.alias("follows"))
+        .with_columns(
+            (~pl.col("follows")).cum_sum().alias("chain"),
+            pl.col("follows").shift(-1, fill_value=False).alias("between"),
+        )
+        .filter(pl.col("follows") | pl.col("between"))
         .group_by("chain", maintain_order=True)
         .agg(
             pl.col("device", "activity_id", "start_ns").first(),
@@ -303,7 +315,7 @@ def _located(host: Host, found: pl.DataFrame, places: pl.DataFrame, modules: pl.
         "event_id"
     )
     functions = inside.select(
-        "activity_id", host.events.get_column("name").gather(inside.get_column("event_id")).alias("function")
+        "activity_id", host.texts(inside.get_column("event_id")).cast(pl.String).alias("function")
     )
     classes = modules.select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
     return found.join(classes, on="activity_id", how="left", maintain_order="left").join(

@@ -7,6 +7,7 @@ number of its name, and takes from there what it needs.
 from dataclasses import dataclass
 
 import polars as pl
+from polars import selectors as cs
 
 from trace_analyzer.analyses.rows import numbered
 from trace_analyzer.catalog.code import PHASES, code_rules, is_annotation, named_code
@@ -21,8 +22,8 @@ CALLS = ("runtime", "driver")
 class Host:
     """The host events of a trace, and their names.
 
-    ``events`` has one row per host event, in order of event_id: event_id, kind, name, thread_id, process_id,
-    start_ns, end_ns, duration_ns, name_id, ``marks`` (whether it only marks what others do) and what rules name it as,
+    ``events`` has one row per host event, in order of event_id: event_id, kind and name, both categorical, thread_id,
+    process_id, start_ns, end_ns, duration_ns, name_id, ``marks`` (whether it only marks what others do) and what rules name it as,
     null for most: work, phase and source; ``library`` says whether it is code of a library. ``calls`` are those of `CALLS`,
     with their correlation. ``names`` has one row per kind and name, in order of name_id, and ``text``, the name as
     a categorical.
@@ -41,9 +42,9 @@ class Host:
         return self.names.get_column("text")[self.events.get_column("name_id")[ids]]
 
     def those(self, condition: pl.Expr, *columns: str) -> pl.DataFrame:
-        """Events of whose kind and name a condition holds; with these columns, or all."""
+        """Events of whose kind and name a condition holds, these as texts; with these columns, or all."""
         events = self.events.select(columns) if columns else self.events
-        return events.filter(self.each(condition))
+        return events.filter(self.each(condition)).with_columns(cs.categorical().cast(pl.String))
 
     def calls_of(self, condition: pl.Expr) -> pl.DataFrame:
         """Calls of whose name a condition holds."""
@@ -57,8 +58,8 @@ def host_of(trace: Trace) -> Host:
     process = trace.threads.get_column("process_id")[rows.get_column("thread_id")]
     events = rows.select(
         "event_id",
-        "kind",
-        "name",
+        names.get_column("kind").cast(pl.Categorical)[name_ids],
+        names.get_column("text").alias("name")[name_ids],
         "thread_id",
         process.alias("process_id"),
         "start_ns",
@@ -79,7 +80,7 @@ _WORK = pl.Enum((*NAMED_WORK, BLOCKING, GUARDS, LOOKUP))
 def _names(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
     """The number of each row's kind and name, and the numbered ones with what rules say about them."""
     key = ["kind", "name"]
-    ids, firsts = numbered(*rows.select(pl.col(key).cast(pl.Categorical)))
+    ids, firsts = numbered(*rows.select(key))
     names = rows.select(key)[firsts].with_row_index("name_id")
     return ids, (
         names.join(host_work(names), on=key, how="left", maintain_order="left")

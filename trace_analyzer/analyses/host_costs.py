@@ -75,7 +75,7 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
     )
     overhead = innermost(own_rows.drop_nulls("kind"), ["kind"], "overhead_id")
     ids = pieces.get_column("event_id")
-    outer = [pl.when(pl.col("kind") == kind).then(outer.gather(ids)) for kind, outer in stands_for.items()]
+    outer = [pl.when(pl.col("kind") == kind).then(outer[ids]) for kind, outer in stands_for.items()]
     return (
         at(pieces, "start_ns", overhead, ["kind"], ["overhead_id"])
         .with_columns(pl.coalesce(*outer, "overhead_id", "event_id").alias("event_id"))
@@ -88,14 +88,15 @@ def _described(costs: pl.DataFrame, context: Context, activities: pl.DataFrame) 
     """Costs with their times, how much of them a device worked through, and their code."""
     ids, events = costs.get_column("event_id"), context.events
     found = costs.with_columns(
-        *(events.get_column(column)[ids] for column in ("start_ns", "end_ns", "duration_ns", "name")),
+        *(events.get_column(column)[ids] for column in ("start_ns", "end_ns", "duration_ns")),
+        context.names(ids).alias("name"),
         context.names(events.get_column("operator_id")[ids]).alias("operator"),
         context.modules(ids).alias("module"),
         context.functions(ids).alias("python_function"),
         context.sources(ids).alias("source"),
         events.get_column("source_id")[ids].alias("source_id"),
         pl.lit(0).alias("anywhere"),
-    ).with_columns(pl.col("operator", "module", "python_function", "source").cast(pl.String))
+    ).with_columns(pl.col("name", "operator", "module", "python_function", "source").cast(pl.String))
     found = _with_copy(found, events, activities)
     spans = activities.select(
         pl.lit(0).alias("anywhere"), "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
@@ -205,7 +206,7 @@ _EVER = -(1 << 63)
 
 def _by_region(again: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """Recompilations as one row per region: how often it had been compiled before, and the time of what the recording holds."""
-    named = again.with_columns(events.get_column("name")[again.get_column("region_id")].alias("name"))
+    named = again.with_columns(events.get_column("name")[again.get_column("region_id")].cast(pl.String))
     worst = pl.col("event_id", "start_ns", "end_ns", "operator", "module", "python_function")
     return (
         named.with_columns(pl.col("name").str.extract(_REGION, 1).alias("region"))

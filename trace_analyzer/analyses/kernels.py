@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer import tables, thresholds
+from trace_analyzer.analyses.rows import numbered
 from trace_analyzer.catalog.copies import WITHIN_DEVICE, copy_direction
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import kernel_buckets
@@ -29,9 +30,11 @@ def with_blocks(activities: pl.DataFrame) -> pl.DataFrame:
 def with_buckets(activities: pl.DataFrame) -> pl.DataFrame:
     """Activities with bucket, group and prior of each kernel; null for copies and memsets."""
     keys = activities.select("kind", "name", "operator")
+    numbers, firsts = numbered(*keys)
+    keys = keys[firsts]
     buckets = kernel_buckets(keys.filter(pl.col("kind") == "kernel")).with_columns(pl.lit("kernel").alias("kind"))
     found = keys.join(buckets, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")
-    return activities.hstack(found.select("bucket", "group", "prior"))
+    return activities.hstack(found.select("bucket", "group", "prior")[numbers])
 
 
 def on_matrix_units() -> pl.Expr:

@@ -51,8 +51,7 @@ def changes(*columns: str) -> pl.Expr:
 def numbered(*columns: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Of each row the number of its combination of values, in order of appearance, and the first row of each combination.
 
-    Columns are categorical or of integers; null is a value. There are few combinations: to look them up in a table takes
-    a tenth of the time of grouping.
+    Null is a value. There are few combinations: to look them up in a table takes a tenth of the time of grouping.
     """
     height = columns[0].len()
     numbers, firsts = pl.zeros(height, pl.UInt32, eager=True), pl.zeros(1, pl.UInt32, eager=True)
@@ -64,14 +63,22 @@ def numbered(*columns: pl.Series) -> tuple[pl.Series, pl.Series]:
     return numbers, firsts
 
 
+def each_distinct(rows: pl.DataFrame, *figures: pl.Expr) -> pl.DataFrame:
+    """The figures of each of the rows, each distinct row looked at once: of a hundred thousand kernels few names differ."""
+    numbers, firsts = numbered(*rows)
+    return rows[firsts].select(figures)[numbers]
+
+
 _TABLE = 1 << 20
 
 
 def _codes(column: pl.Series) -> pl.Series:
     """Numbers from 0 on in the place of values, null for null."""
-    values = column.to_physical()
-    least, most = int(values.min() or 0), int(values.max() or 0)  # type: ignore[arg-type]
-    return values if least >= 0 and most < NONE else values.rank("dense") - 1
+    values = column.cast(pl.Categorical) if column.dtype == pl.String else column
+    codes = values.to_physical()
+    if codes.dtype.is_integer() and (codes.min() or 0) >= 0 and (codes.max() or 0) < NONE:  # type: ignore[operator]
+        return codes
+    return codes.rank("dense") - 1
 
 
 def _has_table(groups: int, codes: pl.Series) -> bool:

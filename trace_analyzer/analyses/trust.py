@@ -133,7 +133,7 @@ def missing_activities_ratio(host: Host, launches: pl.DataFrame) -> float | None
     calls = _outside_captures(calls, host).select(numbered).unique()
     if calls.is_empty():
         return None
-    process = host.events.get_column("process_id").gather(launches.get_column("launch_id"))
+    process = host.events.get_column("process_id")[launches.get_column("launch_id")]
     found = launches.select(process, "correlation")
     return calls.join(found, on=numbered, how="anti", nulls_equal=True).height / calls.height
 

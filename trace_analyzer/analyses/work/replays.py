@@ -3,6 +3,7 @@
 import polars as pl
 
 from trace_analyzer import thresholds
+from trace_analyzer.analyses.rows import each_distinct, numbered
 
 _STEP = 6_364_136_223_846_793_005
 """An odd number, so that it has an inverse modulo 2**64 (Knuth's MMIX multiplier)."""
@@ -12,9 +13,10 @@ _KEYS = ["name", "grid", "block"]
 _CALL = ["operator", "input_dims", "input_types", "input_strides", "concrete_inputs"]
 
 
-def is_replayed() -> pl.Expr:
-    """Whether a graph launch enqueued the kernel."""
-    return pl.col("launch_name").str.contains("(?i)graph_?launch").fill_null(False)
+def is_replayed(kernels: pl.DataFrame) -> pl.Series:
+    """Whether a graph launch enqueued each kernel."""
+    by_graph = pl.col("launch_name").str.contains("(?i)graph_?launch").fill_null(False)
+    return each_distinct(kernels.select("launch_name"), by_graph).to_series()
 
 
 def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFrame) -> pl.DataFrame:
@@ -23,10 +25,13 @@ def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFra
     A sequence is the kernels of one graph launch in order of start, by name, grid and block. Where it was launched one by
     one several times, all of these must come from the same calls: else it is not known which of them the graph holds.
     """
+    by_graph = is_replayed(kernels)
+    codes, _ = numbered(*kernels.select(_KEYS))
+    kernels = kernels.with_columns(codes.hash().alias("code"))
     replayed = (
-        kernels.filter(is_replayed())
+        kernels.filter(by_graph)
         .sort("launch_id", "start_ns", "activity_id")
-        .with_columns(pl.struct(_KEYS).hash().alias("code"), pl.int_range(pl.len()).over("launch_id").alias("place"))
+        .with_columns(pl.int_range(pl.len()).over("launch_id").alias("place"))
     )
     sequences = (
         replayed.group_by("launch_id")
@@ -35,16 +40,14 @@ def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFra
     )
     if sequences.is_empty():
         return shares.clear()
+    made, _ = numbered(*calls.select(_CALL))
     eager = (
-        kernels.filter(~is_replayed())
+        kernels.filter(~by_graph)
         .sort("device", "start_ns", "activity_id")
         .join(
-            calls.select("activity_id", pl.struct(_CALL).hash().alias("call")),
-            on="activity_id",
-            how="left",
-            maintain_order="left",
+            calls.select("activity_id", made.hash().alias("call")), on="activity_id", how="left", maintain_order="left"
         )
-        .with_columns(pl.struct(_KEYS).hash().alias("code"), pl.col("call").fill_null(0))
+        .with_columns(pl.col("call").fill_null(0))
         .with_row_index("position")
     )
     if eager.is_empty():

@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost
-from trace_analyzer.analyses.rows import with_known
+from trace_analyzer.analyses.rows import numbered, totals, with_known
 from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
 from trace_analyzer.analyses.work.replays import is_replayed, replayed_work
 from trace_analyzer.catalog.arithmetic import arithmetic
@@ -59,7 +59,7 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
         .filter(pl.col("kind") == "kernel")
         .join(arithmetic(activities.get_column("name")), on="name", how="left", maintain_order="left")
     )
-    launched = kernels.filter(~is_replayed())
+    launched = kernels.filter(~is_replayed(kernels))
     inputs = trace.operator_inputs.select(pl.col("event_id").alias("operator_id"), *_INPUTS)
     calls = _calls(launched, inputs)
     own, notes = _works(calls)
@@ -86,7 +86,9 @@ def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
 
 def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Calls with the work of each, and a note per kind of damage with the number of kernels it is about."""
-    unique = calls.group_by(_CALL, maintain_order=True).len("kernels")
+    numbers, firsts = numbered(*calls.select(_CALL))
+    counts = totals(numbers, pl.ones(calls.height, eager=True), firsts.len())
+    unique = calls.select(_CALL)[firsts].with_columns(counts.alias("kernels"))
     outcomes = [call_work(Record(*row)) for row in unique.select(_CALL).iter_rows()]
     known = unique.with_columns(
         pl.Series("call_flop", [o.work and o.work.flop for o in outcomes], dtype=pl.Float64),
@@ -105,38 +107,45 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
         )
         for problem, count in problems.iter_rows()
     )
-    return calls.join(
-        known.drop("kernels", "problem"), on=_CALL, how="left", nulls_equal=True, maintain_order="left"
-    ), notes
+    return calls.hstack(known.drop(*_CALL, "kernels", "problem")[numbers]), notes
 
 
 def _shares(calls: pl.DataFrame) -> pl.DataFrame:
     """(activity_id, flop, moved_bytes, call_dtype, contracts): each kernel's part of its operator's work."""
-    owner = ["operator_id"]
+    owners, firsts = numbered(calls.get_column("operator_id"))
+
+    def of_owner(rows: pl.DataFrame, figure: pl.Expr) -> pl.Series:
+        """The sum of an integer figure over all kernels of each one's operator."""
+        return totals(owners, rows.select(figure.fill_null(0).cast(pl.Int64)).to_series(), firsts.len())[owners]
+
     # Where no name looks like a product, the nameless kernels of a contraction must be it.
     nameless = pl.col("bucket") == "other"
     works = (
         pl.when(~pl.col("contracts"))
         .then(pl.col("bucket") != "communication")
-        .when(_multiplies().any().over(owner))
+        .when(of_owner(calls, _multiplies()) > 0)
         .then(_multiplies())
         .otherwise(nameless)
     )
+    calls = calls.with_columns(works.alias("works"))
     return (
-        calls.with_columns(works.alias("works"))
-        .with_columns(pl.col("duration_ns").filter("works").sum().over(owner).alias("total_ns"))
+        calls.with_columns(
+            of_owner(calls, pl.when("works").then("duration_ns")).alias("total_ns"),
+            of_owner(calls, pl.col("works")).alias("count"),
+            (of_owner(calls, pl.col("fast")) > 0).alias("fast"),
+        )
         .with_columns(
             pl.when("works")
             .then(
                 pl.when(pl.col("total_ns") > 0)
                 .then(pl.col("duration_ns") / pl.col("total_ns"))
-                .otherwise(1 / pl.col("works").sum().over(owner))
+                .otherwise(1 / pl.col("count"))
             )
             .alias("share")
         )
         .select(
             "activity_id",
-            pl.when(pl.col("contracts") & pl.col("fast").any().over(owner))
+            pl.when(pl.col("contracts") & pl.col("fast"))
             .then(None)
             .when("works")
             .then(pl.col("call_flop") * pl.col("share"))
