@@ -6,7 +6,7 @@ string, is searched within the size; nesting goes to a fixed depth; rows and wor
 """
 
 from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from trace_analyzer._arrow cimport Column, column_of
@@ -503,7 +503,9 @@ cdef class Scanner:
     cdef uint8_t* routes
     cdef int64_t* starts
     cdef int64_t* ends
+    cdef uint32_t* order
     cdef Py_ssize_t[_NO_ROUTE + 1] counts
+    cdef Py_ssize_t[_NO_ROUTE + 1] offsets
     cdef uint64_t[_NO_ROUTE + 1] present
 
     def __cinit__(self, columns, fields, arguments, routes, seed, rows):
@@ -537,7 +539,10 @@ cdef class Scanner:
         self.routes = <uint8_t*> malloc(rows)
         self.starts = <int64_t*> malloc(rows * sizeof(int64_t))
         self.ends = <int64_t*> malloc(rows * sizeof(int64_t))
-        if self.values == NULL or self.routes == NULL or self.starts == NULL or self.ends == NULL:
+        self.order = <uint32_t*> malloc(rows * sizeof(uint32_t))
+        if (
+            self.values == NULL or self.routes == NULL or self.starts == NULL or self.ends == NULL or self.order == NULL
+        ):
             raise MemoryError
         _make(&self.scan.labels, 4 * rows + _COLUMNS)
         _make(&self.scan.texts, 4 * rows + _COLUMNS)
@@ -554,6 +559,7 @@ cdef class Scanner:
         free(self.routes)
         free(self.starts)
         free(self.ends)
+        free(self.order)
         _unmake(&self.scan.labels)
         _unmake(&self.scan.texts)
 
@@ -574,7 +580,19 @@ cdef class Scanner:
         memset(self.present, 0, sizeof(self.present))
         with nogil:
             ending = self._events(&at)
+            self._group()
         return ending, at, self.count
+
+    cdef void _group(self) noexcept nogil:
+        """Put the numbers of events in order of their routes: those of one begin at its offset."""
+        cdef Py_ssize_t i, at = 0
+        cdef Py_ssize_t[_NO_ROUTE + 1] places
+        for i in range(_NO_ROUTE + 1):
+            self.offsets[i] = places[i] = at
+            at += self.counts[i]
+        for i in range(self.count):
+            self.order[places[self.routes[i]]] = <uint32_t> i
+            places[self.routes[i]] += 1
 
     cdef int _events(self, Py_ssize_t* at) noexcept nogil:
         cdef Scan* scan = &self.scan
@@ -643,11 +661,10 @@ cdef class Scanner:
         self._check(route)
         cdef Column column = column_of(self.counts[route], sizeof(uint32_t), "I", False)
         cdef uint32_t* out = <uint32_t*> column.array.buffers[1]
-        cdef Py_ssize_t i, at = 0
-        for i in range(self.count):
-            if self.routes[i] == route:
-                out[at] = first + <uint32_t> i
-                at += 1
+        cdef const uint32_t* order = self.order + self.offsets[route]
+        cdef Py_ssize_t i
+        for i in range(self.counts[route]):
+            out[i] = first + order[i]
         return column
 
     def has(self, int route, str name):
@@ -673,11 +690,10 @@ cdef class Scanner:
         cdef const int64_t* values = self._of(route, name)
         cdef Column column = column_of(self.counts[route], sizeof(uint32_t), "I", False)
         cdef uint32_t* out = <uint32_t*> column.array.buffers[1]
-        cdef Py_ssize_t i, at = 0
-        for i in range(self.count):
-            if self.routes[i] == route:
-                out[at] = <uint32_t> values[i]
-                at += 1
+        cdef const uint32_t* order = self.order + self.offsets[route]
+        cdef Py_ssize_t i
+        for i in range(self.counts[route]):
+            out[i] = <uint32_t> values[order[i]]
         return column
 
     def integers(self, int route, str name):
@@ -686,16 +702,36 @@ cdef class Scanner:
         cdef Column column = column_of(self.counts[route], sizeof(int64_t), "l", True)
         cdef int64_t* out = <int64_t*> column.array.buffers[1]
         cdef uint8_t* valid = <uint8_t*> column.array.buffers[0]
-        cdef Py_ssize_t i, at = 0, known = 0
-        for i in range(self.count):
-            if self.routes[i] == route:
-                out[at] = values[i]
-                if values[i] != INT64_MIN:
-                    valid[at >> 3] |= <uint8_t> (1 << (at & 7))
-                    known += 1
-                at += 1
-        column.array.null_count = at - known
+        cdef const uint32_t* order = self.order + self.offsets[route]
+        cdef Py_ssize_t i, known = 0
+        for i in range(self.counts[route]):
+            out[i] = values[order[i]]
+            valid[i >> 3] |= <uint8_t> ((out[i] != INT64_MIN) << (i & 7))
+            known += out[i] != INT64_MIN
+        column.array.null_count = self.counts[route] - known
         return column
+
+    def tracks(self, str process, str thread, uint32_t first):
+        """(numbers, codes, codes) of events that take a route: at least the first of each pair of these two labels."""
+        cdef const int64_t* processes = self._of(_NO_ROUTE, process)
+        cdef const int64_t* threads = self._of(_NO_ROUTE, thread)
+        cdef Py_ssize_t i, at = 0
+        cdef tuple columns = tuple(column_of(self.count, sizeof(uint32_t), "I", False) for _ in range(3))
+        cdef uint32_t* numbers = <uint32_t*> (<Column> columns[0]).array.buffers[1]
+        cdef uint32_t* out = <uint32_t*> (<Column> columns[1]).array.buffers[1]
+        cdef uint32_t* others = <uint32_t*> (<Column> columns[2]).array.buffers[1]
+        cdef uint32_t* last = <uint32_t*> calloc(self.scan.labels.count, sizeof(uint32_t))  # of each thread
+        if last == NULL:
+            raise MemoryError
+        for i in range(self.count):
+            if self.routes[i] < _ROUTES and last[threads[i]] != processes[i] + 1:
+                last[threads[i]] = <uint32_t> processes[i] + 1
+                numbers[at], out[at], others[at] = first + <uint32_t> i, <uint32_t> processes[i], <uint32_t> threads[i]
+                at += 1
+        free(last)
+        for column in columns:
+            column.keep(at)
+        return columns
 
     def places(self, int route):
         """(number, start, end) of the route's events in the text."""

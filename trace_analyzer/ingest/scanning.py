@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -33,12 +33,14 @@ from trace_analyzer.ingest.sorting import (
     OTHER_INPUTS,
     PYTHON_NUMBERS,
     Sorted,
-    joined,
     shifted,
+    sorted_activities,
     sorted_arrows,
+    sorted_calls,
     sorted_events,
     sorted_memory,
-    sorted_spans,
+    sorted_python,
+    sorted_tracks,
 )
 from trace_analyzer.ingest.times import nanoseconds
 
@@ -70,6 +72,8 @@ _BETWEEN = re.compile(r"\s*,\s*\{")
 _TIMES = {"ts": "start_ns", "dur": "duration_ns"}
 _TRACK = ("name", "pid", "tid")
 _LABELS = ("ph", "cat", "name", "pid", "tid")
+_TEXTS = tuple(name for name in (*FIELDS, *ARGUMENTS) if name not in (*_LABELS, *_TIMES, *INTEGERS))
+_KINDS = HOST_KINDS | DEVICE_KINDS | FLOW_KINDS | {"cpu_instant_event": "memory"}
 
 
 @dataclass(frozen=True)
@@ -85,24 +89,24 @@ class _Route:
 _SPAN = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
 _POINT = ("ph", "cat", "name", "pid", "tid", "ts")
 _ROUTES = (
-    _Route(("python_function",), "X", (*_SPAN, *PYTHON_NUMBERS), sorted_spans),
+    _Route(("python_function",), "X", (*_SPAN, *PYTHON_NUMBERS), sorted_python),
     _Route(
         ("cuda_runtime", "hip_runtime", "xpu_runtime", "cuda_driver", "Runtime"),
         "X",
         (*_SPAN, *CALL_NUMBERS),
-        sorted_spans,
+        sorted_calls,
     ),
     _Route(
         ("cpu_op", "Operator", "user_annotation"),
         "X",
         (*_SPAN, *OPERATOR_NUMBERS, *LISTED_INPUTS, *OTHER_INPUTS),
-        sorted_spans,
+        sorted_calls,
     ),
     _Route(
         ("kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"),
         "X",
         (*_SPAN, "device", *DEVICE_ARGUMENTS),
-        sorted_spans,
+        sorted_activities,
     ),
     _Route(tuple(FLOW_KINDS), "sf", (*_POINT, "id"), sorted_arrows),
     _Route(("cpu_instant_event",), "i", (*_POINT, *MEMORY_NUMBERS), sorted_memory),
@@ -129,7 +133,7 @@ class Scanned:
 class _Part:
     """Events of a text up to ``end``, some still to be sorted, and how its scan ended there."""
 
-    events: Sorted | None
+    events: list[Sorted]
     raw: list[pl.DataFrame]
     count: int
     replaced: int
@@ -159,7 +163,7 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
         else:
             part = future.result()
         ending, left = part.ending, [text[part.end : end]] if part.end < end else []
-        parts += [shifted(part.events, count)] if part.events else []
+        parts += (shifted(events, count) for events in part.events)
         raw += (frame.with_columns((pl.col("row") + count).cast(pl.UInt32)) for frame in part.raw)
         if sum(frame.height for frame in raw) > _ROWS:
             parts, raw = [*parts, _together(raw)], []
@@ -268,7 +272,7 @@ def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
         count += events
     known = [events for events in found if isinstance(events, Sorted)]
     raw = [frame for frame in found if isinstance(frame, pl.DataFrame)]
-    return _Part(joined(known) if known else None, raw, count, _replaced(text, at), ending, at)
+    return _Part(known, raw, count, _replaced(text, at), ending, at)
 
 
 def _replaced(text: bytes, size: int) -> int:
@@ -288,39 +292,40 @@ def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Sorted | pl
 
     Those that are not what their route expects, or have none, are raw frames.
     """
-    labels, texts = (
-        pl.Series(scanner.words(text, form, _readable), dtype=pl.String) for form in (_scanner.LABEL, _scanner.TEXT)
-    )
-    tracks = labels.fill_null("").cast(pl.Categorical)
-    kinds = labels.str.to_lowercase().replace_strict(HOST_KINDS | DEVICE_KINDS, default=None, return_dtype=KIND)
+    words = scanner.words(text, _scanner.LABEL, _readable)
+    labels = dict.fromkeys(_LABELS, pl.Series(words, dtype=pl.String))
+    texts = dict.fromkeys(_TEXTS, pl.Series(scanner.words(text, _scanner.TEXT, _readable), dtype=pl.String))
+    tracks = labels["name"].fill_null("").cast(pl.Categorical)
+    typed = dict.fromkeys(_TRACK, tracks) | {
+        "ph": pl.Series("is_start", [word == "s" for word in words]),
+        "cat": pl.Series("kind", [_KINDS.get((word or "").lower()) for word in words], dtype=KIND),
+    }
+    row, pid, tid = map(pl.Series, scanner.tracks("pid", "tid", first))
+    yield sorted_tracks(pl.DataFrame({"row": row, "pid": tracks[pid], "tid": tracks[tid]}))
     for code in scanner.taken():
         if code == _scanner.ODD:
             yield _strictly(text, scanner, first)
             continue
         route = _ROUTES[code] if code < len(_ROUTES) else _ANY
-        columns = {"row": pl.Series(scanner.rows(code, first))}
-        for name in route.columns:
-            if name in _TIMES:
-                columns[_TIMES[name]] = pl.Series(scanner.integers(code, name))
-            elif name in INTEGERS:
-                if scanner.has(code, name):
-                    columns[name] = pl.Series(scanner.integers(code, name))
-            elif name not in _LABELS:
-                if name == "id" or scanner.has(code, name):
-                    columns[name] = texts.gather(pl.Series(scanner.codes(code, name)))
+        known = route.sort(_frame(scanner, code, route, texts | typed, first)) if route.sort else None
+        yield known or _raw(_frame(scanner, code, route, texts | labels, first))
+
+
+def _frame(scanner: "Scanner", code: int, route: _Route, words: Mapping[str, pl.Series], first: int) -> pl.DataFrame:
+    """A route's events, with what ``words`` has for their labels and texts, and by its name, if it has one."""
+    columns = {"row": pl.Series(scanner.rows(code, first))}
+    for name in route.columns:
+        if name in FIELDS or scanner.has(code, name):
+            if name in words:
+                columns[words[name].name or name] = words[name][pl.Series(scanner.codes(code, name))]
             else:
-                codes = pl.Series(scanner.codes(code, name))
-                columns[name] = (tracks if name in _TRACK and route.sort else labels).gather(codes)
-                if name == "cat" and route.phases == "X":
-                    columns["kind"] = kinds.gather(codes)
-        frame = pl.DataFrame(columns)
-        yield (route.sort(frame) if route.sort else None) or _raw(frame)
+                columns[_TIMES.get(name, name)] = pl.Series(scanner.integers(code, name))
+    return pl.DataFrame(columns)
 
 
 def _raw(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with its integers and categories as text."""
-    texts = pl.col(*_TRACK, *(name for name in INTEGERS if name in frame.columns)).cast(pl.String)
-    return frame.drop("kind", strict=False).with_columns(texts)
+    """The frame with its integers as text."""
+    return frame.with_columns(pl.col(name).cast(pl.String) for name in INTEGERS if name in frame.columns)
 
 
 def _strictly(text: bytes, scanner: "Scanner", first: int) -> pl.DataFrame:

@@ -3,9 +3,11 @@
 Every event ends up in a frame, or is counted under the reason why it is left out.
 """
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, lru_cache
+from math import prod
 from typing import Any
 
 import polars as pl
@@ -48,7 +50,6 @@ DEVICE_ROWS = {
     "trace": "session",
 }
 FLOW_KINDS = {"ac2g": "launch", "async_cpu_to_gpu": "launch", "async": "launch", "fwdbwd": "forward-backward"}
-_FLOW_KIND = pl.Enum(list(dict.fromkeys(FLOW_KINDS.values())))
 # Device work of accelerators whose events cannot be accounted for (yet).
 _UNSUPPORTED = r"^(mtia_|hpu_|xpu_|npu_|ipu_|tpu_|glow|privateuse1_)"
 
@@ -61,7 +62,7 @@ _DEVICE = ("kernel", "memcpy", "memset")
 _ARROW = ("flow",)
 _REST = ("metadata", "memory", "sync", "device-annotation", "session", "boundary")
 _LEFT_OUT = ("marker", "counter", "device-event", "profiler-range", "unsupported", "unknown-phase")
-KIND = pl.Enum([*_HOST, *_DEVICE, *_ARROW, *_REST, *_LEFT_OUT])
+KIND = pl.Enum([*_HOST, *_DEVICE, *_ARROW, *_REST, *_LEFT_OUT, *dict.fromkeys(FLOW_KINDS.values())])
 
 # What is kept of the arguments of host events, by kind; of the other host kinds all of it.
 CALL_NUMBERS = ("correlation", "external_id")
@@ -87,6 +88,7 @@ _DEVICE_NUMBERS = (
     "graph_node_id",
 )  # fmt: skip
 DEVICE_ARGUMENTS = (*_DEVICE_NUMBERS, "grid", "block", "occupancy_percent")
+_DEVICE_TEXTS = dict.fromkeys(("device", "grid", "block", "occupancy_percent"), pl.String)
 MEMORY_NUMBERS = ("bytes", "device_type", "memory_device", "total_allocated_bytes", "total_reserved_bytes")
 _REST_NUMBERS = ("stream", "correlation", "wait_on_stream", *MEMORY_NUMBERS)
 INTEGERS = tuple(
@@ -94,6 +96,7 @@ INTEGERS = tuple(
 )
 """Columns that are integers in the end."""
 _BATCH = 100_000
+_LIST = re.compile(r"[0-9]+|\[[0-9, ]*[0-9][0-9, ]*\]")
 _EVENT = ("row", "kind", "name", "pid", "tid", "start_ns", "duration_ns")
 
 
@@ -118,26 +121,27 @@ class Sorted:
     durationless: int
 
 
+_FRAMES = tuple(field.name for field in fields(Sorted) if field.name != "durationless")
+
+
 def joined(parts: list[Sorted]) -> Sorted:
     """One `Sorted` of several, in order, that shares their memory. At least one is needed."""
-    frames = {
-        field.name: pl.concat([getattr(part, field.name) for part in parts], rechunk=False)
-        for field in fields(Sorted)
-        if field.name != "durationless"
-    }
-    return Sorted(**frames, durationless=sum(part.durationless for part in parts))
+    frames = {name: [frame for part in parts if (frame := getattr(part, name)).height] for name in _FRAMES}
+    stacked = {name: pl.concat(some, rechunk=False) for name, some in frames.items() if some}
+    return replace(parts[0], **stacked, durationless=sum(part.durationless for part in parts))
 
 
 def shifted(events: Sorted, rows: int) -> Sorted:
     """The same, ``rows`` rows further down in the file."""
     if not rows:
         return events
-    moved = (pl.col("row") + rows).cast(pl.UInt32)
-    frames = {
-        name: getattr(events, name)
-        for name in ("python", "host", "inputs", "device", "arrows", "rest", "edges", "seen")
+    frames = {name: getattr(events, name) for name in _FRAMES if name != "skipped"}
+    moved = {
+        name: frame.clone().replace_column(0, frame.get_column("row") + rows)
+        for name, frame in frames.items()
+        if frame.height
     }
-    return replace(events, **{name: frame.with_columns(moved) for name, frame in frames.items() if frame.height})
+    return replace(events, **moved)
 
 
 def sorted_events(raw: pl.DataFrame) -> Sorted:
@@ -147,7 +151,8 @@ def sorted_events(raw: pl.DataFrame) -> Sorted:
         _completed(
             raw.with_columns(
                 nanoseconds(raw.get_column(text)).alias(name) for name, text in times.items() if text in raw.columns
-            )
+            ),
+            RAW_SCHEMA | dict.fromkeys(times, pl.Int64),
         ).with_columns(
             _kind().cast(KIND).alias("kind"),
             pl.when(pl.col("ph") == "X").then("duration_ns").alias("duration_ns"),  # it means nothing elsewhere
@@ -164,31 +169,52 @@ def sorted_objects(events: list[Any], first_row: int) -> Sorted:
     return joined([sorted_events(raw_frame(events[at : at + _BATCH], first_row + at)) for at in starts])
 
 
-def sorted_spans(frame: pl.DataFrame) -> Sorted | None:
-    """The same for spans (phase X) of known ``kind``, all of the host or all of devices; None where not all are sound."""
-    if frame.get_column("start_ns").null_count() or not (frame.get_column("duration_ns") >= 0).fill_null(False).all():
+def sorted_python(frame: pl.DataFrame) -> Sorted | None:
+    """The same for Python frames; None, as of those below, where not all are sound."""
+    return replace(_nothing(), python=_like(_nothing().python, frame)) if _are_spans(frame) else None
+
+
+def sorted_calls(frame: pl.DataFrame) -> Sorted | None:
+    """The same for operators, annotations, or runtime calls, with no arguments but those of their kinds."""
+    if not _are_spans(frame):
         return None
-    none = _nothing()
-    if frame.get_column("kind").is_in(_DEVICE).any():
-        return replace(none, device=_device_part(_completed(frame)), seen=_seen(frame))
-    python, host = _host_parts(frame)
-    return replace(none, python=python, host=host, inputs=_inputs_part(frame), seen=_seen(frame))
+    return replace(_nothing(), host=_like(_nothing().host, frame), inputs=_inputs_part(frame))
+
+
+def sorted_activities(frame: pl.DataFrame) -> Sorted | None:
+    """The same for work of devices."""
+    return replace(_nothing(), device=_device_part(_completed(frame, _DEVICE_TEXTS))) if _are_spans(frame) else None
 
 
 def sorted_arrows(frame: pl.DataFrame) -> Sorted | None:
-    """The same for starts and ends of arrows of known categories; None where they are not all sound."""
+    """The same for starts and ends of arrows (``is_start``)."""
     if frame.get_column("id").null_count() or frame.get_column("start_ns").null_count():
         return None
-    frame = frame.with_columns(_categories())
-    return replace(_nothing(), arrows=_arrow_part(frame), seen=_seen(frame))
+    return replace(_nothing(), arrows=_like(_nothing().arrows, frame.rename({"id": "flow_id"})))
 
 
 def sorted_memory(frame: pl.DataFrame) -> Sorted | None:
-    """The same for instants, if all tell of memory; else None."""
+    """The same for instants that all tell of memory."""
     if frame.get_column("start_ns").null_count() or not (frame.get_column("name") == "[memory]").all():
         return None
-    timed = _typed(_completed(frame.with_columns(pl.lit("memory").cast(KIND).alias("kind"))))
-    return replace(_nothing(), rest=_rest_part(timed), seen=_seen(timed))
+    lasts, device = pl.lit(0, dtype=pl.Int64), pl.col("pid").cast(pl.String)
+    return replace(_nothing(), rest=_like(_nothing().rest, frame.with_columns(duration_ns=lasts, device_label=device)))
+
+
+def sorted_tracks(rows: pl.DataFrame) -> Sorted:
+    """No events, but where they are: (row, pid, tid) of the first on each track, and maybe of others."""
+    return replace(_nothing(), seen=rows)
+
+
+def _are_spans(frame: pl.DataFrame) -> bool:
+    """Whether all have a start and a duration that is one."""
+    start, duration = frame.get_column("start_ns"), frame.get_column("duration_ns")
+    return not (start.null_count() or duration.null_count()) and bool(duration.min() >= 0)  # type: ignore[operator]
+
+
+def _like(part: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with the columns of the part, null where it does not have them."""
+    return frame.select(name if name in frame.columns else _null(name, dtype) for name, dtype in part.schema.items())
 
 
 @cache
@@ -197,14 +223,14 @@ def _nothing() -> Sorted:
     return sorted_events(pl.DataFrame(schema=RAW_SCHEMA))
 
 
-def _completed(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with nulls for what was not read."""
-    times = {"start_ns": pl.Int64(), "duration_ns": pl.Int64()}
-    return frame.with_columns(
-        pl.lit(None, dtype=dtype).alias(name)
-        for name, dtype in (RAW_SCHEMA | times).items()
-        if name not in frame.columns
-    )
+def _completed(frame: pl.DataFrame, columns: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
+    """The frame with nulls for those of the columns that were not read."""
+    return frame.with_columns(_null(name, dtype) for name, dtype in columns.items() if name not in frame.columns)
+
+
+@cache
+def _null(name: str, dtype: pl.DataType | type[pl.DataType]) -> pl.Expr:
+    return pl.lit(None, dtype=dtype).alias(name)
 
 
 def _typed(frame: pl.DataFrame) -> pl.DataFrame:
@@ -345,7 +371,9 @@ def _inputs_part(host: pl.DataFrame) -> pl.DataFrame:
 def _device_part(device: pl.DataFrame) -> pl.DataFrame:
     return device.select(
         *_EVENT[:-1], _LASTS, _DEVICE_LABEL, *_numbers(device, _DEVICE_NUMBERS),
-        _product("grid").alias("blocks"), _product("block").alias("threads_per_block"), "grid", "block",
+        _products(device.get_column("grid")).alias("blocks"),
+        _products(device.get_column("block")).alias("threads_per_block"),
+        "grid", "block",
         pl.col("occupancy_percent").cast(pl.Float64, strict=False).fill_nan(None),
     )  # fmt: skip
 
@@ -353,16 +381,16 @@ def _device_part(device: pl.DataFrame) -> pl.DataFrame:
 def _arrow_part(arrows: pl.DataFrame) -> pl.DataFrame:
     return arrows.select(
         "row", "pid", "tid", "start_ns", pl.col("id").alias("flow_id"), (pl.col("ph") == "s").alias("is_start"),
-        pl.col("cat").str.to_lowercase().replace_strict(FLOW_KINDS, return_dtype=_FLOW_KIND).alias("kind"),
+        pl.col("cat").str.to_lowercase().replace_strict(FLOW_KINDS, return_dtype=KIND).alias("kind"),
     )  # fmt: skip
 
 
 def _rest_part(rest: pl.DataFrame) -> pl.DataFrame:
-    return rest.select(*_EVENT[:-1], _LASTS, "ph", "cat", "id", "label", _DEVICE_LABEL, *_numbers(rest, _REST_NUMBERS))
+    return rest.select(*_EVENT[:-1], _LASTS, "label", _DEVICE_LABEL, *_numbers(rest, _REST_NUMBERS))
 
 
 def _seen(timed: pl.DataFrame) -> pl.DataFrame:
-    return timed.group_by("pid", "tid").agg(pl.col("row").min())
+    return timed.group_by("pid", "tid").agg(pl.col("row").min()).select("row", "pid", "tid")
 
 
 def _numbers(frame: pl.DataFrame, columns: Iterable[str]) -> Iterator[pl.Series | pl.Expr]:
@@ -388,12 +416,15 @@ def _number(texts: pl.Series) -> pl.Series:
     return texts.alias("text").to_frame().select(pl.coalesce(numbers, whole).alias(texts.name)).to_series()
 
 
-def _product(column: str) -> pl.Expr:
-    """Product of a JSON list of integers: blocks of a grid, threads of a block."""
-    return (
-        pl.when(pl.col(column).str.contains(r"^(?:[0-9]+|\[[0-9, ]*[0-9][0-9, ]*\])$"))
-        .then(pl.col(column).str.extract_all(r"[0-9]+"))
-        .list.eval(pl.element().cast(pl.Float64, strict=False).product())
-        .list.first()
-        .cast(pl.Int64, strict=False)
-    )
+def _products(texts: pl.Series) -> pl.Series:
+    """Products of JSON lists of integers: blocks of a grid, threads of a block."""
+    products = {text: _product(text) for text in texts.unique() if text is not None}
+    return texts.replace_strict(products, default=None, return_dtype=pl.Int64)
+
+
+@lru_cache(1 << 12)
+def _product(text: str) -> int | None:
+    if not _LIST.fullmatch(text):
+        return None
+    product = prod(map(float, re.findall("[0-9]+", text)))
+    return int(product) if product < 1 << 63 else None
