@@ -82,6 +82,8 @@ def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) ->
 
 def _plausible(events: Sorted) -> Sorted:
     """The events without those whose time lies implausibly far from the median span."""
+    if _are_near(events):
+        return events
     spans = pl.concat(
         [
             frame.select("start_ns").gather_every(max(1, frame.height // _SAMPLE))
@@ -95,7 +97,7 @@ def _plausible(events: Sorted) -> Sorted:
         "rest": ((pl.col("kind") != "metadata") & (away | lasts)).fill_null(False),
     }
     frames = {name: getattr(events, name) for name in far}
-    count = sum(frame.select(far[name].sum()).item() for name, frame in frames.items() if not _is_near(frame, middle))
+    count = sum(frame.select(far[name].sum()).item() for name, frame in frames.items())
     if not count:
         return events
     counted = pl.DataFrame(
@@ -105,13 +107,17 @@ def _plausible(events: Sorted) -> Sorted:
     return replace(events, **near, skipped=pl.concat([events.skipped, counted]))
 
 
-def _is_near(frame: pl.DataFrame, middle: pl.Expr) -> bool:
-    """Whether all events surely are within the limits, by what takes no memory to find out."""
-    start = pl.col("start_ns")
-    ends = [start.min() > middle - _PLAUSIBLE_NS, start.max() < middle + _PLAUSIBLE_NS]
-    if "duration_ns" in frame.columns:
-        ends.append(pl.col("duration_ns").max() <= _PLAUSIBLE_NS)
-    return bool(frame.select(pl.all_horizontal(ends).fill_null(False)).item())
+def _are_near(events: Sorted) -> bool:
+    """Whether all surely are within the limits, by what takes little time and no memory to find out."""
+    rest, no_time = events.rest.filter(pl.col("kind") != "metadata"), pl.lit(0, dtype=pl.Int64).alias("duration_ns")
+    ends = pl.concat(
+        frame.select(
+            pl.col("start_ns").min().alias("first"), pl.col("start_ns").max().alias("last"), pl.col("duration_ns").max()
+        )
+        for frame in (events.python, events.host, events.device, rest, events.arrows.with_columns(no_time))
+    )
+    extent = pl.col("last").max() - pl.col("first").min()
+    return bool(ends.select((extent <= _PLAUSIBLE_NS) & (pl.col("duration_ns").max() <= _PLAUSIBLE_NS)).item())
 
 
 def _extent(events: Sorted) -> tuple[int, int]:
@@ -237,12 +243,28 @@ def _in_order(parts: list[pl.DataFrame], column: tables.Column, order: pl.Series
         ],
         rechunk=True,
     )
-    return stacked.gather(order).cast(column.dtype)
+    return _unpacked(stacked[order]).cast(column.dtype)
+
+
+def _unpacked(values: pl.Series) -> pl.Series:
+    """Categories as texts that share their bytes: a cast writes those of each row."""
+    if not isinstance(values.dtype, pl.Categorical | pl.Enum):
+        return values
+    different, codes = values.unique(), values.to_physical()
+    places = _by_number(different.to_physical(), pl.int_range(len(different), dtype=pl.UInt32, eager=True))
+    return different.cast(pl.String)[places[codes]]
+
+
+def _by_number(numbers: pl.Series, values: pl.Series) -> pl.Series:
+    """A column that has each value in the place of its number, and null elsewhere."""
+    size = int(numbers.max()) + 1 if len(numbers) else 0  # type: ignore[arg-type]
+    return pl.repeat(None, size, dtype=values.dtype, eager=True).scatter(numbers, values)
 
 
 def _operator_inputs(parts: list[pl.DataFrame], host: pl.DataFrame) -> pl.DataFrame:
-    rows = pl.concat([part.select("row") for part in parts]).with_row_index("at").sort("row")
-    ids = rows.join(host.select("row", "event_id"), on="row", how="inner", maintain_order="left")
+    rows = pl.concat([part.get_column("row") for part in parts], rechunk=True)
+    events = _by_number(host.get_column("row"), host.get_column("event_id"))
+    ids = pl.DataFrame({"row": rows, "event_id": events[rows]}).with_row_index("at").drop_nulls().sort("row")
     return _filled(tables.OPERATOR_INPUTS, parts, ids.get_column("at"), {"event_id": ids.get_column("event_id")})
 
 
