@@ -1,6 +1,7 @@
 """Sorted events -> the trace's typed tables, with times from the origin and a note per thing that was odd."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import polars as pl
@@ -19,6 +20,7 @@ _SAMPLE = 100_000
 
 _LONGEST_LINE = float(1 << 62)
 _ROWS = 1 << 32
+_WORKERS = 2
 
 _REASONS: dict[str, tuple[str, str]] = {
     "no-time": ("warning", "events without a readable timestamp were skipped"),
@@ -220,30 +222,31 @@ def _filled(
 ) -> pl.DataFrame:
     """The table of the columns that are made, and of the parts' others in that order.
 
-    The parts lose each column as it is used, so only one at a time stands in memory twice.
+    The parts lose all, and each column goes as it is used, so only those in hand stand in memory twice.
     """
-    parts[:] = [part.select(set(part.columns) & set(table.schema) - set(made)) for part in parts]
-    for column in table.columns:
-        if column.name not in made:
-            made[column.name] = _in_order(parts, column, order)
-            parts[:] = [part.drop(column.name, strict=False) for part in parts]
+    columns = [column for column in table.columns if column.name not in made]
+    pieces = {column.name: [_piece(part, column) for part in parts] for column in columns}
+    parts.clear()
+    with ThreadPoolExecutor(_WORKERS) as pool:
+        filled = pool.map(lambda column: _in_order(pieces.pop(column.name), order).cast(column.dtype), columns)
+        made |= {column.name: values for column, values in zip(columns, filled, strict=True)}
     return table.conform(pl.DataFrame({name: made.pop(name) for name in table.schema}))
 
 
-def _in_order(parts: list[pl.DataFrame], column: tables.Column, order: pl.Series) -> pl.Series:
-    """A column of all parts in that order; null where a part does not have it."""
-    if all(part.get_column(column.name).null_count() == part.height for part in parts if column.name in part.columns):
-        return pl.repeat(None, len(order), dtype=column.dtype, eager=True)  # takes no memory before it is written to
-    stacked = pl.concat(
-        [
-            part.get_column(column.name)
-            if column.name in part.columns
-            else pl.repeat(None, part.height, dtype=column.dtype, eager=True).alias(column.name)
-            for part in parts
-        ],
-        rechunk=True,
-    )
-    return _unpacked(stacked[order]).cast(column.dtype)
+def _piece(part: pl.DataFrame, column: tables.Column) -> pl.Series:
+    """A column of the part; null where it does not have it."""
+    if column.name in part.columns:
+        return part.get_column(column.name)
+    return pl.repeat(None, part.height, dtype=column.dtype, eager=True).alias(column.name)
+
+
+def _in_order(pieces: list[pl.Series], order: pl.Series) -> pl.Series:
+    """A column of several pieces in that order."""
+    if all(piece.null_count() == len(piece) for piece in pieces):
+        return pl.repeat(None, len(order), dtype=pieces[0].dtype, eager=True)  # takes no memory before it is written to
+    stacked = pl.concat(pieces, rechunk=True)
+    pieces.clear()
+    return _unpacked(stacked[order])
 
 
 def _unpacked(values: pl.Series) -> pl.Series:
