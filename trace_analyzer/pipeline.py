@@ -38,7 +38,7 @@ from trace_analyzer.analyses import (
 )
 from trace_analyzer.analyses.host import CALLS, Host, host_of
 from trace_analyzer.analyses.intervals import clip, union
-from trace_analyzer.analyses.rows import own, spread
+from trace_analyzer.analyses.rows import each_distinct, own, spread
 from trace_analyzer.analyses.work.sharing import with_work
 from trace_analyzer.catalog.article import article as article_figures
 from trace_analyzer.catalog.calibration import Calibration, known_calibrations, matching, read_calibration
@@ -405,7 +405,7 @@ def _launched(trace: Trace, host: Host, linked: pl.DataFrame) -> pl.DataFrame:
         pl.col("thread_id").alias("launch_thread"),
         pl.col("start_ns").alias("launch_start_ns"),
         pl.col("end_ns").alias("launch_end_ns"),
-    )[launch_ids].with_columns(pl.col("launch_name").cast(pl.String))
+    )[launch_ids]
     places = calls.select(pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns"))
     return (
         trace.device_events.with_columns(launch_ids)
@@ -628,14 +628,16 @@ def _trace_info(trace: Trace, host: Host, devices: pl.DataFrame, models: Mapping
 
 def _recorded(trace: Trace, host: Host) -> Recorded:
     """What the events show to have been recorded, whatever the header says."""
-    inputs = trace.operator_inputs
     python = host.names.filter(pl.col("kind") == "python")
+    shapes, stacks, hierarchies = (
+        trace.operator_inputs.get_column(column).unique().cast(pl.String)
+        for column in ("input_dims", "call_stack", "module_hierarchy")
+    )
     return Recorded(
-        shapes=inputs.get_column("input_dims").str.contains(r"\d").any(),
-        stack=python.height > 0 or inputs.get_column("call_stack").str.len_chars().gt(0).any(),
+        shapes=shapes.str.contains(r"\d").any(),
+        stack=python.height > 0 or stacks.str.len_chars().gt(0).any(),
         memory=trace.memory_events.height > 0,
-        modules=python.get_column("name").str.starts_with("nn.Module").any()
-        or inputs.get_column("module_hierarchy").str.len_chars().gt(0).any(),
+        modules=python.get_column("name").str.starts_with("nn.Module").any() or hierarchies.str.len_chars().gt(0).any(),
     )
 
 
@@ -1094,7 +1096,8 @@ def _window(frames: Mapping[str, pl.DataFrame], this: pl.Expr, step: int | str) 
 
 def _without_activities(trace: Trace) -> Verdict:
     """Why a trace without device activities has no regime, and what to record instead."""
-    calls = trace.host_events.filter(pl.col("kind").is_in(CALLS) & pl.col("name").str.contains(links.LAUNCHING)).height
+    launching = pl.col("kind").is_in(CALLS) & pl.col("name").str.contains(links.LAUNCHING)
+    calls = int(each_distinct(trace.host_events.select("kind", "name"), launching).to_series().sum())
     ranges = sum(note.count for note in trace.notes if note.code == "profiler-range")
     evidence = (
         Evidence("launch_calls", calls, "calls", "runtime calls that enqueue device work"),

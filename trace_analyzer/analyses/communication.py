@@ -11,6 +11,7 @@ import polars as pl
 from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost, union, with_covered
+from trace_analyzer.analyses.rows import as_texts
 from trace_analyzer.analyses.tensors import ELEMENT_BYTES
 from trace_analyzer.ingest.trace import Trace
 
@@ -35,7 +36,7 @@ def collectives(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFr
     kernels = activities.filter(pl.col("bound") == "communication")
     if kernels.is_empty():
         return tables.COLLECTIVES.empty()
-    called = _with_call(host, kernels)
+    called = as_texts(_with_call(host, kernels))
     named = _with_message(called, trace.operator_inputs).with_columns(_collective().alias("collective"))
     ranks = pl.col("group_size").cast(pl.Float64)
     spread = pl.when(pl.col("collective") == "all_gather").then(ranks).otherwise(1.0)
@@ -109,7 +110,8 @@ def _with_message(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Da
     """
     inputs = operator_inputs.join(
         kernels.select("operator_id").unique(), left_on="event_id", right_on="operator_id", how="semi"
-    ).select(
+    )
+    inputs = as_texts(inputs).select(
         pl.col("event_id").alias("operator_id"),
         pl.col("collective").alias("recorded_collective"),
         "group_size",

@@ -204,8 +204,11 @@ def _stacks(trace: Trace) -> pl.DataFrame:
 
     Frames are separated by ``;``, the innermost first, and their line is that of the call.
     """
-    texts = trace.operator_inputs.select("event_id", "call_stack", pl.col("module_hierarchy").alias("module")).filter(
-        pl.col("call_stack").str.len_bytes().gt(0) | pl.col("module").str.len_bytes().gt(0)
+    texts = (
+        trace.operator_inputs.select("event_id", "call_stack", pl.col("module_hierarchy").alias("module"))
+        .filter(pl.col("call_stack").is_not_null() | pl.col("module").is_not_null())
+        .with_columns(pl.col("call_stack", "module").cast(pl.String))
+        .filter(pl.col("call_stack").str.len_bytes().gt(0) | pl.col("module").str.len_bytes().gt(0))
     )
     if texts.is_empty():
         return texts.select("event_id", *(pl.lit(None, pl.Categorical).alias(name) for name in ("function", "module")))

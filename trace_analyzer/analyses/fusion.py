@@ -10,7 +10,7 @@ from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, in_order, innermost
 from trace_analyzer.analyses.roofline import known_sum
-from trace_analyzer.analyses.rows import greatest, numbered, totals, with_known
+from trace_analyzer.analyses.rows import as_texts, each_distinct, greatest, numbered, totals, with_known
 from trace_analyzer.analyses.tensors import call_tensors
 from trace_analyzer.catalog.fusions import COMPILE, named_fusion
 from trace_analyzer.ingest.trace import Trace
@@ -165,6 +165,7 @@ def _chains(calls: pl.DataFrame) -> pl.DataFrame:
             pl.col("follows").shift(-1, fill_value=False).alias("between"),
         )
         .filter(pl.col("follows") | pl.col("between"))
+        .pipe(as_texts)
         .group_by("chain", maintain_order=True)
         .agg(
             pl.col("device", "activity_id", "start_ns").first(),
@@ -228,6 +229,7 @@ def _attention(calls: pl.DataFrame) -> pl.DataFrame:
         between.rename({"write_bytes": "score_bytes"})
         .with_columns(inner.alias("inner"))
         .join(marked, on="position", how="inner", maintain_order="left")
+        .pipe(as_texts)
         .group_by(pl.col("before").alias("first"), maintain_order=True)
         .agg(
             pl.col("device", "activity_id", "start_ns").first(),
@@ -267,13 +269,15 @@ def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     kernels = activities.filter(pl.col("kind") == "kernel", pl.col("bucket") != "communication")
     inside = at(kernels, "launch_start_ns", steps, ["launch_thread"], ["step_id", "optimizer"]).drop_nulls("step_id")
     fused = (pl.col("name").str.contains(_FUSED) | pl.col("operator").str.contains(_FUSED)).fill_null(False)
-    operator_ns = pl.col("duration_ns").sum().over("step_id", pl.col("operator").fill_null(""))
-    foreach = pl.col("operator").str.contains("_foreach_").fill_null(False).any()
+    foreach = pl.col("operator").str.contains("_foreach_").fill_null(False)
+    told = each_distinct(inside.select("name", "operator"), fused.alias("fused"), foreach.alias("foreach"))
+    operator_ns = pl.col("duration_ns").sum().over("step_id", "operator")
     return (
-        inside.with_columns(operator_ns.alias("operator_ns"))
+        inside.hstack(told)
+        .with_columns(operator_ns.alias("operator_ns"))
         .group_by("device", "step_id", maintain_order=True)
         .agg(
-            fused.any().alias("fused"),
+            pl.col("fused").any(),
             pl.col("optimizer").first(),
             pl.col("activity_id").first(),
             pl.col("start_ns").min(),
@@ -281,7 +285,7 @@ def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
             pl.len().alias("kernel_count"),
             pl.col("duration_ns").sum().alias("time_ns"),
             (pl.col("duration_ns").sum() - pl.col("operator_ns").max()).cast(pl.Float64).alias("saves_ns"),
-            pl.when(foreach).then(pl.lit("foreach")).otherwise(pl.lit("loop")).alias("tensors"),
+            pl.when(pl.col("foreach").any()).then(pl.lit("foreach")).otherwise(pl.lit("loop")).alias("tensors"),
         )
         .filter(~pl.col("fused") & (pl.col("saves_ns") > 0))
         .select(

@@ -44,7 +44,9 @@ class Host:
     def those(self, condition: pl.Expr, *columns: str) -> pl.DataFrame:
         """Events of whose kind and name a condition holds, these as texts; with these columns, or all."""
         events = self.events.select(columns) if columns else self.events
-        return events.filter(self.each(condition)).with_columns(cs.categorical().cast(pl.String))
+        return events.filter(self.each(condition)).with_columns(
+            cs.by_name("kind", "name", require_all=False).cast(pl.String)
+        )
 
     def calls_of(self, condition: pl.Expr) -> pl.DataFrame:
         """Calls of whose name a condition holds."""
@@ -58,8 +60,8 @@ def host_of(trace: Trace) -> Host:
     process = trace.threads.get_column("process_id")[rows.get_column("thread_id")]
     events = rows.select(
         "event_id",
-        names.get_column("kind").cast(pl.Categorical)[name_ids],
-        names.get_column("text").alias("name")[name_ids],
+        "kind",
+        "name",
         "thread_id",
         process.alias("process_id"),
         "start_ns",
@@ -81,7 +83,7 @@ def _names(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
     """The number of each row's kind and name, and the numbered ones with what rules say about them."""
     key = ["kind", "name"]
     ids, firsts = numbered(*rows.select(key))
-    names = rows.select(key)[firsts].with_row_index("name_id")
+    names = rows.select(key)[firsts].cast(pl.String).with_row_index("name_id")
     return ids, (
         names.join(host_work(names), on=key, how="left", maintain_order="left")
         .join(named_code(names), on=key, how="left", maintain_order="left")

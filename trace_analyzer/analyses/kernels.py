@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.rows import numbered
+from trace_analyzer.analyses.rows import as_texts, each_distinct, numbered
 from trace_analyzer.catalog.copies import WITHIN_DEVICE, copy_direction
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import kernel_buckets
@@ -31,7 +31,7 @@ def with_buckets(activities: pl.DataFrame) -> pl.DataFrame:
     """Activities with bucket, group and prior of each kernel; null for copies and memsets."""
     keys = activities.select("kind", "name", "operator")
     numbers, firsts = numbered(*keys)
-    keys = keys[firsts]
+    keys = as_texts(keys[firsts])
     buckets = kernel_buckets(keys.filter(pl.col("kind") == "kernel")).with_columns(pl.lit("kernel").alias("kind"))
     found = keys.join(buckets, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")
     return activities.hstack(found.select("bucket", "group", "prior")[numbers])
@@ -66,9 +66,8 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
         .then(pl.lit("compute"))
         .otherwise("prior")
     )
-    copies = activities.select("kind", "name").filter(pl.col("kind") == "memcpy").unique()
-    inner = copies.filter(copy_direction() == WITHIN_DEVICE).get_column("name")
-    within = (pl.col("kind") == "memset") | pl.col("name").is_in(inner.implode())
+    is_inner = (pl.col("kind") == "memset") | (copy_direction() == WITHIN_DEVICE).fill_null(False)
+    within = each_distinct(activities.select("kind", "name"), is_inner).to_series()
     keys = activities.select("device", "dtype", on_matrix_units().alias("matrix"))
     balances = keys.join(_balances(devices), on=keys.columns, how="left", maintain_order="left")
     return (

@@ -63,7 +63,7 @@ def operators_of(host: Host, events: pl.DataFrame) -> pl.DataFrame:
         {"event_id": "operator_id"}
     )
     found = at(events, "start_ns", innermost(spans, ["thread_id"], "operator_id"), ["thread_id"], ["operator_id"])
-    return found.with_columns(host.texts(found.get_column("operator_id")).cast(pl.String).alias("operator"))
+    return found.with_columns(host.texts(found.get_column("operator_id")).alias("operator"))
 
 
 def _calls(host: Host) -> pl.DataFrame:

@@ -4,6 +4,7 @@
 """
 
 import polars as pl
+from polars import selectors as cs
 
 from trace_analyzer.analyses import _spans, flat
 from trace_analyzer.analyses._spans import NONE
@@ -63,10 +64,15 @@ def numbered(*columns: pl.Series) -> tuple[pl.Series, pl.Series]:
     return numbers, firsts
 
 
+def as_texts(rows: pl.DataFrame) -> pl.DataFrame:
+    """The rows with texts for categories, which have no functions of texts."""
+    return rows.with_columns((cs.categorical() | cs.enum()).cast(pl.String))
+
+
 def each_distinct(rows: pl.DataFrame, *figures: pl.Expr) -> pl.DataFrame:
-    """The figures of each of the rows, each distinct row looked at once: of a hundred thousand kernels few names differ."""
+    """The figures of each of the rows, whose texts are looked at once each: of a hundred thousand kernels few names differ."""
     numbers, firsts = numbered(*rows)
-    return rows[firsts].select(figures)[numbers]
+    return as_texts(rows[firsts]).select(figures)[numbers]
 
 
 _TABLE = 1 << 20

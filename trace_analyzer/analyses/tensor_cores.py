@@ -11,7 +11,7 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.roofline import known_sum, with_limits
-from trace_analyzer.analyses.rows import looked_up
+from trace_analyzer.analyses.rows import as_texts, looked_up
 from trace_analyzer.catalog.devices import Device
 
 _TORCH = {"bf16": "bfloat16", "fp16": "float16"}
@@ -33,9 +33,8 @@ def misses(kernels: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.Da
     much on vector units, as those of a decoding step, are left out.
     """
     columns = ["activity_id", "device", "operator_id", "name", "operator", "group", "bound", "dtype", "duration_ns"]
-    contractions = kernels.filter((pl.col("group") == "matmul") & (pl.col("bound") != "latency")).select(
-        *columns, "uses_tensor_cores", "flop", "moved_bytes"
-    )
+    large = kernels.filter((pl.col("group") == "matmul") & (pl.col("bound") != "latency"))
+    contractions = as_texts(large.select(*columns, "uses_tensor_cores", "flop", "moved_bytes"))
     by_name = pl.col("dtype").is_null() & ~pl.col("uses_tensor_cores") & pl.col("name").str.contains(_FP32_NAMES)
     typed = contractions.with_columns(pl.when(by_name).then(pl.lit("fp32")).otherwise("dtype").alias("dtype"))
     named = with_limits(typed.with_columns(_reason().alias("reason")).drop_nulls("reason"), devices)

@@ -8,7 +8,7 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.ingest.document import Document
-from trace_analyzer.ingest.sorting import Sorted, with_pairs
+from trace_analyzer.ingest.sorting import KIND, Sorted, with_pairs
 from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
 from trace_analyzer.notes import Note
 from trace_analyzer.units import NS_PER_S
@@ -228,16 +228,23 @@ def _filled(
     pieces = {column.name: [_piece(part, column) for part in parts] for column in columns}
     parts.clear()
     with ThreadPoolExecutor(_WORKERS) as pool:
-        filled = pool.map(lambda column: _in_order(pieces.pop(column.name), order).cast(column.dtype), columns)
+        filled = pool.map(lambda column: _in_order(pieces.pop(column.name), order).cast(_kept(column)), columns)
         made |= {column.name: values for column, values in zip(columns, filled, strict=True)}
-    return table.conform(pl.DataFrame({name: made.pop(name) for name in table.schema}))
+    return pl.DataFrame({column.name: made.pop(column.name).cast(_kept(column)) for column in table.columns})
+
+
+def _kept(column: tables.Column) -> pl.DataType:
+    """A column's type here, where texts are categorical: they repeat, and millions of rows share few."""
+    if column.dtype != pl.String:
+        return column.dtype
+    return KIND if column.name == "kind" else pl.Categorical()
 
 
 def _piece(part: pl.DataFrame, column: tables.Column) -> pl.Series:
     """A column of the part; null where it does not have it."""
     if column.name in part.columns:
         return part.get_column(column.name)
-    return pl.repeat(None, part.height, dtype=column.dtype, eager=True).alias(column.name)
+    return pl.repeat(None, part.height, dtype=_kept(column), eager=True).alias(column.name)
 
 
 def _in_order(pieces: list[pl.Series], order: pl.Series) -> pl.Series:
@@ -246,16 +253,7 @@ def _in_order(pieces: list[pl.Series], order: pl.Series) -> pl.Series:
         return pl.repeat(None, len(order), dtype=pieces[0].dtype, eager=True)  # takes no memory before it is written to
     stacked = pl.concat(pieces, rechunk=True)
     pieces.clear()
-    return _unpacked(stacked[order])
-
-
-def _unpacked(values: pl.Series) -> pl.Series:
-    """Categories as texts that share their bytes: a cast writes those of each row."""
-    if not isinstance(values.dtype, pl.Categorical | pl.Enum):
-        return values
-    different, codes = values.unique(), values.to_physical()
-    places = _by_number(different.to_physical(), pl.int_range(len(different), dtype=pl.UInt32, eager=True))
-    return different.cast(pl.String)[places[codes]]
+    return stacked[order]
 
 
 def _by_number(numbers: pl.Series, values: pl.Series) -> pl.Series:

@@ -21,6 +21,7 @@ import polars as pl
 from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, SURROGATE, raw_frame, strict_decoder, text_of
 from trace_analyzer.ingest.sorting import (
     CALL_NUMBERS,
+    CATEGORIES,
     DEVICE_ARGUMENTS,
     DEVICE_KINDS,
     FLOW_KINDS,
@@ -72,7 +73,7 @@ _BETWEEN = re.compile(r"\s*,\s*\{")
 _TIMES = {"ts": "start_ns", "dur": "duration_ns"}
 _TRACK = ("name", "pid", "tid")
 _LABELS = ("ph", "cat", "name", "pid", "tid")
-_TEXTS = tuple(name for name in (*FIELDS, *ARGUMENTS) if name not in (*_LABELS, *_TIMES, *INTEGERS))
+_TEXTS = tuple(name for name in (*FIELDS, *ARGUMENTS) if name not in (*_LABELS, *CATEGORIES, *_TIMES, *INTEGERS))
 _KINDS = HOST_KINDS | DEVICE_KINDS | FLOW_KINDS | {"cpu_instant_event": "memory"}
 
 
@@ -249,7 +250,7 @@ def _separator(text: bytes) -> bytes | None:
 
 def _new_scanner() -> "Scanner":
     forms = dict.fromkeys(FIELDS + tuple(ARGUMENTS), _scanner.TEXT) | {
-        **dict.fromkeys(_LABELS, _scanner.LABEL),
+        **dict.fromkeys((*_LABELS, *CATEGORIES), _scanner.LABEL),
         **dict.fromkeys(_TIMES, _scanner.TIME),
         **dict.fromkeys(INTEGERS, _scanner.INTEGER),
     }
@@ -293,13 +294,19 @@ def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Sorted | pl
     Those that are not what their route expects, or have none, are raw frames.
     """
     words = scanner.words(text, _scanner.LABEL, _readable)
-    labels = dict.fromkeys(_LABELS, pl.Series(words, dtype=pl.String))
+    labels = pl.Series(words, dtype=pl.String)
     texts = dict.fromkeys(_TEXTS, pl.Series(scanner.words(text, _scanner.TEXT, _readable), dtype=pl.String))
-    tracks = labels["name"].fill_null("").cast(pl.Categorical)
-    typed = dict.fromkeys(_TRACK, tracks) | {
-        "ph": pl.Series("is_start", [word == "s" for word in words]),
-        "cat": pl.Series("kind", [_KINDS.get((word or "").lower()) for word in words], dtype=KIND),
-    }
+    tracks = labels.fill_null("").cast(pl.Categorical)
+    raw = texts | dict.fromkeys((*_LABELS, *CATEGORIES), labels)
+    typed = (
+        texts
+        | dict.fromkeys(CATEGORIES, labels.cast(pl.Categorical))
+        | dict.fromkeys(_TRACK, tracks)
+        | {
+            "ph": pl.Series("is_start", [word == "s" for word in words]),
+            "cat": pl.Series("kind", [_KINDS.get((word or "").lower()) for word in words], dtype=KIND),
+        }
+    )
     row, pid, tid = map(pl.Series, scanner.tracks("pid", "tid", first))
     yield sorted_tracks(pl.DataFrame({"row": row, "pid": tracks[pid], "tid": tracks[tid]}))
     for code in scanner.taken():
@@ -307,8 +314,8 @@ def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Sorted | pl
             yield _strictly(text, scanner, first)
             continue
         route = _ROUTES[code] if code < len(_ROUTES) else _ANY
-        known = route.sort(_frame(scanner, code, route, texts | typed, first)) if route.sort else None
-        yield known or _raw(_frame(scanner, code, route, texts | labels, first))
+        known = route.sort(_frame(scanner, code, route, typed, first)) if route.sort else None
+        yield known or _raw(_frame(scanner, code, route, raw, first))
 
 
 def _frame(scanner: "Scanner", code: int, route: _Route, words: Mapping[str, pl.Series], first: int) -> pl.DataFrame:

@@ -82,6 +82,8 @@ _KINDS_WITH = {
 INPUT_NUMBERS = ("message_elements", "group_size")
 LISTED_INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")
 _INPUT_TEXTS = (*LISTED_INPUTS, "collective", "message_dtype", "call_stack", "module_hierarchy")
+CATEGORIES = (*_INPUT_TEXTS, "grid", "block")
+"""Arguments whose texts repeat."""
 OTHER_INPUTS = (*(column for column in _INPUT_TEXTS if column not in LISTED_INPUTS), *INPUT_NUMBERS)
 _DEVICE_NUMBERS = (
     "stream", "context", "correlation", "external_id", "bytes", "registers_per_thread", "shared_memory_bytes", "graph_id",
@@ -364,8 +366,10 @@ def _inputs_part(host: pl.DataFrame) -> pl.DataFrame:
     frame = _only(
         host, pl.col("kind").is_in(["operator", "annotation"]) & pl.any_horizontal(pl.col(*texts).is_not_null())
     )
-    nulls = (pl.lit(None, dtype=pl.String).alias(column) for column in _INPUT_TEXTS if column not in texts)
-    return frame.with_columns(*nulls).select("row", *_INPUT_TEXTS, *_numbers(frame, INPUT_NUMBERS))
+    nulls = (_null(column, pl.Categorical()) for column in _INPUT_TEXTS if column not in texts)
+    return frame.with_columns(pl.col(texts).cast(pl.Categorical), *nulls).select(
+        "row", *_INPUT_TEXTS, *_numbers(frame, INPUT_NUMBERS)
+    )
 
 
 def _device_part(device: pl.DataFrame) -> pl.DataFrame:
@@ -373,7 +377,7 @@ def _device_part(device: pl.DataFrame) -> pl.DataFrame:
         *_EVENT[:-1], _LASTS, _DEVICE_LABEL, *_numbers(device, _DEVICE_NUMBERS),
         _products(device.get_column("grid")).alias("blocks"),
         _products(device.get_column("block")).alias("threads_per_block"),
-        "grid", "block",
+        pl.col("grid", "block").cast(pl.Categorical),
         pl.col("occupancy_percent").cast(pl.Float64, strict=False).fill_nan(None),
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost
-from trace_analyzer.analyses.rows import numbered, totals, with_known
+from trace_analyzer.analyses.rows import each_distinct, numbered, totals, with_known
 from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
 from trace_analyzer.analyses.work.replays import is_replayed, replayed_work
 from trace_analyzer.catalog.arithmetic import arithmetic
@@ -54,11 +54,10 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
     sums, layout changes, fills) have no FLOP of it, and of their bytes nothing is known. What Winograd's algorithm or a
     Fourier transform computes is less than the convolution's definition asks for, so these have no FLOP.
     """
-    kernels = (
-        activities.select("kind", *_KERNEL)
-        .filter(pl.col("kind") == "kernel")
-        .join(arithmetic(activities.get_column("name")), on="name", how="left", maintain_order="left")
-    )
+    kernels = activities.select("kind", *_KERNEL).filter(pl.col("kind") == "kernel")
+    numbers, firsts = numbered(kernels.get_column("name"))
+    names = kernels.get_column("name")[firsts].cast(pl.String)
+    kernels = kernels.hstack(arithmetic(names).drop("name")[numbers])
     launched = kernels.filter(~is_replayed(kernels))
     inputs = trace.operator_inputs.select(pl.col("event_id").alias("operator_id"), *_INPUTS)
     calls = _calls(launched, inputs)
@@ -78,10 +77,10 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
 
 def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
     """Kernels with the recorded arguments of their operator (operator_id, operator); none without any."""
+    calls = with_known(kernels, inputs, "operator_id")
     lists = pl.col("input_types").str.contains("TensorList")
-    return with_known(kernels, inputs, "operator_id").with_columns(
-        pl.when(lists).then(list_element_bytes()).alias("list_element_bytes")
-    )
+    sizes = pl.when(lists).then(list_element_bytes()).alias("list_element_bytes")
+    return calls.hstack(each_distinct(calls.select("input_types", "name"), sizes))
 
 
 def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
@@ -172,7 +171,7 @@ def _outer_calls(kernels: pl.DataFrame, shares: pl.DataFrame, host: Host, inputs
         "start_ns",
         "end_ns",
         pl.col("event_id").alias("outer_id"),
-        pl.col("name").alias("outer"),
+        pl.col("name").cast(pl.Categorical).alias("outer"),
     )
     if needy.is_empty() or spans.is_empty():
         return _calls(kernels.clear(), inputs)
