@@ -14,9 +14,9 @@ from trace_analyzer._arrow cimport Column, column_of
 cdef enum:
     _DEPTH = 256
     _ENTRIES = 512
+    _LEARNED = 128
     _COLUMNS = 64
     _ROUTES = 16
-    _SHORT = 16
     _NO_ROUTE = 127
     _ODD = 126
 
@@ -44,17 +44,21 @@ cdef enum:
 TIME, INTEGER, LABEL, TEXT = _TIME, _INTEGER, _LABEL, _TEXT
 
 # Times from here on are left to the reader that knows which of them are absurd.
-cdef int64_t _FARTHEST_US = 4 * 10 ** 15
+cdef uint64_t _FARTHEST_US = 4 * 10 ** 15
 
 
 cdef struct Entry:
+    # A key, what it stands for, or -1, and where the one is that came after it last: mostly it does so again. Behind
+    # all entries is one that stands for what is before the first key, and for keys that have none.
     const unsigned char* key
     Py_ssize_t size
     int value
+    int next
 
 
 cdef struct Words:
-    # Different stretches of the text that is scanned, by number; 0 is null. Open addressing: slots hold numbers.
+    # Different stretches of the text that is scanned, by number; 0 is null, and empty. Open addressing: slots hold
+    # numbers.
     uint32_t* slots
     uint64_t mask
     int64_t* starts
@@ -67,13 +71,15 @@ cdef struct Scan:
     const unsigned char* text
     Py_ssize_t size
     uint64_t seed
-    const Entry* fields
-    const Entry* arguments
+    Entry[_ENTRIES + 1] fields
+    Entry[_ENTRIES + 1] arguments
+    int learned  # keys that stand for nothing, but have a place among the entries of this text
     const int* forms
     int ph
     int cat
     Words labels
     Words texts
+    int64_t[_COLUMNS] last  # words of the columns: mostly they are those of the next event, too
     # Of the event in hand: its values by column, the columns that it has (a bit each), whether another reader has
     # to read it, its phase and its category.
     int64_t values[_COLUMNS]
@@ -102,14 +108,12 @@ cdef inline uint64_t _hash(const unsigned char* key, Py_ssize_t size, uint64_t s
     return mixed ^ (mixed >> 32)
 
 
-cdef inline int _value(const Entry* entries, const unsigned char* key, Py_ssize_t size) noexcept nogil:
-    """What the key stands for; -1 where it is none of these."""
-    cdef uint64_t at = _hash(key, size, 0) & (_ENTRIES - 1)
-    while entries[at].key != NULL:
-        if entries[at].size == size and memcmp(entries[at].key, key, size) == 0:
-            return entries[at].value
+cdef inline int _place(const Entry* entries, const unsigned char* key, Py_ssize_t size, uint64_t seed) noexcept nogil:
+    """Where the key is, or where it would be."""
+    cdef uint64_t at = _hash(key, size, seed) & (_ENTRIES - 1)
+    while entries[at].key != NULL and (entries[at].size != size or memcmp(entries[at].key, key, size) != 0):
         at = (at + 1) & (_ENTRIES - 1)
-    return -1
+    return <int> at
 
 
 cdef inline int64_t _word(Scan* scan, Words* words, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
@@ -133,6 +137,15 @@ cdef inline int64_t _word(Scan* scan, Words* words, Py_ssize_t start, Py_ssize_t
     return number
 
 
+cdef inline Py_ssize_t _again(const Scan* scan, const Words* words, int64_t number, Py_ssize_t start) noexcept nogil:
+    """Where the value ends that begins there, if it is the word of that number once more; else 0."""
+    cdef const unsigned char* text = scan.text
+    cdef Py_ssize_t size = words.ends[number] - words.starts[number]
+    if size == 0 or size >= scan.size - start or memcmp(text + words.starts[number], text + start, size) != 0:
+        return 0
+    return 0 if _is_digit(text[start + size - 1]) and _goes_on(text[start + size]) else start + size
+
+
 cdef inline Py_ssize_t _blank(const unsigned char* text, Py_ssize_t at) noexcept nogil:
     """Where the next token begins."""
     while text[at] == c' ' or text[at] == c'\n' or text[at] == c'\t' or text[at] == c'\r':
@@ -153,29 +166,38 @@ cdef inline bint _is_hex(unsigned char sign) noexcept nogil:
     return _is_digit(sign) or c'a' <= sign <= c'f' or c'A' <= sign <= c'F'
 
 
+cdef inline bint _goes_on(unsigned char sign) noexcept nogil:
+    """Whether the sign is of the number that stands before it."""
+    return _is_digit(sign) or sign == c'.' or sign == c'e' or sign == c'E'
+
+
+cdef inline bint _holds(uint64_t signs, uint64_t sign) noexcept nogil:
+    """Whether one of the eight bytes is the sign."""
+    cdef uint64_t ones = <uint64_t> 0x0101010101010101
+    signs ^= ones * sign
+    return ((signs - ones) & ~signs & (ones << 7)) != 0
+
+
 cdef int _string(Scan* scan, Py_ssize_t* at, bint* escaped) noexcept nogil:
     """Past the string that begins there; ``escaped`` is set where it has escapes."""
     cdef const unsigned char* text = scan.text
-    cdef Py_ssize_t i = at[0] + 1, near = i + _SHORT
-    cdef const unsigned char* quote
-    cdef const unsigned char* escape
-    if near > scan.size:
-        near = scan.size
-    while i < near and text[i] != c'"' and text[i] != c'\\':
-        i += 1
-    if i < near and text[i] == c'"':
-        at[0] = i + 1
-        return _DONE
+    cdef Py_ssize_t i = at[0] + 1
+    cdef uint64_t signs
     while True:
-        quote = <const unsigned char*> memchr(text + i, c'"', scan.size - i)
-        if quote == NULL:
+        while i + 8 <= scan.size:
+            memcpy(&signs, text + i, 8)
+            if _holds(signs, c'"') or _holds(signs, c'\\'):
+                break
+            i += 8
+        while i < scan.size and text[i] != c'"' and text[i] != c'\\':
+            i += 1
+        if i >= scan.size:
             return _PARTIAL
-        escape = <const unsigned char*> memchr(text + i, c'\\', quote - (text + i))
-        if escape == NULL:
-            at[0] = quote - text + 1
+        if text[i] == c'"':
+            at[0] = i + 1
             return _DONE
         escaped[0] = True
-        i = escape - text + 1
+        i += 1
         if text[i] == c'u':
             for _ in range(4):
                 i += 1
@@ -311,6 +333,31 @@ cdef int _skip(Scan* scan, Py_ssize_t* at) noexcept nogil:
                 return ending
 
 
+cdef inline bint _plain(Scan* scan, Py_ssize_t* at, int places, int64_t* value) noexcept nogil:
+    """Past the number that begins there with a digit, if it fits, with up to ``places`` decimals and no exponent."""
+    cdef const unsigned char* text = scan.text
+    cdef Py_ssize_t i = at[0], start = i
+    cdef uint64_t number = 0
+    while _is_digit(text[i]):
+        number = number * 10 + (text[i] - c'0')
+        i += 1
+    if i - start > 18 or (text[start] == c'0' and i - start > 1) or (places and number >= _FARTHEST_US):
+        return False
+    if places and text[i] == c'.' and _is_digit(text[i + 1]):
+        i += 1
+        while places and _is_digit(text[i]):
+            number = number * 10 + (text[i] - c'0')
+            places -= 1
+            i += 1
+    while places:
+        number *= 10
+        places -= 1
+    if i >= scan.size or _goes_on(text[i]):
+        return False
+    at[0], value[0] = i, <int64_t> number
+    return True
+
+
 cdef inline bint _time(Scan* scan, Py_ssize_t start, Py_ssize_t end, int64_t* value) noexcept nogil:
     """Nanoseconds of a decimal number of microseconds, rounded half to even; whether it has no more digits than fit."""
     cdef const unsigned char* text = scan.text
@@ -327,7 +374,7 @@ cdef inline bint _time(Scan* scan, Py_ssize_t start, Py_ssize_t end, int64_t* va
             return False
         ns = ns * 10 + (text[i] - c'0')
         i += 1
-    if ns >= _FARTHEST_US:
+    if <uint64_t> ns >= _FARTHEST_US:
         return False
     i += 1
     while i < end and places < 3:
@@ -375,12 +422,21 @@ cdef int _kept(Scan* scan, Py_ssize_t* at, int column) noexcept nogil:
     cdef unsigned char sign = text[start]
     cdef bint escaped = False, whole = True
     cdef int ending, form = scan.forms[column]
+    cdef Words* words
+    cdef Py_ssize_t end
     cdef uint64_t bit = <uint64_t> 1 << column
     if scan.seen & bit:  # which of equal keys counts, or of two spellings, is not decided here
         scan.odd = True
         return _skip(scan, at)
     scan.seen |= bit
-    if sign == c'"':
+    if form < _LABEL and _is_digit(sign) and _plain(scan, at, 3 if form == _TIME else 0, &scan.values[column]):
+        return _DONE
+    words = &scan.labels if form == _LABEL else &scan.texts
+    end = _again(scan, words, scan.last[column], start)
+    if end:
+        at[0] = end
+        ending = _DONE
+    elif sign == c'"':
         ending = _string(scan, at, &escaped)
     elif _is_digit(sign) or (sign == c'-' and text[start + 1] != c'I'):
         ending = _number(scan, at, &whole)
@@ -393,15 +449,13 @@ cdef int _kept(Scan* scan, Py_ssize_t* at, int column) noexcept nogil:
         return _skip(scan, at)
     if ending != _DONE:
         return ending
-    if form == _LABEL:
-        if column == scan.ph:
-            scan.phase = text[start + 1] if sign == c'"' and at[0] - start == 3 else 0
-        elif column == scan.cat and sign == c'"':
-            scan.category = start + 1
-            scan.category_end = at[0] - 1
-        scan.values[column] = _word(scan, &scan.labels, start, at[0])
-    elif form == _TEXT:
-        scan.values[column] = _word(scan, &scan.texts, start, at[0])
+    if column == scan.ph:
+        scan.phase = text[start + 1] if sign == c'"' and at[0] - start == 3 else 0
+    elif column == scan.cat and sign == c'"':
+        scan.category = start + 1
+        scan.category_end = at[0] - 1
+    if form >= _LABEL:
+        scan.last[column] = scan.values[column] = scan.last[column] if end else _word(scan, words, start, at[0])
     elif sign == c'"':
         if form == _TIME or not _integer(scan, start + 1, at[0] - 1, &scan.values[column]):
             scan.odd = True
@@ -421,29 +475,54 @@ cdef inline bint _has_no_exponent(const unsigned char* text, Py_ssize_t start, P
     return True
 
 
-cdef int _object(Scan* scan, Py_ssize_t* at, const Entry* entries) noexcept nogil:
+cdef inline int _key(Scan* scan, Py_ssize_t* at, Entry* entries, int* place) noexcept nogil:
+    """Past the key that begins there, from the place of the key before it to its own."""
+    cdef const unsigned char* text = scan.text
+    cdef Py_ssize_t start = at[0] + 1
+    cdef const Entry* entry = &entries[entries[place[0]].next]
+    cdef bint escaped = False
+    cdef int ending, found = _ENTRIES
+    if (
+        entry.key != NULL and entry.size < scan.size - start and text[start + entry.size] == c'"'
+        and memcmp(entry.key, text + start, entry.size) == 0
+    ):
+        at[0] = start + entry.size + 1
+        place[0] = entries[place[0]].next
+        return _DONE
+    ending = _string(scan, at, &escaped)
+    if ending != _DONE:
+        return ending
+    if escaped:  # it may spell a known key
+        scan.odd = True
+    else:
+        found = _place(entries, text + start, at[0] - 1 - start, scan.seed)
+        if entries[found].key == NULL and scan.learned < _LEARNED:
+            entries[found].key, entries[found].size = text + start, at[0] - 1 - start
+            scan.learned += 1
+        elif entries[found].key == NULL:
+            found = _ENTRIES
+    entries[place[0]].next = found
+    place[0] = found
+    return _DONE
+
+
+cdef int _object(Scan* scan, Py_ssize_t* at, Entry* entries) noexcept nogil:
     """Past the object that begins there, an event or its arguments; what the entries name is kept."""
     cdef const unsigned char* text = scan.text
-    cdef Py_ssize_t i = _blank(text, at[0] + 1), key
-    cdef bint escaped
-    cdef int column, ending
+    cdef Py_ssize_t i = _blank(text, at[0] + 1)
+    cdef int place = _ENTRIES, column, ending
     if text[i] == c'}':
         at[0] = i + 1
         return _DONE
     while True:
         if text[i] != c'"':
             return _fault(scan, i)
-        key = i + 1
-        escaped = False
-        ending = _string(scan, &i, &escaped)
+        ending = _key(scan, &i, entries, &place)
+        if ending == _DONE:
+            ending = _colon(scan, &i)
         if ending != _DONE:
             return ending
-        if escaped:  # it may spell a known key
-            scan.odd = True
-        column = _value(entries, text + key, i - 1 - key)
-        ending = _colon(scan, &i)
-        if ending != _DONE:
-            return ending
+        column = entries[place].value
         if column == _ARGUMENTS:
             if scan.has_arguments:
                 scan.odd = True
@@ -467,20 +546,19 @@ cdef int _object(Scan* scan, Py_ssize_t* at, const Entry* entries) noexcept nogi
 cdef class Keys:
     """Keys, up to half as many as there are entries, and what they stand for."""
 
-    cdef Entry[_ENTRIES] entries
+    cdef Entry[_ENTRIES + 1] entries
     cdef list kept
 
-    def __cinit__(self, meanings):
-        cdef uint64_t at
+    def __cinit__(self, meanings, uint64_t seed):
+        cdef int at
         cdef bytes key
         if len(meanings) > _ENTRIES // 2:
             raise ValueError("too many keys")
-        memset(self.entries, 0, sizeof(self.entries))
+        for at in range(_ENTRIES + 1):
+            self.entries[at] = Entry(NULL, 0, -1, _ENTRIES)
         self.kept = [text.encode() for text in meanings]
         for key, value in zip(self.kept, meanings.values()):
-            at = _hash(key, len(key), 0) & (_ENTRIES - 1)
-            while self.entries[at].key != NULL:
-                at = (at + 1) & (_ENTRIES - 1)
+            at = _place(self.entries, key, len(key), seed)
             self.entries[at].key = key
             self.entries[at].size = len(key)
             self.entries[at].value = value
@@ -518,9 +596,9 @@ cdef class Scanner:
         if len(columns) > _COLUMNS or len(routes) > _ROUTES or rows < 1:
             raise ValueError("too many columns or routes")
         self.names = {name: number for number, (name, _) in enumerate(columns)}
-        self.fields = Keys({key: self.names[name] for key, name in fields.items()} | {"args": _ARGUMENTS})
-        self.arguments = Keys({key: self.names[name] for key, name in arguments.items()})
-        self.categories = Keys({name: code for code, (known, _, _) in enumerate(routes) for name in known})
+        self.fields = Keys({key: self.names[name] for key, name in fields.items()} | {"args": _ARGUMENTS}, seed)
+        self.arguments = Keys({key: self.names[name] for key, name in arguments.items()}, seed)
+        self.categories = Keys({name: code for code, (known, _, _) in enumerate(routes) for name in known}, seed)
         memset(self.wanted_counts, 0, sizeof(self.wanted_counts))
         memset(self.has_room, 0, sizeof(self.has_room))
         for code, (_, signs, wanted) in enumerate(routes):
@@ -533,7 +611,7 @@ cdef class Scanner:
             self.nothing[number] = 0 if form == _LABEL or form == _TEXT else INT64_MIN
         self.width, self.room = len(columns), rows
         self.scan.seed = seed
-        self.scan.fields, self.scan.arguments, self.scan.forms = self.fields.entries, self.arguments.entries, self.forms
+        self.scan.forms = self.forms
         self.scan.ph, self.scan.cat = self.names["ph"], self.names["cat"]
         self.values = <int64_t*> malloc(self.width * rows * sizeof(int64_t))
         self.routes = <uint8_t*> malloc(rows)
@@ -576,6 +654,10 @@ cdef class Scanner:
         memset(self.scan.labels.slots, 0, (self.scan.labels.mask + 1) * sizeof(uint32_t))
         memset(self.scan.texts.slots, 0, (self.scan.texts.mask + 1) * sizeof(uint32_t))
         self.scan.labels.count = self.scan.texts.count = 1
+        memcpy(self.scan.fields, self.fields.entries, sizeof(self.fields.entries))
+        memcpy(self.scan.arguments, self.arguments.entries, sizeof(self.arguments.entries))
+        memset(self.scan.last, 0, sizeof(self.scan.last))
+        self.scan.learned = 0
         memset(self.counts, 0, sizeof(self.counts))
         memset(self.present, 0, sizeof(self.present))
         with nogil:
@@ -647,7 +729,11 @@ cdef class Scanner:
         if scan.odd:
             return _ODD
         if scan.category_end:
-            route = _value(self.categories.entries, scan.text + scan.category, scan.category_end - scan.category)
+            route = self.categories.entries[
+                _place(
+                    self.categories.entries, scan.text + scan.category, scan.category_end - scan.category, scan.seed
+                )
+            ].value
             if route >= 0 and (scan.phase == self.phases[route][0] or scan.phase == self.phases[route][1]):
                 return route
         return _NO_ROUTE
@@ -804,6 +890,7 @@ cdef _make(Words* words, Py_ssize_t room):
     words.ends = <int64_t*> malloc(room * sizeof(int64_t))
     if words.slots == NULL or words.starts == NULL or words.ends == NULL:
         raise MemoryError
+    words.starts[0] = words.ends[0] = 0
 
 
 cdef void _unmake(Words* words) noexcept:

@@ -264,8 +264,8 @@ def _by_number(numbers: pl.Series, values: pl.Series) -> pl.Series:
 
 def _operator_inputs(parts: list[pl.DataFrame], host: pl.DataFrame) -> pl.DataFrame:
     rows = pl.concat([part.get_column("row") for part in parts], rechunk=True)
-    events = _by_number(host.get_column("row"), host.get_column("event_id"))
-    ids = pl.DataFrame({"row": rows, "event_id": events[rows]}).with_row_index("at").drop_nulls().sort("row")
+    events = _by_number(host.get_column("row"), host.get_column("event_id")).gather(rows, null_on_oob=True)
+    ids = pl.DataFrame({"row": rows, "event_id": events}).with_row_index("at").drop_nulls().sort("row")
     return _filled(tables.OPERATOR_INPUTS, parts, ids.get_column("at"), {"event_id": ids.get_column("event_id")})
 
 
