@@ -21,6 +21,7 @@ _SAMPLE = 100_000
 _LONGEST_LINE = float(1 << 62)
 _ROWS = 1 << 32
 _WORKERS = 2
+"""Columns that are put in order at once: each stands in memory twice meanwhile."""
 
 _REASONS: dict[str, tuple[str, str]] = {
     "no-time": ("warning", "events without a readable timestamp were skipped"),
@@ -202,19 +203,28 @@ def _nonzero(column: str) -> pl.Expr:
 def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) -> pl.DataFrame:
     spans = pl.concat([part.select("pid", "tid", "kind", "start_ns", "duration_ns", "row") for part in parts])
     spans = spans.rechunk()  # sorting pieces takes ten times as long
-    nesting = pl.col("kind").to_physical().cast(pl.Int64)
     thread = _thread_ids(spans, threads)
     # One key for thread and start: each key that is equal in many rows makes sorting slower.
     length = spans.select((pl.col("start_ns").max() - origin).cast(pl.Float64)).item() or 0.0
     wide = pl.Int64 if (length + 1) * threads.height < _LONGEST_LINE else pl.Int128
     line = pl.lit(thread).cast(wide) * (int(length) + 1) + pl.col("start_ns") - origin
-    order = spans.select(
-        pl.arg_sort_by(line, -pl.col("duration_ns"), nesting * _ROWS + pl.col("row").cast(pl.Int64))
-    ).to_series()
+    order = _outer_first(spans.select("kind", "duration_ns", "row", line.alias("line")))
     del spans
     made = {"event_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True), "thread_id": thread.gather(order)}
     frame = _filled(tables.HOST_EVENTS, parts, order, made)
     return frame.with_columns(pl.col("start_ns") - origin, _nonzero("correlation"))
+
+
+def _outer_first(spans: pl.DataFrame) -> pl.Series:
+    """Places of the spans in order of line; the few that begin together: the longest first, then by nesting and row."""
+    order = spans.get_column("line").arg_sort()
+    lines = spans.get_column("line")[order]
+    is_next = lines.eq_missing(lines.shift(1))
+    together = (is_next | is_next.shift(-1, fill_value=False)).arg_true()
+    nesting = pl.col("kind").to_physical().cast(pl.Int64)
+    within = pl.arg_sort_by("line", -pl.col("duration_ns"), nesting * _ROWS + pl.col("row").cast(pl.Int64))
+    some = order[together]
+    return order.scatter(together, some[spans[some].select(within).to_series()])
 
 
 def _filled(
@@ -257,7 +267,7 @@ def _in_order(pieces: list[pl.Series], order: pl.Series) -> pl.Series:
 
 
 def _by_number(numbers: pl.Series, values: pl.Series) -> pl.Series:
-    """A column that has each value in the place of its number, and null elsewhere."""
+    """A column that has each value in the place of its number, up to the last of these, and null elsewhere."""
     size = int(numbers.max()) + 1 if len(numbers) else 0  # type: ignore[arg-type]
     return pl.repeat(None, size, dtype=values.dtype, eager=True).scatter(numbers, values)
 
