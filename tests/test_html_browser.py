@@ -65,10 +65,11 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] != "INFO"]
 
     def requests(self) -> list[str]:
-        """Addresses asked for since the last look that are not the page or in the page."""
+        """Addresses asked for since the last look that are not the page, in the page, or of the browser itself."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         asked = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
-        return [url for url in asked if not url.startswith(("file:", "data:", "about:", "blob:", "chrome:"))]
+        own = ("file:", "data:", "about:", "blob:", "chrome:", "chrome-untrusted:")
+        return [url for url in asked if not url.startswith(own)]
 
     def point(self, time_ns: int, track: str) -> tuple[float, float]:
         """Where an instant of a track's first row is in the window."""
