@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trace_analyzer.analyses import rows as rows_module
-from trace_analyzer.analyses.rows import changes, looked_up, numbered, own, sums_of_runs, with_known
+from trace_analyzer.analyses.rows import changes, each_distinct, looked_up, numbered, own, sums_of_runs, with_known
 
 _ids = st.one_of(st.none(), st.integers(0, 12))
 _names = st.sampled_from(["dispatch", "python", "unlinked", "another"])
@@ -52,6 +52,16 @@ def test_combinations_are_numbered_as_they_appear(room: int, rows: list[Any], co
         numbers, firsts = numbered(*frame.select(columns[:count]))
     assert firsts.to_list() == list(known.values())
     assert [keys[firsts[number]] for number in numbers] == keys
+
+
+@pytest.mark.parametrize(
+    "dtype", [pl.String(), pl.Categorical(), pl.Enum(["another", "dispatch", "python", "unlinked"])]
+)
+@given(st.lists(st.tuples(st.none() | _names, st.floats(allow_nan=False))))
+def test_texts_are_looked_at_once_each(dtype: pl.DataType, rows: list[tuple[str | None, float]]) -> None:
+    frame = pl.DataFrame(rows, schema={"name": pl.String, "size": pl.Float64}, orient="row")
+    figures = pl.col("name").str.contains("p").alias("found"), pl.col("size") * 2
+    assert each_distinct(frame.cast({"name": dtype}), *figures).equals(frame.select(figures))
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), _names, st.integers(-9, 1 << 40))))
