@@ -221,7 +221,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         lambda: causes.idle_causes(trace, host(), stretches(), late(), calls(), pauses(), launching(), activities())
     )
     sums = Later(lambda: causes.gap_sums(spaces(), explained()))
-    figures = Later(lambda: trust.device_figures(activities(), launching(), sums()))
+    figures = Later(lambda: trust.device_figures(activities(), sums()))
     found = Later(lambda: _checks(trace, host(), windows(), figures(), launching()))
     of_unknown_cause = Later(lambda: _lacking(trace, found(), IDLE_CAUSES))
     idle_pieces = Later(lambda: causes.without_causes(explained(), of_unknown_cause()))

@@ -79,7 +79,7 @@ def _calls(host: Host) -> pl.DataFrame:
 
 def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """The latest call of the id that starts at or before the activity, else the earliest."""
-    calls, activities = _with_ids(calls.drop_nulls(BY_ID), activities.drop_nulls(BY_ID))
+    calls, activities = with_ids(calls.drop_nulls(BY_ID), activities.drop_nulls(BY_ID))
     if calls.get_column("id").n_unique() == calls.height:
         # The rule, where every id is one call's.
         return activities.join(calls.select("id", "launch_id"), on="id").select("activity_id", "launch_id")
@@ -94,12 +94,12 @@ def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     )
 
 
-def _with_ids(calls: pl.DataFrame, activities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def with_ids(calls: pl.DataFrame, activities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Both with ``id``, one number for process and correlation: as one key they are found in a third of the time.
 
     Without the activities that no call can have the id of.
     """
-    if calls.is_empty() or activities.is_empty():
+    if calls.is_empty():
         return tuple(rows.clear().with_columns(id=pl.lit(0, pl.Int64)) for rows in (calls, activities))  # type: ignore[return-value]
     process, correlation = pl.col("process_id"), pl.col("correlation")
     first, last, processes = calls.select(correlation.min(), correlation.max().alias("last"), process.max()).row(0)

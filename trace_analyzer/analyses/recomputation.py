@@ -28,11 +28,11 @@ NODE, FRAME, REPEATED = "checkpoint-node", "checkpoint-frame", "forward-in-backw
 
 def recomputed(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """(activity_id, sign): activities that do forward work again."""
-    nodes = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains(_NODE))
+    nodes = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains(_NODE), *_SPAN, "name")
     nothing = pl.DataFrame(schema={"activity_id": pl.UInt32, "sign": pl.String})
     if nodes.is_empty() or activities.is_empty():
         return nothing
-    frames = host.those((pl.col("kind") == "python") & pl.col("name").str.contains(_CHECKPOINT_FRAME))
+    frames = host.those((pl.col("kind") == "python") & pl.col("name").str.contains(_CHECKPOINT_FRAME), *_SPAN)
     within_checkpoint = pl.col("name").str.contains(_CHECKPOINT_NODE)
     marks = pl.concat(
         [
