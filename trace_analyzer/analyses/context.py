@@ -192,7 +192,7 @@ def _phases(events: pl.DataFrame, parents: pl.Series, forward_thread: pl.Series,
 
 def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_ids: pl.Series) -> pl.Series:
     """What is around each event; of backward events around their forward operator, but for what is within them."""
-    if forward_ids.null_count() == forward_ids.len():
+    if any(column.null_count() == column.len() for column in (ids, forward_ids)):
         return ids
     around = ids[forward_ids]
     outside = around.is_not_null() & ~(ids > backward_ids).fill_null(False)
