@@ -170,7 +170,7 @@ def _scene(
 def _with_waiting(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """Idle time with the activity that ended the gap, and ``waiting``, its name."""
     ended = gaps.get_column("activity_id")[idle.get_column("gap_id")]
-    return idle.with_columns(ended, activities.get_column("name").cast(pl.Categorical)[ended].alias("waiting"))
+    return idle.with_columns(ended, activities.get_column("name")[ended].alias("waiting"))
 
 
 # Places and sums

@@ -564,6 +564,9 @@ def _with_verdicts(analysis: Analysis, whole: Mapping[int, Findings], measured_s
         .with_columns(edges)
     )
     sums = partition.part_sums(frames["busy"], frames["idle"], windows.select(*key, "start_ns", "end_ns"), key)
+    parts: dict[tuple[Any, ...], dict[str, int]] = {}
+    for *step, part, ns in sums.iter_rows():
+        parts.setdefault(tuple(step), {})[part] = ns
     columns = ["device", "window", "start_ns", "end_ns"]
     spans = windows.select(columns)
     cold = causes.cold_gap_ns(frames["idle"], frames["gaps"], frames["activities"], spans)
@@ -573,12 +576,12 @@ def _with_verdicts(analysis: Analysis, whole: Mapping[int, Findings], measured_s
     took = _recording(analysis, usual, lengths, measured_step_ms)
     said = [
         {"device": device, "index": index, **asdict(step_verdict(
-            replace(whole[device], parts_ns=dict(part.select("part", "time_ns").iter_rows()),
+            replace(whole[device], parts_ns=of_step,
                     window=Window("step", ((start, end),), (index,)),
                     cold_gap_ns=cold.get(window, 0), recording=took.get(window)),
             activity_count, busy_ns,
         ))}
-        for (device, index, window, activity_count, busy_ns, start, end), part in sums.partition_by(key, as_dict=True).items()
+        for (device, index, window, activity_count, busy_ns, start, end), of_step in parts.items()
     ]  # fmt: skip
     verdicts = [field.name for field in fields(StepVerdict)]
     schema = {"device": pl.Int64(), "index": pl.Int64(), **{name: tables.STEPS.schema[name] for name in verdicts}}

@@ -35,7 +35,10 @@ class Host:
 
     def each(self, of_name: pl.Expr) -> pl.Series:
         """What an expression of kind and name is for each event."""
-        return self.names.select(of_name).to_series()[self.events.get_column("name_id")]
+        of_names = self.names.select(of_name).to_series()
+        if of_names.dtype == pl.Boolean and not of_names.any():  # of most traces no name is such
+            return pl.repeat(False, self.events.height, eager=True).alias(of_names.name)
+        return of_names[self.events.get_column("name_id")]
 
     def texts(self, ids: pl.Series) -> pl.Series:
         """Names of events, categorical."""
