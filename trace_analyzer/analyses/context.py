@@ -90,7 +90,7 @@ class Context:
 def nearest(parents: pl.Series, wanted: pl.Series) -> pl.Series:
     """For each event the nearest of itself and its ancestors that is ``wanted``; null where none is.
 
-    ``parents`` holds row numbers.
+    ``parents`` holds row numbers, ``wanted`` flags or bytes for these.
     """
     return _inherited(parents, wanted, _rows(parents), _spans.NEAREST)
 
@@ -110,7 +110,7 @@ def _rows(parents: pl.Series) -> pl.Series:
 
 
 def _inherited(parents: pl.Series, wanted: pl.Series, values: pl.Series, rule: int) -> pl.Series:
-    if not wanted.any():
+    if not wanted.max():
         return pl.repeat(None, parents.len(), dtype=pl.UInt32, eager=True)
     found, stack = (Room(parents.len(), of_rows=True) for _ in range(2))
     columns = flat.rows(parents), flat.flags(wanted), flat.rows(values)
@@ -129,7 +129,7 @@ def contexts(trace: Trace, host: Host, backward_links: pl.DataFrame) -> Context:
     is_frame = is_python & ~is_module & ~name.str.starts_with("<")
 
     def around(of_name: pl.Expr) -> pl.Series:
-        return nearest(parents, host.each(of_name))
+        return nearest(parents, host.each(of_name.cast(pl.UInt8)))
 
     own = around(is_frame & ~pl.col("library"))
     found = {

