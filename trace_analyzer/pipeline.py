@@ -216,14 +216,17 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     pauses = Later(lambda: causes.recording_pauses(trace, host()))
     stretches = Later(lambda: causes.stretches_of(launched(), spaces(), calls(), latency_ns()))
     late = Later(lambda: causes.host_pieces(trace, host(), stretches(), launched(), calls()))
-    explained = Later(lambda: causes.idle_causes(trace, host(), stretches(), late(), calls(), pauses(), activities()))
+    explained = Later(
+        lambda: causes.idle_causes(trace, host(), stretches(), late()[0], calls(), pauses(), activities())
+    )
     launching = Later(lambda: links.launches(trace, launched()))
     sums = Later(lambda: causes.gap_sums(spaces(), explained()))
-    figures = Later(lambda: trust.device_figures(activities(), launching(), sums()))
+    figures = Later(lambda: trust.device_figures(sums(), launching(), activities()))
     found = Later(lambda: _checks(trace, host(), windows(), figures(), launching()))
     of_unknown_cause = Later(lambda: _lacking(trace, found(), IDLE_CAUSES))
-    idle_pieces = Later(lambda: causes.without_causes(explained(), of_unknown_cause()))
-    gap_sums = Later(lambda: causes.gap_sums(spaces(), idle_pieces()) if of_unknown_cause() else sums())
+    idle_time = Later(lambda: causes.without_causes(explained(), of_unknown_cause()))
+    idle_pieces = Later(lambda: causes.with_events(idle_time(), late()[1]))
+    gap_sums = Later(lambda: causes.gap_sums(spaces(), idle_time()) if of_unknown_cause() else sums())
     gaps = Later(lambda: causes.gap_table(spaces(), gap_sums(), launched()))
     in_doubt = Later(lambda: pl.col("device").is_in(_lacking(trace, found(), RUN_AHEAD)))
     queue = Later(lambda: run_ahead.queue_depths(launched()).filter(~in_doubt()))
@@ -240,7 +243,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     event_costs = Later(lambda: recording.event_costs(host()))
     recorded = Later(lambda: recording.recorded_sums(host(), launching().get_column("thread_id"), event_costs()))
     prices = Later(
-        lambda: recording.prices(gaps(), idle_pieces(), gap_sums(), launches(), host(), event_costs(), recorded())
+        lambda: recording.prices(gaps(), idle_time(), gap_sums(), launches(), host(), event_costs(), recorded())
     )
     # What the kernels did
     roofs = Later(lambda: roofline.roofs(activities(), models))
@@ -265,16 +268,17 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         "activities": lambda: tables.ACTIVITIES.conform(activities()),
         "launches": launches,
         "gaps": gaps,
+        "idle_causes": idle_time,
         "idle": idle_pieces,
         "blame": blamed,
         "idle_by": lambda: blame.idle_by(blamed()),
         "host_costs": lambda: _told_costs(costs(), of_unknown_cause()),
         "gap_sums": gap_sums,
         "busy": busy,
-        "partition": lambda: partition.partition(busy(), idle_pieces()),
+        "partition": lambda: partition.partition(busy(), idle_time()),
         "steps": step_table,
         "queue": queue,
-        "drains": lambda: drains.drains(queue(), launches(), idle_pieces(), around()),
+        "drains": lambda: drains.drains(queue(), launches(), idle_time(), around()),
         "kernels": lambda: kernels.kernel_table(activities()),
         "operators": lambda: operators.operator_table(calls(), activities(), launches(), around()),
         "roofs": roofs,
@@ -561,10 +565,10 @@ def _with_verdicts(analysis: Analysis, whole: Mapping[int, Findings], measured_s
         .with_row_index("window")
         .with_columns(edges)
     )
-    sums = partition.part_sums(frames["busy"], frames["idle"], windows.select(*key, "start_ns", "end_ns"), key)
+    sums = partition.part_sums(frames["busy"], frames["idle_causes"], windows.select(*key, "start_ns", "end_ns"), key)
     columns = ["device", "window", "start_ns", "end_ns"]
     spans = windows.select(columns)
-    cold = causes.cold_gap_ns(frames["idle"], frames["gaps"], frames["activities"], spans)
+    cold = causes.cold_gap_ns(frames["idle_causes"], frames["gaps"], frames["activities"], spans)
     # What a step that did something else took longer than the measured one is not recording.
     usual = spans if measured_step_ms is None else windows.filter(pl.col("state") == "ok").select(columns)
     lengths = {window: (end - start, 1) for _, window, start, end in usual.iter_rows()}
@@ -887,7 +891,8 @@ def _findings(
     """What the verdict for a window of one device looks at, but for what recording took of it."""
     frames, (window, spans) = analysis.frames, place
     activities, gaps, idle_pieces, queue, launches, table = (
-        own(frames[name], "device", code) for name in ("activities", "gaps", "idle", "queue", "launches", "steps")
+        own(frames[name], "device", code)
+        for name in ("activities", "gaps", "idle_causes", "queue", "launches", "steps")
     )
     launched = launches.height
     reasons = {item.metric: item.reason for item in withheld_metrics(found, report.index)}
@@ -994,9 +999,9 @@ def _recording(
 
     ``windows`` are (device, window, start_ns, end_ns), ``recorded`` the length and number of each one's steps.
     """
-    idle_pieces = analysis.frames["idle"]
+    idle = analysis.frames["idle_causes"]
     if measured_step_ms is not None:
-        return recording.measured(idle_pieces, windows, recorded, round(measured_step_ms * NS_PER_MS))
+        return recording.measured(idle, windows, recorded, round(measured_step_ms * NS_PER_MS))
     prices = analysis.prices()
     return {} if prices is None else recording.estimated(prices, windows)
 

@@ -71,6 +71,15 @@ def running(spans: pl.DataFrame, by: str, sums: list[str]) -> pl.DataFrame:
     return upto.filter(changes(by, START).shift(-1, fill_value=True))
 
 
+def joined(segments: pl.DataFrame, by: list[str], label: str) -> pl.DataFrame:
+    """Disjoint segments, in order, of which those that touch and have the same ``label``, null or not, are one; their first row."""
+    apart = pl.col(START) != pl.col(END).shift(1)
+    other = pl.col(label).ne_missing(pl.col(label).shift(1))
+    begins = segments.select((changes(*by) | apart | other).fill_null(True).alias("begins")).to_series()
+    ends = segments.get_column(END).filter(begins.shift(-1, fill_value=True))
+    return segments.filter(begins).with_columns(ends)
+
+
 def longest_place() -> list[pl.Expr]:
     """Of a group's events (start_ns, duration_ns): start_ns and end_ns of the longest, of several the first."""
     longest = pl.col("duration_ns").arg_max()
