@@ -37,7 +37,7 @@ from trace_analyzer.analyses import (
     trust,
 )
 from trace_analyzer.analyses.host import CALLS, Host, host_of
-from trace_analyzer.analyses.intervals import clip, union
+from trace_analyzer.analyses.intervals import clip, spans_on, union
 from trace_analyzer.analyses.rows import each_distinct, own, spread
 from trace_analyzer.analyses.work.sharing import with_work
 from trace_analyzer.catalog.article import article as article_figures
@@ -50,6 +50,7 @@ from trace_analyzer.notes import Note, breaks_off
 from trace_analyzer.on_demand import Later, Maker, OnDemand, beside
 from trace_analyzer.report import (
     SCHEMA_VERSION,
+    Advice,
     Attained,
     Blame,
     Bucket,
@@ -194,6 +195,7 @@ class Analysis:
     host: Later[Host]
     notes: Later[tuple[Note, ...]]
     checks: Later[tuple[Check, ...]]
+    blamed: Later[blame.Blamed]
     prices: Later[recording.Prices | None]
     launch_latency_ns: Later[int]
     steps_from: Later[str | None]
@@ -238,7 +240,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     step_table = Later(lambda: steps.device_steps(marks()[0], launched()))
     backward_links = Later(lambda: backward.backward_links(trace, host()))
     around = Later(lambda: context.contexts(trace, host(), backward_links()))
-    blamed = Later(lambda: blame.blame(trace, host(), idle_pieces(), gaps(), step_table(), around()))
+    blamed = Later(lambda: blame.blame(trace, host(), idle_pieces(), gaps(), around()))
     costs = Later(lambda: host_costs.host_costs(calls(), activities(), idle_pieces(), around()))
     event_costs = Later(lambda: recording.event_costs(host()))
     recorded = Later(lambda: recording.recorded_sums(host(), launching().get_column("thread_id"), event_costs()))
@@ -270,8 +272,8 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         "gaps": gaps,
         "idle_causes": idle_time,
         "idle": idle_pieces,
-        "blame": blamed,
-        "idle_by": lambda: blame.idle_by(blamed()),
+        "blame": lambda: blame.blame_table(blamed(), step_table(), around()),
+        "idle_by": lambda: blame.idle_by(blamed(), step_table()),
         "host_costs": lambda: _told_costs(costs(), of_unknown_cause()),
         "gap_sums": gap_sums,
         "busy": busy,
@@ -307,6 +309,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         host=host,
         notes=Later(lambda: (*linked()[1], *worked()[1], *_shared_notes(trace, activities()))),
         checks=found,
+        blamed=blamed,
         prices=prices,
         launch_latency_ns=latency_ns,
         steps_from=Later(lambda: marks()[1]),
@@ -358,8 +361,12 @@ def _report(
             if code is None
             else _verdict(code, codes[code], found, replace(analysis, frames=frames), models.get(code), options, trace)
         )
-        blamed = _blame(frames["blame"], code, judged.window)
-        advice = advise(judged, frames, analysis.host(), code, None if code is None else models.get(code))
+        blamed: tuple[Blame, ...] = ()
+        advice: tuple[Advice, ...] = ()
+        if code is not None and judged.window is not None:
+            whose = analysis.blamed().within(spans_on(code, judged.window.intervals))
+            blamed = _blame(whose)
+            advice = advise(judged, judged.window, frames, whose, analysis.host(), code, models.get(code))
     return Report(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
@@ -771,16 +778,9 @@ def _communication(collectives: pl.DataFrame, busy_parts: pl.DataFrame) -> Commu
     )
 
 
-def _blame(blamed: pl.DataFrame, code: int | None, window: Window | None) -> tuple[Blame, ...]:
+def _blame(blamed: blame.Blamed) -> tuple[Blame, ...]:
     """The code that holds most of the idle time of the verdict's window."""
-    if code is None or window is None:
-        return ()
-    spans = pl.DataFrame(
-        [(code, *interval) for interval in window.intervals],
-        schema={"device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64},
-        orient="row",
-    )
-    rows = blame.blamed_code(blamed, spans).head(TOP_CODE).to_dicts()
+    rows = blame.blamed_code(blamed).head(TOP_CODE).to_dicts()
     return tuple(Blame(**row, call_line=source.call_line(row["python_function"], row["operator"])) for row in rows)
 
 

@@ -5,6 +5,8 @@ A frame of intervals has ``start_ns`` and ``end_ns``; ``by`` names the columns t
 `_spans`; rows are found there once and then gathered, not joined. Most frames are in order already.
 """
 
+from collections.abc import Iterable
+
 import polars as pl
 
 from trace_analyzer.analyses import _spans, flat
@@ -15,6 +17,12 @@ from trace_analyzer.analyses.rows import changes, numbered, own, spread
 START, END = "start_ns", "end_ns"
 _Flat = tuple[Column, Column, Column]
 """Tracks, starts and ends of spans, by row."""
+
+
+def spans_on(device: int, intervals: Iterable[tuple[int, int]]) -> pl.DataFrame:
+    """device, start_ns, end_ns of intervals of one device."""
+    schema = {"device": pl.Int64, START: pl.Int64, END: pl.Int64}
+    return pl.DataFrame([(device, *interval) for interval in intervals], schema=schema, orient="row")
 
 
 def union(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
