@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 from polars import selectors as cs
 
-from trace_analyzer.analyses.rows import numbered
+from trace_analyzer.analyses.rows import gathered, numbered
 from trace_analyzer.catalog.code import PHASES, code_rules, is_annotation, named_code
 from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, LOOKUP, NAMED_WORK, host_work
 from trace_analyzer.ingest.trace import Trace
@@ -35,7 +35,7 @@ class Host:
 
     def each(self, of_name: pl.Expr) -> pl.Series:
         """What an expression of kind and name is for each event."""
-        return self.names.select(of_name).to_series()[self.events.get_column("name_id")]
+        return gathered(self.names.select(of_name).to_series(), self.events.get_column("name_id"))
 
     def texts(self, ids: pl.Series) -> pl.Series:
         """Names of events, categorical."""
@@ -50,7 +50,7 @@ class Host:
 
     def calls_of(self, condition: pl.Expr) -> pl.DataFrame:
         """Calls of whose name a condition holds."""
-        return self.calls.filter(self.names.select(condition).to_series()[self.calls.get_column("name_id")])
+        return self.calls.filter(gathered(self.names.select(condition).to_series(), self.calls.get_column("name_id")))
 
 
 def host_of(trace: Trace) -> Host:
@@ -68,9 +68,9 @@ def host_of(trace: Trace) -> Host:
         (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
         "duration_ns",
         name_ids.alias("name_id"),
-        *(names.get_column(said)[name_ids] for said in _SAID),
+        *(gathered(names.get_column(said), name_ids) for said in _SAID),
     )
-    is_call = names.get_column("kind").is_in(CALLS)[name_ids]
+    is_call = gathered(names.get_column("kind").is_in(CALLS), name_ids)
     calls = events.with_columns(rows.get_column("correlation")).filter(is_call)
     return Host(events, calls, names)
 

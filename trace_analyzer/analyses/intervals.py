@@ -171,17 +171,20 @@ def clip(spans: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFr
 
 
 def _clipped(spans: pl.DataFrame, window: pl.DataFrame, by: list[str], extra: list[str]) -> pl.DataFrame:
-    """The same for a single window, as most are: nothing has to be looked up, and mostly nothing is cut."""
+    """The same for a single window, as most are: nothing has to be looked up, and mostly nothing has to be copied."""
     place = window.row(0, named=True)
     for column in by:
         spans = own(spans, column, place[column])
     labels = [pl.lit(place[c], window.schema[c]).alias(c) for c in extra]
-    first, last, until = spans.select(pl.col(START).min(), pl.col(START).max().alias("last"), pl.col(END).max()).row(0)
-    if spans.is_empty() or (place[START] <= first and last < place[END] and until <= place[END]):
-        return spans.with_columns(labels)
     start, end = pl.max_horizontal(START, place[START]), pl.min_horizontal(END, place[END])
-    is_instant = (pl.col(START) == pl.col(END)) & (start == pl.col(START)) & (pl.col(START) < place[END])
-    return spans.filter((start < end) | is_instant).with_columns(start.alias(START), end.alias(END), *labels)
+    starts, ends = spans.get_column(START), spans.get_column(END)
+    if starts.is_sorted() and ends.is_sorted():
+        before = min(starts.search_sorted(place[START], "left"), ends.search_sorted(place[START], "right"))
+        spans = spans[before : starts.search_sorted(place[END], "left")]
+    else:
+        is_instant = (pl.col(START) == pl.col(END)) & (start == pl.col(START)) & (pl.col(START) < place[END])
+        spans = spans.filter((start < end) | is_instant)
+    return spans.with_columns(start.alias(START), end.alias(END), *labels)
 
 
 def _cut(

@@ -16,6 +16,11 @@ def spread(ids: pl.Series, values: pl.Series, height: int) -> pl.Series:
     return pl.repeat(None, height, dtype=values.dtype, eager=True).scatter(ids, values).alias(values.name)
 
 
+def gathered(values: pl.Series, rows: pl.Series) -> pl.Series:
+    """``values[rows]``. Of booleans, bytes are gathered in a quarter of the time of bits."""
+    return values.cast(pl.UInt8)[rows].cast(pl.Boolean) if values.dtype == pl.Boolean else values[rows]
+
+
 def rows_of(ids: pl.Series, height: int) -> pl.Series:
     """For every number under ``height`` the row at which ``ids`` has it; null where it does not."""
     return spread(ids, pl.int_range(ids.len(), dtype=pl.UInt32, eager=True), height)
