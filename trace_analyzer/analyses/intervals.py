@@ -178,7 +178,7 @@ def _clipped(spans: pl.DataFrame, window: pl.DataFrame, by: list[str], extra: li
     labels = [pl.lit(place[c], window.schema[c]).alias(c) for c in extra]
     start, end = pl.max_horizontal(START, place[START]), pl.min_horizontal(END, place[END])
     starts, ends = spans.get_column(START), spans.get_column(END)
-    if starts.is_sorted() and ends.is_sorted():
+    if place[START] < place[END] and starts.is_sorted() and ends.is_sorted():
         before = min(starts.search_sorted(place[START], "left"), ends.search_sorted(place[START], "right"))
         spans = spans[before : starts.search_sorted(place[END], "left")]
     else:
