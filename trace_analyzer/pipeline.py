@@ -315,7 +315,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         steps_from=Later(lambda: marks()[1]),
         stages={"linking launches": launched, "explaining idle time": gaps, "summing up": blamed},
         aside=(
-            *(worked, pauses, around, step_table, rated, fusible, missed, collectives, copied, recorded),
+            *(around, worked, pauses, step_table, rated, fusible, missed, collectives, copied, recorded),
             *(queue_statistics, prices, costs),
         ),
     )
