@@ -153,7 +153,7 @@ def _scene(
     inside = within(activities)
     classes = frames["activity_modules"].select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
     idle, gaps = blamed.intervals, frames["gaps"]
-    names = frames["activities"].get_column("name").cast(pl.Categorical)
+    names = frames["activities"].get_column("name")
     is_cold = verdict.cause == "cold-start"
     cold = cold_idle(idle, own(gaps, "device", device), activities) if is_cold else idle.clear()
     calls = host.names.filter(pl.col("kind").is_in(CALLS))

@@ -208,22 +208,22 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     host = Later(lambda: host_of(trace))
     linked = Later(lambda: links.launch_links(trace, host()))
     launched = Later(lambda: _launched(trace, host(), linked()[0]))
+    launching = Later(lambda: links.launches(trace, launched()))
     worked = Later(lambda: _worked(trace, host(), launched(), models))
     activities = Later(lambda: worked()[0])
     # Idle time and its causes: those on the host need no more than the launches, so activities are asked for last.
     windows = Later(lambda: idle.device_windows(launched()))
     spaces = Later(lambda: idle.idle_gaps(launched()))
-    latency_ns = Later(lambda: causes.launch_latency_ns(host(), launched(), spaces()))
+    latency_ns = Later(lambda: causes.launch_latency_ns(host(), launched(), launching(), spaces()))
     calls = Later(lambda: causes.runtime_calls(host(), launched()))
     pauses = Later(lambda: causes.recording_pauses(trace, host()))
     stretches = Later(lambda: causes.stretches_of(launched(), spaces(), calls(), latency_ns()))
-    late = Later(lambda: causes.host_pieces(trace, host(), stretches(), launched(), calls()))
+    late = Later(lambda: causes.host_pieces(trace, host(), stretches(), launching(), calls()))
     explained = Later(
-        lambda: causes.idle_causes(trace, host(), stretches(), late()[0], calls(), pauses(), activities())
+        lambda: causes.idle_causes(trace, host(), stretches(), late()[0], calls(), pauses(), launching(), activities())
     )
-    launching = Later(lambda: links.launches(trace, launched()))
     sums = Later(lambda: causes.gap_sums(spaces(), explained()))
-    figures = Later(lambda: trust.device_figures(sums(), launching(), activities()))
+    figures = Later(lambda: trust.device_figures(sums(), activities()))
     found = Later(lambda: _checks(trace, host(), windows(), figures(), launching()))
     of_unknown_cause = Later(lambda: _lacking(trace, found(), IDLE_CAUSES))
     idle_time = Later(lambda: causes.without_causes(explained(), of_unknown_cause()))
@@ -573,6 +573,9 @@ def _with_verdicts(analysis: Analysis, whole: Mapping[int, Findings], measured_s
         .with_columns(edges)
     )
     sums = partition.part_sums(frames["busy"], frames["idle_causes"], windows.select(*key, "start_ns", "end_ns"), key)
+    parts: dict[tuple[Any, ...], dict[str, int]] = {}
+    for *step, part, ns in sums.iter_rows():
+        parts.setdefault(tuple(step), {})[part] = ns
     columns = ["device", "window", "start_ns", "end_ns"]
     spans = windows.select(columns)
     cold = causes.cold_gap_ns(frames["idle_causes"], frames["gaps"], frames["activities"], spans)
@@ -582,12 +585,12 @@ def _with_verdicts(analysis: Analysis, whole: Mapping[int, Findings], measured_s
     took = _recording(analysis, usual, lengths, measured_step_ms)
     said = [
         {"device": device, "index": index, **asdict(step_verdict(
-            replace(whole[device], parts_ns=dict(part.select("part", "time_ns").iter_rows()),
+            replace(whole[device], parts_ns=of_step,
                     window=Window("step", ((start, end),), (index,)),
                     cold_gap_ns=cold.get(window, 0), recording=took.get(window)),
             activity_count, busy_ns,
         ))}
-        for (device, index, window, activity_count, busy_ns, start, end), part in sums.partition_by(key, as_dict=True).items()
+        for (device, index, window, activity_count, busy_ns, start, end), of_step in parts.items()
     ]  # fmt: skip
     verdicts = [field.name for field in fields(StepVerdict)]
     schema = {"device": pl.Int64(), "index": pl.Int64(), **{name: tables.STEPS.schema[name] for name in verdicts}}

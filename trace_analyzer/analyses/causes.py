@@ -15,7 +15,7 @@ import polars as pl
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import clip, in_order, innermost, joined, labelled, union, with_covered
-from trace_analyzer.analyses.rows import looked_up, rows_of, sums_of_runs
+from trace_analyzer.analyses.rows import changes, looked_up, rows_of, spread, sums_of_runs
 from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK
 from trace_analyzer.ingest.trace import Trace
 
@@ -30,7 +30,7 @@ WITHHELD = "withheld"
 CAUSES = (*HOST_CAUSES, *DEVICE_CAUSES, "unlinked", "untraced", WITHHELD)
 """All causes, in the order of the report."""
 
-_DEVICE, _THREAD = ["device"], ["thread_id"]
+_DEVICE, _PROCESS, _THREAD = ["device"], ["process_id"], ["thread_id"]
 _ROLES = ("thread_id", "previous_thread", "main_thread")
 """Threads that could have launched sooner, in the order in which they are asked what they did."""
 _SPAN = {"start_ns": pl.Int64, "end_ns": pl.Int64}
@@ -48,14 +48,15 @@ def idle_causes(
     late: pl.DataFrame,
     calls: pl.DataFrame,
     pauses: pl.DataFrame,
+    launches: pl.DataFrame,
     activities: pl.DataFrame,
 ) -> pl.DataFrame:
     """The gaps cut into intervals with one cause each, in order: `IDLE_CAUSES`, with categorical causes.
 
     ``stretches`` come from `stretches_of`, ``late`` from `host_pieces`, ``calls`` from `runtime_calls`, ``pauses`` from
-    `recording_pauses`, and ``activities`` have their bucket. The intervals of a gap add up to it exactly.
+    `recording_pauses`, ``launches`` from `links.launches`, and ``activities`` have their bucket. The intervals of a gap add up to it exactly.
     """
-    call = _call_pieces(stretches.filter(pl.col("cause") == "call"), calls, activities)
+    call = _call_pieces(stretches.filter(pl.col("cause") == "call"), calls, launches)
     device = _device_pieces(stretches.filter(pl.col("cause") == "device"), host, trace.sync_events, activities)
     rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked"]))
     return _with_pauses(in_order(pl.concat([late, *map(_idle, (call, device, rest))]), _DEVICE), pauses)
@@ -88,18 +89,18 @@ def without_causes(idle: pl.DataFrame, devices: Collection[int]) -> pl.DataFrame
     )
 
 
-def launch_latency_ns(host: Host, activities: pl.DataFrame, gaps: pl.DataFrame) -> int:
+def launch_latency_ns(host: Host, activities: pl.DataFrame, launches: pl.DataFrame, gaps: pl.DataFrame) -> int:
     """The latency from launch end to start that this trace shows on an empty queue: p99, at most 100 us.
 
-    ``activities`` needs launch_id, launch_thread, launch_start_ns and launch_end_ns. Launches that follow a stream's wait
+    ``activities`` needs launch_id, launch_start_ns and launch_end_ns. Launches that follow a stream's wait
     for an event do not show it: their work may have waited for that. The cap holds where no other launch found the device idle.
     """
-    launched = activities.select("activity_id", "launch_id", "start_ns", "launch_start_ns", "launch_end_ns")
+    launched = activities.select("launch_id", "start_ns", "launch_start_ns", "launch_end_ns")
     latency = (
-        gaps.select("activity_id", pl.col("start_ns").alias("gap_start_ns"))
-        .join(launched, on="activity_id")
+        gaps.select(pl.col("start_ns").alias("gap_start_ns"))
+        .hstack(launched[gaps.get_column("activity_id")])
         .filter(pl.col("launch_start_ns") >= pl.col("gap_start_ns"), pl.col("launch_end_ns") <= pl.col("start_ns"))
-        .join(_launches_after_waits(host, activities), on="launch_id", how="anti")
+        .join(_launches_after_waits(host, launches), on="launch_id", how="anti")
         .select(
             (pl.col("start_ns") - pl.col("launch_end_ns")).quantile(
                 thresholds.LAUNCH_LATENCY_QUANTILE, interpolation="nearest"
@@ -111,18 +112,20 @@ def launch_latency_ns(host: Host, activities: pl.DataFrame, gaps: pl.DataFrame) 
     return cap if latency is None else min(int(latency), cap)
 
 
-def _launches_after_waits(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
+def _launches_after_waits(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
     """launch_id of launches before which, since its previous launch, their thread told a stream to wait for an event."""
-    launches = activities.select("launch_id", "launch_thread", "launch_start_ns").drop_nulls("launch_id").unique()
     waits = (
         host.calls_of(pl.col("name").str.contains(_STREAM_WAITS))
-        .select(pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("wait_ns"))
+        .select("thread_id", pl.col("start_ns").alias("wait_ns"))
         .sort("wait_ns")
     )
+    if waits.is_empty():
+        return launches.select("launch_id").clear()
+    # Calls are in order of thread and start.
+    previous = pl.when(pl.col("thread_id") == pl.col("thread_id").shift(1)).then(pl.col("start_ns").shift(1))
     return (
-        launches.sort("launch_start_ns", "launch_id")
-        .with_columns(pl.col("launch_start_ns").shift(1).over("launch_thread").alias("previous_ns"))
-        .join_asof(waits, left_on="launch_start_ns", right_on="wait_ns", by="launch_thread", check_sortedness=False)
+        launches.select("launch_id", "thread_id", "start_ns", previous.alias("previous_ns"))
+        .join_asof(waits, left_on="start_ns", right_on="wait_ns", by="thread_id", check_sortedness=False)
         .filter((pl.col("wait_ns") > pl.col("previous_ns")).fill_null(pl.col("wait_ns").is_not_null()))
         .select("launch_id")
     )
@@ -180,20 +183,19 @@ def _holds_boundary(trace: Trace, silences: pl.DataFrame) -> pl.Series:
 
 def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
     """Whether every correlation id after a silence is lower than every one before it, per silence."""
-    calls = trace.host_events.select("start_ns", "correlation").drop_nulls("correlation").sort("start_ns")
-    if calls.is_empty():
-        return pl.Series([False] * silences.height, dtype=pl.Boolean)
-    bounds = calls.with_columns(
-        pl.col("correlation").cum_min().alias("lowest_before"),
-        pl.col("correlation").cum_max(reverse=True).shift(-1).alias("highest_after"),
+    ends = silences.get_column("end_ns")
+    calls = trace.host_events.select("start_ns", "correlation").drop_nulls("correlation")
+    # After as many silences as this does a call begin.
+    after = ends.search_sorted(calls.get_column("start_ns"), side="right").alias("after")
+    bounds = calls.group_by(after).agg(
+        pl.col("correlation").min().alias("lowest"), pl.col("correlation").max().alias("highest")
     )
-    return (
-        silences.join_asof(
-            bounds, left_on="end_ns", right_on="start_ns", strategy="backward", allow_exact_matches=False
-        )
-        .select((pl.col("highest_after") < pl.col("lowest_before")).fill_null(False))
-        .to_series()
+    by_place = pl.DataFrame({"after": pl.int_range(silences.height + 1, dtype=pl.UInt32, eager=True)}).join(
+        bounds, on="after", how="left", maintain_order="left"
     )
+    lowest_before = pl.col("lowest").cum_min().forward_fill()
+    highest_after = pl.col("highest").cum_max(reverse=True).backward_fill().shift(-1)
+    return by_place.select((highest_after < lowest_before).fill_null(False)).to_series().head(-1)
 
 
 def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
@@ -230,38 +232,31 @@ def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
 def _with_launch(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """Gaps with their launch, the instant another activity was queued, and how long a blocking call had waited."""
     launched = activities.select(
-        "activity_id",
         "launch_id",
         "process_id",
         pl.col("launch_thread").alias("thread_id"),
         pl.col("launch_start_ns").alias("call_start_ns"),
         pl.col("launch_end_ns").alias("call_end_ns"),
     )
-    frame = gaps.join(launched, on="activity_id", how="left", maintain_order="left").join(
-        _queued_at(gaps, activities), on="gap_id", how="left", maintain_order="left"
-    )
-    return frame.join(_waited(frame, activities, calls), on="gap_id", how="left", maintain_order="left")
+    frame = gaps.hstack(launched[gaps.get_column("activity_id")]).with_columns(_queued_at(gaps, activities))
+    return frame.hstack(looked_up(_waited(frame, activities, calls), frame, "gap_id"))
 
 
-def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """gap_id, queued_ns: the first instant at which another linked activity than the gap's own was queued.
+def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
+    """queued_ns: for each gap the first instant at which another linked activity than the gap's own was queued.
 
     Nothing starts inside a gap, so these are the activities from its end on, without the one that ends it.
     """
     queued = pl.when(pl.col("launch_end_ns") <= pl.col("start_ns")).then("launch_end_ns").fill_null(_NEVER)
+    gap_ids = spread(gaps.get_column("activity_id"), gaps.get_column("gap_id"), activities.height)
     # Of those that start together, the one that ends the gap comes first.
-    place = 2 * pl.col("start_ns") + pl.col("gap_id").is_null()
-    return (
-        in_order(
-            activities.select("activity_id", "device", "start_ns", "launch_end_ns")
-            .join(gaps.select("activity_id", "gap_id"), on="activity_id", how="left", maintain_order="left")
-            .select("device", "gap_id", queued.alias("queued_ns"), place.alias("start_ns"), place.alias("end_ns")),
-            _DEVICE,
-        )
-        .with_columns(pl.col("queued_ns").cum_min(reverse=True).shift(-1).over("device"))
-        .drop_nulls("gap_id")
-        .select("gap_id", "queued_ns")
-    )
+    place = 2 * pl.col("start_ns") + gap_ids.is_null()
+    ordered = in_order(
+        activities.select("device", gap_ids, queued.alias("queued_ns"), place.alias("start_ns")),
+        _DEVICE,
+    ).with_columns(pl.col("queued_ns").cum_min(reverse=True).shift(-1).over("device"))
+    ends_gap = ordered.drop_nulls("gap_id")
+    return spread(ends_gap.get_column("gap_id"), ends_gap.get_column("queued_ns"), gaps.height)
 
 
 _NEVER = (1 << 63) - 1
@@ -322,24 +317,23 @@ def stretches_of(activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFra
         pl.col("call_end_ns").clip("start_ns", "queue_ns").alias("call_end"),
         (pl.col("call_end_ns") + latency_ns).clip("start_ns", "queue_ns").alias("latency_end"),
     )
-    linked = pl.col("launch_id").is_not_null()
+    linked, unlinked = cuts.drop_nulls("launch_id"), cuts.filter(pl.col("launch_id").is_null())
     shared = ["gap_id", "device", "launch_id", "thread_id", "process_id", "waited_ns", "blocker_id", "event_id"]
 
-    def stretch(cause: str, start: str, end: str) -> pl.DataFrame:
-        return cuts.filter(linked).select(
+    def stretch(of: pl.DataFrame, cause: str, start: str, end: str) -> pl.DataFrame:
+        return of.filter(pl.col(start) < pl.col(end)).select(
             *shared, pl.col(start).alias("start_ns"), pl.col(end).alias("end_ns"), pl.lit(cause).alias("cause")
         )
 
-    unlinked = cuts.filter(~linked).select(*shared, "start_ns", "end_ns", pl.lit("unlinked").alias("cause"))
     return pl.concat(
         [
-            stretch("host", "start_ns", "host_end"),
-            stretch("call", "host_end", "call_end"),
-            stretch("launch-latency", "call_end", "latency_end"),
-            stretch("device", "latency_end", "end_ns"),
-            unlinked,
+            stretch(linked, "host", "start_ns", "host_end"),
+            stretch(linked, "call", "host_end", "call_end"),
+            stretch(linked, "launch-latency", "call_end", "latency_end"),
+            stretch(linked, "device", "latency_end", "end_ns"),
+            stretch(unlinked, "unlinked", "start_ns", "end_ns"),
         ]
-    ).filter(pl.col("start_ns") < pl.col("end_ns"))
+    )
 
 
 def _host_work_rows(host: Host, calls: pl.DataFrame) -> pl.DataFrame:
@@ -358,7 +352,7 @@ def _host_work_rows(host: Host, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def host_pieces(
-    trace: Trace, host: Host, stretches: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame
+    trace: Trace, host: Host, stretches: pl.DataFrame, launches: pl.DataFrame, calls: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The host's among ``stretches`` (see `stretches_of`) cut and named, as rows of `IDLE_CAUSES` in any order.
 
@@ -372,7 +366,7 @@ def host_pieces(
         waited_until.alias("end_ns"), pl.lit("synchronization").alias("cause"), pl.col("blocker_id").alias("event_id")
     ).filter(pl.col("start_ns") < pl.col("end_ns"))
     rest = stretches.with_columns(waited_until.alias("start_ns")).filter(pl.col("start_ns") < pl.col("end_ns"))
-    rest = _with_threads(trace, host, rest, activities, calls)
+    rest = _with_threads(trace, host, rest, launches)
     threads = pl.concat([rest.get_column(role) for role in _ROLES]).drop_nulls().unique()
     on_threads = work.filter(pl.col("thread_id").is_in(threads.implode()) & (pl.col("kind") != "overhead"))
     near = _near(on_threads, rest)
@@ -393,16 +387,11 @@ def host_pieces(
 _RANK = pl.Int8
 
 
-def _with_threads(
-    trace: Trace, host: Host, stretches: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame
-) -> pl.DataFrame:
+def _with_threads(trace: Trace, host: Host, stretches: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Stretches with the thread of their process's previous launch and with its main thread, where these are others."""
-    previous = (
-        activities.select("launch_id", "launch_start_ns", "launch_thread", "process_id")
-        .drop_nulls("launch_id")
-        .unique("launch_id")
-        .sort("launch_start_ns", "launch_id")
-        .select("launch_id", pl.col("launch_thread").shift(1).over("process_id").alias("previous_thread"))
+    process = trace.threads.get_column("process_id")[launches.get_column("thread_id")]
+    previous = in_order(launches.select("launch_id", "thread_id", "start_ns", process), _PROCESS).select(
+        "launch_id", pl.when(~changes(*_PROCESS)).then(pl.col("thread_id").shift(1)).alias("previous_thread")
     )
     own, before, main = (pl.col(role) for role in _ROLES)
     return (
@@ -485,14 +474,11 @@ def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFram
     return pl.concat([done, ranked.select(done.columns)])
 
 
-def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """What the launch call itself was about: a blocking copy, an allocation, loading code, or launching."""
     length = pl.col("call_end_ns") - pl.col("call_start_ns")
-    launches = activities.select("launch_id", "launch_start_ns", "launch_end_ns").drop_nulls("launch_id")
-    typical = launches.unique("launch_id").select((pl.col("launch_end_ns") - pl.col("launch_start_ns")).median()).item()
-    slow = (length > thresholds.SLOW_LAUNCH_NS) & (
-        length > thresholds.SLOW_LAUNCH_MEDIANS * pl.lit(typical, dtype=pl.Float64)
-    )
+    typical = pl.lit(launches.get_column("duration_ns").median(), dtype=pl.Float64)
+    slow = (length > thresholds.SLOW_LAUNCH_NS) & (length > thresholds.SLOW_LAUNCH_MEDIANS * typical)
     return (
         stretches.drop("cause")
         .hstack(looked_up(calls.select("launch_id", "call_start_ns", "call_end_ns", "work"), stretches, "launch_id"))
@@ -567,10 +553,10 @@ def gap_table(gaps: pl.DataFrame, sums: pl.DataFrame, activities: pl.DataFrame) 
         .unique("gap_id", keep="first", maintain_order=True)
         .select("gap_id", "cause")
     )
-    frame = (
-        gaps.join(causes, on="gap_id", how="left", maintain_order="left")
-        .join(activities.select("activity_id", "launch_id"), on="activity_id", how="left", maintain_order="left")
-        .with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"))
+    frame = gaps.with_columns(
+        spread(causes.get_column("gap_id"), causes.get_column("cause"), gaps.height),
+        activities.get_column("launch_id")[gaps.get_column("activity_id")],
+        (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),
     )
     return frame.select(list(tables.GAPS.schema))
 

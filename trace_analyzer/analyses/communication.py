@@ -90,8 +90,10 @@ def with_exposed(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 def _work(activities: pl.DataFrame) -> pl.DataFrame:
     """Spans that hide communication: kernels and copies within the device, as in the partition."""
-    work = activities.filter(~pl.col("bound").is_in(["communication", "copy"]))
-    return work.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    work = activities.select("device", "start_ns", "duration_ns", "bound")
+    return work.filter(~pl.col("bound").is_in(["communication", "copy"])).select(
+        "device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    )
 
 
 def _with_call(host: Host, kernels: pl.DataFrame) -> pl.DataFrame:

@@ -176,24 +176,23 @@ def _phases(
         "backward": (phase == "backward") | (is_operator & (forward_thread > 0)),
         "forward": (phase == "forward") | rows_of(forward_of.drop_nulls().unique(), events.height).is_not_null(),
     }
-    own = pl.DataFrame([mark.alias(phase) for phase, mark in marks.items()]).with_columns(
-        events.get_column("thread_id"), (is_operator & parents.is_null()).alias("outer")
-    )
+    own = pl.DataFrame([mark.alias(phase) for phase, mark in marks.items()])
     ranks = own.select(pl.coalesce(pl.when(phase).then(pl.lit(rank, pl.UInt32)) for rank, phase in enumerate(PHASES)))
-    # What is around an event is on its thread, and nothing is around an outer one.
-    alone = (pl.col("outer") & ~pl.col("backward").fill_null(False)).sum() == 0
-    autograd = own.group_by("thread_id").agg((alone & pl.col("backward").any()).alias("alone")).filter("alone")
     found = tree.least(ranks.to_series())
-    if autograd.height:
-        is_autograd = events.get_column("thread_id").is_in(autograd.get_column("thread_id").implode())
+    threads, is_backward = events.get_column("thread_id"), marks["backward"].fill_null(False)
+    # What is around an event is on its thread, and nothing is around an outer one.
+    shared = threads.filter(is_operator & parents.is_null() & ~is_backward).unique()
+    autograd = threads.filter(is_backward).unique()
+    autograd = autograd.filter(~autograd.is_in(shared.implode()))
+    if autograd.len():
         rank = pl.repeat(PHASES.index("backward"), found.len(), dtype=pl.UInt32, eager=True)
-        found = found.zip_with(found.is_not_null() | ~is_autograd, rank)
+        found = found.zip_with(found.is_not_null() | ~threads.is_in(autograd.implode()), rank)
     return pl.Series(PHASES, dtype=pl.Enum(PHASES))[found]
 
 
 def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_ids: pl.Series) -> pl.Series:
     """What is around each event; of backward events around their forward operator, but for what is within them."""
-    if forward_ids.null_count() == forward_ids.len():
+    if any(column.null_count() == column.len() for column in (ids, forward_ids)):
         return ids
     around = ids[forward_ids]
     outside = around.is_not_null() & ~(ids > backward_ids).fill_null(False)

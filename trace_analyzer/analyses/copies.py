@@ -18,9 +18,8 @@ def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
     copies = activities.filter(pl.col("kind") == "memcpy")
     if copies.is_empty():
         return tables.COPIES.empty()
-    kernels = activities.filter(pl.col("kind") == "kernel").select(
-        "device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    )
+    end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    kernels = activities.select("kind", "device", "start_ns", end).filter(pl.col("kind") == "kernel")
     keys = ["device", "direction", "host_memory", "operator"]
     small = pl.col("bytes") < thresholds.SMALL_COPY_BYTES
     timed = pl.col("duration_ns").filter(pl.col("bytes").is_not_null()).sum()

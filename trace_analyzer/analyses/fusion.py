@@ -10,7 +10,15 @@ from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, in_order, innermost
 from trace_analyzer.analyses.roofline import known_sum
-from trace_analyzer.analyses.rows import as_texts, each_distinct, greatest, numbered, totals, with_known
+from trace_analyzer.analyses.rows import (
+    as_texts,
+    each_distinct,
+    greatest,
+    looked_up,
+    numbered,
+    totals,
+    with_known,
+)
 from trace_analyzer.analyses.tensors import call_tensors
 from trace_analyzer.catalog.fusions import COMPILE, named_fusion
 from trace_analyzer.ingest.trace import Trace
@@ -42,10 +50,11 @@ def fusion_runs(
 
     ``places`` and ``modules`` are those of `analyses.modules`: where in the program an activity was launched.
     """
-    calls = _calls(activities, trace.operator_inputs)
-    attention = _attention(calls)
+    calls, tensors = _calls(activities, trace.operator_inputs)
+    attention = _attention(calls, tensors)
     inside = attention.select("call").explode("call")
-    chains = _chains(calls.with_columns(pl.col("fusible") & ~pl.col("call").is_in(inside.get_column("call").implode())))
+    free = ~pl.col("call").is_in(inside.get_column("call").implode())
+    chains = _chains(calls.with_columns(pl.col("fusible") & free), tensors)
     none = pl.DataFrame(schema=_FOUND)
     found = pl.concat([none, chains, attention.drop("call"), _optimizers(host, activities)], how="diagonal_relaxed")
     if found.is_empty():
@@ -76,10 +85,10 @@ def fusion_table(runs: pl.DataFrame) -> pl.DataFrame:
     return tables.FUSIONS.conform(frame)
 
 
-def _calls(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Runs of activities that one operator put on one stream, in order, with the tensors they read and write.
+def _calls(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Runs of activities that one operator put on one stream, in order, and the tensors that such calls read and write.
 
-    ``reads`` and ``writes`` are the tensors' keys; ``fusible`` says whether all of the run is work that a fused
+    ``tensors`` is the row of these; ``fusible`` says whether all of the run is work that a fused
     kernel can take in: pointwise, normalization or reduction, bound by memory or by its launch.
     """
     fusible = (
@@ -118,17 +127,22 @@ def _calls(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFr
             (summed("softmax") > 0).alias("is_softmax"),
         )
     )
-    return runs.join(_tensors(runs, operator_inputs), on="operator_id", how="left", maintain_order="left").with_columns(
-        pl.col("fusible") & pl.col("reads").is_not_null()
-    )
+    numbers, tensors = _tensors(runs, operator_inputs)
+    runs = runs.hstack(looked_up(numbers, runs, "operator_id"))
+    known = tensors.get_column("reads").is_not_null()[runs.get_column("tensors")]
+    return runs.with_columns(pl.col("fusible") & known.fill_null(False)), tensors
 
 
-def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """(operator_id, reads, writes, read_bytes, write_bytes) of the operators whose tensors are known."""
+def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """(operator_id, tensors) of the operators with recorded arguments, and the rows that ``tensors`` numbers.
+
+    These have ``reads`` and ``writes``, the tensors' keys, read_bytes and write_bytes, null where they are not known.
+    """
     keys = ["operator", "input_dims", "input_types", "concrete_inputs"]
     recorded = operator_inputs.select(pl.col("event_id").alias("operator_id"), *keys[1:])
-    named = runs.select("operator_id", "operator").drop_nulls().unique("operator_id", maintain_order=True)
-    inputs = with_known(named, recorded, "operator_id")
+    ids = runs.get_column("operator_id")
+    once = greatest(ids, pl.zeros(ids.len(), eager=True), 1 + int(ids.max() or 0)).drop_nulls()  # type: ignore[arg-type]
+    inputs = with_known(runs.select("operator_id", "operator")[once].drop_nulls(), recorded, "operator_id")
     numbers, firsts = numbered(*inputs.select(keys))
     calls = [call_tensors(*row) for row in inputs.select(keys)[firsts].iter_rows()]
     known = pl.DataFrame(
@@ -143,21 +157,33 @@ def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
             ),
         ]
     )
-    return inputs.select("operator_id").hstack(known[numbers])
+    return inputs.select("operator_id", numbers.alias("tensors")), known
 
 
-def _chains(calls: pl.DataFrame) -> pl.DataFrame:
+def _reads_previous(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.Series:
+    """Whether each call reads what the one before it wrote; asked once of each pair of calls that differ."""
+    pairs = calls.select("tensors", pl.col("tensors").shift(1).alias("before"))
+    numbers, firsts = numbered(*pairs)
+    reads, written = (
+        tensors.get_column(column)[pairs.get_column(number)[firsts]]
+        for column, number in (("reads", "tensors"), ("writes", "before"))
+    )
+    found = pl.DataFrame([reads, written]).select(
+        pl.col("reads").list.contains(pl.col("writes")) & pl.col("writes").is_not_null()
+    )
+    return found.to_series().fill_null(False)[numbers]
+
+
+def _chains(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
     """Two or more fusible calls in a row, each of which reads what the one before wrote.
 
     Fused, none of these tensors is written and read again. The time saved is their share of the bytes that
     the chain moves: at the bandwidth that its kernels achieve.
     """
     together = pl.all_horizontal(pl.col(c) == pl.col(c).shift(1) for c in (*_STREAM, "launch_thread"))
-    follows = (
-        (pl.col("fusible") & pl.col("fusible").shift(1) & together)
-        & pl.col("reads").list.contains(pl.col("writes").shift(1))
-        & pl.col("writes").shift(1).is_not_null()
-    ).fill_null(False)
+    follows = (pl.col("fusible") & pl.col("fusible").shift(1) & together & _reads_previous(calls, tensors)).fill_null(
+        False
+    )
     return (
         calls.with_columns(follows.alias("follows"))
         .with_columns(
@@ -165,6 +191,7 @@ def _chains(calls: pl.DataFrame) -> pl.DataFrame:
             pl.col("follows").shift(-1, fill_value=False).alias("between"),
         )
         .filter(pl.col("follows") | pl.col("between"))
+        .pipe(_with_tensors, tensors)
         .pipe(as_texts)
         .group_by("chain", maintain_order=True)
         .agg(
@@ -188,21 +215,30 @@ def _chains(calls: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _attention(calls: pl.DataFrame) -> pl.DataFrame:
+def _with_tensors(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
+    """Calls with what `_tensors` says of their tensors."""
+    return calls.hstack(tensors[calls.get_column("tensors")]).drop("tensors")
+
+
+def _attention(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
     """Softmax between two batched products, with the calls in between: a fused kernel keeps the scores on the chip.
 
     The scores must be the first product's output and the second's first input by number of elements.
     """
-    product = pl.col("operator").is_in(["aten::bmm", "aten::baddbmm"]) & pl.col("writes").is_not_null()
+    writes = tensors.get_column("writes").is_not_null()[calls.get_column("tensors")]
+    product = pl.col("operator").is_in(["aten::bmm", "aten::baddbmm"]) & writes
     position = pl.int_range(pl.len(), dtype=pl.Int64)
     marked = calls.with_columns(product.fill_null(False).alias("product"), position.alias("position")).with_columns(
         pl.when("product").then("position").forward_fill().over(_STREAM).alias("before"),
         pl.when("product").then("position").backward_fill().over(_STREAM).alias("after"),
         (~pl.col("fusible") & ~pl.col("product")).cum_sum().alias("strangers"),
     )
-    sizes = marked.select(pl.col("position"), "writes", "reads", "write_bytes", "strangers", "call")
+    sizes = _with_tensors(marked.filter("product"), tensors).select(
+        "position", "writes", "reads", "write_bytes", "strangers", "call"
+    )
     softmax = (
         marked.filter("is_softmax", pl.col("after") - pl.col("before") <= _ATTENTION_CALLS)
+        .pipe(_with_tensors, tensors)
         .select("position", "before", "after", "device", elements=_elements(pl.col("writes")))
         .join(sizes.rename({"position": "before"}), on="before", how="inner", suffix="_before")
         .join(
@@ -229,6 +265,7 @@ def _attention(calls: pl.DataFrame) -> pl.DataFrame:
         between.rename({"write_bytes": "score_bytes"})
         .with_columns(inner.alias("inner"))
         .join(marked, on="position", how="inner", maintain_order="left")
+        .pipe(_with_tensors, tensors)
         .pipe(as_texts)
         .group_by(pl.col("before").alias("first"), maintain_order=True)
         .agg(

@@ -107,7 +107,8 @@ def _described(costs: pl.DataFrame, context: Context, activities: pl.DataFrame) 
 
 def _with_copy(costs: pl.DataFrame, events: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """Costs with ``copy``: what the call copied, or for want of that a copy of the operator that it is part of."""
-    copies = activities.filter(pl.col("kind") == "memcpy").select(
+    known = activities.select("kind", "name", "launch_id", "operator_id")
+    copies = known.filter(pl.col("kind") == "memcpy").select(
         "launch_id", "operator_id", pl.col("name").cast(pl.String).str.strip_prefix("Memcpy ").alias("copy")
     )
     own, of_operator = (

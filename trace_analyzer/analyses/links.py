@@ -5,6 +5,7 @@ import polars as pl
 from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost
+from trace_analyzer.analyses.rows import greatest, totals
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
 
@@ -35,24 +36,21 @@ def launch_links(trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ..
 
 def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
     """Table `launches`: every call that enqueued work, with its lead (once per launch)."""
-    first = (
-        activities.select("launch_id", "start_ns", "activity_id", "device", "operator_id")
-        .drop_nulls("launch_id")
-        .sort("start_ns", "activity_id")
-        .group_by("launch_id")
-        .agg(
-            pl.len().alias("activity_count"),
-            pl.col("device").first(),
-            pl.col("start_ns").first().alias("first_start_ns"),
-            pl.col("operator_id").first(),
+    events = trace.host_events
+    owners = activities.get_column("launch_id")
+    # Of each event the first of its activities, which are in order of start: the greatest of equals.
+    firsts = greatest(owners, pl.zeros(owners.len(), eager=True), events.height)
+    counts = totals(owners, pl.ones(owners.len(), eager=True), events.height)
+    ids = firsts.is_not_null().arg_true()
+    first = activities.select("launch_id", "device", pl.col("start_ns").alias("first_start_ns"), "operator_id")
+    calls = events.select("name", "thread_id", "start_ns", "duration_ns", "correlation")
+    frame = (
+        first[firsts.drop_nulls()]
+        .hstack(calls[ids])
+        .with_columns(
+            counts[ids].alias("activity_count"),
+            (pl.col("first_start_ns") - pl.col("start_ns") - pl.col("duration_ns")).alias("lead_ns"),
         )
-        .sort("launch_id")
-    )
-    calls = trace.host_events[first.get_column("launch_id")].select(
-        "name", "thread_id", "start_ns", "duration_ns", "correlation"
-    )
-    frame = first.hstack(calls).with_columns(
-        (pl.col("first_start_ns") - pl.col("start_ns") - pl.col("duration_ns")).alias("lead_ns")
     )
     return tables.LAUNCHES.conform(frame)
 
@@ -81,7 +79,7 @@ def _calls(host: Host) -> pl.DataFrame:
 
 def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """The latest call of the id that starts at or before the activity, else the earliest."""
-    calls, activities = _with_ids(calls.drop_nulls(BY_ID), activities.drop_nulls(BY_ID))
+    calls, activities = with_ids(calls.drop_nulls(BY_ID), activities.drop_nulls(BY_ID))
     if calls.get_column("id").n_unique() == calls.height:
         # The rule, where every id is one call's.
         return activities.join(calls.select("id", "launch_id"), on="id").select("activity_id", "launch_id")
@@ -96,12 +94,12 @@ def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     )
 
 
-def _with_ids(calls: pl.DataFrame, activities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def with_ids(calls: pl.DataFrame, activities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Both with ``id``, one number for process and correlation: as one key they are found in a third of the time.
 
     Without the activities that no call can have the id of.
     """
-    if calls.is_empty() or activities.is_empty():
+    if calls.is_empty():
         return tuple(rows.clear().with_columns(id=pl.lit(0, pl.Int64)) for rows in (calls, activities))  # type: ignore[return-value]
     process, correlation = pl.col("process_id"), pl.col("correlation")
     first, last, processes = calls.select(correlation.min(), correlation.max().alias("last"), process.max()).row(0)
@@ -160,10 +158,13 @@ _PLACE = ["thread_id", "start_ns"]
 
 def _ends(flows: pl.DataFrame, places: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Tails and heads of the launch arrows that lead to some places: flow_id, thread_id, start_ns."""
-    arrows = flows.filter(pl.col("kind") == "launch").rename({"time_ns": "start_ns"})
-    columns = ["flow_id", *_PLACE]
-    heads = arrows.filter(~pl.col("is_start")).join(places.unique(), on=_PLACE, how="semi").select(columns).unique()
-    tails = arrows.filter("is_start").join(heads, on="flow_id", how="semi").select(columns).unique()
+    starts, is_launch = places.get_column("start_ns").unique(), pl.col("kind") == "launch"
+    columns = ["flow_id", "thread_id", pl.col("time_ns").alias("start_ns")]
+    # Mostly few places are asked for: by time alone nearly all arrows are found to lead elsewhere.
+    leading = flows.filter(~pl.col("is_start"), pl.col("time_ns").is_in(starts.implode()), is_launch).select(columns)
+    heads = leading.join(places.unique(), on=_PLACE, how="semi").unique()
+    leads_there = pl.col("flow_id").is_in(heads.get_column("flow_id").implode())
+    tails = flows.filter("is_start", leads_there, is_launch).select(columns).unique()
     return tails, heads
 
 

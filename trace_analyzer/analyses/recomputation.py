@@ -28,10 +28,11 @@ NODE, FRAME, REPEATED = "checkpoint-node", "checkpoint-frame", "forward-in-backw
 
 def recomputed(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """(activity_id, sign): activities that do forward work again."""
-    nodes = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains(_NODE))
+    nodes = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains(_NODE), *_SPAN, "name")
+    nothing = pl.DataFrame(schema={"activity_id": pl.UInt32, "sign": pl.String})
     if nodes.is_empty() or activities.is_empty():
-        return pl.DataFrame(schema={"activity_id": pl.UInt32, "sign": pl.String})
-    frames = host.those((pl.col("kind") == "python") & pl.col("name").str.contains(_CHECKPOINT_FRAME))
+        return nothing
+    frames = host.those((pl.col("kind") == "python") & pl.col("name").str.contains(_CHECKPOINT_FRAME), *_SPAN)
     within_checkpoint = pl.col("name").str.contains(_CHECKPOINT_NODE)
     marks = pl.concat(
         [
@@ -40,14 +41,10 @@ def recomputed(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFra
             _forward_again(trace, host, nodes).select(*_SPAN, "sign"),
         ]
     )
-    segments = _segments(marks).rename({"thread_id": "launch_thread"})
-    launched = activities.select("activity_id", "launch_thread", "launch_start_ns").drop_nulls("launch_start_ns")
-    return (
-        at(launched, "launch_start_ns", segments, ["launch_thread"], ["event_id"])
-        .join(marks.select("event_id", "sign"), on="event_id", how="inner", maintain_order="left")
-        .drop_nulls("sign")
-        .select("activity_id", "sign")
-    )
+    if marks.get_column("sign").null_count() == marks.height:
+        return nothing
+    launched = activities.select("activity_id", pl.col("launch_thread").alias("thread_id"), "launch_start_ns")
+    return _inside(launched, "launch_start_ns", marks, "sign").drop_nulls("sign").select("activity_id", "sign")
 
 
 def recomputation_table(kernels: pl.DataFrame, again: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
@@ -75,37 +72,39 @@ def _forward_again(trace: Trace, host: Host, nodes: pl.DataFrame) -> pl.DataFram
     Within a checkpoint's node there is no doubt. Elsewhere nearly all must have run outside of the
     backward pass too, with the same name and shapes.
     """
+    records = trace.host_events.select(
+        (pl.col("sequence_number") >= 0) & (pl.col("forward_thread").fill_null(0) == 0)
+    ).to_series()
     is_operator = host.each((pl.col("kind") == "operator") & ~pl.col("name").str.contains(_NODE))
-    numbers = trace.host_events.select("sequence_number", "forward_thread")
-    records = numbers.select(
-        ((pl.col("sequence_number") >= 0) & (pl.col("forward_thread").fill_null(0) == 0)).alias("records")
-    )
-    operators = host.events.select(*_SPAN, "name").hstack(records).filter(is_operator)
-    spans = _around(operators, nodes)
-    inside = pl.col("node").is_not_null()
-    again = spans.filter(inside & pl.col("records"))
+    operators = host.events.select(*_SPAN, "name")
+    again = _around(operators.filter(is_operator & records), nodes).drop_nulls("node")
     if again.is_empty():
         return again.with_columns(pl.lit(None, dtype=pl.String).alias("sign"))
-    shapes = trace.operator_inputs.select("event_id", "input_dims")
     sure = pl.col("node").str.contains(_CHECKPOINT_NODE)
-    doubtful, before = (
-        part.select("event_id", "name").join(shapes, on="event_id", how="left", maintain_order="left")
-        for part in (again.filter(~sure), spans.filter(~inside))
-    )
-    known = doubtful.join(before, on=["name", "input_dims"], how="semi", nulls_equal=True)
-    believed = doubtful.height > 0 and known.height >= thresholds.GOOD_COVERAGE * doubtful.height
+    doubtful = again.filter(~sure)
+    believed = doubtful.height > 0 and _ran_before(trace, doubtful, operators.filter(is_operator), nodes)
     sign = pl.when(sure).then(pl.lit(NODE)).otherwise(pl.lit(REPEATED if believed else None, dtype=pl.String))
     return again.with_columns(sign.alias("sign")).drop_nulls("sign")
 
 
-def _around(spans: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Spans with ``node``: the name of the innermost autograd node around their start; null outside of all."""
-    segments = _segments(nodes).rename({"event_id": "node_id"})
-    names = nodes.select(pl.col("event_id").alias("node_id"), pl.col("name").alias("node"))
-    return at(spans, "start_ns", segments, ["thread_id"], ["node_id"]).join(
-        names, on="node_id", how="left", maintain_order="left"
+def _ran_before(trace: Trace, doubtful: pl.DataFrame, operators: pl.DataFrame, nodes: pl.DataFrame) -> bool:
+    """Whether nearly all of these operators have one of the same name and shapes outside of the backward pass."""
+    shapes = trace.operator_inputs.select("event_id", "input_dims")
+    within, outside = (
+        part.select("event_id", "name").join(shapes, on="event_id", how="left", maintain_order="left")
+        for part in (doubtful, _around(operators, nodes).filter(pl.col("node").is_null()))
     )
+    known = within.join(outside, on=["name", "input_dims"], how="semi", nulls_equal=True)
+    return known.height >= thresholds.GOOD_COVERAGE * doubtful.height
 
 
-def _segments(spans: pl.DataFrame) -> pl.DataFrame:
-    return innermost(spans, ["thread_id"], "event_id")
+def _around(events: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
+    """Events with ``node``: the name of the innermost autograd node around their start; null outside of all."""
+    return _inside(events, "start_ns", nodes.rename({"name": "node"}), "node")
+
+
+def _inside(points: pl.DataFrame, time: str, spans: pl.DataFrame, column: str) -> pl.DataFrame:
+    """Points with a column of the innermost span of their thread around ``time``; null outside of all."""
+    segments = innermost(spans.with_row_index("span"), ["thread_id"], "span")
+    found = at(points, time, segments, ["thread_id"], ["span"])
+    return found.drop("span").with_columns(spans.get_column(column)[found.get_column("span")])

@@ -106,18 +106,20 @@ def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, Recording]:
             for name in ("least", "cost")
         )
         .sort("window", "cause")
-        .partition_by("window", as_dict=True)
     )
-    nothing = sums.select("cause", least="row", cost="row").clear()
+    least_ns: dict[int, dict[str, int]] = {window: {} for window in windows.get_column("window").unique().sort()}
+    taken_ns: dict[int, dict[str, int]] = {window: {} for window in least_ns}
+    for window, cause, least, cost in took.iter_rows():
+        least_ns[window][cause], taken_ns[window][cause] = least, cost
     return {
         window: Recording(
             method="estimated",
-            taken_ns=dict(took.get((window,), nothing).select("cause", "cost").iter_rows()),
-            least_ns=dict(took.get((window,), nothing).select("cause", "least").iter_rows()),
+            taken_ns=taken_ns[window],
+            least_ns=least_ns[window],
             event_cost_ns=priced.events,
             events=int(events.get(window, 0)),
         )
-        for window in windows.get_column("window").unique().sort()
+        for window in taken_ns
     }
 
 
@@ -261,17 +263,12 @@ def recorded_sums(host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.Dat
 
     ``costs`` is from `event_costs`.
     """
-    recorded = in_order(
-        host.events.select(
-            "process_id",
-            "thread_id",
-            "start_ns",
-            pl.col("start_ns").alias("end_ns"),
-            pl.lit(1, pl.Int64).alias("events"),
-            *(host.each(price) for price in _prices(costs)),
-        ).filter(pl.col("thread_id").is_in(threads.unique().implode()) & pl.col("cost_ns").is_not_null()),
-        ["process_id"],
-    )
+    prices = host.names.select(_prices(costs))
+    is_priced = prices.get_column("cost_ns").is_not_null()[host.events.get_column("name_id")]
+    is_there = host.events.get_column("thread_id").is_in(threads.unique().implode())
+    priced = host.events.select("process_id", "start_ns", "name_id").filter(is_priced & is_there)
+    ordered = in_order(priced, ["process_id"])
+    recorded = ordered.hstack(prices[ordered.get_column("name_id")]).with_columns(pl.lit(1, pl.Int64).alias("events"))
     sums = pl.col(_SUMS).cum_sum()
     several = recorded.get_column("process_id").n_unique() > 1
     next_ns = pl.when(~changes("process_id").shift(-1, fill_value=True)).then(pl.col("start_ns").shift(-1))

@@ -13,7 +13,8 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
 
     An activity that started before its launch returned (a blocking copy, clock skew) was never queued.
     """
-    queued = activities.filter(pl.col("lead_ns") >= 0).select(
+    leads = activities.select("device", "start_ns", "duration_ns", "lead_ns")
+    queued = leads.filter(pl.col("lead_ns") >= 0).select(
         "device",
         (pl.col("start_ns") - pl.col("lead_ns")).alias("start_ns"),
         pl.col("start_ns").alias("end_ns"),

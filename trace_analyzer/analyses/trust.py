@@ -4,17 +4,19 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.links import LAUNCHING
+from trace_analyzer.analyses.intervals import in_order, union
+from trace_analyzer.analyses.links import BY_ID, LAUNCHING, with_ids
+from trace_analyzer.analyses.rows import changes, each_distinct, numbered
 
 _STREAM = ["device", "context", "stream"]
 _GRAPH = r"(?i)graph"
 _NO_KERNEL = r"(?i)hostfunc|memcpy|memset|memprefetch|graph"
 
 
-def device_figures(sums: pl.DataFrame, launches: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+def device_figures(sums: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """One row per device: what its checks look at (`trace_analyzer.trust` judges them). Ratios, or null without a base.
 
-    ``activities`` needs launch_id, launch_start_ns and group; ``sums`` come from `causes.gap_sums`. Sums of device time
+    ``activities`` needs launch_id, launch_name, launch_start_ns and group, in order of start; ``sums`` come from `causes.gap_sums`. Sums of device time
     leave nothing out.
 
     - link_coverage_ratio: device time whose launch is known;
@@ -28,14 +30,10 @@ def device_figures(sums: pl.DataFrame, launches: pl.DataFrame, activities: pl.Da
     - untraced_ratio: idle time in recording pauses;
     - unnamed_host_time_ratio: idle time in which the host was late and no event of it was recorded.
     """
-    graphs = launches.filter(pl.col("name").str.contains(_GRAPH)).select("launch_id", pl.lit(True).alias("in_graph"))
+    by_graph = pl.col("launch_name").str.contains(_GRAPH).fill_null(False).alias("in_graph")
     end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    rows = (
-        activities.select(
-            "activity_id", *_STREAM, "start_ns", "duration_ns", end, "launch_id", "launch_start_ns", "group"
-        )
-        .join(graphs, on="launch_id", how="left", maintain_order="left")
-        .with_columns(pl.col("in_graph").fill_null(False))
+    rows = activities.select(*_STREAM, "start_ns", "duration_ns", end, "launch_id", "launch_start_ns", "group").hstack(
+        each_distinct(activities.select("launch_name"), by_graph)
     )
     time = pl.col("duration_ns").sum()
     linked = pl.col("launch_id").is_not_null()
@@ -61,26 +59,28 @@ def device_figures(sums: pl.DataFrame, launches: pl.DataFrame, activities: pl.Da
 
 def _overlaps(rows: pl.DataFrame) -> pl.DataFrame:
     """device, stream_overlap_ratio, impossible_durations_ratio: a stream works in order, and graphs alone may be recorded otherwise."""
+    in_order_only = rows.select(*_STREAM, "start_ns", "end_ns", "duration_ns", "in_graph").filter(~pl.col("in_graph"))
+    streams, firsts = numbered(*in_order_only.select(_STREAM))
+    # The shorter of those that start together comes first.
+    ordered = in_order(in_order_only.with_columns(streams.alias("track")).sort("end_ns"), ["track"])
+    covered = union(ordered, ["track"])
+    next_ns = pl.when(~changes("track").shift(-1, fill_value=True)).then(pl.col("start_ns").shift(-1))
     end, length = pl.col("end_ns"), pl.col("duration_ns")
-    in_order = (
-        rows.filter(~pl.col("in_graph"))
-        .sort(*_STREAM, "start_ns", "end_ns")
-        .with_columns(
-            end.cum_max().shift(1).over(_STREAM).alias("until_ns"),
-            pl.col("start_ns").shift(-1).over(_STREAM).alias("next_ns"),
-        )
-        .with_columns(
-            (pl.min_horizontal(pl.coalesce("until_ns", "start_ns"), "end_ns") - pl.col("start_ns"))
-            .clip(lower_bound=0)
-            .alias("overlap_ns"),
-            ((length >= thresholds.IMPOSSIBLE_NS) & (2 * (end - pl.col("next_ns")) > length))
-            .fill_null(False)
-            .alias("impossible"),
-        )
+    impossible = (length >= thresholds.IMPOSSIBLE_NS) & (2 * (end - next_ns) > length)
+    time_ns = length.sum().alias("time_ns")
+    covered_ns = covered.group_by(in_order_only.get_column("device")[firsts][covered.get_column("track")]).agg(
+        (end - pl.col("start_ns")).sum().alias("covered_ns")
     )
-    return in_order.group_by("device").agg(
-        (pl.col("overlap_ns").sum() / length.sum()).alias("stream_overlap_ratio"),
-        (length.filter("impossible").sum() / length.sum()).alias("impossible_durations_ratio"),
+    return (
+        ordered.with_columns(impossible.fill_null(False).alias("impossible"))
+        .group_by("device")
+        .agg(time_ns, length.filter("impossible").sum().alias("impossible_ns"))
+        .join(covered_ns, on="device", how="left")
+        .select(
+            "device",
+            ((pl.col("time_ns") - pl.col("covered_ns").fill_null(0)) / pl.col("time_ns")).alias("stream_overlap_ratio"),
+            (pl.col("impossible_ns") / pl.col("time_ns")).alias("impossible_durations_ratio"),
+        )
     )
 
 
@@ -98,16 +98,19 @@ def _skewed_idle(rows: pl.DataFrame, sums: pl.DataFrame) -> pl.DataFrame:
         .alias("skew_ns")
     )
     known_ns = pl.when(~pl.col("cause").is_in(["unlinked", "untraced"])).then("idle_ns").otherwise(0)
-    return (
-        sums.group_by("device", "gap_id")
-        .agg(pl.col("idle_ns").sum(), known_ns.sum().alias("known_ns"))
+    of_gap = (
+        sums.select("gap_id", "device", known_ns.alias("known_ns"))
+        .set_sorted("gap_id")
+        .group_by("gap_id")
+        .agg(pl.col("device").first(), pl.col("known_ns").sum())
         .join(skew, on="device", how="left")
-        .group_by("device")
-        .agg(
-            (pl.min_horizontal("known_ns", pl.col("skew_ns").fill_null(0)).sum() / pl.col("idle_ns").sum()).alias(
-                "skewed_idle_ratio"
-            )
-        )
+    )
+    skewed_ns = pl.min_horizontal("known_ns", pl.col("skew_ns").fill_null(0)).sum().alias("skewed_ns")
+    return (
+        of_gap.group_by("device")
+        .agg(skewed_ns)
+        .join(sums.group_by("device").agg(pl.col("idle_ns").sum()), on="device")
+        .select("device", (pl.col("skewed_ns") / pl.col("idle_ns")).alias("skewed_idle_ratio"))
     )
 
 
@@ -126,16 +129,15 @@ def missing_activities_ratio(host: Host, launches: pl.DataFrame) -> float | None
     A call between the begin and the end of a capture on its thread puts its kernel into a graph, and launches nothing.
     Calls of one correlation id in one process are one: the runtime's and the driver's name of the same launch.
     """
-    numbered = ["process_id", "correlation"]
-    calls = host.calls_of(pl.col("name").str.contains(LAUNCHING) & ~pl.col("name").str.contains(_NO_KERNEL)).drop_nulls(
-        "correlation"
-    )
-    calls = _outside_captures(calls, host).select(numbered).unique()
-    if calls.is_empty():
-        return None
+    launching = pl.col("name").str.contains(LAUNCHING) & ~pl.col("name").str.contains(_NO_KERNEL)
+    calls = _outside_captures(host.calls_of(launching).drop_nulls("correlation"), host).select(BY_ID)
     process = host.events.get_column("process_id")[launches.get_column("launch_id")]
-    found = launches.select(process, "correlation")
-    return calls.join(found, on=numbered, how="anti", nulls_equal=True).height / calls.height
+    calls, found = with_ids(calls, launches.select(process, "correlation"))
+    ids = calls.get_column("id").unique()
+    if ids.is_empty():
+        return None
+    missing = ids.filter(~ids.is_in(found.get_column("id").implode()))
+    return missing.len() / ids.len()
 
 
 _BEGINS, _ENDS = r"(?i)StreamBeginCapture", r"(?i)StreamEndCapture"

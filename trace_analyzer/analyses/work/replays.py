@@ -3,7 +3,8 @@
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.rows import each_distinct, numbered
+from trace_analyzer.analyses.intervals import in_order
+from trace_analyzer.analyses.rows import each_distinct, looked_up, numbered
 
 _STEP = 6_364_136_223_846_793_005
 """An odd number, so that it has an inverse modulo 2**64 (Knuth's MMIX multiplier)."""
@@ -26,11 +27,13 @@ def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFra
     one several times, all of these must come from the same calls: else it is not known which of them the graph holds.
     """
     by_graph = is_replayed(kernels)
+    if not by_graph.any():
+        return shares.clear()
     codes, _ = numbered(*kernels.select(_KEYS))
-    kernels = kernels.with_columns(codes.hash().alias("code"))
+    kernels = kernels.select("activity_id", "device", "launch_id", "start_ns", codes.hash().alias("code"))
     replayed = (
         kernels.filter(by_graph)
-        .sort("launch_id", "start_ns", "activity_id")
+        .sort("launch_id", maintain_order=True)
         .with_columns(pl.int_range(pl.len()).over("launch_id").alias("place"))
     )
     sequences = (
@@ -41,15 +44,9 @@ def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFra
     if sequences.is_empty():
         return shares.clear()
     made, _ = numbered(*calls.select(_CALL))
-    eager = (
-        kernels.filter(~by_graph)
-        .sort("device", "start_ns", "activity_id")
-        .join(
-            calls.select("activity_id", made.hash().alias("call")), on="activity_id", how="left", maintain_order="left"
-        )
-        .with_columns(pl.col("call").fill_null(0))
-        .with_row_index("position")
-    )
+    eager = in_order(kernels.filter(~by_graph), ["device"])
+    called = looked_up(calls.select("activity_id", made.hash().alias("call")), eager, "activity_id").fill_null(0)
+    eager = eager.hstack(called).with_row_index("position")
     if eager.is_empty():
         return shares.clear()
     found = pl.concat(
