@@ -3,7 +3,7 @@
 import polars as pl
 from kineto import annotation, call, loaded, op, python
 
-from trace_analyzer.analyses.context import least, nearest, outermost
+from trace_analyzer.analyses.context import Tree
 from trace_analyzer.analyses.host import host_of
 from trace_analyzer.analyses.rows import rows_of, spread
 
@@ -42,11 +42,12 @@ def test_no_event_has_no_name() -> None:
 def test_ancestors_of_a_deep_stack() -> None:
     """0 holds 1 holds 2 ... holds 999; 1000 stands alone."""
     parents = pl.Series([None, *range(999), None], dtype=pl.UInt32)
+    tree = Tree(parents)
     wanted = pl.Series([row in (3, 500, 1000) for row in range(1001)])
-    assert nearest(parents, wanted).to_list() == [*[None] * 3, *[3] * 497, *[500] * 500, 1000]
-    assert outermost(parents, wanted).to_list() == [*[None] * 3, *[3] * 997, 1000]
+    assert tree.nearest(wanted).to_list() == [*[None] * 3, *[3] * 497, *[500] * 500, 1000]
+    assert tree.outermost(wanted).to_list() == [*[None] * 3, *[3] * 997, 1000]
     values = pl.Series([{3: 2, 500: 3, 700: 0, 1000: 1}.get(row) for row in range(1001)])
-    assert least(parents, values).to_list() == [*[None] * 3, *[2] * 697, *[0] * 300, 1]
+    assert tree.least(values).to_list() == [*[None] * 3, *[2] * 697, *[0] * 300, 1]
 
 
 def test_numbered_rows_are_found_without_a_join() -> None:

@@ -15,6 +15,7 @@ from trace_analyzer.analyses.intervals import (
     clip,
     enclosing,
     innermost,
+    joined,
     labelled,
     overlap_sums,
     running,
@@ -162,8 +163,10 @@ def test_overlaps_add_up_what_lies_in_each_segment(rows: list[Span], segments: l
 @given(spans, _span)
 def test_one_window_clips_like_several(rows: list[Span], window: Span) -> None:
     several = frame([window, (9, 0, 1)]).rename({"id": "window"})
-    alone = clip(frame(rows), several.head(1), TRACK)
-    assert_frame_equal(alone, clip(frame(rows), several, TRACK))
+    # Both edges in order, as they are of disjoint intervals of one track, and as they come.
+    in_order = [(window[0], *edges) for edges in zip(*(sorted(row[i] for row in rows) for i in (1, 2)), strict=True)]
+    for some in (frame(rows), frame(in_order)):
+        assert_frame_equal(clip(some, several.head(1), TRACK), clip(some, several, TRACK))
 
 
 def naive_innermost(rows: list[Span], track: int, t: int) -> int | None:
@@ -225,6 +228,20 @@ def test_operations_take_empty_frames() -> None:
     assert clip(some, none.drop("id"), TRACK).is_empty()
     assert at(times([(0, 1)]), "time_ns", none, TRACK, ["id"]).rows() == [(0, 1, None)]
     assert with_covered(some, none, TRACK, "covered_ns").rows() == [(0, 0, 1, 2, 0)]
+
+
+@given(disjoint, st.lists(st.sampled_from(["a", "b", None]), min_size=9, max_size=9))
+def test_joined_segments_cover_the_same_and_never_touch_their_like(rows: list[Span], labels: list[str | None]) -> None:
+    # Every instant by itself is the finest cut of what the segments cover.
+    instants = sorted(
+        (track, t, t + 1, label)
+        for (track, start, end), label in zip(rows, labels, strict=False)
+        for t in range(start, end)
+    )
+    columns = {"track": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "label": pl.String}
+    found = joined(pl.DataFrame(instants, schema=columns, orient="row"), TRACK, "label").rows()
+    assert [(track, t, t + 1, label) for track, start, end, label in found for t in range(start, end)] == instants
+    assert all((a[0], a[2], a[3]) != (b[0], b[1], b[3]) for a, b in itertools.pairwise(found))
 
 
 def test_empty_frames_leave_the_columns_that_others_leave() -> None:

@@ -11,15 +11,16 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from trace_analyzer import thresholds
+from trace_analyzer.analyses.blame import Blamed
 from trace_analyzer.analyses.causes import cold_idle
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.analyses.host import CALLS, Host
-from trace_analyzer.analyses.intervals import at, clip, union
-from trace_analyzer.analyses.rows import looked_up, own
+from trace_analyzer.analyses.intervals import at, clip, spans_on, union
+from trace_analyzer.analyses.rows import looked_up, numbered, own, totals
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fixes import Fix, Platform, fixes, platform_of
-from trace_analyzer.report import Advice, Verdict
+from trace_analyzer.report import Advice, Verdict, Window
 from trace_analyzer.units import count, counted, duration, percent, size
 
 LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
@@ -30,8 +31,9 @@ LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unkno
 class Scene:
     """What the rules look at: the verdict, and what lies in its window.
 
-    ``regimes`` are that of the verdict and its runner-up. ``idle`` is the window's `blame`, with the name of the activity that
-    had to wait; after a cold start without what comes once, which is ``cold``. ``activities`` are those that start in the window, with the thread and the time of their launch, the class
+    ``regimes`` are that of the verdict and its runner-up. ``blamed`` tells whose the window's idle time is, and ``idle`` and
+    ``cold`` are its intervals without and with what comes once, at a cold start; ``gaps`` has a row for each gap, with the
+    activity that had to wait and its name. ``activities`` are those that start in the window, with the thread and the time of their launch, the class
     of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (contractions that could
     use matrix units better) are those of these activities. ``fusions`` are the runs of kernels that start in the window.
     ``busy_parts`` are those of the window's partition, and ``recompiled`` regions of the trace had been compiled before.
@@ -41,8 +43,10 @@ class Scene:
     regimes: frozenset[str]
     window_ns: int
     busy_parts: pl.DataFrame
+    blamed: Blamed
     idle: pl.DataFrame
     cold: pl.DataFrame
+    gaps: pl.DataFrame
     activities: pl.DataFrame
     host: Host
     collectives: pl.DataFrame
@@ -68,17 +72,24 @@ class Found:
 
 
 def advise(
-    verdict: Verdict, frames: Mapping[str, pl.DataFrame], host: Host, device: int | None, model: Device | None
+    verdict: Verdict,
+    window: Window,
+    frames: Mapping[str, pl.DataFrame],
+    blamed: Blamed,
+    host: Host,
+    device: int,
+    model: Device | None,
 ) -> tuple[Advice, ...]:
-    """Advice for a verdict with a regime, most time saved first; times are for the verdict's window.
+    """Advice for a verdict with a regime, most time saved first; times are for the verdict's ``window``.
 
     Where the best of the regime comes close to that of the runner-up, the verdict decides which is first. What changes
     the work instead of doing it faster comes last.
-    ``device`` is the code of the judged device and ``model`` its row of the catalogue, where known.
+    ``blamed`` tells whose the window's idle time is, ``device`` is the code of the judged device and ``model`` its row of
+    the catalogue, where known.
     """
-    if verdict.regime is None or verdict.window is None or device is None:
+    if verdict.regime is None:
         return ()
-    scene = _scene(verdict, frames, host, device, model)
+    scene = _scene(verdict, window, frames, blamed, host, device, model)
     asked = [(fix, _RULES[fix.id](scene)) for fix in fixes().values() if scene.regimes.intersection(fix.regimes)]
     worth = _worth(scene)
     items = [
@@ -120,15 +131,16 @@ def _ranked(items: Sequence[tuple[Fix, Advice]], regime: str) -> tuple[Advice, .
 
 
 def _scene(
-    verdict: Verdict, frames: Mapping[str, pl.DataFrame], host: Host, device: int, model: Device | None
+    verdict: Verdict,
+    window: Window,
+    frames: Mapping[str, pl.DataFrame],
+    blamed: Blamed,
+    host: Host,
+    device: int,
+    model: Device | None,
 ) -> Scene:
     this = pl.col("device") == device
-    assert verdict.window is not None
-    spans = pl.DataFrame(
-        [(device, *interval) for interval in verdict.window.intervals],
-        schema={"device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64},
-        orient="row",
-    )
+    spans = spans_on(device, window.intervals)
     launched = frames["launches"].select(
         "launch_id", "activity_count", pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("launch_ns")
     )
@@ -140,18 +152,20 @@ def _scene(
 
     inside = within(activities)
     classes = frames["activity_modules"].select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
-    idle, gaps = own(frames["blame"], "device", device), own(frames["gaps"], "device", device)
-    waits = _with_waiting(clip(idle, spans, ["device"]), frames["gaps"], frames["activities"])
+    idle, gaps = blamed.intervals, frames["gaps"]
+    names = frames["activities"].get_column("name")
     is_cold = verdict.cause == "cold-start"
-    cold = cold_idle(waits, gaps, activities) if is_cold else waits.clear()
+    cold = cold_idle(idle, own(gaps, "device", device), activities) if is_cold else idle.clear()
     calls = host.names.filter(pl.col("kind").is_in(CALLS))
     return Scene(
         verdict=verdict,
         regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
         window_ns=sum(verdict.parts_ns.values()),
         busy_parts=clip(own(frames["busy"], "device", device), spans, ["device"]),
-        idle=waits.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else waits,
+        blamed=blamed,
+        idle=idle.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else idle,
         cold=cold,
+        gaps=gaps.select("gap_id", "activity_id", names[gaps.get_column("activity_id")]),
         activities=inside.hstack(looked_up(launched, inside, "launch_id"))
         .hstack(looked_up(classes, inside, "activity_id"))
         .hstack(looked_up(frames["rated"].select("activity_id", "recomputed"), inside, "activity_id")),
@@ -160,7 +174,7 @@ def _scene(
         roofs=frames["roofs"].join(inside.select("activity_id"), on="activity_id", how="semi"),
         missed=frames["tensor_core_misses"].join(inside.select("activity_id"), on="activity_id", how="semi"),
         fusions=within(frames["fusion_runs"].filter(this)),
-        steps=max(1, len(verdict.window.steps)),
+        steps=max(1, len(window.steps)),
         recompiled=frames["host_costs"].filter(pl.col("kind") == "recompilation").height,
         model=model,
         platform=platform_of(model.vendor if model else None, calls.get_column("name")),
@@ -172,12 +186,6 @@ _ACTIVITY = (
     "operator", "bucket", "group", "bound", "dtype", "flop", "moved_bytes",
 )  # fmt: skip
 """Of the columns of activities, those that rules look at."""
-
-
-def _with_waiting(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Idle time with the activity that ended the gap, and ``waiting``, its name."""
-    ended = gaps.get_column("activity_id")[idle.get_column("gap_id")]
-    return idle.with_columns(ended, activities.get_column("name")[ended].alias("waiting"))
 
 
 # Places and sums
@@ -212,12 +220,21 @@ def _most(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr) -> str:
 
 def _doing(scene: Scene, idle: pl.DataFrame) -> str:
     """Who is to blame for most of some idle time, in which function; where nobody is, the work that had to wait."""
-    blamed = idle.select("event_id", "python_function", _length().alias("ns")).drop_nulls("event_id")
+    blamed = idle.filter(pl.col("event_id").is_not_null())
     if blamed.is_empty():
-        return "before " + _most(idle, pl.col("waiting"), _length())
+        waiting = scene.gaps.get_column("name")[idle.get_column("gap_id")]
+        return "before " + _most(idle.with_columns(waiting), pl.col("name"), _length())
+    name_ids = scene.host.events.get_column("name_id")[blamed.get_column("event_id")]
+    numbers, firsts = numbered(name_ids, blamed.get_column("code"))
+    lengths = blamed.select(_length()).to_series()
     who = ["name", "python_function"]
     sums = (
-        blamed.with_columns(scene.host.texts(blamed.get_column("event_id")).alias("name"))
+        scene.blamed.named(blamed.select("event_id", "code")[firsts])
+        .select(
+            scene.host.names.get_column("text")[name_ids[firsts]].alias("name"),
+            "python_function",
+            totals(numbers, lengths, firsts.len()).alias("ns"),
+        )
         .group_by(who)
         .agg(pl.col("ns").sum())
         .with_columns(pl.col(who).cast(pl.String))
@@ -396,8 +413,8 @@ def _end() -> pl.Expr:
 
 def _idle_before(scene: Scene, members: pl.DataFrame) -> pl.DataFrame:
     """Idle time of launching that ends with one of these activities."""
-    ended = scene.idle.join(members.select("activity_id"), on="activity_id", how="semi")
-    return ended.filter(pl.col("cause").is_in(LAUNCHING))
+    ended = scene.gaps.join(members.select("activity_id"), on="activity_id", how="semi").get_column("gap_id")
+    return scene.idle.filter(pl.col("gap_id").is_in(ended.implode()), pl.col("cause").is_in(LAUNCHING))
 
 
 def _fused_optimizer(scene: Scene) -> Found | None:

@@ -37,7 +37,7 @@ from trace_analyzer.analyses import (
     trust,
 )
 from trace_analyzer.analyses.host import CALLS, Host, host_of
-from trace_analyzer.analyses.intervals import clip, union
+from trace_analyzer.analyses.intervals import clip, spans_on, union
 from trace_analyzer.analyses.rows import each_distinct, numbered, own, spread
 from trace_analyzer.analyses.work.sharing import with_work
 from trace_analyzer.catalog.article import article as article_figures
@@ -50,6 +50,7 @@ from trace_analyzer.notes import Note, breaks_off
 from trace_analyzer.on_demand import Later, Maker, OnDemand, beside
 from trace_analyzer.report import (
     SCHEMA_VERSION,
+    Advice,
     Attained,
     Blame,
     Bucket,
@@ -194,6 +195,7 @@ class Analysis:
     host: Later[Host]
     notes: Later[tuple[Note, ...]]
     checks: Later[tuple[Check, ...]]
+    blamed: Later[blame.Blamed]
     prices: Later[recording.Prices | None]
     launch_latency_ns: Later[int]
     steps_from: Later[str | None]
@@ -218,14 +220,15 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     stretches = Later(lambda: causes.stretches_of(launched(), spaces(), calls(), latency_ns()))
     late = Later(lambda: causes.host_pieces(trace, host(), stretches(), launching(), calls()))
     explained = Later(
-        lambda: causes.idle_causes(trace, host(), stretches(), late(), calls(), pauses(), launching(), activities())
+        lambda: causes.idle_causes(trace, host(), stretches(), late()[0], calls(), pauses(), launching(), activities())
     )
     sums = Later(lambda: causes.gap_sums(spaces(), explained()))
-    figures = Later(lambda: trust.device_figures(activities(), sums()))
+    figures = Later(lambda: trust.device_figures(sums(), activities()))
     found = Later(lambda: _checks(trace, host(), windows(), figures(), launching()))
     of_unknown_cause = Later(lambda: _lacking(trace, found(), IDLE_CAUSES))
-    idle_pieces = Later(lambda: causes.without_causes(explained(), of_unknown_cause()))
-    gap_sums = Later(lambda: causes.gap_sums(spaces(), idle_pieces()) if of_unknown_cause() else sums())
+    idle_time = Later(lambda: causes.without_causes(explained(), of_unknown_cause()))
+    idle_pieces = Later(lambda: causes.with_events(idle_time(), late()[1]))
+    gap_sums = Later(lambda: causes.gap_sums(spaces(), idle_time()) if of_unknown_cause() else sums())
     gaps = Later(lambda: causes.gap_table(spaces(), gap_sums(), launched()))
     in_doubt = Later(lambda: pl.col("device").is_in(_lacking(trace, found(), RUN_AHEAD)))
     queue = Later(lambda: run_ahead.queue_depths(launched()).filter(~in_doubt()))
@@ -237,12 +240,12 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     step_table = Later(lambda: steps.device_steps(marks()[0], launched()))
     backward_links = Later(lambda: backward.backward_links(trace, host()))
     around = Later(lambda: context.contexts(trace, host(), backward_links()))
-    blamed = Later(lambda: blame.blame(trace, host(), idle_pieces(), gaps(), step_table(), around()))
+    blamed = Later(lambda: blame.blame(trace, host(), idle_pieces(), gaps(), around()))
     costs = Later(lambda: host_costs.host_costs(calls(), activities(), idle_pieces(), around()))
     event_costs = Later(lambda: recording.event_costs(host()))
     recorded = Later(lambda: recording.recorded_sums(host(), launching().get_column("thread_id"), event_costs()))
     prices = Later(
-        lambda: recording.prices(gaps(), idle_pieces(), gap_sums(), launches(), host(), event_costs(), recorded())
+        lambda: recording.prices(gaps(), idle_time(), gap_sums(), launches(), host(), event_costs(), recorded())
     )
     # What the kernels did
     roofs = Later(lambda: roofline.roofs(activities(), models))
@@ -267,16 +270,17 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         "activities": lambda: tables.ACTIVITIES.conform(activities()),
         "launches": launches,
         "gaps": gaps,
+        "idle_causes": idle_time,
         "idle": idle_pieces,
-        "blame": blamed,
-        "idle_by": lambda: blame.idle_by(blamed()),
+        "blame": lambda: blame.blame_table(blamed(), step_table(), around()),
+        "idle_by": lambda: blame.idle_by(blamed(), step_table()),
         "host_costs": lambda: _told_costs(costs(), of_unknown_cause()),
         "gap_sums": gap_sums,
         "busy": busy,
-        "partition": lambda: partition.partition(busy(), idle_pieces()),
+        "partition": lambda: partition.partition(busy(), idle_time()),
         "steps": step_table,
         "queue": queue,
-        "drains": lambda: drains.drains(queue(), launches(), idle_pieces(), around()),
+        "drains": lambda: drains.drains(queue(), launches(), idle_time(), around()),
         "kernels": lambda: kernels.kernel_table(activities()),
         "operators": lambda: operators.operator_table(calls(), activities(), launches(), around()),
         "roofs": roofs,
@@ -305,12 +309,13 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         host=host,
         notes=Later(lambda: (*linked()[1], *worked()[1], *_shared_notes(trace, activities()))),
         checks=found,
+        blamed=blamed,
         prices=prices,
         launch_latency_ns=latency_ns,
         steps_from=Later(lambda: marks()[1]),
         stages={"linking launches": launched, "explaining idle time": gaps, "summing up": blamed},
         aside=(
-            *(worked, pauses, around, step_table, rated, fusible, missed, collectives, copied, recorded),
+            *(around, worked, pauses, step_table, rated, fusible, missed, collectives, copied, recorded),
             *(queue_statistics, prices, costs),
         ),
     )
@@ -356,8 +361,12 @@ def _report(
             if code is None
             else _verdict(code, codes[code], found, replace(analysis, frames=frames), models.get(code), options, trace)
         )
-        blamed = _blame(frames["blame"], code, judged.window)
-        advice = advise(judged, frames, analysis.host(), code, None if code is None else models.get(code))
+        blamed: tuple[Blame, ...] = ()
+        advice: tuple[Advice, ...] = ()
+        if code is not None and judged.window is not None:
+            whose = analysis.blamed().within(spans_on(code, judged.window.intervals))
+            blamed = _blame(whose)
+            advice = advise(judged, judged.window, frames, whose, analysis.host(), code, models.get(code))
     return Report(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
@@ -563,13 +572,13 @@ def _with_verdicts(analysis: Analysis, whole: Mapping[int, Findings], measured_s
         .with_row_index("window")
         .with_columns(edges)
     )
-    sums = partition.part_sums(frames["busy"], frames["idle"], windows.select(*key, "start_ns", "end_ns"), key)
+    sums = partition.part_sums(frames["busy"], frames["idle_causes"], windows.select(*key, "start_ns", "end_ns"), key)
     parts: dict[tuple[Any, ...], dict[str, int]] = {}
     for *step, part, ns in sums.iter_rows():
         parts.setdefault(tuple(step), {})[part] = ns
     columns = ["device", "window", "start_ns", "end_ns"]
     spans = windows.select(columns)
-    cold = causes.cold_gap_ns(frames["idle"], frames["gaps"], frames["activities"], spans)
+    cold = causes.cold_gap_ns(frames["idle_causes"], frames["gaps"], frames["activities"], spans)
     # What a step that did something else took longer than the measured one is not recording.
     usual = spans if measured_step_ms is None else windows.filter(pl.col("state") == "ok").select(columns)
     lengths = {window: (end - start, 1) for _, window, start, end in usual.iter_rows()}
@@ -770,16 +779,9 @@ def _communication(collectives: pl.DataFrame, busy_parts: pl.DataFrame) -> Commu
     )
 
 
-def _blame(blamed: pl.DataFrame, code: int | None, window: Window | None) -> tuple[Blame, ...]:
+def _blame(blamed: blame.Blamed) -> tuple[Blame, ...]:
     """The code that holds most of the idle time of the verdict's window."""
-    if code is None or window is None:
-        return ()
-    spans = pl.DataFrame(
-        [(code, *interval) for interval in window.intervals],
-        schema={"device": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64},
-        orient="row",
-    )
-    rows = blame.blamed_code(blamed, spans).head(TOP_CODE).to_dicts()
+    rows = blame.blamed_code(blamed).head(TOP_CODE).to_dicts()
     return tuple(Blame(**row, call_line=source.call_line(row["python_function"], row["operator"])) for row in rows)
 
 
@@ -890,7 +892,8 @@ def _findings(
     """What the verdict for a window of one device looks at, but for what recording took of it."""
     frames, (window, spans) = analysis.frames, place
     activities, gaps, idle_pieces, queue, launches, table = (
-        own(frames[name], "device", code) for name in ("activities", "gaps", "idle", "queue", "launches", "steps")
+        own(frames[name], "device", code)
+        for name in ("activities", "gaps", "idle_causes", "queue", "launches", "steps")
     )
     launched = launches.height
     reasons = {item.metric: item.reason for item in withheld_metrics(found, report.index)}
@@ -997,9 +1000,9 @@ def _recording(
 
     ``windows`` are (device, window, start_ns, end_ns), ``recorded`` the length and number of each one's steps.
     """
-    idle_pieces = analysis.frames["idle"]
+    idle = analysis.frames["idle_causes"]
     if measured_step_ms is not None:
-        return recording.measured(idle_pieces, windows, recorded, round(measured_step_ms * NS_PER_MS))
+        return recording.measured(idle, windows, recorded, round(measured_step_ms * NS_PER_MS))
     prices = analysis.prices()
     return {} if prices is None else recording.estimated(prices, windows)
 

@@ -1,5 +1,7 @@
 """Who is accountable for idle time: each of its intervals with the code that a person can change."""
 
+from dataclasses import dataclass, replace
+
 import polars as pl
 
 from trace_analyzer import tables
@@ -8,16 +10,35 @@ from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, clip, innermost
 from trace_analyzer.analyses.rows import greatest, numbered, spread, totals
+from trace_analyzer.catalog.code import PHASES
 from trace_analyzer.ingest.trace import Trace
 
 DIMENSIONS = ("operator", "module", "python_function", "annotation", "phase", "step")
-"""By what table `idle_by` sums up: columns of `blame`."""
+"""By what table `idle_by` sums up: columns of table `blame`."""
 
 
-def blame(
-    trace: Trace, host: Host, idle: pl.DataFrame, gaps: pl.DataFrame, steps: pl.DataFrame, context: Context
-) -> pl.DataFrame:
-    """Table `blame`: the intervals of `idle`, one by one, with what the host did and in whose name.
+@dataclass(frozen=True)
+class Blamed:
+    """Idle time and whose it is.
+
+    ``intervals`` are those of table `idle`, with ``around_id``, the host event in whose name it is, and ``code``, a row of
+    ``codes``: operator, module, python_function, annotation and phase. Many intervals share few of them.
+    """
+
+    intervals: pl.DataFrame
+    codes: pl.DataFrame
+
+    def within(self, windows: pl.DataFrame) -> "Blamed":
+        """The same of the disjoint ``windows`` (device, start_ns, end_ns)."""
+        return replace(self, intervals=clip(self.intervals, windows, ["device"]))
+
+    def named(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Rows with the names that their ``code`` stands for."""
+        return rows.drop("code").hstack(self.codes[rows.get_column("code")])
+
+
+def blame(trace: Trace, host: Host, idle: pl.DataFrame, gaps: pl.DataFrame, context: Context) -> Blamed:
+    """Whose the intervals of table `idle` are: in whose name the host was at what it did then.
 
     Where no event was in progress: launch latency is its launch's, host time belongs to the annotation that
     was open on the launching thread or on the main thread, and device time names nobody, but keeps the phase
@@ -27,26 +48,41 @@ def blame(
     latency = pl.col("cause") == "launch-latency"
     pieces = idle.with_columns(pl.coalesce("event_id", pl.when(latency).then(late)).alias("event_id"))
     annotation = _annotations(trace, host, pieces, late)
-    around = pieces.select(pl.coalesce("event_id", annotation)).to_series()
-    of = context.events
-    windows = steps.select("device", "start_ns", "end_ns", pl.col("index").alias("step"))
-    operator_ids = of.get_column("operator_id")[around]
-    return at(pieces, "start_ns", windows, ["device"], ["step"]).select(
-        "gap_id",
-        "device",
-        "start_ns",
-        "end_ns",
-        "cause",
-        "event_id",
-        of.get_column("thread_id")[around],
-        operator_ids,
-        context.names(operator_ids).alias("operator"),
-        context.modules(around).alias("module"),
-        context.functions(around).alias("python_function"),
-        context.names(of.get_column("annotation_id")[around]).alias("annotation"),
-        of.get_column("phase")[around.zip_with(around.is_not_null(), late)],
-        "step",
+    around = pieces.select(pl.coalesce("event_id", annotation).alias("around_id")).to_series()
+    code, codes = _codes(context, around, late)
+    return Blamed(pieces.with_columns(around, code.alias("code")), codes)
+
+
+def _codes(context: Context, around: pl.Series, late: pl.Series) -> tuple[pl.Series, pl.DataFrame]:
+    """What names each event; where there is none, nothing but the phase of ``late``. And the names by number."""
+    events, none = context.events, around.is_null()
+    is_asked = pl.repeat(False, events.height, eager=True).scatter(around.drop_nulls(), True)
+    ids = is_asked.arg_true()
+    names = pl.DataFrame(
+        {
+            "operator": context.names(events.get_column("operator_id")[ids]),
+            "module": context.modules(ids),
+            "python_function": context.functions(ids),
+            "annotation": context.names(events.get_column("annotation_id")[ids]),
+            "phase": events.get_column("phase")[ids],
+        }
     )
+    numbers, firsts = numbered(*names)
+    known = names[firsts]
+    phases = pl.DataFrame({"phase": [*PHASES, None]}, schema={"phase": known.schema["phase"]})
+    nobody = events.get_column("phase")[late.filter(none)].to_physical().cast(pl.UInt32).fill_null(len(PHASES))
+    codes = spread(none.arg_true(), nobody + known.height, around.len())
+    of_events = spread(ids, numbers, events.height)[around]
+    return of_events.zip_with(~none, codes), pl.concat([known, phases], how="diagonal")
+
+
+def blame_table(blamed: Blamed, steps: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Table `blame`, with categorical names."""
+    around = blamed.intervals.get_column("around_id")
+    of = context.events.select("thread_id", "operator_id")[around]
+    windows = steps.select("device", "start_ns", "end_ns", pl.col("index").alias("step"))
+    rows = at(blamed.named(blamed.intervals).hstack(of), "start_ns", windows, ["device"], ["step"])
+    return rows.select(list(tables.BLAME.schema))
 
 
 def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series) -> pl.Series:
@@ -67,12 +103,14 @@ def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series
     return spread(silent.arg_true(), found, pieces.height)
 
 
-def idle_by(blamed: pl.DataFrame) -> pl.DataFrame:
+def idle_by(blamed: Blamed, steps: pl.DataFrame) -> pl.DataFrame:
     """Table `idle_by`: idle time summed up by operator, module, Python function, annotation, phase and step.
 
     Every dimension sums to the idle time of the device; a null key is time that nobody is known to answer for.
     """
-    groups = _groups(blamed, ["device", "cause", *DIMENSIONS])
+    windows = steps.select("device", "start_ns", "end_ns", pl.col("index").alias("step"))
+    rows = at(blamed.intervals, "start_ns", windows, ["device"], ["step"])
+    groups = blamed.named(_groups(rows, ["device", "cause", "code", "step"]))
     sums = [
         groups.group_by("device", pl.col(by).cast(pl.String).alias("key"), "cause")
         .agg(
@@ -87,21 +125,16 @@ def idle_by(blamed: pl.DataFrame) -> pl.DataFrame:
     return tables.IDLE_BY.conform(pl.concat(sums))
 
 
-def blamed_code(blamed: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Idle time within ``windows`` (device, start_ns, end_ns) by cause and code, most first.
+def blamed_code(blamed: Blamed) -> pl.DataFrame:
+    """Idle time by cause and code, most first.
 
     Returns cause, operator, python_function, annotation, module and phase (null where several share the rest),
     idle_ns, and the longest interval: start_ns, end_ns.
     """
     code = ["cause", "operator", "python_function", "annotation"]
-    clipped = clip(
-        blamed.select("device", "start_ns", "end_ns", *code, "module", "phase"),
-        windows.select("device", "start_ns", "end_ns"),
-        ["device"],
-    )
     sole = [pl.when(pl.col(c).n_unique() == 1).then(pl.col(c).first()).alias(c) for c in ("module", "phase")]
     return (
-        _groups(clipped, [*code, "module", "phase"])
+        blamed.named(_groups(blamed.intervals, ["cause", "code"]))
         .group_by(code, maintain_order=True)
         .agg(pl.col("idle_ns").sum(), *sole, pl.col("start_ns", "end_ns").first())
         .with_columns(pl.col(*code, "module", "phase").cast(pl.String))
@@ -109,18 +142,18 @@ def blamed_code(blamed: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _groups(blamed: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+def _groups(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Intervals that agree in ``by``: idle_ns, count, and the longest, of several the first; that of the longest is first."""
-    numbers, firsts = numbered(*blamed.select(by))
-    lengths = blamed.get_column("end_ns") - blamed.get_column("start_ns")
+    numbers, firsts = numbered(*rows.select(by))
+    lengths = rows.get_column("end_ns") - rows.get_column("start_ns")
     longest = greatest(numbers, lengths, firsts.len())
     return (
-        blamed.select(by)[firsts]
+        rows.select(by)[firsts]
         .with_columns(
             totals(numbers, lengths, firsts.len()).alias("idle_ns"),
             totals(numbers, pl.ones(numbers.len(), eager=True), firsts.len()).alias("count"),
             lengths[longest].alias("longest_ns"),
-            *blamed.select("start_ns", "end_ns")[longest],
+            *rows.select("start_ns", "end_ns")[longest],
         )
         .sort("longest_ns", "start_ns", descending=[True, False])
     )

@@ -14,7 +14,7 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import clip, in_order, innermost, labelled, union, with_covered
+from trace_analyzer.analyses.intervals import clip, in_order, innermost, joined, labelled, union, with_covered
 from trace_analyzer.analyses.rows import changes, looked_up, rows_of, spread, sums_of_runs
 from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK
 from trace_analyzer.ingest.trace import Trace
@@ -34,6 +34,11 @@ _DEVICE, _PROCESS, _THREAD = ["device"], ["process_id"], ["thread_id"]
 _ROLES = ("thread_id", "previous_thread", "main_thread")
 """Threads that could have launched sooner, in the order in which they are asked what they did."""
 _SPAN = {"start_ns": pl.Int64, "end_ns": pl.Int64}
+_NO_ROW = pl.lit(None, dtype=pl.UInt32)
+_NO_THREAD = pl.lit(None, dtype=pl.Int32).alias("named_by")
+IDLE_CAUSES = [*tables.IDLE.schema, "named_by"]
+"""Columns of idle time by cause: those of table `idle`, with the thread whose innermost events name the cause, where
+that is not a single event, event_id."""
 
 
 def idle_causes(
@@ -46,7 +51,7 @@ def idle_causes(
     launches: pl.DataFrame,
     activities: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Table `idle`, with categorical causes: the gaps cut into intervals with one cause each, in order.
+    """The gaps cut into intervals with one cause each, in order: `IDLE_CAUSES`, with categorical causes.
 
     ``stretches`` come from `stretches_of`, ``late`` from `host_pieces`, ``calls`` from `runtime_calls`, ``pauses`` from
     `recording_pauses`, ``launches`` from `links.launches`, and ``activities`` have their bucket. The intervals of a gap add up to it exactly.
@@ -54,19 +59,33 @@ def idle_causes(
     call = _call_pieces(stretches.filter(pl.col("cause") == "call"), calls, launches)
     device = _device_pieces(stretches.filter(pl.col("cause") == "device"), host, trace.sync_events, activities)
     rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked"]))
-    columns = list(tables.IDLE.schema)
-    pieces = pl.concat([part.select(columns).cast({"cause": pl.Categorical}) for part in (late, call, device, rest)])
-    return _with_pauses(in_order(pieces, _DEVICE), pauses)
+    return _with_pauses(in_order(pl.concat([late, *map(_idle, (call, device, rest))]), _DEVICE), pauses)
+
+
+def _idle(pieces: pl.DataFrame) -> pl.DataFrame:
+    """Pieces with their cause as rows of `IDLE_CAUSES`, named by no thread where they do not say by which."""
+    named = pieces if "named_by" in pieces.columns else pieces.with_columns(_NO_THREAD)
+    return named.select(IDLE_CAUSES).cast({"cause": pl.Categorical})
+
+
+def with_events(idle: pl.DataFrame, innermost_events: pl.DataFrame) -> pl.DataFrame:
+    """Table `idle`, with categorical causes: ``idle`` of `idle_causes` cut where another host event is the innermost one.
+
+    ``innermost_events`` come from `host_pieces`.
+    """
+    events = innermost_events.rename({"thread_id": "named_by"})
+    named = labelled(idle.rename({"event_id": "known_id"}), events, ["named_by"], ["event_id"])
+    return named.with_columns(pl.coalesce("known_id", "event_id").alias("event_id")).select(list(tables.IDLE.schema))
 
 
 def without_causes(idle: pl.DataFrame, devices: Collection[int]) -> pl.DataFrame:
-    """Table `idle` with the causes of some devices withheld: all but those that say that nothing is known."""
+    """``idle`` of `idle_causes` with the causes of some devices withheld: all but those that say that nothing is known."""
     if not devices:
         return idle
     hidden = pl.col("device").is_in(list(devices)) & ~pl.col("cause").is_in(["unlinked", "untraced"])
     return idle.with_columns(
         pl.when(hidden).then(pl.lit(WITHHELD, dtype=pl.Categorical)).otherwise("cause").alias("cause"),
-        pl.when(~hidden).then("event_id").alias("event_id"),
+        pl.when(~hidden).then(pl.col("event_id", "named_by")),
     )
 
 
@@ -294,8 +313,7 @@ def stretches_of(activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFra
     """
     gaps = _with_launch(gaps, activities, calls)
     until = pl.min_horizontal("end_ns", pl.col("queued_ns").fill_null(_NEVER)).clip(lower_bound=pl.col("start_ns"))
-    nobody = pl.lit(None, dtype=pl.UInt32).alias("event_id")
-    cuts = gaps.with_columns(until.alias("queue_ns"), nobody).with_columns(
+    cuts = gaps.with_columns(until.alias("queue_ns"), _NO_ROW.alias("event_id")).with_columns(
         pl.col("call_start_ns").clip("start_ns", "queue_ns").alias("host_end"),
         pl.col("call_end_ns").clip("start_ns", "queue_ns").alias("call_end"),
         (pl.col("call_end_ns") + latency_ns).clip("start_ns", "queue_ns").alias("latency_end"),
@@ -336,14 +354,13 @@ def _host_work_rows(host: Host, calls: pl.DataFrame) -> pl.DataFrame:
 
 def host_pieces(
     trace: Trace, host: Host, stretches: pl.DataFrame, launches: pl.DataFrame, calls: pl.DataFrame
-) -> pl.DataFrame:
-    """The host's among ``stretches`` (see `stretches_of`) cut and named, as rows of `idle` in any order.
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The host's among ``stretches`` (see `stretches_of`) cut and named, as rows of `IDLE_CAUSES` in any order.
 
-    Synchronization, named work, then what the threads did innermost.
+    Synchronization, named work, then what the threads did innermost: the second frame has thread_id, start_ns, end_ns and
+    event_id of that.
     """
     stretches = stretches.filter(pl.col("cause") == "host")
-    if stretches.is_empty():
-        return stretches
     work = _host_work_rows(host, calls)
     waited_until = (pl.col("start_ns") + pl.col("waited_ns").fill_null(0)).clip(upper_bound=pl.col("end_ns"))
     synchronized = stretches.with_columns(
@@ -353,10 +370,11 @@ def host_pieces(
     rest = _with_threads(trace, host, rest, launches)
     threads = pl.concat([rest.get_column(role) for role in _ROLES]).drop_nulls().unique()
     on_threads = work.filter(pl.col("thread_id").is_in(threads.implode()) & (pl.col("kind") != "overhead"))
-    doing = _doing(_near(on_threads, rest))
-    pieces = rest.select(
-        "gap_id", "device", "start_ns", "end_ns", *_ROLES, pl.lit(None, dtype=_RANK).alias("rank"), "event_id"
-    )
+    near = _near(on_threads, rest)
+    events = _innermost_events(near)
+    doing = _overlaid(joined(events.drop("event_id"), _THREAD, "rank"), near, _THREAD)
+    unknown = pl.lit(None, dtype=_RANK).alias("rank"), _NO_THREAD
+    pieces = rest.select("gap_id", "device", "start_ns", "end_ns", "event_id", *_ROLES, *unknown)
     for role in _ROLES:
         pieces = _filled(pieces, doing.rename({"thread_id": role}), role)
     anywhere = pl.lit(0).alias("anywhere")
@@ -364,8 +382,7 @@ def host_pieces(
     pieces = _overlaid(pieces.drop(_ROLES).with_columns(anywhere), overhead, ["anywhere"])
     names = pl.Series("cause", [*_RANKS, "host-unknown"], dtype=pl.Categorical)
     named = pieces.with_columns(names.gather(pieces.get_column("rank").fill_null(len(_RANKS))))
-    columns = list(tables.IDLE.schema)
-    return pl.concat([synchronized.select(columns).cast({"cause": pl.Categorical}), named.select(columns)])
+    return pl.concat([_idle(synchronized), _idle(named)]), events.drop("rank")
 
 
 _RANK = pl.Int8
@@ -414,11 +431,10 @@ def main_threads(trace: Trace, host: Host) -> pl.DataFrame:
     )
 
 
-def _doing(work: pl.DataFrame) -> pl.DataFrame:
-    """Segments of each thread with the rank of what it did (position in named, then innermost work).
+def _innermost_events(work: pl.DataFrame) -> pl.DataFrame:
+    """thread_id, start_ns, end_ns, event_id, rank: what each thread did innermost, and which cause it stands for.
 
-    Named work counts through everything nested in it. An annotation that names no work says nothing: what
-    is around it is still going on.
+    An annotation that names no work says nothing: what is around it is still going on.
     """
     tells = pl.col("kind").is_in(list(_INNERMOST_WORK)) & ~pl.col("marks")
     telling = work.filter(tells | pl.col("work").is_not_null())
@@ -431,12 +447,14 @@ def _doing(work: pl.DataFrame) -> pl.DataFrame:
     )[inner.get_column("row")]
     long = pl.col("is_operator") & (pl.col("end_ns") - pl.col("start_ns") > thresholds.CPU_OPERATOR_NS)
     rank = pl.when(long).then(pl.lit(_RANKS["cpu-operator"], dtype=_RANK)).otherwise("rank").alias("rank")
-    segments = inner.drop("row").hstack(found).with_columns(rank).drop("is_operator")
-    return _overlaid(segments, work, _THREAD)
+    return inner.drop("row").hstack(found).with_columns(rank).drop("is_operator")
 
 
 def _overlaid(pieces: pl.DataFrame, work: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Pieces cut where named work of their track begins and ends, taking the rank of that which comes first."""
+    """Pieces cut where named work of their track begins and ends, taking the rank of that which comes first.
+
+    Named work counts through everything nested in it.
+    """
     for name in NAMED_WORK:
         spans = work.filter(pl.col("work") == name)
         if spans.is_empty():
@@ -453,7 +471,7 @@ def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFram
     open_, done = pieces.filter(is_open), pieces.filter(~is_open)
     if open_.is_empty():
         return pieces
-    ranked = labelled(open_.drop("rank", "event_id"), doing, [role], ["rank", "event_id"])
+    ranked = labelled(open_.drop("rank"), doing, [role], ["rank"]).with_columns(pl.col(role).alias("named_by"))
     return pl.concat([done, ranked.select(done.columns)])
 
 
@@ -516,7 +534,7 @@ def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
     windows = pauses.with_columns(anywhere, pl.lit(True).alias("paused"))
     cut = labelled(pieces.filter(is_linked).with_columns(anywhere), windows, ["anywhere"], ["paused"]).with_columns(
         pl.when("paused").then(pl.lit("untraced", dtype=pl.Categorical)).otherwise("cause").alias("cause"),
-        pl.when(pl.col("paused").is_null()).then("event_id").alias("event_id"),
+        pl.when(pl.col("paused").is_null()).then(pl.col("event_id", "named_by")),
     )
     unlinked, cut = pieces.filter(~is_linked), cut.select(pieces.columns)
     return in_order(pl.concat([unlinked, cut]), _DEVICE) if unlinked.height else cut

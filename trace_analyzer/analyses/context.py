@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from trace_analyzer.analyses import _spans, flat
+from trace_analyzer.analyses._spans import Column
 from trace_analyzer.analyses.flat import Room
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import enclosing
@@ -23,6 +24,33 @@ _STEP_NAMES = r"^ProfilerStep"
 _PACKAGES = r"^.*(?:site|dist)-packages/"
 
 
+class Tree:
+    """What hangs below what: ``parents`` holds the row above each, null for none."""
+
+    def __init__(self, parents: pl.Series) -> None:
+        self._parents = flat.rows(parents)
+        self._rows = flat.rows(pl.int_range(parents.len(), dtype=pl.UInt32, eager=True))
+
+    def nearest(self, wanted: pl.Series) -> pl.Series:
+        """For each row the nearest of itself and those above it that is ``wanted``; null where none is."""
+        return self._inherited(wanted, self._rows, _spans.NEAREST)
+
+    def outermost(self, wanted: pl.Series) -> pl.Series:
+        """For each row the farthest of itself and those above it that is ``wanted``; null where none is."""
+        return self._inherited(wanted, self._rows, _spans.FARTHEST)
+
+    def least(self, values: pl.Series) -> pl.Series:
+        """For each row the least of the small numbers that it and those above it have; null where none has any."""
+        return self._inherited(values.is_not_null(), flat.rows(values), _spans.LEAST)
+
+    def _inherited(self, wanted: pl.Series, values: Column, rule: int) -> pl.Series:
+        if not wanted.any():
+            return pl.repeat(None, wanted.len(), dtype=pl.UInt32, eager=True)
+        found, stack = (Room(wanted.len(), of_rows=True) for _ in range(2))
+        _spans.inherited(self._parents, flat.flags(wanted), values, rule, found.values, stack.values)
+        return found.series()
+
+
 @dataclass(frozen=True)
 class Context:
     """What surrounds every host event, and the names behind the ids.
@@ -35,6 +63,7 @@ class Context:
     """
 
     events: pl.DataFrame
+    tree: Tree
     stacks: pl.DataFrame
     host: Host
 
@@ -87,67 +116,37 @@ class Context:
         )
 
 
-def nearest(parents: pl.Series, wanted: pl.Series) -> pl.Series:
-    """For each event the nearest of itself and its ancestors that is ``wanted``; null where none is.
-
-    ``parents`` holds row numbers, ``wanted`` flags or bytes for these.
-    """
-    return _inherited(parents, wanted, _rows(parents), _spans.NEAREST)
-
-
-def outermost(parents: pl.Series, wanted: pl.Series) -> pl.Series:
-    """For each event the farthest of itself and its ancestors that is ``wanted``; null where none is."""
-    return _inherited(parents, wanted, _rows(parents), _spans.FARTHEST)
-
-
-def least(parents: pl.Series, values: pl.Series) -> pl.Series:
-    """For each event the least of the small numbers that it and its ancestors have; null where none has any."""
-    return _inherited(parents, values.is_not_null(), values, _spans.LEAST)
-
-
-def _rows(parents: pl.Series) -> pl.Series:
-    return pl.int_range(parents.len(), dtype=pl.UInt32, eager=True)
-
-
-def _inherited(parents: pl.Series, wanted: pl.Series, values: pl.Series, rule: int) -> pl.Series:
-    if not wanted.max():
-        return pl.repeat(None, parents.len(), dtype=pl.UInt32, eager=True)
-    found, stack = (Room(parents.len(), of_rows=True) for _ in range(2))
-    columns = flat.rows(parents), flat.flags(wanted), flat.rows(values)
-    _spans.inherited(*columns, rule, found.values, stack.values)
-    return found.series()
-
-
 def contexts(trace: Trace, host: Host, backward_links: pl.DataFrame) -> Context:
     """The context of every host event of the trace."""
     events = host.events
     parents = _parents(events)
-    stacks = _stacks(trace)
+    tree, stacks = Tree(parents), _stacks(trace)
     forward_of = spread(backward_links.get_column("event_id"), backward_links.get_column("forward_id"), events.height)
     name, is_python = pl.col("name"), pl.col("kind") == "python"
     is_module = is_python & name.str.starts_with(_MODULE)
     is_frame = is_python & ~is_module & ~name.str.starts_with("<")
 
     def around(of_name: pl.Expr) -> pl.Series:
-        return nearest(parents, host.each(of_name.cast(pl.UInt8)))
+        return tree.nearest(host.each(of_name))
 
     own = around(is_frame & ~pl.col("library"))
     found = {
         "module_id": around(is_module),
         "frame_id": own.zip_with(own.is_not_null(), around(is_frame)),
-        "stack_id": nearest(parents, rows_of(stacks.get_column("event_id"), events.height).is_not_null()),
+        "stack_id": tree.nearest(rows_of(stacks.get_column("event_id"), events.height).is_not_null()),
     }
-    backward_ids = nearest(parents, forward_of.is_not_null())
+    backward_ids = tree.nearest(forward_of.is_not_null())
     forward_ids = forward_of[backward_ids]
     return Context(
         events.with_columns(
             parents.alias("parent_id"),
             around((pl.col("kind") == "operator") & ~pl.col("marks")).alias("operator_id"),
             around(pl.col("marks") & ~name.str.contains(_STEP_NAMES)).alias("annotation_id"),
-            outermost(parents, events.get_column("source").is_not_null()).alias("source_id"),
-            _phases(events, parents, trace.host_events.get_column("forward_thread"), forward_of).alias("phase"),
+            tree.outermost(events.get_column("source").is_not_null()).alias("source_id"),
+            _phases(events, tree, parents, trace.host_events.get_column("forward_thread"), forward_of).alias("phase"),
             *(_of_forward(ids, backward_ids, forward_ids).alias(column) for column, ids in found.items()),
         ),
+        tree,
         stacks,
         host,
     )
@@ -161,7 +160,9 @@ def _parents(events: pl.DataFrame) -> pl.Series:
     return enclosing(spans, ["thread_id"])
 
 
-def _phases(events: pl.DataFrame, parents: pl.Series, forward_thread: pl.Series, forward_of: pl.Series) -> pl.Series:
+def _phases(
+    events: pl.DataFrame, tree: Tree, parents: pl.Series, forward_thread: pl.Series, forward_of: pl.Series
+) -> pl.Series:
     """The phase of each event: the first of `PHASES` among those in progress around it.
 
     Operators that autograd ran are backward, those that it later ran back are forward, and threads that only
@@ -177,7 +178,7 @@ def _phases(events: pl.DataFrame, parents: pl.Series, forward_thread: pl.Series,
     }
     own = pl.DataFrame([mark.alias(phase) for phase, mark in marks.items()])
     ranks = own.select(pl.coalesce(pl.when(phase).then(pl.lit(rank, pl.UInt32)) for rank, phase in enumerate(PHASES)))
-    found = least(parents, ranks.to_series())
+    found = tree.least(ranks.to_series())
     threads, is_backward = events.get_column("thread_id"), marks["backward"].fill_null(False)
     # What is around an event is on its thread, and nothing is around an outer one.
     shared = threads.filter(is_operator & parents.is_null() & ~is_backward).unique()

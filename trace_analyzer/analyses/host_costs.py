@@ -3,7 +3,7 @@
 import polars as pl
 
 from trace_analyzer import tables
-from trace_analyzer.analyses.context import Context, outermost
+from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.intervals import at, innermost, union, with_covered
 from trace_analyzer.analyses.rows import rows_of
 from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, NAMED_WORK
@@ -25,9 +25,8 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
     come from `causes.runtime_calls`.
     """
     events = context.events
-    parents = events.get_column("parent_id")
     kinds = _kinds(calls, events)
-    stands_for = {kind: outermost(parents, is_kind) for kind, is_kind in kinds.items() if is_kind.any()}
+    stands_for = {kind: context.tree.outermost(is_kind) for kind, is_kind in kinds.items() if is_kind.any()}
     caused = _caused(idle, events, stands_for)
     ids = events.get_column("event_id")
     named = (
@@ -37,7 +36,7 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
     costs = pl.concat([caused.select("event_id", "kind").clear(), *named]).join(
         caused, on=["event_id", "kind"], how="full", coalesce=True
     )
-    told = pl.concat([costs, _guards(events, idle), _recompilations(costs, context)], how="diagonal")
+    told = pl.concat([costs, _guards(context, idle), _recompilations(costs, context)], how="diagonal")
     described = _described(told.sort("kind", "event_id", "region_id"), context, activities)
     again = pl.col("kind") == "recompilation"
     rows = pl.concat([_summed(described.filter(~again)), _by_region(described.filter(again), events)], how="diagonal")
@@ -152,10 +151,12 @@ def _summed(costs: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _guards(events: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+def _guards(context: Context, idle: pl.DataFrame) -> pl.DataFrame:
     """event_id, kind, idle_ns: Dynamo's lookups, with all idle time that lies in them, whatever its cause."""
-    outer = outermost(events.get_column("parent_id"), events.get_column("work") == GUARDS)
-    looking = idle.with_columns(outer[idle.get_column("event_id")].alias("event_id")).drop_nulls("event_id")
+    events = context.events
+    outer = context.tree.outermost(events.get_column("work") == GUARDS)
+    within = idle if outer.null_count() < outer.len() else idle.clear()
+    looking = within.with_columns(outer[within.get_column("event_id")].alias("event_id")).drop_nulls("event_id")
     idle_ns = looking.group_by("event_id").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns"))
     return (
         events.filter((outer == pl.col("event_id")).fill_null(False))

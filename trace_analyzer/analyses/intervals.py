@@ -5,6 +5,8 @@ A frame of intervals has ``start_ns`` and ``end_ns``; ``by`` names the columns t
 `_spans`; rows are found there once and then gathered, not joined. Most frames are in order already.
 """
 
+from collections.abc import Iterable
+
 import polars as pl
 
 from trace_analyzer.analyses import _spans, flat
@@ -15,6 +17,12 @@ from trace_analyzer.analyses.rows import changes, numbered, own, spread
 START, END = "start_ns", "end_ns"
 _Flat = tuple[Column, Column, Column]
 """Tracks, starts and ends of spans, by row."""
+
+
+def spans_on(device: int, intervals: Iterable[tuple[int, int]]) -> pl.DataFrame:
+    """device, start_ns, end_ns of intervals of one device."""
+    schema = {"device": pl.Int64, START: pl.Int64, END: pl.Int64}
+    return pl.DataFrame([(device, *interval) for interval in intervals], schema=schema, orient="row")
 
 
 def union(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
@@ -69,6 +77,15 @@ def running(spans: pl.DataFrame, by: str, sums: list[str]) -> pl.DataFrame:
     # What starts on a track ends there: from one track to the next there is nothing to carry over.
     upto = in_order(pl.concat([starts, ends]), [by]).select(by, START, pl.col(sums).cum_sum())
     return upto.filter(changes(by, START).shift(-1, fill_value=True))
+
+
+def joined(segments: pl.DataFrame, by: list[str], label: str) -> pl.DataFrame:
+    """Disjoint segments, in order, of which those that touch and have the same ``label``, null or not, are one; their first row."""
+    apart = pl.col(START) != pl.col(END).shift(1)
+    other = pl.col(label).ne_missing(pl.col(label).shift(1))
+    begins = segments.select((changes(*by) | apart | other).fill_null(True).alias("begins")).to_series()
+    ends = segments.get_column(END).filter(begins.shift(-1, fill_value=True))
+    return segments.filter(begins).with_columns(ends)
 
 
 def longest_place() -> list[pl.Expr]:
@@ -154,17 +171,20 @@ def clip(spans: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFr
 
 
 def _clipped(spans: pl.DataFrame, window: pl.DataFrame, by: list[str], extra: list[str]) -> pl.DataFrame:
-    """The same for a single window, as most are: nothing has to be looked up, and mostly nothing is cut."""
+    """The same for a single window, as most are: nothing has to be looked up, and mostly nothing has to be copied."""
     place = window.row(0, named=True)
     for column in by:
         spans = own(spans, column, place[column])
     labels = [pl.lit(place[c], window.schema[c]).alias(c) for c in extra]
-    first, last, until = spans.select(pl.col(START).min(), pl.col(START).max().alias("last"), pl.col(END).max()).row(0)
-    if spans.is_empty() or (place[START] <= first and last < place[END] and until <= place[END]):
-        return spans.with_columns(labels)
     start, end = pl.max_horizontal(START, place[START]), pl.min_horizontal(END, place[END])
-    is_instant = (pl.col(START) == pl.col(END)) & (start == pl.col(START)) & (pl.col(START) < place[END])
-    return spans.filter((start < end) | is_instant).with_columns(start.alias(START), end.alias(END), *labels)
+    starts, ends = spans.get_column(START), spans.get_column(END)
+    if place[START] < place[END] and starts.is_sorted() and ends.is_sorted():
+        before = min(starts.search_sorted(place[START], "left"), ends.search_sorted(place[START], "right"))
+        spans = spans[before : starts.search_sorted(place[END], "left")]
+    else:
+        is_instant = (pl.col(START) == pl.col(END)) & (start == pl.col(START)) & (pl.col(START) < place[END])
+        spans = spans.filter((start < end) | is_instant)
+    return spans.with_columns(start.alias(START), end.alias(END), *labels)
 
 
 def _cut(

@@ -4,8 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.causes import CAUSES
-from trace_analyzer.analyses.intervals import in_order, overlap_sums, running
-from trace_analyzer.analyses.rows import changes
+from trace_analyzer.analyses.intervals import in_order, joined, overlap_sums, running
 
 WORK = ("compute", "memory", "latency", "other", "communication", "copy")
 """Parts of busy time. Where activities overlap, the instant counts for the first of these."""
@@ -15,7 +14,8 @@ PARTS = (*WORK, *CAUSES)
 def partition(busy: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     """Table `partition`, with categorical parts: busy time by bound, idle time by cause, disjoint, covering each window."""
     caused = idle.select("device", "start_ns", "end_ns", pl.col("cause").cast(pl.Categorical).alias("part"))
-    return in_order(pl.concat([busy, caused]), ["device"]).select(list(tables.PARTITION.schema))
+    parts = in_order(pl.concat([busy, caused]), ["device"]).select(list(tables.PARTITION.schema))
+    return joined(parts, ["device"], "part")
 
 
 def part_sums(busy: pl.DataFrame, idle: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
@@ -46,12 +46,9 @@ def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
         *((pl.col("bound") == work).fill_null(False).cast(pl.Int64).alias(work) for work in WORK),
     )
     part = pl.coalesce(*(pl.when(pl.col(work) > 0).then(pl.lit(work, dtype=pl.Enum(WORK))) for work in WORK))
-    apart = pl.col("start_ns") != pl.col("end_ns").shift(1)
     parts = (
         running(spans, "device", list(WORK))
-        .select("device", "start_ns", part.alias("part"), pl.col("start_ns").shift(-1).alias("end_ns"))
+        .select("device", "start_ns", pl.col("start_ns").shift(-1).alias("end_ns"), part.alias("part"))
         .drop_nulls("part")
-        .with_columns((changes("device", "part") | apart).alias("begins"))
     )
-    ends = parts.filter(pl.col("begins").shift(-1, fill_value=True)).get_column("end_ns")
-    return parts.filter("begins").select("device", "start_ns", ends, pl.col("part").cast(pl.Categorical))
+    return joined(parts, ["device"], "part").with_columns(pl.col("part").cast(pl.Categorical))

@@ -13,7 +13,7 @@ _GRAPH = r"(?i)graph"
 _NO_KERNEL = r"(?i)hostfunc|memcpy|memset|memprefetch|graph"
 
 
-def device_figures(activities: pl.DataFrame, sums: pl.DataFrame) -> pl.DataFrame:
+def device_figures(sums: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """One row per device: what its checks look at (`trace_analyzer.trust` judges them). Ratios, or null without a base.
 
     ``activities`` needs launch_id, launch_name, launch_start_ns and group, in order of start; ``sums`` come from `causes.gap_sums`. Sums of device time
