@@ -191,7 +191,7 @@ def _chains(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
             pl.col("follows").shift(-1, fill_value=False).alias("between"),
         )
         .filter(pl.col("follows") | pl.col("between"))
-        .pipe(_with_tensors, tensors)
+        .pipe(_with_tensors, tensors.drop("reads"))
         .pipe(as_texts)
         .group_by("chain", maintain_order=True)
         .agg(

@@ -5,7 +5,7 @@ import polars as pl
 from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost
-from trace_analyzer.analyses.rows import greatest, totals
+from trace_analyzer.analyses.rows import greatest, rows_of, totals
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
 
@@ -27,11 +27,17 @@ def launch_links(trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ..
     activities, notes = _with_process(trace, calls)
     launching = calls.filter("launches")
     by_launch = _by_correlation(activities, launching)
-    rest = activities.join(by_launch, on="activity_id", how="anti")
+    rest = _without(activities, by_launch, trace.device_events.height)
     by_call = _by_correlation(rest, calls.filter(~pl.col("launches")))
-    rest = rest.join(by_call, on="activity_id", how="anti")
+    rest = _without(rest, by_call, trace.device_events.height)
     links = pl.concat([by_launch, by_call, _by_flow(rest, calls, trace.flows)])
     return links.sort("activity_id"), notes
+
+
+def _without(activities: pl.DataFrame, links: pl.DataFrame, height: int) -> pl.DataFrame:
+    """Those of the activities, of which there are ``height`` in all, that are not linked yet."""
+    linked = rows_of(links.get_column("activity_id"), height)[activities.get_column("activity_id")]
+    return activities.filter(linked.is_null())
 
 
 def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:

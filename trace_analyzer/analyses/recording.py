@@ -268,13 +268,13 @@ def recorded_sums(host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.Dat
     is_there = host.events.get_column("thread_id").is_in(threads.unique().implode())
     priced = host.events.select("process_id", "start_ns", "name_id").filter(is_priced & is_there)
     ordered = in_order(priced, ["process_id"])
-    recorded = ordered.hstack(prices[ordered.get_column("name_id")]).with_columns(pl.lit(1, pl.Int64).alias("events"))
-    sums = pl.col(_SUMS).cum_sum()
-    several = recorded.get_column("process_id").n_unique() > 1
-    next_ns = pl.when(~changes("process_id").shift(-1, fill_value=True)).then(pl.col("start_ns").shift(-1))
-    return recorded.select(
-        "process_id", "start_ns", next_ns.fill_null(_EVER).alias("end_ns"), sums.over("process_id") if several else sums
-    )
+    taken = prices.fill_null(0)[ordered.get_column("name_id")]
+    recorded = ordered.hstack(taken).with_columns(pl.lit(1, pl.Int64).alias("events"))
+    sums, next_ns = pl.col(_SUMS).cum_sum(), pl.col("start_ns").shift(-1)
+    if recorded.get_column("process_id").n_unique() > 1:
+        sums = sums.over("process_id")
+        next_ns = pl.when(~changes("process_id").shift(-1, fill_value=True)).then(next_ns)
+    return recorded.select("process_id", "start_ns", next_ns.fill_null(_EVER).alias("end_ns"), sums)
 
 
 _EVER = (1 << 63) - 1
