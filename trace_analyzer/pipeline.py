@@ -271,6 +271,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         "launches": launches,
         "gaps": gaps,
         "idle_causes": idle_time,
+        "cold": lambda: causes.cold_idle(idle_time(), gaps(), activities()),
         "idle": idle_pieces,
         "blame": lambda: blame.blame_table(blamed(), step_table(), around()),
         "idle_by": lambda: blame.idle_by(blamed(), step_table()),
@@ -578,7 +579,7 @@ def _with_verdicts(analysis: Analysis, whole: Mapping[int, Findings], measured_s
         parts.setdefault(tuple(step), {})[part] = ns
     columns = ["device", "window", "start_ns", "end_ns"]
     spans = windows.select(columns)
-    cold = causes.cold_gap_ns(frames["idle_causes"], frames["gaps"], frames["activities"], spans)
+    cold = causes.cold_gap_ns(frames["cold"], spans)
     # What a step that did something else took longer than the measured one is not recording.
     usual = spans if measured_step_ms is None else windows.filter(pl.col("state") == "ok").select(columns)
     lengths = {window: (end - start, 1) for _, window, start, end in usual.iter_rows()}
@@ -891,9 +892,8 @@ def _findings(
 ) -> Findings:
     """What the verdict for a window of one device looks at, but for what recording took of it."""
     frames, (window, spans) = analysis.frames, place
-    activities, gaps, idle_pieces, queue, launches, table = (
-        own(frames[name], "device", code)
-        for name in ("activities", "gaps", "idle_causes", "queue", "launches", "steps")
+    activities, idle_pieces, queue, launches, table = (
+        own(frames[name], "device", code) for name in ("activities", "idle_causes", "queue", "launches", "steps")
     )
     launched = launches.height
     reasons = {item.metric: item.reason for item in withheld_metrics(found, report.index)}
@@ -903,12 +903,7 @@ def _findings(
         device=report,
         window=window,
         parts_ns=_ordered(parts, partition.PARTS),
-        cold_gap_ns=causes.cold_gap_ns(
-            idle_pieces,
-            gaps,
-            activities,
-            spans.with_columns(pl.lit(0).alias("window")),
-        ).get(0, 0),
+        cold_gap_ns=causes.cold_gap_ns(frames["cold"], spans.with_columns(pl.lit(0).alias("window"))).get(0, 0),
         steps_found=table.height,
         launches_per_step=launched / table.height if table.height else None,
         peaks_known=model is not None,

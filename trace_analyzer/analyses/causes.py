@@ -562,28 +562,28 @@ def gap_table(gaps: pl.DataFrame, sums: pl.DataFrame, activities: pl.DataFrame) 
     return frame.select(list(tables.GAPS.schema))
 
 
-def cold_gap_ns(
-    idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame, windows: pl.DataFrame
-) -> dict[int, int]:
+def cold_gap_ns(cold: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
     """Host time in gaps of 1 ms or more that end at the first use of a kernel name, by window of ``windows``.
 
-    ``windows`` are (device, window, start_ns, end_ns); those without such time are left out.
+    ``cold`` is from `cold_idle`; ``windows`` are (device, window, start_ns, end_ns); those without such time are left out.
     """
-    inside = clip(cold_idle(idle, gaps, activities), windows, _DEVICE)
+    inside = clip(cold, windows, _DEVICE)
     length = (pl.col("end_ns") - pl.col("start_ns")).sum()
     return dict(inside.group_by("window").agg(length).sort("window").iter_rows())
 
 
 def cold_idle(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """The rows of ``idle`` that are host time in gaps of 1 ms or more that end at the first use of a kernel name."""
+    """The rows of ``idle`` that are host time in gaps of 1 ms or more that end at the first use of a kernel name.
+
+    ``activities`` are in order of start.
+    """
     long = gaps.filter(pl.col("duration_ns") >= thresholds.COLD_START_GAP_NS)
     if long.is_empty():
         return idle.clear()
-    used = activities.select("activity_id", "kind", "device", "name", "start_ns").filter(pl.col("kind") == "kernel")
+    used = activities.select("activity_id", "kind", "device", "name").filter(pl.col("kind") == "kernel")
     names = used.join(long, on="activity_id", how="semi").get_column("name").unique()
     first_use = (
         used.filter(pl.col("name").is_in(names.implode()))
-        .sort("start_ns", "activity_id")
         .unique(["device", "name"], keep="first", maintain_order=True)
         .select("activity_id")
     )
