@@ -144,7 +144,7 @@ def _scene(
     launched = frames["launches"].select(
         "launch_id", "activity_count", pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("launch_ns")
     )
-    activities = own(frames["activities"], "device", device)
+    activities = own(frames["activities"].select(_ACTIVITY), "device", device)
     marked = spans.with_columns(pl.lit(True).alias("inside"))
 
     def within(frame: pl.DataFrame) -> pl.DataFrame:
@@ -179,6 +179,13 @@ def _scene(
         model=model,
         platform=platform_of(model.vendor if model else None, calls.get_column("name")),
     )
+
+
+_ACTIVITY = (
+    "activity_id", "kind", "name", "device", "stream", "start_ns", "duration_ns", "bytes", "launch_id", "operator_id",
+    "operator", "bucket", "group", "bound", "dtype", "flop", "moved_bytes",
+)  # fmt: skip
+"""Of the columns of activities, those that rules look at."""
 
 
 # Places and sums
@@ -828,10 +835,10 @@ def _small_copies(scene: Scene) -> Found | None:
     small = scene.activities.filter(is_copy & (pl.col("bytes") < thresholds.SMALL_COPY_BYTES))
     if small.height <= scene.steps:
         return None
-    work = scene.activities.filter(pl.col("bound") != "copy").with_columns(_end())
+    spans = scene.activities.select("device", "start_ns", _end(), "bound")
     return _kernels_found(
         scene,
-        with_exposed(small, work.select("device", "start_ns", "end_ns")),
+        with_exposed(small, spans.filter(pl.col("bound") != "copy")),
         pl.col("exposed_ns"),
         f"time of copies under {thresholds.SMALL_COPY_BYTES >> 10} KiB in which nothing else ran",
         f"{counted(small.height, 'copy', 'copies')} between host and device moved {size(small.get_column('bytes').median())} in the median:"  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ from trace_analyzer.analyses import (
 )
 from trace_analyzer.analyses.host import CALLS, Host, host_of
 from trace_analyzer.analyses.intervals import clip, spans_on, union
-from trace_analyzer.analyses.rows import each_distinct, own, spread
+from trace_analyzer.analyses.rows import each_distinct, numbered, own, spread
 from trace_analyzer.analyses.work.sharing import with_work
 from trace_analyzer.catalog.article import article as article_figures
 from trace_analyzer.catalog.calibration import Calibration, known_calibrations, matching, read_calibration
@@ -643,10 +643,8 @@ def _trace_info(trace: Trace, host: Host, devices: pl.DataFrame, models: Mapping
 def _recorded(trace: Trace, host: Host) -> Recorded:
     """What the events show to have been recorded, whatever the header says."""
     python = host.names.filter(pl.col("kind") == "python")
-    shapes, stacks, hierarchies = (
-        trace.operator_inputs.get_column(column).unique().cast(pl.String)
-        for column in ("input_dims", "call_stack", "module_hierarchy")
-    )
+    inputs = [trace.operator_inputs.get_column(c) for c in ("input_dims", "call_stack", "module_hierarchy")]
+    shapes, stacks, hierarchies = (column[numbered(column)[1]].cast(pl.String) for column in inputs)
     return Recorded(
         shapes=shapes.str.contains(r"\d").any(),
         stack=python.height > 0 or stacks.str.len_chars().gt(0).any(),

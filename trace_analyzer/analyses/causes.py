@@ -206,15 +206,16 @@ def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """
     own_copies = (
         activities.select("kind", "launch_id", "start_ns", "duration_ns")
-        .filter(pl.col("kind") == "memcpy")
+        .filter(pl.col("kind") == "memcpy", pl.col("launch_id").is_not_null())
         .group_by("launch_id")
         .agg((pl.col("start_ns") + pl.col("duration_ns")).max().alias("copied_ns"))
     )
+    calls = host.calls.rename({"event_id": "launch_id"})
     return (
-        host.calls.join(own_copies, left_on="event_id", right_on="launch_id", how="left", maintain_order="left")
+        calls.hstack(looked_up(own_copies, calls, "launch_id"))
         .with_columns((pl.col("copied_ns") < pl.col("end_ns")).fill_null(False).alias("blocking_copy"))
         .select(
-            pl.col("event_id").alias("launch_id"),
+            "launch_id",
             "thread_id",
             "process_id",
             pl.col("start_ns").alias("call_start_ns"),

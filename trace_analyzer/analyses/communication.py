@@ -11,7 +11,7 @@ import polars as pl
 from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost, union, with_covered
-from trace_analyzer.analyses.rows import as_texts
+from trace_analyzer.analyses.rows import as_texts, with_known
 from trace_analyzer.analyses.tensors import ELEMENT_BYTES
 from trace_analyzer.ingest.trace import Trace
 
@@ -110,10 +110,8 @@ def _with_message(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Da
     Where the profiler did not record the collective's arguments, the operator's first input is what it
     sends (c10d's ``record_param_comms`` and the in-place ``symm_mem`` operators).
     """
-    inputs = operator_inputs.join(
-        kernels.select("operator_id").unique(), left_on="event_id", right_on="operator_id", how="semi"
-    )
-    inputs = as_texts(inputs).select(
+    ids = kernels.select(pl.col("operator_id").alias("event_id")).drop_nulls().unique(maintain_order=True)
+    inputs = as_texts(with_known(ids, operator_inputs, "event_id")).select(
         pl.col("event_id").alias("operator_id"),
         pl.col("collective").alias("recorded_collective"),
         "group_size",

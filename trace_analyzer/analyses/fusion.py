@@ -225,6 +225,8 @@ def _attention(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
 
     The scores must be the first product's output and the second's first input by number of elements.
     """
+    if not calls.get_column("is_softmax").any():
+        calls = calls.clear()
     writes = tensors.get_column("writes").is_not_null()[calls.get_column("tensors")]
     product = pl.col("operator").is_in(["aten::bmm", "aten::baddbmm"]) & writes
     position = pl.int_range(pl.len(), dtype=pl.Int64)
@@ -303,7 +305,10 @@ def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     )
     if steps.is_empty():
         return pl.DataFrame()
-    kernels = activities.filter(pl.col("kind") == "kernel", pl.col("bucket") != "communication")
+    kernels = activities.select(
+        "kind", "bucket", "name", "operator", "device", "activity_id", "start_ns", "duration_ns", "launch_thread",
+        "launch_start_ns",
+    ).filter(pl.col("kind") == "kernel", pl.col("bucket") != "communication")  # fmt: skip
     inside = at(kernels, "launch_start_ns", steps, ["launch_thread"], ["step_id", "optimizer"]).drop_nulls("step_id")
     fused = (pl.col("name").str.contains(_FUSED) | pl.col("operator").str.contains(_FUSED)).fill_null(False)
     foreach = pl.col("operator").str.contains("_foreach_").fill_null(False)

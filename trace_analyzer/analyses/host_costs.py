@@ -30,7 +30,7 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
     caused = _caused(idle, events, stands_for)
     ids = events.get_column("event_id")
     named = (
-        events.filter((outer == ids).fill_null(False)).select("event_id", pl.lit(kind).alias("kind"))
+        ids.filter((outer == ids).fill_null(False)).to_frame().with_columns(pl.lit(kind).alias("kind"))
         for kind, outer in stands_for.items()
     )
     costs = pl.concat([caused.select("event_id", "kind").clear(), *named]).join(
@@ -66,7 +66,8 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
     time; else the innermost event itself.
     """
     pieces = idle.filter(pl.col("cause").is_in(COSTS)).with_columns(pl.col("cause").cast(pl.String).alias("kind"))
-    own_rows = events.filter(pl.col("kind") == "overhead").select(
+    said = events.select("kind", "work", "start_ns", "end_ns", "event_id")
+    own_rows = said.filter(pl.col("kind") == "overhead").select(
         pl.col("work").cast(pl.String).replace(BLOCKING, "synchronization").alias("kind"),
         "start_ns",
         "end_ns",

@@ -38,7 +38,8 @@ def part_sums(busy: pl.DataFrame, idle: pl.DataFrame, windows: pl.DataFrame, by:
 def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
     """device, start_ns, end_ns, part: of the bounds that are running, the first in the order of `WORK`; categorical."""
     end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    spans = activities.filter(pl.col("duration_ns") > 0).select(
+    lasting = activities.select("device", "start_ns", "duration_ns", "bound").filter(pl.col("duration_ns") > 0)
+    spans = lasting.select(
         "device",
         "start_ns",
         end,

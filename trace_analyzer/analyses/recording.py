@@ -23,7 +23,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, clip, in_order, overlap_sums
-from trace_analyzer.analyses.rows import changes
+from trace_analyzer.analyses.rows import changes, gathered
 from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP
 
 COSTLY_KINDS = ("operator", "python", "runtime")
@@ -264,7 +264,7 @@ def recorded_sums(host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.Dat
     ``costs`` is from `event_costs`.
     """
     prices = host.names.select(_prices(costs))
-    is_priced = prices.get_column("cost_ns").is_not_null()[host.events.get_column("name_id")]
+    is_priced = gathered(prices.get_column("cost_ns").is_not_null(), host.events.get_column("name_id"))
     is_there = host.events.get_column("thread_id").is_in(threads.unique().implode())
     priced = host.events.select("process_id", "start_ns", "name_id").filter(is_priced & is_there)
     ordered = in_order(priced, ["process_id"])
