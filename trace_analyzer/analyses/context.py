@@ -32,7 +32,7 @@ class Tree:
         self._rows = flat.rows(pl.int_range(parents.len(), dtype=pl.UInt32, eager=True))
 
     def nearest(self, wanted: pl.Series) -> pl.Series:
-        """For each row the nearest of itself and those above it that is ``wanted``; null where none is."""
+        """For each row the nearest of itself and those above it that is ``wanted``, a flag or byte; null where none is."""
         return self._inherited(wanted, self._rows, _spans.NEAREST)
 
     def outermost(self, wanted: pl.Series) -> pl.Series:
@@ -44,7 +44,7 @@ class Tree:
         return self._inherited(values.is_not_null(), flat.rows(values), _spans.LEAST)
 
     def _inherited(self, wanted: pl.Series, values: Column, rule: int) -> pl.Series:
-        if not wanted.any():
+        if not wanted.max():
             return pl.repeat(None, wanted.len(), dtype=pl.UInt32, eager=True)
         found, stack = (Room(wanted.len(), of_rows=True) for _ in range(2))
         _spans.inherited(self._parents, flat.flags(wanted), values, rule, found.values, stack.values)
@@ -127,7 +127,7 @@ def contexts(trace: Trace, host: Host, backward_links: pl.DataFrame) -> Context:
     is_frame = is_python & ~is_module & ~name.str.starts_with("<")
 
     def around(of_name: pl.Expr) -> pl.Series:
-        return tree.nearest(host.each(of_name))
+        return tree.nearest(host.each(of_name.cast(pl.UInt8)))
 
     own = around(is_frame & ~pl.col("library"))
     found = {

@@ -35,10 +35,7 @@ class Host:
 
     def each(self, of_name: pl.Expr) -> pl.Series:
         """What an expression of kind and name is for each event."""
-        of_names, ids = self.names.select(of_name).to_series(), self.events.get_column("name_id")
-        if of_names.dtype == pl.Boolean and not of_names.any(ignore_nulls=False):  # of most traces no name is such
-            return pl.repeat(False, ids.len(), eager=True).alias(of_names.name)
-        return gathered(of_names, ids)
+        return gathered(self.names.select(of_name).to_series(), self.events.get_column("name_id"))
 
     def texts(self, ids: pl.Series) -> pl.Series:
         """Names of events, categorical."""
