@@ -6,12 +6,18 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 @cython.locals(i=Py_ssize_t, j=Py_ssize_t)
 cdef bint _precedes(
     const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, Py_ssize_t i, Py_ssize_t j
-) noexcept
+) noexcept nogil
+
+
+@cython.locals(i=Py_ssize_t, track=int64_t, start=int64_t, end=int64_t)
+cdef bint _in_order(
+    const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends
+) noexcept nogil
 
 
 @cython.locals(
     n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, e=Py_ssize_t, low=Py_ssize_t, middle=Py_ssize_t,
-    high=Py_ssize_t, edges=list, merged=list, track=int64_t, start=int64_t, end=int64_t,
+    high=Py_ssize_t, edges=list, merged=list, ordered=bint,
 )
 cpdef bint order(
     const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, uint32_t[::1] rows,
@@ -63,10 +69,11 @@ cpdef Py_ssize_t innermost(
 ) except -1
 
 
-@cython.locals(n=Py_ssize_t, depth=Py_ssize_t, none=Py_ssize_t, unknown=uint32_t)
+@cython.locals(n=Py_ssize_t, depth=Py_ssize_t, unknown=uint32_t)
 cdef Py_ssize_t _climb(
-    const uint32_t[::1] parents, uint32_t[::1] found, uint32_t[::1] stack, Py_ssize_t row
-) except -1
+    const uint32_t[::1] parents, uint32_t[::1] found, uint32_t[::1] stack, Py_ssize_t row,
+    Py_ssize_t none,
+) except -1 nogil
 
 
 @cython.locals(
@@ -81,7 +88,7 @@ cpdef void inherited(
 
 cdef bint _stays(
     const int64_t[::1] tracks, const int64_t[::1] starts, int64_t track, int64_t time, Py_ssize_t near
-) noexcept
+) noexcept nogil
 
 
 @cython.locals(
@@ -89,7 +96,7 @@ cdef bint _stays(
 )
 cdef Py_ssize_t _last(
     const int64_t[::1] tracks, const int64_t[::1] starts, int64_t track, int64_t time, Py_ssize_t near
-) noexcept
+) noexcept nogil
 
 
 @cython.locals(

@@ -4,8 +4,17 @@
 Plain Python, which Cython compiles with the types of ``_spans.pxd``, a hundred times as fast. Compiled, indices are not
 checked: that they are in range must follow from the lengths that are checked, whatever the values. Columns are flat
 sequences as `trace_analyzer.analyses.flat` makes them. Spans come as their tracks, starts and ends, and are in order
-where they are in order of track and start, the longest first. Segments are disjoint spans in order.
+where they are in order of track and start, the longest first. Segments are disjoint spans in order. Other threads go on
+while a loop runs.
 """
+
+try:
+    import cython
+except ImportError:  # it is needed to compile this, and not to run it
+    from contextlib import nullcontext
+    from types import SimpleNamespace
+
+    cython = SimpleNamespace(nogil=nullcontext())
 
 Column = memoryview | list[int]
 
@@ -26,6 +35,19 @@ def _precedes(tracks: Column, starts: Column, ends: Column, i: int, j: int) -> b
     return ends[i] > ends[j]
 
 
+def _in_order(tracks: Column, starts: Column, ends: Column) -> bool:
+    """Whether spans are in order."""
+    track = start = end = 0
+    for i in range(len(tracks)):
+        # `_precedes` of a row and the one before.
+        if i and (
+            tracks[i] < track or (tracks[i] == track and (starts[i] < start or (starts[i] == start and ends[i] > end)))
+        ):
+            return False
+        track, start, end = tracks[i], starts[i], ends[i]
+    return True
+
+
 def order(
     tracks: Column,
     starts: Column,
@@ -40,17 +62,14 @@ def order(
     n = len(tracks)
     if not (len(starts) == len(ends) == len(rows) == len(spare) == n):
         raise ValueError("columns of different lengths")
-    edges = [0]
-    track = start = end = 0
-    for i in range(n):
-        # `_precedes` of a row and the one before.
-        if i and (
-            tracks[i] < track or (tracks[i] == track and (starts[i] < start or (starts[i] == start and ends[i] > end)))
-        ):
-            edges.append(i)
-        track, start, end = tracks[i], starts[i], ends[i]
-    if len(edges) == 1:
+    with cython.nogil:
+        ordered = _in_order(tracks, starts, ends)
+    if ordered:
         return False
+    edges = [0]
+    for i in range(1, n):
+        if _precedes(tracks, starts, ends, i, i - 1):
+            edges.append(i)
     edges.append(n)
     for i in range(n):
         rows[i] = i
@@ -87,18 +106,19 @@ def union(
         raise ValueError("columns of different lengths")
     count = 0
     track = until = 0
-    for i in range(n):
-        start, end = starts[i], ends[i]
-        if start >= end:
-            continue
-        if count and tracks[i] == track and start <= until:
-            if end > until:
-                stops[count - 1] = until = end
-            continue
-        track, until = tracks[i], end
-        rows[count], stops[count] = i, end
-        count += 1
-    return count
+    with cython.nogil:
+        for i in range(n):
+            start, end = starts[i], ends[i]
+            if start >= end:
+                continue
+            if count and tracks[i] == track and start <= until:
+                if end > until:
+                    stops[count - 1] = until = end
+                continue
+            track, until = tracks[i], end
+            rows[count], stops[count] = i, end
+            count += 1
+        return count
 
 
 def sums(groups: Column, values: Column, totals: Column) -> None:
@@ -106,11 +126,12 @@ def sums(groups: Column, values: Column, totals: Column) -> None:
     n, size = len(groups), len(totals)
     if len(values) != n:
         raise ValueError("columns of different lengths")
-    for i in range(size):
-        totals[i] = 0
-    for i in range(n):
-        if groups[i] < size:
-            totals[groups[i]] += values[i]
+    with cython.nogil:
+        for i in range(size):
+            totals[i] = 0
+        for i in range(n):
+            if groups[i] < size:
+                totals[groups[i]] += values[i]
 
 
 def refine(
@@ -125,22 +146,23 @@ def refine(
     if not (len(codes) == len(numbers) == n):
         raise ValueError("columns of different lengths")
     none, span, run = NONE, width + 1, 0
-    for i in range(len(table)):
-        table[i] = none
-    for i in range(n):
-        code = width if codes[i] == none else codes[i]
-        key = code if in_runs else groups[i] * span + code
-        if code > width or key >= size:
-            raise ValueError("no such group or code")
-        if in_runs and groups[i] != groups[run]:
-            run = i
-        if table[key] == none or (in_runs and firsts[table[key]] < run):
-            if count == room:
-                raise ValueError("no room for another group")
-            table[key], firsts[count] = count, i
-            count += 1
-        numbers[i] = table[key]
-    return count
+    with cython.nogil:
+        for i in range(len(table)):
+            table[i] = none
+        for i in range(n):
+            code = width if codes[i] == none else codes[i]
+            key = code if in_runs else groups[i] * span + code
+            if code > width or key >= size:
+                raise ValueError("no such group or code")
+            if in_runs and groups[i] != groups[run]:
+                run = i
+            if table[key] == none or (in_runs and firsts[table[key]] < run):
+                if count == room:
+                    raise ValueError("no room for another group")
+                table[key], firsts[count] = count, i
+                count += 1
+            numbers[i] = table[key]
+        return count
 
 
 def greatest(groups: Column, values: Column, rows: Column) -> None:
@@ -149,12 +171,13 @@ def greatest(groups: Column, values: Column, rows: Column) -> None:
     if len(values) != n:
         raise ValueError("columns of different lengths")
     none = NONE
-    for i in range(size):
-        rows[i] = none
-    for i in range(n):
-        group = groups[i]
-        if group < size and (rows[group] == none or values[i] > values[rows[group]]):
-            rows[group] = i
+    with cython.nogil:
+        for i in range(size):
+            rows[i] = none
+        for i in range(n):
+            group = groups[i]
+            if group < size and (rows[group] == none or values[i] > values[rows[group]]):
+                rows[group] = i
 
 
 def enclosing(
@@ -170,21 +193,22 @@ def enclosing(
         raise ValueError("columns of different lengths")
     depth = track = 0
     none = NONE
-    for i in range(n):
-        outer[i] = none
-        end = ends[i]
-        if starts[i] >= end:
-            continue
-        if depth and tracks[i] != track:
-            depth = 0
-        track = tracks[i]
-        # What ends before is over, or cut here.
-        while depth and ends[stack[depth - 1]] < end:
-            depth -= 1
-        if depth:
-            outer[i] = stack[depth - 1]
-        stack[depth] = i  # of the spans before, each is there once at the most
-        depth += 1
+    with cython.nogil:
+        for i in range(n):
+            outer[i] = none
+            end = ends[i]
+            if starts[i] >= end:
+                continue
+            if depth and tracks[i] != track:
+                depth = 0
+            track = tracks[i]
+            # What ends before is over, or cut here.
+            while depth and ends[stack[depth - 1]] < end:
+                depth -= 1
+            if depth:
+                outer[i] = stack[depth - 1]
+            stack[depth] = i  # of the spans before, each is there once at the most
+            depth += 1
 
 
 def innermost(
@@ -204,37 +228,38 @@ def innermost(
     if not (len(starts) == len(ends) == len(stack) == n and len(rows) == len(since) == len(until) == 2 * n):
         raise ValueError("columns of different lengths")
     count = depth = track = time = 0
-    for i in range(n):
-        start, end = starts[i], ends[i]
-        if start >= end:
-            continue
-        while depth and (tracks[i] != track or ends[stack[depth - 1]] <= start):
+    with cython.nogil:
+        for i in range(n):
+            start, end = starts[i], ends[i]
+            if start >= end:
+                continue
+            while depth and (tracks[i] != track or ends[stack[depth - 1]] <= start):
+                depth -= 1
+                if time < ends[stack[depth]]:
+                    rows[count], since[count] = stack[depth], time
+                    until[count] = time = ends[stack[depth]]
+                    count += 1
+            if depth and time < start:
+                rows[count], since[count], until[count] = stack[depth - 1], time, start
+                count += 1
+            while depth and ends[stack[depth - 1]] < end:
+                depth -= 1  # it is cut here
+            track, time = tracks[i], start
+            stack[depth] = i
+            depth += 1
+        while depth:
             depth -= 1
             if time < ends[stack[depth]]:
                 rows[count], since[count] = stack[depth], time
                 until[count] = time = ends[stack[depth]]
                 count += 1
-        if depth and time < start:
-            rows[count], since[count], until[count] = stack[depth - 1], time, start
-            count += 1
-        while depth and ends[stack[depth - 1]] < end:
-            depth -= 1  # it is cut here
-        track, time = tracks[i], start
-        stack[depth] = i
-        depth += 1
-    while depth:
-        depth -= 1
-        if time < ends[stack[depth]]:
-            rows[count], since[count] = stack[depth], time
-            until[count] = time = ends[stack[depth]]
-            count += 1
-    return count
+        return count
 
 
-def _climb(parents: Column, found: Column, stack: Column, row: int) -> int:
+def _climb(parents: Column, found: Column, stack: Column, row: int, none: int) -> int:
     """Put ``row`` and those above it that have found nothing yet on the stack; how many these are."""
     n = len(parents)
-    none, unknown = NONE, NONE - 1
+    unknown = none - 1
     depth = 0
     while row != none:
         if row >= n:
@@ -258,23 +283,24 @@ def inherited(parents: Column, wishes: Column, values: Column, rule: int, found:
     if not (len(wishes) == len(values) == len(found) == len(stack) == n):
         raise ValueError("columns of different lengths")
     none, unknown, farthest, least = NONE, NONE - 1, rule == FARTHEST, rule == LEAST
-    for i in range(n):
-        found[i] = unknown
-    for i in range(n):
-        depth, stack[0], j = 1, i, parents[i]
-        if found[i] != unknown:
-            continue
-        # Rows before this one have found theirs, and parents mostly come before their children.
-        if j != none and j >= i:
-            depth = _climb(parents, found, stack, i)
-            j = parents[stack[depth - 1]]
-        here = none if j == none else found[j]
-        while depth:
-            depth -= 1
-            j = stack[depth]
-            if wishes[j] and (here == none or (values[j] < here if least else not farthest)):
-                here = values[j]
-            found[j] = here
+    with cython.nogil:
+        for i in range(n):
+            found[i] = unknown
+        for i in range(n):
+            depth, stack[0], j = 1, i, parents[i]
+            if found[i] != unknown:
+                continue
+            # Rows before this one have found theirs, and parents mostly come before their children.
+            if j != none and j >= i:
+                depth = _climb(parents, found, stack, i, none)
+                j = parents[stack[depth - 1]]
+            here = none if j == none else found[j]
+            while depth:
+                depth -= 1
+                j = stack[depth]
+                if wishes[j] and (here == none or (values[j] < here if least else not farthest)):
+                    here = values[j]
+                found[j] = here
 
 
 def _last(tracks: Column, starts: Column, track: int, time: int, near: int) -> int:
@@ -327,15 +353,16 @@ def around(
         raise ValueError("columns of different lengths")
     none, never = NONE, NEVER
     last = -1
-    for i in range(points):
-        found[i] = none
-        track, time = on[i], times[i]
-        if time == never:
-            continue
-        if not _stays(tracks, starts, track, time, last):
-            last = _last(tracks, starts, track, time, last)
-        if last >= 0 and tracks[last] == track and time < ends[last]:
-            found[i] = last
+    with cython.nogil:
+        for i in range(points):
+            found[i] = none
+            track, time = on[i], times[i]
+            if time == never:
+                continue
+            if not _stays(tracks, starts, track, time, last):
+                last = _last(tracks, starts, track, time, last)
+            if last >= 0 and tracks[last] == track and time < ends[last]:
+                found[i] = last
 
 
 def covered(
@@ -354,25 +381,26 @@ def covered(
         raise ValueError("columns of different lengths")
     never = NEVER
     length = 0
-    for i in range(n):
-        if i and tracks[i] != tracks[i - 1]:
+    with cython.nogil:
+        for i in range(n):
+            if i and tracks[i] != tracks[i - 1]:
+                length = 0
+            before[i] = length
+            length += ends[i] - starts[i]
+        first = last = -1
+        for i in range(points):
             length = 0
-        before[i] = length
-        length += ends[i] - starts[i]
-    first = last = -1
-    for i in range(points):
-        length = 0
-        if until[i] != never:
-            if not _stays(tracks, starts, on[i], until[i], last):
-                last = _last(tracks, starts, on[i], until[i], last)
-            if last >= 0 and tracks[last] == on[i]:
-                length += before[last] + min(until[i], ends[last]) - starts[last]
-        if since[i] != never:
-            if not _stays(tracks, starts, on[i], since[i], first):
-                first = _last(tracks, starts, on[i], since[i], first)
-            if first >= 0 and tracks[first] == on[i]:
-                length -= before[first] + min(since[i], ends[first]) - starts[first]
-        lengths[i] = length
+            if until[i] != never:
+                if not _stays(tracks, starts, on[i], until[i], last):
+                    last = _last(tracks, starts, on[i], until[i], last)
+                if last >= 0 and tracks[last] == on[i]:
+                    length += before[last] + min(until[i], ends[last]) - starts[last]
+            if since[i] != never:
+                if not _stays(tracks, starts, on[i], since[i], first):
+                    first = _last(tracks, starts, on[i], since[i], first)
+                if first >= 0 and tracks[first] == on[i]:
+                    length -= before[first] + min(since[i], ends[first]) - starts[first]
+            lengths[i] = length
 
 
 def cut(
@@ -401,29 +429,30 @@ def cut(
         raise ValueError("columns of different lengths")
     none = NONE
     last = -1
-    for i in range(len(on)):
-        track, time, end = on[i], since[i], until[i]
-        if not _stays(tracks, starts, track, time, last):
-            last = _last(tracks, starts, track, time, last)
-        at = max(last, 0)
-        while True:
-            # Up to the end of the segment around ``time``, or to the start of the next.
-            while at < n and (tracks[at] < track or (tracks[at] == track and ends[at] <= time)):
-                at += 1
-            stop, segment = end, none
-            if at < n and tracks[at] == track:
-                if starts[at] > time:
-                    stop = min(end, starts[at])
-                else:
-                    stop, segment = min(end, ends[at]), at
-            if outside or segment != none:
-                if count < room:
-                    spans[count], segments[count], begins[count], stops[count] = i, segment, time, stop
-                count += 1
-            if stop >= end:
-                break
-            time = stop
-    return count
+    with cython.nogil:
+        for i in range(len(on)):
+            track, time, end = on[i], since[i], until[i]
+            if not _stays(tracks, starts, track, time, last):
+                last = _last(tracks, starts, track, time, last)
+            at = max(last, 0)
+            while True:
+                # Up to the end of the segment around ``time``, or to the start of the next.
+                while at < n and (tracks[at] < track or (tracks[at] == track and ends[at] <= time)):
+                    at += 1
+                stop, segment = end, none
+                if at < n and tracks[at] == track:
+                    if starts[at] > time:
+                        stop = min(end, starts[at])
+                    else:
+                        stop, segment = min(end, ends[at]), at
+                if outside or segment != none:
+                    if count < room:
+                        spans[count], segments[count], begins[count], stops[count] = i, segment, time, stop
+                    count += 1
+                if stop >= end:
+                    break
+                time = stop
+        return count
 
 
 def overlaps(
@@ -443,17 +472,18 @@ def overlaps(
         len(starts) == len(ends) == n and len(since) == len(until) == len(codes) == count and len(totals) == n * width
     ):
         raise ValueError("columns of different lengths")
-    for i in range(len(totals)):
-        totals[i] = 0
-    last = -1
-    for i in range(count):
-        if codes[i] >= width:
-            raise ValueError("no such code")
-        track, time, end = on[i], since[i], until[i]
-        if not _stays(tracks, starts, track, time, last):
-            last = _last(tracks, starts, track, time, last)
-        at = max(last, 0)
-        while at < n and (tracks[at] < track or (tracks[at] == track and starts[at] < end)):
-            if tracks[at] == track and ends[at] > time:
-                totals[at * width + codes[i]] += min(end, ends[at]) - max(time, starts[at])
-            at += 1
+    with cython.nogil:
+        for i in range(len(totals)):
+            totals[i] = 0
+        last = -1
+        for i in range(count):
+            if codes[i] >= width:
+                raise ValueError("no such code")
+            track, time, end = on[i], since[i], until[i]
+            if not _stays(tracks, starts, track, time, last):
+                last = _last(tracks, starts, track, time, last)
+            at = max(last, 0)
+            while at < n and (tracks[at] < track or (tracks[at] == track and starts[at] < end)):
+                if tracks[at] == track and ends[at] > time:
+                    totals[at * width + codes[i]] += min(end, ends[at]) - max(time, starts[at])
+                at += 1
