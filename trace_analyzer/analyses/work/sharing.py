@@ -111,7 +111,7 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
 
 def _shares(calls: pl.DataFrame) -> pl.DataFrame:
     """(activity_id, flop, moved_bytes, call_dtype, contracts): each kernel's part of its operator's work."""
-    owners, firsts = numbered(calls.get_column("operator_id").rank("dense"))
+    owners, firsts = numbered(calls.get_column("operator_id"))
 
     def of_owner(rows: pl.DataFrame, figure: pl.Expr) -> pl.Series:
         """The sum of an integer figure over all kernels of each one's operator."""
