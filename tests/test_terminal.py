@@ -3,12 +3,14 @@
 import re
 from dataclasses import replace
 
+import polars as pl
 import pytest
 from kineto import analysed, annotation, call, copy, kernel, launched, op
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
 from trace_analyzer.notes import Note
+from trace_analyzer.on_demand import OnDemand
 from trace_analyzer.render import layout, words
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.terminal import summary
@@ -46,6 +48,15 @@ def test_hostile_text_stays_text_within_the_width(text: str, width: int) -> None
 
 def test_an_escape_is_shown_not_obeyed() -> None:
     assert r"\x1b[2J" in summary(report_saying("\x1b[2J"))
+
+
+def test_tables_that_are_not_shown_are_not_made() -> None:
+    def make() -> pl.DataFrame:
+        pytest.fail("nobody sees this table")
+
+    report = gpu_report()
+    unseen = {name: make for name in report.tables if name not in ("kernels", "devices")}
+    assert summary(replace(report, tables=OnDemand(report.tables) | unseen)) == summary(report)
 
 
 @pytest.mark.parametrize("name", all_reports())

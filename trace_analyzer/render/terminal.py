@@ -295,8 +295,8 @@ def _fusions(report: Report, width: int) -> list[Line]:
 
 def _operators(report: Report, width: int) -> list[Line]:
     """The operators that took most CPU time, where no device did anything."""
-    table = report.tables.get("operators")
-    if report.devices or table is None or table.is_empty():
+    # Asked for last: making this table may take a tenth of the whole analysis.
+    if report.devices or (table := report.tables.get("operators")) is None or table.is_empty():
         return []
     rows = table.sort(["host_self_ns", "name"], descending=[True, False]).head(_TOP_KERNELS).to_dicts()
     return _top("Top operators", rows, _OPERATOR_COLUMNS, width)
