@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 from report_factory import empty_report, gpu_report
 
-from trace_analyzer import pipeline
+from trace_analyzer import ingest, pipeline
 from trace_analyzer.cli import main, outputs
 from trace_analyzer.cli.outputs import default_report_path
 from trace_analyzer.errors import InputError
@@ -50,13 +50,17 @@ def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPat
     """Run the command on a report of the factory instead of an analysis; HTML is written as a stub."""
     made = {"report": gpu_report()}
 
-    def analyze(source: Any, **options: Any) -> Report:
-        asked.append({"source": source, **options})
+    def load(source: Any, **options: Any) -> dict[str, Any]:
+        return {"source": source, **options}
+
+    def report_of(loaded: dict[str, Any], options: pipeline.Options, _: Any) -> Report:
+        asked.append(loaded | vars(options))
         if isinstance(made["report"], BaseException):
             raise made["report"]
         return made["report"]
 
-    monkeypatch.setattr(pipeline, "analyze", analyze)
+    monkeypatch.setattr(ingest, "load", load)
+    monkeypatch.setattr(pipeline, "report_of", report_of)
     monkeypatch.setattr(Report, "to_html", lambda self, path, **_: outputs.write_file(path, OWN.decode()))
 
     def invoke(*args: str, report: Report | BaseException | None = None) -> Result:

@@ -10,7 +10,7 @@ from bokeh.models import ColumnDataSource, HoverTool
 from click.testing import CliRunner
 from report_factory import HOSTILE, cpu_report, empty_report, gpu_report, hostile_report
 
-from trace_analyzer import pipeline
+from trace_analyzer import ingest, pipeline
 from trace_analyzer.cli import main
 from trace_analyzer.render import html, notebook
 from trace_analyzer.render.html.thinning import EVERYTHING, LADDER, kept
@@ -87,7 +87,8 @@ def test_a_page_that_fits_is_left_as_it_is() -> None:
 def test_the_command_keeps_a_report_small_or_says_that_it_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "analyze", lambda *_, **__: LARGE)
+    monkeypatch.setattr(ingest, "load", lambda *_, **__: None)
+    monkeypatch.setattr(pipeline, "report_of", lambda *_: LARGE)
     path = tmp_path / "small.html"
     limit = (len(html.html(LARGE).encode()) - 8_000) / 1e6
     told = CliRunner().invoke(main, ["t.json", "--report", str(path), "--max-report-mb", f"{limit:.4f}"])

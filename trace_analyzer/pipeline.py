@@ -42,7 +42,9 @@ from trace_analyzer.analyses.rows import each_distinct, numbered, own, spread
 from trace_analyzer.analyses.work.sharing import with_work
 from trace_analyzer.catalog.article import article as article_figures
 from trace_analyzer.catalog.calibration import Calibration, known_calibrations, matching, read_calibration
-from trace_analyzer.catalog.devices import Device, device_named, find_device, with_overrides
+from trace_analyzer.catalog.code import code_rules
+from trace_analyzer.catalog.devices import Device, device_named, devices, find_device, with_overrides
+from trace_analyzer.catalog.kernels import rules
 from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
 from trace_analyzer.ingest.trace import DeviceProperties
@@ -151,6 +153,13 @@ def analyze(
     options = Options(device, step, gpu, peak_tflops, peak_gbps, measured_step_ms, calibration)
     trace = load(source, max_bytes=max_bytes, progress=progress)
     return report_of(trace, options, progress)
+
+
+def prepare() -> None:
+    """Read the catalogues that every report needs; what asks for them later finds them read."""
+    devices()
+    rules()
+    code_rules()
 
 
 def report_of(trace: Trace, options: Options | None = None, progress: Progress | None = None) -> Report:

@@ -263,16 +263,29 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
         raise UsageError("nothing is piped into standard input; pipe a trace into it, or name a file")
     _limit_threads(trace)
     from trace_analyzer.cli.progress import Progress
-    from trace_analyzer.pipeline import analyze
+    from trace_analyzer.ingest import load
+    from trace_analyzer.on_demand import Later, beside
 
-    peaks = dict(choices["peak_tflops"])
+    options = {**choices, "peak_tflops": dict(choices["peak_tflops"])}
+    max_bytes = options.pop("max_bytes")
     with Progress() as progress:
 
         def tell(stage: str, fraction: float | None) -> None:
             timer(stage, fraction)
             progress(stage, fraction)
 
-        return analyze(trace, **{**choices, "peak_tflops": peaks}, progress=tell)
+        with beside((Later(_prepare),)):
+            loaded = load(trace, max_bytes=max_bytes, progress=tell)
+        from trace_analyzer.pipeline import Options, report_of
+
+        return report_of(loaded, Options(**options), tell)
+
+
+def _prepare() -> None:
+    """Import what analyses need; reading a trace leaves the time for it."""
+    from trace_analyzer.pipeline import prepare
+
+    prepare()
 
 
 def _limit_threads(trace: str) -> None:
