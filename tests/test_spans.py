@@ -151,6 +151,20 @@ def test_the_greatest_of_each_group_is_the_first_of_these(values: list[tuple[int
     assert rows == [max(own, key=lambda i: (values[i][1], -i), default=NONE) for own in of]
 
 
+@given(st.lists(st.integers(0, 9)), st.integers(0, 9), st.lists(st.integers(0, 12) | st.just(NONE)))
+def test_rows_are_found_by_their_numbers_where_there_is_room_for_these(
+    numbers: list[int], size: int, asked: list[int]
+) -> None:
+    outcome, places = ran("places", ("I", numbers), ("I", size))
+    if any(number >= size for number in numbers):
+        assert outcome == "no room for such a number"
+        return
+    last = {number: row for row, number in enumerate(numbers)}
+    assert places == [last.get(number, NONE) for number in range(size)]
+    _, found = ran("picked", ("I", places), ("I", asked), ("I", len(asked)))
+    assert found == [last.get(number, NONE) for number in asked]
+
+
 def way_up(parents: list[int], row: int) -> list[int] | None:
     """The row and those above it; None where that has no end, or leads out of the rows."""
     way: list[int] = []
@@ -188,14 +202,15 @@ def test_columns_of_different_lengths_are_refused() -> None:
         "order": (2, 2, 2, 2, 2), "union": (2, 2, 2, 2, 2), "sums": (2, 2, 5), "enclosing": (2, 2, 2, 2, 2), "innermost": (2, 2, 2, 2, 4, 4, 4),
         "inherited": (2, 2, 2, 2, 2), "around": (2, 2, 2, 3, 3, 3), "covered": (2, 2, 2, 2, 3, 3, 3, 3),
         "cut": (2, 2, 2, 3, 3, 3, 1, 1, 1, 1), "refine": (2, 2, 9, 2, 9), "greatest": (2, 2, 5), "overlaps": (2, 2, 2, 3, 3, 3, 3, 2),
+        "picked": (5, 2, 2),
     }  # fmt: skip
     letters = {
         "order": "qqqII", "union": "qqqIq", "sums": "Iqq", "enclosing": "qqqII", "innermost": "qqqIIqq", "inherited": "IBIII", "around": "qqqqqI",
-        "covered": "qqqqqqqq", "cut": "qqqqqqIIqq", "refine": "IIIII", "greatest": "IqI", "overlaps": "qqqqqqIq",
+        "covered": "qqqqqqqq", "cut": "qqqqqqIIqq", "refine": "IIIII", "greatest": "IqI", "overlaps": "qqqqqqIq", "picked": "III",
     }  # fmt: skip
     for loops, name in itertools.product((PLAIN, _spans), sizes):
         for wrong in range(len(sizes[name])):
-            if (name, wrong) in (("sums", 2), ("greatest", 2), ("refine", 2), ("refine", 4)):
+            if (name, wrong) in (("sums", 2), ("greatest", 2), ("refine", 2), ("refine", 4), ("picked", 0)):
                 continue  # there may be any number of groups
             short = [size - (i == wrong) for i, size in enumerate(sizes[name])]
             arguments: list[Any] = [

@@ -88,12 +88,13 @@ cdef class Column:
         cdef uint8_t* valid = <uint8_t*> calloc(length // 8 + 1, 1)
         if valid == NULL:
             raise MemoryError
-        for i in range(0, length, 8):
-            bits = 0
-            for j in range(i, min(i + 8, length)):
-                bits |= (values[j] != nothing) << (j - i)
-                known += values[j] != nothing
-            valid[i >> 3] = <uint8_t> bits
+        with nogil:
+            for i in range(0, length, 8):
+                bits = 0
+                for j in range(i, min(i + 8, length)):
+                    bits |= (values[j] != nothing) << (j - i)
+                    known += values[j] != nothing
+                valid[i >> 3] = <uint8_t> bits
         self.array.buffers[0], self.array.null_count = valid, length - known
 
     def __arrow_c_array__(self, requested_schema=None):

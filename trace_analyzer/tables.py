@@ -47,6 +47,11 @@ class Table:
         return frame.select(pl.col(c.name).cast(c.dtype) for c in self.columns)
 
 
+def nulls(height: int, dtype: pl.DataType) -> pl.Series:
+    """A column without values. It is made at once, and takes no memory before it is written to."""
+    return pl.Series([None], dtype=dtype).new_from_index(0, height)
+
+
 _STR, _I64, _I32, _U32, _F64, _BOOL = pl.String(), pl.Int64(), pl.Int32(), pl.UInt32(), pl.Float64(), pl.Boolean()
 
 _START = Column("start_ns", _I64, "Start, ns since the trace's origin.")

@@ -9,15 +9,22 @@ cdef bint _precedes(
 ) noexcept nogil
 
 
-@cython.locals(i=Py_ssize_t, track=int64_t, start=int64_t, end=int64_t)
-cdef bint _in_order(
-    const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends
+@cython.locals(n=Py_ssize_t, i=Py_ssize_t, track=int64_t, start=int64_t, end=int64_t)
+cdef Py_ssize_t _in_order_up_to(
+    const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, Py_ssize_t low
+) noexcept nogil
+
+
+@cython.locals(i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t)
+cdef void _merged(
+    const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, const uint32_t[::1] rows,
+    uint32_t[::1] spare, Py_ssize_t low, Py_ssize_t middle, Py_ssize_t high,
 ) noexcept nogil
 
 
 @cython.locals(
-    n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, e=Py_ssize_t, low=Py_ssize_t, middle=Py_ssize_t,
-    high=Py_ssize_t, edges=list, merged=list, ordered=bint,
+    n=Py_ssize_t, i=Py_ssize_t, e=Py_ssize_t, at=Py_ssize_t, low=Py_ssize_t, middle=Py_ssize_t, high=Py_ssize_t,
+    edges=list, merged=list,
 )
 cpdef bint order(
     const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, uint32_t[::1] rows,
@@ -46,6 +53,14 @@ cpdef Py_ssize_t refine(
     const uint32_t[::1] groups, const uint32_t[::1] codes, uint32_t width, bint in_runs, uint32_t[::1] table,
     uint32_t[::1] numbers, uint32_t[::1] firsts,
 ) except -1
+
+
+@cython.locals(n=Py_ssize_t, size=Py_ssize_t, i=Py_ssize_t, none=uint32_t)
+cpdef void places(const uint32_t[::1] numbers, uint32_t[::1] rows) except *
+
+
+@cython.locals(n=Py_ssize_t, size=Py_ssize_t, i=Py_ssize_t, none=uint32_t)
+cpdef void picked(const uint32_t[::1] rows, const uint32_t[::1] asked, uint32_t[::1] found) except *
 
 
 @cython.locals(n=Py_ssize_t, size=Py_ssize_t, i=Py_ssize_t, group=uint32_t, none=uint32_t)

@@ -35,17 +35,30 @@ def _precedes(tracks: Column, starts: Column, ends: Column, i: int, j: int) -> b
     return ends[i] > ends[j]
 
 
-def _in_order(tracks: Column, starts: Column, ends: Column) -> bool:
-    """Whether spans are in order."""
-    track = start = end = 0
-    for i in range(len(tracks)):
+def _in_order_up_to(tracks: Column, starts: Column, ends: Column, low: int) -> int:
+    """The first span after ``low`` that has to come before the one before it; their number if none has to."""
+    n = len(tracks)
+    track, start, end = tracks[low], starts[low], ends[low]
+    for i in range(low + 1, n):
         # `_precedes` of a row and the one before.
-        if i and (
-            tracks[i] < track or (tracks[i] == track and (starts[i] < start or (starts[i] == start and ends[i] > end)))
-        ):
-            return False
+        if tracks[i] < track or (tracks[i] == track and (starts[i] < start or (starts[i] == start and ends[i] > end))):
+            return i
         track, start, end = tracks[i], starts[i], ends[i]
-    return True
+    return n
+
+
+def _merged(
+    tracks: Column, starts: Column, ends: Column, rows: Column, spare: Column, low: int, middle: int, high: int
+) -> None:
+    """Put the rows of two stretches, each of them in order, in order into ``spare``."""
+    i, j = low, middle
+    for k in range(low, high):
+        if j == high or (i < middle and not _precedes(tracks, starts, ends, rows[j], rows[i])):
+            spare[k] = rows[i]
+            i += 1
+        else:
+            spare[k] = rows[j]
+            j += 1
 
 
 def order(
@@ -62,33 +75,27 @@ def order(
     n = len(tracks)
     if not (len(starts) == len(ends) == len(rows) == len(spare) == n):
         raise ValueError("columns of different lengths")
-    with cython.nogil:
-        ordered = _in_order(tracks, starts, ends)
-    if ordered:
+    at, edges = 0, [0]
+    while at < n:
+        with cython.nogil:
+            at = _in_order_up_to(tracks, starts, ends, at)
+        edges.append(at)
+    if len(edges) <= 2:
         return False
-    edges = [0]
-    for i in range(1, n):
-        if _precedes(tracks, starts, ends, i, i - 1):
-            edges.append(i)
-    edges.append(n)
-    for i in range(n):
-        rows[i] = i
+    with cython.nogil:
+        for i in range(n):
+            rows[i] = i
     while len(edges) > 2:
         merged = [0]
         for e in range(0, len(edges) - 1, 2):
             low, middle = edges[e], edges[e + 1]
             high = edges[e + 2] if e + 2 < len(edges) else middle
             merged.append(high)
-            i, j = low, middle
-            for k in range(low, high):
-                if j == high or (i < middle and not _precedes(tracks, starts, ends, rows[j], rows[i])):
-                    spare[k] = rows[i]
-                    i += 1
-                else:
-                    spare[k] = rows[j]
-                    j += 1
-        for k in range(n):
-            rows[k] = spare[k]
+            with cython.nogil:
+                _merged(tracks, starts, ends, rows, spare, low, middle, high)
+        with cython.nogil:
+            for i in range(n):
+                rows[i] = spare[i]
         edges = merged
     return True
 
@@ -163,6 +170,30 @@ def refine(
                 count += 1
             numbers[i] = table[key]
         return count
+
+
+def places(numbers: Column, rows: Column) -> None:
+    """For every number under the length of ``rows`` the row that has it, the last of several; none where no row does."""
+    n, size = len(numbers), len(rows)
+    none = NONE
+    with cython.nogil:
+        for i in range(size):
+            rows[i] = none
+        for i in range(n):
+            if numbers[i] >= size:
+                raise ValueError("no room for such a number")
+            rows[numbers[i]] = i
+
+
+def picked(rows: Column, asked: Column, found: Column) -> None:
+    """What ``rows`` have at each of the places asked for; none where there is no such place."""
+    n, size = len(asked), len(rows)
+    if len(found) != n:
+        raise ValueError("columns of different lengths")
+    none = NONE
+    with cython.nogil:
+        for i in range(n):
+            found[i] = rows[asked[i]] if asked[i] < size else none
 
 
 def greatest(groups: Column, values: Column, rows: Column) -> None:

@@ -56,7 +56,7 @@ def blame(trace: Trace, host: Host, idle: pl.DataFrame, gaps: pl.DataFrame, cont
 def _codes(context: Context, around: pl.Series, late: pl.Series) -> tuple[pl.Series, pl.DataFrame]:
     """What names each event; where there is none, nothing but the phase of ``late``. And the names by number."""
     events, none = context.events, around.is_null()
-    is_asked = pl.repeat(False, events.height, eager=True).scatter(around.drop_nulls(), True)
+    is_asked = pl.Series([False]).new_from_index(0, events.height).scatter(around.drop_nulls(), True)
     ids = is_asked.arg_true()
     names = pl.DataFrame(
         {

@@ -16,6 +16,7 @@ from trace_analyzer.analyses.intervals import enclosing
 from trace_analyzer.analyses.rows import rows_of, spread
 from trace_analyzer.catalog.code import DATA_LOADING, PHASES, named_code
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.tables import nulls
 
 _MODULE = "nn.Module: "
 _MODULE_LEVELS = 12
@@ -45,7 +46,7 @@ class Tree:
 
     def _inherited(self, wanted: pl.Series, values: Column, rule: int) -> pl.Series:
         if not wanted.max():
-            return pl.repeat(None, wanted.len(), dtype=pl.UInt32, eager=True)
+            return nulls(wanted.len(), pl.UInt32())
         found, stack = (Room(wanted.len(), of_rows=True) for _ in range(2))
         _spans.inherited(self._parents, flat.flags(wanted), values, rule, found.values, stack.values)
         return found.series()
@@ -185,7 +186,7 @@ def _phases(
     autograd = threads.filter(is_backward).unique()
     autograd = autograd.filter(~autograd.is_in(shared.implode()))
     if autograd.len():
-        rank = pl.repeat(PHASES.index("backward"), found.len(), dtype=pl.UInt32, eager=True)
+        rank = pl.Series([PHASES.index("backward")], dtype=pl.UInt32)
         found = found.zip_with(found.is_not_null() | ~threads.is_in(autograd.implode()), rank)
     return pl.Series(PHASES, dtype=pl.Enum(PHASES))[found]
 

@@ -254,13 +254,13 @@ def _piece(part: pl.DataFrame, column: tables.Column) -> pl.Series:
     """A column of the part; null where it does not have it."""
     if column.name in part.columns:
         return part.get_column(column.name)
-    return pl.repeat(None, part.height, dtype=_kept(column), eager=True).alias(column.name)
+    return tables.nulls(part.height, _kept(column)).alias(column.name)
 
 
 def _in_order(pieces: list[pl.Series], order: pl.Series) -> pl.Series:
     """A column of several pieces in that order."""
     if all(piece.null_count() == len(piece) for piece in pieces):
-        return pl.repeat(None, len(order), dtype=pieces[0].dtype, eager=True)  # takes no memory before it is written to
+        return tables.nulls(len(order), pieces[0].dtype)
     stacked = pl.concat(pieces, rechunk=True)
     pieces.clear()
     return stacked[order]
@@ -269,7 +269,7 @@ def _in_order(pieces: list[pl.Series], order: pl.Series) -> pl.Series:
 def _by_number(numbers: pl.Series, values: pl.Series) -> pl.Series:
     """A column that has each value in the place of its number, up to the last of these, and null elsewhere."""
     size = int(numbers.max()) + 1 if len(numbers) else 0  # type: ignore[arg-type]
-    return pl.repeat(None, size, dtype=values.dtype, eager=True).scatter(numbers, values)
+    return tables.nulls(size, values.dtype).scatter(numbers, values)
 
 
 def _operator_inputs(parts: list[pl.DataFrame], host: pl.DataFrame) -> pl.DataFrame:
