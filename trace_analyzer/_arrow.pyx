@@ -85,16 +85,23 @@ cdef class Column:
         cdef const uint32_t* values = <const uint32_t*> self.array.buffers[1]
         cdef Py_ssize_t i, j, length = <Py_ssize_t> self.array.length, known = 0
         cdef int bits
-        cdef uint8_t* valid = <uint8_t*> calloc(length // 8 + 1, 1)
+        cdef uint8_t* valid
+        with nogil:
+            for i in range(length):
+                known += values[i] != nothing
+        if known == length:
+            return
+        valid = <uint8_t*> calloc(length // 8 + 1, 1)
         if valid == NULL:
             raise MemoryError
         with nogil:
-            for i in range(0, length, 8):
+            for i in range(length // 8):
                 bits = 0
-                for j in range(i, min(i + 8, length)):
-                    bits |= (values[j] != nothing) << (j - i)
-                    known += values[j] != nothing
-                valid[i >> 3] = <uint8_t> bits
+                for j in range(8):
+                    bits |= (values[8 * i + j] != nothing) << j
+                valid[i] = <uint8_t> bits
+            for i in range(length & ~7, length):
+                valid[i >> 3] |= (values[i] != nothing) << (i & 7)
         self.array.buffers[0], self.array.null_count = valid, length - known
 
     def __arrow_c_array__(self, requested_schema=None):

@@ -9,10 +9,33 @@ cdef bint _precedes(
 ) noexcept nogil
 
 
-@cython.locals(n=Py_ssize_t, i=Py_ssize_t, track=int64_t, start=int64_t, end=int64_t)
-cdef Py_ssize_t _in_order_up_to(
-    const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, Py_ssize_t low
+cdef Py_ssize_t _NEAR, _FEW
+
+
+@cython.locals(i=Py_ssize_t, track=int64_t, start=int64_t, end=int64_t)
+cdef bint _in_order(
+    const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends
 ) noexcept nogil
+
+
+@cython.locals(
+    size=Py_ssize_t, at=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, track=int64_t, before=int64_t,
+)
+cdef bint _by_track(
+    const int64_t[::1] tracks, uint32_t[::1] rows, int64_t[::1] known, int64_t[::1] counts
+) noexcept nogil
+
+
+@cython.locals(n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, least=Py_ssize_t, row=uint32_t)
+cdef Py_ssize_t _run(
+    const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, uint32_t[::1] rows, Py_ssize_t low
+) noexcept nogil
+
+
+@cython.locals(at=Py_ssize_t, edges=list)
+cdef list _runs(
+    const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, uint32_t[::1] rows
+)
 
 
 @cython.locals(i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t)
@@ -23,12 +46,12 @@ cdef void _merged(
 
 
 @cython.locals(
-    n=Py_ssize_t, i=Py_ssize_t, e=Py_ssize_t, at=Py_ssize_t, low=Py_ssize_t, middle=Py_ssize_t, high=Py_ssize_t,
-    edges=list, merged=list,
+    n=Py_ssize_t, i=Py_ssize_t, e=Py_ssize_t, low=Py_ssize_t, middle=Py_ssize_t, high=Py_ssize_t, edges=list,
+    merged=list, grouped=bint,
 )
 cpdef bint order(
     const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, uint32_t[::1] rows,
-    uint32_t[::1] spare,
+    uint32_t[::1] spare, int64_t[::1] known, int64_t[::1] counts,
 ) except -1
 
 

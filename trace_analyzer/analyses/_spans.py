@@ -24,6 +24,10 @@ NEVER = -(1 << 63)
 """In the place of a time: no time."""
 NEAREST, FARTHEST, LEAST = range(3)
 """Which of the values on the way up a tree is wanted."""
+_NEAR = 8
+"""So far are rows brought back to their place one by one."""
+_FEW = 64
+"""So many stretches are merged as they are."""
 
 
 def _precedes(tracks: Column, starts: Column, ends: Column, i: int, j: int) -> bool:
@@ -35,16 +39,82 @@ def _precedes(tracks: Column, starts: Column, ends: Column, i: int, j: int) -> b
     return ends[i] > ends[j]
 
 
-def _in_order_up_to(tracks: Column, starts: Column, ends: Column, low: int) -> int:
-    """The first span after ``low`` that has to come before the one before it; their number if none has to."""
-    n = len(tracks)
-    track, start, end = tracks[low], starts[low], ends[low]
-    for i in range(low + 1, n):
+def _in_order(tracks: Column, starts: Column, ends: Column) -> bool:
+    """Whether spans are in order."""
+    track = start = end = 0
+    for i in range(len(tracks)):
         # `_precedes` of a row and the one before.
-        if tracks[i] < track or (tracks[i] == track and (starts[i] < start or (starts[i] == start and ends[i] > end))):
-            return i
+        if i and (
+            tracks[i] < track or (tracks[i] == track and (starts[i] < start or (starts[i] == start and ends[i] > end)))
+        ):
+            return False
         track, start, end = tracks[i], starts[i], ends[i]
+    return True
+
+
+def _by_track(tracks: Column, rows: Column, known: Column, counts: Column) -> bool:
+    """Put rows in the order of their tracks, as they stand on each; not for one track, nor for more than ``known`` has room for."""
+    size = at = 0
+    for i in range(len(tracks)):
+        track = tracks[i]
+        if size and known[at] == track:
+            counts[at] += 1
+            continue
+        at = 0
+        while at < size and known[at] < track:
+            at += 1
+        if at == size or known[at] != track:
+            if size == len(known):
+                return False
+            for j in range(size, at, -1):
+                known[j], counts[j] = known[j - 1], counts[j - 1]
+            known[at], counts[at] = track, 0
+            size += 1
+        counts[at] += 1
+    if size < 2:
+        return False
+    before = 0
+    for j in range(size):  # from here on where the next row of the track goes
+        before += counts[j]
+        counts[j] = before - counts[j]
+    at = 0
+    for i in range(len(tracks)):
+        if known[at] != tracks[i]:
+            at = 0
+            while known[at] != tracks[i]:
+                at += 1
+        rows[counts[at]] = i
+        counts[at] += 1
+    return True
+
+
+def _run(tracks: Column, starts: Column, ends: Column, rows: Column, low: int) -> int:
+    """Where the stretch of rows ends that is in order from ``low`` on, once rows that are not far from their place are there."""
+    n = len(rows)
+    for i in range(low + 1, n):
+        row = rows[i]
+        if not _precedes(tracks, starts, ends, row, rows[i - 1]):
+            continue
+        least = max(low, i - _NEAR)
+        k = i - 1
+        while k > least and _precedes(tracks, starts, ends, row, rows[k - 1]):
+            k -= 1
+        if k > low and _precedes(tracks, starts, ends, row, rows[k - 1]):
+            return i
+        for j in range(i, k, -1):
+            rows[j] = rows[j - 1]
+        rows[k] = row
     return n
+
+
+def _runs(tracks: Column, starts: Column, ends: Column, rows: Column) -> list[int]:
+    """The edges of stretches of rows that are in order."""
+    at, edges = 0, [0]
+    while at < len(rows):
+        with cython.nogil:
+            at = _run(tracks, starts, ends, rows, at)
+        edges.append(at)
+    return edges
 
 
 def _merged(
@@ -67,24 +137,29 @@ def order(
     ends: Column,
     rows: Column,
     spare: Column,
+    known: Column,
+    counts: Column,
 ) -> bool:
     """Whether spans are out of order; if so, ``rows`` become those of the spans in order, equal ones as they stand.
 
-    Stretches that are in order are merged, two by two, as spans mostly come in few of them.
+    Spans mostly come in a few stretches that are in order, or nearly, or in one for each of a few tracks that take turns.
+    Stretches are merged two by two; where they are many, spans are put together by track before, if there is room in ``known`` for
+    the tracks.
     """
     n = len(tracks)
-    if not (len(starts) == len(ends) == len(rows) == len(spare) == n):
+    if not (len(starts) == len(ends) == len(rows) == len(spare) == n and len(known) == len(counts)):
         raise ValueError("columns of different lengths")
-    at, edges = 0, [0]
-    while at < n:
-        with cython.nogil:
-            at = _in_order_up_to(tracks, starts, ends, at)
-        edges.append(at)
-    if len(edges) <= 2:
-        return False
     with cython.nogil:
+        if _in_order(tracks, starts, ends):
+            return False
         for i in range(n):
             rows[i] = i
+    edges = _runs(tracks, starts, ends, rows)
+    if len(edges) > _FEW:
+        with cython.nogil:
+            grouped = _by_track(tracks, rows, known, counts)
+        if grouped:
+            edges = _runs(tracks, starts, ends, rows)
     while len(edges) > 2:
         merged = [0]
         for e in range(0, len(edges) - 1, 2):

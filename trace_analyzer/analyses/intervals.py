@@ -60,7 +60,13 @@ def _known(segments: pl.DataFrame, by: list[str]) -> pl.DataFrame:
 def _order(bounds: _Flat) -> pl.Series | None:
     """Rows in the order that the loops go by; None where they are."""
     rows, spare = (Room(len(bounds[0]), of_rows=True) for _ in range(2))
-    return rows.series(whole=True) if _spans.order(*bounds, rows.values, spare.values) else None
+    known, counts = (Room(_FEW_TRACKS) for _ in range(2))
+    is_wrong = _spans.order(*bounds, rows.values, spare.values, known.values, counts.values)
+    return rows.series(whole=True) if is_wrong else None
+
+
+_FEW_TRACKS = 64
+"""So few are put together one by one before each of them is sorted."""
 
 
 def _times(spans: pl.DataFrame) -> tuple[Column, Column]:
