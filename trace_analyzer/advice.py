@@ -15,8 +15,8 @@ from trace_analyzer.analyses.blame import Blamed
 from trace_analyzer.analyses.causes import cold_idle
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.analyses.host import CALLS, Host
-from trace_analyzer.analyses.intervals import at, clip, spans_on, union
-from trace_analyzer.analyses.rows import looked_up, numbered, own, totals
+from trace_analyzer.analyses.intervals import at, clip, inside, spans_on, union
+from trace_analyzer.analyses.rows import as_texts, each_distinct, looked_up, numbered, own, totals
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fixes import Fix, Platform, fixes, platform_of
@@ -145,13 +145,11 @@ def _scene(
         "launch_id", "activity_count", pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("launch_ns")
     )
     activities = own(frames["activities"].select(_ACTIVITY), "device", device)
-    marked = spans.with_columns(pl.lit(True).alias("inside"))
-
-    def within(frame: pl.DataFrame) -> pl.DataFrame:
-        return at(frame, "start_ns", marked, ["device"], ["inside"]).filter("inside").drop("inside")
-
-    inside = within(activities)
-    classes = frames["activity_modules"].select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
+    window_activities = inside(activities, "start_ns", spans, ["device"])
+    modules = frames["activity_modules"].select("activity_id", "module")
+    ids = window_activities.select("activity_id")
+    class_ = pl.col("module").str.replace(r"_\d+$", "").cast(pl.Categorical)
+    classes = modules.with_columns(each_distinct(modules.select("module"), class_))
     idle, gaps = blamed.intervals, frames["gaps"]
     names = frames["activities"].get_column("name")
     is_cold = verdict.cause == "cold-start"
@@ -166,14 +164,14 @@ def _scene(
         idle=idle.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else idle,
         cold=cold,
         gaps=gaps.select("gap_id", "activity_id", names[gaps.get_column("activity_id")]),
-        activities=inside.hstack(looked_up(launched, inside, "launch_id"))
-        .hstack(looked_up(classes, inside, "activity_id"))
-        .hstack(looked_up(frames["rated"].select("activity_id", "recomputed"), inside, "activity_id")),
+        activities=window_activities.hstack(looked_up(launched, window_activities, "launch_id"))
+        .hstack(looked_up(classes, window_activities, "activity_id"))
+        .hstack(looked_up(frames["rated"].select("activity_id", "recomputed"), window_activities, "activity_id")),
         host=host,
-        collectives=frames["collectives"].join(inside.select("activity_id"), on="activity_id", how="semi"),
-        roofs=frames["roofs"].join(inside.select("activity_id"), on="activity_id", how="semi"),
-        missed=frames["tensor_core_misses"].join(inside.select("activity_id"), on="activity_id", how="semi"),
-        fusions=within(frames["fusion_runs"].filter(this)),
+        collectives=frames["collectives"].join(ids, on="activity_id", how="semi"),
+        roofs=frames["roofs"].join(ids, on="activity_id", how="semi"),
+        missed=frames["tensor_core_misses"].join(ids, on="activity_id", how="semi"),
+        fusions=inside(frames["fusion_runs"].filter(this), "start_ns", spans, ["device"]),
         steps=max(1, len(window.steps)),
         recompiled=frames["host_costs"].filter(pl.col("kind") == "recompilation").height,
         model=model,
@@ -203,7 +201,8 @@ def _longest(rows: pl.DataFrame, length: pl.Expr) -> tuple[int | None, int | Non
     """The longest of some intervals: a place on the timeline."""
     if rows.is_empty():
         return None, None
-    start, ns = rows.with_columns(length.alias("length_ns")).sort("length_ns", descending=True).select("start_ns", "length_ns").row(0)  # fmt: skip
+    longest = length.arg_max()
+    start, ns = rows.select(pl.col("start_ns").get(longest), length.get(longest).alias("length_ns")).row(0)
     return int(start), int(start) + round(ns)
 
 
@@ -248,8 +247,19 @@ def _doing(scene: Scene, idle: pl.DataFrame) -> str:
 
 def _operators(kernels: pl.DataFrame) -> str:
     """The operators that hold most time, each with the class of the module around it."""
+    who = kernels.select("operator", "name", "module")
+    numbers, firsts = numbered(*who)
+    sums = totals(numbers, kernels.get_column("duration_ns"), firsts.len())
     name = pl.coalesce("operator", "name")
-    return _most(kernels, pl.coalesce(pl.format("{} in {}", name, "module"), name), pl.col("duration_ns"))
+    told = pl.coalesce(pl.format("{} in {}", name, "module"), name)
+    return _most(as_texts(who[firsts]).with_columns(sums.alias("ns")), told, pl.col("ns"))
+
+
+def _called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
+    """Those of the activities whose name, operator and dtype meet a condition."""
+    return rows.filter(
+        each_distinct(rows.select("name", "operator", "dtype"), condition.alias("is called")).to_series()
+    )
 
 
 def _worth(scene: Scene) -> float:
@@ -444,7 +454,7 @@ def _optimizer_launches(scene: Scene) -> Found | None:
     members, updates = _launched_within(scene, r"^Optimizer\.step#")
     launches = members.get_column("launch_id").n_unique() / updates if updates else 0
     several = pl.coalesce("operator", "name").str.contains(r"(?i)_foreach|_fused|multi_tensor|fused")
-    fused = members.filter(several).height / members.height if members.height else 1.0
+    fused = _called(members, several).height / members.height if members.height else 1.0
     if launches < thresholds.OPTIMIZER_LAUNCHES or fused > 0.5:
         return None
     why = f"the optimizer makes {count(launches)} launches per step, some for each parameter"
@@ -607,7 +617,7 @@ def _followers(scene: Scene, others: pl.DataFrame) -> Found | None:
 
 def _channels_last(scene: Scene) -> Found | None:
     """Kernels that convolution libraries launch to change the layout of images, and to change it back."""
-    rows = scene.activities.filter(pl.col("name").str.contains(r"(?i)nchwToNhwc|nhwcToNchw|NCHW2CNHW|CNHW2NCHW"))
+    rows = _called(scene.activities, pl.col("name").str.contains(r"(?i)nchwToNhwc|nhwcToNchw|NCHW2CNHW|CNHW2NCHW"))
     return _kernels_found(
         scene,
         rows,
@@ -643,13 +653,13 @@ def _fewer_bytes(scene: Scene) -> Found | None:
     dtype = next((d for d in ("bf16", "fp16") if scene.model and scene.model.peak_flops(d)), None)
     if dtype is None:
         return None
-    rows = scene.activities.filter(
+    passes = scene.activities.filter(
         (pl.col("bound") == "memory")
         & pl.col("group").is_in(["pointwise", "normalization"])
         & ~pl.col("bucket").is_in(["optimizer", "loss"])
-        & pl.col("name").str.contains(r"\bfloat\b")
-        & ~pl.col("name").str.contains(r"(?i)half|bfloat16|double")
     )
+    name = pl.col("name")
+    rows = _called(passes, name.str.contains(r"\bfloat\b") & ~name.str.contains(r"(?i)half|bfloat16|double"))
     return _kernels_found(
         scene,
         rows,
@@ -693,9 +703,10 @@ def _out_of_fp32(scene: Scene, *, tf32: bool) -> Found | None:
 
 def _padding(scene: Scene) -> Found | None:
     """Products that odd sizes keep from matrix units, or from loading whole vectors for them."""
-    narrow = scene.activities.filter(
-        pl.col("group") == "matmul", pl.col("flop").is_null(), pl.col("name").str.contains(r"(?i)_align[12](\D|$)")
-    ).with_columns((pl.col("duration_ns") / 2).alias("saves_ns"))
+    unknown = scene.activities.filter(pl.col("group") == "matmul", pl.col("flop").is_null())
+    narrow = _called(unknown, pl.col("name").str.contains(r"(?i)_align[12](\D|$)")).with_columns(
+        (pl.col("duration_ns") / 2).alias("saves_ns")
+    )
     known = _missed(scene, "unaligned", "vector-units")
     rows = pl.concat([known, narrow.join(known, on="activity_id", how="anti")], how="diagonal_relaxed")
     return _kernels_found(
@@ -715,8 +726,8 @@ def _low_precision(scene: Scene) -> Found | None:
         return None
     half = pl.col("dtype").is_in(["bf16", "fp16"]) | pl.col("name").str.contains(r"(?i)bf16|fp?16|half|bfloat")
     eight = pl.col("name").str.contains(r"(?i)fp8|f8|e4m3|e5m2|int8|i8|mxfp|e2m1")
-    products = pl.col("bucket").is_in(["matmul", "moe"])
-    rows = scene.activities.filter((pl.col("bound") == "compute") & products & half.fill_null(False) & ~eight)
+    products = scene.activities.filter(pl.col("bound") == "compute", pl.col("bucket").is_in(["matmul", "moe"]))
+    rows = _called(products, half.fill_null(False) & ~eight)
     return _kernels_found(
         scene,
         rows,
@@ -823,7 +834,7 @@ def _gradient_buckets(scene: Scene) -> Found | None:
 
 def _copies(scene: Scene) -> Found | None:
     copies = scene.activities.filter(pl.col("bound") == "copy")
-    pageable = _total(copies.filter(pl.col("name").str.contains("(?i)pageable")), "duration_ns")
+    pageable = _total(_called(copies, pl.col("name").str.contains("(?i)pageable")), "duration_ns")
     share = percent(pageable / max(1, _total(copies, "duration_ns")))
     told = f"; {share} of the copies' time is from or to pageable memory" if pageable else ""
     return _part_of(scene, "copy", f"the device only copies{told}")

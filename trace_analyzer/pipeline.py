@@ -276,7 +276,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         "tensor_core_misses": missed,
         "queue_statistics": queue_statistics,
         "leads": lambda: run_ahead.lead_quantiles(launches()),
-        "activities": lambda: tables.ACTIVITIES.conform(activities()),
+        "activities": activities,
         "launches": launches,
         "gaps": gaps,
         "idle_causes": idle_time,

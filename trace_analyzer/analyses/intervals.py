@@ -168,6 +168,20 @@ def labelled(spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns
     return _cut(spans, segments, by, columns, outside=True)
 
 
+def inside(points: pl.DataFrame, time: str, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """The points that lie in one of the disjoint windows of their track, in order. Of a single window they are mostly a slice."""
+    if windows.height != 1:
+        marked = windows.select(*by, START, END, pl.lit(True).alias("is inside"))
+        return at(points, time, marked, by, ["is inside"]).filter("is inside").drop("is inside")
+    place = windows.row(0, named=True)
+    for column in by:
+        points = own(points, column, place[column])
+    times = points.get_column(time)
+    if times.is_sorted():
+        return points[times.search_sorted(place[START], "left") : times.search_sorted(place[END], "left")]
+    return points.filter(times.is_between(place[START], place[END], closed="left"))
+
+
 def clip(spans: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """The parts of spans inside the disjoint ``windows`` of their track, with the windows' other columns."""
     extra = [c for c in windows.columns if c not in (*by, START, END)]

@@ -34,7 +34,7 @@ def with_buckets(activities: pl.DataFrame) -> pl.DataFrame:
     keys = as_texts(keys[firsts])
     buckets = kernel_buckets(keys.filter(pl.col("kind") == "kernel")).with_columns(pl.lit("kernel").alias("kind"))
     found = keys.join(buckets, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")
-    return activities.hstack(found.select("bucket", "group", "prior")[numbers])
+    return activities.hstack(found.select(pl.col("bucket", "group", "prior").cast(pl.Categorical))[numbers])
 
 
 def on_matrix_units() -> pl.Expr:
@@ -78,6 +78,7 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
             .when(within)
             .then(pl.lit("memory"))
             .otherwise(pl.lit("copy"))
+            .cast(pl.Categorical)
             .alias("bound")
         )
         .drop("balance")
