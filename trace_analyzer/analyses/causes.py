@@ -15,7 +15,7 @@ import polars as pl
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import clip, in_order, innermost, joined, labelled, union, with_covered
-from trace_analyzer.analyses.rows import changes, looked_up, rows_of, spread, sums_of_runs
+from trace_analyzer.analyses.rows import changes, looked_up, of_each, rows_of, spread, sums_of_runs
 from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK
 from trace_analyzer.ingest.trace import Trace
 
@@ -255,7 +255,8 @@ def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
     ordered = in_order(
         activities.select("device", gap_ids, queued.alias("queued_ns"), place.alias("start_ns")),
         _DEVICE,
-    ).with_columns(pl.col("queued_ns").cum_min(reverse=True).shift(-1).over("device"))
+    )
+    ordered = ordered.with_columns(of_each(ordered, "device", pl.col("queued_ns").cum_min(reverse=True).shift(-1)))
     ends_gap = ordered.drop_nulls("gap_id")
     return spread(ends_gap.get_column("gap_id"), ends_gap.get_column("queued_ns"), gaps.height)
 

@@ -3,6 +3,7 @@
 import polars as pl
 
 from trace_analyzer.analyses.intervals import union
+from trace_analyzer.analyses.rows import of_each
 
 
 def device_windows(activities: pl.DataFrame) -> pl.DataFrame:
@@ -29,10 +30,11 @@ def idle_gaps(activities: pl.DataFrame) -> pl.DataFrame:
     ``activities`` needs launch_start_ns.
     """
     order = ("device", "start_ns", "launch_start_ns", "stream", "correlation", "activity_id")
+    until = of_each(activities, "device", pl.col("end_ns").cum_max().shift(1))
     return (
         activities.select(*order, _END)
         .sort(order, nulls_last=True)
-        .with_columns(pl.col("end_ns").cum_max().shift(1).over("device").alias("busy_until"))
+        .with_columns(until.alias("busy_until"))
         .filter(pl.col("start_ns") > pl.col("busy_until"))
         .select(
             pl.int_range(pl.len(), dtype=pl.UInt32).alias("gap_id"),

@@ -57,32 +57,34 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
     )
     kernel = (
         pl.when(pl.col("bucket") == "communication")
-        .then(pl.lit("communication"))
+        .then(_bound("communication"))
         .when(short)
-        .then(pl.lit("latency"))
+        .then(_bound("latency"))
         .when(intensity < pl.col("balance"))
-        .then(pl.lit("memory"))
+        .then(_bound("memory"))
         .when(intensity >= pl.col("balance"))
-        .then(pl.lit("compute"))
-        .otherwise("prior")
+        .then(_bound("compute"))
+        .otherwise(pl.col("prior").cast(_BOUNDS))
     )
     is_inner = (pl.col("kind") == "memset") | (copy_direction() == WITHIN_DEVICE).fill_null(False)
     within = each_distinct(activities.select("kind", "name"), is_inner).to_series()
     keys = activities.select("device", "dtype", on_matrix_units().alias("matrix"))
-    balances = keys.join(_balances(devices), on=keys.columns, how="left", maintain_order="left")
-    return (
-        activities.with_columns(balances.get_column("balance"))
-        .with_columns(
-            pl.when(pl.col("kind") == "kernel")
-            .then(kernel)
-            .when(within)
-            .then(pl.lit("memory"))
-            .otherwise(pl.lit("copy"))
-            .cast(pl.Categorical)
-            .alias("bound")
-        )
-        .drop("balance")
+    numbers, firsts = numbered(*keys)
+    balances = keys[firsts].join(_balances(devices), on=keys.columns, how="left", maintain_order="left")
+    bound = (
+        pl.when(pl.col("kind") == "kernel").then(kernel).when(within).then(_bound("memory")).otherwise(_bound("copy"))
     )
+    looked_at = activities.select("kind", "bucket", "prior", "duration_ns", "blocks", "device", "flop", "moved_bytes")
+    return activities.with_columns(
+        looked_at.with_columns(balances.get_column("balance")[numbers]).select(bound.alias("bound")).to_series()
+    )
+
+
+_BOUNDS = pl.Enum(["compute", "memory", "latency", "communication", "copy", "other"])
+
+
+def _bound(bound: str) -> pl.Expr:
+    return pl.lit(bound, dtype=_BOUNDS)
 
 
 def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:

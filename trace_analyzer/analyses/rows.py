@@ -69,6 +69,12 @@ def own(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
     return rows if all_ else rows.filter(pl.col(column) == value)
 
 
+def of_each(rows: pl.DataFrame, by: str, figure: pl.Expr) -> pl.Expr:
+    """The figure within each group of rows. Mostly there is one, for which ``over`` takes three times as long as nothing."""
+    values = rows.get_column(by)
+    return figure if values.null_count() == 0 and values.min() == values.max() else figure.over(by)
+
+
 def changes(*columns: str) -> pl.Expr:
     """Whether a row differs from the one before in any of these columns, none of which has nulls; the first does."""
     return pl.any_horizontal(pl.col(c) != pl.col(c).shift(1) for c in columns).fill_null(True)

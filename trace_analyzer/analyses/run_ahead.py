@@ -4,6 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.intervals import clip, labelled, running
+from trace_analyzer.analyses.rows import of_each
 
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -27,7 +28,7 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
 
 def depth_within(queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
     """Mean queue depth over some intervals (device, start_ns, end_ns), weighted by time; None without any."""
-    end = pl.col("time_ns").shift(-1).over("device").alias("end_ns")
+    end = of_each(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
     steps = queue.select("device", pl.col("time_ns").alias("start_ns"), end, "depth").drop_nulls("end_ns")
     length = pl.col("end_ns") - pl.col("start_ns")
     cut = labelled(spans.select("device", "start_ns", "end_ns"), steps, ["device"], ["depth"])
@@ -41,13 +42,8 @@ def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame
     Returns device, depth_mean, depth_p50, depth_max, runway_mean, runway_p50, runway_max (ns) and
     empty_queue_ratio.
     """
-    spans = (
-        queue.with_columns(
-            pl.col("time_ns").alias("start_ns"), pl.col("time_ns").shift(-1).over("device").alias("end_ns")
-        )
-        .drop_nulls("end_ns")
-        .drop("time_ns")
-    )
+    end = of_each(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
+    spans = queue.select(pl.all().exclude("time_ns"), pl.col("time_ns").alias("start_ns"), end).drop_nulls("end_ns")
     inside = clip(spans, windows.select("device", "start_ns", "end_ns"), ["device"])
     lengths = windows.select("device", (pl.col("end_ns") - pl.col("start_ns")).alias("window_ns"))
     depth = _weighted(inside, "depth", lengths, "depth").rename({"nothing_ratio": "empty_queue_ratio"})
