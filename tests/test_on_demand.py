@@ -70,6 +70,20 @@ def test_what_raises_beside_raises_for_who_asks_and_the_rest_is_left_to_them():
     assert not [thread for thread in threading.enumerate() if thread.name == "beside"]
 
 
+def test_several_threads_make_what_is_left_at_once_and_each_once():
+    meet, made = threading.Barrier(3), [Counted() for _ in range(9)]
+
+    def wait() -> int:
+        return meet.wait(10)
+
+    laters = [Later(make) for make in made]
+    with beside((Later(wait), Later(wait), *laters), threads=2):
+        meet.wait(10)  # both are at it
+        for later in laters:
+            later()
+    assert [make.calls for make in made] == [1] * len(made)
+
+
 def test_at_the_end_what_was_not_begun_beside_is_left():
     entered, go_on, left = threading.Event(), threading.Event(), Counted()
 

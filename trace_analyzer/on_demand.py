@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import polars as pl
@@ -33,29 +34,36 @@ class Later(Generic[T]):
 
 
 @contextmanager
-def beside(laters: tuple[Later[Any], ...]) -> Iterator[None]:
-    """While this lasts, another thread makes these, one after the other; at the end it stops after the one in hand.
+def beside(laters: tuple[Later[Any], ...], threads: int = 1) -> Iterator[None]:
+    """While this lasts, other threads make these, each the next one that is left; at the end they stop after those in hand.
 
-    It says nothing of what raises there: that raises again for who asks for it.
+    They say nothing of what raises there, but that no more are begun: it raises again for who asks for it.
     """
+    left: SimpleQueue[Later[Any]] = SimpleQueue()
+    for later in laters:
+        left.put(later)
     ended = threading.Event()
 
     def make() -> None:
-        for later in laters:
-            if ended.is_set():
+        while not ended.is_set():
+            try:
+                later = left.get_nowait()
+            except Empty:
                 return
             try:
                 later()
             except BaseException:  # a panic of Polars is no Exception
-                return
+                ended.set()
 
-    thread = threading.Thread(target=make, name="beside")
-    thread.start()
+    running = [threading.Thread(target=make, name="beside") for _ in range(min(threads, len(laters)))]
+    for thread in running:
+        thread.start()
     try:
         yield
     finally:
         ended.set()
-        thread.join()
+        for thread in running:
+            thread.join()
 
 
 class OnDemand(Mapping[str, pl.DataFrame]):

@@ -100,6 +100,9 @@ TOP_CODE = 20
 _TOP_FUSIONS = 10
 """Fusion opportunities that the report tells of; the table has all."""
 
+_ASIDE = 2
+"""Threads beside the one that waits for the verdict: while one of them waits for what another makes, the others go on."""
+
 # Each costs milliseconds, and a damaged file may name a million.
 _MAX_DEVICES = 256
 
@@ -169,7 +172,7 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
     listed = _listed(trace, options)
     models = _models(listed, options, calibrations)
     analysis = _analysis(trace, models)
-    with beside(analysis.aside):
+    with beside(analysis.aside, _ASIDE):
         return _report(trace, analysis, options, listed, models, calibrations, tell)
 
 
