@@ -238,11 +238,13 @@ def gap_costs(
         .join_asof(waits, left_on="launch_ns", right_on="waited_ns", by="process_id", check_sortedness=False)
         .with_columns(pl.max_horizontal("first_ns", "previous_ns", "waited_ns").alias("since_ns"))
     )
-    until = _recorded_until(since, recorded, "launch_ns").rename({name: f"{name}_until" for name in _SUMS})
-    both = _recorded_until(until, recorded, "since_ns")
-    within = (pl.col(f"{name}_until") - pl.col(name) for name in _SUMS)
+    # Both ends are looked up at once: to check and number what was recorded takes longer than that.
+    edges = [since.select("process_id", pl.col(time).alias("time_ns")) for time in ("launch_ns", "since_ns")]
+    sums_until = _recorded_until(pl.concat(edges), recorded)
+    within = sums_until.head(since.height) - sums_until.tail(since.height)
     return (
-        both.select("gap_id", "slowed_ns", *(took.alias(name) for took, name in zip(within, _SUMS, strict=True)))
+        since.select("gap_id", "slowed_ns")
+        .hstack(within)
         .select(
             "gap_id",
             "events",
@@ -291,8 +293,7 @@ def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
     ]
 
 
-def _recorded_until(points: pl.DataFrame, recorded: pl.DataFrame, time: str) -> pl.DataFrame:
-    """``points`` with the sums over all events of its process that began before ``time``."""
-    before = points.with_columns((pl.col(time) - 1).alias("before_ns"))
-    found = at(before, "before_ns", recorded, ["process_id"], list(_SUMS))
-    return found.drop("before_ns").with_columns(pl.col(_SUMS).fill_null(0))
+def _recorded_until(points: pl.DataFrame, recorded: pl.DataFrame) -> pl.DataFrame:
+    """The sums over all events of the process that began before ``time_ns``, of each of the points."""
+    before = points.with_columns(pl.col("time_ns") - 1)
+    return at(before, "time_ns", recorded, ["process_id"], list(_SUMS)).select(pl.col(_SUMS).fill_null(0))
