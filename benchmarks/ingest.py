@@ -1,8 +1,8 @@
 """How fast traces load, against bare ``json.load`` and HolisticTraceAnalysis on the same file, in time and memory.
 
-Every figure is of a whole process; the commands of one file take turns, and the ratio is of their
-medians, so it holds when the machine's speed drifts. The file is a given trace repeated with shifted
-times and ids until it has the wanted size.
+Every figure is of a whole process, ``analyze TRACE --no-report`` among them; the commands of one file take
+turns, and the ratio is of their medians, so it holds when the machine's speed drifts. The file is a given
+trace repeated with shifted times and ids until it has the wanted size.
 
     python benchmarks/ingest.py TRACE [--mb 200] [--layout native|compact|indent2|indent4|all] [--gz] [--runs 3] [--hta PYTHON]
 """
@@ -10,8 +10,8 @@ times and ids until it has the wanted size.
 import argparse
 import gzip
 import json
+import multiprocessing
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -22,11 +22,18 @@ from pathlib import Path
 from typing import Any
 
 COMMANDS = {
-    "json.load": "import json, gzip, sys; json.load((gzip.open if sys.argv[1].endswith('gz') else open)(sys.argv[1], 'rb'))",
-    "load": "import sys; from trace_analyzer.ingest import load; load(sys.argv[1])",
-    "analyze": "import sys; from trace_analyzer.pipeline import analyze; analyze(sys.argv[1])",
+    "json.load": [
+        "-c",
+        "import json, gzip, sys; json.load((gzip.open if sys.argv[1].endswith('gz') else open)(sys.argv[1], 'rb'))",
+    ],
+    "load": ["-c", "import sys; from trace_analyzer.ingest import load; load(sys.argv[1])"],
+    "analyze": ["-m", "trace_analyzer", "--no-report"],
 }
-HTA = "import sys; from hta.common.trace import Trace; Trace(trace_files={0: sys.argv[1]}).parse_traces(use_multiprocessing=False)"
+"""Arguments of Python before the path of the trace."""
+HTA = [
+    "-c",
+    "import sys; from hta.common.trace import Trace; Trace(trace_files={0: sys.argv[1]}).parse_traces(use_multiprocessing=False)",
+]
 
 
 def _native(event: dict[str, Any]) -> str:
@@ -99,17 +106,24 @@ def write_tiled(source: Path, target: Path, megabytes: float, layout: str) -> in
     return written
 
 
-def run(python: str, code: str, path: Path) -> tuple[float, float, float]:
+def written_apart(source: Path, target: Path, megabytes: float, layout: str) -> int:
+    """`write_tiled` in a process of its own: what this one has held counts as the memory of those that it starts."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(write_tiled, (source, target, megabytes, layout))
+
+
+def run(python: str, arguments: list[str], path: Path) -> tuple[float, float, float]:
     """Wall seconds, CPU seconds and peak memory (bytes) of one process."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
-    probe = f"{code}\nimport resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
-    shown = subprocess.run(
-        [python, "-c", probe, str(path)], check=True, capture_output=True, text=True, env=ENVIRONMENT
-    ).stdout
+    process = subprocess.Popen(
+        [python, *arguments, str(path)], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    _, status, used = os.wait4(process.pid, 0)
     wall = time.perf_counter() - start
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, float(shown.split()[-1])
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"failed: {python} {' '.join(arguments)} {path}")
+    return wall, used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
 
 
 def main() -> None:
@@ -128,15 +142,15 @@ def main() -> None:
     for layout in LAYOUTS if options.layout == "all" else [options.layout]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "trace.json" + (".gz" if options.gz else ""))
-            events = write_tiled(options.trace, path, options.mb, layout)
+            events = written_apart(options.trace, path, options.mb, layout)
             size = path.stat().st_size if not options.gz else _inflated_size(path)
             commands = {name: (sys.executable, COMMANDS[name]) for name in options.only}
             if options.hta:
                 commands["HolisticTraceAnalysis"] = (options.hta, HTA)
             results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}
             for _ in range(options.runs):
-                for name, (python, code) in commands.items():
-                    results[name].append(run(python, code, path))
+                for name, (python, arguments) in commands.items():
+                    results[name].append(run(python, arguments, path))
         base = (
             statistics.median(wall for wall, _, _ in results["json.load"]) if "json.load" in results else float("nan")
         )

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ingest import COMMANDS, run, write_tiled
+from ingest import COMMANDS, run, written_apart
 
 Event = dict[str, Any]
 KINETO = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108, "computeMajor": 8, "computeMinor": 0}
@@ -142,7 +142,7 @@ def main() -> None:
             print("| MB | events | load us / event | analyze us / event | load bytes / event | analyze bytes / event |")
             print("|---|---|---|---|---|---|")
             for megabytes in options.mb:
-                count = write_tiled(options.trace, path, megabytes, "native")
+                count = written_apart(options.trace, path, megabytes, "native")
                 cost = {name: run(sys.executable, COMMANDS[name], path) for name in base}
                 figures = [1e6 * (cost[name][1] - base[name][1]) / count for name in base]
                 figures += [(cost[name][2] - base[name][2]) / count for name in base]
