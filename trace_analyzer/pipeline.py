@@ -187,7 +187,9 @@ def _checks(
         trace.notes,
         event_count=trace.event_count,
         missing_ratio=trust.missing_activities_ratio(host, launches),
-        launch_arrows=trace.flows.filter(pl.col("kind") == "launch", "is_start").height if launches.height else None,
+        launch_arrows=int(trace.flows.select(((pl.col("kind") == "launch") & pl.col("is_start")).sum()).item())
+        if launches.height
+        else None,
     )
 
 

@@ -178,16 +178,18 @@ def _phases(
         "forward": (phase == "forward") | rows_of(forward_of.drop_nulls().unique(), events.height).is_not_null(),
     }
     own = pl.DataFrame([mark.alias(phase) for phase, mark in marks.items()])
-    ranks = own.select(pl.coalesce(pl.when(phase).then(pl.lit(rank, pl.UInt32)) for rank, phase in enumerate(PHASES)))
-    found = tree.least(ranks.to_series())
+    rank = pl.lit(None, pl.UInt32)
+    for number, mark in reversed(list(enumerate(PHASES))):
+        rank = pl.when(mark).then(pl.lit(number, pl.UInt32)).otherwise(rank)
+    found = tree.least(own.select(rank.alias("rank")).to_series())
     threads, is_backward = events.get_column("thread_id"), marks["backward"].fill_null(False)
     # What is around an event is on its thread, and nothing is around an outer one.
     shared = threads.filter(is_operator & parents.is_null() & ~is_backward).unique()
     autograd = threads.filter(is_backward).unique()
     autograd = autograd.filter(~autograd.is_in(shared.implode()))
     if autograd.len():
-        rank = pl.Series([PHASES.index("backward")], dtype=pl.UInt32)
-        found = found.zip_with(found.is_not_null() | ~threads.is_in(autograd.implode()), rank)
+        backward = pl.Series([PHASES.index("backward")], dtype=pl.UInt32)
+        found = found.zip_with(found.is_not_null() | ~threads.is_in(autograd.implode()), backward)
     return pl.Series(PHASES, dtype=pl.Enum(PHASES))[found]
 
 

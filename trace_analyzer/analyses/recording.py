@@ -271,12 +271,13 @@ def recorded_sums(host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.Dat
     priced = host.events.select("process_id", "start_ns", "name_id").filter(is_priced & is_there)
     ordered = in_order(priced, ["process_id"])
     taken = prices.fill_null(0)[ordered.get_column("name_id")]
-    recorded = ordered.hstack(taken).with_columns(pl.lit(1, pl.Int64).alias("events"))
-    sums, next_ns = pl.col(_SUMS).cum_sum(), pl.col("start_ns").shift(-1)
-    if recorded.get_column("process_id").n_unique() > 1:
-        sums = sums.over("process_id")
-        next_ns = pl.when(~changes("process_id").shift(-1, fill_value=True)).then(next_ns)
-    return recorded.select("process_id", "start_ns", next_ns.fill_null(_EVER).alias("end_ns"), sums)
+    recorded, next_ns = ordered.hstack(taken), pl.col("start_ns").shift(-1, fill_value=_EVER)
+    sums = [pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias("events"), pl.col("least_ns", "cost_ns").cum_sum()]
+    processes = recorded.get_column("process_id")
+    if recorded.height and processes.min() != processes.max():
+        sums = [figure.over("process_id") for figure in sums]
+        next_ns = pl.when(changes("process_id").shift(-1, fill_value=True)).then(_EVER).otherwise(next_ns)
+    return recorded.select("process_id", "start_ns", next_ns.alias("end_ns"), *sums)
 
 
 _EVER = (1 << 63) - 1
