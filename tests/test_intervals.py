@@ -15,6 +15,7 @@ from trace_analyzer.analyses.intervals import (
     clip,
     enclosing,
     innermost,
+    inside,
     joined,
     labelled,
     overlap_sums,
@@ -286,6 +287,15 @@ def test_tracks_may_be_longer_together_than_64_bits_count() -> None:
     assert union(table, TRACK).rows() == rows[:6]
     assert enclosing(table, TRACK).to_list() == [*[None] * 6, 5, 5]
     assert innermost(table.filter(track=5), TRACK, "id").rows() == innermost(table, TRACK, "id").filter(track=5).rows()
+
+
+@given(points, disjoint, st.booleans())
+def test_inside_are_the_points_of_some_window(rows: list[tuple[int, int]], windows: list[Span], ordered: bool) -> None:
+    """A single window is looked at otherwise than several, and points in order otherwise than others."""
+    rows = sorted(rows, key=lambda row: row[1]) if ordered else rows
+    for some in (windows, windows[:1]):
+        found = inside(times(rows), "time_ns", frame(some).drop("id"), TRACK)
+        assert found.rows() == [row for row in rows if row in covered(some)]
 
 
 @pytest.mark.parametrize("tracks", [[0], [0, 1]])

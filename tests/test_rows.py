@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trace_analyzer.analyses import rows as rows_module
-from trace_analyzer.analyses.rows import changes, each_distinct, looked_up, numbered, own, sums_of_runs, with_known
+from trace_analyzer.analyses.rows import (
+    changes,
+    each_distinct,
+    looked_up,
+    numbered,
+    of_each,
+    own,
+    sums_of_runs,
+    with_known,
+)
 
 _ids = st.one_of(st.none(), st.integers(0, 12))
 _names = st.sampled_from(["dispatch", "python", "unlinked", "another"])
@@ -91,3 +100,11 @@ def test_own_rows_are_those_of_the_value(values: list[int | None], kept: int) ->
     frame = pl.DataFrame({"device": values}, schema={"device": pl.Int64})
     rows = own(frame, "device", 1)
     assert rows.get_column("device").to_list() == [1] * kept
+
+
+@given(st.lists(st.tuples(st.sampled_from([None, 1, 2]), st.integers(-9, 9))))
+def test_a_figure_of_each_group_is_that_within_it(rows: list[tuple[int | None, int]]) -> None:
+    frame = pl.DataFrame(rows, schema={"device": pl.Int64, "ns": pl.Int64}, orient="row")
+    for some in (frame, frame.filter(pl.col("device") == 1)):
+        sums = pl.col("ns").cum_sum()
+        assert some.select(of_each(some, "device", sums)).equals(some.select(sums.over("device")))

@@ -56,14 +56,15 @@ def beside(laters: tuple[Later[Any], ...], threads: int = 1) -> Iterator[None]:
                 ended.set()
 
     running = [threading.Thread(target=make, name="beside") for _ in range(min(threads, len(laters)))]
-    for thread in running:
-        thread.start()
     try:
+        for thread in running:
+            thread.start()
         yield
     finally:
         ended.set()
         for thread in running:
-            thread.join()
+            if thread.ident is not None:  # it was started
+                thread.join()
 
 
 class OnDemand(Mapping[str, pl.DataFrame]):
