@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import polars as pl
 import pytest
 from kineto import Event, analysed, call, flow, kernel, launch, notes, op
 
@@ -163,3 +164,29 @@ def test_an_arrow_id_that_everything_shares_is_no_cross_product() -> None:
     arrows = [flow(1, calls[0], kernels[0]) for _ in range(2_000)]
     report = analysed(calls, kernels, arrows)
     assert report.tables["activities"].get_column("launch_id").to_list() == [0] * 2_000
+
+
+ALIKE = {
+    "one correlation id": lambda n: [e for i in range(n) for e in (launch(10 * i, 2, 1), kernel("k", 10 * i + 5, 4, correlation=1))],
+    "one arrow": lambda n: [e for _ in range(n) for e in flow(1, call(LAUNCH, 10, 2), kernel("k", 50, 4))]
+    + [e for _ in range(n) for e in (call(LAUNCH, 10, 2), kernel("k", 50, 4))],
+    "one instant": lambda n: [e for i in range(n) for e in (op("aten::mm", 0, 90), launch(1, 2, i + 1), kernel("k", 5, 4, correlation=i + 1))],
+}  # fmt: skip
+"""Events that share what others are found by: pairs of all of them would be as many as the square of their number."""
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_no_join_makes_pairs_of_all(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide: list[tuple[int, int, int]] = []
+    join = pl.DataFrame.join
+
+    def watched(left: pl.DataFrame, right: pl.DataFrame, *args: Any, **kwargs: Any) -> pl.DataFrame:
+        joined = join(left, right, *args, **kwargs)
+        if joined.height > 2 * (left.height + right.height):
+            wide.append((left.height, right.height, joined.height))
+        return joined
+
+    monkeypatch.setattr(pl.DataFrame, "join", watched)
+    tables = analysed(*ALIKE[name](300)).tables
+    assert all(tables[table].height < 10_000 for table in tables)
+    assert not wide

@@ -86,9 +86,9 @@ def _calls(host: Host) -> pl.DataFrame:
 def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """The latest call of the id that starts at or before the activity, else the earliest."""
     calls, activities = with_ids(calls.drop_nulls(BY_ID), activities.drop_nulls(BY_ID))
-    found = activities.select("activity_id", "id").with_row_index("row").join(calls.select("id", "launch_id"), on="id")
-    if found.get_column("row").n_unique() == found.height:  # mostly an id is that of one call
-        return found.select("activity_id", "launch_id")
+    if calls.get_column("id").n_unique() == calls.height:
+        # The rule, where every id is one call's. To join first and look then takes all pairs where all have one id.
+        return activities.join(calls.select("id", "launch_id"), on="id").select("activity_id", "launch_id")
     calls = calls.select("id", "start_ns", "launch_id").sort("start_ns", "launch_id")
     earliest = calls.group_by("id", maintain_order=True).agg(pl.col("launch_id").first().alias("earliest_id"))
     return (
