@@ -74,10 +74,8 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
     bound = (
         pl.when(pl.col("kind") == "kernel").then(kernel).when(within).then(_bound("memory")).otherwise(_bound("copy"))
     )
-    looked_at = activities.select("kind", "bucket", "prior", "duration_ns", "blocks", "device", "flop", "moved_bytes")
-    return activities.with_columns(
-        looked_at.with_columns(balances.get_column("balance")[numbers]).select(bound.alias("bound")).to_series()
-    )
+    balance = balances.get_column("balance")[numbers]
+    return activities.with_columns(balance).with_columns(bound.alias("bound")).drop("balance")
 
 
 _BOUNDS = pl.Enum(["compute", "memory", "latency", "communication", "copy", "other"])

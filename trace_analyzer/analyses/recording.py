@@ -23,7 +23,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, clip, in_order, overlap_sums
-from trace_analyzer.analyses.rows import changes, gathered
+from trace_analyzer.analyses.rows import gathered, of_each
 from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP
 
 COSTLY_KINDS = ("operator", "python", "runtime")
@@ -271,13 +271,12 @@ def recorded_sums(host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.Dat
     priced = host.events.select("process_id", "start_ns", "name_id").filter(is_priced & is_there)
     ordered = in_order(priced, ["process_id"])
     taken = prices.fill_null(0)[ordered.get_column("name_id")]
-    recorded, next_ns = ordered.hstack(taken), pl.col("start_ns").shift(-1, fill_value=_EVER)
-    sums = [pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias("events"), pl.col("least_ns", "cost_ns").cum_sum()]
-    processes = recorded.get_column("process_id")
-    if recorded.height and processes.min() != processes.max():
-        sums = [figure.over("process_id") for figure in sums]
-        next_ns = pl.when(changes("process_id").shift(-1, fill_value=True)).then(_EVER).otherwise(next_ns)
-    return recorded.select("process_id", "start_ns", next_ns.alias("end_ns"), *sums)
+    recorded = ordered.hstack(taken)
+    next_ns, number = pl.col("start_ns").shift(-1, fill_value=_EVER), pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
+    until, events, costs_ns = (
+        of_each(recorded, "process_id", figure) for figure in (next_ns, number, pl.col("least_ns", "cost_ns").cum_sum())
+    )
+    return recorded.select("process_id", "start_ns", until.alias("end_ns"), events.alias("events"), costs_ns)
 
 
 _EVER = (1 << 63) - 1
