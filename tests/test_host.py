@@ -46,8 +46,8 @@ def test_ancestors_of_a_deep_stack() -> None:
     wanted = pl.Series([row in (3, 500, 1000) for row in range(1001)])
     assert tree.nearest(wanted).to_list() == [*[None] * 3, *[3] * 497, *[500] * 500, 1000]
     assert tree.outermost(wanted).to_list() == [*[None] * 3, *[3] * 997, 1000]
-    values = pl.Series([{3: 2, 500: 3, 700: 0, 1000: 1}.get(row) for row in range(1001)])
-    assert tree.least(values).to_list() == [*[None] * 3, *[2] * 697, *[0] * 300, 1]
+    values = pl.Series([{3: 2, 500: 3, 700: 0, 1000: 1}.get(row, 4) for row in range(1001)])
+    assert tree.least(values, 4).to_list() == [*[None] * 3, *[2] * 697, *[0] * 300, 1]
 
 
 def test_numbered_rows_are_found_without_a_join() -> None:

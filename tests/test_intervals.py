@@ -14,11 +14,14 @@ from trace_analyzer.analyses.intervals import (
     at,
     clip,
     enclosing,
+    in_order,
     innermost,
     inside,
     joined,
     labelled,
+    latest,
     overlap_sums,
+    passed,
     running,
     union,
     with_covered,
@@ -99,6 +102,30 @@ def test_labelled_cuts_at_edges_and_names_the_segment() -> None:
         (3, 0, 2, 3, 0), (3, 0, 3, 4, 1), (3, 0, 4, 6, None),
         (4, 0, 3, 3, 1),
     ]  # fmt: skip
+
+
+@given(points, spans)
+def test_latest_is_the_last_to_start_by_the_instant(where: list[tuple[int, int]], rows: list[Span]) -> None:
+    rows = sorted(rows)
+    expected = [
+        max((n for n, (on, start, _) in enumerate(rows) if on == track and start <= t), default=None)
+        for track, t in where
+    ]
+    assert latest(times(where), "time_ns", frame(rows), TRACK).to_list() == expected
+
+
+@given(st.lists(_instants), st.lists(_instants))
+def test_instants_passed_are_those_up_to_the_time(instants: list[int], where: list[int]) -> None:
+    found = passed(pl.Series(sorted(instants), dtype=pl.Int64), pl.Series(where, dtype=pl.Int64))
+    assert found.to_list() == [sum(instant <= t for instant in instants) for t in where]
+
+
+@given(spans)
+def test_in_order_keeps_the_order_of_equals_or_puts_the_shortest_first(rows: list[Span]) -> None:
+    table = frame(rows)
+    assert_frame_equal(in_order(table, TRACK), table.sort("track", "start_ns", maintain_order=True))
+    shortest = in_order(table, TRACK, shortest_first=True)
+    assert_frame_equal(shortest, table.sort("track", "start_ns", "end_ns", maintain_order=True))
 
 
 @given(spans, disjoint)

@@ -16,7 +16,7 @@ from trace_analyzer.analyses.causes import cold_idle
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.analyses.host import CALLS, Host
 from trace_analyzer.analyses.intervals import at, clip, inside, spans_on, union
-from trace_analyzer.analyses.rows import as_texts, each_distinct, looked_up, numbered, own, totals
+from trace_analyzer.analyses.rows import as_texts, each_distinct, looked_up, numbered, own, totals, with_known
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fixes import Fix, Platform, fixes, platform_of
@@ -28,15 +28,30 @@ LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unkno
 
 
 @dataclass(frozen=True)
-class Scene:
+class Surroundings:
+    """What lies in a window of a device, whatever the verdict on it.
+
+    ``activities`` are those that start in the window, with the thread and the time of their launch, the class
+    of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (contractions that could
+    use matrix units better) are those of these activities. ``fusions`` are the runs of kernels that start in the window.
+    ``gaps`` has a row for each gap, with the activity that had to wait and its name.
+    """
+
+    gaps: pl.DataFrame
+    activities: pl.DataFrame
+    collectives: pl.DataFrame
+    roofs: pl.DataFrame
+    missed: pl.DataFrame
+    fusions: pl.DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene(Surroundings):
     """What the rules look at: the verdict, and what lies in its window.
 
     ``regimes`` are that of the verdict and its runner-up. ``blamed`` tells whose the window's idle time is, and ``idle`` and
-    ``cold`` are its intervals without and with what comes once, at a cold start; ``gaps`` has a row for each gap, with the
-    activity that had to wait and its name. ``activities`` are those that start in the window, with the thread and the time of their launch, the class
-    of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (contractions that could
-    use matrix units better) are those of these activities. ``fusions`` are the runs of kernels that start in the window.
-    ``busy_parts`` are those of the window's partition, and ``recompiled`` regions of the trace had been compiled before.
+    ``cold`` are its intervals without and with what comes once, at a cold start. ``busy_parts`` are those of the window's
+    partition, and ``recompiled`` regions of the trace had been compiled before.
     """
 
     verdict: Verdict
@@ -46,13 +61,7 @@ class Scene:
     blamed: Blamed
     idle: pl.DataFrame
     cold: pl.DataFrame
-    gaps: pl.DataFrame
-    activities: pl.DataFrame
     host: Host
-    collectives: pl.DataFrame
-    roofs: pl.DataFrame
-    missed: pl.DataFrame
-    fusions: pl.DataFrame
     steps: int
     recompiled: int
     model: Device | None
@@ -71,9 +80,34 @@ class Found:
     values: Mapping[str, object] = field(default_factory=dict)
 
 
+def surroundings(window: Window, frames: Mapping[str, pl.DataFrame], device: int) -> Surroundings:
+    """What lies in the ``window`` of the device with that code."""
+    spans = spans_on(device, window.intervals)
+    launched = frames["launches"].select(
+        "launch_id", "activity_count", pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("launch_ns")
+    )
+    activities = inside(own(frames["activities"].select(_ACTIVITY), "device", device), "start_ns", spans, ["device"])
+    modules = frames["activity_modules"].select("activity_id", "module")
+    ids = activities.select("activity_id")
+    class_ = pl.col("module").str.replace(r"_\d+$", "").cast(pl.Categorical)
+    classes = modules.with_columns(each_distinct(modules.select("module"), class_))
+    gaps, names = frames["gaps"], frames["activities"].get_column("name")
+    return Surroundings(
+        gaps=gaps.select("gap_id", "activity_id", names[gaps.get_column("activity_id")]),
+        activities=activities.hstack(looked_up(launched, activities, "launch_id"))
+        .hstack(looked_up(classes, activities, "activity_id"))
+        .hstack(looked_up(frames["rated"].select("activity_id", "recomputed"), activities, "activity_id")),
+        collectives=with_known(frames["collectives"], ids, "activity_id"),
+        roofs=with_known(frames["roofs"], ids, "activity_id"),
+        missed=with_known(frames["tensor_core_misses"], ids, "activity_id"),
+        fusions=inside(own(frames["fusion_runs"], "device", device), "start_ns", spans, ["device"]),
+    )
+
+
 def advise(
     verdict: Verdict,
     window: Window,
+    within: Surroundings,
     frames: Mapping[str, pl.DataFrame],
     blamed: Blamed,
     host: Host,
@@ -84,12 +118,12 @@ def advise(
 
     Where the best of the regime comes close to that of the runner-up, the verdict decides which is first. What changes
     the work instead of doing it faster comes last.
-    ``blamed`` tells whose the window's idle time is, ``device`` is the code of the judged device and ``model`` its row of
+    ``within`` are the window's `surroundings`, ``blamed`` tells whose the window's idle time is, ``device`` is the code of the judged device and ``model`` its row of
     the catalogue, where known.
     """
     if verdict.regime is None:
         return ()
-    scene = _scene(verdict, window, frames, blamed, host, device, model)
+    scene = _scene(verdict, window, within, frames, blamed, host, device, model)
     asked = [(fix, _RULES[fix.id](scene)) for fix in fixes().values() if scene.regimes.intersection(fix.regimes)]
     worth = _worth(scene)
     items = [
@@ -133,29 +167,20 @@ def _ranked(items: Sequence[tuple[Fix, Advice]], regime: str) -> tuple[Advice, .
 def _scene(
     verdict: Verdict,
     window: Window,
+    within: Surroundings,
     frames: Mapping[str, pl.DataFrame],
     blamed: Blamed,
     host: Host,
     device: int,
     model: Device | None,
 ) -> Scene:
-    this = pl.col("device") == device
     spans = spans_on(device, window.intervals)
-    launched = frames["launches"].select(
-        "launch_id", "activity_count", pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("launch_ns")
-    )
-    activities = own(frames["activities"].select(_ACTIVITY), "device", device)
-    window_activities = inside(activities, "start_ns", spans, ["device"])
-    modules = frames["activity_modules"].select("activity_id", "module")
-    ids = window_activities.select("activity_id")
-    class_ = pl.col("module").str.replace(r"_\d+$", "").cast(pl.Categorical)
-    classes = modules.with_columns(each_distinct(modules.select("module"), class_))
-    idle, gaps = blamed.intervals, frames["gaps"]
-    names = frames["activities"].get_column("name")
-    is_cold = verdict.cause == "cold-start"
-    cold = cold_idle(idle, own(gaps, "device", device), activities) if is_cold else idle.clear()
+    idle, is_cold = blamed.intervals, verdict.cause == "cold-start"
+    gaps, activities = (own(frames[name], "device", device) for name in ("gaps", "activities"))
+    cold = cold_idle(idle, gaps, activities) if is_cold else idle.clear()
     calls = host.names.filter(pl.col("kind").is_in(CALLS))
     return Scene(
+        **vars(within),
         verdict=verdict,
         regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
         window_ns=sum(verdict.parts_ns.values()),
@@ -163,15 +188,7 @@ def _scene(
         blamed=blamed,
         idle=idle.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else idle,
         cold=cold,
-        gaps=gaps.select("gap_id", "activity_id", names[gaps.get_column("activity_id")]),
-        activities=window_activities.hstack(looked_up(launched, window_activities, "launch_id"))
-        .hstack(looked_up(classes, window_activities, "activity_id"))
-        .hstack(looked_up(frames["rated"].select("activity_id", "recomputed"), window_activities, "activity_id")),
         host=host,
-        collectives=frames["collectives"].join(ids, on="activity_id", how="semi"),
-        roofs=frames["roofs"].join(ids, on="activity_id", how="semi"),
-        missed=frames["tensor_core_misses"].join(ids, on="activity_id", how="semi"),
-        fusions=inside(frames["fusion_runs"].filter(this), "start_ns", spans, ["device"]),
         steps=max(1, len(window.steps)),
         recompiled=frames["host_costs"].filter(pl.col("kind") == "recompilation").height,
         model=model,

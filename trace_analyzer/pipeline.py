@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import tables, thresholds, units
-from trace_analyzer.advice import advise
+from trace_analyzer.advice import Surroundings, advise, surroundings
 from trace_analyzer.analyses import (
     article,
     backward,
@@ -37,7 +37,7 @@ from trace_analyzer.analyses import (
     trust,
 )
 from trace_analyzer.analyses.host import CALLS, Host, host_of
-from trace_analyzer.analyses.intervals import clip, spans_on, union
+from trace_analyzer.analyses.intervals import clip, union
 from trace_analyzer.analyses.rows import each_distinct, numbered, own, spread
 from trace_analyzer.analyses.work.sharing import with_work
 from trace_analyzer.catalog.article import article as article_figures
@@ -171,7 +171,7 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
     calibrations = _calibrations(trace, options)
     listed = _listed(trace, options)
     models = _models(listed, options, calibrations)
-    analysis = _analysis(trace, models)
+    analysis = _analysis(trace, models, options)
     with beside(analysis.aside, _ASIDE):
         return _report(trace, analysis, options, listed, models, calibrations, tell)
 
@@ -198,10 +198,20 @@ def _silent(stage: str, fraction: float | None) -> None:
 
 
 @dataclass(frozen=True)
+class _Judged:
+    """What the verdict is on: the code of the device, and the window with its intervals as (device, start_ns, end_ns)."""
+
+    device: int
+    window: Window
+    spans: pl.DataFrame
+
+
+@dataclass(frozen=True)
 class Analysis:
     """All tables by name (those of the report and a few per device), and what the analyses say beside them.
 
-    Everything is made when it is first asked for. ``stages`` tells, in order, with what each stage is over; ``aside``
+    Everything is made when it is first asked for. ``judged`` is what the verdict is on, and ``within`` lies there; both are
+    None where no device worked. ``stages`` tells, in order, with what each stage is over; ``aside``
     is what nothing but the verdict waits for, and so can be made beside the rest.
     """
 
@@ -211,13 +221,16 @@ class Analysis:
     checks: Later[tuple[Check, ...]]
     blamed: Later[blame.Blamed]
     prices: Later[recording.Prices | None]
+    inputs: Later[tuple[pl.Series, pl.Series, pl.Series]]
     launch_latency_ns: Later[int]
+    judged: Later[_Judged | None]
+    within: Later[Surroundings | None]
     steps_from: Later[str | None]
     stages: Mapping[str, Later[Any]]
     aside: tuple[Later[Any], ...]
 
 
-def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
+def _analysis(trace: Trace, models: Mapping[int, Device | None], options: Options) -> Analysis:
     """Every analysis, and which others it follows from."""
     host = Later(lambda: host_of(trace))
     linked = Later(lambda: links.launch_links(trace, host()))
@@ -230,7 +243,8 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     spaces = Later(lambda: idle.idle_gaps(launched()))
     latency_ns = Later(lambda: causes.launch_latency_ns(host(), launched(), launching(), spaces()))
     calls = Later(lambda: causes.runtime_calls(host(), launched()))
-    pauses = Later(lambda: causes.recording_pauses(trace, host()))
+    parents = Later(lambda: context.parents_of(trace))
+    pauses = Later(lambda: causes.recording_pauses(trace, parents()))
     stretches = Later(lambda: causes.stretches_of(launched(), spaces(), calls(), latency_ns()))
     late = Later(lambda: causes.host_pieces(trace, host(), stretches(), launching(), calls()))
     explained = Later(
@@ -249,11 +263,12 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
     queue_statistics = Later(lambda: run_ahead.queue_statistics(queue(), windows()))
     launches = Later(lambda: launching().with_columns(pl.when(~in_doubt()).then("lead_ns").alias("lead_ns")))
     busy = Later(lambda: partition.busy_parts(activities()))
+    inputs = Later(lambda: _inputs(trace))
     # Steps, and what the host was at
     marks = Later(lambda: steps.host_steps(host(), activities()))
     step_table = Later(lambda: steps.device_steps(marks()[0], launched()))
     backward_links = Later(lambda: backward.backward_links(trace, host()))
-    around = Later(lambda: context.contexts(trace, host(), backward_links()))
+    around = Later(lambda: context.contexts(trace, host(), parents(), backward_links()))
     blamed = Later(lambda: blame.blame(trace, host(), idle_pieces(), gaps(), around()))
     costs = Later(lambda: host_costs.host_costs(calls(), activities(), idle_pieces(), around()))
     event_costs = Later(lambda: recording.event_costs(host()))
@@ -319,19 +334,39 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None]) -> Analysis:
         "flows": trace.flows,
         "memory_events": trace.memory_events,
     }
+    made = OnDemand(frames)
+    judged = Later(lambda: _judged(made, options))
+    within = Later(lambda: None if (place := judged()) is None else surroundings(place.window, made, place.device))
     return Analysis(
-        frames=OnDemand(frames),
+        frames=made,
         host=host,
         notes=Later(lambda: (*linked()[1], *worked()[1], *_shared_notes(trace, activities()))),
         checks=found,
         blamed=blamed,
         prices=prices,
+        inputs=inputs,
         launch_latency_ns=latency_ns,
+        judged=judged,
+        within=within,
         steps_from=Later(lambda: marks()[1]),
         stages={"linking launches": launched, "explaining idle time": gaps, "summing up": blamed},
         aside=(
-            *(around, worked, pauses, step_table, rated, fusible, missed, collectives, copied, recorded),
-            *(queue_statistics, prices, costs),
+            # The first ones need no host.
+            *(
+                parents,
+                inputs,
+                pauses,
+                around,
+                worked,
+                step_table,
+                rated,
+                fusible,
+                missed,
+                collectives,
+                copied,
+                recorded,
+            ),
+            *(queue_statistics, prices, costs, within),
         ),
     )
 
@@ -359,29 +394,26 @@ def _report(
         for code, report in measured.items()
     }
     reports = tuple(codes.values())
-    info = _trace_info(trace, analysis.host(), devices, models)
-    code = _judged_device(codes, options.device)
-    if options.measured_step_ms is None:
-        options = replace(options, measured_step_ms=_told_step_ms(trace, frames["steps"], code))
+    info = _trace_info(trace, _recorded(trace, analysis.host(), analysis.inputs()), devices, models)
+    place = analysis.judged()
+    if options.measured_step_ms is None and place is not None:
+        options = replace(options, measured_step_ms=_told_step_ms(trace, frames["steps"], place.device))
     whole = {
-        c: _findings(c, report, found, analysis, models.get(c), _window(frames, pl.col("device") == c, "all"), trace)
-        for c, report in codes.items()
+        code: _findings(
+            _Judged(code, *_window(frames, pl.col("device") == code, "all")),
+            *(report, found, analysis, models.get(code), trace),
+        )
+        for code, report in codes.items()
     }
     told = ~pl.col("device").is_in(_lacking(trace, found, PARTITION))
     frames |= frames.each(dict.fromkeys(("busy", "partition"), lambda parts: parts.filter(told)))
     step_table = Later(lambda: _with_verdicts(analysis, whole, options.measured_step_ms))
     with beside((step_table,)):
-        judged = (
-            _without_activities(trace)
-            if code is None
-            else _verdict(code, codes[code], found, replace(analysis, frames=frames), models.get(code), options, trace)
+        said, blamed, advice = (
+            (_without_activities(trace), (), ())
+            if place is None
+            else _said(place, whole[place.device], replace(analysis, frames=frames), models.get(place.device), options)
         )
-        blamed: tuple[Blame, ...] = ()
-        advice: tuple[Advice, ...] = ()
-        if code is not None and judged.window is not None:
-            whose = analysis.blamed().within(spans_on(code, judged.window.intervals))
-            blamed = _blame(whose)
-            advice = advise(judged, judged.window, frames, whose, analysis.host(), code, models.get(code))
     return Report(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
@@ -394,7 +426,7 @@ def _report(
             *_unlinked_notes(reports),
             *_slow_notes(frames, trace),
         ),
-        verdict=judged,
+        verdict=said,
         devices=reports,
         steps=withheld_steps(_step_reports(step_table(), frames["step_work"], trace), found),
         blame=blamed,
@@ -633,7 +665,9 @@ def _unreported_notes(trace: Trace, reported: pl.DataFrame) -> list[Note]:
     return [Note("many-devices", "warning", message, more)] if more else []
 
 
-def _trace_info(trace: Trace, host: Host, devices: pl.DataFrame, models: Mapping[int, Device | None]) -> TraceInfo:
+def _trace_info(
+    trace: Trace, recorded: Recorded, devices: pl.DataFrame, models: Mapping[int, Device | None]
+) -> TraceInfo:
     worked = set(trace.devices.get_column("label"))
     return TraceInfo(
         path=trace.path,
@@ -650,16 +684,21 @@ def _trace_info(trace: Trace, host: Host, devices: pl.DataFrame, models: Mapping
         idle_devices=tuple(
             f"{entry.index}: {entry.name or 'unnamed'}" for entry in trace.header.devices if entry.index not in worked
         ),
-        recorded=_recorded(trace, host),
+        recorded=recorded,
         settings=trace.header.settings,
     )
 
 
-def _recorded(trace: Trace, host: Host) -> Recorded:
-    """What the events show to have been recorded, whatever the header says."""
-    python = host.names.filter(pl.col("kind") == "python")
-    inputs = [trace.operator_inputs.get_column(c) for c in ("input_dims", "call_stack", "module_hierarchy")]
+def _inputs(trace: Trace) -> tuple[pl.Series, pl.Series, pl.Series]:
+    """The shapes, call stacks and module hierarchies that operators were recorded with, each once."""
+    inputs = (trace.operator_inputs.get_column(c) for c in ("input_dims", "call_stack", "module_hierarchy"))
     shapes, stacks, hierarchies = (column[numbered(column)[1]].cast(pl.String) for column in inputs)
+    return shapes, stacks, hierarchies
+
+
+def _recorded(trace: Trace, host: Host, inputs: tuple[pl.Series, pl.Series, pl.Series]) -> Recorded:
+    """What the events show to have been recorded, whatever the header says; ``inputs`` come from `_inputs`."""
+    python, (shapes, stacks, hierarchies) = host.names.filter(pl.col("kind") == "python"), inputs
     return Recorded(
         shapes=shapes.str.contains(r"\d").any(),
         stack=python.height > 0 or stacks.str.len_chars().gt(0).any(),
@@ -868,19 +907,23 @@ def _slow_notes(frames: Mapping[str, pl.DataFrame], trace: Trace) -> list[Note]:
     ]
 
 
-def _verdict(
-    code: int,
-    report: DeviceReport,
-    found: tuple[Check, ...],
-    analysis: Analysis,
-    model: Device | None,
-    options: Options,
-    trace: Trace,
-) -> Verdict:
-    """The verdict for one device, from the findings in its window."""
-    this = pl.col("device") == code
-    window, spans = _window(analysis.frames, this, options.step)
-    table = analysis.frames["steps"].filter(this, pl.col("activity_count") > 0)
+def _said(
+    place: _Judged, whole: Findings, analysis: Analysis, model: Device | None, options: Options
+) -> tuple[Verdict, tuple[Blame, ...], tuple[Advice, ...]]:
+    """The verdict, whose the idle time of its window is, and advice."""
+    said = _verdict(place, whole, analysis, options)
+    if said.window is None:
+        return said, (), ()
+    whose, within = analysis.blamed().within(place.spans), analysis.within()
+    assert within is not None  # as a device is judged
+    frames, host = analysis.frames, analysis.host()
+    return said, _blame(whose), advise(said, place.window, within, frames, whose, host, place.device, model)
+
+
+def _verdict(place: _Judged, whole: Findings, analysis: Analysis, options: Options) -> Verdict:
+    """The verdict for one device, from the findings in its window; ``whole`` are those in all of its time."""
+    window, spans = place.window, place.spans
+    table = analysis.frames["steps"].filter(pl.col("device") == place.device, pl.col("activity_count") > 0)
     lengths = (
         [end - start for start, end in window.intervals]
         if window.steps
@@ -891,33 +934,28 @@ def _verdict(
         raise UsageError("a measured step time needs steps, and this trace has none; call prof.step()")
     one = spans.with_columns(pl.lit(0, dtype=pl.UInt32).alias("window"))
     took = _recording(analysis, one, {0: (sum(lengths), count)}, options.measured_step_ms)
-    findings = _findings(code, report, found, analysis, model, (window, spans), trace)
-    return verdict(replace(findings, recording=took.get(0)))
+    of_window = _of_window(place, analysis.frames, is_told=whole.parts_withheld is None)
+    return verdict(replace(whole, **of_window, recording=took.get(0)))
 
 
 def _findings(
-    code: int,
+    place: _Judged,
     report: DeviceReport,
     found: tuple[Check, ...],
     analysis: Analysis,
     model: Device | None,
-    place: tuple[Window, pl.DataFrame],
     trace: Trace,
 ) -> Findings:
     """What the verdict for a window of one device looks at, but for what recording took of it."""
-    frames, (window, spans) = analysis.frames, place
-    activities, idle_pieces, queue, launches, table = (
-        own(frames[name], "device", code) for name in ("activities", "idle_causes", "queue", "launches", "steps")
+    frames = analysis.frames
+    activities, launches, table = (
+        own(frames[name], "device", place.device) for name in ("activities", "launches", "steps")
     )
     launched = launches.height
     reasons = {item.metric: item.reason for item in withheld_metrics(found, report.index)}
-    told = spans.clear() if PARTITION in reasons else spans
-    parts = partition.part_sums(frames["busy"], idle_pieces, told, ["device"]).select("part", "time_ns")
     return Findings(
+        **_of_window(place, frames, is_told=PARTITION not in reasons),
         device=report,
-        window=window,
-        parts_ns=_ordered(parts, partition.PARTS),
-        cold_gap_ns=causes.cold_gap_ns(frames["cold"], spans.with_columns(pl.lit(0).alias("window"))).get(0, 0),
         steps_found=table.height,
         launches_per_step=launched / table.height if table.height else None,
         peaks_known=model is not None,
@@ -929,7 +967,6 @@ def _findings(
         launch_latency_ns=analysis.launch_latency_ns(),
         steps_from=analysis.steps_from(),
         recording=None,
-        waiting_depth=_waiting_depth(idle_pieces, queue, spans),
         set_aside_ratio=_set_aside_ratio(table),
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
@@ -938,6 +975,19 @@ def _findings(
         causes_withheld=reasons.get(IDLE_CAUSES),
         flows_missing=launched > 0 and not frames["flows"].get_column("kind").eq("launch").any(),
     )
+
+
+def _of_window(place: _Judged, frames: Mapping[str, pl.DataFrame], *, is_told: bool) -> dict[str, Any]:
+    """Those of the findings that are for a window, by name; its partition only if it ``is_told``."""
+    spans = place.spans
+    idle_pieces, queue = (own(frames[name], "device", place.device) for name in ("idle_causes", "queue"))
+    parts = partition.part_sums(frames["busy"], idle_pieces, spans if is_told else spans.clear(), ["device"])
+    return {
+        "window": place.window,
+        "parts_ns": _ordered(parts.select("part", "time_ns"), partition.PARTS),
+        "cold_gap_ns": causes.cold_gap_ns(frames["cold"], spans.with_columns(pl.lit(0).alias("window"))).get(0, 0),
+        "waiting_depth": _waiting_depth(idle_pieces, queue, spans),
+    }
 
 
 def _waiting_depth(idle_pieces: pl.DataFrame, queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
@@ -993,10 +1043,10 @@ def _shared_notes(trace: Trace, activities: pl.DataFrame) -> list[Note]:
     return notes
 
 
-def _told_step_ms(trace: Trace, step_table: pl.DataFrame, code: int | None) -> float | None:
+def _told_step_ms(trace: Trace, step_table: pl.DataFrame, code: int) -> float | None:
     """The step time without the profiler that the trace itself tells, where the device has steps to compare it with."""
     known = trace.header.settings
-    if known is None or code is None:
+    if known is None:
         return None
     steps_with_work = step_table.filter(pl.col("device") == code, pl.col("activity_count") > 0)
     return None if steps_with_work.is_empty() else known.measured_step_ms
@@ -1070,14 +1120,21 @@ def _total_ns(frame: pl.DataFrame) -> int:
     return int(frame.get_column("duration_ns").sum())
 
 
-def _judged_device(codes: Mapping[int, DeviceReport], wanted: int | str | None) -> int | None:
-    """Code of the device to judge: the wanted one, else the one with most busy time; None where none worked."""
+def _judged(frames: Mapping[str, pl.DataFrame], options: Options) -> _Judged | None:
+    """The wanted device, else the one with most busy time, in its window; None where none worked."""
+    code = _judged_device(_reported_devices(frames).join(frames["windows"], on="device"), options.device)
+    return None if code is None else _Judged(code, *_window(frames, pl.col("device") == code, options.step))
+
+
+def _judged_device(devices: pl.DataFrame, wanted: int | str | None) -> int | None:
+    """Code of the device to judge, one of ``devices`` (device, label, busy_ns); None where none worked."""
     if wanted is None:
-        return max(codes, key=lambda code: codes[code].busy_ns, default=None)
-    for code, report in codes.items():
-        if str(report.index) == str(wanted):
-            return code
-    listed = ", ".join(str(report.index) for report in codes.values()) or "none"
+        return devices.sort("busy_ns", descending=True, maintain_order=True).get_column("device").first()  # type: ignore[return-value]
+    labels = [_index(label) for label in devices.get_column("label")]
+    for code, label in zip(devices.get_column("device"), labels, strict=True):
+        if str(label) == str(wanted):
+            return int(code)
+    listed = ", ".join(map(str, labels)) or "none"
     raise UsageError(f"device {wanted} did no work in this trace; those that did: {listed}")
 
 

@@ -147,6 +147,17 @@ cpdef void around(
 ) except *
 
 
+@cython.locals(n=Py_ssize_t, points=Py_ssize_t, i=Py_ssize_t, last=Py_ssize_t, none=uint32_t, never=int64_t)
+cpdef void latest(
+    const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] on, const int64_t[::1] times,
+    uint32_t[::1] found,
+) except *
+
+
+@cython.locals(n=Py_ssize_t, points=Py_ssize_t, i=Py_ssize_t, last=Py_ssize_t, time=int64_t)
+cpdef void passed(const int64_t[::1] instants, const int64_t[::1] times, uint32_t[::1] counts) except *
+
+
 @cython.locals(
     n=Py_ssize_t, points=Py_ssize_t, i=Py_ssize_t, first=Py_ssize_t, last=Py_ssize_t, length=int64_t, never=int64_t,
     time=int64_t,

@@ -471,6 +471,38 @@ def around(
                 found[i] = last
 
 
+def latest(tracks: Column, starts: Column, on: Column, times: Column, found: Column) -> None:
+    """The last of spans, in order, that has started on a track by each time ``on`` it."""
+    n, points = len(tracks), len(on)
+    if not (len(starts) == n and len(times) == len(found) == points):
+        raise ValueError("columns of different lengths")
+    none, never = NONE, NEVER
+    last = -1
+    with cython.nogil:
+        for i in range(points):
+            found[i] = none
+            if times[i] == never:
+                continue
+            if not _stays(tracks, starts, on[i], times[i], last):
+                last = _last(tracks, starts, on[i], times[i], last)
+            if last >= 0 and tracks[last] == on[i]:
+                found[i] = last
+
+
+def passed(instants: Column, times: Column, counts: Column) -> None:
+    """How many of the instants, in order, there were up to each time."""
+    n, points = len(instants), len(times)
+    if len(counts) != points:
+        raise ValueError("columns of different lengths")
+    last = -1
+    with cython.nogil:
+        for i in range(points):
+            time = times[i]
+            if last < 0 or instants[last] > time or (last + 1 < n and instants[last + 1] <= time):
+                last = _last(instants, instants, time, time, last)
+            counts[i] = last + 1
+
+
 def covered(
     tracks: Column,
     starts: Column,

@@ -14,7 +14,7 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import clip, in_order, innermost, joined, labelled, union, with_covered
+from trace_analyzer.analyses.intervals import clip, in_order, innermost, joined, labelled, passed, union, with_covered
 from trace_analyzer.analyses.rows import changes, looked_up, of_each, rows_of, spread, sums_of_runs
 from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK
 from trace_analyzer.ingest.trace import Trace
@@ -134,27 +134,24 @@ def _launches_after_waits(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
 _STREAM_WAITS = "StreamWaitEvent"
 
 
-def recording_pauses(trace: Trace, host: Host) -> pl.DataFrame:
+def recording_pauses(trace: Trace, parents: pl.Series) -> pl.DataFrame:
     """start_ns, end_ns of the silences that are recording pauses, by evidence.
 
     A silence is an interval in which no thread and no device has an event in progress. It is a pause
     when it lasts 10 ms or more and Python frames were recorded (some frame is always open while Python
     runs), or it holds over half of the trace, or it lies between two profiler sessions, or the profiler
-    says that a recording began or ended within it, or correlation ids start again behind it.
+    says that a recording began or ended within it, or correlation ids start again behind it. ``parents`` are of host events.
     """
-    end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    spans = pl.concat(
-        [
-            union(host.events, _THREAD).select("start_ns", "end_ns"),
-            trace.device_events.select("start_ns", end),
-        ]
-    )
+    # What is within another event covers no more than that.
+    outer = trace.host_events.select("start_ns", "duration_ns").filter(parents.is_null())
+    span = "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    spans = pl.concat([outer.select(span), trace.device_events.select(span)])
     silences = (
         union(spans.with_columns(pl.lit(0).alias("all")), ["all"])
         .select(pl.col("end_ns").alias("start_ns"), pl.col("start_ns").shift(-1).alias("end_ns"))
         .filter(pl.col("end_ns") - pl.col("start_ns") >= thresholds.PAUSE_NS)
     )
-    if silences.is_empty() or host.names.get_column("kind").eq("python").any():
+    if silences.is_empty() or trace.host_events.get_column("kind").eq("python").any():
         return silences
     length = pl.col("end_ns") - pl.col("start_ns")
     return silences.filter(
@@ -186,7 +183,7 @@ def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
     ends = silences.get_column("end_ns")
     calls = trace.host_events.select("start_ns", "correlation").drop_nulls("correlation")
     # After as many silences as this does a call begin.
-    after = ends.search_sorted(calls.get_column("start_ns"), side="right").alias("after")
+    after = passed(ends, calls.get_column("start_ns")).alias("after")
     bounds = calls.group_by(after).agg(
         pl.col("correlation").min().alias("lowest"), pl.col("correlation").max().alias("highest")
     )
@@ -262,6 +259,7 @@ def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
 
 
 _NEVER = (1 << 63) - 1
+_EVER_BEFORE = -(1 << 63)
 
 
 def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
@@ -414,9 +412,10 @@ def _near(work: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     margin = thresholds.CPU_OPERATOR_NS + 1
     anywhere = pl.lit(0).alias("anywhere")
     around = union(stretches.select(pl.col("start_ns") - margin, pl.col("end_ns") + margin, anywhere), ["anywhere"])
-    following = around.get_column("start_ns").search_sorted(work.get_column("end_ns"), side="right")
-    reached = work.select(pl.when(following > 0).then(following - 1)).to_series()
-    return work.filter(around.get_column("end_ns").gather(reached) >= pl.col("start_ns"))
+    following = passed(around.get_column("start_ns"), work.get_column("end_ns"))
+    # Before the first of them there is nothing; so its place has an end that nothing reaches.
+    until = pl.concat([pl.Series([_EVER_BEFORE]), around.get_column("end_ns")])[following]
+    return work.filter(until >= work.get_column("start_ns"))
 
 
 def main_threads(trace: Trace, host: Host) -> pl.DataFrame:

@@ -40,9 +40,9 @@ class Tree:
         """For each row the farthest of itself and those above it that is ``wanted``; null where none is."""
         return self._inherited(wanted, self._rows, _spans.FARTHEST)
 
-    def least(self, values: pl.Series) -> pl.Series:
-        """For each row the least of the small numbers that it and those above it have; null where none has any."""
-        return self._inherited(values.is_not_null(), flat.rows(values), _spans.LEAST)
+    def least(self, values: pl.Series, end: int) -> pl.Series:
+        """For each row the least of the small numbers that it and those above it have; null where none is under ``end``."""
+        return self._inherited(values < end, flat.rows(values), _spans.LEAST)
 
     def _inherited(self, wanted: pl.Series, values: Column, rule: int) -> pl.Series:
         if not wanted.max():
@@ -74,8 +74,7 @@ class Context:
 
     def sources(self, ids: pl.Series) -> pl.Series:
         """What rules name the outermost event as, of each event and those around it, that they name."""
-        source_ids = self.events.get_column("source_id")[ids]
-        return self.events.get_column("source")[source_ids]
+        return self.host.said("source", self.events.get_column("source_id")[ids])
 
     def functions(self, ids: pl.Series) -> pl.Series:
         """The Python function of each event as the trace names it, ``file.py(12): f``; null where unknown.
@@ -117,10 +116,9 @@ class Context:
         )
 
 
-def contexts(trace: Trace, host: Host, backward_links: pl.DataFrame) -> Context:
-    """The context of every host event of the trace."""
+def contexts(trace: Trace, host: Host, parents: pl.Series, backward_links: pl.DataFrame) -> Context:
+    """The context of every host event of the trace; ``parents`` come from `parents_of`."""
     events = host.events
-    parents = _parents(events)
     tree, stacks = Tree(parents), _stacks(trace)
     forward_of = spread(backward_links.get_column("event_id"), backward_links.get_column("forward_id"), events.height)
     name, is_python = pl.col("name"), pl.col("kind") == "python"
@@ -143,8 +141,8 @@ def contexts(trace: Trace, host: Host, backward_links: pl.DataFrame) -> Context:
             parents.alias("parent_id"),
             around((pl.col("kind") == "operator") & ~pl.col("marks")).alias("operator_id"),
             around(pl.col("marks") & ~name.str.contains(_STEP_NAMES)).alias("annotation_id"),
-            tree.outermost(events.get_column("source").is_not_null()).alias("source_id"),
-            _phases(events, tree, parents, trace.host_events.get_column("forward_thread"), forward_of).alias("phase"),
+            tree.outermost(host.each(pl.col("source").is_not_null())).alias("source_id"),
+            _phases(host, tree, parents, trace.host_events.get_column("forward_thread"), forward_of).alias("phase"),
             *(_of_forward(ids, backward_ids, forward_ids).alias(column) for column, ids in found.items()),
         ),
         tree,
@@ -153,43 +151,37 @@ def contexts(trace: Trace, host: Host, backward_links: pl.DataFrame) -> Context:
     )
 
 
-def _parents(events: pl.DataFrame) -> pl.Series:
-    """Of every event the one around it, null for none and for the profiler's own rows."""
-    is_own = pl.col("kind") != "overhead"
+def parents_of(trace: Trace) -> pl.Series:
+    """Of every host event the one around it, null for none and for the profiler's own rows."""
     # What takes no time holds nothing.
-    spans = events.select("thread_id", "start_ns", pl.when(is_own).then("end_ns").otherwise("start_ns").alias("end_ns"))
-    return enclosing(spans, ["thread_id"])
+    length = pl.when(pl.col("kind") != "overhead").then("duration_ns").otherwise(0)
+    end = (pl.col("start_ns") + length).alias("end_ns")
+    return enclosing(trace.host_events.select("thread_id", "start_ns", end), ["thread_id"])
 
 
-def _phases(
-    events: pl.DataFrame, tree: Tree, parents: pl.Series, forward_thread: pl.Series, forward_of: pl.Series
-) -> pl.Series:
+def _phases(host: Host, tree: Tree, parents: pl.Series, forward_thread: pl.Series, forward_of: pl.Series) -> pl.Series:
     """The phase of each event: the first of `PHASES` among those in progress around it.
 
     Operators that autograd ran are backward, those that it later ran back are forward, and threads that only
     autograd uses are backward even between its operators.
     """
-    is_operator = events.get_column("kind") == "operator"
-    phase = events.get_column("phase")
-    marks = {
-        DATA_LOADING: events.get_column("work") == DATA_LOADING,
-        "optimizer": phase == "optimizer",
-        "backward": (phase == "backward") | (is_operator & (forward_thread > 0)),
-        "forward": (phase == "forward") | rows_of(forward_of.drop_nulls().unique(), events.height).is_not_null(),
-    }
-    own = pl.DataFrame([mark.alias(phase) for phase, mark in marks.items()])
-    rank = pl.lit(None, pl.UInt32)
-    for number, mark in reversed(list(enumerate(PHASES))):
-        rank = pl.when(mark).then(pl.lit(number, pl.UInt32)).otherwise(rank)
-    found = tree.least(own.select(rank.alias("rank")).to_series())
-    threads, is_backward = events.get_column("thread_id"), marks["backward"].fill_null(False)
+    threads, is_operator = host.events.get_column("thread_id"), host.events.get_column("kind") == "operator"
+    backward, none = PHASES.index("backward"), len(PHASES)
+    named = pl.when(pl.col("work") == DATA_LOADING).then(pl.lit(DATA_LOADING, pl.Enum(PHASES))).otherwise("phase")
+    of_name = host.each(named.to_physical().cast(pl.UInt32).fill_null(none))
+    ran = (is_operator & (forward_thread > 0)).fill_null(False)
+    ran_back = rows_of(forward_of.drop_nulls(), threads.len()).is_not_null()
+    of_others = pl.when(ran).then(backward).when(ran_back).then(PHASES.index("forward")).otherwise(none)
+    own = pl.select(pl.min_horizontal(of_name, of_others.cast(pl.UInt32)).alias("phase")).to_series()
+    found, is_backward = tree.least(own, none), ran | host.each((pl.col("phase") == "backward").fill_null(False))
     # What is around an event is on its thread, and nothing is around an outer one.
     shared = threads.filter(is_operator & parents.is_null() & ~is_backward).unique()
     autograd = threads.filter(is_backward).unique()
     autograd = autograd.filter(~autograd.is_in(shared.implode()))
     if autograd.len():
-        backward = pl.Series([PHASES.index("backward")], dtype=pl.UInt32)
-        found = found.zip_with(found.is_not_null() | ~threads.is_in(autograd.implode()), backward)
+        found = found.zip_with(
+            found.is_not_null() | ~threads.is_in(autograd.implode()), pl.Series([backward], dtype=pl.UInt32)
+        )
     return pl.Series(PHASES, dtype=pl.Enum(PHASES))[found]
 
 

@@ -19,13 +19,11 @@ except ImportError:  # it was not compiled where this was installed
 
 _Letter = Literal["q", "I", "B"]
 """An integer's size, in the letters of `array` and `struct`."""
-_NARROW = (pl.Int64, pl.Int32, pl.Int16, pl.Int8, pl.UInt32, pl.UInt16, pl.UInt8)
-_LEAST = -(1 << 63)
 
 
-def times(series: pl.Series) -> Column:
-    """Integers as int64, null as `NEVER`."""
-    return _values(series.cast(pl.Int64), NEVER, "q")
+def times(series: pl.Series, *, missing: int = NEVER) -> Column:
+    """Integers as int64, null as ``missing``."""
+    return _values(series.cast(pl.Int64), missing, "q")
 
 
 def rows(series: pl.Series) -> Column:
@@ -36,36 +34,6 @@ def rows(series: pl.Series) -> Column:
 def flags(series: pl.Series) -> Column:
     """Booleans as uint8, null as 0."""
     return _values(series.cast(pl.UInt8), 0, "B")
-
-
-def tracks(frame: pl.DataFrame, by: list[str]) -> Column:
-    """Of each row a number of its track, in the order of tracks; null is a track, the first."""
-    numbers = _numbers(frame, by)
-    if numbers is None or numbers.null_count():
-        numbers = _numbered(frame, frame, by, nulls_equal=True)
-    return times(numbers)
-
-
-def tracks_of_both(segments: pl.DataFrame, points: pl.DataFrame, by: list[str]) -> tuple[Column, Column]:
-    """The same of segments, none of which has a null there, and of points, which may be on other tracks or, null, on none."""
-    ours, theirs = _numbers(segments, by), _numbers(points, by)
-    least = None if ours is None else ours.min()
-    if ours is None or theirs is None or not isinstance(least, int) or least == _LEAST:
-        ours, theirs, least = _numbered(segments, segments, by), _numbered(points, segments, by).cast(pl.Int64), 0
-    return times(ours), _values(theirs, least - 1, "q")
-
-
-def _numbers(frame: pl.DataFrame, by: list[str]) -> pl.Series | None:
-    """What tells tracks apart, if it is a column of integers that int64 holds."""
-    column = frame.get_column(by[0])
-    return column.cast(pl.Int64) if len(by) == 1 and column.dtype in _NARROW else None
-
-
-def _numbered(frame: pl.DataFrame, known: pl.DataFrame, by: list[str], *, nulls_equal: bool = False) -> pl.Series:
-    """Of each row the number of its track among the known ones in order; null for others."""
-    numbers = known.select(by).unique().sort(by).with_row_index("number of the track")
-    found = frame.select(by).join(numbers, on=by, how="left", nulls_equal=nulls_equal, maintain_order="left")
-    return found.get_column("number of the track")
 
 
 def _values(series: pl.Series, missing: int, letter: _Letter) -> Column:

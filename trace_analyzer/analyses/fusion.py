@@ -13,6 +13,7 @@ from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.analyses.rows import (
     as_texts,
     each_distinct,
+    firsts_of,
     greatest,
     looked_up,
     numbered,
@@ -141,8 +142,7 @@ def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.Data
     keys = ["operator", "input_dims", "input_types", "concrete_inputs"]
     recorded = operator_inputs.select(pl.col("event_id").alias("operator_id"), *keys[1:])
     ids = runs.get_column("operator_id")
-    once = greatest(ids, pl.zeros(ids.len(), eager=True), 1 + int(ids.max() or 0)).drop_nulls()  # type: ignore[arg-type]
-    inputs = with_known(runs.select("operator_id", "operator")[once].drop_nulls(), recorded, "operator_id")
+    inputs = with_known(runs.select("operator_id", "operator")[firsts_of(ids)].drop_nulls(), recorded, "operator_id")
     numbers, firsts = numbered(*inputs.select(keys))
     calls = [call_tensors(*row) for row in inputs.select(keys)[firsts].iter_rows()]
     known = pl.DataFrame(

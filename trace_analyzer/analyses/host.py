@@ -23,10 +23,10 @@ class Host:
     """The host events of a trace, and their names.
 
     ``events`` has one row per host event, in order of event_id: event_id, kind and name, both categorical, thread_id,
-    process_id, start_ns, end_ns, duration_ns, name_id, ``marks`` (whether it only marks what others do) and what rules name it as,
-    null for most: work, phase and source; ``library`` says whether it is code of a library. ``calls`` are those of `CALLS`,
-    with their correlation. ``names`` has one row per kind and name, in order of name_id, and ``text``, the name as
-    a categorical.
+    process_id, start_ns, end_ns, duration_ns, name_id, ``marks`` (whether it only marks what others do) and ``work``, as
+    which rules name it, null for most. ``calls`` are those of `CALLS`, with their correlation. ``names`` has one row per
+    kind and name, in order of name_id, with ``text``, the name as a categorical, and what else rules say: phase and source,
+    null for most, and ``library``, whether it is code of a library.
     """
 
     events: pl.DataFrame
@@ -37,9 +37,13 @@ class Host:
         """What an expression of kind and name is for each event."""
         return gathered(self.names.select(of_name).to_series(), self.events.get_column("name_id"))
 
+    def said(self, column: str, ids: pl.Series) -> pl.Series:
+        """What ``names`` say of events."""
+        return self.names.get_column(column)[self.events.get_column("name_id")[ids]]
+
     def texts(self, ids: pl.Series) -> pl.Series:
         """Names of events, categorical."""
-        return self.names.get_column("text")[self.events.get_column("name_id")[ids]]
+        return self.said("text", ids)
 
     def those(self, condition: pl.Expr, *columns: str) -> pl.DataFrame:
         """Events of whose kind and name a condition holds, these as texts; with these columns, or all."""
@@ -57,7 +61,7 @@ def host_of(trace: Trace) -> Host:
     """The host events of a trace with what all analyses ask of them."""
     rows = trace.host_events
     name_ids, names = _names(rows)
-    process = trace.threads.get_column("process_id")[rows.get_column("thread_id")]
+    process = trace.threads.get_column("process_id")[rows.get_column("thread_id").cast(pl.UInt32)]
     events = rows.select(
         "event_id",
         "kind",
@@ -75,7 +79,7 @@ def host_of(trace: Trace) -> Host:
     return Host(events, calls, names)
 
 
-_SAID = ("work", "phase", "source", "library", "marks")
+_SAID = ("work", "marks")
 _WORK = pl.Enum((*NAMED_WORK, BLOCKING, GUARDS, LOOKUP))
 
 

@@ -5,7 +5,7 @@ import polars as pl
 from trace_analyzer import tables
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.intervals import at, innermost, union, with_covered
-from trace_analyzer.analyses.rows import rows_of
+from trace_analyzer.analyses.rows import firsts_of, rows_of
 from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, NAMED_WORK
 
 COSTS = ("synchronization", *NAMED_WORK, "cpu-operator")
@@ -112,9 +112,7 @@ def _with_copy(costs: pl.DataFrame, events: pl.DataFrame, activities: pl.DataFra
     copies = known.filter(pl.col("kind") == "memcpy").select(
         "launch_id", "operator_id", pl.col("name").cast(pl.String).str.strip_prefix("Memcpy ").alias("copy")
     )
-    own, of_operator = (
-        copies.drop_nulls(by).unique(by, keep="first", maintain_order=True) for by in ("launch_id", "operator_id")
-    )
+    own, of_operator = (copies[firsts_of(copies.get_column(by))] for by in ("launch_id", "operator_id"))
     return (
         costs.with_columns(events.get_column("operator_id")[costs.get_column("event_id")])
         .join(

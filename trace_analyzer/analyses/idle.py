@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from trace_analyzer.analyses.intervals import union
-from trace_analyzer.analyses.rows import of_each
+from trace_analyzer.analyses.intervals import in_order, union
+from trace_analyzer.analyses.rows import changes, of_each
 
 
 def device_windows(activities: pl.DataFrame) -> pl.DataFrame:
@@ -29,19 +29,22 @@ def idle_gaps(activities: pl.DataFrame) -> pl.DataFrame:
     launch started first ends the gap, then that of the lowest stream, then of the lowest correlation id.
     ``activities`` needs launch_start_ns.
     """
-    order = ("device", "start_ns", "launch_start_ns", "stream", "correlation", "activity_id")
-    until = of_each(activities, "device", pl.col("end_ns").cum_max().shift(1))
+    place, merit = ("device", "start_ns"), ("launch_start_ns", "stream", "correlation", "activity_id")
+    ordered = in_order(activities.select(*place, *merit, _END), ["device"])
+    until = of_each(ordered, "device", pl.col("end_ns").cum_max().shift(1))
+    is_first = changes(*place)
+    together = ordered.filter(~is_first | ~is_first.shift(-1, fill_value=True)).sort(*place, *merit, nulls_last=True)
+    best = together.unique(place, keep="first", maintain_order=True).select(*place, pl.col("activity_id").alias("best"))
     return (
-        activities.select(*order, _END)
-        .sort(order, nulls_last=True)
-        .with_columns(until.alias("busy_until"))
+        ordered.with_columns(until.alias("busy_until"))
         .filter(pl.col("start_ns") > pl.col("busy_until"))
+        .join(best, on=place, how="left", maintain_order="left")
         .select(
             pl.int_range(pl.len(), dtype=pl.UInt32).alias("gap_id"),
             "device",
             pl.col("busy_until").alias("start_ns"),
             pl.col("start_ns").alias("end_ns"),
-            "activity_id",
+            pl.coalesce("best", "activity_id").alias("activity_id"),
         )
     )
 

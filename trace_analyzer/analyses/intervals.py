@@ -13,6 +13,7 @@ from trace_analyzer.analyses import _spans, flat
 from trace_analyzer.analyses._spans import Column
 from trace_analyzer.analyses.flat import Room
 from trace_analyzer.analyses.rows import changes, numbered, own, spread
+from trace_analyzer.analyses.tracks import tracks, tracks_of_both
 
 START, END = "start_ns", "end_ns"
 _Flat = tuple[Column, Column, Column]
@@ -36,17 +37,18 @@ def union(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     return spans.select(*by, START)[rows.series(count, whole=True)].with_columns(ends.series(count).alias(END))
 
 
-def in_order(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """The spans sorted by track and start, equal ones in the order of their rows."""
+def in_order(spans: pl.DataFrame, by: list[str], *, shortest_first: bool = False) -> pl.DataFrame:
+    """The spans sorted by track and start, equal ones in the order of their rows, or of those the shortest first."""
     spans = spans.rechunk()
     starts = flat.times(spans.get_column(START))
-    rows = _order((flat.tracks(spans, by), starts, starts))
+    # Loops put the longest first.
+    rows = _order((tracks(spans, by), starts, flat.times(-spans.get_column(END)) if shortest_first else starts))
     return spans if rows is None else spans[rows]
 
 
 def _sorted(spans: pl.DataFrame, by: list[str]) -> tuple[pl.DataFrame, _Flat]:
     """The spans sorted by track and start, the longest first, equal ones in the order of their rows; and their bounds."""
-    bounds = (flat.tracks(spans, by), *_times(spans))
+    bounds = (tracks(spans, by), *_times(spans))
     rows = _order(bounds)
     return (spans, bounds) if rows is None else _sorted(spans[rows], by)
 
@@ -115,10 +117,25 @@ def at(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str], c
 
 def _around(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str]) -> pl.Series:
     """Of each point the row of the segment that contains it; null for none. The segments are in order."""
-    ours, theirs = flat.tracks_of_both(segments, points, by)
+    ours, theirs = tracks_of_both(segments, points, by)
     found = Room(points.height, of_rows=True)
     _spans.around(ours, *_times(segments), theirs, flat.times(points.get_column(time)), found.values)
     return found.series()
+
+
+def latest(points: pl.DataFrame, time: str, starts: pl.DataFrame, by: list[str]) -> pl.Series:
+    """Of each point the row of the last of ``starts`` (start_ns), in order, on its track up to ``time``; null for none."""
+    ours, theirs = tracks_of_both(starts, points, by)
+    found = Room(points.height, of_rows=True)
+    _spans.latest(ours, flat.times(starts.get_column(START)), theirs, flat.times(points.get_column(time)), found.values)
+    return found.series()
+
+
+def passed(instants: pl.Series, times: pl.Series) -> pl.Series:
+    """How many of the instants, in order, there were up to each time."""
+    counts = Room(times.len(), of_rows=True)
+    _spans.passed(flat.times(instants), flat.times(times), counts.values)
+    return counts.series(whole=True)
 
 
 def _outside(rows: pl.DataFrame, segments: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
@@ -136,7 +153,7 @@ def with_covered(
     if spans.is_empty() or islands.is_empty():
         return spans.with_columns(pl.lit(0, pl.Int64).alias(name))
     islands = _known(islands.select(*by, START, END), by)
-    ours, theirs = flat.tracks_of_both(islands, spans, by)
+    ours, theirs = tracks_of_both(islands, spans, by)
     before, lengths = Room(islands.height), Room(spans.height)
     since, until = (flat.times(spans.get_column(time)) for time in (start, end))
     _spans.covered(ours, *_times(islands), before.values, theirs, since, until, lengths.values)
@@ -150,7 +167,7 @@ def overlap_sums(spans: pl.DataFrame, label: str, segments: pl.DataFrame, by: li
     """
     segments = _known(segments.select(*by, START, END).with_row_index("row"), by)
     codes, firsts = numbered(spans.get_column(label))
-    ours, theirs = flat.tracks_of_both(segments, spans, by)
+    ours, theirs = tracks_of_both(segments, spans, by)
     totals = Room(segments.height * firsts.len())
     _spans.overlaps(ours, *_times(segments), theirs, *_times(spans), flat.rows(codes), firsts.len(), totals.values)
     overlap = totals.series().alias("overlap_ns").to_frame().with_row_index("at").filter(pl.col("overlap_ns") != 0)
@@ -215,7 +232,7 @@ def _cut(
         return _outside(spans if outside else spans.clear(), segments, columns)
     segments = _known(segments.select(*by, START, END, *columns), by)
     spans = spans.rechunk()
-    ours, theirs = flat.tracks_of_both(segments, spans, by)
+    ours, theirs = tracks_of_both(segments, spans, by)
 
     def pieces(room: int) -> tuple[int, Room, Room, Room, Room]:
         made = Room(room, of_rows=True), Room(room, of_rows=True), Room(room), Room(room)
@@ -252,7 +269,7 @@ def enclosing(spans: pl.DataFrame, by: list[str]) -> pl.Series:
 
     Null for none, and for empty spans. Of spans that start together the longer, then the earlier row, is the outer one.
     """
-    bounds = (flat.tracks(spans, by), *_times(spans))
+    bounds = (tracks(spans, by), *_times(spans))
     rows = _order(bounds)
     if rows is not None:
         inside = enclosing(spans[rows], by)

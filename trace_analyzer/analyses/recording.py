@@ -22,7 +22,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import at, clip, in_order, overlap_sums
+from trace_analyzer.analyses.intervals import clip, in_order, latest, overlap_sums
 from trace_analyzer.analyses.rows import gathered, of_each
 from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP
 
@@ -261,7 +261,9 @@ _SUMS = ("events", "least_ns", "cost_ns")
 
 
 def recorded_sums(host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.DataFrame:
-    """The recorded events of these threads summed up: process_id, start_ns, end_ns (until when), events, least_ns, cost_ns.
+    """The recorded events of these threads, in order of time, summed up from the first of their process on.
+
+    Returns process_id, start_ns, events, least_ns, cost_ns.
 
     ``costs`` is from `event_costs`.
     """
@@ -272,14 +274,11 @@ def recorded_sums(host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.Dat
     ordered = in_order(priced, ["process_id"])
     taken = prices.fill_null(0)[ordered.get_column("name_id")]
     recorded = ordered.hstack(taken)
-    next_ns, number = pl.col("start_ns").shift(-1, fill_value=_EVER), pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
-    until, events, costs_ns = (
-        of_each(recorded, "process_id", figure) for figure in (next_ns, number, pl.col("least_ns", "cost_ns").cum_sum())
+    events, costs_ns = (
+        of_each(recorded, "process_id", figure)
+        for figure in (pl.int_range(1, pl.len() + 1, dtype=pl.Int64), pl.col("least_ns", "cost_ns").cum_sum())
     )
-    return recorded.select("process_id", "start_ns", until.alias("end_ns"), events.alias("events"), costs_ns)
-
-
-_EVER = (1 << 63) - 1
+    return recorded.select("process_id", "start_ns", events.alias("events"), costs_ns)
 
 
 def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
@@ -295,5 +294,5 @@ def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
 
 def _recorded_until(points: pl.DataFrame, recorded: pl.DataFrame) -> pl.DataFrame:
     """The sums over all events of the process that began before ``time_ns``, of each of the points."""
-    before = points.with_columns(pl.col("time_ns") - 1)
-    return at(before, "time_ns", recorded, ["process_id"], list(_SUMS)).select(pl.col(_SUMS).fill_null(0))
+    before = latest(points.with_columns(pl.col("time_ns") - 1), "time_ns", recorded, ["process_id"])
+    return recorded.select(_SUMS)[before].fill_null(0)

@@ -22,6 +22,16 @@ def rows_of(ids: pl.Series, height: int) -> pl.Series:
     return _places(ids, height).series()
 
 
+def count_distinct(ids: pl.Series) -> int:
+    """How many different ones there are of numbers of rows, none of which is null."""
+    return rows_of(ids, _width(ids)).count()
+
+
+def firsts_of(ids: pl.Series) -> pl.Series:
+    """The first row of each of the numbers of rows that there are."""
+    return greatest(ids, pl.zeros(ids.len(), eager=True), _width(ids)).drop_nulls()
+
+
 def looked_up(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.DataFrame:
     """The other columns of ``table`` for the key of each of ``rows``; null where the table does not have it.
 
@@ -56,6 +66,8 @@ def gathered(values: pl.Series, rows: pl.Series) -> pl.Series:
     """``values[rows]`` for many more rows than values. Bits, also those that tell what is null, are gathered as bytes: five times as fast."""
     if values.null_count() == values.len():
         return nulls(rows.len(), values.dtype).alias(values.name)
+    if values.dtype == pl.Boolean and _alike(values):
+        return values.new_from_index(0, rows.len())
     if values.null_count():
         filled = values.fill_null(values.drop_nulls().first())[rows]
         return pl.select(pl.when(gathered(values.is_not_null(), rows)).then(filled).alias(values.name)).to_series()
@@ -113,8 +125,8 @@ _TABLE = 1 << 20
 
 def _codes(column: pl.Series) -> pl.Series:
     """Numbers from 0 on in the place of values, null for null."""
-    values = column.cast(pl.Categorical) if column.dtype == pl.String else column
-    codes = values.to_physical()
+    known = {pl.String: pl.Categorical, pl.Boolean: pl.UInt8}.get(column.dtype)  # type: ignore[call-overload]
+    codes = (column if known is None else column.cast(known)).to_physical()
     if codes.dtype.is_integer() and (codes.min() or 0) >= 0 and (codes.max() or 0) < NONE:  # type: ignore[operator]
         return codes
     return codes.rank("dense") - 1

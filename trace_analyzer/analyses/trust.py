@@ -6,7 +6,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import in_order, union
 from trace_analyzer.analyses.links import BY_ID, LAUNCHING, with_ids
-from trace_analyzer.analyses.rows import changes, each_distinct, numbered
+from trace_analyzer.analyses.rows import changes, count_distinct, each_distinct, numbered
 
 _STREAM = ["device", "context", "stream"]
 _GRAPH = r"(?i)graph"
@@ -62,7 +62,7 @@ def _overlaps(rows: pl.DataFrame) -> pl.DataFrame:
     in_order_only = rows.select(*_STREAM, "start_ns", "end_ns", "duration_ns", "in_graph").filter(~pl.col("in_graph"))
     streams, firsts = numbered(*in_order_only.select(_STREAM))
     # The shorter of those that start together comes first.
-    ordered = in_order(in_order_only.with_columns(streams.alias("track")).sort("end_ns"), ["track"])
+    ordered = in_order(in_order_only.with_columns(streams.alias("track")), ["track"], shortest_first=True)
     covered = union(ordered, ["track"])
     next_ns = pl.when(~changes("track").shift(-1, fill_value=True)).then(pl.col("start_ns").shift(-1))
     end, length = pl.col("end_ns"), pl.col("duration_ns")
@@ -132,12 +132,11 @@ def missing_activities_ratio(host: Host, launches: pl.DataFrame) -> float | None
     launching = pl.col("name").str.contains(LAUNCHING) & ~pl.col("name").str.contains(_NO_KERNEL)
     calls = _outside_captures(host.calls_of(launching).drop_nulls("correlation"), host).select(BY_ID)
     process = host.events.get_column("process_id")[launches.get_column("launch_id")]
-    calls, found = with_ids(calls, launches.select(process, "correlation"))
-    ids = calls.get_column("id").unique()
+    ids, found = (rows.get_column("id") for rows in with_ids(calls, launches.select(process, "correlation")))
     if ids.is_empty():
         return None
-    missing = ids.filter(~ids.is_in(found.get_column("id").implode()))
-    return missing.len() / ids.len()
+    count = count_distinct(ids)
+    return (count - count_distinct(found)) / count
 
 
 _BEGINS, _ENDS = r"(?i)StreamBeginCapture", r"(?i)StreamEndCapture"

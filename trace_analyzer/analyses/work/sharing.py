@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost
-from trace_analyzer.analyses.rows import each_distinct, numbered, totals, with_known
+from trace_analyzer.analyses.rows import each_distinct, looked_up, numbered, totals, with_known
 from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
 from trace_analyzer.analyses.work.replays import is_replayed, replayed_work
 from trace_analyzer.catalog.arithmetic import arithmetic
@@ -68,11 +68,10 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
         found = _shares(_works(outer)[0])
         shares = pl.concat([shares.join(found, on="activity_id", how="anti"), found])
     works = pl.concat([shares, replayed_work(kernels, calls, shares)])
-    found = kernels.join(works, on="activity_id", how="left", maintain_order="left").select(
+    found = kernels.hstack(looked_up(works, kernels, "activity_id")).select(
         "activity_id", "flop", "moved_bytes", _dtype().alias("dtype"), _tensor_cores().alias("uses_tensor_cores")
     )
-    of_all = activities.select("activity_id").join(found, on="activity_id", how="left", maintain_order="left")
-    return activities.hstack(of_all.drop("activity_id")), notes
+    return activities.hstack(looked_up(found, activities, "activity_id")), notes
 
 
 def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
