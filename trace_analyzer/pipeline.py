@@ -272,10 +272,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], options: Option
     blamed = Later(lambda: blame.blame(trace, host(), idle_pieces(), gaps(), around()))
     costs = Later(lambda: host_costs.host_costs(calls(), activities(), idle_pieces(), around()))
     event_costs = Later(lambda: recording.event_costs(host()))
-    recorded = Later(lambda: recording.recorded_sums(host(), launching().get_column("thread_id"), event_costs()))
-    prices = Later(
-        lambda: recording.prices(gaps(), idle_time(), gap_sums(), launches(), host(), event_costs(), recorded())
-    )
+    prices = Later(lambda: recording.prices(gaps(), idle_time(), gap_sums(), launches(), host(), event_costs()))
     # What the kernels did
     roofs = Later(lambda: roofline.roofs(activities(), models))
     again = Later(lambda: recomputation.recomputed(trace, host(), activities()))
@@ -352,21 +349,8 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], options: Option
         stages={"linking launches": launched, "explaining idle time": gaps, "summing up": blamed},
         aside=(
             # The first ones need no host.
-            *(
-                parents,
-                inputs,
-                pauses,
-                around,
-                worked,
-                step_table,
-                rated,
-                fusible,
-                missed,
-                collectives,
-                copied,
-                recorded,
-            ),
-            *(queue_statistics, prices, costs, within),
+            *(parents, inputs, pauses, around, worked, step_table, rated, fusible, missed, collectives, copied),
+            *(event_costs, queue_statistics, prices, costs, within),
         ),
     )
 

@@ -131,6 +131,14 @@ def latest(points: pl.DataFrame, time: str, starts: pl.DataFrame, by: list[str])
     return found.series()
 
 
+def placed(points: pl.DataFrame, by: list[str]) -> tuple[pl.Series, pl.DataFrame]:
+    """Of each of the points (start_ns) the number of its place, and these places in order, each once."""
+    ordered = in_order(points.with_row_index("row"), by)
+    is_first = ordered.select(changes(*by, START)).to_series()
+    numbers = (is_first.cum_sum() - 1).cast(pl.UInt32)
+    return spread(ordered.get_column("row"), numbers, points.height), ordered.filter(is_first).drop("row")
+
+
 def passed(instants: pl.Series, times: pl.Series) -> pl.Series:
     """How many of the instants, in order, there were up to each time."""
     counts = Room(times.len(), of_rows=True)

@@ -4,8 +4,8 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import at, in_order, innermost, latest
-from trace_analyzer.analyses.rows import changes, count_distinct, greatest, rows_of, spread, totals, with_known
+from trace_analyzer.analyses.intervals import at, innermost, latest, placed
+from trace_analyzer.analyses.rows import count_distinct, greatest, rows_of, totals, with_known
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
 
@@ -85,7 +85,8 @@ def _calls(host: Host) -> pl.DataFrame:
 
 def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
     """The latest call of the id that starts at or before the activity, else the earliest."""
-    calls, activities = with_ids(calls.drop_nulls(BY_ID), activities.drop_nulls(BY_ID))
+    calls = calls.select("launch_id", *BY_ID, "start_ns")
+    activities, calls = with_ids(activities.drop_nulls(BY_ID), calls.drop_nulls(BY_ID))
     if count_distinct(calls.get_column("id")) == calls.height:
         # The rule, where every id is one call's. To join first and look then takes all pairs where all have one id.
         return with_known(activities, calls.select("id", "launch_id"), "id").select("activity_id", "launch_id")
@@ -100,19 +101,16 @@ def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     )
 
 
-def with_ids(calls: pl.DataFrame, activities: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Both with ``id``, the number of process and correlation among those of the calls; without activities that have no call's.
+def with_ids(known: pl.DataFrame, others: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Both with ``id``, the number of process and correlation among those of the ``known`` rows; without others that have no such.
 
-    To look an id up by its place in order takes a third of the time of a join: calls come in order, or nearly.
+    To look an id up by its place in order takes a third of the time of a join: rows come in order, or nearly.
     """
     by, place = ["process_id"], pl.col("correlation").alias("start_ns")
-    ordered = in_order(calls.select(*by, place, pl.int_range(pl.len(), dtype=pl.UInt32).alias("row")), by)
-    is_first = ordered.select(changes(*by, "start_ns")).to_series()
-    ids = spread(ordered.get_column("row"), (is_first.cum_sum() - 1).cast(pl.UInt32), calls.height)
-    known = ordered.filter(is_first)
-    found = latest(activities.select(*by, place), "start_ns", known, by)
-    is_same = known.get_column("start_ns")[found] == activities.get_column("correlation")
-    return calls.with_columns(ids.alias("id")), activities.with_columns(found.alias("id")).filter(is_same)
+    ids, distinct = placed(known.select(*by, place), by)
+    found = latest(others.select(*by, place), "start_ns", distinct, by)
+    is_same = distinct.get_column("start_ns")[found] == others.get_column("correlation")
+    return known.with_columns(ids.alias("id")), others.with_columns(found.alias("id")).filter(is_same)
 
 
 def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:

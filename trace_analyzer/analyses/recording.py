@@ -22,8 +22,8 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import clip, in_order, latest, overlap_sums
-from trace_analyzer.analyses.rows import gathered, of_each
+from trace_analyzer.analyses.intervals import clip, latest, overlap_sums, placed
+from trace_analyzer.analyses.rows import totals
 from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP
 
 COSTLY_KINDS = ("operator", "python", "runtime")
@@ -80,15 +80,14 @@ def prices(
     launches: pl.DataFrame,
     host: Host,
     costs: pl.DataFrame,
-    recorded: pl.DataFrame,
 ) -> Prices | None:
     """The prices as the events themselves tell; None where too few do.
 
-    ``sums`` come from `causes.gap_sums`, ``costs`` from `event_costs` and ``recorded`` from `recorded_sums`.
+    ``sums`` come from `causes.gap_sums`, and ``costs`` from `event_costs`.
     """
     if costs.is_empty():
         return None
-    priced = gaps.join(gap_costs(gaps, sums, launches, host, recorded), on="gap_id", how="inner", maintain_order="left")
+    priced = gaps.join(gap_costs(gaps, sums, launches, host, costs), on="gap_id", how="inner", maintain_order="left")
     return Prices({kind: (least, cost) for kind, least, cost in costs.iter_rows()}, priced, idle)
 
 
@@ -209,12 +208,12 @@ def _recorded_kind() -> pl.Expr:
 
 
 def gap_costs(
-    gaps: pl.DataFrame, sums: pl.DataFrame, launches: pl.DataFrame, host: Host, recorded: pl.DataFrame
+    gaps: pl.DataFrame, sums: pl.DataFrame, launches: pl.DataFrame, host: Host, costs: pl.DataFrame
 ) -> pl.DataFrame:
     """gap_id, events, least_ratio, cost_ratio: recorded events that delayed its end, and the share of its slowed time they took.
 
     Only gaps with time that recording makes longer (`SLOWED`), and with a known launch. ``sums`` are from
-    `causes.gap_sums`, ``recorded`` is from `recorded_sums`.
+    `causes.gap_sums`, ``costs`` is from `event_costs`.
     """
     slowed = _slowed(sums).group_by("gap_id").agg(pl.col("idle_ns").sum().alias("slowed_ns"))
     starts = launches.select("launch_id", pl.col("start_ns").alias("launch_ns")).with_columns(
@@ -238,13 +237,9 @@ def gap_costs(
         .join_asof(waits, left_on="launch_ns", right_on="waited_ns", by="process_id", check_sortedness=False)
         .with_columns(pl.max_horizontal("first_ns", "previous_ns", "waited_ns").alias("since_ns"))
     )
-    # Both ends are looked up at once: to check and number what was recorded takes longer than that.
-    edges = [since.select("process_id", pl.col(time).alias("time_ns")) for time in ("launch_ns", "since_ns")]
-    sums_until = _recorded_until(pl.concat(edges), recorded)
-    within = sums_until.head(since.height) - sums_until.tail(since.height)
     return (
         since.select("gap_id", "slowed_ns")
-        .hstack(within)
+        .hstack(_recorded_between(since, host, launches.get_column("thread_id"), costs))
         .select(
             "gap_id",
             "events",
@@ -257,42 +252,34 @@ def gap_costs(
     )
 
 
-_SUMS = ("events", "least_ns", "cost_ns")
+def _recorded_between(edges: pl.DataFrame, host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.DataFrame:
+    """events, least_ns, cost_ns: what these threads recorded from since_ns to before launch_ns, of each process_id.
 
-
-def recorded_sums(host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.DataFrame:
-    """The recorded events of these threads, in order of time, summed up from the first of their process on.
-
-    Returns process_id, start_ns, events, least_ns, cost_ns.
-
-    ``costs`` is from `event_costs`.
+    Each event is added to the last of all edges of its process up to it: so what lies between two edges is known by sums
+    over all before them, and a million events need not be put in order. ``costs`` is from `event_costs`.
     """
-    prices = host.names.select(_prices(costs))
-    is_priced = gathered(prices.get_column("cost_ns").is_not_null(), host.events.get_column("name_id"))
+    ends = [edges.select("process_id", pl.col(time).alias("start_ns")) for time in ("since_ns", "launch_ns")]
+    numbers, places = placed(pl.concat(ends), ["process_id"])
+    last = latest(host.events, "start_ns", places, ["process_id"])
     is_there = host.events.get_column("thread_id").is_in(threads.unique().implode())
-    priced = host.events.select("process_id", "start_ns", "name_id").filter(is_priced & is_there)
-    ordered = in_order(priced, ["process_id"])
-    taken = prices.fill_null(0)[ordered.get_column("name_id")]
-    recorded = ordered.hstack(taken)
-    events, costs_ns = (
-        of_each(recorded, "process_id", figure)
-        for figure in (pl.int_range(1, pl.len() + 1, dtype=pl.Int64), pl.col("least_ns", "cost_ns").cum_sum())
+    nowhere = pl.Series([places.height], dtype=pl.UInt32)
+    last = last.fill_null(places.height).zip_with(is_there, nowhere)
+    prices = host.names.select(_prices(costs))
+    before = pl.DataFrame(
+        totals(last, price[host.events.get_column("name_id")], places.height)
+        .cum_sum()
+        .shift(1, fill_value=0)
+        .alias(price.name)
+        for price in prices
     )
-    return recorded.select("process_id", "start_ns", events.alias("events"), costs_ns)
+    since, until = numbers.head(edges.height), numbers.tail(edges.height)
+    return before[until] - before[since]
 
 
 def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
-    """What recording an event of each kind and name takes at least, and what it takes; null where that is not known."""
-    kind = pl.col("kind").replace("driver", "runtime")
+    """Of each kind and name how many events one counts for, 0 where the price is not known, and its least_ns and cost_ns."""
+    kind, priced = pl.col("kind").replace("driver", "runtime"), costs.get_column("kind")
     return [
-        kind.replace_strict(costs.get_column("kind"), costs.get_column(ns), default=None, return_dtype=pl.Int64).alias(
-            ns
-        )
-        for ns in ("least_ns", "cost_ns")
+        kind.replace_strict(priced, values, default=0, return_dtype=pl.Int64).alias(name)
+        for name, values in (("events", pl.ones(priced.len(), eager=True)), *costs.drop("kind").to_dict().items())
     ]
-
-
-def _recorded_until(points: pl.DataFrame, recorded: pl.DataFrame) -> pl.DataFrame:
-    """The sums over all events of the process that began before ``time_ns``, of each of the points."""
-    before = latest(points.with_columns(pl.col("time_ns") - 1), "time_ns", recorded, ["process_id"])
-    return recorded.select(_SUMS)[before].fill_null(0)
