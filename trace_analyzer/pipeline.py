@@ -177,7 +177,7 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
 
 
 def _checks(
-    trace: Trace, host: Host, windows: pl.DataFrame, figures: pl.DataFrame, launches: pl.DataFrame
+    trace: Trace, windows: pl.DataFrame, figures: pl.DataFrame, missing_ratio: float | None, launches: pl.DataFrame
 ) -> tuple[Check, ...]:
     """Whether the trace supports its figures; see `trace_analyzer.trust`."""
     reported = _reported_devices({"windows": windows, "devices": trace.devices})
@@ -186,7 +186,7 @@ def _checks(
         figures,
         trace.notes,
         event_count=trace.event_count,
-        missing_ratio=trust.missing_activities_ratio(host, launches),
+        missing_ratio=missing_ratio,
         launch_arrows=int(trace.flows.select(((pl.col("kind") == "launch") & pl.col("is_start")).sum()).item())
         if launches.height
         else None,
@@ -251,8 +251,10 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], options: Option
         lambda: causes.idle_causes(trace, host(), stretches(), late()[0], calls(), pauses(), launching(), activities())
     )
     sums = Later(lambda: causes.gap_sums(spaces(), explained()))
-    figures = Later(lambda: trust.device_figures(sums(), activities()))
-    found = Later(lambda: _checks(trace, host(), windows(), figures(), launching()))
+    overlaps = Later(lambda: trust.stream_overlaps(launched()))
+    missing = Later(lambda: trust.missing_activities_ratio(host(), launching()))
+    figures = Later(lambda: trust.device_figures(sums(), activities(), overlaps()))
+    found = Later(lambda: _checks(trace, windows(), figures(), missing(), launching()))
     of_unknown_cause = Later(lambda: _lacking(trace, found(), IDLE_CAUSES))
     idle_time = Later(lambda: causes.without_causes(explained(), of_unknown_cause()))
     idle_pieces = Later(lambda: causes.with_events(idle_time(), late()[1]))
@@ -349,8 +351,8 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], options: Option
         stages={"linking launches": launched, "explaining idle time": gaps, "summing up": blamed},
         aside=(
             # The first ones need no host.
-            *(parents, inputs, pauses, around, worked, step_table, rated, fusible, missed, collectives, copied),
-            *(event_costs, queue_statistics, prices, costs, within),
+            *(parents, inputs, pauses, around, worked, overlaps, missing, step_table, rated, busy, collectives, copied),
+            *(missed, event_costs, queue_statistics, fusible, prices, costs, within),
         ),
     )
 
@@ -382,21 +384,19 @@ def _report(
     place = analysis.judged()
     if options.measured_step_ms is None and place is not None:
         options = replace(options, measured_step_ms=_told_step_ms(trace, frames["steps"], place.device))
-    whole = {
-        code: _findings(
-            _Judged(code, *_window(frames, pl.col("device") == code, "all")),
-            *(report, found, analysis, models.get(code), trace),
-        )
-        for code, report in codes.items()
+    of_device = {
+        code: _findings(code, report, found, analysis, models.get(code), trace) for code, report in codes.items()
     }
     told = ~pl.col("device").is_in(_lacking(trace, found, PARTITION))
     frames |= frames.each(dict.fromkeys(("busy", "partition"), lambda parts: parts.filter(told)))
-    step_table = Later(lambda: _with_verdicts(analysis, whole, options.measured_step_ms))
+    step_table = Later(lambda: _with_verdicts(analysis, of_device, options.measured_step_ms))
     with beside((step_table,)):
         said, blamed, advice = (
             (_without_activities(trace), (), ())
             if place is None
-            else _said(place, whole[place.device], replace(analysis, frames=frames), models.get(place.device), options)
+            else _said(
+                place, of_device[place.device], replace(analysis, frames=frames), models.get(place.device), options
+            )
         )
     return Report(
         schema_version=SCHEMA_VERSION,
@@ -592,14 +592,16 @@ def _listed(trace: Trace, options: Options) -> dict[int, Device | None]:
     return models
 
 
-def _with_verdicts(analysis: Analysis, whole: Mapping[int, Findings], measured_step_ms: float | None) -> pl.DataFrame:
-    """Steps with what their own partitions say; ``whole`` are the findings of each device in all of its window."""
+def _with_verdicts(
+    analysis: Analysis, of_device: Mapping[int, Findings], measured_step_ms: float | None
+) -> pl.DataFrame:
+    """Steps with what their own partitions say; ``of_device`` are the findings of each device, by its code."""
     frames = analysis.frames
     table = frames["steps"]
     key = ["device", "index", "window", "activity_count", "busy_ns", "first_ns", "last_ns"]
     edges = (pl.col("start_ns").alias("first_ns"), pl.col("end_ns").alias("last_ns"))
     windows = (
-        table.filter(pl.col("start_ns") < pl.col("end_ns"), pl.col("device").is_in(list(whole)))
+        table.filter(pl.col("start_ns") < pl.col("end_ns"), pl.col("device").is_in(list(of_device)))
         .with_row_index("window")
         .with_columns(edges)
     )
@@ -616,7 +618,7 @@ def _with_verdicts(analysis: Analysis, whole: Mapping[int, Findings], measured_s
     took = _recording(analysis, usual, lengths, measured_step_ms)
     said = [
         {"device": device, "index": index, **asdict(step_verdict(
-            replace(whole[device], parts_ns=of_step,
+            replace(of_device[device], parts_ns=of_step,
                     window=Window("step", ((start, end),), (index,)),
                     cold_gap_ns=cold.get(window, 0), recording=took.get(window)),
             activity_count, busy_ns,
@@ -892,10 +894,10 @@ def _slow_notes(frames: Mapping[str, pl.DataFrame], trace: Trace) -> list[Note]:
 
 
 def _said(
-    place: _Judged, whole: Findings, analysis: Analysis, model: Device | None, options: Options
+    place: _Judged, of_device: Findings, analysis: Analysis, model: Device | None, options: Options
 ) -> tuple[Verdict, tuple[Blame, ...], tuple[Advice, ...]]:
     """The verdict, whose the idle time of its window is, and advice."""
-    said = _verdict(place, whole, analysis, options)
+    said = _verdict(place, of_device, analysis, options)
     if said.window is None:
         return said, (), ()
     whose, within = analysis.blamed().within(place.spans), analysis.within()
@@ -904,10 +906,10 @@ def _said(
     return said, _blame(whose), advise(said, place.window, within, frames, whose, host, place.device, model)
 
 
-def _verdict(place: _Judged, whole: Findings, analysis: Analysis, options: Options) -> Verdict:
-    """The verdict for one device, from the findings in its window; ``whole`` are those in all of its time."""
-    window, spans = place.window, place.spans
-    table = analysis.frames["steps"].filter(pl.col("device") == place.device, pl.col("activity_count") > 0)
+def _verdict(place: _Judged, of_device: Findings, analysis: Analysis, options: Options) -> Verdict:
+    """The verdict for one device, from its findings and those in its window."""
+    frames, window, spans = analysis.frames, place.window, place.spans
+    table = frames["steps"].filter(pl.col("device") == place.device, pl.col("activity_count") > 0)
     lengths = (
         [end - start for start, end in window.intervals]
         if window.steps
@@ -918,28 +920,38 @@ def _verdict(place: _Judged, whole: Findings, analysis: Analysis, options: Optio
         raise UsageError("a measured step time needs steps, and this trace has none; call prof.step()")
     one = spans.with_columns(pl.lit(0, dtype=pl.UInt32).alias("window"))
     took = _recording(analysis, one, {0: (sum(lengths), count)}, options.measured_step_ms)
-    of_window = _of_window(place, analysis.frames, is_told=whole.parts_withheld is None)
-    return verdict(replace(whole, **of_window, recording=took.get(0)))
+    idle_pieces, queue = (own(frames[name], "device", place.device) for name in ("idle_causes", "queue"))
+    told = spans if of_device.parts_withheld is None else spans.clear()
+    parts = partition.part_sums(frames["busy"], idle_pieces, told, ["device"]).select("part", "time_ns")
+    findings = replace(
+        of_device,
+        window=window,
+        parts_ns=_ordered(parts, partition.PARTS),
+        cold_gap_ns=causes.cold_gap_ns(frames["cold"], one).get(0, 0),
+        recording=took.get(0),
+        waiting_depth=_waiting_depth(idle_pieces, queue, spans),
+    )
+    return verdict(findings)
 
 
 def _findings(
-    place: _Judged,
+    code: int,
     report: DeviceReport,
     found: tuple[Check, ...],
     analysis: Analysis,
     model: Device | None,
     trace: Trace,
 ) -> Findings:
-    """What the verdict for a window of one device looks at, but for what recording took of it."""
+    """What the verdict looks at of one device, but for what lies in a window."""
     frames = analysis.frames
-    activities, launches, table = (
-        own(frames[name], "device", place.device) for name in ("activities", "launches", "steps")
-    )
+    activities, launches, table = (own(frames[name], "device", code) for name in ("activities", "launches", "steps"))
     launched = launches.height
     reasons = {item.metric: item.reason for item in withheld_metrics(found, report.index)}
     return Findings(
-        **_of_window(place, frames, is_told=PARTITION not in reasons),
         device=report,
+        window=Window("whole", (), ()),
+        parts_ns={},
+        cold_gap_ns=0,
         steps_found=table.height,
         launches_per_step=launched / table.height if table.height else None,
         peaks_known=model is not None,
@@ -951,6 +963,7 @@ def _findings(
         launch_latency_ns=analysis.launch_latency_ns(),
         steps_from=analysis.steps_from(),
         recording=None,
+        waiting_depth=None,
         set_aside_ratio=_set_aside_ratio(table),
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
@@ -959,19 +972,6 @@ def _findings(
         causes_withheld=reasons.get(IDLE_CAUSES),
         flows_missing=launched > 0 and not frames["flows"].get_column("kind").eq("launch").any(),
     )
-
-
-def _of_window(place: _Judged, frames: Mapping[str, pl.DataFrame], *, is_told: bool) -> dict[str, Any]:
-    """Those of the findings that are for a window, by name; its partition only if it ``is_told``."""
-    spans = place.spans
-    idle_pieces, queue = (own(frames[name], "device", place.device) for name in ("idle_causes", "queue"))
-    parts = partition.part_sums(frames["busy"], idle_pieces, spans if is_told else spans.clear(), ["device"])
-    return {
-        "window": place.window,
-        "parts_ns": _ordered(parts.select("part", "time_ns"), partition.PARTS),
-        "cold_gap_ns": causes.cold_gap_ns(frames["cold"], spans.with_columns(pl.lit(0).alias("window"))).get(0, 0),
-        "waiting_depth": _waiting_depth(idle_pieces, queue, spans),
-    }
 
 
 def _waiting_depth(idle_pieces: pl.DataFrame, queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:

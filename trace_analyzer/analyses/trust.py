@@ -13,11 +13,11 @@ _GRAPH = r"(?i)graph"
 _NO_KERNEL = r"(?i)hostfunc|memcpy|memset|memprefetch|graph"
 
 
-def device_figures(sums: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+def device_figures(sums: pl.DataFrame, activities: pl.DataFrame, overlaps: pl.DataFrame) -> pl.DataFrame:
     """One row per device: what its checks look at (`trace_analyzer.trust` judges them). Ratios, or null without a base.
 
-    ``activities`` needs launch_id, launch_name, launch_start_ns and group, in order of start; ``sums`` come from `causes.gap_sums`. Sums of device time
-    leave nothing out.
+    ``activities`` needs launch_id, launch_name, launch_start_ns and group, in order of start; ``sums`` come from
+    `causes.gap_sums`, ``overlaps`` from `stream_overlaps`. Sums of device time leave nothing out.
 
     - link_coverage_ratio: device time whose launch is known;
     - unlinked_before_ratio: device time of unlinked work that began before the first linked work did;
@@ -30,10 +30,8 @@ def device_figures(sums: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame
     - untraced_ratio: idle time in recording pauses;
     - unnamed_host_time_ratio: idle time in which the host was late and no event of it was recorded.
     """
-    by_graph = pl.col("launch_name").str.contains(_GRAPH).fill_null(False).alias("in_graph")
-    end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    rows = activities.select(*_STREAM, "start_ns", "duration_ns", end, "launch_id", "launch_start_ns", "group").hstack(
-        each_distinct(activities.select("launch_name"), by_graph)
+    rows = activities.select(
+        "device", "start_ns", "duration_ns", "launch_id", "launch_start_ns", "group", _in_graph(activities)
     )
     time = pl.col("duration_ns").sum()
     linked = pl.col("launch_id").is_not_null()
@@ -49,7 +47,7 @@ def device_figures(sums: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame
         (pl.col("duration_ns").filter("in_graph").sum() / time).alias("graph_share_ratio"),
     )
     return (
-        of_device.join(_overlaps(rows), on="device", how="left")
+        of_device.join(overlaps, on="device", how="left")
         .join(_skewed_idle(rows, sums), on="device", how="left")
         .join(_idle_shares(sums), on="device", how="left")
         .with_columns(pl.col("^.*_ratio$").fill_nan(None))
@@ -57,9 +55,16 @@ def device_figures(sums: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame
     )
 
 
-def _overlaps(rows: pl.DataFrame) -> pl.DataFrame:
+def _in_graph(activities: pl.DataFrame) -> pl.Series:
+    """Whether a graph launch enqueued each of the activities."""
+    by_graph = pl.col("launch_name").str.contains(_GRAPH).fill_null(False).alias("in_graph")
+    return each_distinct(activities.select("launch_name"), by_graph).to_series()
+
+
+def stream_overlaps(activities: pl.DataFrame) -> pl.DataFrame:
     """device, stream_overlap_ratio, impossible_durations_ratio: a stream works in order, and graphs alone may be recorded otherwise."""
-    in_order_only = rows.select(*_STREAM, "start_ns", "end_ns", "duration_ns", "in_graph").filter(~pl.col("in_graph"))
+    end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    in_order_only = activities.select(*_STREAM, "start_ns", end, "duration_ns").filter(~_in_graph(activities))
     streams, firsts = numbered(*in_order_only.select(_STREAM))
     # The shorter of those that start together comes first.
     ordered = in_order(in_order_only.with_columns(streams.alias("track")), ["track"], shortest_first=True)
