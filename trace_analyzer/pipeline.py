@@ -350,9 +350,9 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], options: Option
         steps_from=Later(lambda: marks()[1]),
         stages={"linking launches": launched, "explaining idle time": gaps, "summing up": blamed},
         aside=(
-            # The first ones need no host.
-            *(parents, inputs, pauses, around, worked, overlaps, missing, step_table, rated, busy, collectives, copied),
-            *(missed, event_costs, queue_statistics, fusible, prices, costs, within),
+            # What needs no host, no activities and no checks comes first, so that no thread waits for these.
+            *(parents, inputs, pauses, around, worked, event_costs, calls, windows, missing, overlaps, of_modules),
+            *(step_table, rated, busy, fusible, collectives, missed, copied, queue_statistics, prices, costs, within),
         ),
     )
 
