@@ -2,9 +2,10 @@
 
 Two tables: a given trace repeated to several sizes (`benchmarks/ingest.py` repeats it), per event above a trace
 of one event; and streams that no real program makes, at one size and at four times that, where a ratio of
-about 4 is linear. CPU time, whole processes: it travels better than wall time.
+about 4 is linear. CPU time, whole processes: it travels better than wall time. The least of several runs, as what is
+left of short ones is a small difference.
 
-    python benchmarks/linearity.py [TRACE] [--mb 50 200 1000] [--events 50000]
+    python benchmarks/linearity.py [TRACE] [--mb 50 200 1000] [--events 100000] [--runs 3]
 """
 
 import argparse
@@ -127,25 +128,32 @@ def write(events: Iterator[Event], path: Path) -> int:
     return count
 
 
+def least(name: str, path: Path, runs: int) -> tuple[float, float]:
+    """CPU seconds and peak memory (bytes) of a command, the least of some runs."""
+    _, cpu, peak = zip(*(run(sys.executable, COMMANDS[name], path) for _ in range(runs)), strict=True)
+    return min(cpu), min(peak)
+
+
 def main() -> None:
     """Print both tables; the first only for a given trace."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path, nargs="?")
     parser.add_argument("--mb", type=float, nargs="+", default=[50, 200, 1000])
-    parser.add_argument("--events", type=int, default=50_000)
+    parser.add_argument("--events", type=int, default=100_000)
+    parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "trace.json")
         write(one_stream(1), path)
-        base = {name: run(sys.executable, COMMANDS[name], path) for name in ("load", "analyze")}
+        base = {name: least(name, path, options.runs) for name in ("load", "analyze")}
         if options.trace:
             print("| MB | events | load us / event | analyze us / event | load bytes / event | analyze bytes / event |")
             print("|---|---|---|---|---|---|")
             for megabytes in options.mb:
                 count = written_apart(options.trace, path, megabytes, "native")
-                cost = {name: run(sys.executable, COMMANDS[name], path) for name in base}
-                figures = [1e6 * (cost[name][1] - base[name][1]) / count for name in base]
-                figures += [(cost[name][2] - base[name][2]) / count for name in base]
+                cost = {name: least(name, path, options.runs) for name in base}
+                figures = [1e6 * (cost[name][0] - base[name][0]) / count for name in base]
+                figures += [(cost[name][1] - base[name][1]) / count for name in base]
                 print(
                     f"| {megabytes:g} | {count:,} | " + " | ".join(f"{figure:.1f}" for figure in figures) + " |",
                     flush=True,
@@ -153,13 +161,12 @@ def main() -> None:
         print("\n| stream | events | analyze CPU s | at 4 x | ratio |\n|---|---|---|---|---|")
         for stream in STREAMS:
             count = write(stream(options.events), path)
-            once = run(sys.executable, COMMANDS["analyze"], path)[1] - base["analyze"][1]
+            once = least("analyze", path, options.runs)[0] - base["analyze"][0]
             write(stream(4 * options.events), path)
-            fourfold = run(sys.executable, COMMANDS["analyze"], path)[1] - base["analyze"][1]
+            fourfold = least("analyze", path, options.runs)[0] - base["analyze"][0]
             name = stream.__name__.replace("_", " ")
-            print(
-                f"| {name} | {count:,} | {once:.2f} | {fourfold:.2f} | {fourfold / max(once, 1e-9):.1f} |", flush=True
-            )
+            ratio = f"{fourfold / once:.1f}" if once >= 0.1 else "too short"
+            print(f"| {name} | {count:,} | {once:.2f} | {fourfold:.2f} | {ratio} |", flush=True)
 
 
 if __name__ == "__main__":
