@@ -118,8 +118,8 @@ def advise(
 
     Where the best of the regime comes close to that of the runner-up, the verdict decides which is first. What changes
     the work instead of doing it faster comes last.
-    ``within`` are the window's `surroundings`, ``blamed`` tells whose the window's idle time is, ``device`` is the code of the judged device and ``model`` its row of
-    the catalogue, where known.
+    ``within`` are the window's `surroundings`, ``blamed`` tells whose its idle time is, ``device`` is the code of the
+    judged device and ``model`` its row of the catalogue, where known.
     """
     if verdict.regime is None:
         return ()

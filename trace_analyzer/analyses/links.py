@@ -102,7 +102,7 @@ def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
 
 
 def with_ids(known: pl.DataFrame, others: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Both with ``id``, the number of process and correlation among those of the ``known`` rows; without others that have no such.
+    """Both with ``id``, the number of process and correlation among those of the ``known`` rows; without others that have none.
 
     To look an id up by its place in order takes a third of the time of a join: rows come in order, or nearly.
     """
