@@ -1,7 +1,7 @@
 """Whether cost grows with the trace and no faster: time and memory per event at several sizes.
 
 Two tables: a given trace repeated to several sizes (`benchmarks/ingest.py` repeats it), per event above a trace
-of one event; and streams that no real program makes, at one size and at four times that, where a ratio of
+of one event and, in brackets, per further event above the size before, without what any real trace costs once; and streams that no real program makes, at one size and at four times that, where a ratio of
 about 4 is linear. CPU time, whole processes: it travels better than wall time. The least of several runs, as what is
 left of short ones is a small difference.
 
@@ -149,15 +149,18 @@ def main() -> None:
         if options.trace:
             print("| MB | events | load us / event | analyze us / event | load bytes / event | analyze bytes / event |")
             print("|---|---|---|---|---|---|")
+            previous, smaller = base, 0
             for megabytes in options.mb:
                 count = written_apart(options.trace, path, megabytes, "native")
                 cost = {name: least(name, path, options.runs) for name in base}
-                figures = [1e6 * (cost[name][0] - base[name][0]) / count for name in base]
-                figures += [(cost[name][1] - base[name][1]) / count for name in base]
-                print(
-                    f"| {megabytes:g} | {count:,} | " + " | ".join(f"{figure:.1f}" for figure in figures) + " |",
-                    flush=True,
-                )
+                per_event = [
+                    f"{scale * (cost[name][of] - base[name][of]) / count:.1f}"
+                    f" ({scale * (cost[name][of] - previous[name][of]) / max(count - smaller, 1):.1f})"
+                    for of, scale in enumerate((1e6, 1))
+                    for name in base
+                ]
+                print(f"| {megabytes:g} | {count:,} | {' | '.join(per_event)} |", flush=True)
+                previous, smaller = cost, count
         print("\n| stream | events | analyze CPU s | at 4 x | ratio |\n|---|---|---|---|---|")
         for stream in STREAMS:
             count = write(stream(options.events), path)
