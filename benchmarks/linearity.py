@@ -1,9 +1,10 @@
 """Whether cost grows with the trace and no faster: time and memory per event at several sizes.
 
 Two tables: a given trace repeated to several sizes (`benchmarks/ingest.py` repeats it), per event above a trace
-of one event and, in brackets, per further event above the size before, without what any real trace costs once; and streams that no real program makes, at one size and at four times that, where a ratio of
-about 4 is linear. CPU time, whole processes: it travels better than wall time. The least of several runs, as what is
-left of short ones is a small difference.
+of one event and, in brackets, per further event above the size before, without what any real trace costs once; and
+streams that no real program makes, at one size and at four times that, where a ratio of about 4 is linear. CPU time,
+whole processes: it travels better than wall time. The least of several runs, as what is left of short ones is a small
+difference.
 
     python benchmarks/linearity.py [TRACE] [--mb 50 200 1000] [--events 100000] [--runs 3]
 """

@@ -116,7 +116,7 @@ def test_look_ups_stay_in_range_whatever_the_segments_are(
     on, since, until = flat_of(rows)
     n = len(rows)
     ran("around", *flat_of(segments), on, since, ("I", n))
-    ran("latest", *flat_of(segments)[:2], on, since, ("I", n))
+    ran("around", *flat_of(segments)[:2], ("q", []), on, since, ("I", n))
     ran("passed", since, until, ("I", n))
     ran("covered", *flat_of(segments), ("q", len(segments)), on, since, until, ("q", n))
     ran("cut", *flat_of(segments), on, since, until, outside, ("I", room), ("I", room), ("q", room), ("q", room))
@@ -206,12 +206,12 @@ def test_columns_of_different_lengths_are_refused() -> None:
         "order": (2, 2, 2, 2, 2, 3, 3), "union": (2, 2, 2, 2, 2), "sums": (2, 2, 5), "enclosing": (2, 2, 2, 2, 2), "innermost": (2, 2, 2, 2, 4, 4, 4),
         "inherited": (2, 2, 2, 2, 2), "around": (2, 2, 2, 3, 3, 3), "covered": (2, 2, 2, 2, 3, 3, 3, 3),
         "cut": (2, 2, 2, 3, 3, 3, 1, 1, 1, 1), "refine": (2, 2, 9, 2, 9), "greatest": (2, 2, 5), "overlaps": (2, 2, 2, 3, 3, 3, 3, 2),
-        "picked": (5, 2, 2), "latest": (2, 2, 3, 3, 3), "passed": (5, 2, 2),
+        "picked": (5, 2, 2), "passed": (5, 2, 2),
     }  # fmt: skip
     letters = {
         "order": "qqqIIqq", "union": "qqqIq", "sums": "Iqq", "enclosing": "qqqII", "innermost": "qqqIIqq", "inherited": "IBIII", "around": "qqqqqI",
         "covered": "qqqqqqqq", "cut": "qqqqqqIIqq", "refine": "IIIII", "greatest": "IqI", "overlaps": "qqqqqqIq", "picked": "III",
-        "latest": "qqqqI", "passed": "qqI",
+        "passed": "qqI",
     }  # fmt: skip
     for loops, name in itertools.product((PLAIN, _spans), sizes):
         for wrong in range(len(sizes[name])):

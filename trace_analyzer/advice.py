@@ -176,8 +176,9 @@ def _scene(
 ) -> Scene:
     spans = spans_on(device, window.intervals)
     idle, is_cold = blamed.intervals, verdict.cause == "cold-start"
-    gaps, activities = (own(frames[name], "device", device) for name in ("gaps", "activities"))
-    cold = cold_idle(idle, gaps, activities) if is_cold else idle.clear()
+    cold = idle.clear()
+    if is_cold:
+        cold = cold_idle(idle, *(own(frames[name], "device", device) for name in ("gaps", "activities")))
     calls = host.names.filter(pl.col("kind").is_in(CALLS))
     return Scene(
         **vars(within),

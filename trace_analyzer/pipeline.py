@@ -92,7 +92,7 @@ from trace_analyzer.trust import (
     withheld_steps,
 )
 from trace_analyzer.units import NS_PER_MS, percent
-from trace_analyzer.verdict import Findings, StepVerdict, step_verdict, verdict, without_regime
+from trace_analyzer.verdict import DeviceFindings, Findings, StepVerdict, step_verdict, verdict, without_regime
 from trace_analyzer.version import tool_version
 
 TOP_CODE = 20
@@ -251,9 +251,9 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], options: Option
         lambda: causes.idle_causes(trace, host(), stretches(), late()[0], calls(), pauses(), launching(), activities())
     )
     sums = Later(lambda: causes.gap_sums(spaces(), explained()))
-    overlaps = Later(lambda: trust.stream_overlaps(launched()))
+    streams = Later(lambda: trust.stream_figures(launched()))
     missing = Later(lambda: trust.missing_activities_ratio(host(), launching()))
-    figures = Later(lambda: trust.device_figures(sums(), activities(), overlaps()))
+    figures = Later(lambda: trust.device_figures(sums(), activities(), streams()))
     found = Later(lambda: _checks(trace, windows(), figures(), missing(), launching()))
     of_unknown_cause = Later(lambda: _lacking(trace, found(), IDLE_CAUSES))
     idle_time = Later(lambda: causes.without_causes(explained(), of_unknown_cause()))
@@ -351,7 +351,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], options: Option
         stages={"linking launches": launched, "explaining idle time": gaps, "summing up": blamed},
         aside=(
             # What needs no host, no activities and no checks comes first, so that no thread waits for these.
-            *(parents, inputs, pauses, around, worked, event_costs, calls, windows, missing, overlaps, of_modules),
+            *(parents, inputs, pauses, around, worked, event_costs, calls, windows, missing, streams, of_modules),
             *(step_table, rated, busy, fusible, collectives, missed, copied, queue_statistics, prices, costs, within),
         ),
     )
@@ -593,7 +593,7 @@ def _listed(trace: Trace, options: Options) -> dict[int, Device | None]:
 
 
 def _with_verdicts(
-    analysis: Analysis, of_device: Mapping[int, Findings], measured_step_ms: float | None
+    analysis: Analysis, of_device: Mapping[int, DeviceFindings], measured_step_ms: float | None
 ) -> pl.DataFrame:
     """Steps with what their own partitions say; ``of_device`` are the findings of each device, by its code."""
     frames = analysis.frames
@@ -618,9 +618,9 @@ def _with_verdicts(
     took = _recording(analysis, usual, lengths, measured_step_ms)
     said = [
         {"device": device, "index": index, **asdict(step_verdict(
-            replace(of_device[device], parts_ns=of_step,
-                    window=Window("step", ((start, end),), (index,)),
-                    cold_gap_ns=cold.get(window, 0), recording=took.get(window)),
+            Findings(**vars(of_device[device]), parts_ns=of_step,
+                     window=Window("step", ((start, end),), (index,)),
+                     cold_gap_ns=cold.get(window, 0), recording=took.get(window), waiting_depth=None),
             activity_count, busy_ns,
         ))}
         for (device, index, window, activity_count, busy_ns, start, end), of_step in parts.items()
@@ -894,7 +894,7 @@ def _slow_notes(frames: Mapping[str, pl.DataFrame], trace: Trace) -> list[Note]:
 
 
 def _said(
-    place: _Judged, of_device: Findings, analysis: Analysis, model: Device | None, options: Options
+    place: _Judged, of_device: DeviceFindings, analysis: Analysis, model: Device | None, options: Options
 ) -> tuple[Verdict, tuple[Blame, ...], tuple[Advice, ...]]:
     """The verdict, whose the idle time of its window is, and advice."""
     said = _verdict(place, of_device, analysis, options)
@@ -906,7 +906,7 @@ def _said(
     return said, _blame(whose), advise(said, place.window, within, frames, whose, host, place.device, model)
 
 
-def _verdict(place: _Judged, of_device: Findings, analysis: Analysis, options: Options) -> Verdict:
+def _verdict(place: _Judged, of_device: DeviceFindings, analysis: Analysis, options: Options) -> Verdict:
     """The verdict for one device, from its findings and those in its window."""
     frames, window, spans = analysis.frames, place.window, place.spans
     table = frames["steps"].filter(pl.col("device") == place.device, pl.col("activity_count") > 0)
@@ -923,8 +923,8 @@ def _verdict(place: _Judged, of_device: Findings, analysis: Analysis, options: O
     idle_pieces, queue = (own(frames[name], "device", place.device) for name in ("idle_causes", "queue"))
     told = spans if of_device.parts_withheld is None else spans.clear()
     parts = partition.part_sums(frames["busy"], idle_pieces, told, ["device"]).select("part", "time_ns")
-    findings = replace(
-        of_device,
+    findings = Findings(
+        **vars(of_device),
         window=window,
         parts_ns=_ordered(parts, partition.PARTS),
         cold_gap_ns=causes.cold_gap_ns(frames["cold"], one).get(0, 0),
@@ -941,17 +941,14 @@ def _findings(
     analysis: Analysis,
     model: Device | None,
     trace: Trace,
-) -> Findings:
-    """What the verdict looks at of one device, but for what lies in a window."""
+) -> DeviceFindings:
+    """What the verdict looks at of one device, in whatever window."""
     frames = analysis.frames
     activities, launches, table = (own(frames[name], "device", code) for name in ("activities", "launches", "steps"))
     launched = launches.height
     reasons = {item.metric: item.reason for item in withheld_metrics(found, report.index)}
-    return Findings(
+    return DeviceFindings(
         device=report,
-        window=Window("whole", (), ()),
-        parts_ns={},
-        cold_gap_ns=0,
         steps_found=table.height,
         launches_per_step=launched / table.height if table.height else None,
         peaks_known=model is not None,
@@ -962,8 +959,6 @@ def _findings(
         waits_recorded=causes.first_event_wait_ns(analysis.host(), frames["sync_events"]) is not None,
         launch_latency_ns=analysis.launch_latency_ns(),
         steps_from=analysis.steps_from(),
-        recording=None,
-        waiting_depth=None,
         set_aside_ratio=_set_aside_ratio(table),
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
@@ -1106,7 +1101,9 @@ def _total_ns(frame: pl.DataFrame) -> int:
 
 def _judged(frames: Mapping[str, pl.DataFrame], options: Options) -> _Judged | None:
     """The wanted device, else the one with most busy time, in its window; None where none worked."""
-    code = _judged_device(_reported_devices(frames).join(frames["windows"], on="device"), options.device)
+    code = _judged_device(
+        _reported_devices(frames).join(frames["windows"], on="device", maintain_order="left"), options.device
+    )
     return None if code is None else _Judged(code, *_window(frames, pl.col("device") == code, options.step))
 
 

@@ -55,17 +55,14 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Findings:
-    """What the verdict looks at, beside the partition of its window.
+class DeviceFindings:
+    """What the verdict looks at of a device, in whatever window.
 
     ``parts_withheld`` and ``causes_withheld`` are the reasons why the trace supports no partition, or no causes of idle
     time; null where it does.
     """
 
     device: DeviceReport
-    window: Window
-    parts_ns: Mapping[str, int]
-    cold_gap_ns: int
     steps_found: int
     launches_per_step: float | None
     peaks_known: bool
@@ -76,8 +73,6 @@ class Findings:
     waits_recorded: bool
     launch_latency_ns: int
     steps_from: str | None
-    recording: Recording | None
-    waiting_depth: float | None
     set_aside_ratio: float
     idle_peak: tuple[str, float] | None
     flows_missing: bool
@@ -85,6 +80,17 @@ class Findings:
     failed_checks: tuple[str, ...] = ()
     parts_withheld: str | None = None
     causes_withheld: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings(DeviceFindings):
+    """All that the verdict looks at: the same, and the window with its partition."""
+
+    window: Window
+    parts_ns: Mapping[str, int]
+    cold_gap_ns: int
+    recording: Recording | None
+    waiting_depth: float | None
 
 
 def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None:

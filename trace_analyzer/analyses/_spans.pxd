@@ -132,6 +132,11 @@ cdef bint _stays(
 @cython.locals(
     n=Py_ssize_t, step=Py_ssize_t, low=Py_ssize_t, middle=Py_ssize_t, high=Py_ssize_t
 )
+cdef Py_ssize_t _sought(
+    const int64_t[::1] tracks, const int64_t[::1] starts, int64_t track, int64_t time, Py_ssize_t near
+) noexcept nogil
+
+
 cdef Py_ssize_t _last(
     const int64_t[::1] tracks, const int64_t[::1] starts, int64_t track, int64_t time, Py_ssize_t near
 ) noexcept nogil
@@ -139,7 +144,7 @@ cdef Py_ssize_t _last(
 
 @cython.locals(
     n=Py_ssize_t, points=Py_ssize_t, i=Py_ssize_t, last=Py_ssize_t, none=uint32_t, never=int64_t, time=int64_t,
-    track=int64_t,
+    track=int64_t, without_ends=bint,
 )
 cpdef void around(
     const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends,
@@ -147,14 +152,7 @@ cpdef void around(
 ) except *
 
 
-@cython.locals(n=Py_ssize_t, points=Py_ssize_t, i=Py_ssize_t, last=Py_ssize_t, none=uint32_t, never=int64_t)
-cpdef void latest(
-    const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] on, const int64_t[::1] times,
-    uint32_t[::1] found,
-) except *
-
-
-@cython.locals(n=Py_ssize_t, points=Py_ssize_t, i=Py_ssize_t, last=Py_ssize_t, time=int64_t)
+@cython.locals(points=Py_ssize_t, i=Py_ssize_t, last=Py_ssize_t, time=int64_t)
 cpdef void passed(const int64_t[::1] instants, const int64_t[::1] times, uint32_t[::1] counts) except *
 
 

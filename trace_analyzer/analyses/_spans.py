@@ -409,7 +409,7 @@ def inherited(parents: Column, wishes: Column, values: Column, rule: int, found:
                 found[j] = here
 
 
-def _last(tracks: Column, starts: Column, track: int, time: int, near: int) -> int:
+def _sought(tracks: Column, starts: Column, track: int, time: int, near: int) -> int:
     """The last segment on this track or one before it that has started by then; -1 for none. It is looked for from ``near`` on."""
     n = len(tracks)
     step = 1
@@ -445,6 +445,11 @@ def _stays(tracks: Column, starts: Column, track: int, time: int, near: int) -> 
     )
 
 
+def _last(tracks: Column, starts: Column, track: int, time: int, near: int) -> int:
+    """The same, but ``near`` itself is looked at first."""
+    return near if _stays(tracks, starts, track, time, near) else _sought(tracks, starts, track, time, near)
+
+
 def around(
     tracks: Column,
     starts: Column,
@@ -453,9 +458,9 @@ def around(
     times: Column,
     found: Column,
 ) -> None:
-    """The segment that contains each time ``on`` a track."""
-    n, points = len(tracks), len(on)
-    if not (len(starts) == len(ends) == n and len(times) == len(found) == points):
+    """The segment that contains each time ``on`` a track; where there are no ends, the last that has started there."""
+    n, points, without_ends = len(tracks), len(on), len(ends) == 0
+    if not (len(starts) == n and (without_ends or len(ends) == n) and len(times) == len(found) == points):
         raise ValueError("columns of different lengths")
     none, never = NONE, NEVER
     last = -1
@@ -465,41 +470,21 @@ def around(
             track, time = on[i], times[i]
             if time == never:
                 continue
-            if not _stays(tracks, starts, track, time, last):
-                last = _last(tracks, starts, track, time, last)
-            if last >= 0 and tracks[last] == track and time < ends[last]:
-                found[i] = last
-
-
-def latest(tracks: Column, starts: Column, on: Column, times: Column, found: Column) -> None:
-    """The last of spans, in order, that has started on a track by each time ``on`` it."""
-    n, points = len(tracks), len(on)
-    if not (len(starts) == n and len(times) == len(found) == points):
-        raise ValueError("columns of different lengths")
-    none, never = NONE, NEVER
-    last = -1
-    with cython.nogil:
-        for i in range(points):
-            found[i] = none
-            if times[i] == never:
-                continue
-            if not _stays(tracks, starts, on[i], times[i], last):
-                last = _last(tracks, starts, on[i], times[i], last)
-            if last >= 0 and tracks[last] == on[i]:
+            last = _last(tracks, starts, track, time, last)
+            if last >= 0 and tracks[last] == track and (without_ends or time < ends[last]):
                 found[i] = last
 
 
 def passed(instants: Column, times: Column, counts: Column) -> None:
     """How many of the instants, in order, there were up to each time."""
-    n, points = len(instants), len(times)
+    points = len(times)
     if len(counts) != points:
         raise ValueError("columns of different lengths")
     last = -1
     with cython.nogil:
         for i in range(points):
             time = times[i]
-            if last < 0 or instants[last] > time or (last + 1 < n and instants[last + 1] <= time):
-                last = _last(instants, instants, time, time, last)
+            last = _last(instants, instants, time, time, last)
             counts[i] = last + 1
 
 
@@ -529,13 +514,11 @@ def covered(
         for i in range(points):
             length = 0
             if until[i] != never:
-                if not _stays(tracks, starts, on[i], until[i], last):
-                    last = _last(tracks, starts, on[i], until[i], last)
+                last = _last(tracks, starts, on[i], until[i], last)
                 if last >= 0 and tracks[last] == on[i]:
                     length += before[last] + min(until[i], ends[last]) - starts[last]
             if since[i] != never:
-                if not _stays(tracks, starts, on[i], since[i], first):
-                    first = _last(tracks, starts, on[i], since[i], first)
+                first = _last(tracks, starts, on[i], since[i], first)
                 if first >= 0 and tracks[first] == on[i]:
                     length -= before[first] + min(since[i], ends[first]) - starts[first]
             lengths[i] = length
@@ -570,8 +553,7 @@ def cut(
     with cython.nogil:
         for i in range(len(on)):
             track, time, end = on[i], since[i], until[i]
-            if not _stays(tracks, starts, track, time, last):
-                last = _last(tracks, starts, track, time, last)
+            last = _last(tracks, starts, track, time, last)
             at = max(last, 0)
             while True:
                 # Up to the end of the segment around ``time``, or to the start of the next.
@@ -618,8 +600,7 @@ def overlaps(
             if codes[i] >= width:
                 raise ValueError("no such code")
             track, time, end = on[i], since[i], until[i]
-            if not _stays(tracks, starts, track, time, last):
-                last = _last(tracks, starts, track, time, last)
+            last = _last(tracks, starts, track, time, last)
             at = max(last, 0)
             while at < n and (tracks[at] < track or (tracks[at] == track and starts[at] < end)):
                 if tracks[at] == track and ends[at] > time:

@@ -259,7 +259,6 @@ def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
 
 
 _NEVER = (1 << 63) - 1
-_EVER_BEFORE = -(1 << 63)
 
 
 def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
@@ -412,10 +411,9 @@ def _near(work: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     margin = thresholds.CPU_OPERATOR_NS + 1
     anywhere = pl.lit(0).alias("anywhere")
     around = union(stretches.select(pl.col("start_ns") - margin, pl.col("end_ns") + margin, anywhere), ["anywhere"])
-    following = passed(around.get_column("start_ns"), work.get_column("end_ns"))
-    # Before the first of them there is nothing; so its place has an end that nothing reaches.
-    until = pl.concat([pl.Series([_EVER_BEFORE]), around.get_column("end_ns")])[following]
-    return work.filter(until >= work.get_column("start_ns"))
+    begun = passed(around.get_column("start_ns"), work.get_column("end_ns"))
+    over = passed(around.get_column("end_ns"), work.get_column("start_ns") - 1)
+    return work.filter(begun > over)
 
 
 def main_threads(trace: Trace, host: Host) -> pl.DataFrame:

@@ -142,7 +142,9 @@ def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.Data
     keys = ["operator", "input_dims", "input_types", "concrete_inputs"]
     recorded = operator_inputs.select(pl.col("event_id").alias("operator_id"), *keys[1:])
     ids = runs.get_column("operator_id")
-    inputs = with_known(runs.select("operator_id", "operator")[firsts_of(ids)].drop_nulls(), recorded, "operator_id")
+    inputs = with_known(
+        runs.select("operator_id", "operator")[firsts_of(ids).drop_nulls()].drop_nulls(), recorded, "operator_id"
+    )
     numbers, firsts = numbered(*inputs.select(keys))
     calls = [call_tensors(*row) for row in inputs.select(keys)[firsts].iter_rows()]
     known = pl.DataFrame(

@@ -112,7 +112,7 @@ def _with_copy(costs: pl.DataFrame, events: pl.DataFrame, activities: pl.DataFra
     copies = known.filter(pl.col("kind") == "memcpy").select(
         "launch_id", "operator_id", pl.col("name").cast(pl.String).str.strip_prefix("Memcpy ").alias("copy")
     )
-    own, of_operator = (copies[firsts_of(copies.get_column(by))] for by in ("launch_id", "operator_id"))
+    own, of_operator = (copies[firsts_of(copies.get_column(by)).drop_nulls()] for by in ("launch_id", "operator_id"))
     return (
         costs.with_columns(events.get_column("operator_id")[costs.get_column("event_id")])
         .join(

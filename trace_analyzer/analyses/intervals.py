@@ -117,17 +117,20 @@ def at(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str], c
 
 def _around(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str]) -> pl.Series:
     """Of each point the row of the segment that contains it; null for none. The segments are in order."""
-    ours, theirs = tracks_of_both(segments, points, by)
-    found = Room(points.height, of_rows=True)
-    _spans.around(ours, *_times(segments), theirs, flat.times(points.get_column(time)), found.values)
-    return found.series()
+    return _last_started(points, time, segments, segments.get_column(END), by)
 
 
 def latest(points: pl.DataFrame, time: str, starts: pl.DataFrame, by: list[str]) -> pl.Series:
     """Of each point the row of the last of ``starts`` (start_ns), in order, on its track up to ``time``; null for none."""
-    ours, theirs = tracks_of_both(starts, points, by)
+    return _last_started(points, time, starts, starts.get_column(START).clear(), by)
+
+
+def _last_started(points: pl.DataFrame, time: str, spans: pl.DataFrame, ends: pl.Series, by: list[str]) -> pl.Series:
+    """Of each point the row of the last span to start, if that has not ended, where there are ends."""
+    ours, theirs = tracks_of_both(spans, points, by)
     found = Room(points.height, of_rows=True)
-    _spans.latest(ours, flat.times(starts.get_column(START)), theirs, flat.times(points.get_column(time)), found.values)
+    starts, times = flat.times(spans.get_column(START)), flat.times(points.get_column(time))
+    _spans.around(ours, starts, flat.times(ends), theirs, times, found.values)
     return found.series()
 
 

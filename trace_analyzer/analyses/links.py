@@ -5,7 +5,7 @@ import polars as pl
 from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.intervals import at, innermost, latest, placed
-from trace_analyzer.analyses.rows import count_distinct, greatest, rows_of, totals, with_known
+from trace_analyzer.analyses.rows import count_distinct, firsts_of, rows_of, totals, with_known
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
 
@@ -44,8 +44,8 @@ def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
     """Table `launches`: every call that enqueued work, with its lead (once per launch)."""
     events = trace.host_events
     owners = activities.get_column("launch_id")
-    # Of each event the first of its activities, which are in order of start: the greatest of equals.
-    firsts = greatest(owners, pl.zeros(owners.len(), eager=True), events.height)
+    # Of each event the first of its activities, which are in order of start.
+    firsts = firsts_of(owners, events.height)
     counts = totals(owners, pl.ones(owners.len(), eager=True), events.height)
     ids = firsts.is_not_null().arg_true()
     first = activities.select("launch_id", "device", pl.col("start_ns").alias("first_start_ns"), "operator_id")

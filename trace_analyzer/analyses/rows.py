@@ -27,9 +27,9 @@ def count_distinct(ids: pl.Series) -> int:
     return rows_of(ids, _width(ids)).count()
 
 
-def firsts_of(ids: pl.Series) -> pl.Series:
-    """The first row of each of the numbers of rows that there are."""
-    return greatest(ids, pl.zeros(ids.len(), eager=True), _width(ids)).drop_nulls()
+def firsts_of(ids: pl.Series, height: int | None = None) -> pl.Series:
+    """For every number under ``height``, or up to the highest, the first row at which ``ids`` has it; null where it does not."""
+    return greatest(ids, pl.zeros(ids.len(), eager=True), _width(ids) if height is None else height)
 
 
 def looked_up(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.DataFrame:
@@ -57,7 +57,7 @@ def _found(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.Series:
     """Of each of the rows that of ``table`` with its key."""
     known, asked = table.get_column(key), rows.get_column(key)
     found = Room(asked.len(), of_rows=True)
-    places = _places(known, 1 + int(known.max() or 0))  # type: ignore[arg-type]
+    places = _places(known, _width(known))
     _spans.picked(places.values, flat.rows(asked), found.values)
     return found.series()
 
@@ -125,8 +125,9 @@ _TABLE = 1 << 20
 
 def _codes(column: pl.Series) -> pl.Series:
     """Numbers from 0 on in the place of values, null for null."""
-    known = {pl.String: pl.Categorical, pl.Boolean: pl.UInt8}.get(column.dtype)  # type: ignore[call-overload]
-    codes = (column if known is None else column.cast(known)).to_physical()
+    if column.dtype == pl.Boolean:
+        return column.cast(pl.UInt8)
+    codes = (column.cast(pl.Categorical) if column.dtype == pl.String else column).to_physical()
     if codes.dtype.is_integer() and (codes.min() or 0) >= 0 and (codes.max() or 0) < NONE:  # type: ignore[operator]
         return codes
     return codes.rank("dense") - 1

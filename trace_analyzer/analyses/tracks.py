@@ -35,7 +35,8 @@ def _integers(frame: pl.DataFrame, by: list[str]) -> pl.Series | None:
 
 def _numbered(frame: pl.DataFrame, known: pl.DataFrame, by: list[str], *, nulls_equal: bool = False) -> pl.Series:
     """Of each row the number of its track among the known ones in order; null for others."""
-    (_, known_firsts), (numbers, firsts) = (numbered(*rows.select(by)) for rows in (known, frame))
-    ordered = known.select(by)[known_firsts].sort(by).with_row_index("number of the track")
+    numbers, firsts = numbered(*frame.select(by))
+    distinct = known.select(by)[firsts if known is frame else numbered(*known.select(by))[1]]
+    ordered = distinct.sort(by).with_row_index("number of the track")
     found = frame.select(by)[firsts].join(ordered, on=by, how="left", nulls_equal=nulls_equal, maintain_order="left")
     return found.get_column("number of the track")[numbers]

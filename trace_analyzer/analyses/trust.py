@@ -13,11 +13,11 @@ _GRAPH = r"(?i)graph"
 _NO_KERNEL = r"(?i)hostfunc|memcpy|memset|memprefetch|graph"
 
 
-def device_figures(sums: pl.DataFrame, activities: pl.DataFrame, overlaps: pl.DataFrame) -> pl.DataFrame:
+def device_figures(sums: pl.DataFrame, activities: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
     """One row per device: what its checks look at (`trace_analyzer.trust` judges them). Ratios, or null without a base.
 
-    ``activities`` needs launch_id, launch_name, launch_start_ns and group, in order of start; ``sums`` come from
-    `causes.gap_sums`, ``overlaps`` from `stream_overlaps`. Sums of device time leave nothing out.
+    ``activities`` needs launch_id, launch_start_ns and group, in order of start; ``sums`` come from
+    `causes.gap_sums`, ``streams`` from `stream_figures`. Sums of device time leave nothing out.
 
     - link_coverage_ratio: device time whose launch is known;
     - unlinked_before_ratio: device time of unlinked work that began before the first linked work did;
@@ -30,9 +30,7 @@ def device_figures(sums: pl.DataFrame, activities: pl.DataFrame, overlaps: pl.Da
     - untraced_ratio: idle time in recording pauses;
     - unnamed_host_time_ratio: idle time in which the host was late and no event of it was recorded.
     """
-    rows = activities.select(
-        "device", "start_ns", "duration_ns", "launch_id", "launch_start_ns", "group", _in_graph(activities)
-    )
+    rows = activities.select("device", "start_ns", "duration_ns", "launch_id", "launch_start_ns", "group")
     time = pl.col("duration_ns").sum()
     linked = pl.col("launch_id").is_not_null()
     first_linked = pl.col("start_ns").filter(linked).min()
@@ -44,10 +42,9 @@ def device_figures(sums: pl.DataFrame, activities: pl.DataFrame, overlaps: pl.Da
         ),
         (pl.col("start_ns") < pl.col("launch_start_ns")).filter(linked).mean().alias("started_before_launch_ratio"),
         pl.when(pl.len() >= thresholds.FEW_OF).then(longest / time).alias("few_long_activities_ratio"),
-        (pl.col("duration_ns").filter("in_graph").sum() / time).alias("graph_share_ratio"),
     )
     return (
-        of_device.join(overlaps, on="device", how="left")
+        of_device.join(streams, on="device", how="left")
         .join(_skewed_idle(rows, sums), on="device", how="left")
         .join(_idle_shares(sums), on="device", how="left")
         .with_columns(pl.col("^.*_ratio$").fill_nan(None))
@@ -55,16 +52,21 @@ def device_figures(sums: pl.DataFrame, activities: pl.DataFrame, overlaps: pl.Da
     )
 
 
-def _in_graph(activities: pl.DataFrame) -> pl.Series:
-    """Whether a graph launch enqueued each of the activities."""
-    by_graph = pl.col("launch_name").str.contains(_GRAPH).fill_null(False).alias("in_graph")
-    return each_distinct(activities.select("launch_name"), by_graph).to_series()
+def stream_figures(activities: pl.DataFrame) -> pl.DataFrame:
+    """device, graph_share_ratio, stream_overlap_ratio, impossible_durations_ratio: of what its streams worked on.
+
+    ``activities`` needs launch_name.
+    """
+    by_graph = pl.col("launch_name").str.contains(_GRAPH).fill_null(False)
+    in_graph = each_distinct(activities.select("launch_name"), by_graph.alias("in_graph")).to_series()
+    end, time = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), pl.col("duration_ns")
+    rows = activities.select(*_STREAM, "start_ns", end, "duration_ns", in_graph)
+    shares = rows.group_by("device").agg((time.filter("in_graph").sum() / time.sum()).alias("graph_share_ratio"))
+    return shares.join(_overlaps(rows.filter(~in_graph)), on="device", how="left")
 
 
-def stream_overlaps(activities: pl.DataFrame) -> pl.DataFrame:
+def _overlaps(in_order_only: pl.DataFrame) -> pl.DataFrame:
     """device, stream_overlap_ratio, impossible_durations_ratio: a stream works in order, and graphs alone may be recorded otherwise."""
-    end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    in_order_only = activities.select(*_STREAM, "start_ns", end, "duration_ns").filter(~_in_graph(activities))
     streams, firsts = numbered(*in_order_only.select(_STREAM))
     # The shorter of those that start together comes first.
     ordered = in_order(in_order_only.with_columns(streams.alias("track")), ["track"], shortest_first=True)
