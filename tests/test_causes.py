@@ -14,13 +14,14 @@ from kineto import (
     kernel,
     launch,
     launched,
+    loaded,
     memset,
     op,
     overhead,
     python,
 )
 
-from trace_analyzer.analyses.causes import CAUSES, WITHHELD
+from trace_analyzer.analyses.causes import CAUSES, WITHHELD, recording_pauses
 
 Parts = list[tuple[Any, ...]]
 
@@ -365,6 +366,26 @@ def test_a_pause_is_the_silence_itself() -> None:
     assert parts(A, LATE, python("f", 0, 8), op("aten::mm", 14_000, 500, tid=9)) == [
         (20, 14_000, "untraced"), (14_000, 15_000, "host-unknown"), (15_000, 15_010, "launch-latency"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("events", "silences"),
+    [
+        ([op("aten::mm", 10_010, 1)], [(10_000, 10_010_000)]),
+        ([op("aten::mm", 10_009, 2)], []),
+        ([op("aten::mm", 10_009.999, 2)], []),
+        ([op("aten::mm", 15_000, 0), op("aten::mm", 30_010, 5)], [(10_000, 30_010_000)]),
+        ([op("aten::mm", 9_000, 1, tid=9), op("aten::mm", 18_000, 1), op("aten::mm", 40_000, 1, tid=9)], [(18_001_000, 40_000_000)]),
+        ([kernel("a", 12_000, 1_000, device=1), op("aten::mm", 40_000, 1)], [(10_000, 12_000_000), (13_000_000, 40_000_000)]),
+        ([], []),
+    ],
+    ids=["just long enough", "too short", "by a ns", "an instant is no event", "threads together", "devices too", "nothing follows"],
+)  # fmt: skip
+def test_a_silence_is_where_no_thread_and_no_device_has_an_event(
+    events: list[Event], silences: list[tuple[int, int]]
+) -> None:
+    trace = loaded(python("f", 0, 5), op("aten::mm", 0, 10), kernel("a", 5, 5), *events)
+    assert recording_pauses(trace).rows() == silences
 
 
 def test_correlation_ids_that_start_again_show_a_pause() -> None:

@@ -87,6 +87,16 @@ def test_union_covers_the_same_in_the_fewest_intervals(rows: list[Span]) -> None
     assert all(a[0] != b[0] or a[2] < b[1] for a, b in itertools.pairwise(merged))
 
 
+@given(spans, st.integers(0, 4))
+def test_union_of_what_is_little_apart(rows: list[Span], apart: int) -> None:
+    expected: list[Span] = []
+    for track, start, end in union(frame(rows), TRACK).rows():
+        if expected and expected[-1][0] == track and start - expected[-1][2] <= apart:
+            start = expected.pop()[1]
+        expected.append((track, start, end))
+    assert union(frame(rows), TRACK, apart_ns=apart).rows() == expected
+
+
 def test_labelled_cuts_at_edges_and_names_the_segment() -> None:
     segments = [(0, 1, 3), (0, 3, 4), (0, 6, 8), (1, 9, 9)]
     pieces = labelled(

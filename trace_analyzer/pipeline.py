@@ -244,7 +244,7 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], options: Option
     latency_ns = Later(lambda: causes.launch_latency_ns(host(), launched(), launching(), spaces()))
     calls = Later(lambda: causes.runtime_calls(host(), launched()))
     parents = Later(lambda: context.parents_of(trace))
-    pauses = Later(lambda: causes.recording_pauses(trace, parents()))
+    pauses = Later(lambda: causes.recording_pauses(trace))
     stretches = Later(lambda: causes.stretches_of(launched(), spaces(), calls(), latency_ns()))
     late = Later(lambda: causes.host_pieces(trace, host(), stretches(), launching(), calls()))
     explained = Later(

@@ -26,7 +26,10 @@ cdef bint _by_track(
 ) noexcept nogil
 
 
-@cython.locals(n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, least=Py_ssize_t, row=uint32_t)
+@cython.locals(
+    n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, least=Py_ssize_t, row=uint32_t, track=int64_t,
+    start=int64_t, end=int64_t,
+)
 cdef Py_ssize_t _run(
     const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, uint32_t[::1] rows, Py_ssize_t low
 ) noexcept nogil
@@ -38,7 +41,7 @@ cdef list _runs(
 )
 
 
-@cython.locals(i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t)
+@cython.locals(i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, one=uint32_t, other=uint32_t, is_other=bint)
 cdef void _merged(
     const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, const uint32_t[::1] rows,
     uint32_t[::1] spare, Py_ssize_t low, Py_ssize_t middle, Py_ssize_t high,
@@ -56,16 +59,18 @@ cpdef bint order(
 
 
 @cython.locals(
-    n=Py_ssize_t, i=Py_ssize_t, count=Py_ssize_t, track=int64_t, start=int64_t, end=int64_t
+    n=Py_ssize_t, i=Py_ssize_t, count=Py_ssize_t, track=int64_t, start=int64_t, end=int64_t, until=int64_t
 )
 cpdef Py_ssize_t union(
-    const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, uint32_t[::1] rows,
+    const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, int64_t apart, uint32_t[::1] rows,
     int64_t[::1] stops,
 ) except -1
 
 
-@cython.locals(n=Py_ssize_t, size=Py_ssize_t, i=Py_ssize_t)
-cpdef void sums(const uint32_t[::1] groups, const int64_t[::1] values, int64_t[::1] totals) except *
+@cython.locals(n=Py_ssize_t, size=Py_ssize_t, known=Py_ssize_t, i=Py_ssize_t)
+cpdef void sums(
+    const uint32_t[::1] groups, bint by_code, const uint32_t[::1] codes, const int64_t[::1] values, int64_t[::1] totals
+) except *
 
 
 @cython.locals(
@@ -115,7 +120,7 @@ cdef Py_ssize_t _climb(
 
 
 @cython.locals(
-    n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, depth=Py_ssize_t, here=uint32_t, none=uint32_t,
+    n=Py_ssize_t, i=Py_ssize_t, row=Py_ssize_t, depth=Py_ssize_t, here=uint32_t, none=uint32_t,
     unknown=uint32_t, farthest=bint, least=bint,
 )
 cpdef void inherited(
@@ -133,11 +138,6 @@ cdef bint _stays(
     n=Py_ssize_t, step=Py_ssize_t, low=Py_ssize_t, middle=Py_ssize_t, high=Py_ssize_t
 )
 cdef Py_ssize_t _sought(
-    const int64_t[::1] tracks, const int64_t[::1] starts, int64_t track, int64_t time, Py_ssize_t near
-) noexcept nogil
-
-
-cdef Py_ssize_t _last(
     const int64_t[::1] tracks, const int64_t[::1] starts, int64_t track, int64_t time, Py_ssize_t near
 ) noexcept nogil
 

@@ -5,7 +5,8 @@ Plain Python, which Cython compiles with the types of ``_spans.pxd``, a hundred 
 checked: that they are in range must follow from the lengths that are checked, whatever the values. Columns are flat
 sequences as `trace_analyzer.analyses.flat` makes them. Spans come as their tracks, starts and ends, and are in order
 where they are in order of track and start, the longest first. Segments are disjoint spans in order. Other threads go on
-while a loop runs.
+while a loop runs. A function gets two hundred bytes for each column that it is given, so loops call one of these where few
+rows need it, or where it is so small that it is compiled into them.
 """
 
 try:
@@ -91,9 +92,15 @@ def _by_track(tracks: Column, rows: Column, known: Column, counts: Column) -> bo
 def _run(tracks: Column, starts: Column, ends: Column, rows: Column, low: int) -> int:
     """Where the stretch of rows ends that is in order from ``low`` on, once rows that are not far from their place are there."""
     n = len(rows)
+    track, start, end = tracks[rows[low]], starts[rows[low]], ends[rows[low]]
     for i in range(low + 1, n):
         row = rows[i]
-        if not _precedes(tracks, starts, ends, row, rows[i - 1]):
+        # `_precedes` of a row and the one before.
+        if not (
+            tracks[row] < track
+            or (tracks[row] == track and (starts[row] < start or (starts[row] == start and ends[row] > end)))
+        ):
+            track, start, end = tracks[row], starts[row], ends[row]
             continue
         least = max(low, i - _NEAR)
         k = i - 1
@@ -123,12 +130,23 @@ def _merged(
     """Put the rows of two stretches, each of them in order, in order into ``spare``."""
     i, j = low, middle
     for k in range(low, high):
-        if j == high or (i < middle and not _precedes(tracks, starts, ends, rows[j], rows[i])):
-            spare[k] = rows[i]
-            i += 1
+        if i < middle and j < high:
+            # `_precedes` of the second row and the first.
+            one, other = rows[i], rows[j]
+            if tracks[one] != tracks[other]:
+                is_other = tracks[other] < tracks[one]
+            elif starts[one] != starts[other]:
+                is_other = starts[other] < starts[one]
+            else:
+                is_other = ends[other] > ends[one]
         else:
+            is_other = j < high
+        if is_other:
             spare[k] = rows[j]
             j += 1
+        else:
+            spare[k] = rows[i]
+            i += 1
 
 
 def order(
@@ -179,10 +197,11 @@ def union(
     tracks: Column,
     starts: Column,
     ends: Column,
+    apart: int,
     rows: Column,
     stops: Column,
 ) -> int:
-    """How many maximal intervals the spans, in order, cover: of each the first span, and its end."""
+    """How many maximal intervals the spans, in order, cover, if those up to ``apart`` are one: of each the first span, and its end."""
     n = len(tracks)
     if not (len(starts) == len(ends) == len(rows) == len(stops) == n):
         raise ValueError("columns of different lengths")
@@ -193,7 +212,7 @@ def union(
             start, end = starts[i], ends[i]
             if start >= end:
                 continue
-            if count and tracks[i] == track and start <= until:
+            if count and tracks[i] == track and start <= until + apart:
                 if end > until:
                     stops[count - 1] = until = end
                 continue
@@ -203,17 +222,23 @@ def union(
         return count
 
 
-def sums(groups: Column, values: Column, totals: Column) -> None:
-    """The sum of the values of each group; of groups beyond the totals there is none."""
-    n, size = len(groups), len(totals)
-    if len(values) != n:
+def sums(groups: Column, by_code: bool, codes: Column, values: Column, totals: Column) -> None:
+    """The sum of the values of each group, each row's own or that of its code; of groups beyond the totals there is none."""
+    n, size, known = len(groups), len(totals), len(values)
+    if (len(codes) if by_code else known) != n:
         raise ValueError("columns of different lengths")
     with cython.nogil:
         for i in range(size):
             totals[i] = 0
         for i in range(n):
-            if groups[i] < size:
+            if groups[i] >= size:
+                continue
+            if not by_code:
                 totals[groups[i]] += values[i]
+            elif codes[i] < known:
+                totals[groups[i]] += values[codes[i]]
+            else:
+                raise ValueError("no such code")
 
 
 def refine(
@@ -393,20 +418,22 @@ def inherited(parents: Column, wishes: Column, values: Column, rule: int, found:
         for i in range(n):
             found[i] = unknown
         for i in range(n):
-            depth, stack[0], j = 1, i, parents[i]
             if found[i] != unknown:
                 continue
+            row, depth = i, 0
             # Rows before this one have found theirs, and parents mostly come before their children.
-            if j != none and j >= i:
-                depth = _climb(parents, found, stack, i, none)
-                j = parents[stack[depth - 1]]
-            here = none if j == none else found[j]
-            while depth:
+            if parents[i] != none and parents[i] >= i:
+                depth = _climb(parents, found, stack, i, none) - 1
+                row = stack[depth]
+            here = none if parents[row] == none else found[parents[row]]
+            while True:
+                if wishes[row] and (here == none or (values[row] < here if least else not farthest)):
+                    here = values[row]
+                found[row] = here
+                if depth == 0:
+                    break
                 depth -= 1
-                j = stack[depth]
-                if wishes[j] and (here == none or (values[j] < here if least else not farthest)):
-                    here = values[j]
-                found[j] = here
+                row = stack[depth]
 
 
 def _sought(tracks: Column, starts: Column, track: int, time: int, near: int) -> int:
@@ -445,11 +472,6 @@ def _stays(tracks: Column, starts: Column, track: int, time: int, near: int) -> 
     )
 
 
-def _last(tracks: Column, starts: Column, track: int, time: int, near: int) -> int:
-    """The same, but ``near`` itself is looked at first."""
-    return near if _stays(tracks, starts, track, time, near) else _sought(tracks, starts, track, time, near)
-
-
 def around(
     tracks: Column,
     starts: Column,
@@ -470,7 +492,8 @@ def around(
             track, time = on[i], times[i]
             if time == never:
                 continue
-            last = _last(tracks, starts, track, time, last)
+            if not _stays(tracks, starts, track, time, last):
+                last = _sought(tracks, starts, track, time, last)
             if last >= 0 and tracks[last] == track and (without_ends or time < ends[last]):
                 found[i] = last
 
@@ -484,7 +507,8 @@ def passed(instants: Column, times: Column, counts: Column) -> None:
     with cython.nogil:
         for i in range(points):
             time = times[i]
-            last = _last(instants, instants, time, time, last)
+            if not _stays(instants, instants, time, time, last):
+                last = _sought(instants, instants, time, time, last)
             counts[i] = last + 1
 
 
@@ -514,11 +538,13 @@ def covered(
         for i in range(points):
             length = 0
             if until[i] != never:
-                last = _last(tracks, starts, on[i], until[i], last)
+                if not _stays(tracks, starts, on[i], until[i], last):
+                    last = _sought(tracks, starts, on[i], until[i], last)
                 if last >= 0 and tracks[last] == on[i]:
                     length += before[last] + min(until[i], ends[last]) - starts[last]
             if since[i] != never:
-                first = _last(tracks, starts, on[i], since[i], first)
+                if not _stays(tracks, starts, on[i], since[i], first):
+                    first = _sought(tracks, starts, on[i], since[i], first)
                 if first >= 0 and tracks[first] == on[i]:
                     length -= before[first] + min(since[i], ends[first]) - starts[first]
             lengths[i] = length
@@ -553,7 +579,8 @@ def cut(
     with cython.nogil:
         for i in range(len(on)):
             track, time, end = on[i], since[i], until[i]
-            last = _last(tracks, starts, track, time, last)
+            if not _stays(tracks, starts, track, time, last):
+                last = _sought(tracks, starts, track, time, last)
             at = max(last, 0)
             while True:
                 # Up to the end of the segment around ``time``, or to the start of the next.
@@ -600,7 +627,8 @@ def overlaps(
             if codes[i] >= width:
                 raise ValueError("no such code")
             track, time, end = on[i], since[i], until[i]
-            last = _last(tracks, starts, track, time, last)
+            if not _stays(tracks, starts, track, time, last):
+                last = _sought(tracks, starts, track, time, last)
             at = max(last, 0)
             while at < n and (tracks[at] < track or (tracks[at] == track and starts[at] < end)):
                 if tracks[at] == track and ends[at] > time:

@@ -134,22 +134,27 @@ def _launches_after_waits(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
 _STREAM_WAITS = "StreamWaitEvent"
 
 
-def recording_pauses(trace: Trace, parents: pl.Series) -> pl.DataFrame:
+def recording_pauses(trace: Trace) -> pl.DataFrame:
     """start_ns, end_ns of the silences that are recording pauses, by evidence.
 
     A silence is an interval in which no thread and no device has an event in progress. It is a pause
     when it lasts 10 ms or more and Python frames were recorded (some frame is always open while Python
     runs), or it holds over half of the trace, or it lies between two profiler sessions, or the profiler
-    says that a recording began or ended within it, or correlation ids start again behind it. ``parents`` are of host events.
+    says that a recording began or ended within it, or correlation ids start again behind it.
     """
-    # What is within another event covers no more than that.
-    outer = trace.host_events.select("start_ns", "duration_ns").filter(parents.is_null())
     span = "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    spans = pl.concat([outer.select(span), trace.device_events.select(span)])
+    all_ = pl.lit(0).alias("all")
+
+    def active(spans: pl.DataFrame, track: str) -> pl.DataFrame:
+        return union(spans, [track], apart_ns=thresholds.PAUSE_NS - 1).select(all_, "start_ns", "end_ns")
+
+    # Of a thread, whose events are in order, there are few such intervals, and only these are put in order.
+    of_threads = active(trace.host_events.select("thread_id", *span), "thread_id")
+    of_devices = active(trace.device_events.select(all_, *span), "all")
     silences = (
-        union(spans.with_columns(pl.lit(0).alias("all")), ["all"])
+        active(pl.concat([of_threads, of_devices]), "all")
         .select(pl.col("end_ns").alias("start_ns"), pl.col("start_ns").shift(-1).alias("end_ns"))
-        .filter(pl.col("end_ns") - pl.col("start_ns") >= thresholds.PAUSE_NS)
+        .head(-1)
     )
     if silences.is_empty() or trace.host_events.get_column("kind").eq("python").any():
         return silences

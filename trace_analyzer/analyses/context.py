@@ -168,11 +168,11 @@ def _phases(host: Host, tree: Tree, parents: pl.Series, forward_thread: pl.Serie
     threads, is_operator = host.events.get_column("thread_id"), host.events.get_column("kind") == "operator"
     backward, none = PHASES.index("backward"), len(PHASES)
     named = pl.when(pl.col("work") == DATA_LOADING).then(pl.lit(DATA_LOADING, pl.Enum(PHASES))).otherwise("phase")
-    of_name = host.each(named.to_physical().cast(pl.UInt32).fill_null(none))
+    of_name = host.each(named.to_physical().cast(pl.UInt8).fill_null(none))
     ran = (is_operator & (forward_thread > 0)).fill_null(False)
     ran_back = rows_of(forward_of.drop_nulls(), threads.len()).is_not_null()
     of_others = pl.when(ran).then(backward).when(ran_back).then(PHASES.index("forward")).otherwise(none)
-    own = pl.select(pl.min_horizontal(of_name, of_others.cast(pl.UInt32)).alias("phase")).to_series()
+    own = pl.select(pl.min_horizontal(of_name, of_others.cast(pl.UInt8)).alias("phase")).to_series()
     found, is_backward = tree.least(own, none), ran | host.each((pl.col("phase") == "backward").fill_null(False))
     # What is around an event is on its thread, and nothing is around an outer one.
     shared = threads.filter(is_operator & parents.is_null() & ~is_backward).unique()

@@ -26,14 +26,14 @@ def spans_on(device: int, intervals: Iterable[tuple[int, int]]) -> pl.DataFrame:
     return pl.DataFrame([(device, *interval) for interval in intervals], schema=schema, orient="row")
 
 
-def union(spans: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Maximal covered intervals per track: a new one begins where all earlier spans have ended.
+def union(spans: pl.DataFrame, by: list[str], *, apart_ns: int = 0) -> pl.DataFrame:
+    """Maximal covered intervals per track: a new one begins where all earlier spans have ended more than ``apart_ns`` ago.
 
     Touching spans are one; empty spans cover nothing. Returns ``by``, start_ns, end_ns, in order.
     """
     spans, sorted_ = _sorted(spans.select(*by, START, END), by)
     rows, ends = Room(spans.height, of_rows=True), Room(spans.height)
-    count = _spans.union(*sorted_, rows.values, ends.values)
+    count = _spans.union(*sorted_, apart_ns, rows.values, ends.values)
     return spans.select(*by, START)[rows.series(count, whole=True)].with_columns(ends.series(count).alias(END))
 
 

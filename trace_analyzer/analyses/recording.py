@@ -164,22 +164,23 @@ def event_costs(host: Host) -> pl.DataFrame:
 
     Of runtime calls, only those that look something up tell.
     """
-    kind, following = pl.col("kind"), pl.col("start_ns").shift(-1)
     telling = (_recorded_kind() != "runtime") | (pl.col("work") == LOOKUP).fill_null(False)
+    events = host.events.select("thread_id", "start_ns", "end_ns").with_columns(
+        host.each(_recorded_kind()).alias("kind"), host.each(telling).alias("telling")
+    )
+    # Halves of pairs, as parts of the same columns: nothing is copied before it is known which of them tell.
+    ones, others = events.head(-1), events.tail(-1)
+    tells = (
+        ones.get_column("telling")
+        & (ones.get_column("thread_id") == others.get_column("thread_id"))
+        & (ones.get_column("kind") == others.get_column("kind"))
+        & (ones.get_column("end_ns") <= others.get_column("start_ns"))
+    )
     pairs = (
-        host.events.select("thread_id", "start_ns", "end_ns")
-        .with_columns(host.each(_recorded_kind()).alias("kind"), host.each(telling).alias("telling"))
-        .select(
-            "kind",
-            (following - pl.col("start_ns")).alias("apart_ns"),
-            (
-                pl.col("telling")
-                & (pl.col("thread_id") == pl.col("thread_id").shift(-1))
-                & (kind == kind.shift(-1))
-                & (following >= pl.col("end_ns"))
-            ).alias("tells"),
-        )
-        .filter("tells")
+        ones.select("kind", "start_ns")
+        .hstack(others.select(pl.col("start_ns").alias("next_ns")))
+        .filter(tells)
+        .select("kind", (pl.col("next_ns") - pl.col("start_ns")).alias("apart_ns"))
     )
     at_most = thresholds.RECORDING_MAX_NS
     least, typical = (
@@ -266,7 +267,7 @@ def _recorded_between(edges: pl.DataFrame, host: Host, threads: pl.Series, costs
     last = last.fill_null(places.height).zip_with(is_there, nowhere)
     prices = host.names.select(_prices(costs))
     before = pl.DataFrame(
-        totals(last, price[host.events.get_column("name_id")], places.height)
+        totals(last, price, places.height, codes=host.events.get_column("name_id"))
         .cum_sum()
         .shift(1, fill_value=0)
         .alias(price.name)

@@ -29,7 +29,7 @@ def count_distinct(ids: pl.Series) -> int:
 
 def firsts_of(ids: pl.Series, height: int | None = None) -> pl.Series:
     """For every number under ``height``, or up to the highest, the first row at which ``ids`` has it; null where it does not."""
-    return greatest(ids, pl.zeros(ids.len(), eager=True), _width(ids) if height is None else height)
+    return greatest(ids, _zeros(ids.len()), _width(ids) if height is None else height)
 
 
 def looked_up(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.DataFrame:
@@ -45,6 +45,11 @@ def with_known(rows: pl.DataFrame, table: pl.DataFrame, key: str) -> pl.DataFram
     found = _found(table, rows, key)
     known = rows.filter(found.is_not_null()) if found.null_count() else rows
     return known.hstack(table.drop(key)[found.drop_nulls()])
+
+
+def _zeros(height: int) -> pl.Series:
+    """The row 0, so often. ``pl.zeros`` takes longer than the loops over few rows that it is for."""
+    return pl.Series([0], dtype=pl.UInt32).new_from_index(0, height)
 
 
 def _places(ids: pl.Series, height: int) -> Room:
@@ -100,7 +105,7 @@ def numbered(*columns: pl.Series) -> tuple[pl.Series, pl.Series]:
 
     Null is a value. There are few combinations: to look them up in a table takes a tenth of the time of grouping.
     """
-    numbers, firsts = pl.zeros(columns[0].len(), pl.UInt32, eager=True), pl.zeros(1, pl.UInt32, eager=True)
+    numbers, firsts = _zeros(columns[0].len()), _zeros(1)
     for column in columns:
         codes = _codes(column)
         if not _has_table(firsts.len(), codes):
@@ -171,10 +176,12 @@ def sums_of_runs(rows: pl.DataFrame, run: str, name: str, values: str) -> pl.Dat
     )
 
 
-def totals(groups: pl.Series, values: pl.Series, count: int) -> pl.Series:
-    """The sums of integer values by the number of their group, of which there are ``count``."""
+def totals(groups: pl.Series, values: pl.Series, count: int, *, codes: pl.Series | None = None) -> pl.Series:
+    """The sums of integer values, or of ``values[codes]``, by the number of their group, of which there are ``count``."""
     sums = Room(count)
-    _spans.sums(flat.rows(groups), flat.times(values), sums.values)
+    rows = flat.rows(groups)
+    named = rows if codes is None else flat.rows(codes)
+    _spans.sums(rows, codes is not None, named, flat.times(values), sums.values)
     return sums.series()
 
 
