@@ -194,7 +194,7 @@ def _chains(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
         )
         .filter(pl.col("follows") | pl.col("between"))
         .pipe(_with_tensors, tensors.drop("reads"))
-        .pipe(as_texts)
+        .pipe(_as_told)
         .group_by("chain", maintain_order=True)
         .agg(
             pl.col("device", "activity_id", "start_ns").first(),
@@ -270,7 +270,7 @@ def _attention(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
         .with_columns(inner.alias("inner"))
         .join(marked, on="position", how="inner", maintain_order="left")
         .pipe(_with_tensors, tensors)
-        .pipe(as_texts)
+        .pipe(_as_told)
         .group_by(pl.col("before").alias("first"), maintain_order=True)
         .agg(
             pl.col("device", "activity_id", "start_ns").first(),
@@ -340,10 +340,15 @@ def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
+def _as_told(calls: pl.DataFrame) -> pl.DataFrame:
+    """Calls with texts for categories, and their operators without namespace and the mark of what works in place."""
+    plain = pl.col("operator").str.strip_prefix("aten::").str.replace("_+$", "")
+    return as_texts(calls.with_columns(each_distinct(calls.select("operator"), plain).to_series()))
+
+
 def _operators() -> pl.Expr:
     """The operators of a run of calls as one text, as `catalog.fusions` wants it."""
-    plain = pl.col("operator").str.strip_prefix("aten::").str.replace("_+$", "")
-    return pl.concat_str(pl.lit(">"), plain.str.join(">"), pl.lit(">")).alias("operators")
+    return pl.concat_str(pl.lit(">"), pl.col("operator").str.join(">"), pl.lit(">")).alias("operators")
 
 
 def _elements(key: pl.Expr) -> pl.Expr:
