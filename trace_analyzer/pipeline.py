@@ -40,11 +40,17 @@ from trace_analyzer.analyses.host import CALLS, Host, host_of
 from trace_analyzer.analyses.intervals import clip, union
 from trace_analyzer.analyses.rows import each_distinct, numbered, own, spread
 from trace_analyzer.analyses.work.sharing import with_work
+from trace_analyzer.catalog.arithmetic import arithmetic_of_name
 from trace_analyzer.catalog.article import article as article_figures
 from trace_analyzer.catalog.calibration import Calibration, known_calibrations, matching, read_calibration
-from trace_analyzer.catalog.code import code_rules
+from trace_analyzer.catalog.code import code_of_name
+from trace_analyzer.catalog.copies import direction_rules
 from trace_analyzer.catalog.devices import Device, device_named, devices, find_device, with_overrides
-from trace_analyzer.catalog.kernels import rules
+from trace_analyzer.catalog.fixes import fixes
+from trace_analyzer.catalog.fusions import fusions
+from trace_analyzer.catalog.host_work import work_of_name
+from trace_analyzer.catalog.kernels import CONDITIONS, conditions, decision, rules
+from trace_analyzer.catalog.step_marks import marks_of_name
 from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
 from trace_analyzer.ingest.trace import DeviceProperties
@@ -159,10 +165,14 @@ def analyze(
 
 
 def prepare() -> None:
-    """Read the catalogues that every report needs; what asks for them later finds them read."""
-    devices()
-    rules()
-    code_rules()
+    """Read the catalogues that every report needs, and make expressions of their rules; what asks for these later finds them made."""
+    for made in (devices, fixes, fusions, direction_rules, article_figures):
+        made()
+    for of_name in (work_of_name, code_of_name, marks_of_name, arithmetic_of_name):
+        of_name()
+    for column in CONDITIONS:
+        conditions(column, rules())
+    decision(rules())
 
 
 def report_of(trace: Trace, options: Options | None = None, progress: Progress | None = None) -> Report:

@@ -7,6 +7,7 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import polars as pl
 
@@ -32,8 +33,13 @@ def rules(kind: str) -> tuple[Rule, ...]:
     """The rules of one list: ``unit``, ``precision``, ``helper`` or ``fast``."""
     return tuple(
         Rule(**{**row, "examples": tuple(row["examples"]), "counterexamples": tuple(row.get("counterexamples", ()))})
-        for row in tomllib.loads(files(__package__).joinpath("arithmetic.toml").read_text("utf-8"))[kind]
+        for row in _catalogue()[kind]
     )
+
+
+@cache
+def _catalogue() -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath("arithmetic.toml").read_text("utf-8"))
 
 
 def arithmetic(names: pl.Series) -> pl.DataFrame:
@@ -43,28 +49,31 @@ def arithmetic(names: pl.Series) -> pl.DataFrame:
     ``precision``: the type of the products whatever the operands are, null where the operands decide. ``helper``: only
     helps a contraction. ``fast``: part of an algorithm with fewer multiplications than the definition.
     """
-    head = pl.col("name").str.head(NAME_LIMIT)
-
-    def first(kind: str) -> pl.Expr:
-        return pl.coalesce(pl.when(found(head, rule.name)).then(pl.lit(rule.id)) for rule in rules(kind))
-
     return (
         pl.DataFrame({"name": names.unique(maintain_order=True)}, schema={"name": pl.String})
-        .with_columns(
-            first("unit").alias("unit"),
-            first("precision")
-            .replace_strict({rule.id: rule.dtype for rule in rules("precision")}, return_dtype=pl.String)
-            .alias("precision"),
-            *(
-                pl.any_horizontal(found(head, rule.name) for rule in rules(kind)).alias(kind)
-                for kind in ("helper", "fast")
-            ),
-        )
+        .with_columns(arithmetic_of_name())
         .join(_units(), on="unit", how="left", maintain_order="left")
         .select("name", "tensor_cores", "fp32", "precision", "helper", "fast")
     )
 
 
+@cache
+def arithmetic_of_name() -> tuple[pl.Expr, ...]:
+    """What the rules say of a name: the id of the first of the units that matches it, and the other columns."""
+    head = pl.col("name").str.head(NAME_LIMIT)
+
+    def first(kind: str) -> pl.Expr:
+        return pl.coalesce(pl.when(found(head, rule.name)).then(pl.lit(rule.id)) for rule in rules(kind))
+
+    dtypes = {rule.id: rule.dtype for rule in rules("precision")}
+    return (
+        first("unit").alias("unit"),
+        first("precision").replace_strict(dtypes, return_dtype=pl.String).alias("precision"),
+        *(pl.any_horizontal(found(head, rule.name) for rule in rules(kind)).alias(kind) for kind in ("helper", "fast")),
+    )
+
+
+@cache
 def _units() -> pl.DataFrame:
     return pl.DataFrame(
         [(rule.id, rule.tensor_cores, rule.fp32) for rule in rules("unit")],

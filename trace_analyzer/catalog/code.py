@@ -74,15 +74,17 @@ def is_annotation() -> pl.Expr:
 
 def named_code(events: pl.DataFrame) -> pl.DataFrame:
     """Unique (kind, name) of ``events`` with what the rules say: phase, source (null where none) and library."""
+    return events.select("kind", "name").unique().with_columns(code_of_name())
+
+
+@cache
+def code_of_name() -> tuple[pl.Expr, ...]:
+    """What the rules say of kind and name."""
     rules = code_rules()
     return (
-        events.select("kind", "name")
-        .unique()
-        .with_columns(
-            pl.coalesce(_matches(rules.phases)).alias("phase"),
-            pl.coalesce(_matches(rules.sources)).alias("source"),
-            pl.any_horizontal(found(_name(), rule.pattern) for rule in rules.libraries).alias("library"),
-        )
+        pl.coalesce(_matches(rules.phases)).alias("phase"),
+        pl.coalesce(_matches(rules.sources)).alias("source"),
+        pl.any_horizontal(found(_name(), rule.pattern) for rule in rules.libraries).alias("library"),
     )
 
 

@@ -53,9 +53,14 @@ def host_work_rules() -> tuple[HostWorkRule, ...]:
 
 def host_work(events: pl.DataFrame) -> pl.DataFrame:
     """Unique (kind, name) of ``events`` that a rule names: kind, name, work."""
+    return events.select("kind", "name").unique().with_columns(work_of_name().alias("work")).drop_nulls("work")
+
+
+@cache
+def work_of_name() -> pl.Expr:
+    """The work of the first rule that matches kind and name, null for none."""
     name = pl.col("name").str.slice(0, MATCHED)
-    matches = [
+    return pl.coalesce(
         pl.when(pl.col("kind").is_in(list(rule.kinds)) & found(name, rule.pattern)).then(pl.lit(rule.work))
         for rule in host_work_rules()
-    ]
-    return events.select("kind", "name").unique().with_columns(pl.coalesce(matches).alias("work")).drop_nulls("work")
+    )

@@ -81,14 +81,14 @@ def kernel_buckets(kernels: pl.DataFrame, *, using: Sequence[Rule] | None = None
     Raises:
         polars.exceptions.ColumnNotFoundError: a column is missing.
     """
-    used = rules() if using is None else using
+    used = rules() if using is None else tuple(using)
     pairs = kernels.select("name", "operator").unique(maintain_order=True).with_columns(words=function_words("name"))
     # A null name or operator joins nothing, and a condition that is null does not hold.
     return (
         pairs.join(_matches(pairs, "name", used), on="name", how="left", maintain_order="left")
         .join(_matches(pairs, "words", used), on="words", how="left", maintain_order="left")
         .join(_matches(pairs, "operator", used), on="operator", how="left", maintain_order="left")
-        .select("name", "operator", pl.coalesce(_decision(rule) for rule in used).alias("rule"))
+        .select("name", "operator", decision(used).alias("rule"))
         .join(_rule_table(used), on="rule", how="left", maintain_order="left")
         .select("name", "operator", "bucket", "group", "prior", "rule")
     )
@@ -111,23 +111,32 @@ def function_words(column: str) -> pl.Expr:
     )
 
 
-def _matches(pairs: pl.DataFrame, column: str, used: Sequence[Rule]) -> pl.DataFrame:
+def _matches(pairs: pl.DataFrame, column: str, used: tuple[Rule, ...]) -> pl.DataFrame:
     """Each distinct value of a column and, per rule with a condition on it, whether it holds."""
     values = pairs.select(pl.col(column).unique())
     heads = values.select(pl.col(column).str.head(NAME_LIMIT))
-    return values.hstack(
-        heads.select(
-            found(pl.col(column), pattern).alias(f"{column}:{rule.id}")
-            for rule in used
-            if (pattern := getattr(rule, column)) is not None
-        )
+    return values.hstack(heads.select(conditions(column, used)))
+
+
+@cache
+def conditions(column: str, used: tuple[Rule, ...]) -> tuple[pl.Expr, ...]:
+    """Whether the rules' conditions on a column hold, of each that has one, as ``column:id``."""
+    return tuple(
+        found(pl.col(column), pattern).alias(f"{column}:{rule.id}")
+        for rule in used
+        if (pattern := getattr(rule, column)) is not None
     )
 
 
-def _decision(rule: Rule) -> pl.Expr:
-    """The rule's id where all of its conditions hold, else null."""
-    conditions = [pl.col(f"{column}:{rule.id}") for column in CONDITIONS if getattr(rule, column)]
-    return pl.when(pl.all_horizontal(conditions or pl.lit(True))).then(pl.lit(rule.id))
+@cache
+def decision(used: tuple[Rule, ...]) -> pl.Expr:
+    """The id of the first rule of which all `conditions` hold."""
+    conditions = {
+        rule.id: [pl.col(f"{column}:{rule.id}") for column in CONDITIONS if getattr(rule, column)] for rule in used
+    }
+    return pl.coalesce(
+        pl.when(pl.all_horizontal(those or pl.lit(True))).then(pl.lit(id_)) for id_, those in conditions.items()
+    )
 
 
 def _rule_table(used: Sequence[Rule]) -> pl.DataFrame:

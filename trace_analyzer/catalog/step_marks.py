@@ -46,16 +46,21 @@ def step_mark_rules() -> tuple[StepMarkRule, ...]:
 
 def step_marks(events: pl.DataFrame) -> pl.DataFrame:
     """Unique (kind, name) of ``events`` that a rule knows: kind, name, marks, source."""
+    return (
+        events.select("kind", "name")
+        .unique(maintain_order=True)
+        .with_columns(marks_of_name().struct.unnest())
+        .drop_nulls("marks")
+    )
+
+
+@cache
+def marks_of_name() -> pl.Expr:
+    """What the first rule that matches kind and name says."""
     name = pl.col("name").str.slice(0, _MATCHED)
-    matches = [
+    return pl.coalesce(
         pl.when(pl.col("kind").is_in(list(rule.kinds)) & found(name, rule.pattern)).then(
             pl.struct(pl.lit(rule.marks).alias("marks"), pl.lit(rule.source).alias("source"))
         )
         for rule in step_mark_rules()
-    ]
-    return (
-        events.select("kind", "name")
-        .unique(maintain_order=True)
-        .with_columns(pl.coalesce(matches).struct.unnest())
-        .drop_nulls("marks")
     )
