@@ -7,7 +7,7 @@ applies them to frames.
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
 
@@ -18,6 +18,9 @@ from trace_analyzer.catalog.patterns import found
 NAME_LIMIT = 4096
 """Characters of a name that rules look at: what tells kernels apart comes first, and names can be huge."""
 
+
+_KEPT = 8
+"""Expressions of rules that are kept: who measures what each rule is worth makes many."""
 
 CONDITIONS = ("name", "words", "operator")
 """What a rule may ask for; all of its conditions must hold."""
@@ -118,7 +121,7 @@ def _matches(pairs: pl.DataFrame, column: str, used: tuple[Rule, ...]) -> pl.Dat
     return values.hstack(heads.select(conditions(column, used)))
 
 
-@cache
+@lru_cache(_KEPT)
 def conditions(column: str, used: tuple[Rule, ...]) -> tuple[pl.Expr, ...]:
     """Whether the rules' conditions on a column hold, of each that has one, as ``column:id``."""
     return tuple(
@@ -128,7 +131,7 @@ def conditions(column: str, used: tuple[Rule, ...]) -> tuple[pl.Expr, ...]:
     )
 
 
-@cache
+@lru_cache(_KEPT)
 def decision(used: tuple[Rule, ...]) -> pl.Expr:
     """The id of the first rule of which all `conditions` hold."""
     conditions = {
