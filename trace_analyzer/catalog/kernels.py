@@ -18,7 +18,6 @@ from trace_analyzer.catalog.patterns import found
 NAME_LIMIT = 4096
 """Characters of a name that rules look at: what tells kernels apart comes first, and names can be huge."""
 
-
 _KEPT = 8
 """Expressions of rules that are kept: who measures what each rule is worth makes many."""
 
@@ -134,12 +133,8 @@ def conditions(column: str, used: tuple[Rule, ...]) -> tuple[pl.Expr, ...]:
 @lru_cache(_KEPT)
 def decision(used: tuple[Rule, ...]) -> pl.Expr:
     """The id of the first rule of which all `conditions` hold."""
-    conditions = {
-        rule.id: [pl.col(f"{column}:{rule.id}") for column in CONDITIONS if getattr(rule, column)] for rule in used
-    }
-    return pl.coalesce(
-        pl.when(pl.all_horizontal(those or pl.lit(True))).then(pl.lit(id_)) for id_, those in conditions.items()
-    )
+    held = {rule.id: [pl.col(f"{column}:{rule.id}") for column in CONDITIONS if getattr(rule, column)] for rule in used}
+    return pl.coalesce(pl.when(pl.all_horizontal(all_ or pl.lit(True))).then(pl.lit(id_)) for id_, all_ in held.items())
 
 
 def _rule_table(used: Sequence[Rule]) -> pl.DataFrame:
