@@ -26,10 +26,7 @@ cdef bint _by_track(
 ) noexcept nogil
 
 
-@cython.locals(
-    n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, least=Py_ssize_t, row=uint32_t, track=int64_t,
-    start=int64_t, end=int64_t,
-)
+@cython.locals(n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, least=Py_ssize_t, row=uint32_t)
 cdef Py_ssize_t _run(
     const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, uint32_t[::1] rows, Py_ssize_t low
 ) noexcept nogil
@@ -41,7 +38,7 @@ cdef list _runs(
 )
 
 
-@cython.locals(i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t, one=uint32_t, other=uint32_t, is_other=bint)
+@cython.locals(i=Py_ssize_t, j=Py_ssize_t, k=Py_ssize_t)
 cdef void _merged(
     const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends, const uint32_t[::1] rows,
     uint32_t[::1] spare, Py_ssize_t low, Py_ssize_t middle, Py_ssize_t high,
@@ -120,7 +117,7 @@ cdef Py_ssize_t _climb(
 
 
 @cython.locals(
-    n=Py_ssize_t, i=Py_ssize_t, row=Py_ssize_t, depth=Py_ssize_t, here=uint32_t, none=uint32_t,
+    n=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t, depth=Py_ssize_t, here=uint32_t, none=uint32_t,
     unknown=uint32_t, farthest=bint, least=bint,
 )
 cpdef void inherited(

@@ -92,15 +92,9 @@ def _by_track(tracks: Column, rows: Column, known: Column, counts: Column) -> bo
 def _run(tracks: Column, starts: Column, ends: Column, rows: Column, low: int) -> int:
     """Where the stretch of rows ends that is in order from ``low`` on, once rows that are not far from their place are there."""
     n = len(rows)
-    track, start, end = tracks[rows[low]], starts[rows[low]], ends[rows[low]]
     for i in range(low + 1, n):
         row = rows[i]
-        # `_precedes` of a row and the one before.
-        if not (
-            tracks[row] < track
-            or (tracks[row] == track and (starts[row] < start or (starts[row] == start and ends[row] > end)))
-        ):
-            track, start, end = tracks[row], starts[row], ends[row]
+        if not _precedes(tracks, starts, ends, row, rows[i - 1]):
             continue
         least = max(low, i - _NEAR)
         k = i - 1
@@ -130,23 +124,12 @@ def _merged(
     """Put the rows of two stretches, each of them in order, in order into ``spare``."""
     i, j = low, middle
     for k in range(low, high):
-        if i < middle and j < high:
-            # `_precedes` of the second row and the first.
-            one, other = rows[i], rows[j]
-            if tracks[one] != tracks[other]:
-                is_other = tracks[other] < tracks[one]
-            elif starts[one] != starts[other]:
-                is_other = starts[other] < starts[one]
-            else:
-                is_other = ends[other] > ends[one]
-        else:
-            is_other = j < high
-        if is_other:
-            spare[k] = rows[j]
-            j += 1
-        else:
+        if j == high or (i < middle and not _precedes(tracks, starts, ends, rows[j], rows[i])):
             spare[k] = rows[i]
             i += 1
+        else:
+            spare[k] = rows[j]
+            j += 1
 
 
 def order(
@@ -418,22 +401,20 @@ def inherited(parents: Column, wishes: Column, values: Column, rule: int, found:
         for i in range(n):
             found[i] = unknown
         for i in range(n):
+            depth, stack[0], j = 1, i, parents[i]
             if found[i] != unknown:
                 continue
-            row, depth = i, 0
             # Rows before this one have found theirs, and parents mostly come before their children.
-            if parents[i] != none and parents[i] >= i:
-                depth = _climb(parents, found, stack, i, none) - 1
-                row = stack[depth]
-            here = none if parents[row] == none else found[parents[row]]
-            while True:
-                if wishes[row] and (here == none or (values[row] < here if least else not farthest)):
-                    here = values[row]
-                found[row] = here
-                if depth == 0:
-                    break
+            if j != none and j >= i:
+                depth = _climb(parents, found, stack, i, none)
+                j = parents[stack[depth - 1]]
+            here = none if j == none else found[j]
+            while depth:
                 depth -= 1
-                row = stack[depth]
+                j = stack[depth]
+                if wishes[j] and (here == none or (values[j] < here if least else not farthest)):
+                    here = values[j]
+                found[j] = here
 
 
 def _sought(tracks: Column, starts: Column, track: int, time: int, near: int) -> int:
