@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from trace_analyzer.analyses import _spans, context, flat, intervals
 from trace_analyzer.analyses import rows as rows_module
 from trace_analyzer.analyses._spans import NEVER, NONE
+from trace_analyzer.ingest.scanning import give_back
 
 IS_COMPILED = not isinstance(_spans.order, FunctionType)
 
@@ -370,6 +371,6 @@ class TestArrow:
         kept = columns.pop()
         columns.clear()
         before = resident()
-        self.arrow.give_back()
+        give_back()
         assert before - resident() > 32 << 20
         assert bytes(kept) == bytes(1 << 16)

@@ -10,17 +10,6 @@ from libc.stdint cimport INT64_MAX, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport strcmp
 
-cdef extern from *:
-    """
-    #include <stdlib.h>
-    #if defined(__GLIBC__)
-    #include <malloc.h>
-    #else
-    #define malloc_trim(pad) 0
-    #endif
-    """
-    int malloc_trim(size_t pad) nogil
-
 # What a buffer of no bytes points at: not at NULL, which not all readers take.
 cdef char _nothing = 0
 
@@ -157,12 +146,6 @@ def int64s(Py_ssize_t length):
 def uint32s(Py_ssize_t length):
     """A column of uint32 to write; its values are not set."""
     return column_of(length, 4, "I", False)
-
-
-def give_back():
-    """Return the memory of columns that are gone to the system; glibc keeps it for others of their size."""
-    with nogil:
-        malloc_trim(0)
 
 
 cdef class Values:

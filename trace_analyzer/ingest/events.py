@@ -8,15 +8,11 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.ingest.document import Document
+from trace_analyzer.ingest.scanning import give_back
 from trace_analyzer.ingest.sorting import KIND, Sorted, with_pairs
 from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
 from trace_analyzer.notes import Note
 from trace_analyzer.units import NS_PER_S
-
-try:
-    from trace_analyzer import _arrow
-except ImportError:  # it was not compiled where this was installed
-    _arrow = None  # type: ignore[assignment]
 
 # Farther than this from the median event, a timestamp is damage, not time.
 _PLAUSIBLE_NS = 30 * 24 * 3600 * NS_PER_S
@@ -246,8 +242,7 @@ def _filled(
     with ThreadPoolExecutor(_WORKERS) as pool:
         filled = pool.map(lambda column: _in_order(pieces.pop(column.name), order).cast(_kept(column)), columns)
         made |= {column.name: values for column, values in zip(columns, filled, strict=True)}
-    if _arrow is not None:
-        _arrow.give_back()
+    give_back()
     return pl.DataFrame({column.name: made.pop(column.name).cast(_kept(column)) for column in table.columns})
 
 

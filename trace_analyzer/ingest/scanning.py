@@ -175,6 +175,12 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
     return Scanned(parts, count, b"".join((head[: opening.end()], *left)), size, replaced)
 
 
+def give_back() -> None:
+    """Return the memory of columns that are gone to the system, where the compiled reader made them."""
+    if _scanner is not None:
+        _scanner.give_back()
+
+
 def _together(raw: list[pl.DataFrame]) -> Sorted:
     return sorted_events(pl.concat(raw, how="diagonal"))
 
