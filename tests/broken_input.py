@@ -5,8 +5,13 @@ that happen while the command runs; each has a test of its own.
 """
 
 import gzip
+import io
 import json
+import lzma
 import os
+import pickle
+import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -87,6 +92,23 @@ def bomb() -> bytes:
     return b"".join([*map(packer.compress, parts), packer.flush()])
 
 
+def zipped() -> bytes:
+    """The sound trace in a zip archive."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("trace.json", SOUND)
+    return made.getvalue()
+
+
+def tarred() -> bytes:
+    """The sound trace in a tar archive."""
+    made, member = io.BytesIO(), tarfile.TarInfo("trace.json")
+    member.size = len(SOUND)
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        archive.addfile(member, io.BytesIO(SOUND))
+    return made.getvalue()
+
+
 def folder_itself(folder: Path) -> Path:
     """A directory."""
     return folder
@@ -143,8 +165,20 @@ CASES = (
     Case("an empty file", b"", error="is empty"),
     Case("only blanks", b" \r\n\t", error="is empty"),
     Case("gzip of nothing", gzip.compress(b""), error="is empty"),
-    Case("no JSON", b"<html>404</html>", error="is not JSON (starts with '<html>404</html>')"),
+    Case("no JSON", b"404: Not Found", error="is not JSON (starts with '404: Not Found')"),
     Case("random bytes", bytes(range(128, 256)) * 9, error="is not JSON"),
+    Case("a page of HTML", b"\n<!DOCTYPE html><title>Sign in</title>", error="is a page of HTML"),
+    Case("a pointer of Git LFS", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+         error="is a Git LFS pointer in the place of the file; fetch that"),
+    Case("a zip archive", zipped(), error="is a zip archive; unpack it and name the trace in it"),
+    Case("a tar archive, compressed or not", gzip.compress(tarred()),
+         error="is a tar archive; unpack it and name the trace in it"),
+    Case("xz, bzip2, lz4", lzma.compress(SOUND), error="is compressed by xz; decompress it first"),
+    Case("compressed twice", gzip.compress(gzip.compress(SOUND)), error="is compressed twice; decompress it once"),
+    Case("UTF-16", SOUND.decode().encode("utf-16"), error="is UTF-16 text"),
+    Case("a snapshot of memory", pickle.dumps({"segments": []}), error="is a pickle, as torch.cuda.memory writes its snapshots"),
+    Case("a database of Nsight Systems", b"SQLite format 3\0" + bytes(84), error="is an SQLite database"),
+    Case("an execution trace", b'{"schema": "1.1.1", "pid": 1, "nodes": []}', error="is an execution trace"),
     Case("JSON that is no trace", b'{"name": "app", "version": 1}', error="is JSON without a `traceEvents` list"),
     Case("JSON whose `traceEvents` is no list", b'{"traceEvents": {"ph": "X"}}', error="without a `traceEvents` list"),
     Case("a list of something else", b'[{"name": "app"}, 2]', "a JSON list without a single event",
@@ -223,7 +257,6 @@ CASES = (
     Case("raw control characters in names", in_name(b"\x1b[31m\n\t\0"), "as if they were escaped"),
     Case("bytes that are not UTF-8", in_name(b"\xff\xc3"), "U+FFFD in their place", notes={"invalid-utf8": 2}),
     Case("half of a surrogate pair, escaped", in_name(rb"\ud800"), "U+FFFD in its place"),
-    Case("UTF-16", SOUND.decode().encode("utf-16"), error="is not JSON"),
     # Sound, if unusual
     Case("a byte order mark, CRLF", b"\xef\xbb\xbf" + SOUND.replace(b", ", b",\r\n"), "as without"),
     Case("gzip under any name, of several members", gzip.compress(SOUND[:99]) + gzip.compress(SOUND[99:]), "as plain"),

@@ -1,5 +1,6 @@
 """Bytes -> tables: categories, encodings, broken files, and that no event disappears uncounted."""
 
+import bz2
 import gzip
 import io
 import json
@@ -453,7 +454,11 @@ def test_a_second_event_list_of_a_sound_file_does_not_either() -> None:
     [
         (b"", InputError, "bytes: is empty"),
         (b" \r\n", InputError, "bytes: is empty"),
-        (b"<html>\n<b>404</b>", NotATrace, "is not JSON (starts with '<html>')"),
+        (b"<b>\n404</b>", NotATrace, "is not JSON (starts with '<b>')"),
+        (b" \n<HTML lang=en>", NotATrace, "is a page of HTML"),
+        (bz2.compress(b"{}"), NotATrace, "is compressed by bzip2"),
+        (gzip.compress(b"\x28\xb5\x2f\xfd", mtime=0), NotATrace, "is compressed twice; decompress it once (`unzstd`)"),
+        (b"\xfe\xff" + "{}".encode("utf-16-be"), NotATrace, "is UTF-16 text"),
         (b"hello", NotATrace, "is not JSON (starts with 'hello')"),
         (b"\x00\x01\xff", NotATrace, "is not JSON"),
         (b"null", NotATrace, "`traceEvents`"),
@@ -479,6 +484,13 @@ def test_what_is_no_trace(content: bytes, error: type[InputError], message: str)
     assert message in str(caught.value)
     assert str(caught.value).startswith("bytes: ")
     assert "\n" not in str(caught.value)
+
+
+def test_a_trace_with_the_mark_of_tar_is_no_archive() -> None:
+    content = trace_bytes([KERNEL])
+    mark = b'{"traceName": "' + b" " * (257 - 15) + b"ustar" + b'", '
+    assert mark.index(b"ustar") == 257
+    assert load(mark + content.lstrip()[1:]).device_events.height == 1
 
 
 def test_places_that_are_no_trace(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.errors import InputError, NotATrace
+from trace_analyzer.ingest.mistaken import mistaken_document, mistaken_file
 from trace_analyzer.ingest.raw import strict_decoder
 from trace_analyzer.ingest.scanning import IS_COMPILED, Scanned, scanned
 from trace_analyzer.ingest.sorting import Sorted, joined, sorted_objects
@@ -66,6 +67,8 @@ def read_document(content: Content) -> Document:
     with _no_gc():
         quick = scanned(head, blocks)
     if quick is None:
+        if what := mistaken_file(head):
+            raise NotATrace(f"{name}: is {what}")
         rest = head if len(head) < _HEAD else b"".join(content.blocks())
         if not rest or rest.isspace():
             raise InputError(f"{name}: " + (content.notes[0].message if content.notes else "is empty"))
@@ -76,6 +79,8 @@ def read_document(content: Content) -> Document:
     with _no_gc():
         walk = _whole(text) or _walked(text, name)
         if not walk.has_events:
+            if what := mistaken_document(walk.header):
+                raise NotATrace(f"{name}: is {what}")
             raise NotATrace(
                 f"{name}: is JSON without a `traceEvents` list; expected a trace from torch.profiler"
                 " (prof.export_chrome_trace)"

@@ -1,0 +1,51 @@
+"""Files that people take for traces, known by how they begin: what they are, and what to do instead."""
+
+import re
+from collections.abc import Iterable
+
+_UNPACK = "unpack it and name the trace in it"
+_BEGINNINGS = (
+    (b"PK\x03\x04", f"a zip archive; {_UNPACK}"),
+    (b"7z\xbc\xaf\x27\x1c", f"a 7z archive; {_UNPACK}"),
+    (b"\xfd7zXZ\0", "compressed by xz; decompress it first (`xz -d`)"),
+    (b"BZh", "compressed by bzip2; decompress it first (`bunzip2`)"),
+    (b"\x04\x22\x4d\x18", "compressed by lz4; decompress it first (`lz4 -d`)"),
+    (b"\x1f\x8b", "compressed twice; decompress it once (`gunzip`)"),
+    (b"\x28\xb5\x2f\xfd", "compressed twice; decompress it once (`unzstd`)"),
+    *(
+        (mark, "UTF-16 text, as PowerShell's `>` writes it; convert it to UTF-8 (`iconv -f UTF-16 -t UTF-8`)")
+        for mark in (b"\xff\xfe", b"\xfe\xff")
+    ),
+    (b"version https://git-lfs", "a Git LFS pointer in the place of the file; fetch that (`git lfs pull`)"),
+    (b"SQLite format 3\0", "an SQLite database, as Nsight Systems and rocprof write it; record with torch.profiler"),
+    *(
+        (b"\x80" + bytes([protocol]), "a pickle, as torch.cuda.memory writes its snapshots; record with torch.profiler")
+        for protocol in range(2, 6)
+    ),
+)
+"""How the bytes begin, decompressed once if they were; none of these begins a JSON document."""
+_PAGE = re.compile(rb"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
+_NAME, _MAGIC = slice(0, 100), slice(257, 262)
+"""Of a tar archive: its first file's name, filled up with NUL, and its mark."""
+_DOCUMENTS = (
+    (
+        {"schema", "nodes"},
+        "an execution trace (ExecutionTraceObserver), which has no kernels; record with torch.profiler",
+    ),
+)
+"""Keys that other JSON documents of PyTorch have."""
+
+
+def mistaken_file(content: bytes) -> str | None:
+    """What the file is that begins so, in words that follow "is", if it is a known one and no JSON."""
+    if _PAGE.match(content):
+        return "a page of HTML, as a download without permission gets; download the trace again"
+    if b"\0" in content[_NAME] and content[_MAGIC] == b"ustar":
+        return f"a tar archive; {_UNPACK}"
+    return next((what for start, what in _BEGINNINGS if content.startswith(start)), None)
+
+
+def mistaken_document(keys: Iterable[str]) -> str | None:
+    """What a JSON object with these keys is, in words that follow "is", if it is a known one."""
+    held = set(keys)
+    return next((what for needed, what in _DOCUMENTS if needed <= held), None)
