@@ -72,6 +72,13 @@ def in_name(character: bytes) -> bytes:
     return SOUND.replace(b'"k3"', b'"k3' + character + b'"')
 
 
+def holed(start: bytes, end: bytes) -> bytes:
+    """The sound trace with NUL bytes from the one text to the next other one."""
+    first = SOUND.index(start)
+    last = SOUND.index(end, first)
+    return SOUND[:first] + b"\0" * (last - first) + SOUND[last:]
+
+
 def without(row: dict[str, Any], *keys: str) -> dict[str, Any]:
     """The event without some of its fields."""
     return {key: value for key, value in row.items() if key not in keys}
@@ -170,6 +177,7 @@ CASES = (
     Case("a page of HTML", b"\n<!DOCTYPE html><title>Sign in</title>", error="is a page of HTML"),
     Case("a pointer of Git LFS", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
          error="is a Git LFS pointer in the place of the file; fetch that"),
+    Case("a file of NUL bytes", b"\0" * 4096, error="begins with NUL bytes"),
     Case("a zip archive", zipped(), error="is a zip archive; unpack it and name the trace in it"),
     Case("a tar archive, compressed or not", gzip.compress(tarred()),
          error="is a tar archive; unpack it and name the trace in it"),
@@ -206,7 +214,8 @@ CASES = (
     Case("gzip, then other bytes", gzip.compress(SOUND) + b"garbage", "all events", notes={"trailing-garbage": 1}),
     Case("zstd that breaks off", zstandard.compress(SOUND)[:-9], error="the zstd stream breaks off"),
     Case("text behind the document", SOUND + b" <!-- sent by mail -->", "all events", notes={"trailing-garbage": 1}),
-    Case("NUL bytes behind the document", SOUND + b"\0" * 4096, "all events", notes={"trailing-garbage": 1}),
+    Case("NUL bytes behind the document", SOUND + b"\0" * 4096, "all events",
+         notes={"trailing-garbage": 1, "nul-bytes": 4096}),
     Case("a second document behind the first", SOUND + b"\n" + SOUND, "the first one's events",
          notes={"trailing-garbage": 1}),
     Case("an array that is not closed", json.dumps([e for p in PAIRS for e in p])[:-1].encode(), "all events",
@@ -254,7 +263,10 @@ CASES = (
     Case("a name of 10 MB", in_name(b"x" * 10_000_000), "the whole name in the tables, a short one elsewhere"),
     Case("HTML, scripts and terminal controls in names", in_name(rb'<script>alert(1)</script>\u001b[2J\u202e\n'),
          "text in every output, controls as visible escapes"),
-    Case("raw control characters in names", in_name(b"\x1b[31m\n\t\0"), "as if they were escaped"),
+    Case("raw control characters in names", in_name(b"\x1b[31m\n\t"), "as if they were escaped"),
+    Case("NUL bytes in names", in_name(b"\0" * 9), "as if they were escaped", notes={"nul-bytes": 9}),
+    Case("NUL bytes in the place of events", holed(b'k3"', b'6"'), "the events around them", notes={"nul-bytes": SOUND.index(b'6"') - SOUND.index(b'k3"')},
+         events=14),
     Case("bytes that are not UTF-8", in_name(b"\xff\xc3"), "U+FFFD in their place", notes={"invalid-utf8": 2}),
     Case("half of a surrogate pair, escaped", in_name(rb"\ud800"), "U+FFFD in its place"),
     # Sound, if unusual
@@ -266,8 +278,8 @@ CASES = (
 
 HAPPENINGS = {
     "the file may not be read": "error: `cannot be opened: Permission denied`",
-    "the file grows while it is read": "what it held until then; a warning if that breaks off",
-    "the file shrinks while it is read": "what was left; a warning if that breaks off",
+    "the file grows while it is read": "what it held until then; note `changed-while-read`, and one if that breaks off",
+    "the file shrinks while it is read": "what was left; note `changed-while-read`, and one if that breaks off",
     "a FIFO or process substitution with a writer": "read to its end like a file",
     "the directory of an output may not be written": "error before any work: `the directory ... cannot be written to`",
     "the disk is full while an output is written": "error: `No space left on device`, or `File too large`; no partial file, "

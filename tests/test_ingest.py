@@ -35,6 +35,7 @@ from kineto import (
     sync,
     trace_bytes,
 )
+from reference import accounted
 
 from trace_analyzer.errors import InputError, InputTooLarge, NotATrace
 from trace_analyzer.ingest import Trace, events, load
@@ -48,16 +49,6 @@ def kinds(trace: Trace) -> dict[str, str]:
     """Name -> kind of all host and device events."""
     tables = (trace.host_events, trace.device_events)
     return {name: kind for table in tables for name, kind in table.select("name", "kind").iter_rows()}
-
-
-def accounted(trace: Trace) -> int:
-    """Events in tables, plus those that notes count as left out."""
-    tables = (
-        trace.host_events, trace.device_events, trace.sync_events, trace.device_annotations, trace.flows, trace.memory_events,
-    )  # fmt: skip
-    left_out = {n.code: n.count for n in trace.notes if n.code not in ("no-duration", "truncated", "invalid-utf8")}
-    kept = sum(table.height for table in tables) + len(trace.profiler_sessions) + len(trace.boundaries)
-    return kept + sum(left_out.values())
 
 
 # Categories
@@ -342,7 +333,7 @@ def test_compression_is_told_by_content_not_name(tmp_path: Path, name: str, pack
         (lambda c: b"\xef\xbb\xbf" + c, {}),
         (lambda c: c.replace(b", ", b",\r\n\t "), {}),
         (lambda c: b"\n " + c + b"\r\n", {}),
-        (lambda c: c + b"\0\0", {"trailing-garbage": 1}),
+        (lambda c: c + b"\0\0", {"trailing-garbage": 1, "nul-bytes": 2}),
         (lambda c: c[:-2] + b",]}", {}),
         (lambda c: c.replace(b'"k"', b'"k\xff"'), {"invalid-utf8": 1}),
         (lambda c: c.replace(b'"k"', b'"k\xed\xa0\x80"'), {"invalid-utf8": 3}),

@@ -16,6 +16,7 @@ _BEGINNINGS = (
         (mark, "UTF-16 text, as PowerShell's `>` writes it; convert it to UTF-8 (`iconv -f UTF-16 -t UTF-8`)")
         for mark in (b"\xff\xfe", b"\xfe\xff")
     ),
+    (b"\0\0\0\0", "no text: it begins with NUL bytes, as a crash or an interrupted copy leaves them; copy it again"),
     (b"version https://git-lfs", "a Git LFS pointer in the place of the file; fetch that (`git lfs pull`)"),
     (b"SQLite format 3\0", "an SQLite database, as Nsight Systems and rocprof write it; record with torch.profiler"),
     *(

@@ -23,6 +23,12 @@ DEFAULT_MAX_BYTES = 16 << 30
 _CHUNK = 4 << 20
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+_CHANGED = Note(
+    "changed-while-read",
+    "warning",
+    "the file changed while it was read, so this may mix what it was before and after; analyze it again",
+)
+_NUL = "NUL bytes, from byte {:,} on, as a crash or an interrupted copy leaves them: what stood there is lost"
 
 
 class Content:
@@ -49,9 +55,13 @@ class Content:
 
         Raises ``InputError`` when they cannot be read and ``InputTooLarge`` beyond the limit.
         """
-        self.notes, size = (), 0
+        self.notes, size, nul, first_nul = (), 0, 0, 0
         with self._file() as file:
+            state = _state(file)
             for block, note in self._parts(file):
+                if (at := block.find(0)) >= 0:  # to count at once takes 15 times as long
+                    first_nul = first_nul if nul else size + at
+                    nul += block.count(0, at)
                 size += len(block)
                 if size > self._max_bytes:
                     raise InputTooLarge(
@@ -61,6 +71,10 @@ class Content:
                     self.notes += (note,)
                 if block:
                     yield block
+            if size and _state(file) != state:
+                self.notes += (_CHANGED,)
+        if nul:
+            self.notes += (Note("nul-bytes", "warning", _NUL.format(first_nul), nul),)
 
     def _parts(self, file: BinaryIO) -> Iterator[Part]:
         chunks = self._chunks(file)
@@ -134,6 +148,15 @@ def _size(file: BinaryIO) -> int | None:
         return os.fstat(file.fileno()).st_size or None
     except (OSError, AttributeError):
         return (len(file.getbuffer()) or None) if isinstance(file, io.BytesIO) else None
+
+
+def _state(file: BinaryIO) -> tuple[int, int] | None:
+    """Size and time of the last change of a regular file; None for what is none."""
+    try:
+        status = os.fstat(file.fileno())
+    except (OSError, AttributeError):
+        return None
+    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
 
 
 def _opened(path: Path) -> BinaryIO:
