@@ -21,7 +21,8 @@ KERNEL_LATENCY_NS = 3_000
 SMALL_KERNEL_NS = 20_000
 
 WORK = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
-HOST = ("cpu_op", "user_annotation", "python_function", "cuda_runtime", "cuda_driver", "overhead")
+HOST = ("user_annotation", "python_function", "cpu_op", "overhead", "cuda_runtime", "cuda_driver")
+"""Categories of events on host threads, each of which may hold those after it."""
 
 
 @dataclass(frozen=True)
@@ -329,12 +330,17 @@ def _host_cause(
     working = [e for e in stack if e.category != "user_annotation"]
     if not working:
         return "host-unknown"
-    innermost = max(working, key=lambda e: (e.start, -e.end, e.row))
+    innermost = max(working, key=_depth)
     if innermost.is_call:
         return "runtime-call"
     if innermost.category == "python_function":
         return "python"
     return "cpu-operator" if _is_cpu_work(trace, innermost) else "dispatch"
+
+
+def _depth(event: HostEvent) -> tuple[int, int, int, int]:
+    """Grows inwards. Of events that begin and end together, the inner is the later by nesting, else in the file."""
+    return event.start, -event.end, HOST.index(event.category), event.row
 
 
 def _waited(
@@ -406,8 +412,7 @@ def _is_cpu_work(trace: Trace, operator: HostEvent) -> bool:
         e
         for e in trace.host
         if (e.pid, e.tid) == (operator.pid, operator.tid)
-        and e is not operator
-        and operator.start <= e.start
+        and _depth(operator) < _depth(e)
         and e.end <= operator.end
         and e.category != "overhead"
     ]

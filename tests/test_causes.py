@@ -68,6 +68,16 @@ LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
                 (70, 80, "python"),
             ],
         ),
+        # A call that begins and ends with its operator is within it, whichever the file names first.
+        (
+            [op("aten::mm", 30, 20), call("cudaGetDevice", 30, 20)],
+            [(20, 30, "host-unknown"), (30, 50, "runtime-call"), (50, 80, "host-unknown")],
+        ),
+        (
+            [call("cudaGetDevice", 30, 20), op("aten::mm", 30, 20)],
+            [(20, 30, "host-unknown"), (30, 50, "runtime-call"), (50, 80, "host-unknown")],
+        ),
+        ([op("aten::mm", 20, 60), python("f", 20, 60)], [(20, 80, "dispatch")]),
         ([op("aten::mm", 25, 55), annotation("forward", 30, 20)], [(20, 25, "host-unknown"), (25, 80, "dispatch")]),
         ([annotation("ProfilerStep#1", 0, 99)], [(20, 80, "host-unknown")]),
         ([event("odd_category", "x", 0, 99, pid=100, tid=100)], [(20, 80, "host-unknown")]),
