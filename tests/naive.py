@@ -6,10 +6,12 @@ a choice, the choice made here is said in the function that makes it. Not covere
 """
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
+from math import inf
 from statistics import median
 
 DEVICE_GAP_LIMIT_NS = 20_000
@@ -205,28 +207,46 @@ def _best(calls: list[HostEvent], activity: Activity) -> HostEvent:
 
 
 def _owners(trace: Trace) -> dict[tuple[int, int | None], object]:
-    """The process of each (device, context): by flows, else by leads; absent when ambiguous."""
+    """The process of each (device, context): that which most arrows name, else by leads; absent when ambiguous.
+
+    An arrow names the process of the calls that it starts at, if that is one. Where the calls of one process alone
+    have numbers, nobody shares them, and all is its own.
+    """
+    calls = [e for e in trace.host if e.is_call]
+    numbered = {e.pid for e in calls if e.correlation}
     owners = {}
     for place in {(a.device, a.context) for a in trace.activities}:
         members = [a for a in trace.activities if (a.device, a.context) == place]
         numbers = {a.correlation for a in members} - {0}
-        pids = {e.pid for e in trace.host if e.is_call and e.correlation in numbers}
-        if not pids:
-            continue
-        ranked = sorted((_fit(trace, members, pid), str(pid), pid) for pid in pids)
-        if len(ranked) == 1 or ranked[0][0] != ranked[1][0]:
-            owners[place] = ranked[0][2]
+        named = Counter(_named_by_arrows(trace, members))
+        most = [pid for pid, count in named.items() if count == max(named.values())]
+        if len(numbered) == 1:
+            (owners[place],) = numbered
+        elif len(most) == 1:
+            (owners[place],) = most
+        elif pids := {e.pid for e in calls if e.correlation in numbers}:
+            ranked = sorted((-named[pid], *_fit(trace, members, pid), str(pid), pid) for pid in pids)
+            if len(ranked) == 1 or ranked[0][:3] != ranked[1][:3]:
+                owners[place] = ranked[0][-1]
     return owners
 
 
-def _fit(trace: Trace, members: list[Activity], pid: object) -> tuple[int, int, float]:
-    """Smaller fits better: most flows from that process, fewest negative leads, smallest median lead."""
+def _named_by_arrows(trace: Trace, members: list[Activity]) -> Iterator[object]:
+    """The process that each arrow to these activities names."""
+    called = {(e.pid, e.tid, e.start) for e in trace.host if e.is_call}
     places = {_at(a) for a in members}
-    ids = {f.flow_id for f in trace.flows if f.is_start and f.pid == pid}
-    flows = sum(f.flow_id in ids and _at(f) in places for f in trace.flows if not f.is_start)
+    for flow_id, _ in {(f.flow_id, _at(f)) for f in trace.flows if not f.is_start and _at(f) in places}:
+        pids = {f.pid for f in trace.flows if f.is_start and f.flow_id == flow_id and _at(f) in called}
+        if len(pids) == 1:
+            yield from pids
+
+
+def _fit(trace: Trace, members: list[Activity], pid: object) -> tuple[int, float]:
+    """Smaller fits better: fewest activities without a call or ahead of it, smallest median lead of the others."""
     pairs = [(a, _candidates(trace, a, pid)) for a in members]
     leads = [a.start - _best(calls, a).end for a, calls in pairs if calls]
-    return -flows, sum(lead < 0 for lead in leads), median(leads)
+    behind = [lead for lead in leads if lead >= 0]
+    return len(members) - len(behind), median(behind) if behind else inf
 
 
 def naive_latency_bound(trace: Trace, device: int) -> int | None:
