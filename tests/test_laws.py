@@ -14,6 +14,7 @@ from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from trace_analyzer.analyses.intervals import joined
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 from trace_analyzer.trust import of_device
@@ -105,12 +106,12 @@ def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: Ran
         metrics = {item.metric for item in device.withheld}
         assert metrics == {metric for check in of_device(report.trust, device.index) for metric in check.withholds}
         this = pl.col("device") == device.index
-        columns = ["start_ns", "end_ns", "cause"]
+        columns = ["device", "start_ns", "end_ns", "cause"]
         told, known = (r.tables["idle"].filter(this).select(columns) for r in (report, whole))
         silent = ~known.get_column("cause").is_in(["unlinked", "untraced"])
         hidden = pl.when(silent).then(pl.lit("withheld")).otherwise("cause").alias("cause")
         if "idle_causes" in metrics:  # what is withheld is not cut where another event would have been named
-            told, known = whole_stretches(told), whole_stretches(known.with_columns(hidden))
+            told, known = (joined(idle, ["device"], "cause") for idle in (told, known.with_columns(hidden)))
         assert told.equals(known)
         empty = {"run_ahead": "queue"}
         assert all(report.tables[table].filter(this).is_empty() for metric, table in empty.items() if metric in metrics)
@@ -125,14 +126,6 @@ def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: Ran
         rests = {"partition", "idle_causes"} & metrics
         if report.verdict.device == device.index and report.verdict.status == "ok" and rests:
             assert report.verdict.confidence != "high"
-
-
-def whole_stretches(idle: pl.DataFrame) -> pl.DataFrame:
-    """Touching intervals of one cause as one."""
-    cause, start, end = (pl.col(name) for name in ("cause", "start_ns", "end_ns"))
-    begins = (cause != cause.shift()) | (start != end.shift())
-    by_stretch = idle.group_by(begins.fill_null(True).cum_sum().alias("stretch"), maintain_order=True)
-    return by_stretch.agg(start.first(), end.last(), cause.first())
 
 
 # The definitions, one instant at a time

@@ -60,7 +60,8 @@ class Content:
             state = _state(file)
             for block, note in self._parts(file):
                 if (at := block.find(0)) >= 0:  # to count at once takes 15 times as long
-                    first_nul = first_nul if nul else size + at
+                    if not nul:
+                        first_nul = size + at
                     nul += block.count(0, at)
                 size += len(block)
                 if size > self._max_bytes:
@@ -142,21 +143,25 @@ def content_of(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: 
     return Content(str(getattr(source, "name", "stream")), _Replayed(source).rewound, max_bytes, progress)
 
 
+def _status(file: BinaryIO) -> os.stat_result | None:
+    """What the system knows of the file; None where it is none of the system's."""
+    try:
+        return os.fstat(file.fileno())
+    except (OSError, AttributeError):
+        return None
+
+
 def _size(file: BinaryIO) -> int | None:
     """Bytes of a regular file, or of memory; None for what has no size."""
-    try:
-        return os.fstat(file.fileno()).st_size or None
-    except (OSError, AttributeError):
-        return (len(file.getbuffer()) or None) if isinstance(file, io.BytesIO) else None
+    if status := _status(file):
+        return status.st_size or None
+    return (len(file.getbuffer()) or None) if isinstance(file, io.BytesIO) else None
 
 
 def _state(file: BinaryIO) -> tuple[int, int] | None:
     """Size and time of the last change of a regular file; None for what is none."""
-    try:
-        status = os.fstat(file.fileno())
-    except (OSError, AttributeError):
-        return None
-    return (status.st_size, status.st_mtime_ns) if stat.S_ISREG(status.st_mode) else None
+    status = _status(file)
+    return (status.st_size, status.st_mtime_ns) if status and stat.S_ISREG(status.st_mode) else None
 
 
 def _opened(path: Path) -> BinaryIO:
