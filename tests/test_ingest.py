@@ -333,7 +333,7 @@ def test_compression_is_told_by_content_not_name(tmp_path: Path, name: str, pack
         (lambda c: b"\xef\xbb\xbf" + c, {}),
         (lambda c: c.replace(b", ", b",\r\n\t "), {}),
         (lambda c: b"\n " + c + b"\r\n", {}),
-        (lambda c: c + b"\0\0", {"trailing-garbage": 1, "nul-bytes": 2}),
+        (lambda c: c + b"\0\0", {"trailing-garbage": 1}),
         (lambda c: c[:-2] + b",]}", {}),
         (lambda c: c.replace(b'"k"', b'"k\xff"'), {"invalid-utf8": 1}),
         (lambda c: c.replace(b'"k"', b'"k\xed\xa0\x80"'), {"invalid-utf8": 3}),

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from broken_input import HOLED
 from kineto import A100, analysed, annotation, call, event, flow, kernel, launch, launched, op, python, trace_bytes
 
 from trace_analyzer.pipeline import analyze
@@ -129,6 +130,13 @@ def test_nobody_knows_how_many_events_a_broken_file_lost(kept: float) -> None:
     bad = replace(found, value=3, status="fail", withholds=("busy_ratio",))
     assert check_phrase(bad) == "lost events 3 (busy ratio withheld)"
     assert check_phrase(replace(bad, withholds=ALL)) == "lost events 3 (all figures of devices withheld)"
+
+
+def test_nobody_knows_how_many_events_a_file_with_a_hole_lost() -> None:
+    found = analyze(HOLED)
+    assert "868 NUL bytes, from byte" in found.notes[0].message
+    lost = check(found, "lost_events")
+    assert (lost.value, lost.status) == (None, "warn")
 
 
 def test_a_file_without_arrows_was_edited() -> None:

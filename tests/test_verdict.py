@@ -170,7 +170,7 @@ def recording(taken: int, least: int | None = None) -> Recording:
 FINDINGS = Findings(
     device=DEVICE, window=Window("steady", ((0, 10**7),), (1, 2)), parts_ns=parts_of(compute=80, memory=20), cold_gap_ns=0, steps_found=5,
     launches_per_step=20.0, peaks_known=True, contraction_ratio=0.8, shapes_ratio=1.0, known_ratio=1.0, assumed_peaks=None, waits_recorded=False,
-    launch_latency_ns=7_000, steps_from="ProfilerStep", recording=None, waiting_depth=None, set_aside_ratio=0.0, idle_peak=None, flows_missing=False, breaks_off=False,
+    launch_latency_ns=7_000, steps_from="ProfilerStep", recording=None, waiting_depth=None, set_aside_ratio=0.0, idle_peak=None, flows_missing=False, breaks_off=False, damaged=False,
 )  # fmt: skip
 LAUNCHING = parts_of(python=80, compute=20)
 
@@ -196,7 +196,8 @@ def test_a_verdict_without_doubt() -> None:
         ({"shapes_ratio": None}, "0 % of the time of contractions"),
         ({"peaks_known": False}, "peaks are unknown"),
         ({"flows_missing": True}, "no launch arrows"),
-        ({"breaks_off": True}, "breaks off"),
+        ({"breaks_off": True, "damaged": True}, "breaks off"),
+        ({"damaged": True}, "what is lost of it is not judged"),
         ({"set_aside_ratio": 0.6}, "60 % of the time lies in steps that are unlike the others"),
         ({"parts_ns": parts_of(device_wait=80, compute=20)}, "inferred"),
         (

@@ -23,8 +23,19 @@ class Note:
 
 TRUNCATED = "truncated"
 """Code of the note on a file that breaks off."""
+NUL_BYTES = "nul-bytes"
+"""Code of the note on a file with NUL bytes in the place of text."""
+CHANGED = "changed-while-read"
+"""Code of the note on a file that changed while it was read."""
+DAMAGED = (TRUNCATED, NUL_BYTES, CHANGED)
+"""Codes of notes on files that have lost events, nobody knows how many."""
 
 
 def breaks_off(notes: Iterable[Note]) -> bool:
     """Whether a trace's file breaks off: nobody knows how many events stood behind that."""
     return any(note.code == TRUNCATED for note in notes)
+
+
+def is_damaged(notes: Iterable[Note]) -> bool:
+    """Whether a trace's file has lost events, nobody knows how many."""
+    return any(note.code in DAMAGED for note in notes)

@@ -54,7 +54,7 @@ from trace_analyzer.catalog.step_marks import marks_of_name
 from trace_analyzer.errors import UsageError
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
 from trace_analyzer.ingest.trace import DeviceProperties
-from trace_analyzer.notes import Note, breaks_off
+from trace_analyzer.notes import Note, breaks_off, is_damaged
 from trace_analyzer.on_demand import Later, Maker, OnDemand, beside
 from trace_analyzer.report import (
     SCHEMA_VERSION,
@@ -972,6 +972,7 @@ def _findings(
         set_aside_ratio=_set_aside_ratio(table),
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
+        damaged=is_damaged(trace.notes),
         failed_checks=doubts(found, report.index),
         parts_withheld=reasons.get(PARTITION),
         causes_withheld=reasons.get(IDLE_CAUSES),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from trace_analyzer import thresholds as t
-from trace_analyzer.notes import TRUNCATED, Note, breaks_off
+from trace_analyzer.notes import DAMAGED, Note, is_damaged
 from trace_analyzer.report import (
     Check,
     CheckStatus,
@@ -35,7 +35,7 @@ MOVEMENTS = ("communication", "copies")
 """What is exposed, and rates."""
 ALL = (BUSY_RATIO, PARTITION, IDLE_CAUSES, RUN_AHEAD, *KERNEL_TIMES, *UTILIZATION, *MOVEMENTS)
 # Notes of the reader about events that are lost or cannot be read.
-_LOST = (TRUNCATED, "no-time", "implausible-time", "negative-duration", "unmatched")
+_LOST = (*DAMAGED, "no-time", "implausible-time", "negative-duration", "unmatched")
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def checks(
 
 
 def _lost(notes: Sequence[Note], event_count: int) -> Check:
-    """Events that the reader had to leave out: null for a file that breaks off, as nobody knows how many it lost."""
+    """Events that the reader had to leave out: null for a damaged file, as nobody knows how many it lost."""
     lost = [note for note in notes if note.code in _LOST]
     missing = sum(note.count for note in lost)
     fails = missing > t.LOST_FAIL_RATIO * event_count
@@ -164,7 +164,7 @@ def _lost(notes: Sequence[Note], event_count: int) -> Check:
         "lost_events",
         None,
         status,
-        None if breaks_off(notes) else missing,
+        None if is_damaged(notes) else missing,
         "events",
         "events that are missing behind the end of a broken file, cannot be read or have no possible time",
         ALL if fails else (),

@@ -77,6 +77,7 @@ class DeviceFindings:
     idle_peak: tuple[str, float] | None
     flows_missing: bool
     breaks_off: bool
+    damaged: bool
     failed_checks: tuple[str, ...] = ()
     parts_withheld: str | None = None
     causes_withheld: str | None = None
@@ -522,6 +523,8 @@ def _confidence(
         )
     if findings.breaks_off:
         doubts.append("the file breaks off: what stood behind that is not judged")
+    elif findings.damaged:
+        doubts.append("the file is damaged, or changed while it was read: what is lost of it is not judged")
     if findings.flows_missing:
         doubts.append("the file has no launch arrows: other events may have been removed from it too")
     doubts += findings.failed_checks

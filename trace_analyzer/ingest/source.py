@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trace_analyzer.errors import InputError, InputTooLarge
-from trace_analyzer.notes import Note
+from trace_analyzer.notes import CHANGED, NUL_BYTES, Note
 
 Source = str | os.PathLike[str] | bytes | BinaryIO
 Progress = Callable[[str, float | None], None]
@@ -24,11 +24,11 @@ _CHUNK = 4 << 20
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _CHANGED = Note(
-    "changed-while-read",
+    CHANGED,
     "warning",
     "the file changed while it was read, so this may mix what it was before and after; analyze it again",
 )
-_NUL = "NUL bytes, from byte {:,} on, as a crash or an interrupted copy leaves them: what stood there is lost"
+_NUL = "{:,} NUL bytes, from byte {:,} on, as a crash or an interrupted copy leaves them: what stood there is lost"
 
 
 class Content:
@@ -74,8 +74,9 @@ class Content:
                     yield block
             if size and _state(file) != state:
                 self.notes += (_CHANGED,)
-        if nul:
-            self.notes += (Note("nul-bytes", "warning", _NUL.format(first_nul), nul),)
+        # A file that only ends in them breaks off, or holds its whole document before.
+        if nul and first_nul + nul < size:
+            self.notes += (Note(NUL_BYTES, "warning", _NUL.format(nul, first_nul)),)
 
     def _parts(self, file: BinaryIO) -> Iterator[Part]:
         chunks = self._chunks(file)
