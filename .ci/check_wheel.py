@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "trace_analyzer"
 
-_COMPILED = re.compile(r"trace_analyzer/(?:_arrow|analyses/_spans|ingest/_scanner)\.[^/]*\.(?:so|pyd)")
+_COMPILED = re.compile(r"trace_analyzer/(?:frames/_arrow|frames/_loops|ingest/_scanner)\.[^/]*\.(?:so|pyd)")
 _MODULES = 3
 
 

@@ -5,7 +5,7 @@ from kineto import annotation, call, loaded, op, python
 
 from trace_analyzer.analyses.context import Tree
 from trace_analyzer.analyses.host import host_of
-from trace_analyzer.analyses.rows import rows_of, spread
+from trace_analyzer.frames.lookups import inverse_index, scatter
 
 
 def test_each_event_takes_what_its_kind_and_name_say() -> None:
@@ -52,5 +52,5 @@ def test_ancestors_of_a_deep_stack() -> None:
 
 def test_numbered_rows_are_found_without_a_join() -> None:
     ids, values = pl.Series([4, 1], dtype=pl.UInt32), pl.Series("v", [1.5, None])
-    assert spread(ids, values, 5).to_list() == [None, None, None, None, 1.5]
-    assert rows_of(ids, 5).to_list() == [None, 1, None, None, 0]
+    assert scatter(ids, values, 5).to_list() == [None, None, None, None, 1.5]
+    assert inverse_index(ids, 5).to_list() == [None, 1, None, None, 0]

@@ -9,20 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from trace_analyzer.analyses import intervals
-from trace_analyzer.analyses.intervals import (
-    at,
+from trace_analyzer.frames import intervals
+from trace_analyzer.frames.intervals import (
     clip,
+    coalesce,
+    count_until,
     enclosing,
-    in_order,
+    filter_inside,
     innermost,
-    inside,
-    joined,
-    labelled,
-    latest,
+    last_started,
+    lookup_at,
     overlap_sums,
-    passed,
-    running,
+    sort_spans,
+    split_by,
+    sweep_sum,
     union,
     with_covered,
 )
@@ -68,7 +68,7 @@ def test_union_merges_what_overlaps_or_touches() -> None:
 
 @given(spans)
 def test_what_is_running_is_summed_up_at_every_edge(rows: list[Span]) -> None:
-    found = running(
+    found = sweep_sum(
         frame(rows).with_columns(pl.lit(1).alias("count"), pl.col("id").cast(pl.Int64) + 5), "track", ["count", "id"]
     )
     edges = sorted({(track, time) for track, *bounds in rows for time in bounds})
@@ -99,7 +99,7 @@ def test_union_of_what_is_little_apart(rows: list[Span], apart: int) -> None:
 
 def test_labelled_cuts_at_edges_and_names_the_segment() -> None:
     segments = [(0, 1, 3), (0, 3, 4), (0, 6, 8), (1, 9, 9)]
-    pieces = labelled(
+    pieces = split_by(
         frame([(0, 0, 5), (1, 1, 5), (0, 7, 7), (0, 2, 6), (0, 3, 3)]),
         frame(segments).rename({"id": "segment"}),
         TRACK,
@@ -121,20 +121,20 @@ def test_latest_is_the_last_to_start_by_the_instant(where: list[tuple[int, int]]
         max((n for n, (on, start, _) in enumerate(rows) if on == track and start <= t), default=None)
         for track, t in where
     ]
-    assert latest(times(where), "time_ns", frame(rows), TRACK).to_list() == expected
+    assert last_started(times(where), "time_ns", frame(rows), TRACK).to_list() == expected
 
 
 @given(st.lists(_instants), st.lists(_instants))
 def test_instants_passed_are_those_up_to_the_time(instants: list[int], where: list[int]) -> None:
-    found = passed(pl.Series(sorted(instants), dtype=pl.Int64), pl.Series(where, dtype=pl.Int64))
+    found = count_until(pl.Series(sorted(instants), dtype=pl.Int64), pl.Series(where, dtype=pl.Int64))
     assert found.to_list() == [sum(instant <= t for instant in instants) for t in where]
 
 
 @given(spans)
 def test_in_order_keeps_the_order_of_equals_or_puts_the_shortest_first(rows: list[Span]) -> None:
     table = frame(rows)
-    assert_frame_equal(in_order(table, TRACK), table.sort("track", "start_ns", maintain_order=True))
-    shortest = in_order(table, TRACK, shortest_first=True)
+    assert_frame_equal(sort_spans(table, TRACK), table.sort("track", "start_ns", maintain_order=True))
+    shortest = sort_spans(table, TRACK, shortest_first=True)
     assert_frame_equal(shortest, table.sort("track", "start_ns", "end_ns", maintain_order=True))
 
 
@@ -148,7 +148,7 @@ def test_labelled_pieces_lie_between_neighbouring_edges(rows: list[Span], segmen
         edges = {t for on, *edges in segments if on == track and edges[0] < edges[1] for t in edges}
         cuts = [start, *sorted(t for t in edges if start < t < end), end]
         expected += [(number, track, a, b, around(track, a)) for a, b in itertools.pairwise(cuts)]
-    found = labelled(frame(rows), frame(segments).rename({"id": "segment"}), TRACK, ["segment"])
+    found = split_by(frame(rows), frame(segments).rename({"id": "segment"}), TRACK, ["segment"])
     assert found.rows() == expected
 
 
@@ -158,7 +158,7 @@ def test_at_is_the_segment_around_the_instant(where: list[tuple[int, int]], segm
         next((number for number, (on, start, end) in enumerate(segments) if on == track and start <= t < end), None)
         for track, t in where
     ]
-    found = at(times(where), "time_ns", frame(segments), TRACK, ["id"])
+    found = lookup_at(times(where), "time_ns", frame(segments), TRACK, ["id"])
     assert found.columns == ["track", "time_ns", "id"]
     assert found["id"].to_list() == expected
     assert found.drop("id").rows() == where
@@ -261,10 +261,10 @@ def test_operations_take_empty_frames() -> None:
     assert innermost(none, TRACK, "id").is_empty()
     assert enclosing(none, TRACK).is_empty()
     segments = frame([(0, 1, 2)]).rename({"id": "segment"})
-    assert labelled(none, segments, TRACK, ["segment"]).is_empty()
-    assert labelled(some, segments.clear(), TRACK, ["segment"]).rows() == [(0, 0, 1, 2, None)]
+    assert split_by(none, segments, TRACK, ["segment"]).is_empty()
+    assert split_by(some, segments.clear(), TRACK, ["segment"]).rows() == [(0, 0, 1, 2, None)]
     assert clip(some, none.drop("id"), TRACK).is_empty()
-    assert at(times([(0, 1)]), "time_ns", none, TRACK, ["id"]).rows() == [(0, 1, None)]
+    assert lookup_at(times([(0, 1)]), "time_ns", none, TRACK, ["id"]).rows() == [(0, 1, None)]
     assert with_covered(some, none, TRACK, "covered_ns").rows() == [(0, 0, 1, 2, 0)]
 
 
@@ -277,7 +277,7 @@ def test_joined_segments_cover_the_same_and_never_touch_their_like(rows: list[Sp
         for t in range(start, end)
     )
     columns = {"track": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "label": pl.String}
-    found = joined(pl.DataFrame(instants, schema=columns, orient="row"), TRACK, "label").rows()
+    found = coalesce(pl.DataFrame(instants, schema=columns, orient="row"), TRACK, "label").rows()
     assert [(track, t, t + 1, label) for track, start, end, label in found for t in range(start, end)] == instants
     assert all((a[0], a[2], a[3]) != (b[0], b[1], b[3]) for a, b in itertools.pairwise(found))
 
@@ -286,8 +286,8 @@ def test_empty_frames_leave_the_columns_that_others_leave() -> None:
     none, some = frame([]), frame([(0, 1, 2)])
     segments = some.rename({"id": "segment"})
     for found in (
-        lambda spans, segments: at(spans, "start_ns", segments, TRACK, ["segment"]),
-        lambda spans, segments: labelled(spans, segments, TRACK, ["segment"]),
+        lambda spans, segments: lookup_at(spans, "start_ns", segments, TRACK, ["segment"]),
+        lambda spans, segments: split_by(spans, segments, TRACK, ["segment"]),
         lambda spans, segments: clip(spans, segments, TRACK),
         lambda spans, segments: with_covered(spans, segments, TRACK, "covered_ns"),
         lambda spans, _: innermost(spans, TRACK, "id"),
@@ -331,7 +331,7 @@ def test_inside_are_the_points_of_some_window(rows: list[tuple[int, int]], windo
     """A single window is looked at otherwise than several, and points in order otherwise than others."""
     rows = sorted(rows, key=lambda row: row[1]) if ordered else rows
     for some in (windows, windows[:1]):
-        found = inside(times(rows), "time_ns", frame(some).drop("id"), TRACK)
+        found = filter_inside(times(rows), "time_ns", frame(some).drop("id"), TRACK)
         assert found.rows() == [row for row in rows if row in covered(some)]
 
 
@@ -341,7 +341,7 @@ def test_points_need_no_order_and_no_track(tracks: list[int]) -> None:
     segments = frame([(track, 10, 20) for track in tracks])
     where: list[tuple[int | None, int | None]] = [(0, 15), (2, 15), (None, 15), (0, None), (0, 9), (0, 10), (0, 20)]
     schema = {"track": pl.Int64, "time_ns": pl.Int64}
-    found = at(pl.DataFrame(where, schema=schema, orient="row"), "time_ns", segments, TRACK, ["id"])
+    found = lookup_at(pl.DataFrame(where, schema=schema, orient="row"), "time_ns", segments, TRACK, ["id"])
     assert found["id"].to_list() == [0, None, None, None, None, 0, None]
 
 
@@ -349,13 +349,13 @@ def test_empty_segments_hide_none_that_start_with_them() -> None:
     rows = [(0, 3, 5), (0, 5, 5), (0, 5, 8)]
     for segments in itertools.permutations(rows):
         named = frame(segments).with_columns(pl.col("end_ns").alias("until"))
-        found = at(times([(0, 5), (0, 4), (0, 8)]), "time_ns", named, TRACK, ["until"])
+        found = lookup_at(times([(0, 5), (0, 4), (0, 8)]), "time_ns", named, TRACK, ["until"])
         assert found["until"].to_list() == [8, 5, None]
 
 
 @given(spans)
 def test_in_order_sorts_by_track_and_start(rows: list[Span]) -> None:
-    ordered = intervals.in_order(frame(rows), TRACK)
+    ordered = intervals.sort_spans(frame(rows), TRACK)
     assert ordered.columns == ["id", "track", "start_ns", "end_ns"]
     assert sorted(ordered.rows()) == sorted(frame(rows).rows())
     assert ordered.select("track", "start_ns").rows() == sorted(ordered.select("track", "start_ns").rows())

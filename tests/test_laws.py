@@ -14,7 +14,7 @@ from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trace_analyzer.analyses.intervals import joined
+from trace_analyzer.frames.intervals import coalesce
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 from trace_analyzer.trust import of_device
@@ -111,7 +111,7 @@ def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: Ran
         silent = ~known.get_column("cause").is_in(["unlinked", "untraced"])
         hidden = pl.when(silent).then(pl.lit("withheld")).otherwise("cause").alias("cause")
         if "idle_causes" in metrics:  # what is withheld is not cut where another event would have been named
-            told, known = (joined(idle, ["device"], "cause") for idle in (told, known.with_columns(hidden)))
+            told, known = (coalesce(idle, ["device"], "cause") for idle in (told, known.with_columns(hidden)))
         assert told.equals(known)
         empty = {"run_ahead": "queue"}
         assert all(report.tables[table].filter(this).is_empty() for metric, table in empty.items() if metric in metrics)

@@ -15,11 +15,19 @@ from trace_analyzer.analyses.blame import Blamed
 from trace_analyzer.analyses.causes import cold_idle
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.analyses.host import CALLS, Host
-from trace_analyzer.analyses.intervals import at, clip, inside, spans_on, union
-from trace_analyzer.analyses.rows import as_texts, each_distinct, looked_up, numbered, own, totals, with_known
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fixes import Fix, Platform, fixes, platform_of
+from trace_analyzer.frames.intervals import clip, filter_inside, lookup_at, spans_on, union
+from trace_analyzer.frames.lookups import (
+    as_strings,
+    factorize,
+    lookup,
+    lookup_inner,
+    map_unique,
+    sum_by_group,
+    where_equal,
+)
 from trace_analyzer.report import Advice, Verdict, Window
 from trace_analyzer.units import count, counted, duration, percent, size
 
@@ -86,21 +94,23 @@ def surroundings(window: Window, frames: Mapping[str, pl.DataFrame], device: int
     launched = frames["launches"].select(
         "launch_id", "activity_count", pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("launch_ns")
     )
-    activities = inside(own(frames["activities"].select(_ACTIVITY), "device", device), "start_ns", spans, ["device"])
+    activities = filter_inside(
+        where_equal(frames["activities"].select(_ACTIVITY), "device", device), "start_ns", spans, ["device"]
+    )
     modules = frames["activity_modules"].select("activity_id", "module")
     ids = activities.select("activity_id")
     class_ = pl.col("module").str.replace(r"_\d+$", "").cast(pl.Categorical)
-    classes = modules.with_columns(each_distinct(modules.select("module"), class_))
+    classes = modules.with_columns(map_unique(modules.select("module"), class_))
     gaps, names = frames["gaps"], frames["activities"].get_column("name")
     return Surroundings(
         gaps=gaps.select("gap_id", "activity_id", names[gaps.get_column("activity_id")]),
-        activities=activities.hstack(looked_up(launched, activities, "launch_id"))
-        .hstack(looked_up(classes, activities, "activity_id"))
-        .hstack(looked_up(frames["rated"].select("activity_id", "recomputed"), activities, "activity_id")),
-        collectives=with_known(frames["collectives"], ids, "activity_id"),
-        roofs=with_known(frames["roofs"], ids, "activity_id"),
-        missed=with_known(frames["tensor_core_misses"], ids, "activity_id"),
-        fusions=inside(own(frames["fusion_runs"], "device", device), "start_ns", spans, ["device"]),
+        activities=activities.hstack(lookup(launched, activities, "launch_id"))
+        .hstack(lookup(classes, activities, "activity_id"))
+        .hstack(lookup(frames["rated"].select("activity_id", "recomputed"), activities, "activity_id")),
+        collectives=lookup_inner(frames["collectives"], ids, "activity_id"),
+        roofs=lookup_inner(frames["roofs"], ids, "activity_id"),
+        missed=lookup_inner(frames["tensor_core_misses"], ids, "activity_id"),
+        fusions=filter_inside(where_equal(frames["fusion_runs"], "device", device), "start_ns", spans, ["device"]),
     )
 
 
@@ -178,14 +188,14 @@ def _scene(
     idle, is_cold = blamed.intervals, verdict.cause == "cold-start"
     cold = idle.clear()
     if is_cold:
-        cold = cold_idle(idle, *(own(frames[name], "device", device) for name in ("gaps", "activities")))
+        cold = cold_idle(idle, *(where_equal(frames[name], "device", device) for name in ("gaps", "activities")))
     calls = host.names.filter(pl.col("kind").is_in(CALLS))
     return Scene(
         **vars(within),
         verdict=verdict,
         regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
         window_ns=sum(verdict.parts_ns.values()),
-        busy_parts=clip(own(frames["busy"], "device", device), spans, ["device"]),
+        busy_parts=clip(where_equal(frames["busy"], "device", device), spans, ["device"]),
         blamed=blamed,
         idle=idle.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else idle,
         cold=cold,
@@ -242,7 +252,7 @@ def _doing(scene: Scene, idle: pl.DataFrame) -> str:
         waiting = scene.gaps.get_column("name")[idle.get_column("gap_id")]
         return "before " + _most(idle.with_columns(waiting), pl.col("name"), _length())
     name_ids = scene.host.events.get_column("name_id")[blamed.get_column("event_id")]
-    numbers, firsts = numbered(name_ids, blamed.get_column("code"))
+    numbers, firsts = factorize(name_ids, blamed.get_column("code"))
     lengths = blamed.select(_length()).to_series()
     who = ["name", "python_function"]
     sums = (
@@ -250,7 +260,7 @@ def _doing(scene: Scene, idle: pl.DataFrame) -> str:
         .select(
             scene.host.names.get_column("text")[name_ids[firsts]].alias("name"),
             "python_function",
-            totals(numbers, lengths, firsts.len()).alias("ns"),
+            sum_by_group(numbers, lengths, firsts.len()).alias("ns"),
         )
         .group_by(who)
         .agg(pl.col("ns").sum())
@@ -266,18 +276,16 @@ def _doing(scene: Scene, idle: pl.DataFrame) -> str:
 def _operators(kernels: pl.DataFrame) -> str:
     """The operators that hold most time, each with the class of the module around it."""
     who = kernels.select("operator", "name", "module")
-    numbers, firsts = numbered(*who)
-    sums = totals(numbers, kernels.get_column("duration_ns"), firsts.len())
+    numbers, firsts = factorize(*who)
+    sums = sum_by_group(numbers, kernels.get_column("duration_ns"), firsts.len())
     name = pl.coalesce("operator", "name")
     told = pl.coalesce(pl.format("{} in {}", name, "module"), name)
-    return _most(as_texts(who[firsts]).with_columns(sums.alias("ns")), told, pl.col("ns"))
+    return _most(as_strings(who[firsts]).with_columns(sums.alias("ns")), told, pl.col("ns"))
 
 
 def _called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
     """Those of the activities whose name, operator and dtype meet a condition."""
-    return rows.filter(
-        each_distinct(rows.select("name", "operator", "dtype"), condition.alias("is called")).to_series()
-    )
+    return rows.filter(map_unique(rows.select("name", "operator", "dtype"), condition.alias("is called")).to_series())
 
 
 def _worth(scene: Scene) -> float:
@@ -431,7 +439,7 @@ def _launched_within(scene: Scene, pattern: str) -> tuple[pl.DataFrame, int]:
     within = union(spans, ["launch_thread"]).with_columns(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("span"),
     )
-    found = at(scene.activities, "launch_ns", within, ["launch_thread"], ["span"]).drop_nulls("span")
+    found = lookup_at(scene.activities, "launch_ns", within, ["launch_thread"], ["span"]).drop_nulls("span")
     return found, found.get_column("span").n_unique()
 
 
@@ -610,7 +618,7 @@ def _fusion(scene: Scene) -> Found | None:
 def _outside(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """Rows that start in none of some spans."""
     marked = spans.with_columns(pl.lit(True).alias("within"))
-    return at(rows, "start_ns", marked, ["device"], ["within"]).filter(pl.col("within").is_null()).drop("within")
+    return lookup_at(rows, "start_ns", marked, ["device"], ["within"]).filter(pl.col("within").is_null()).drop("within")
 
 
 def _followers(scene: Scene, others: pl.DataFrame) -> Found | None:

@@ -37,8 +37,6 @@ from trace_analyzer.analyses import (
     trust,
 )
 from trace_analyzer.analyses.host import CALLS, Host, host_of
-from trace_analyzer.analyses.intervals import clip, union
-from trace_analyzer.analyses.rows import each_distinct, numbered, own, spread
 from trace_analyzer.analyses.work.sharing import with_work
 from trace_analyzer.catalog.arithmetic import arithmetic_of_name
 from trace_analyzer.catalog.article import article as article_figures
@@ -52,6 +50,8 @@ from trace_analyzer.catalog.host_work import work_of_name
 from trace_analyzer.catalog.kernels import CONDITIONS, conditions, decision, rules
 from trace_analyzer.catalog.step_marks import marks_of_name
 from trace_analyzer.errors import UsageError
+from trace_analyzer.frames.intervals import clip, union
+from trace_analyzer.frames.lookups import factorize, map_unique, scatter, where_equal
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
 from trace_analyzer.ingest.trace import DeviceProperties
 from trace_analyzer.notes import Note, breaks_off, is_damaged
@@ -450,7 +450,7 @@ def _told_costs(costs: pl.DataFrame, of_unknown_cause: list[int]) -> pl.DataFram
 
 def _launched(trace: Trace, host: Host, linked: pl.DataFrame) -> pl.DataFrame:
     """Device events with their launch and its operator."""
-    launch_ids = spread(linked.get_column("activity_id"), linked.get_column("launch_id"), trace.device_events.height)
+    launch_ids = scatter(linked.get_column("activity_id"), linked.get_column("launch_id"), trace.device_events.height)
     calls = host.events.select(
         pl.col("name").alias("launch_name"),
         "process_id",
@@ -688,7 +688,7 @@ def _trace_info(
 def _inputs(trace: Trace) -> tuple[pl.Series, pl.Series, pl.Series]:
     """The shapes, call stacks and module hierarchies that operators were recorded with, each once."""
     inputs = (trace.operator_inputs.get_column(c) for c in ("input_dims", "call_stack", "module_hierarchy"))
-    shapes, stacks, hierarchies = (column[numbered(column)[1]].cast(pl.String) for column in inputs)
+    shapes, stacks, hierarchies = (column[factorize(column)[1]].cast(pl.String) for column in inputs)
     return shapes, stacks, hierarchies
 
 
@@ -709,7 +709,7 @@ def _device_report(row: dict[str, Any], frames: Mapping[str, pl.DataFrame]) -> D
     this = pl.col("device") == code
     start, end, busy = frames["windows"].filter(this).select("start_ns", "end_ns", "busy_ns").row(0)
     activities, gaps, sums, busy_parts, rated = (
-        own(frames[name], "device", code) for name in ("activities", "gaps", "gap_sums", "busy", "rated")
+        where_equal(frames[name], "device", code) for name in ("activities", "gaps", "gap_sums", "busy", "rated")
     )
     linked_count = activities.height - activities.get_column("launch_id").null_count()
     caused = sums.group_by("cause").agg(pl.col("idle_ns").sum())
@@ -930,7 +930,7 @@ def _verdict(place: _Judged, of_device: DeviceFindings, analysis: Analysis, opti
         raise UsageError("a measured step time needs steps, and this trace has none; call prof.step()")
     one = spans.with_columns(pl.lit(0, dtype=pl.UInt32).alias("window"))
     took = _recording(analysis, one, {0: (sum(lengths), count)}, options.measured_step_ms)
-    idle_pieces, queue = (own(frames[name], "device", place.device) for name in ("idle_causes", "queue"))
+    idle_pieces, queue = (where_equal(frames[name], "device", place.device) for name in ("idle_causes", "queue"))
     told = spans if of_device.parts_withheld is None else spans.clear()
     parts = partition.part_sums(frames["busy"], idle_pieces, told, ["device"]).select("part", "time_ns")
     findings = Findings(
@@ -954,7 +954,9 @@ def _findings(
 ) -> DeviceFindings:
     """What the verdict looks at of one device, in whatever window."""
     frames = analysis.frames
-    activities, launches, table = (own(frames[name], "device", code) for name in ("activities", "launches", "steps"))
+    activities, launches, table = (
+        where_equal(frames[name], "device", code) for name in ("activities", "launches", "steps")
+    )
     launched = launches.height
     reasons = {item.metric: item.reason for item in withheld_metrics(found, report.index)}
     return DeviceFindings(
@@ -1161,7 +1163,7 @@ def _window(frames: Mapping[str, pl.DataFrame], this: pl.Expr, step: int | str) 
 def _without_activities(trace: Trace) -> Verdict:
     """Why a trace without device activities has no regime, and what to record instead."""
     launching = pl.col("kind").is_in(CALLS) & pl.col("name").str.contains(links.LAUNCHING)
-    calls = int(each_distinct(trace.host_events.select("kind", "name"), launching).to_series().sum())
+    calls = int(map_unique(trace.host_events.select("kind", "name"), launching).to_series().sum())
     ranges = sum(note.count for note in trace.notes if note.code == "profiler-range")
     evidence = (
         Evidence("launch_calls", calls, "calls", "runtime calls that enqueue device work"),

@@ -8,9 +8,9 @@ from trace_analyzer import tables
 from trace_analyzer.analyses.causes import HOST_CAUSES, main_threads
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import at, clip, innermost
-from trace_analyzer.analyses.rows import greatest, numbered, spread, totals
 from trace_analyzer.catalog.code import PHASES
+from trace_analyzer.frames.intervals import clip, innermost, lookup_at
+from trace_analyzer.frames.lookups import argmax_by_group, factorize, scatter, sum_by_group
 from trace_analyzer.ingest.trace import Trace
 
 DIMENSIONS = ("operator", "module", "python_function", "annotation", "phase", "step")
@@ -67,12 +67,12 @@ def _codes(context: Context, around: pl.Series, late: pl.Series) -> tuple[pl.Ser
             "phase": events.get_column("phase")[ids],
         }
     )
-    numbers, firsts = numbered(*names)
+    numbers, firsts = factorize(*names)
     known = names[firsts]
     phases = pl.DataFrame({"phase": [*PHASES, None]}, schema={"phase": known.schema["phase"]})
     nobody = events.get_column("phase")[late.filter(none)].to_physical().cast(pl.UInt32).fill_null(len(PHASES))
-    codes = spread(none.arg_true(), nobody + known.height, around.len())
-    of_events = spread(ids, numbers, events.height)[around]
+    codes = scatter(none.arg_true(), nobody + known.height, around.len())
+    of_events = scatter(ids, numbers, events.height)[around]
     return of_events.zip_with(~none, codes), pl.concat([known, phases], how="diagonal")
 
 
@@ -81,7 +81,7 @@ def blame_table(blamed: Blamed, steps: pl.DataFrame, context: Context) -> pl.Dat
     around = blamed.intervals.get_column("around_id")
     of = context.events.select("thread_id", "operator_id")[around]
     windows = steps.select("device", "start_ns", "end_ns", pl.col("index").alias("step"))
-    rows = at(blamed.named(blamed.intervals).hstack(of), "start_ns", windows, ["device"], ["step"])
+    rows = lookup_at(blamed.named(blamed.intervals).hstack(of), "start_ns", windows, ["device"], ["step"])
     return rows.select(list(tables.BLAME.schema))
 
 
@@ -98,9 +98,9 @@ def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series
     )
     for thread in ("thread_id", "main_thread"):
         segments = annotations.rename({"thread_id": thread, "event_id": f"on_{thread}"})
-        open_ = at(open_, "start_ns", segments, [thread], [f"on_{thread}"])
+        open_ = lookup_at(open_, "start_ns", segments, [thread], [f"on_{thread}"])
     found = open_.select(pl.coalesce("on_thread_id", "on_main_thread")).to_series()
-    return spread(silent.arg_true(), found, pieces.height)
+    return scatter(silent.arg_true(), found, pieces.height)
 
 
 def idle_by(blamed: Blamed, steps: pl.DataFrame) -> pl.DataFrame:
@@ -109,7 +109,7 @@ def idle_by(blamed: Blamed, steps: pl.DataFrame) -> pl.DataFrame:
     Every dimension sums to the idle time of the device; a null key is time that nobody is known to answer for.
     """
     windows = steps.select("device", "start_ns", "end_ns", pl.col("index").alias("step"))
-    rows = at(blamed.intervals, "start_ns", windows, ["device"], ["step"])
+    rows = lookup_at(blamed.intervals, "start_ns", windows, ["device"], ["step"])
     groups = blamed.named(_groups(rows, ["device", "cause", "code", "step"]))
     sums = [
         groups.group_by("device", pl.col(by).cast(pl.String).alias("key"), "cause")
@@ -144,14 +144,14 @@ def blamed_code(blamed: Blamed) -> pl.DataFrame:
 
 def _groups(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Intervals that agree in ``by``: idle_ns, count, and the longest, of several the first; that of the longest is first."""
-    numbers, firsts = numbered(*rows.select(by))
+    numbers, firsts = factorize(*rows.select(by))
     lengths = rows.get_column("end_ns") - rows.get_column("start_ns")
-    longest = greatest(numbers, lengths, firsts.len())
+    longest = argmax_by_group(numbers, lengths, firsts.len())
     return (
         rows.select(by)[firsts]
         .with_columns(
-            totals(numbers, lengths, firsts.len()).alias("idle_ns"),
-            totals(numbers, pl.ones(numbers.len(), eager=True), firsts.len()).alias("count"),
+            sum_by_group(numbers, lengths, firsts.len()).alias("idle_ns"),
+            sum_by_group(numbers, pl.ones(numbers.len(), eager=True), firsts.len()).alias("count"),
             lengths[longest].alias("longest_ns"),
             *rows.select("start_ns", "end_ns")[longest],
         )

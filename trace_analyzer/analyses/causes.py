@@ -14,9 +14,18 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import clip, in_order, innermost, joined, labelled, passed, union, with_covered
-from trace_analyzer.analyses.rows import changes, looked_up, of_each, rows_of, spread, sums_of_runs
 from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK
+from trace_analyzer.frames.intervals import (
+    clip,
+    coalesce,
+    count_until,
+    innermost,
+    sort_spans,
+    split_by,
+    union,
+    with_covered,
+)
+from trace_analyzer.frames.lookups import inverse_index, lookup, over_group, scatter, starts_group, sum_runs
 from trace_analyzer.ingest.trace import Trace
 
 # Kind of the innermost host event -> the cause that it stands for where no work is named.
@@ -59,7 +68,7 @@ def idle_causes(
     call = _call_pieces(stretches.filter(pl.col("cause") == "call"), calls, launches)
     device = _device_pieces(stretches.filter(pl.col("cause") == "device"), host, trace.sync_events, activities)
     rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked"]))
-    return _with_pauses(in_order(pl.concat([late, *map(_idle, (call, device, rest))]), _DEVICE), pauses)
+    return _with_pauses(sort_spans(pl.concat([late, *map(_idle, (call, device, rest))]), _DEVICE), pauses)
 
 
 def _idle(pieces: pl.DataFrame) -> pl.DataFrame:
@@ -74,7 +83,7 @@ def with_events(idle: pl.DataFrame, innermost_events: pl.DataFrame) -> pl.DataFr
     ``innermost_events`` come from `host_pieces`.
     """
     events = innermost_events.rename({"thread_id": "named_by"})
-    named = labelled(idle.rename({"event_id": "known_id"}), events, ["named_by"], ["event_id"])
+    named = split_by(idle.rename({"event_id": "known_id"}), events, ["named_by"], ["event_id"])
     return named.with_columns(pl.coalesce("known_id", "event_id").alias("event_id")).select(list(tables.IDLE.schema))
 
 
@@ -188,7 +197,7 @@ def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
     ends = silences.get_column("end_ns")
     calls = trace.host_events.select("start_ns", "correlation").drop_nulls("correlation")
     # After as many silences as this does a call begin.
-    after = passed(ends, calls.get_column("start_ns")).alias("after")
+    after = count_until(ends, calls.get_column("start_ns")).alias("after")
     bounds = calls.group_by(after).agg(
         pl.col("correlation").min().alias("lowest"), pl.col("correlation").max().alias("highest")
     )
@@ -214,7 +223,7 @@ def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     )
     calls = host.calls.rename({"event_id": "launch_id"})
     return (
-        calls.hstack(looked_up(own_copies, calls, "launch_id"))
+        calls.hstack(lookup(own_copies, calls, "launch_id"))
         .with_columns((pl.col("copied_ns") < pl.col("end_ns")).fill_null(False).alias("blocking_copy"))
         .select(
             "launch_id",
@@ -242,7 +251,7 @@ def _with_launch(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFra
         pl.col("launch_end_ns").alias("call_end_ns"),
     )
     frame = gaps.hstack(launched[gaps.get_column("activity_id")]).with_columns(_queued_at(gaps, activities))
-    return frame.hstack(looked_up(_waited(frame, activities, calls), frame, "gap_id"))
+    return frame.hstack(lookup(_waited(frame, activities, calls), frame, "gap_id"))
 
 
 def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
@@ -251,16 +260,16 @@ def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
     Nothing starts inside a gap, so these are the activities from its end on, without the one that ends it.
     """
     queued = pl.when(pl.col("launch_end_ns") <= pl.col("start_ns")).then("launch_end_ns").fill_null(_NEVER)
-    gap_ids = spread(gaps.get_column("activity_id"), gaps.get_column("gap_id"), activities.height)
+    gap_ids = scatter(gaps.get_column("activity_id"), gaps.get_column("gap_id"), activities.height)
     # Of those that start together, the one that ends the gap comes first.
     place = 2 * pl.col("start_ns") + gap_ids.is_null()
-    ordered = in_order(
+    ordered = sort_spans(
         activities.select("device", gap_ids, queued.alias("queued_ns"), place.alias("start_ns")),
         _DEVICE,
     )
-    ordered = ordered.with_columns(of_each(ordered, "device", pl.col("queued_ns").cum_min(reverse=True).shift(-1)))
+    ordered = ordered.with_columns(over_group(ordered, "device", pl.col("queued_ns").cum_min(reverse=True).shift(-1)))
     ends_gap = ordered.drop_nulls("gap_id")
-    return spread(ends_gap.get_column("gap_id"), ends_gap.get_column("queued_ns"), gaps.height)
+    return scatter(ends_gap.get_column("gap_id"), ends_gap.get_column("queued_ns"), gaps.height)
 
 
 _NEVER = (1 << 63) - 1
@@ -342,7 +351,7 @@ def stretches_of(activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFra
 
 def _host_work_rows(host: Host, calls: pl.DataFrame) -> pl.DataFrame:
     """Host events with the work that a rule, or their own blocking, names."""
-    copies = rows_of(calls.filter(pl.col("work") == "blocking-copy").get_column("launch_id"), host.events.height)
+    copies = inverse_index(calls.filter(pl.col("work") == "blocking-copy").get_column("launch_id"), host.events.height)
     work = pl.when(copies.is_not_null()).then(pl.lit("blocking-copy")).otherwise("work")
     return host.events.select(
         "event_id",
@@ -375,7 +384,7 @@ def host_pieces(
     on_threads = work.filter(pl.col("thread_id").is_in(threads.implode()) & (pl.col("kind") != "overhead"))
     near = _near(on_threads, rest)
     events = _innermost_events(near)
-    doing = _overlaid(joined(events.drop("event_id"), _THREAD, "rank"), near, _THREAD)
+    doing = _overlaid(coalesce(events.drop("event_id"), _THREAD, "rank"), near, _THREAD)
     unknown = pl.lit(None, dtype=_RANK).alias("rank"), _NO_THREAD
     pieces = rest.select("gap_id", "device", "start_ns", "end_ns", "event_id", *_ROLES, *unknown)
     for role in _ROLES:
@@ -394,12 +403,12 @@ _RANK = pl.Int8
 def _with_threads(trace: Trace, host: Host, stretches: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Stretches with the thread of their process's previous launch and with its main thread, where these are others."""
     process = trace.threads.get_column("process_id")[launches.get_column("thread_id")]
-    previous = in_order(launches.select("launch_id", "thread_id", "start_ns", process), _PROCESS).select(
-        "launch_id", pl.when(~changes(*_PROCESS)).then(pl.col("thread_id").shift(1)).alias("previous_thread")
+    previous = sort_spans(launches.select("launch_id", "thread_id", "start_ns", process), _PROCESS).select(
+        "launch_id", pl.when(~starts_group(*_PROCESS)).then(pl.col("thread_id").shift(1)).alias("previous_thread")
     )
     own, before, main = (pl.col(role) for role in _ROLES)
     return (
-        stretches.hstack(looked_up(previous, stretches, "launch_id"))
+        stretches.hstack(lookup(previous, stretches, "launch_id"))
         .join(main_threads(trace, host), on="process_id", how="left", maintain_order="left")
         .with_columns(
             pl.when(before.ne_missing(own)).then(before),
@@ -416,8 +425,8 @@ def _near(work: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
     margin = thresholds.CPU_OPERATOR_NS + 1
     anywhere = pl.lit(0).alias("anywhere")
     around = union(stretches.select(pl.col("start_ns") - margin, pl.col("end_ns") + margin, anywhere), ["anywhere"])
-    begun = passed(around.get_column("start_ns"), work.get_column("end_ns"))
-    over = passed(around.get_column("end_ns"), work.get_column("start_ns") - 1)
+    begun = count_until(around.get_column("start_ns"), work.get_column("end_ns"))
+    over = count_until(around.get_column("end_ns"), work.get_column("start_ns") - 1)
     return work.filter(begun > over)
 
 
@@ -464,7 +473,7 @@ def _overlaid(pieces: pl.DataFrame, work: pl.DataFrame, by: list[str]) -> pl.Dat
             continue
         covered = union(spans, by).with_columns(pl.lit(_RANKS[name], dtype=_RANK).alias("named_rank"))
         first = pl.min_horizontal("rank", "named_rank").alias("rank")
-        pieces = labelled(pieces, covered, by, ["named_rank"]).with_columns(first).drop("named_rank")
+        pieces = split_by(pieces, covered, by, ["named_rank"]).with_columns(first).drop("named_rank")
     return pieces
 
 
@@ -474,7 +483,7 @@ def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFram
     open_, done = pieces.filter(is_open), pieces.filter(~is_open)
     if open_.is_empty():
         return pieces
-    ranked = labelled(open_.drop("rank"), doing, [role], ["rank"]).with_columns(pl.col(role).alias("named_by"))
+    ranked = split_by(open_.drop("rank"), doing, [role], ["rank"]).with_columns(pl.col(role).alias("named_by"))
     return pl.concat([done, ranked.select(done.columns)])
 
 
@@ -485,7 +494,7 @@ def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, launches: pl.Data
     slow = (length > thresholds.SLOW_LAUNCH_NS) & (length > thresholds.SLOW_LAUNCH_MEDIANS * typical)
     return (
         stretches.drop("cause")
-        .hstack(looked_up(calls.select("launch_id", "call_start_ns", "call_end_ns", "work"), stretches, "launch_id"))
+        .hstack(lookup(calls.select("launch_id", "call_start_ns", "call_end_ns", "work"), stretches, "launch_id"))
         .with_columns(
             pl.when(pl.col("work").is_in(["blocking-copy", "allocation", "compilation"]))
             .then(pl.col("work").cast(pl.String))
@@ -535,18 +544,18 @@ def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
     anywhere = pl.lit(0).alias("anywhere")
     is_linked = pl.col("cause") != "unlinked"
     windows = pauses.with_columns(anywhere, pl.lit(True).alias("paused"))
-    cut = labelled(pieces.filter(is_linked).with_columns(anywhere), windows, ["anywhere"], ["paused"]).with_columns(
+    cut = split_by(pieces.filter(is_linked).with_columns(anywhere), windows, ["anywhere"], ["paused"]).with_columns(
         pl.when("paused").then(pl.lit("untraced", dtype=pl.Categorical)).otherwise("cause").alias("cause"),
         pl.when(pl.col("paused").is_null()).then(pl.col("event_id", "named_by")),
     )
     unlinked, cut = pieces.filter(~is_linked), cut.select(pieces.columns)
-    return in_order(pl.concat([unlinked, cut]), _DEVICE) if unlinked.height else cut
+    return sort_spans(pl.concat([unlinked, cut]), _DEVICE) if unlinked.height else cut
 
 
 def gap_sums(gaps: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     """gap_id, cause, idle_ns, device: the time of each cause in each gap, in order. ``idle`` is in order."""
     lengths = idle.select("gap_id", "cause", (pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
-    sums = sums_of_runs(lengths, "gap_id", "cause", "idle_ns")
+    sums = sum_runs(lengths, "gap_id", "cause", "idle_ns")
     return sums.with_columns(gaps.get_column("device")[sums.get_column("gap_id")])
 
 
@@ -558,7 +567,7 @@ def gap_table(gaps: pl.DataFrame, sums: pl.DataFrame, activities: pl.DataFrame) 
         .select("gap_id", "cause")
     )
     frame = gaps.with_columns(
-        spread(causes.get_column("gap_id"), causes.get_column("cause"), gaps.height),
+        scatter(causes.get_column("gap_id"), causes.get_column("cause"), gaps.height),
         activities.get_column("launch_id")[gaps.get_column("activity_id")],
         (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),
     )

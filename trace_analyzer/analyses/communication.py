@@ -10,9 +10,9 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import at, innermost, union, with_covered
-from trace_analyzer.analyses.rows import as_texts, with_known
 from trace_analyzer.analyses.tensors import ELEMENT_BYTES
+from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_covered
+from trace_analyzer.frames.lookups import as_strings, lookup_inner
 from trace_analyzer.ingest.trace import Trace
 
 # Name of the operation in the collective, the operator or the kernel -> the collective. First match wins.
@@ -36,7 +36,7 @@ def collectives(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFr
     kernels = activities.filter(pl.col("bound") == "communication")
     if kernels.is_empty():
         return tables.COLLECTIVES.empty()
-    called = as_texts(_with_call(host, kernels))
+    called = as_strings(_with_call(host, kernels))
     named = _with_message(called, trace.operator_inputs).with_columns(_collective().alias("collective"))
     ranks = pl.col("group_size").cast(pl.Float64)
     spread = pl.when(pl.col("collective") == "all_gather").then(ranks).otherwise(1.0)
@@ -100,7 +100,7 @@ def _with_call(host: Host, kernels: pl.DataFrame) -> pl.DataFrame:
     """Kernels with ``call``: the innermost c10d operator around the launch, which names the collective."""
     calls = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains("c10d"))
     segments = innermost(calls, ["thread_id"], "event_id").rename({"event_id": "call_id", "thread_id": "launch_thread"})
-    found = at(kernels, "launch_start_ns", segments, ["launch_thread"], ["call_id"])
+    found = lookup_at(kernels, "launch_start_ns", segments, ["launch_thread"], ["call_id"])
     return found.with_columns(host.texts(found.get_column("call_id")).cast(pl.String).alias("call"))
 
 
@@ -111,7 +111,7 @@ def _with_message(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Da
     sends (c10d's ``record_param_comms`` and the in-place ``symm_mem`` operators).
     """
     ids = kernels.select(pl.col("operator_id").alias("event_id")).drop_nulls().unique(maintain_order=True)
-    inputs = as_texts(with_known(ids, operator_inputs, "event_id")).select(
+    inputs = as_strings(lookup_inner(ids, operator_inputs, "event_id")).select(
         pl.col("event_id").alias("operator_id"),
         pl.col("collective").alias("recorded_collective"),
         "group_size",

@@ -8,48 +8,18 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from trace_analyzer.analyses import _spans, flat
-from trace_analyzer.analyses._spans import Column
-from trace_analyzer.analyses.flat import Room
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import enclosing
-from trace_analyzer.analyses.rows import rows_of, spread
 from trace_analyzer.catalog.code import DATA_LOADING, PHASES, named_code
+from trace_analyzer.frames.intervals import enclosing
+from trace_analyzer.frames.lookups import inverse_index, scatter
+from trace_analyzer.frames.trees import Tree
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.tables import nulls
 
 _MODULE = "nn.Module: "
 _MODULE_LEVELS = 12
 """Modules that a path names; the outer ones of a deeper nest are left out."""
 _STEP_NAMES = r"^ProfilerStep"
 _PACKAGES = r"^.*(?:site|dist)-packages/"
-
-
-class Tree:
-    """What hangs below what: ``parents`` holds the row above each, null for none."""
-
-    def __init__(self, parents: pl.Series) -> None:
-        self._parents = flat.rows(parents)
-        self._rows = flat.rows(pl.int_range(parents.len(), dtype=pl.UInt32, eager=True))
-
-    def nearest(self, wanted: pl.Series) -> pl.Series:
-        """For each row the nearest of itself and those above it that is ``wanted``, a flag or byte; null where none is."""
-        return self._inherited(wanted, self._rows, _spans.NEAREST)
-
-    def outermost(self, wanted: pl.Series) -> pl.Series:
-        """For each row the farthest of itself and those above it that is ``wanted``; null where none is."""
-        return self._inherited(wanted, self._rows, _spans.FARTHEST)
-
-    def least(self, values: pl.Series, end: int) -> pl.Series:
-        """For each row the least of the small numbers that it and those above it have; null where none is under ``end``."""
-        return self._inherited(values < end, flat.rows(values), _spans.LEAST)
-
-    def _inherited(self, wanted: pl.Series, values: Column, rule: int) -> pl.Series:
-        if not wanted.max():
-            return nulls(wanted.len(), pl.UInt32())
-        found, stack = (Room(wanted.len(), of_rows=True) for _ in range(2))
-        _spans.inherited(self._parents, flat.flags(wanted), values, rule, found.values, stack.values)
-        return found.series()
 
 
 @dataclass(frozen=True)
@@ -88,7 +58,7 @@ class Context:
         """The path of nn.Modules around each event, ``Net_0/Block_3/Linear_7``; null where none was recorded."""
         module_ids = self.events.get_column("module_id")[ids]
         paths = self._paths(module_ids.drop_nulls().unique())
-        rows = rows_of(paths.get_column("module_id"), self.events.height)[module_ids]
+        rows = inverse_index(paths.get_column("module_id"), self.events.height)[module_ids]
         return self._or_text(paths.get_column("path")[rows], ids, "module")
 
     def _or_text(self, named: pl.Series, ids: pl.Series, column: str) -> pl.Series:
@@ -96,7 +66,7 @@ class Context:
         if self.stacks.is_empty():
             return named
         stack_ids = self.events.get_column("stack_id")[ids]
-        rows = rows_of(self.stacks.get_column("event_id"), self.events.height)[stack_ids]
+        rows = inverse_index(self.stacks.get_column("event_id"), self.events.height)[stack_ids]
         return named.zip_with(named.is_not_null(), self.stacks.get_column(column)[rows])
 
     def _paths(self, module_ids: pl.Series) -> pl.DataFrame:
@@ -120,7 +90,7 @@ def contexts(trace: Trace, host: Host, parents: pl.Series, backward_links: pl.Da
     """The context of every host event of the trace; ``parents`` come from `parents_of`."""
     events = host.events
     tree, stacks = Tree(parents), _stacks(trace)
-    forward_of = spread(backward_links.get_column("event_id"), backward_links.get_column("forward_id"), events.height)
+    forward_of = scatter(backward_links.get_column("event_id"), backward_links.get_column("forward_id"), events.height)
     name, is_python = pl.col("name"), pl.col("kind") == "python"
     is_module = is_python & name.str.starts_with(_MODULE)
     is_frame = is_python & ~is_module & ~name.str.starts_with("<")
@@ -132,7 +102,7 @@ def contexts(trace: Trace, host: Host, parents: pl.Series, backward_links: pl.Da
     found = {
         "module_id": around(is_module),
         "frame_id": own.zip_with(own.is_not_null(), around(is_frame)),
-        "stack_id": tree.nearest(rows_of(stacks.get_column("event_id"), events.height).is_not_null()),
+        "stack_id": tree.nearest(inverse_index(stacks.get_column("event_id"), events.height).is_not_null()),
     }
     backward_ids = tree.nearest(forward_of.is_not_null())
     forward_ids = forward_of[backward_ids]
@@ -170,7 +140,7 @@ def _phases(host: Host, tree: Tree, parents: pl.Series, forward_thread: pl.Serie
     named = pl.when(pl.col("work") == DATA_LOADING).then(pl.lit(DATA_LOADING, pl.Enum(PHASES))).otherwise("phase")
     of_name = host.each(named.to_physical().cast(pl.UInt8).fill_null(none))
     ran = (is_operator & (forward_thread > 0)).fill_null(False)
-    ran_back = rows_of(forward_of.drop_nulls(), threads.len()).is_not_null()
+    ran_back = inverse_index(forward_of.drop_nulls(), threads.len()).is_not_null()
     of_others = pl.when(ran).then(backward).when(ran_back).then(PHASES.index("forward")).otherwise(none)
     own = pl.select(pl.min_horizontal(of_name, of_others.cast(pl.UInt8)).alias("phase")).to_series()
     found, is_backward = tree.least(own, none), ran | host.each((pl.col("phase") == "backward").fill_null(False))

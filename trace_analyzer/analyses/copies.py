@@ -4,9 +4,9 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.communication import with_exposed
-from trace_analyzer.analyses.intervals import longest_place
-from trace_analyzer.analyses.rows import each_distinct
 from trace_analyzer.catalog.copies import copy_direction
+from trace_analyzer.frames.intervals import longest_place
+from trace_analyzer.frames.lookups import map_unique
 
 
 def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
@@ -24,7 +24,7 @@ def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
     small = pl.col("bytes") < thresholds.SMALL_COPY_BYTES
     timed = pl.col("duration_ns").filter(pl.col("bytes").is_not_null()).sum()
     host_memory = pl.col("name").str.extract(r"(?i)\b(pageable|pinned|managed)\b").str.to_lowercase()
-    told = each_distinct(
+    told = map_unique(
         copies.select("name"),
         copy_direction().fill_null("unknown").alias("direction"),
         host_memory.alias("host_memory"),

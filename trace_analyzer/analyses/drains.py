@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.context import Context
-from trace_analyzer.analyses.intervals import at, clip, union
+from trace_analyzer.frames.intervals import clip, lookup_at, union
 
 _DEVICE = ["device"]
 
@@ -93,7 +93,9 @@ def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
     anywhere = pl.lit(0).alias("anywhere")
     known = stretches.drop_nulls("host_start_ns")
     around = union(known.select(anywhere, start_ns="host_start_ns", end_ns=pl.col("host_end_ns") + 1), ["anywhere"])
-    near = at(events.select("start_ns", anywhere), "start_ns", around.with_columns(near=True), ["anywhere"], ["near"])
+    near = lookup_at(
+        events.select("start_ns", anywhere), "start_ns", around.with_columns(near=True), ["anywhere"], ["near"]
+    )
     events = events.filter(near.get_column("near"))
     parts = [
         events.join_asof(

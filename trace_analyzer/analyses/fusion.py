@@ -8,20 +8,20 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import at, in_order, innermost
 from trace_analyzer.analyses.roofline import known_sum
-from trace_analyzer.analyses.rows import (
-    as_texts,
-    each_distinct,
-    firsts_of,
-    greatest,
-    looked_up,
-    numbered,
-    totals,
-    with_known,
-)
 from trace_analyzer.analyses.tensors import call_tensors
 from trace_analyzer.catalog.fusions import COMPILE, named_fusion
+from trace_analyzer.frames.intervals import innermost, lookup_at, sort_spans
+from trace_analyzer.frames.lookups import (
+    argmax_by_group,
+    as_strings,
+    factorize,
+    first_index,
+    lookup,
+    lookup_inner,
+    map_unique,
+    sum_by_group,
+)
 from trace_analyzer.ingest.trace import Trace
 
 _STREAM = ["device", "stream"]
@@ -101,7 +101,7 @@ def _calls(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.
         pl.col("operator_id").is_null(),
         *(pl.col(c).ne_missing(pl.col(c).shift(1)) for c in (*_STREAM, "operator_id")),
     )
-    ordered = in_order(
+    ordered = sort_spans(
         activities.select(
             *_STREAM, "start_ns", "activity_id", "operator_id", "operator", "launch_thread", "duration_ns",
             (~fusible).cast(pl.Int64).alias("unfit"),
@@ -114,22 +114,22 @@ def _calls(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.
     ends = ordered.get_column("start_ns") + ordered.get_column("duration_ns")
 
     def summed(column: str) -> pl.Series:
-        return totals(calls, ordered.get_column(column), count)
+        return sum_by_group(calls, ordered.get_column(column), count)
 
     runs = (
         ordered.filter(first)
         .select(*_STREAM, "operator_id", "operator", "launch_thread", "activity_id", "start_ns")
         .with_columns(
             pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).alias("call"),
-            ends[greatest(calls, ends, count)].alias("end_ns"),
+            ends[argmax_by_group(calls, ends, count)].alias("end_ns"),
             summed("duration_ns").alias("time_ns"),
-            totals(calls, pl.ones(ordered.height, eager=True), count).alias("kernel_count"),
+            sum_by_group(calls, pl.ones(ordered.height, eager=True), count).alias("kernel_count"),
             (summed("unfit") == 0).alias("fusible"),
             (summed("softmax") > 0).alias("is_softmax"),
         )
     )
     numbers, tensors = _tensors(runs, operator_inputs)
-    runs = runs.hstack(looked_up(numbers, runs, "operator_id"))
+    runs = runs.hstack(lookup(numbers, runs, "operator_id"))
     known = tensors.get_column("reads").is_not_null()[runs.get_column("tensors")]
     return runs.with_columns(pl.col("fusible") & known.fill_null(False)), tensors
 
@@ -142,10 +142,10 @@ def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.Data
     keys = ["operator", "input_dims", "input_types", "concrete_inputs"]
     recorded = operator_inputs.select(pl.col("event_id").alias("operator_id"), *keys[1:])
     ids = runs.get_column("operator_id")
-    inputs = with_known(
-        runs.select("operator_id", "operator")[firsts_of(ids).drop_nulls()].drop_nulls(), recorded, "operator_id"
+    inputs = lookup_inner(
+        runs.select("operator_id", "operator")[first_index(ids).drop_nulls()].drop_nulls(), recorded, "operator_id"
     )
-    numbers, firsts = numbered(*inputs.select(keys))
+    numbers, firsts = factorize(*inputs.select(keys))
     calls = [call_tensors(*row) for row in inputs.select(keys)[firsts].iter_rows()]
     known = pl.DataFrame(
         [
@@ -165,7 +165,7 @@ def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.Data
 def _reads_previous(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.Series:
     """Whether each call reads what the one before it wrote; asked once of each pair of calls that differ."""
     pairs = calls.select("tensors", pl.col("tensors").shift(1).alias("before"))
-    numbers, firsts = numbered(*pairs)
+    numbers, firsts = factorize(*pairs)
     reads, written = (
         tensors.get_column(column)[pairs.get_column(number)[firsts]]
         for column, number in (("reads", "tensors"), ("writes", "before"))
@@ -311,10 +311,12 @@ def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
         "kind", "bucket", "name", "operator", "device", "activity_id", "start_ns", "duration_ns", "launch_thread",
         "launch_start_ns",
     ).filter(pl.col("kind") == "kernel", pl.col("bucket") != "communication")  # fmt: skip
-    inside = at(kernels, "launch_start_ns", steps, ["launch_thread"], ["step_id", "optimizer"]).drop_nulls("step_id")
+    inside = lookup_at(kernels, "launch_start_ns", steps, ["launch_thread"], ["step_id", "optimizer"]).drop_nulls(
+        "step_id"
+    )
     fused = (pl.col("name").str.contains(_FUSED) | pl.col("operator").str.contains(_FUSED)).fill_null(False)
     foreach = pl.col("operator").str.contains("_foreach_").fill_null(False)
-    told = each_distinct(inside.select("name", "operator"), fused.alias("fused"), foreach.alias("foreach"))
+    told = map_unique(inside.select("name", "operator"), fused.alias("fused"), foreach.alias("foreach"))
     operator_ns = pl.col("duration_ns").sum().over("step_id", "operator")
     return (
         inside.hstack(told)
@@ -343,7 +345,7 @@ def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
 def _as_told(calls: pl.DataFrame) -> pl.DataFrame:
     """Calls with texts for categories, and their operators without namespace and the mark of what works in place."""
     plain = pl.col("operator").str.strip_prefix("aten::").str.replace("_+$", "")
-    return as_texts(calls.with_columns(each_distinct(calls.select("operator"), plain).to_series()))
+    return as_strings(calls.with_columns(map_unique(calls.select("operator"), plain).to_series()))
 
 
 def _operators() -> pl.Expr:
@@ -364,9 +366,9 @@ def _located(host: Host, found: pl.DataFrame, places: pl.DataFrame, modules: pl.
     spans = host.those(of_user, "thread_id", "start_ns", "end_ns", "event_id").filter(
         pl.col("thread_id").is_in(where.get_column("thread_id").unique().implode())
     )
-    inside = at(where, "time_ns", innermost(spans, ["thread_id"], "event_id"), ["thread_id"], ["event_id"]).drop_nulls(
-        "event_id"
-    )
+    inside = lookup_at(
+        where, "time_ns", innermost(spans, ["thread_id"], "event_id"), ["thread_id"], ["event_id"]
+    ).drop_nulls("event_id")
     functions = inside.select(
         "activity_id", host.texts(inside.get_column("event_id")).cast(pl.String).alias("function")
     )

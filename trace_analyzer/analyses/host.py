@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import polars as pl
 from polars import selectors as cs
 
-from trace_analyzer.analyses.rows import gathered, numbered
 from trace_analyzer.catalog.code import PHASES, code_rules, is_annotation, named_code
 from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, LOOKUP, NAMED_WORK, host_work
+from trace_analyzer.frames.lookups import factorize, gather
 from trace_analyzer.ingest.trace import Trace
 
 CALLS = ("runtime", "driver")
@@ -35,7 +35,7 @@ class Host:
 
     def each(self, of_name: pl.Expr) -> pl.Series:
         """What an expression of kind and name is for each event."""
-        return gathered(self.names.select(of_name).to_series(), self.events.get_column("name_id"))
+        return gather(self.names.select(of_name).to_series(), self.events.get_column("name_id"))
 
     def said(self, column: str, ids: pl.Series) -> pl.Series:
         """What ``names`` say of events."""
@@ -54,7 +54,7 @@ class Host:
 
     def calls_of(self, condition: pl.Expr) -> pl.DataFrame:
         """Calls of whose name a condition holds."""
-        return self.calls.filter(gathered(self.names.select(condition).to_series(), self.calls.get_column("name_id")))
+        return self.calls.filter(gather(self.names.select(condition).to_series(), self.calls.get_column("name_id")))
 
 
 def host_of(trace: Trace) -> Host:
@@ -72,9 +72,9 @@ def host_of(trace: Trace) -> Host:
         (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
         "duration_ns",
         name_ids.alias("name_id"),
-        *(gathered(names.get_column(said), name_ids) for said in _SAID),
+        *(gather(names.get_column(said), name_ids) for said in _SAID),
     )
-    is_call = gathered(names.get_column("kind").is_in(CALLS), name_ids)
+    is_call = gather(names.get_column("kind").is_in(CALLS), name_ids)
     calls = events.with_columns(rows.get_column("correlation")).filter(is_call)
     return Host(events, calls, names)
 
@@ -86,7 +86,7 @@ _WORK = pl.Enum((*NAMED_WORK, BLOCKING, GUARDS, LOOKUP))
 def _names(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
     """The number of each row's kind and name, and the numbered ones with what rules say about them."""
     key = ["kind", "name"]
-    ids, firsts = numbered(*rows.select(key))
+    ids, firsts = factorize(*rows.select(key))
     names = rows.select(key)[firsts].cast(pl.String).with_row_index("name_id")
     return ids, (
         names.join(host_work(names), on=key, how="left", maintain_order="left")

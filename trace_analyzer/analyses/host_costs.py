@@ -4,9 +4,9 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.context import Context
-from trace_analyzer.analyses.intervals import at, innermost, union, with_covered
-from trace_analyzer.analyses.rows import firsts_of, rows_of
 from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, NAMED_WORK
+from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_covered
+from trace_analyzer.frames.lookups import first_index, inverse_index
 
 COSTS = ("synchronization", *NAMED_WORK, "cpu-operator")
 """Kinds of costs: the causes of idle time that name what the host did."""
@@ -48,7 +48,7 @@ def _kinds(calls: pl.DataFrame, events: pl.DataFrame) -> dict[str, pl.Series]:
     """Whether each host event is of a kind of costs, by kind; a call of one kind is of no other."""
     work = events.get_column("work")
     copies = calls.filter(pl.col("work") == "blocking-copy").get_column("launch_id")
-    is_copy = rows_of(copies, events.height).is_not_null()
+    is_copy = inverse_index(copies, events.height).is_not_null()
     return {
         kind: is_copy | (work == kind) if kind == "blocking-copy" else (work == _WORK.get(kind, kind)) & ~is_copy
         for kind in COSTS
@@ -77,7 +77,7 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
     ids = pieces.get_column("event_id")
     outer = [pl.when(pl.col("kind") == kind).then(outer[ids]) for kind, outer in stands_for.items()]
     return (
-        at(pieces, "start_ns", overhead, ["kind"], ["overhead_id"])
+        lookup_at(pieces, "start_ns", overhead, ["kind"], ["overhead_id"])
         .with_columns(pl.coalesce(*outer, "overhead_id", "event_id").alias("event_id"))
         .group_by("event_id", "kind")
         .agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("idle_ns"))
@@ -112,7 +112,7 @@ def _with_copy(costs: pl.DataFrame, events: pl.DataFrame, activities: pl.DataFra
     copies = known.filter(pl.col("kind") == "memcpy").select(
         "launch_id", "operator_id", pl.col("name").cast(pl.String).str.strip_prefix("Memcpy ").alias("copy")
     )
-    own, of_operator = (copies[firsts_of(copies.get_column(by)).drop_nulls()] for by in ("launch_id", "operator_id"))
+    own, of_operator = (copies[first_index(copies.get_column(by)).drop_nulls()] for by in ("launch_id", "operator_id"))
     return (
         costs.with_columns(events.get_column("operator_id")[costs.get_column("event_id")])
         .join(

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from trace_analyzer.analyses.intervals import in_order, union
-from trace_analyzer.analyses.rows import changes, of_each
+from trace_analyzer.frames.intervals import sort_spans, union
+from trace_analyzer.frames.lookups import over_group, starts_group
 
 
 def device_windows(activities: pl.DataFrame) -> pl.DataFrame:
@@ -30,9 +30,9 @@ def idle_gaps(activities: pl.DataFrame) -> pl.DataFrame:
     ``activities`` needs launch_start_ns.
     """
     place, merit = ("device", "start_ns"), ("launch_start_ns", "stream", "correlation", "activity_id")
-    ordered = in_order(activities.select(*place, *merit, _END), ["device"])
-    until = of_each(ordered, "device", pl.col("end_ns").cum_max().shift(1))
-    is_first = changes(*place)
+    ordered = sort_spans(activities.select(*place, *merit, _END), ["device"])
+    until = over_group(ordered, "device", pl.col("end_ns").cum_max().shift(1))
+    is_first = starts_group(*place)
     together = ordered.filter(~is_first | ~is_first.shift(-1, fill_value=True)).sort(*place, *merit, nulls_last=True)
     best = together.unique(place, keep="first", maintain_order=True).select(*place, pl.col("activity_id").alias("best"))
     return (

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.rows import as_texts, each_distinct, numbered
 from trace_analyzer.catalog.copies import WITHIN_DEVICE, copy_direction
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import kernel_buckets
+from trace_analyzer.frames.lookups import as_strings, factorize, map_unique
 from trace_analyzer.units import NS_PER_US
 
 # Of HIP's launch calls this one takes its grid in threads, and the profiler writes it down as it is
@@ -30,8 +30,8 @@ def with_blocks(activities: pl.DataFrame) -> pl.DataFrame:
 def with_buckets(activities: pl.DataFrame) -> pl.DataFrame:
     """Activities with bucket, group and prior of each kernel; null for copies and memsets."""
     keys = activities.select("kind", "name", "operator")
-    numbers, firsts = numbered(*keys)
-    keys = as_texts(keys[firsts])
+    numbers, firsts = factorize(*keys)
+    keys = as_strings(keys[firsts])
     buckets = kernel_buckets(keys.filter(pl.col("kind") == "kernel")).with_columns(pl.lit("kernel").alias("kind"))
     found = keys.join(buckets, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")
     return activities.hstack(found.select(pl.col("bucket", "group", "prior").cast(pl.Categorical))[numbers])
@@ -67,9 +67,9 @@ def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
         .otherwise(pl.col("prior").cast(_BOUNDS))
     )
     is_inner = (pl.col("kind") == "memset") | (copy_direction() == WITHIN_DEVICE).fill_null(False)
-    within = each_distinct(activities.select("kind", "name"), is_inner).to_series()
+    within = map_unique(activities.select("kind", "name"), is_inner).to_series()
     keys = activities.select("device", "dtype", on_matrix_units().alias("matrix"))
-    numbers, firsts = numbered(*keys)
+    numbers, firsts = factorize(*keys)
     balances = keys[firsts].join(_balances(devices), on=keys.columns, how="left", maintain_order="left")
     bound = (
         pl.when(pl.col("kind") == "kernel").then(kernel).when(within).then(_bound("memory")).otherwise(_bound("copy"))

@@ -4,8 +4,8 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import at, innermost, latest, placed
-from trace_analyzer.analyses.rows import count_distinct, firsts_of, rows_of, totals, with_known
+from trace_analyzer.frames.intervals import innermost, last_started, lookup_at, rank_places
+from trace_analyzer.frames.lookups import count_distinct, first_index, inverse_index, lookup_inner, sum_by_group
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
 
@@ -36,7 +36,7 @@ def launch_links(trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ..
 
 def _without(activities: pl.DataFrame, links: pl.DataFrame, height: int) -> pl.DataFrame:
     """Those of the activities, of which there are ``height`` in all, that are not linked yet."""
-    linked = rows_of(links.get_column("activity_id"), height)[activities.get_column("activity_id")]
+    linked = inverse_index(links.get_column("activity_id"), height)[activities.get_column("activity_id")]
     return activities.filter(linked.is_null())
 
 
@@ -45,8 +45,8 @@ def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
     events = trace.host_events
     owners = activities.get_column("launch_id")
     # Of each event the first of its activities, which are in order of start.
-    firsts = firsts_of(owners, events.height)
-    counts = totals(owners, pl.ones(owners.len(), eager=True), events.height)
+    firsts = first_index(owners, events.height)
+    counts = sum_by_group(owners, pl.ones(owners.len(), eager=True), events.height)
     ids = firsts.is_not_null().arg_true()
     first = activities.select("launch_id", "device", pl.col("start_ns").alias("first_start_ns"), "operator_id")
     calls = events.select("name", "thread_id", "start_ns", "duration_ns", "correlation")
@@ -66,7 +66,9 @@ def operators_of(host: Host, events: pl.DataFrame) -> pl.DataFrame:
     spans = host.those(pl.col("kind") == "operator", "thread_id", "start_ns", "end_ns", "event_id").rename(
         {"event_id": "operator_id"}
     )
-    found = at(events, "start_ns", innermost(spans, ["thread_id"], "operator_id"), ["thread_id"], ["operator_id"])
+    found = lookup_at(
+        events, "start_ns", innermost(spans, ["thread_id"], "operator_id"), ["thread_id"], ["operator_id"]
+    )
     return found.with_columns(host.texts(found.get_column("operator_id")).alias("operator"))
 
 
@@ -89,7 +91,7 @@ def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
     activities, calls = with_ids(activities.drop_nulls(BY_ID), calls.drop_nulls(BY_ID))
     if count_distinct(calls.get_column("id")) == calls.height:
         # The rule, where every id is one call's. To join first and look then takes all pairs where all have one id.
-        return with_known(activities, calls.select("id", "launch_id"), "id").select("activity_id", "launch_id")
+        return lookup_inner(activities, calls.select("id", "launch_id"), "id").select("activity_id", "launch_id")
     calls = calls.select("id", "start_ns", "launch_id").sort("start_ns", "launch_id")
     earliest = calls.group_by("id", maintain_order=True).agg(pl.col("launch_id").first().alias("earliest_id"))
     return (
@@ -107,8 +109,8 @@ def with_ids(known: pl.DataFrame, others: pl.DataFrame) -> tuple[pl.DataFrame, p
     To look an id up by its place in order takes a third of the time of a join: rows come in order, or nearly.
     """
     by, place = ["process_id"], pl.col("correlation").alias("start_ns")
-    ids, distinct = placed(known.select(*by, place), by)
-    found = latest(others.select(*by, place), "start_ns", distinct, by)
+    ids, distinct = rank_places(known.select(*by, place), by)
+    found = last_started(others.select(*by, place), "start_ns", distinct, by)
     is_same = distinct.get_column("start_ns")[found] == others.get_column("correlation")
     return known.with_columns(ids.alias("id")), others.with_columns(found.alias("id")).filter(is_same)
 

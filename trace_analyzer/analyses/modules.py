@@ -4,8 +4,8 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import at, innermost
 from trace_analyzer.analyses.roofline import sums_of_sums, work_rates, work_sums
+from trace_analyzer.frames.intervals import innermost, lookup_at
 
 MODULE = "nn.Module: "
 
@@ -24,7 +24,7 @@ def places(host: Host, activities: pl.DataFrame, backward_links: pl.DataFrame) -
     spans = host.events.select("thread_id", "start_ns", "end_ns")[backward_links.get_column("event_id")].with_columns(
         backward_links.get_column("forward_id")
     )
-    found = at(launches, "time_ns", innermost(spans, ["thread_id"], "forward_id"), ["thread_id"], ["forward_id"])
+    found = lookup_at(launches, "time_ns", innermost(spans, ["thread_id"], "forward_id"), ["thread_id"], ["forward_id"])
     forward = host.events.select(
         pl.col("thread_id").alias("forward_thread_id"), pl.col("start_ns").alias("forward_ns")
     )[found.get_column("forward_id")]
@@ -123,7 +123,7 @@ def activity_modules(frames: pl.DataFrame, located: pl.DataFrame) -> pl.DataFram
 def with_module_event(place_table: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
     """Places with ``module_event``: the innermost module call around each."""
     segments = innermost(frames, ["thread_id"], "event_id").rename({"event_id": "module_event"})
-    return at(place_table, "time_ns", segments, ["thread_id"], ["module_event"])
+    return lookup_at(place_table, "time_ns", segments, ["thread_id"], ["module_event"])
 
 
 def _ancestors(calls: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:

@@ -5,8 +5,8 @@ import polars as pl
 from trace_analyzer import tables
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import CALLS
-from trace_analyzer.analyses.intervals import union, with_covered
-from trace_analyzer.analyses.rows import rows_of, spread
+from trace_analyzer.frames.intervals import union, with_covered
+from trace_analyzer.frames.lookups import inverse_index, scatter
 
 # Functions of the interpreter in which a thread waits for another one, or for nothing.
 _WAITS = r"^<built-in (method|function) (run_backward|acquire|wait|sleep|select|poll|recv|read|join)\b"
@@ -27,7 +27,7 @@ def operator_table(
     # Of every operator the number of its name, by which all is summed up; of all else null.
     name_of = events.select(pl.when(is_operator).then("name_id")).to_series()
     operators = events.filter(is_operator)
-    blocks = rows_of(calls.filter("blocks").get_column("launch_id"), events.height).is_not_null()
+    blocks = inverse_index(calls.filter("blocks").get_column("launch_id"), events.height).is_not_null()
     spent = _spent(events, blocks)
 
     def sums(rows: pl.DataFrame, *figures: pl.Expr) -> pl.DataFrame:
@@ -80,7 +80,7 @@ _PARTS = ("dispatch_ns", "runtime_ns", "blocked_ns", "inner_python_ns")
 def _spent(events: pl.DataFrame, blocks: pl.Series) -> pl.DataFrame:
     """operator_id, self_ns (duration without that of the events below), and the part that this time is of."""
     below = events.group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
-    inner = spread(below.get_column("parent_id"), below.get_column("duration_ns"), events.height).fill_null(0)
+    inner = scatter(below.get_column("parent_id"), below.get_column("duration_ns"), events.height).fill_null(0)
     parts = pl.Enum(_PARTS)
     part = (
         pl.when(blocks)
@@ -99,7 +99,7 @@ def _launched(launches: pl.DataFrame, activities: pl.DataFrame, spent: pl.DataFr
     """operator_id, short of each launch in an operator; how long a blocking call takes says nothing about launching."""
     made = launches.drop_nulls("operator_id").select("operator_id", "launch_id", "duration_ns")
     worked = activities.group_by("launch_id").agg(pl.col("duration_ns").sum().alias("worked_ns")).drop_nulls()
-    launching = rows_of(made.get_column("operator_id").unique(), blocks.len()).is_not_null()
+    launching = inverse_index(made.get_column("operator_id").unique(), blocks.len()).is_not_null()
     dispatch = (
         spent.filter((pl.col("part") == "dispatch_ns") & launching.gather(spent.get_column("operator_id")))
         .group_by("operator_id")

@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.causes import CAUSES
-from trace_analyzer.analyses.intervals import in_order, joined, overlap_sums, running
+from trace_analyzer.frames.intervals import coalesce, overlap_sums, sort_spans, sweep_sum
 
 WORK = ("compute", "memory", "latency", "other", "communication", "copy")
 """Parts of busy time. Where activities overlap, the instant counts for the first of these."""
@@ -14,8 +14,8 @@ PARTS = (*WORK, *CAUSES)
 def partition(busy: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     """Table `partition`, with categorical parts: busy time by bound, idle time by cause, disjoint, covering each window."""
     caused = idle.select("device", "start_ns", "end_ns", pl.col("cause").cast(pl.Categorical).alias("part"))
-    parts = in_order(pl.concat([busy, caused]), ["device"]).select(list(tables.PARTITION.schema))
-    return joined(parts, ["device"], "part")
+    parts = sort_spans(pl.concat([busy, caused]), ["device"]).select(list(tables.PARTITION.schema))
+    return coalesce(parts, ["device"], "part")
 
 
 def part_sums(busy: pl.DataFrame, idle: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
@@ -47,8 +47,8 @@ def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
     )
     part = pl.coalesce(*(pl.when(pl.col(work) > 0).then(pl.lit(work, dtype=pl.Categorical)) for work in WORK))
     parts = (
-        running(spans, "device", list(WORK))
+        sweep_sum(spans, "device", list(WORK))
         .select("device", "start_ns", pl.col("start_ns").shift(-1).alias("end_ns"), part.alias("part"))
         .drop_nulls("part")
     )
-    return joined(parts, ["device"], "part")
+    return coalesce(parts, ["device"], "part")

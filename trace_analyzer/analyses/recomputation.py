@@ -15,8 +15,8 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import at, innermost, longest_place
 from trace_analyzer.analyses.roofline import known_sum
+from trace_analyzer.frames.intervals import innermost, longest_place, lookup_at
 from trace_analyzer.ingest.trace import Trace
 
 _NODE = r"^autograd::engine::evaluate_function|Backward\d*$"
@@ -106,5 +106,5 @@ def _around(events: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 def _inside(points: pl.DataFrame, time: str, spans: pl.DataFrame, column: str) -> pl.DataFrame:
     """Points with a column of the innermost span of their thread around ``time``; null outside of all."""
     segments = innermost(spans.with_row_index("span"), ["thread_id"], "span")
-    found = at(points, time, segments, ["thread_id"], ["span"])
+    found = lookup_at(points, time, segments, ["thread_id"], ["span"])
     return found.drop("span").with_columns(spans.get_column(column)[found.get_column("span")])

@@ -22,9 +22,9 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import clip, latest, overlap_sums, placed
-from trace_analyzer.analyses.rows import totals
 from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP
+from trace_analyzer.frames.intervals import clip, last_started, overlap_sums, rank_places
+from trace_analyzer.frames.lookups import sum_by_group
 
 COSTLY_KINDS = ("operator", "python", "runtime")
 """Kinds of events whose recording is priced; driver calls are recorded as runtime calls are."""
@@ -260,14 +260,14 @@ def _recorded_between(edges: pl.DataFrame, host: Host, threads: pl.Series, costs
     over all before them, and a million events need not be put in order. ``costs`` is from `event_costs`.
     """
     ends = [edges.select("process_id", pl.col(time).alias("start_ns")) for time in ("since_ns", "launch_ns")]
-    numbers, places = placed(pl.concat(ends), ["process_id"])
-    last = latest(host.events, "start_ns", places, ["process_id"])
+    numbers, places = rank_places(pl.concat(ends), ["process_id"])
+    last = last_started(host.events, "start_ns", places, ["process_id"])
     is_there = host.events.get_column("thread_id").is_in(threads.unique().implode())
     nowhere = pl.Series([places.height], dtype=pl.UInt32)
     last = last.fill_null(places.height).zip_with(is_there, nowhere)
     prices = host.names.select(_prices(costs))
     before = pl.DataFrame(
-        totals(last, price, places.height, codes=host.events.get_column("name_id"))
+        sum_by_group(last, price, places.height, codes=host.events.get_column("name_id"))
         .cum_sum()
         .shift(1, fill_value=0)
         .alias(price.name)

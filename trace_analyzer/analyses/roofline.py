@@ -10,10 +10,10 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.intervals import at
 from trace_analyzer.analyses.kernels import on_matrix_units
-from trace_analyzer.analyses.rows import looked_up
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
+from trace_analyzer.frames.intervals import lookup_at
+from trace_analyzer.frames.lookups import lookup
 
 _WORK = ("flop", "moved_bytes", "roof_ns", "compute_roof_ns", "lost_ns")
 _KNOWN = {
@@ -122,7 +122,7 @@ def roofline_table(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.D
     """Table `roofline`: kernels (see `with_roofs`) summed up by name, operator, dtype and shapes, longest first."""
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
     frame = (
-        kernels.hstack(looked_up(shapes, kernels, "operator_id"))
+        kernels.hstack(lookup(shapes, kernels, "operator_id"))
         .group_by(_KEYS, maintain_order=True)
         .agg(
             pl.col("bucket").first(),
@@ -140,7 +140,7 @@ def roofline_table(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.D
 def step_work(kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Table `step_work`: kernels (see `with_roofs`) summed up by the step in whose window they started."""
     spans = steps.filter(pl.col("start_ns") < pl.col("end_ns"))
-    inside = at(kernels, "start_ns", spans.with_columns(pl.col("index").alias("step")), ["device"], ["step"])
+    inside = lookup_at(kernels, "start_ns", spans.with_columns(pl.col("index").alias("step")), ["device"], ["step"])
     sums = inside.drop_nulls("step").group_by("device", "step").agg(*work_sums(), _mfu_ns())
     return tables.STEP_WORK.conform(
         spans.select("device", pl.col("index").alias("step"), "start_ns", "end_ns")
@@ -184,7 +184,7 @@ def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Dat
         & (pl.col("compute_roof_ns") > 0)
     )
     kinds = (
-        large.hstack(looked_up(shapes, large, "operator_id"))
+        large.hstack(lookup(shapes, large, "operator_id"))
         .group_by("device", "name", "input_dims", maintain_order=True)
         .agg((pl.col("compute_roof_ns").sum() / pl.col("duration_ns").sum()).alias("ratio"), pl.len().alias("kernels"))
     )

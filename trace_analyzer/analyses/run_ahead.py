@@ -3,8 +3,8 @@
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.intervals import clip, labelled, running
-from trace_analyzer.analyses.rows import of_each
+from trace_analyzer.frames.intervals import clip, split_by, sweep_sum
+from trace_analyzer.frames.lookups import over_group
 
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -22,16 +22,16 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
         pl.lit(1).alias("depth"),
         pl.col("duration_ns").alias("runway_ns"),
     )
-    frame = running(queued, "device", ["depth", "runway_ns"]).rename({"start_ns": "time_ns"})
+    frame = sweep_sum(queued, "device", ["depth", "runway_ns"]).rename({"start_ns": "time_ns"})
     return tables.QUEUE.conform(frame)
 
 
 def depth_within(queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
     """Mean queue depth over some intervals (device, start_ns, end_ns), weighted by time; None without any."""
-    end = of_each(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
+    end = over_group(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
     steps = queue.select("device", pl.col("time_ns").alias("start_ns"), end, "depth").drop_nulls("end_ns")
     length = pl.col("end_ns") - pl.col("start_ns")
-    cut = labelled(spans.select("device", "start_ns", "end_ns"), steps, ["device"], ["depth"])
+    cut = split_by(spans.select("device", "start_ns", "end_ns"), steps, ["device"], ["depth"])
     mean: float | None = cut.select((pl.col("depth").fill_null(0) * length).sum() / length.sum()).item()
     return mean if cut.height else None
 
@@ -42,7 +42,7 @@ def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame
     Returns device, depth_mean, depth_p50, depth_max, runway_mean, runway_p50, runway_max (ns) and
     empty_queue_ratio.
     """
-    end = of_each(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
+    end = over_group(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
     spans = queue.select(pl.all().exclude("time_ns"), pl.col("time_ns").alias("start_ns"), end).drop_nulls("end_ns")
     inside = clip(spans, windows.select("device", "start_ns", "end_ns"), ["device"])
     lengths = windows.select("device", (pl.col("end_ns") - pl.col("start_ns")).alias("window_ns"))

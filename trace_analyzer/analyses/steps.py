@@ -4,9 +4,9 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import union, with_covered
 from trace_analyzer.analyses.rhythm import launch_sequence, periods
 from trace_analyzer.catalog.step_marks import step_marks
+from trace_analyzer.frames.intervals import union, with_covered
 
 # A longer number is no step's, and could not be counted on from where it comes again.
 _PROFILER_STEP = r"^ProfilerStep#?\*?([0-9]{1,9})$"

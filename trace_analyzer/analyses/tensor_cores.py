@@ -11,8 +11,8 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.roofline import known_sum, with_limits
-from trace_analyzer.analyses.rows import as_texts, looked_up
 from trace_analyzer.catalog.devices import Device
+from trace_analyzer.frames.lookups import as_strings, lookup
 
 _TORCH = {"bf16": "bfloat16", "fp16": "float16"}
 _NARROWER = ("tf32", "bf16", "fp16")
@@ -34,7 +34,7 @@ def misses(kernels: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.Da
     """
     columns = ["activity_id", "device", "operator_id", "name", "operator", "group", "bound", "dtype", "duration_ns"]
     large = kernels.filter((pl.col("group") == "matmul") & (pl.col("bound") != "latency"))
-    contractions = as_texts(large.select(*columns, "uses_tensor_cores", "flop", "moved_bytes"))
+    contractions = as_strings(large.select(*columns, "uses_tensor_cores", "flop", "moved_bytes"))
     by_name = pl.col("dtype").is_null() & ~pl.col("uses_tensor_cores") & pl.col("name").str.contains(_FP32_NAMES)
     typed = contractions.with_columns(pl.when(by_name).then(pl.lit("fp32")).otherwise("dtype").alias("dtype"))
     named = with_limits(typed.with_columns(_reason().alias("reason")).drop_nulls("reason"), devices)
@@ -63,7 +63,7 @@ def tensor_core_table(missed: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl
     """Table `tensor_cores`: `misses` summed up by reason, name, operator, dtype and shapes; the most saved first."""
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
     frame = (
-        missed.hstack(looked_up(shapes, missed, "operator_id"))
+        missed.hstack(lookup(shapes, missed, "operator_id"))
         .group_by(_KEYS, maintain_order=True)
         .agg(
             pl.len().alias("count"),

@@ -4,9 +4,9 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import in_order, union
 from trace_analyzer.analyses.links import BY_ID, LAUNCHING, with_ids
-from trace_analyzer.analyses.rows import changes, count_distinct, each_distinct, numbered
+from trace_analyzer.frames.intervals import sort_spans, union
+from trace_analyzer.frames.lookups import count_distinct, factorize, map_unique, starts_group
 
 _STREAM = ["device", "context", "stream"]
 _GRAPH = r"(?i)graph"
@@ -58,7 +58,7 @@ def stream_figures(activities: pl.DataFrame) -> pl.DataFrame:
     ``activities`` needs launch_name.
     """
     by_graph = pl.col("launch_name").str.contains(_GRAPH).fill_null(False)
-    in_graph = each_distinct(activities.select("launch_name"), by_graph.alias("in_graph")).to_series()
+    in_graph = map_unique(activities.select("launch_name"), by_graph.alias("in_graph")).to_series()
     end, time = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), pl.col("duration_ns")
     rows = activities.select(*_STREAM, "start_ns", end, "duration_ns", in_graph)
     shares = rows.group_by("device").agg((time.filter("in_graph").sum() / time.sum()).alias("graph_share_ratio"))
@@ -67,11 +67,11 @@ def stream_figures(activities: pl.DataFrame) -> pl.DataFrame:
 
 def _overlaps(in_order_only: pl.DataFrame) -> pl.DataFrame:
     """device, stream_overlap_ratio, impossible_durations_ratio: a stream works in order, and graphs alone may be recorded otherwise."""
-    streams, firsts = numbered(*in_order_only.select(_STREAM))
+    streams, firsts = factorize(*in_order_only.select(_STREAM))
     # The shorter of those that start together comes first.
-    ordered = in_order(in_order_only.with_columns(streams.alias("track")), ["track"], shortest_first=True)
+    ordered = sort_spans(in_order_only.with_columns(streams.alias("track")), ["track"], shortest_first=True)
     covered = union(ordered, ["track"])
-    next_ns = pl.when(~changes("track").shift(-1, fill_value=True)).then(pl.col("start_ns").shift(-1))
+    next_ns = pl.when(~starts_group("track").shift(-1, fill_value=True)).then(pl.col("start_ns").shift(-1))
     end, length = pl.col("end_ns"), pl.col("duration_ns")
     impossible = (length >= thresholds.IMPOSSIBLE_NS) & (2 * (end - next_ns) > length)
     time_ns = length.sum().alias("time_ns")

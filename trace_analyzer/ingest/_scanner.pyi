@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterable, Mapping
 
-from trace_analyzer._arrow import Column
+from trace_analyzer.frames._arrow import Column
 
 MORE: int
 PARTIAL: int

@@ -9,7 +9,7 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from trace_analyzer._arrow cimport Column, column_of
+from trace_analyzer.frames._arrow cimport Column, column_of
 
 cdef extern from *:
     """

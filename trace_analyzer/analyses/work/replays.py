@@ -3,8 +3,8 @@
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.intervals import in_order
-from trace_analyzer.analyses.rows import each_distinct, looked_up, numbered
+from trace_analyzer.frames.intervals import sort_spans
+from trace_analyzer.frames.lookups import factorize, lookup, map_unique
 
 _STEP = 6_364_136_223_846_793_005
 """An odd number, so that it has an inverse modulo 2**64 (Knuth's MMIX multiplier)."""
@@ -17,7 +17,7 @@ _CALL = ["operator", "input_dims", "input_types", "input_strides", "concrete_inp
 def is_replayed(kernels: pl.DataFrame) -> pl.Series:
     """Whether a graph launch enqueued each kernel."""
     by_graph = pl.col("launch_name").str.contains("(?i)graph_?launch").fill_null(False)
-    return each_distinct(kernels.select("launch_name"), by_graph).to_series()
+    return map_unique(kernels.select("launch_name"), by_graph).to_series()
 
 
 def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFrame) -> pl.DataFrame:
@@ -29,7 +29,7 @@ def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFra
     by_graph = is_replayed(kernels)
     if not by_graph.any():
         return shares.clear()
-    codes, _ = numbered(*kernels.select(_KEYS))
+    codes, _ = factorize(*kernels.select(_KEYS))
     kernels = kernels.select("activity_id", "device", "launch_id", "start_ns", codes.hash().alias("code"))
     replayed = (
         kernels.filter(by_graph)
@@ -43,9 +43,9 @@ def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFra
     )
     if sequences.is_empty():
         return shares.clear()
-    made, _ = numbered(*calls.select(_CALL))
-    eager = in_order(kernels.filter(~by_graph), ["device"])
-    called = looked_up(calls.select("activity_id", made.hash().alias("call")), eager, "activity_id").fill_null(0)
+    made, _ = factorize(*calls.select(_CALL))
+    eager = sort_spans(kernels.filter(~by_graph), ["device"])
+    called = lookup(calls.select("activity_id", made.hash().alias("call")), eager, "activity_id").fill_null(0)
     eager = eager.hstack(called).with_row_index("position")
     if eager.is_empty():
         return shares.clear()

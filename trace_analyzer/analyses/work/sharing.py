@@ -3,11 +3,11 @@
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.intervals import at, innermost
-from trace_analyzer.analyses.rows import each_distinct, looked_up, numbered, totals, with_known
 from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
 from trace_analyzer.analyses.work.replays import is_replayed, replayed_work
 from trace_analyzer.catalog.arithmetic import arithmetic
+from trace_analyzer.frames.intervals import innermost, lookup_at
+from trace_analyzer.frames.lookups import factorize, lookup, lookup_inner, map_unique, sum_by_group
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
 from trace_analyzer.units import counted
@@ -55,7 +55,7 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
     Fourier transform computes is less than the convolution's definition asks for, so these have no FLOP.
     """
     kernels = activities.select("kind", *_KERNEL).filter(pl.col("kind") == "kernel")
-    numbers, firsts = numbered(kernels.get_column("name"))
+    numbers, firsts = factorize(kernels.get_column("name"))
     names = kernels.get_column("name")[firsts].cast(pl.String)
     kernels = kernels.hstack(arithmetic(names).drop("name")[numbers])
     launched = kernels.filter(~is_replayed(kernels))
@@ -68,24 +68,24 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
         found = _shares(_works(outer)[0])
         shares = pl.concat([shares.join(found, on="activity_id", how="anti"), found])
     works = pl.concat([shares, replayed_work(kernels, calls, shares)])
-    found = kernels.hstack(looked_up(works, kernels, "activity_id")).select(
+    found = kernels.hstack(lookup(works, kernels, "activity_id")).select(
         "activity_id", "flop", "moved_bytes", _dtype().alias("dtype"), _tensor_cores().alias("uses_tensor_cores")
     )
-    return activities.hstack(looked_up(found, activities, "activity_id")), notes
+    return activities.hstack(lookup(found, activities, "activity_id")), notes
 
 
 def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
     """Kernels with the recorded arguments of their operator (operator_id, operator); none without any."""
-    calls = with_known(kernels, inputs, "operator_id")
+    calls = lookup_inner(kernels, inputs, "operator_id")
     lists = pl.col("input_types").str.contains("TensorList")
     sizes = pl.when(lists).then(list_element_bytes()).alias("list_element_bytes")
-    return calls.hstack(each_distinct(calls.select("input_types", "name"), sizes))
+    return calls.hstack(map_unique(calls.select("input_types", "name"), sizes))
 
 
 def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Calls with the work of each, and a note per kind of damage with the number of kernels it is about."""
-    numbers, firsts = numbered(*calls.select(_CALL))
-    counts = totals(numbers, pl.ones(calls.height, eager=True), firsts.len())
+    numbers, firsts = factorize(*calls.select(_CALL))
+    counts = sum_by_group(numbers, pl.ones(calls.height, eager=True), firsts.len())
     unique = calls.select(_CALL)[firsts].with_columns(counts.alias("kernels"))
     outcomes = [call_work(Record(*row)) for row in unique.select(_CALL).iter_rows()]
     known = unique.with_columns(
@@ -110,11 +110,11 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
 
 def _shares(calls: pl.DataFrame) -> pl.DataFrame:
     """(activity_id, flop, moved_bytes, call_dtype, contracts): each kernel's part of its operator's work."""
-    owners, firsts = numbered(calls.get_column("operator_id"))
+    owners, firsts = factorize(calls.get_column("operator_id"))
 
     def of_owner(rows: pl.DataFrame, figure: pl.Expr) -> pl.Series:
         """The sum of an integer figure over all kernels of each one's operator."""
-        return totals(owners, rows.select(figure.fill_null(0).cast(pl.Int64)).to_series(), firsts.len())[owners]
+        return sum_by_group(owners, rows.select(figure.fill_null(0).cast(pl.Int64)).to_series(), firsts.len())[owners]
 
     # Where no name looks like a product, the nameless kernels of a contraction must be it.
     nameless = pl.col("bucket") == "other"
@@ -175,7 +175,7 @@ def _outer_calls(kernels: pl.DataFrame, shares: pl.DataFrame, host: Host, inputs
     if needy.is_empty() or spans.is_empty():
         return _calls(kernels.clear(), inputs)
     launches = pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns")
-    around = at(
+    around = lookup_at(
         needy.select("activity_id", *launches).drop_nulls(),
         "start_ns",
         innermost(spans, ["thread_id"], "outer_id"),

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import polars as pl
 
 from trace_analyzer import units
-from trace_analyzer.analyses.intervals import longest_place
+from trace_analyzer.frames.intervals import longest_place
 from trace_analyzer.render.html.tracks import device_labels
 from trace_analyzer.render.html.words import KINDS, PARTS, Word, short_name
 from trace_analyzer.report import Blame, Bucket, DeviceReport, Group, Report

@@ -6,33 +6,33 @@
 import polars as pl
 from polars import selectors as cs
 
-from trace_analyzer.analyses import _spans, flat
-from trace_analyzer.analyses._spans import NONE
-from trace_analyzer.analyses.flat import Room
+from trace_analyzer.frames import _loops, buffers
+from trace_analyzer.frames._loops import NONE
+from trace_analyzer.frames.buffers import Buffer
 from trace_analyzer.tables import nulls
 
 
-def spread(ids: pl.Series, values: pl.Series, height: int) -> pl.Series:
+def scatter(ids: pl.Series, values: pl.Series, height: int) -> pl.Series:
     """A column of ``height`` rows with ``values`` at the rows ``ids``, null elsewhere; ids are distinct, none is null."""
     return nulls(height, values.dtype).scatter(ids, values).alias(values.name)
 
 
-def rows_of(ids: pl.Series, height: int) -> pl.Series:
+def inverse_index(ids: pl.Series, height: int) -> pl.Series:
     """For every number under ``height`` the row at which ``ids`` has it; null where it does not."""
     return _places(ids, height).series()
 
 
 def count_distinct(ids: pl.Series) -> int:
     """How many different ones there are of numbers of rows, none of which is null."""
-    return rows_of(ids, _width(ids)).count()
+    return inverse_index(ids, _width(ids)).count()
 
 
-def firsts_of(ids: pl.Series, height: int | None = None) -> pl.Series:
+def first_index(ids: pl.Series, height: int | None = None) -> pl.Series:
     """For every number under ``height``, or up to the highest, the first row at which ``ids`` has it; null where it does not."""
-    return greatest(ids, _zeros(ids.len()), _width(ids) if height is None else height)
+    return argmax_by_group(ids, _zeros(ids.len()), _width(ids) if height is None else height)
 
 
-def looked_up(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.DataFrame:
+def lookup(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.DataFrame:
     """The other columns of ``table`` for the key of each of ``rows``; null where the table does not have it.
 
     Keys are row numbers of some other table, distinct in this one.
@@ -40,8 +40,8 @@ def looked_up(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.DataFrame
     return table.drop(key)[_found(table, rows, key)]
 
 
-def with_known(rows: pl.DataFrame, table: pl.DataFrame, key: str) -> pl.DataFrame:
-    """The rows whose key ``table`` has, in order, with its other columns; see `looked_up`."""
+def lookup_inner(rows: pl.DataFrame, table: pl.DataFrame, key: str) -> pl.DataFrame:
+    """The rows whose key ``table`` has, in order, with its other columns; see `lookup`."""
     found = _found(table, rows, key)
     known = rows.filter(found.is_not_null()) if found.null_count() else rows
     return known.hstack(table.drop(key)[found.drop_nulls()])
@@ -52,22 +52,22 @@ def _zeros(height: int) -> pl.Series:
     return pl.Series([0], dtype=pl.UInt32).new_from_index(0, height)
 
 
-def _places(ids: pl.Series, height: int) -> Room:
-    room = Room(height, of_rows=True)
-    _spans.places(flat.rows(ids), room.values)
+def _places(ids: pl.Series, height: int) -> Buffer:
+    room = Buffer(height, of_rows=True)
+    _loops.places(buffers.rows(ids), room.values)
     return room
 
 
 def _found(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.Series:
     """Of each of the rows that of ``table`` with its key."""
     known, asked = table.get_column(key), rows.get_column(key)
-    found = Room(asked.len(), of_rows=True)
+    found = Buffer(asked.len(), of_rows=True)
     places = _places(known, _width(known))
-    _spans.picked(places.values, flat.rows(asked), found.values)
+    _loops.picked(places.values, buffers.rows(asked), found.values)
     return found.series()
 
 
-def gathered(values: pl.Series, rows: pl.Series) -> pl.Series:
+def gather(values: pl.Series, rows: pl.Series) -> pl.Series:
     """``values[rows]`` for many more rows than values. Bits, also those that tell what is null, are gathered as bytes: five times as fast."""
     if values.null_count() == values.len():
         return nulls(rows.len(), values.dtype).alias(values.name)
@@ -75,17 +75,17 @@ def gathered(values: pl.Series, rows: pl.Series) -> pl.Series:
         return values.new_from_index(0, rows.len())
     if values.null_count():
         filled = values.fill_null(values.drop_nulls().first())[rows]
-        return pl.select(pl.when(gathered(values.is_not_null(), rows)).then(filled).alias(values.name)).to_series()
+        return pl.select(pl.when(gather(values.is_not_null(), rows)).then(filled).alias(values.name)).to_series()
     return values.cast(pl.UInt8)[rows].cast(pl.Boolean) if values.dtype == pl.Boolean else values[rows]
 
 
-def own(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
+def where_equal(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
     """The rows with that value. Mostly these are all, and nothing has to be copied."""
     values = rows.get_column(column)
     return rows if _alike(values) and values.min() == value else rows.filter(pl.col(column) == value)
 
 
-def of_each(rows: pl.DataFrame, by: str, figure: pl.Expr) -> pl.Expr:
+def over_group(rows: pl.DataFrame, by: str, figure: pl.Expr) -> pl.Expr:
     """The figure within each group of rows. Mostly there is one, for which ``over`` takes three times as long as nothing."""
     return figure if _alike(rows.get_column(by)) else figure.over(by)
 
@@ -95,12 +95,12 @@ def _alike(values: pl.Series) -> bool:
     return values.null_count() == 0 and values.min() == values.max()
 
 
-def changes(*columns: str) -> pl.Expr:
+def starts_group(*columns: str) -> pl.Expr:
     """Whether a row differs from the one before in any of these columns, none of which has nulls; the first does."""
     return pl.any_horizontal(pl.col(c) != pl.col(c).shift(1) for c in columns).fill_null(True)
 
 
-def numbered(*columns: pl.Series) -> tuple[pl.Series, pl.Series]:
+def factorize(*columns: pl.Series) -> tuple[pl.Series, pl.Series]:
     """Of each row the number of its combination of values, in order of appearance, and the first row of each combination.
 
     Null is a value. There are few combinations: to look them up in a table takes a tenth of the time of grouping.
@@ -114,15 +114,15 @@ def numbered(*columns: pl.Series) -> tuple[pl.Series, pl.Series]:
     return numbers, firsts
 
 
-def as_texts(rows: pl.DataFrame) -> pl.DataFrame:
+def as_strings(rows: pl.DataFrame) -> pl.DataFrame:
     """The rows with texts for categories, which have no functions of texts."""
     return rows.with_columns((cs.categorical() | cs.enum()).cast(pl.String))
 
 
-def each_distinct(rows: pl.DataFrame, *figures: pl.Expr) -> pl.DataFrame:
+def map_unique(rows: pl.DataFrame, *figures: pl.Expr) -> pl.DataFrame:
     """The figures of each of the rows, whose texts are looked at once each: of a hundred thousand kernels few names differ."""
-    numbers, firsts = numbered(*rows)
-    return as_texts(rows[firsts]).select(figures)[numbers]
+    numbers, firsts = factorize(*rows)
+    return as_strings(rows[firsts]).select(figures)[numbers]
 
 
 _TABLE = 1 << 20
@@ -161,32 +161,32 @@ def _refined(groups: pl.Series, count: int, codes: pl.Series) -> tuple[pl.Series
 
 def _split(groups: pl.Series, codes: pl.Series, size: int, *, in_runs: bool = False) -> tuple[pl.Series, pl.Series]:
     """The same by a table of that size."""
-    table, numbers, firsts = (Room(n, of_rows=True) for n in (size, len(groups), len(groups)))
-    columns = flat.rows(groups), flat.rows(codes), _width(codes), in_runs
-    found = _spans.refine(*columns, table.values, numbers.values, firsts.values)
+    table, numbers, firsts = (Buffer(n, of_rows=True) for n in (size, len(groups), len(groups)))
+    columns = buffers.rows(groups), buffers.rows(codes), _width(codes), in_runs
+    found = _loops.refine(*columns, table.values, numbers.values, firsts.values)
     return numbers.series(whole=True), firsts.series(found, whole=True)
 
 
-def sums_of_runs(rows: pl.DataFrame, run: str, name: str, values: str) -> pl.DataFrame:
+def sum_runs(rows: pl.DataFrame, run: str, name: str, values: str) -> pl.DataFrame:
     """``run``, ``name`` and the sum of integer ``values`` for every run of rows that agree in a row number ``run``, by name."""
     numbers, codes = rows.get_column(run), _codes(rows.get_column(name))
     numbers, firsts = _split(numbers, codes, _width(codes) + 1, in_runs=True)
     return rows.select(run, name)[firsts].with_columns(
-        totals(numbers, rows.get_column(values), firsts.len()).alias(values)
+        sum_by_group(numbers, rows.get_column(values), firsts.len()).alias(values)
     )
 
 
-def totals(groups: pl.Series, values: pl.Series, count: int, *, codes: pl.Series | None = None) -> pl.Series:
+def sum_by_group(groups: pl.Series, values: pl.Series, count: int, *, codes: pl.Series | None = None) -> pl.Series:
     """The sums of integer values, or of ``values[codes]``, by the number of their group, of which there are ``count``."""
-    sums = Room(count)
-    rows = flat.rows(groups)
-    named = rows if codes is None else flat.rows(codes)
-    _spans.sums(rows, codes is not None, named, flat.times(values), sums.values)
+    sums = Buffer(count)
+    rows = buffers.rows(groups)
+    named = rows if codes is None else buffers.rows(codes)
+    _loops.sums(rows, codes is not None, named, buffers.times(values), sums.values)
     return sums.series()
 
 
-def greatest(groups: pl.Series, values: pl.Series, count: int) -> pl.Series:
+def argmax_by_group(groups: pl.Series, values: pl.Series, count: int) -> pl.Series:
     """The row of the greatest of the integer values of each numbered group, of several the first."""
-    rows = Room(count, of_rows=True)
-    _spans.greatest(flat.rows(groups), flat.times(values), rows.values)
+    rows = Buffer(count, of_rows=True)
+    _loops.greatest(buffers.rows(groups), buffers.times(values), rows.values)
     return rows.series()

@@ -1,4 +1,4 @@
-# The types of _spans.py.
+# The types of _loops.py.
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 

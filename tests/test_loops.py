@@ -16,21 +16,19 @@ import polars as pl
 import pytest
 import test_host
 import test_intervals
-import test_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trace_analyzer.analyses import _spans, context, flat, intervals
-from trace_analyzer.analyses import rows as rows_module
-from trace_analyzer.analyses._spans import NEVER, NONE
+from trace_analyzer.frames import _loops, buffers, intervals, lookups, trees
+from trace_analyzer.frames._loops import NEVER, NONE
 from trace_analyzer.ingest.scanning import give_back
 
-IS_COMPILED = not isinstance(_spans.order, FunctionType)
+IS_COMPILED = not isinstance(_loops.order, FunctionType)
 
 
 def _plain() -> ModuleType:
     """The loops as Python runs them where they were not compiled."""
-    spec = importlib.util.spec_from_file_location("plain_spans", Path(flat.__file__).with_name("_spans.py"))
+    spec = importlib.util.spec_from_file_location("plain_loops", Path(buffers.__file__).with_name("_loops.py"))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -76,7 +74,7 @@ def ran(name: str, *parts: Any) -> Any:
     arguments = [Checked(p[1]) if isinstance(p, tuple) else p for p in filled]
     found = _called(getattr(PLAIN, name), arguments), *(list(arguments[i]) for i in rooms)
     packed = [memoryview(array(*p)) if isinstance(p, tuple) else p for p in filled]
-    assert (_called(getattr(_spans, name), packed), *(list(packed[i]) for i in rooms)) == found
+    assert (_called(getattr(_loops, name), packed), *(list(packed[i]) for i in rooms)) == found
     return found
 
 
@@ -204,9 +202,9 @@ def test_what_is_above_is_found_in_any_order_of_rows_and_refused_where_there_is_
     ways = [way_up(parents, row) for row in range(n)]
     above = [[row for row in way or [] if wishes[row]] for way in ways]
     for rule, wished, own, expected in (
-        (_spans.NEAREST, wishes, list(range(n)), [next(iter(rows), NONE) for rows in above]),
-        (_spans.FARTHEST, wishes, list(range(n)), [next(reversed(rows), NONE) for rows in above]),
-        (_spans.LEAST, [v != NONE for v in values], values, [min(values[row] for row in way or [0]) for way in ways]),
+        (_loops.NEAREST, wishes, list(range(n)), [next(iter(rows), NONE) for rows in above]),
+        (_loops.FARTHEST, wishes, list(range(n)), [next(reversed(rows), NONE) for rows in above]),
+        (_loops.LEAST, [v != NONE for v in values], values, [min(values[row] for row in way or [0]) for way in ways]),
     ):
         outcome, found, _ = ran("inherited", ("I", parents), ("B", wished), ("I", own), rule, ("I", n), ("I", n))
         if None in ways:
@@ -227,7 +225,7 @@ def test_columns_of_different_lengths_are_refused() -> None:
         "covered": "qqqqqqqq", "cut": "qqqqqqIIqq", "refine": "IIIII", "greatest": "IqI", "overlaps": "qqqqqqIq", "picked": "III",
         "passed": "qqI",
     }  # fmt: skip
-    for loops, name in itertools.product((PLAIN, _spans), sizes):
+    for loops, name in itertools.product((PLAIN, _loops), sizes):
         for wrong in range(len(sizes[name])):
             if (name, wrong) in (
                 ("sums", 1),
@@ -255,7 +253,7 @@ def test_columns_of_different_lengths_are_refused() -> None:
 
 _LAWS = {
     f"{module.__name__}: {name}": law
-    for module in (test_intervals, test_host, test_rows)
+    for module in (test_intervals, test_host, test_lookups)
     for name, law in vars(module).items()
     if name.startswith("test_") and not hasattr(law, "pytestmark")
 }
@@ -266,38 +264,38 @@ _LAWS = {
 def test_plain_loops_keep_the_laws_of_the_compiled_ones(name: str, arrow: bool) -> None:
     """``arrow``: with columns that share their memory all the same."""
     law = _LAWS[name]
-    if arrow and flat._arrow is None:
+    if arrow and buffers._arrow is None:
         pytest.skip("not compiled")
     with (
-        patch.object(flat, "_spans", PLAIN),
-        patch.object(intervals, "_spans", PLAIN),
-        patch.object(context, "_spans", PLAIN),
-        patch.object(rows_module, "_spans", PLAIN),
-        patch.object(flat, "_arrow", flat._arrow if arrow else None),
+        patch.object(buffers, "_loops", PLAIN),
+        patch.object(intervals, "_loops", PLAIN),
+        patch.object(trees, "_loops", PLAIN),
+        patch.object(lookups, "_loops", PLAIN),
+        patch.object(buffers, "_arrow", buffers._arrow if arrow else None),
     ):
         law()
 
 
 @pytest.mark.skipif(not IS_COMPILED, reason="not compiled")
 def test_compiled_loops_take_copies_where_columns_cannot_be_shared() -> None:
-    with patch.object(flat, "_arrow", None):
+    with patch.object(buffers, "_arrow", None):
         test_intervals.test_labelled_cuts_at_edges_and_names_the_segment()
         test_host.test_ancestors_of_a_deep_stack()
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_columns_go_to_the_loops_and_back(shared: bool) -> None:
-    with patch.object(flat, "_arrow", flat._arrow if shared else None):
+    with patch.object(buffers, "_arrow", buffers._arrow if shared else None):
         pieces = pl.concat([pl.Series([1, None], dtype=pl.Int32), pl.Series([3], dtype=pl.Int32)], rechunk=False)
-        assert list(flat.times(pieces)) == [1, NEVER, 3]
-        assert list(flat.rows(pl.Series([4, None, 6]).slice(1))) == [NONE, 6]
-        assert list(flat.flags(pl.Series([True, None, False]))) == [1, 0, 0]
-        assert list(flat.times(pl.Series([], dtype=pl.Int64))) == []
-        room = flat.Room(3, of_rows=True)
+        assert list(buffers.times(pieces)) == [1, NEVER, 3]
+        assert list(buffers.rows(pl.Series([4, None, 6]).slice(1))) == [NONE, 6]
+        assert list(buffers.flags(pl.Series([True, None, False]))) == [1, 0, 0]
+        assert list(buffers.times(pl.Series([], dtype=pl.Int64))) == []
+        room = buffers.Buffer(3, of_rows=True)
         room.values[0], room.values[1] = 5, NONE
         series = room.series(2)
         assert (series.to_list(), series.dtype) == ([5, None], pl.UInt32)
-        room = flat.Room(1)
+        room = buffers.Buffer(1)
         room.values[0] = NEVER
         series = room.series()
         assert (series.to_list(), series.dtype) == ([NEVER], pl.Int64)
@@ -308,20 +306,20 @@ def test_tracks_are_told_apart_by_columns_of_any_type() -> None:
         {"a": ["x", "y", "y"], "b": [1, 1, None], "start_ns": [0, 5, 2], "end_ns": [9, 9, 3], "c": [1, 2, 3]}
     )
     points = pl.DataFrame({"a": ["y", "x", "z", None, "y"], "b": [1, 1, 1, 1, None], "t": [5, 5, 5, 5, 2]})
-    assert intervals.at(points, "t", segments, ["a", "b"], ["c"])["c"].to_list() == [2, 1, None, None, None]
-    assert intervals.at(points, "t", segments, ["a"], ["c"])["c"].to_list() == [2, 1, None, None, 3]
+    assert intervals.lookup_at(points, "t", segments, ["a", "b"], ["c"])["c"].to_list() == [2, 1, None, None, None]
+    assert intervals.lookup_at(points, "t", segments, ["a"], ["c"])["c"].to_list() == [2, 1, None, None, 3]
     assert intervals.union(segments, ["b"]).rows() == [(None, 2, 3), (1, 0, 9)]
     assert intervals.union(segments, ["a", "b"]).rows() == [("x", 1, 0, 9), ("y", None, 2, 3), ("y", 1, 5, 9)]
     for least in (NEVER, 0):
         tracks = pl.DataFrame({"k": [least], "start_ns": [0], "end_ns": [9], "c": [1]})
         keyed = pl.DataFrame({"k": [least, None, 1], "t": [5, 5, 5]})
-        assert intervals.at(keyed, "t", tracks, ["k"], ["c"])["c"].to_list() == [1, None, None]
+        assert intervals.lookup_at(keyed, "t", tracks, ["k"], ["c"])["c"].to_list() == [1, None, None]
 
 
 class TestArrow:
     """The columns themselves, where they were compiled."""
 
-    arrow = pytest.importorskip("trace_analyzer._arrow", reason="not compiled")
+    arrow = pytest.importorskip("trace_analyzer.frames._arrow", reason="not compiled")
 
     def test_only_whole_columns_of_known_types_are_read(self) -> None:
         numbers = pl.Series([1, 2])

@@ -2,18 +2,18 @@
 
 A frame of intervals has ``start_ns`` and ``end_ns``; ``by`` names the columns that keep tracks apart
 (a device, a thread). What depends on the order of intervals is one pass over them in order, by the loops of
-`_spans`; rows are found there once and then gathered, not joined. Most frames are in order already.
+`_loops`; rows are found there once and then gathered, not joined. Most frames are in order already.
 """
 
 from collections.abc import Iterable
 
 import polars as pl
 
-from trace_analyzer.analyses import _spans, flat
-from trace_analyzer.analyses._spans import Column
-from trace_analyzer.analyses.flat import Room
-from trace_analyzer.analyses.rows import changes, numbered, own, spread
-from trace_analyzer.analyses.tracks import tracks, tracks_of_both
+from trace_analyzer.frames import _loops, buffers
+from trace_analyzer.frames._loops import Column
+from trace_analyzer.frames.buffers import Buffer
+from trace_analyzer.frames.lookups import factorize, scatter, starts_group, where_equal
+from trace_analyzer.frames.tracks import shared_track_codes, track_codes
 
 START, END = "start_ns", "end_ns"
 _Flat = tuple[Column, Column, Column]
@@ -32,23 +32,23 @@ def union(spans: pl.DataFrame, by: list[str], *, apart_ns: int = 0) -> pl.DataFr
     Touching spans are one; empty spans cover nothing. Returns ``by``, start_ns, end_ns, in order.
     """
     spans, sorted_ = _sorted(spans.select(*by, START, END), by)
-    rows, ends = Room(spans.height, of_rows=True), Room(spans.height)
-    count = _spans.union(*sorted_, apart_ns, rows.values, ends.values)
+    rows, ends = Buffer(spans.height, of_rows=True), Buffer(spans.height)
+    count = _loops.union(*sorted_, apart_ns, rows.values, ends.values)
     return spans.select(*by, START)[rows.series(count, whole=True)].with_columns(ends.series(count).alias(END))
 
 
-def in_order(spans: pl.DataFrame, by: list[str], *, shortest_first: bool = False) -> pl.DataFrame:
+def sort_spans(spans: pl.DataFrame, by: list[str], *, shortest_first: bool = False) -> pl.DataFrame:
     """The spans sorted by track and start, equal ones in the order of their rows, or of those the shortest first."""
     spans = spans.rechunk()
-    starts = flat.times(spans.get_column(START))
+    starts = buffers.times(spans.get_column(START))
     # Loops put the longest first.
-    rows = _order((tracks(spans, by), starts, flat.times(-spans.get_column(END)) if shortest_first else starts))
+    rows = _order((track_codes(spans, by), starts, buffers.times(-spans.get_column(END)) if shortest_first else starts))
     return spans if rows is None else spans[rows]
 
 
 def _sorted(spans: pl.DataFrame, by: list[str]) -> tuple[pl.DataFrame, _Flat]:
     """The spans sorted by track and start, the longest first, equal ones in the order of their rows; and their bounds."""
-    bounds = (tracks(spans, by), *_times(spans))
+    bounds = (track_codes(spans, by), *_times(spans))
     rows = _order(bounds)
     return (spans, bounds) if rows is None else _sorted(spans[rows], by)
 
@@ -61,9 +61,9 @@ def _known(segments: pl.DataFrame, by: list[str]) -> pl.DataFrame:
 
 def _order(bounds: _Flat) -> pl.Series | None:
     """Rows in the order that the loops go by; None where they are."""
-    rows, spare = (Room(len(bounds[0]), of_rows=True) for _ in range(2))
-    known, counts = (Room(_FEW_TRACKS) for _ in range(2))
-    is_wrong = _spans.order(*bounds, rows.values, spare.values, known.values, counts.values)
+    rows, spare = (Buffer(len(bounds[0]), of_rows=True) for _ in range(2))
+    known, counts = (Buffer(_FEW_TRACKS) for _ in range(2))
+    is_wrong = _loops.order(*bounds, rows.values, spare.values, known.values, counts.values)
     return rows.series(whole=True) if is_wrong else None
 
 
@@ -72,10 +72,10 @@ _FEW_TRACKS = 64
 
 
 def _times(spans: pl.DataFrame) -> tuple[Column, Column]:
-    return flat.times(spans.get_column(START)), flat.times(spans.get_column(END))
+    return buffers.times(spans.get_column(START)), buffers.times(spans.get_column(END))
 
 
-def running(spans: pl.DataFrame, by: str, sums: list[str]) -> pl.DataFrame:
+def sweep_sum(spans: pl.DataFrame, by: str, sums: list[str]) -> pl.DataFrame:
     """``by``, start_ns and the ``sums`` over the spans in progress, from every instant at which a span starts or ends.
 
     Spans do not end before they start, and sums are of signed integers.
@@ -83,15 +83,15 @@ def running(spans: pl.DataFrame, by: str, sums: list[str]) -> pl.DataFrame:
     starts = spans.select(by, START, pl.col(START).alias(END), *sums)
     ends = spans.select(by, pl.col(END).alias(START), END, *(-pl.col(name) for name in sums))
     # What starts on a track ends there: from one track to the next there is nothing to carry over.
-    upto = in_order(pl.concat([starts, ends]), [by]).select(by, START, pl.col(sums).cum_sum())
-    return upto.filter(changes(by, START).shift(-1, fill_value=True))
+    upto = sort_spans(pl.concat([starts, ends]), [by]).select(by, START, pl.col(sums).cum_sum())
+    return upto.filter(starts_group(by, START).shift(-1, fill_value=True))
 
 
-def joined(segments: pl.DataFrame, by: list[str], label: str) -> pl.DataFrame:
+def coalesce(segments: pl.DataFrame, by: list[str], label: str) -> pl.DataFrame:
     """Disjoint segments, in order, of which those that touch and have the same ``label``, null or not, are one; their first row."""
     apart = pl.col(START) != pl.col(END).shift(1)
     other = pl.col(label).ne_missing(pl.col(label).shift(1))
-    begins = segments.select((changes(*by) | apart | other).fill_null(True).alias("begins")).to_series()
+    begins = segments.select((starts_group(*by) | apart | other).fill_null(True).alias("begins")).to_series()
     ends = segments.get_column(END).filter(begins.shift(-1, fill_value=True))
     return segments.filter(begins).with_columns(ends)
 
@@ -103,7 +103,9 @@ def longest_place() -> list[pl.Expr]:
     return [start.get(longest), end.get(longest).alias("end_ns")]
 
 
-def at(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str], columns: list[str]) -> pl.DataFrame:
+def lookup_at(
+    points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str], columns: list[str]
+) -> pl.DataFrame:
     """``points`` with ``columns`` of the segment of its track that contains ``time``; null outside all.
 
     Segments of one track must be disjoint. The order of points is kept.
@@ -120,32 +122,32 @@ def _around(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[st
     return _last_started(points, time, segments, segments.get_column(END), by)
 
 
-def latest(points: pl.DataFrame, time: str, starts: pl.DataFrame, by: list[str]) -> pl.Series:
+def last_started(points: pl.DataFrame, time: str, starts: pl.DataFrame, by: list[str]) -> pl.Series:
     """Of each point the row of the last of ``starts`` (start_ns), in order, on its track up to ``time``; null for none."""
     return _last_started(points, time, starts, starts.get_column(START).clear(), by)
 
 
 def _last_started(points: pl.DataFrame, time: str, spans: pl.DataFrame, ends: pl.Series, by: list[str]) -> pl.Series:
     """Of each point the row of the last span to start, if that has not ended, where there are ends."""
-    ours, theirs = tracks_of_both(spans, points, by)
-    found = Room(points.height, of_rows=True)
-    starts, times = flat.times(spans.get_column(START)), flat.times(points.get_column(time))
-    _spans.around(ours, starts, flat.times(ends), theirs, times, found.values)
+    ours, theirs = shared_track_codes(spans, points, by)
+    found = Buffer(points.height, of_rows=True)
+    starts, times = buffers.times(spans.get_column(START)), buffers.times(points.get_column(time))
+    _loops.around(ours, starts, buffers.times(ends), theirs, times, found.values)
     return found.series()
 
 
-def placed(points: pl.DataFrame, by: list[str]) -> tuple[pl.Series, pl.DataFrame]:
+def rank_places(points: pl.DataFrame, by: list[str]) -> tuple[pl.Series, pl.DataFrame]:
     """Of each of the points (start_ns) the number of its place, and these places in order, each once."""
-    ordered = in_order(points.with_row_index("row"), by)
-    is_first = ordered.select(changes(*by, START)).to_series()
+    ordered = sort_spans(points.with_row_index("row"), by)
+    is_first = ordered.select(starts_group(*by, START)).to_series()
     numbers = (is_first.cum_sum() - 1).cast(pl.UInt32)
-    return spread(ordered.get_column("row"), numbers, points.height), ordered.filter(is_first).drop("row")
+    return scatter(ordered.get_column("row"), numbers, points.height), ordered.filter(is_first).drop("row")
 
 
-def passed(instants: pl.Series, times: pl.Series) -> pl.Series:
+def count_until(instants: pl.Series, times: pl.Series) -> pl.Series:
     """How many of the instants, in order, there were up to each time."""
-    counts = Room(times.len(), of_rows=True)
-    _spans.passed(flat.times(instants), flat.times(times), counts.values)
+    counts = Buffer(times.len(), of_rows=True)
+    _loops.passed(buffers.times(instants), buffers.times(times), counts.values)
     return counts.series(whole=True)
 
 
@@ -164,30 +166,30 @@ def with_covered(
     if spans.is_empty() or islands.is_empty():
         return spans.with_columns(pl.lit(0, pl.Int64).alias(name))
     islands = _known(islands.select(*by, START, END), by)
-    ours, theirs = tracks_of_both(islands, spans, by)
-    before, lengths = Room(islands.height), Room(spans.height)
-    since, until = (flat.times(spans.get_column(time)) for time in (start, end))
-    _spans.covered(ours, *_times(islands), before.values, theirs, since, until, lengths.values)
+    ours, theirs = shared_track_codes(islands, spans, by)
+    before, lengths = Buffer(islands.height), Buffer(spans.height)
+    since, until = (buffers.times(spans.get_column(time)) for time in (start, end))
+    _loops.covered(ours, *_times(islands), before.values, theirs, since, until, lengths.values)
     return spans.with_columns(lengths.series().alias(name))
 
 
 def overlap_sums(spans: pl.DataFrame, label: str, segments: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """row, label, overlap_ns: how much of each of the disjoint segments, by row, the spans of each label cover together.
 
-    Nothing is said of what does not overlap. Labels are as in `numbered`.
+    Nothing is said of what does not overlap. Labels are as in `factorize`.
     """
     segments = _known(segments.select(*by, START, END).with_row_index("row"), by)
-    codes, firsts = numbered(spans.get_column(label))
-    ours, theirs = tracks_of_both(segments, spans, by)
-    totals = Room(segments.height * firsts.len())
-    _spans.overlaps(ours, *_times(segments), theirs, *_times(spans), flat.rows(codes), firsts.len(), totals.values)
+    codes, firsts = factorize(spans.get_column(label))
+    ours, theirs = shared_track_codes(segments, spans, by)
+    totals = Buffer(segments.height * firsts.len())
+    _loops.overlaps(ours, *_times(segments), theirs, *_times(spans), buffers.rows(codes), firsts.len(), totals.values)
     overlap = totals.series().alias("overlap_ns").to_frame().with_row_index("at").filter(pl.col("overlap_ns") != 0)
     at = overlap.get_column("at")
     row, name = segments.get_column("row")[at // firsts.len()], spans.get_column(label)[firsts[at % firsts.len()]]
     return overlap.select(row, name, "overlap_ns")
 
 
-def labelled(spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns: list[str]) -> pl.DataFrame:
+def split_by(spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns: list[str]) -> pl.DataFrame:
     """``spans`` cut where ``segments`` of their track begin and end, with ``columns`` of the segment around each piece.
 
     Segments of one track must be disjoint; outside all of them the columns are null. The order of spans is kept,
@@ -196,14 +198,14 @@ def labelled(spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns
     return _cut(spans, segments, by, columns, outside=True)
 
 
-def inside(points: pl.DataFrame, time: str, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+def filter_inside(points: pl.DataFrame, time: str, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """The points that lie in one of the disjoint windows of their track, in order. Of a single window they are mostly a slice."""
     if windows.height != 1:
         marked = windows.select(*by, START, END, pl.lit(True).alias("is inside"))
-        return at(points, time, marked, by, ["is inside"]).filter("is inside").drop("is inside")
+        return lookup_at(points, time, marked, by, ["is inside"]).filter("is inside").drop("is inside")
     place = windows.row(0, named=True)
     for column in by:
-        points = own(points, column, place[column])
+        points = where_equal(points, column, place[column])
     times = points.get_column(time)
     if times.is_sorted():
         return points[times.search_sorted(place[START], "left") : times.search_sorted(place[END], "left")]
@@ -222,7 +224,7 @@ def _clipped(spans: pl.DataFrame, window: pl.DataFrame, by: list[str], extra: li
     """The same for a single window, as most are: nothing has to be looked up, and mostly nothing has to be copied."""
     place = window.row(0, named=True)
     for column in by:
-        spans = own(spans, column, place[column])
+        spans = where_equal(spans, column, place[column])
     labels = [pl.lit(place[c], window.schema[c]).alias(c) for c in extra]
     start, end = pl.max_horizontal(START, place[START]), pl.min_horizontal(END, place[END])
     starts, ends = spans.get_column(START), spans.get_column(END)
@@ -238,17 +240,17 @@ def _clipped(spans: pl.DataFrame, window: pl.DataFrame, by: list[str], extra: li
 def _cut(
     spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns: list[str], *, outside: bool
 ) -> pl.DataFrame:
-    """Pieces of spans as `labelled` says; only those within segments where not ``outside``."""
+    """Pieces of spans as `split_by` says; only those within segments where not ``outside``."""
     if spans.is_empty() or segments.is_empty():
         return _outside(spans if outside else spans.clear(), segments, columns)
     segments = _known(segments.select(*by, START, END, *columns), by)
     spans = spans.rechunk()
-    ours, theirs = tracks_of_both(segments, spans, by)
+    ours, theirs = shared_track_codes(segments, spans, by)
 
-    def pieces(room: int) -> tuple[int, Room, Room, Room, Room]:
-        made = Room(room, of_rows=True), Room(room, of_rows=True), Room(room), Room(room)
+    def pieces(room: int) -> tuple[int, Buffer, Buffer, Buffer, Buffer]:
+        made = Buffer(room, of_rows=True), Buffer(room, of_rows=True), Buffer(room), Buffer(room)
         values = (column.values for column in made)
-        return _spans.cut(ours, *_times(segments), theirs, *_times(spans), outside, *values), *made
+        return _loops.cut(ours, *_times(segments), theirs, *_times(spans), outside, *values), *made
 
     count = pieces(0)[0]
     if outside and count == spans.height:  # nothing is cut
@@ -268,9 +270,9 @@ def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
     start_ns, end_ns, ``span_id``; segments are disjoint, in order, and cover what any span covers.
     """
     spans, sorted_ = _sorted(spans.select(*by, START, END, span_id), by)
-    stack, rows = Room(spans.height, of_rows=True), Room(2 * spans.height, of_rows=True)
-    since, until = Room(2 * spans.height), Room(2 * spans.height)
-    count = _spans.innermost(*sorted_, stack.values, rows.values, since.values, until.values)
+    stack, rows = Buffer(spans.height, of_rows=True), Buffer(2 * spans.height, of_rows=True)
+    since, until = Buffer(2 * spans.height), Buffer(2 * spans.height)
+    count = _loops.innermost(*sorted_, stack.values, rows.values, since.values, until.values)
     owners = spans.select(*by, span_id)[rows.series(count, whole=True)]
     return owners.select(*by, since.series(count).alias(START), until.series(count).alias(END), span_id)
 
@@ -280,11 +282,11 @@ def enclosing(spans: pl.DataFrame, by: list[str]) -> pl.Series:
 
     Null for none, and for empty spans. Of spans that start together the longer, then the earlier row, is the outer one.
     """
-    bounds = (tracks(spans, by), *_times(spans))
+    bounds = (track_codes(spans, by), *_times(spans))
     rows = _order(bounds)
     if rows is not None:
         inside = enclosing(spans[rows], by)
-        return spread(rows, rows[inside], spans.height)
-    outer, stack = Room(spans.height, of_rows=True), Room(spans.height, of_rows=True)
-    _spans.enclosing(*bounds, outer.values, stack.values)
+        return scatter(rows, rows[inside], spans.height)
+    outer, stack = Buffer(spans.height, of_rows=True), Buffer(spans.height, of_rows=True)
+    _loops.enclosing(*bounds, outer.values, stack.values)
     return outer.series()

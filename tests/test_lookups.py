@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trace_analyzer.analyses import rows as rows_module
-from trace_analyzer.analyses.rows import (
-    changes,
-    each_distinct,
-    looked_up,
-    numbered,
-    of_each,
-    own,
-    sums_of_runs,
-    with_known,
+from trace_analyzer.frames import lookups as rows_module
+from trace_analyzer.frames.lookups import (
+    factorize,
+    lookup,
+    lookup_inner,
+    map_unique,
+    over_group,
+    starts_group,
+    sum_runs,
+    where_equal,
 )
 
 _ids = st.one_of(st.none(), st.integers(0, 12))
@@ -34,8 +34,8 @@ def test_what_is_looked_up_is_what_a_left_join_finds(known: list[int], asked: li
     table = pl.DataFrame({"id": u32(known), "name": [f"n{i}" for i in known]}, schema_overrides={"name": pl.String})
     rows = pl.DataFrame({"id": u32(asked)})
     expected = rows.join(table, on="id", how="left", maintain_order="left").drop("id")
-    assert looked_up(table, rows, "id").equals(expected)
-    assert with_known(rows, table, "id").equals(rows.join(table, on="id", how="inner", maintain_order="left"))
+    assert lookup(table, rows, "id").equals(expected)
+    assert lookup_inner(rows, table, "id").equals(rows.join(table, on="id", how="inner", maintain_order="left"))
 
 
 _values = {
@@ -58,7 +58,7 @@ def test_combinations_are_numbered_as_they_appear(room: int, rows: list[Any], co
     for i, key in enumerate(keys):
         known.setdefault(key, i)
     with patch.object(rows_module, "_TABLE", room):
-        numbers, firsts = numbered(*frame.select(columns[:count]))
+        numbers, firsts = factorize(*frame.select(columns[:count]))
     assert firsts.to_list() == list(known.values())
     assert [keys[firsts[number]] for number in numbers] == keys
 
@@ -70,7 +70,7 @@ def test_combinations_are_numbered_as_they_appear(room: int, rows: list[Any], co
 def test_texts_are_looked_at_once_each(dtype: pl.DataType, rows: list[tuple[str | None, float]]) -> None:
     frame = pl.DataFrame(rows, schema={"name": pl.String, "size": pl.Float64}, orient="row")
     figures = pl.col("name").str.contains("p").alias("found"), pl.col("size") * 2
-    assert each_distinct(frame.cast({"name": dtype}), *figures).equals(frame.select(figures))
+    assert map_unique(frame.cast({"name": dtype}), *figures).equals(frame.select(figures))
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), _names, st.integers(-9, 1 << 40))))
@@ -83,14 +83,14 @@ def test_runs_are_summed_up_one_by_one_and_by_name(rows: list[tuple[int, str, in
         for gap, name, ns in run:
             sums[gap, name] = sums.get((gap, name), 0) + ns
         expected += [(*key, ns) for key, ns in sums.items()]
-    found = sums_of_runs(frame, "gap", "cause", "ns")
+    found = sum_runs(frame, "gap", "cause", "ns")
     assert found.schema == pl.Schema(schema)
     assert found.rows() == expected
 
 
 def test_the_first_row_changes_and_others_where_any_column_does() -> None:
     frame = pl.DataFrame({"a": [1, 1, 2, 2], "b": ["x", "x", "x", "y"]})
-    assert frame.select(changes("a", "b")).to_series().to_list() == [True, False, True, True]
+    assert frame.select(starts_group("a", "b")).to_series().to_list() == [True, False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_the_first_row_changes_and_others_where_any_column_does() -> None:
 )
 def test_own_rows_are_those_of_the_value(values: list[int | None], kept: int) -> None:
     frame = pl.DataFrame({"device": values}, schema={"device": pl.Int64})
-    rows = own(frame, "device", 1)
+    rows = where_equal(frame, "device", 1)
     assert rows.get_column("device").to_list() == [1] * kept
 
 
@@ -107,4 +107,4 @@ def test_a_figure_of_each_group_is_that_within_it(rows: list[tuple[int | None, i
     frame = pl.DataFrame(rows, schema={"device": pl.Int64, "ns": pl.Int64}, orient="row")
     for some in (frame, frame.filter(pl.col("device") == 1)):
         sums = pl.col("ns").cum_sum()
-        assert some.select(of_each(some, "device", sums)).equals(some.select(sums.over("device")))
+        assert some.select(over_group(some, "device", sums)).equals(some.select(sums.over("device")))

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """Loops over intervals and trees: what takes one pass in order, and many joins in frames.
 
-Plain Python, which Cython compiles with the types of ``_spans.pxd``, a hundred times as fast. Compiled, indices are not
+Plain Python, which Cython compiles with the types of ``_loops.pxd``, a hundred times as fast. Compiled, indices are not
 checked: that they are in range must follow from the lengths that are checked, whatever the values. Columns are flat
-sequences as `trace_analyzer.analyses.flat` makes them. Spans come as their tracks, starts and ends, and are in order
+sequences as `trace_analyzer.frames.buffers` makes them. Spans come as their tracks, starts and ends, and are in order
 where they are in order of track and start, the longest first. Segments are disjoint spans in order. Other threads go on
 while a loop runs. A function gets two hundred bytes for each column that it is given, so loops call one of these where few
 rows need it, or where it is so small that it is compiled into them.

@@ -1,4 +1,4 @@
-"""Columns as the flat sequences that the loops of `_spans` read and write.
+"""Columns as the flat sequences that the loops of `_loops` read and write.
 
 Where these were compiled, sequences share the memory of series; elsewhere they are lists.
 """
@@ -9,11 +9,11 @@ from typing import Literal
 
 import polars as pl
 
-from trace_analyzer.analyses import _spans
-from trace_analyzer.analyses._spans import NEVER, NONE, Column
+from trace_analyzer.frames import _loops
+from trace_analyzer.frames._loops import NEVER, NONE, Column
 
 try:
-    from trace_analyzer import _arrow
+    from trace_analyzer.frames import _arrow
 except ImportError:  # it was not compiled where this was installed
     _arrow = None  # type: ignore[assignment]
 
@@ -46,10 +46,10 @@ def _values(series: pl.Series, missing: int, letter: _Letter) -> Column:
 
 def _copied(values: list[int], letter: _Letter) -> Column:
     """Lists are fastest in Python, and what compiled loops do not take."""
-    return values if isinstance(_spans.order, FunctionType) else memoryview(array(letter, values))
+    return values if isinstance(_loops.order, FunctionType) else memoryview(array(letter, values))
 
 
-class Room:
+class Buffer:
     """A column of int64 (of rows: uint32) for a loop to write, through ``values``."""
 
     values: Column

@@ -1,30 +1,30 @@
-"""Tracks that spans are on, as the loops of `_spans` tell them apart: by a number each."""
+"""Tracks that spans are on, as the loops of `_loops` tell them apart: by a number each."""
 
 import polars as pl
 
-from trace_analyzer.analyses import flat
-from trace_analyzer.analyses._spans import Column
-from trace_analyzer.analyses.rows import numbered
+from trace_analyzer.frames import buffers
+from trace_analyzer.frames._loops import Column
+from trace_analyzer.frames.lookups import factorize
 
 _NARROW = (pl.Int64, pl.Int32, pl.Int16, pl.Int8, pl.UInt32, pl.UInt16, pl.UInt8)
 _LEAST = -(1 << 63)
 
 
-def tracks(frame: pl.DataFrame, by: list[str]) -> Column:
+def track_codes(frame: pl.DataFrame, by: list[str]) -> Column:
     """Of each row a number of its track, in the order of tracks; null is a track, the first."""
     numbers = _integers(frame, by)
     if numbers is None or numbers.null_count():
         numbers = _numbered(frame, frame, by, nulls_equal=True)
-    return flat.times(numbers)
+    return buffers.times(numbers)
 
 
-def tracks_of_both(segments: pl.DataFrame, points: pl.DataFrame, by: list[str]) -> tuple[Column, Column]:
+def shared_track_codes(segments: pl.DataFrame, points: pl.DataFrame, by: list[str]) -> tuple[Column, Column]:
     """The same of segments, none of which has a null there, and of points, which may be on other tracks or, null, on none."""
     ours, theirs = _integers(segments, by), _integers(points, by)
     least = None if ours is None else ours.min()
     if ours is None or theirs is None or not isinstance(least, int) or least == _LEAST:
         ours, theirs, least = _numbered(segments, segments, by), _numbered(points, segments, by), 0
-    return flat.times(ours), flat.times(theirs, missing=least - 1)
+    return buffers.times(ours), buffers.times(theirs, missing=least - 1)
 
 
 def _integers(frame: pl.DataFrame, by: list[str]) -> pl.Series | None:
@@ -35,8 +35,8 @@ def _integers(frame: pl.DataFrame, by: list[str]) -> pl.Series | None:
 
 def _numbered(frame: pl.DataFrame, known: pl.DataFrame, by: list[str], *, nulls_equal: bool = False) -> pl.Series:
     """Of each row the number of its track among the known ones in order; null for others."""
-    numbers, firsts = numbered(*frame.select(by))
-    distinct = known.select(by)[firsts if known is frame else numbered(*known.select(by))[1]]
+    numbers, firsts = factorize(*frame.select(by))
+    distinct = known.select(by)[firsts if known is frame else factorize(*known.select(by))[1]]
     ordered = distinct.sort(by).with_row_index("number of the track")
     found = frame.select(by)[firsts].join(ordered, on=by, how="left", nulls_equal=nulls_equal, maintain_order="left")
     return found.get_column("number of the track")[numbers]
