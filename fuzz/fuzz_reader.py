@@ -27,14 +27,14 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 with atheris.instrument_imports(include=["trace_analyzer.ingest"]):
-    from trace_analyzer.ingest import Trace, document, events, load, raw, scanning, sorting, source, times, trace
+    from trace_analyzer.ingest import Trace, build, classify, fast, load, raw, source, strict, times, trace
 
 import reference  # noqa: E402
 
 from trace_analyzer.errors import InputError  # noqa: E402
 
 _ODD_NUMBER = re.compile(rb'"(pid|tid|device)"\s*:\s*-?[0-9]+[.eE]')
-INSTRUMENTED = (document, events, raw, scanning, sorting, source, times, trace)
+INSTRUMENTED = (strict, build, raw, fast, classify, source, times, trace)
 CATEGORIES = (
     *reference.KINDS, *(name.title() for name in ("kernel", "memcpy", "operator", "runtime")), *reference.FLOWS,
     "mtia_ccp_events", "something_new", "", None,
@@ -59,7 +59,7 @@ TOKENS = (
 
 def one_input(data: bytes) -> None:
     """Read the bytes; raise ``AssertionError`` where they break a promise."""
-    scanning._WORTH_BYTES, scanning._CHUNK, scanning._ROWS = 0, 1500, 9  # type: ignore[misc]
+    fast._WORTH_BYTES, fast._CHUNK, fast._ROWS = 0, 1500, 9  # type: ignore[misc]
     found = _loaded(data)
     if found is None:
         return

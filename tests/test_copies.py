@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from kineto import analysed, call, kernel, rows
 
-from trace_analyzer.catalog.copies import WITHIN_DEVICE, DirectionRule, copy_direction, direction_rules
+from trace_analyzer.catalog.copy_directions import WITHIN_DEVICE, DirectionRule, copy_direction, direction_rules
 
 every_rule = pytest.mark.parametrize("rule", direction_rules(), ids=lambda rule: rule.name)
 

@@ -20,12 +20,12 @@ from trace_analyzer import tables
 from trace_analyzer.render import html
 from trace_analyzer.render.html import codec, files
 from trace_analyzer.render.html.figure import busy_bins, host_bins, timeline_figures
+from trace_analyzer.render.html.labels import KINDS, PARTS, REGIMES, short_name
 from trace_analyzer.render.html.lanes import first_fit, in_rows
 from trace_analyzer.render.html.timeline import TimelineColumns, timeline_columns
 from trace_analyzer.render.html.view import shares
-from trace_analyzer.render.html.words import KINDS, PARTS, REGIMES, short_name
 from trace_analyzer.render.palette import palette
-from trace_analyzer.render.words import evidence_value
+from trace_analyzer.render.phrasing import evidence_value
 from trace_analyzer.report import Evidence, Report
 
 ASSETS = Path(html.__file__).parent / "assets"

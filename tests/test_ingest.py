@@ -38,7 +38,7 @@ from kineto import (
 from reference import accounted
 
 from trace_analyzer.errors import InputError, InputTooLarge, NotATrace
-from trace_analyzer.ingest import Trace, events, load
+from trace_analyzer.ingest import Trace, build, load
 from trace_analyzer.ingest.source import content_of
 
 KERNEL = kernel("k", 10, 5, correlation=1)
@@ -584,7 +584,7 @@ def test_the_profiler_says_where_recordings_begin_and_end() -> None:
 def test_host_events_are_in_order_also_on_a_line_that_is_too_long_for_int64(monkeypatch: pytest.MonkeyPatch) -> None:
     spans = [op(f"o{i}", 1e9 * (i % 7), 5 + i % 3, tid=i % 5) for i in range(60)]
     table = loaded(*spans).host_events
-    monkeypatch.setattr(events, "_LONGEST_LINE", 0.0)
+    monkeypatch.setattr(build, "_LONGEST_LINE", 0.0)
     assert loaded(*spans).host_events.equals(table)
     in_order = table.sort("thread_id", "start_ns", "duration_ns", "row", descending=[False, False, True, False])
     assert table.equals(in_order)

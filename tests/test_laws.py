@@ -14,10 +14,10 @@ from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from trace_analyzer.checks import of_device
 from trace_analyzer.frames.intervals import coalesce
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
-from trace_analyzer.trust import of_device
 
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
 # Building the traces is slow and their size varies: that is no mistake of the tests.

@@ -16,12 +16,13 @@ import polars as pl
 import pytest
 import test_host
 import test_intervals
+import test_lookups
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trace_analyzer.frames import _loops, buffers, intervals, lookups, trees
 from trace_analyzer.frames._loops import NEVER, NONE
-from trace_analyzer.ingest.scanning import give_back
+from trace_analyzer.ingest.fast import give_back
 
 IS_COMPILED = not isinstance(_loops.order, FunctionType)
 

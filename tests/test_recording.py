@@ -6,7 +6,7 @@ from kineto import analysed, annotation, call, launched, loaded, op, overhead, p
 from test_verdict import parts_of
 
 from trace_analyzer.analyses.host import host_of
-from trace_analyzer.analyses.recording import Recording, event_costs
+from trace_analyzer.analyses.profiler_overhead import Recording, event_costs
 from trace_analyzer.errors import UsageError
 from trace_analyzer.report import Debiased, Report
 from trace_analyzer.verdict import debiased

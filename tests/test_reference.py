@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kineto import kernel, op, trace_bytes
 from reference import assert_same, columns_read, read
-from test_scanning import events
+from test_fast_reader import events
 
 from trace_analyzer import tables
-from trace_analyzer.ingest import Trace, load, scanning
+from trace_analyzer.ingest import Trace, fast, load
 
 LAYOUTS = ({}, {"separators": (",", ":")}, {"indent": 2}, {"indent": 4, "ensure_ascii": False})
 FIRST_EVENTS = int(os.environ.get("REFERENCE_EVENTS", "1000"))
@@ -57,8 +57,8 @@ def test_random_layouts_by_the_short_cut(rows: list[dict[str, object]], layout: 
 def by_the_short_cut(content: bytes) -> Trace:
     """The trace, read in chunks so small that the short cut is worth while."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scanning, "_WORTH_BYTES", 0)
-        patch.setattr(scanning, "_CHUNK", 300)
+        patch.setattr(fast, "_WORTH_BYTES", 0)
+        patch.setattr(fast, "_CHUNK", 300)
         return load(content)
 
 

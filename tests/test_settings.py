@@ -15,7 +15,7 @@ from trace_analyzer import pipeline
 from trace_analyzer.capture.export import export
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.json import to_json
-from trace_analyzer.settings import HEADER_KEY, Settings, settings_of
+from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
 
 EVENTS = [call("cudaLaunchKernel", 10, 3, correlation=1), kernel("k", 15, 2, correlation=1)]
 
@@ -32,7 +32,9 @@ class Finished:
 
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
 def test_facts_survive_the_file(tmp_path: Path, name: str) -> None:
-    told = Settings(measured_step_ms=1.25, level="light", tf32_matmul=False, cudnn_version=91002, sm_clock_mhz=1980.0)
+    told = RunMetadata(
+        measured_step_ms=1.25, level="light", tf32_matmul=False, cudnn_version=91002, sm_clock_mhz=1980.0
+    )
     path = export(Finished(trace_bytes(EVENTS)), tmp_path / name, told)
     report = analyze(path)
     assert report.trace.settings == told
@@ -43,7 +45,7 @@ def test_facts_survive_the_file(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("content", [b"[]", b"{}", b"", b' { "traceEvents": []}', b"[1, 2]"])
 def test_what_is_no_object_with_entries_stays_as_it_is_or_stays_json(tmp_path: Path, content: bytes) -> None:
-    written = export(Finished(content), tmp_path / "t.json", Settings(level="full")).read_bytes()
+    written = export(Finished(content), tmp_path / "t.json", RunMetadata(level="full")).read_bytes()
     if b"traceEvents" in content:
         assert json.loads(written) == {**json.loads(content), HEADER_KEY: {"level": "full"}}
     else:
@@ -107,13 +109,13 @@ def test_other_traces_have_none() -> None:
     ],
 )
 def test_a_fact_has_its_type_and_its_limits(key: str, value: Any, kept: Any) -> None:
-    assert settings_of({key: value}) == Settings(**{key: kept})
+    assert settings_of({key: value}) == RunMetadata(**{key: kept})
 
 
 def test_other_entries_are_passed_over() -> None:
     secret = {"level": "light", "token": "hunter2", "__class__": "x", "host": "box"}
     report = analyze(trace_bytes(EVENTS, **{HEADER_KEY: secret, "password": "hunter2"}))
-    assert report.trace.settings == Settings(level="light")
+    assert report.trace.settings == RunMetadata(level="light")
     assert "hunter2" not in to_json(report) + report.summary() + report.to_markdown()
 
 
@@ -130,7 +132,7 @@ JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([entry.name for entry in fields(Settings)]), JSON))
+@given(st.dictionaries(st.sampled_from([entry.name for entry in fields(RunMetadata)]), JSON))
 def test_anything_gives_facts_that_are_strict_json(value: dict[str, Any]) -> None:
     told = settings_of(value)
     assert told is not None

@@ -9,9 +9,9 @@ from kineto import analysed, annotation, call, copy, kernel, launched, op
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
+from trace_analyzer.graph import OnDemand
 from trace_analyzer.notes import Note
-from trace_analyzer.on_demand import OnDemand
-from trace_analyzer.render import layout, words
+from trace_analyzer.render import layout, phrasing
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.units import cell_width
@@ -77,7 +77,7 @@ def test_trust_comes_first_then_the_verdict() -> None:
     [(None, "–"), (1, "1x"), (2.54, "2.5x less"), (381.4, "381x less"), (14_875_395_601.0, "over 100,000x less")],
 )
 def test_how_much_less_a_group_computes(ratio: float | None, text: str) -> None:
-    assert words.slower(ratio) == text
+    assert phrasing.slower(ratio) == text
 
 
 def test_colour_only_adds_attributes() -> None:
@@ -141,7 +141,7 @@ def test_a_second_device_is_summed_up() -> None:
     ],
 )
 def test_kernel_names_keep_what_tells_them_apart(name: str, cells: int, label: str) -> None:
-    assert words.kernel_label(name, cells) == label
+    assert phrasing.kernel_label(name, cells) == label
     assert cell_width(label) <= cells
 
 
@@ -202,12 +202,12 @@ def test_one_of_something_is_said_in_the_singular() -> None:
 
 def test_a_lower_bound_of_less_than_something_is_never_told() -> None:
     device = replace(gpu_report().devices[0], flop_time_ratio=0.07, mfu=0.00042)
-    assert words.known_work(device).endswith("MFU at least 0.04 %")
-    assert words.known_work(replace(device, mfu=0.12)).endswith("MFU at least 12 %")
-    assert words.known_work(replace(device, flop_time_ratio=0.95)).endswith("MFU <0.1 %")
+    assert phrasing.known_work(device).endswith("MFU at least 0.04 %")
+    assert phrasing.known_work(replace(device, mfu=0.12)).endswith("MFU at least 12 %")
+    assert phrasing.known_work(replace(device, flop_time_ratio=0.95)).endswith("MFU <0.1 %")
 
 
 def test_code_that_held_up_the_device_for_nothing_is_not_named() -> None:
     report = gpu_report()
-    assert words.blamed(report, 3)
-    assert not words.blamed(replace(report, blame=tuple(replace(item, idle_ns=1) for item in report.blame)), 3)
+    assert phrasing.blamed(report, 3)
+    assert not phrasing.blamed(replace(report, blame=tuple(replace(item, idle_ns=1) for item in report.blame)), 3)

@@ -12,7 +12,7 @@ from kineto import A100, analysed, annotation, kernel, launch, launched, op, tra
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES
 from trace_analyzer.analyses.partition import PARTS
-from trace_analyzer.analyses.recording import Recording
+from trace_analyzer.analyses.profiler_overhead import Recording
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import (
     DeviceReport,

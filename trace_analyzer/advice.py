@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.blame import Blamed
+from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.causes import cold_idle
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.analyses.host import CALLS, Host
@@ -36,7 +36,7 @@ LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unkno
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class WindowTables:
     """What lies in a window of a device, whatever the verdict on it.
 
     ``activities`` are those that start in the window, with the thread and the time of their launch, the class
@@ -54,7 +54,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene(Surroundings):
+class AdviceContext(WindowTables):
     """What the rules look at: the verdict, and what lies in its window.
 
     ``regimes`` are that of the verdict and its runner-up. ``blamed`` tells whose the window's idle time is, and ``idle`` and
@@ -66,7 +66,7 @@ class Scene(Surroundings):
     regimes: frozenset[str]
     window_ns: int
     busy_parts: pl.DataFrame
-    blamed: Blamed
+    blamed: Attribution
     idle: pl.DataFrame
     cold: pl.DataFrame
     host: Host
@@ -77,7 +77,7 @@ class Scene(Surroundings):
 
 
 @dataclass(frozen=True)
-class Found:
+class Opportunity:
     """What a rule found: the bound on the saving and its formula, the figures, the place; ``values`` fill the fix's words."""
 
     saves_ns: int
@@ -88,7 +88,7 @@ class Found:
     values: Mapping[str, object] = field(default_factory=dict)
 
 
-def surroundings(window: Window, frames: Mapping[str, pl.DataFrame], device: int) -> Surroundings:
+def surroundings(window: Window, frames: Mapping[str, pl.DataFrame], device: int) -> WindowTables:
     """What lies in the ``window`` of the device with that code."""
     spans = spans_on(device, window.intervals)
     launched = frames["launches"].select(
@@ -102,7 +102,7 @@ def surroundings(window: Window, frames: Mapping[str, pl.DataFrame], device: int
     class_ = pl.col("module").str.replace(r"_\d+$", "").cast(pl.Categorical)
     classes = modules.with_columns(map_unique(modules.select("module"), class_))
     gaps, names = frames["gaps"], frames["activities"].get_column("name")
-    return Surroundings(
+    return WindowTables(
         gaps=gaps.select("gap_id", "activity_id", names[gaps.get_column("activity_id")]),
         activities=activities.hstack(lookup(launched, activities, "launch_id"))
         .hstack(lookup(classes, activities, "activity_id"))
@@ -117,9 +117,9 @@ def surroundings(window: Window, frames: Mapping[str, pl.DataFrame], device: int
 def advise(
     verdict: Verdict,
     window: Window,
-    within: Surroundings,
+    within: WindowTables,
     frames: Mapping[str, pl.DataFrame],
-    blamed: Blamed,
+    blamed: Attribution,
     host: Host,
     device: int,
     model: Device | None,
@@ -177,20 +177,20 @@ def _ranked(items: Sequence[tuple[Fix, Advice]], regime: str) -> tuple[Advice, .
 def _scene(
     verdict: Verdict,
     window: Window,
-    within: Surroundings,
+    within: WindowTables,
     frames: Mapping[str, pl.DataFrame],
-    blamed: Blamed,
+    blamed: Attribution,
     host: Host,
     device: int,
     model: Device | None,
-) -> Scene:
+) -> AdviceContext:
     spans = spans_on(device, window.intervals)
     idle, is_cold = blamed.intervals, verdict.cause == "cold-start"
     cold = idle.clear()
     if is_cold:
         cold = cold_idle(idle, *(where_equal(frames[name], "device", device) for name in ("gaps", "activities")))
     calls = host.names.filter(pl.col("kind").is_in(CALLS))
-    return Scene(
+    return AdviceContext(
         **vars(within),
         verdict=verdict,
         regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
@@ -245,7 +245,7 @@ def _most(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr) -> str:
     return "; ".join(f"{name or 'unknown operator'} ({duration(ns)})" for name, ns in sums.head(3).iter_rows())
 
 
-def _doing(scene: Scene, idle: pl.DataFrame) -> str:
+def _doing(scene: AdviceContext, idle: pl.DataFrame) -> str:
     """Who is to blame for most of some idle time, in which function; where nobody is, the work that had to wait."""
     blamed = idle.filter(pl.col("event_id").is_not_null())
     if blamed.is_empty():
@@ -288,27 +288,29 @@ def _called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
     return rows.filter(map_unique(rows.select("name", "operator", "dtype"), condition.alias("is called")).to_series())
 
 
-def _worth(scene: Scene) -> float:
+def _worth(scene: AdviceContext) -> float:
     """What a fix must save to be said, ns."""
     return thresholds.WORTH_RATIO * scene.window_ns
 
 
-def _share(scene: Scene, ns: float) -> str:
+def _share(scene: AdviceContext, ns: float) -> str:
     return f"{percent(min(1.0, ns / scene.window_ns))} of the window ({duration(ns)})"
 
 
-def _idle_of(scene: Scene, causes: tuple[str, ...], why: str, extra: str = "", extra_ns: int = 0) -> Found | None:
+def _idle_of(
+    scene: AdviceContext, causes: tuple[str, ...], why: str, extra: str = "", extra_ns: int = 0
+) -> Opportunity | None:
     """What some causes of idle time ask for: it saves at most all of it."""
     return _idle_found(scene, scene.idle.filter(pl.col("cause").is_in(causes)), causes, why, extra, extra_ns)
 
 
 def _idle_found(
-    scene: Scene, idle: pl.DataFrame, causes: tuple[str, ...], why: str, extra: str = "", extra_ns: int = 0
-) -> Found | None:
+    scene: AdviceContext, idle: pl.DataFrame, causes: tuple[str, ...], why: str, extra: str = "", extra_ns: int = 0
+) -> Opportunity | None:
     saves = _total(idle, _length()) + extra_ns
     if saves == 0:
         return None
-    return Found(
+    return Opportunity(
         saves,
         f"all idle time of the window with cause {' + '.join(causes)}{extra}",
         f"{_share(scene, saves)}: {why}",
@@ -318,21 +320,25 @@ def _idle_found(
 
 
 def _kernels_found(
-    scene: Scene, rows: pl.DataFrame, saves: pl.Expr, how_bound: str, why: str, **values: object
-) -> Found | None:
+    scene: AdviceContext, rows: pl.DataFrame, saves: pl.Expr, how_bound: str, why: str, **values: object
+) -> Opportunity | None:
     """What some kernels ask for; ``saves`` is the time that each can save."""
     timed = rows.with_columns(_end(), saves.alias("saves_ns"), pl.col("duration_ns").alias("time_ns"))
-    found = Found(_total(timed, "saves_ns"), how_bound, why, _operators(rows), _longest(timed, _length()), values)
+    found = Opportunity(_total(timed, "saves_ns"), how_bound, why, _operators(rows), _longest(timed, _length()), values)
     return _within_their_part(scene, found, timed, timed.get_column("bound").unique().to_list())
 
 
-def _runs_found(scene: Scene, runs: pl.DataFrame, how_bound: str, why: str, **values: object) -> Found | None:
+def _runs_found(
+    scene: AdviceContext, runs: pl.DataFrame, how_bound: str, why: str, **values: object
+) -> Opportunity | None:
     """What runs of kernels of memory and latency that one kernel could replace ask for."""
-    found = Found(_total(runs, "saves_ns"), how_bound, why, _written(runs), _longest(runs, _length()), values)
+    found = Opportunity(_total(runs, "saves_ns"), how_bound, why, _written(runs), _longest(runs, _length()), values)
     return _within_their_part(scene, found, runs, ["memory", "latency"])
 
 
-def _within_their_part(scene: Scene, found: Found, rows: pl.DataFrame, bounds: Sequence[str | None]) -> Found | None:
+def _within_their_part(
+    scene: AdviceContext, found: Opportunity, rows: pl.DataFrame, bounds: Sequence[str | None]
+) -> Opportunity | None:
     """What rows (device, start_ns, end_ns, time_ns, saves_ns) ask for, with their share of the window; None for nothing.
 
     All together they save no more than the part of the window that they hold, what runs beside others being hidden, and
@@ -351,7 +357,7 @@ def _within_their_part(scene: Scene, found: Found, rows: pl.DataFrame, bounds: S
     )
 
 
-def _held(scene: Scene, rows: pl.DataFrame, bounds: Sequence[str | None]) -> int:
+def _held(scene: AdviceContext, rows: pl.DataFrame, bounds: Sequence[str | None]) -> int:
     """Time of the window in which some rows (device, start_ns, end_ns) ran and work of some bounds held the device."""
     parts = scene.busy_parts.filter(pl.col("part").is_in(bounds)).select("device", "start_ns", "end_ns")
     return _total(clip(parts, union(rows.select("device", "start_ns", "end_ns"), ["device"]), ["device"]), _length())
@@ -372,17 +378,17 @@ def _written(runs: pl.DataFrame) -> str:
 # Overhead
 
 
-def _is_cold(scene: Scene) -> bool:
+def _is_cold(scene: AdviceContext) -> bool:
     return scene.verdict.cause == "cold-start"
 
 
-def _replayed_ratio(scene: Scene) -> float:
+def _replayed_ratio(scene: AdviceContext) -> float:
     """Share of the activities that graph launches enqueued already."""
     launched = scene.activities.drop_nulls("launch_id")
     return launched.filter(pl.col("activity_count") > 1).height / launched.height if launched.height else 0.0
 
 
-def _cuda_graphs(scene: Scene) -> Found | None:
+def _cuda_graphs(scene: AdviceContext) -> Opportunity | None:
     """Idle time between launches and in kernels too small to fill the device, unless graphs are replayed already."""
     if _is_cold(scene) or _replayed_ratio(scene) > thresholds.REPLAYED_RATIO:
         return None
@@ -405,7 +411,7 @@ _COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
 """What Dynamo and Inductor call the code that they compiled, where it runs."""
 
 
-def _bigger_batch(scene: Scene) -> Found | None:
+def _bigger_batch(scene: AdviceContext) -> Opportunity | None:
     """Half of what fewer launches save: twice the batch needs as many launches for twice the samples."""
     if scene.verdict.cause not in ("launch", "small-kernels"):
         return None
@@ -420,7 +426,7 @@ def _bigger_batch(scene: Scene) -> Found | None:
         return None
     typical = kernels.get_column("duration_ns").median()
     launches = max(1, scene.activities.get_column("launch_id").drop_nulls().n_unique())
-    return Found(
+    return Opportunity(
         overhead // 2,
         "half of the time that launching takes: with twice the batch as many launches serve twice the samples",
         f"the median kernel takes {duration(typical)} ({counted(kernels.height / scene.steps, 'kernel')}"  # type: ignore[arg-type]
@@ -431,7 +437,7 @@ def _bigger_batch(scene: Scene) -> Found | None:
     )
 
 
-def _launched_within(scene: Scene, pattern: str) -> tuple[pl.DataFrame, int]:
+def _launched_within(scene: AdviceContext, pattern: str) -> tuple[pl.DataFrame, int]:
     """Activities whose launch lies in an annotation of that name, and how many of these there are."""
     spans = scene.host.those(
         pl.col("kind").is_in(["annotation", "operator"]) & pl.col("name").str.contains(pattern)
@@ -447,19 +453,19 @@ def _end() -> pl.Expr:
     return (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
 
 
-def _idle_before(scene: Scene, members: pl.DataFrame) -> pl.DataFrame:
+def _idle_before(scene: AdviceContext, members: pl.DataFrame) -> pl.DataFrame:
     """Idle time of launching that ends with one of these activities."""
     ended = scene.gaps.join(members.select("activity_id"), on="activity_id", how="semi").get_column("gap_id")
     return scene.idle.filter(pl.col("gap_id").is_in(ended.implode()), pl.col("cause").is_in(LAUNCHING))
 
 
-def _fused_optimizer(scene: Scene) -> Found | None:
+def _fused_optimizer(scene: AdviceContext) -> Opportunity | None:
     """What an optimizer costs that is no single kernel: idle time before its launches, and its passes over memory."""
     waits = _optimizer_launches(scene) if "overhead-bound" in scene.regimes else None
     passes = _optimizer_passes(scene) if "memory-bandwidth-bound" in scene.regimes else None
     if waits is None or passes is None:
         return waits or passes
-    return Found(
+    return Opportunity(
         waits.saves_ns + passes.saves_ns,
         f"{waits.how_bound}; and {passes.how_bound}",
         f"{waits.why}; {passes.why}",
@@ -468,14 +474,14 @@ def _fused_optimizer(scene: Scene) -> Found | None:
     )
 
 
-def _optimizer_passes(scene: Scene) -> Found | None:
+def _optimizer_passes(scene: AdviceContext) -> Opportunity | None:
     """Device time of optimizers that pass over parameters, gradients and state several times."""
     runs = scene.fusions.filter(pl.col("kind") == "optimizer")
     how = "the optimizer's time but that of its longest operator: a fused kernel is one pass"
     return _runs_found(scene, runs, how, "the optimizer reads and writes parameters and state several times")
 
 
-def _optimizer_launches(scene: Scene) -> Found | None:
+def _optimizer_launches(scene: AdviceContext) -> Opportunity | None:
     """Idle time before the kernels of an optimizer that launches some for each parameter."""
     members, updates = _launched_within(scene, r"^Optimizer\.step#")
     launches = members.get_column("launch_id").n_unique() / updates if updates else 0
@@ -487,7 +493,7 @@ def _optimizer_launches(scene: Scene) -> Found | None:
     return _idle_found(scene, _idle_before(scene, members), LAUNCHING, why, ", that ends with the optimizer's kernels")
 
 
-def _set_to_none(scene: Scene) -> Found | None:
+def _set_to_none(scene: AdviceContext) -> Opportunity | None:
     """Idle time and device time of zeroing gradients."""
     members, calls = _launched_within(scene, r"^Optimizer\.zero_grad#")
     if not calls:
@@ -498,11 +504,11 @@ def _set_to_none(scene: Scene) -> Found | None:
     return _idle_found(scene, _idle_before(scene, members), LAUNCHING, why, extra, held)
 
 
-def _garbage_collection(scene: Scene) -> Found | None:
+def _garbage_collection(scene: AdviceContext) -> Opportunity | None:
     return _idle_of(scene, ("garbage-collection",), "Python collects garbage while the GPU has nothing queued")
 
 
-def _synchronization(scene: Scene) -> Found | None:
+def _synchronization(scene: AdviceContext) -> Opportunity | None:
     why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
     return _idle_of(scene, ("synchronization",), why)
 
@@ -510,7 +516,7 @@ def _synchronization(scene: Scene) -> Found | None:
 _WORKERS = "_MultiProcessingDataLoaderIter"
 
 
-def _data_loading(scene: Scene) -> Found | None:
+def _data_loading(scene: AdviceContext) -> Opportunity | None:
     names = scene.host.names.get_column("name")
     parallel = bool(names.str.contains(_WORKERS, literal=True).any())
     alone = bool(names.str.contains("_SingleProcessDataLoaderIter", literal=True).any())
@@ -527,17 +533,17 @@ def _data_loading(scene: Scene) -> Found | None:
     return found and _with_values(found, workers="2 * workers" if parallel else "8")
 
 
-def _with_values(found: Found, **values: object) -> Found:
+def _with_values(found: Opportunity, **values: object) -> Opportunity:
     return replace(found, values=values)
 
 
-def _allocator(scene: Scene) -> Found | None:
+def _allocator(scene: AdviceContext) -> Opportunity | None:
     if _is_cold(scene):
         return None
     return _idle_of(scene, ("allocation",), "calls that get or free device memory stop the CPU, and often the device")
 
 
-def _compiling(scene: Scene, *, loads: bool) -> pl.DataFrame:
+def _compiling(scene: AdviceContext, *, loads: bool) -> pl.DataFrame:
     """Idle time of compilation, by whether a runtime call loads code or Python compiles it."""
     idle = scene.idle.filter(pl.col("cause") == "compilation")
     kinds = scene.host.events.get_column("kind")[idle.get_column("event_id")]
@@ -545,25 +551,25 @@ def _compiling(scene: Scene, *, loads: bool) -> pl.DataFrame:
     return idle.filter(by_call if loads else ~by_call)
 
 
-def _recompilation(scene: Scene) -> Found | None:
+def _recompilation(scene: AdviceContext) -> Opportunity | None:
     regions = counted(scene.recompiled, "region", "regions")
     again = f"; {regions} of the trace had been compiled before" if scene.recompiled else ""
     why = f"Dynamo, Inductor or Triton compile while the GPU waits{again}"
     return None if _is_cold(scene) else _idle_found(scene, _compiling(scene, loads=False), ("compilation",), why)
 
 
-def _lazy_loading(scene: Scene) -> Found | None:
+def _lazy_loading(scene: AdviceContext) -> Opportunity | None:
     why = "the driver loads kernels at their first use while the GPU waits"
     extra = ", in calls that load code"
     return None if _is_cold(scene) else _idle_found(scene, _compiling(scene, loads=True), ("compilation",), why, extra)
 
 
-def _warm_up(scene: Scene) -> Found | None:
+def _warm_up(scene: AdviceContext) -> Opportunity | None:
     """Host time in long gaps that end at the first use of a kernel name."""
     saves = _total(scene.cold, _length())
     if not saves:
         return None
-    return Found(
+    return Opportunity(
         saves,
         "host time in gaps of 1 ms or more that end at the first use of a kernel",
         f"{_share(scene, saves)}: what is waited for happens once per process: kernels are loaded, memory is"
@@ -573,11 +579,11 @@ def _warm_up(scene: Scene) -> Found | None:
     )
 
 
-def _pinned_memory(scene: Scene) -> Found | None:
+def _pinned_memory(scene: AdviceContext) -> Opportunity | None:
     return _idle_of(scene, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
 
 
-def _cpu_operators(scene: Scene) -> Found | None:
+def _cpu_operators(scene: AdviceContext) -> Opportunity | None:
     why = "operators hold the CPU for over 1 ms at a time, without a call to the GPU's runtime, while the GPU waits"
     return _idle_of(scene, ("cpu-operator",), why)
 
@@ -585,7 +591,7 @@ def _cpu_operators(scene: Scene) -> Found | None:
 # Kernels
 
 
-def _attention_kernel(scene: Scene) -> Found | None:
+def _attention_kernel(scene: AdviceContext) -> Opportunity | None:
     """Attention written out: what lies between its two products goes through memory."""
     runs = scene.fusions.filter(pl.col("kind") == "attention")
     how = "time of the kernels between the two products, which a fused kernel does on the chip"
@@ -598,7 +604,7 @@ def _attention_kernel(scene: Scene) -> Found | None:
     )
 
 
-def _fusion(scene: Scene) -> Found | None:
+def _fusion(scene: AdviceContext) -> Opportunity | None:
     """Chains whose tensors are known where there are any worth it, else kernels that follow each other."""
     others = union(scene.fusions.filter(pl.col("kind") != "chain"), ["device"])
     chains = _outside(scene.fusions.filter(pl.col("kind") == "chain"), others)
@@ -621,7 +627,7 @@ def _outside(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     return lookup_at(rows, "start_ns", marked, ["device"], ["within"]).filter(pl.col("within").is_null()).drop("within")
 
 
-def _followers(scene: Scene, others: pl.DataFrame) -> Found | None:
+def _followers(scene: AdviceContext, others: pl.DataFrame) -> Opportunity | None:
     """Memory-bound kernels on a stream but the first of each row of them, outside of what other fixes replace."""
     fusible = pl.col("group").is_in(["pointwise", "normalization"]) & (pl.col("bound") == "memory")
     followers = (
@@ -641,7 +647,7 @@ def _followers(scene: Scene, others: pl.DataFrame) -> Found | None:
     )
 
 
-def _channels_last(scene: Scene) -> Found | None:
+def _channels_last(scene: AdviceContext) -> Opportunity | None:
     """Kernels that convolution libraries launch to change the layout of images, and to change it back."""
     rows = _called(scene.activities, pl.col("name").str.contains(r"(?i)nchwToNhwc|nhwcToNchw|NCHW2CNHW|CNHW2NCHW"))
     return _kernels_found(
@@ -654,7 +660,7 @@ def _channels_last(scene: Scene) -> Found | None:
     )
 
 
-def _thin_products(scene: Scene) -> Found | None:
+def _thin_products(scene: AdviceContext) -> Opportunity | None:
     """Products and attention that the memory holds: a few rows against all weights, a query against a whole cache."""
     written_out = union(scene.fusions.filter(pl.col("kind") == "attention"), ["device"])
     # In 16 bit, attention of n queries for each key has about n FLOP per byte: many queries read no cache for a few.
@@ -674,7 +680,7 @@ def _thin_products(scene: Scene) -> Found | None:
 _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 
 
-def _fewer_bytes(scene: Scene) -> Found | None:
+def _fewer_bytes(scene: AdviceContext) -> Opportunity | None:
     """Memory-bound pointwise and normalization kernels on fp32, where the device computes in 16 bit too."""
     dtype = next((d for d in ("bf16", "fp16") if scene.model and scene.model.peak_flops(d)), None)
     if dtype is None:
@@ -697,7 +703,7 @@ def _fewer_bytes(scene: Scene) -> Found | None:
     )
 
 
-def _missed(scene: Scene, *reasons: str) -> pl.DataFrame:
+def _missed(scene: AdviceContext, *reasons: str) -> pl.DataFrame:
     """Kernels of the scene's regimes that could use matrix units better, for some reasons, with what each can save."""
     bounds = [bound for bound in ("compute", "memory") if _REGIMES[bound] in scene.regimes]
     missed = scene.missed.select("activity_id", "reason", "target_dtype", "saves_ns")
@@ -709,7 +715,7 @@ def _missed(scene: Scene, *reasons: str) -> pl.DataFrame:
 _REGIMES = {"compute": "compute-bound", "memory": "memory-bandwidth-bound"}
 
 
-def _out_of_fp32(scene: Scene, *, tf32: bool) -> Found | None:
+def _out_of_fp32(scene: AdviceContext, *, tf32: bool) -> Opportunity | None:
     """Contractions in fp32, by the type nearest to it in which the device's matrix units are faster."""
     slow = _missed(scene, "fp32").filter((pl.col("target_dtype") == "tf32") == tf32)
     if slow.is_empty():
@@ -727,7 +733,7 @@ def _out_of_fp32(scene: Scene, *, tf32: bool) -> Found | None:
     )
 
 
-def _padding(scene: Scene) -> Found | None:
+def _padding(scene: AdviceContext) -> Opportunity | None:
     """Products that odd sizes keep from matrix units, or from loading whole vectors for them."""
     unknown = scene.activities.filter(pl.col("group") == "matmul", pl.col("flop").is_null())
     narrow = _called(unknown, pl.col("name").str.contains(r"(?i)_align[12](\D|$)")).with_columns(
@@ -745,7 +751,7 @@ def _padding(scene: Scene) -> Found | None:
     )
 
 
-def _low_precision(scene: Scene) -> Found | None:
+def _low_precision(scene: AdviceContext) -> Opportunity | None:
     """Contractions in 16 bit, on a device that is faster in 8."""
     wide, narrow = (scene.model.peak_flops(d) if scene.model else None for d in ("bf16", "fp8"))
     if wide is None or narrow is None or narrow <= wide:
@@ -765,7 +771,7 @@ def _low_precision(scene: Scene) -> Found | None:
     )
 
 
-def _max_autotune(scene: Scene) -> Found | None:
+def _max_autotune(scene: AdviceContext) -> Opportunity | None:
     """Time of compute-bound contractions beyond their roof, but of those that other fixes bring to matrix units."""
     rows = (
         scene.activities.filter(pl.col("bound") == "compute", pl.col("group") == "matmul")
@@ -782,7 +788,7 @@ def _max_autotune(scene: Scene) -> Found | None:
     )
 
 
-def _recompute_less(scene: Scene) -> Found | None:
+def _recompute_less(scene: AdviceContext) -> Opportunity | None:
     """Forward work that activation checkpointing does again in the backward pass."""
     rows = scene.activities.filter("recomputed")
     return _kernels_found(
@@ -795,7 +801,7 @@ def _recompute_less(scene: Scene) -> Found | None:
     )
 
 
-def _less_work(scene: Scene) -> Found | None:
+def _less_work(scene: AdviceContext) -> Opportunity | None:
     """Half of what compute-bound kernels would take at their roof: the rest of their time better kernels can win."""
     heavy = scene.activities.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(
         scene.roofs.select("activity_id", "roof_ns"), on="activity_id", how="left", maintain_order="left"
@@ -814,13 +820,13 @@ def _less_work(scene: Scene) -> Found | None:
 # Communication
 
 
-def _part_of(scene: Scene, part: str, why: str) -> Found | None:
+def _part_of(scene: AdviceContext, part: str, why: str) -> Opportunity | None:
     """What a part of the partition asks for: it saves at most all time in which nothing else ran."""
     saves = scene.verdict.parts_ns.get(part, 0)
     rows = scene.activities.filter(pl.col("bound") == part)
     if saves == 0 or rows.is_empty():
         return None
-    return Found(
+    return Opportunity(
         saves,
         f"time in which {part} ran and no kernel computed",
         f"{_share(scene, saves)}: {why}",
@@ -829,7 +835,7 @@ def _part_of(scene: Scene, part: str, why: str) -> Found | None:
     )
 
 
-def _overlap(scene: Scene) -> Found | None:
+def _overlap(scene: AdviceContext) -> Opportunity | None:
     """Collectives that run alone, with those of most exposed time."""
     found = _part_of(scene, "communication", "collectives run while nothing else does")
     exposed = scene.collectives.filter(pl.col("exposed_ns") > 0).sort("exposed_ns", descending=True)
@@ -839,7 +845,7 @@ def _overlap(scene: Scene) -> Found | None:
     return replace(found, where=where, place=_longest(exposed.head(1), pl.col("duration_ns")))
 
 
-def _gradient_buckets(scene: Scene) -> Found | None:
+def _gradient_buckets(scene: AdviceContext) -> Opportunity | None:
     """Exposed collectives of gradients whose messages are too small to be worth their latency."""
     kinds = ["all_reduce", "reduce_scatter", "all_gather"]
     rows = scene.collectives.filter(
@@ -848,7 +854,7 @@ def _gradient_buckets(scene: Scene) -> Found | None:
     if rows.is_empty():
         return None
     typical = rows.get_column("message_bytes").median()
-    return Found(
+    return Opportunity(
         min(_total(rows, "exposed_ns"), _held(scene, rows.with_columns(_end()), ["communication"])),
         f"exposed time of collectives under {thresholds.SMALL_MESSAGE_BYTES >> 20} MiB",
         f"{counted(rows.height, 'collective moves', 'collectives move')} {size(typical)} in the median: that takes longer to"  # type: ignore[arg-type]
@@ -858,7 +864,7 @@ def _gradient_buckets(scene: Scene) -> Found | None:
     )
 
 
-def _copies(scene: Scene) -> Found | None:
+def _copies(scene: AdviceContext) -> Opportunity | None:
     copies = scene.activities.filter(pl.col("bound") == "copy")
     pageable = _total(_called(copies, pl.col("name").str.contains("(?i)pageable")), "duration_ns")
     share = percent(pageable / max(1, _total(copies, "duration_ns")))
@@ -866,7 +872,7 @@ def _copies(scene: Scene) -> Found | None:
     return _part_of(scene, "copy", f"the device only copies{told}")
 
 
-def _small_copies(scene: Scene) -> Found | None:
+def _small_copies(scene: AdviceContext) -> Opportunity | None:
     """Copies that take longer to start than to move, several in a step."""
     is_copy = (pl.col("kind") == "memcpy") & (pl.col("bound") == "copy")
     small = scene.activities.filter(is_copy & (pl.col("bytes") < thresholds.SMALL_COPY_BYTES))
@@ -883,12 +889,12 @@ def _small_copies(scene: Scene) -> Found | None:
     )
 
 
-def _dependencies(scene: Scene) -> Found | None:
+def _dependencies(scene: AdviceContext) -> Opportunity | None:
     why = "work was queued and the device still idled: it waited for another stream or a peer, not for the CPU"
     return _idle_of(scene, ("device-wait",), why)
 
 
-_RULES: Mapping[str, Callable[[Scene], Found | None]] = {
+_RULES: Mapping[str, Callable[[AdviceContext], Opportunity | None]] = {
     "cuda-graphs": _cuda_graphs,
     "bigger-batch": _bigger_batch,
     "fused-optimizer": _fused_optimizer,

@@ -9,32 +9,32 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import tables, thresholds, units
-from trace_analyzer.advice import Surroundings, advise, surroundings
+from trace_analyzer.advice import WindowTables, advise, surroundings
 from trace_analyzer.analyses import (
-    article,
+    article_groups,
     backward,
     blame,
     causes,
     communication,
+    consistency,
     context,
     copies,
-    drains,
     fusion,
     host_costs,
     idle,
-    kernels,
+    kernel_bounds,
     links,
     modules,
     operators,
     partition,
+    profiler_overhead,
+    queue_underruns,
     recomputation,
-    recording,
     roofline,
     run_ahead,
     source,
     steps,
     tensor_cores,
-    trust,
 )
 from trace_analyzer.analyses.host import CALLS, Host, host_of
 from trace_analyzer.analyses.work.sharing import with_work
@@ -42,20 +42,31 @@ from trace_analyzer.catalog.arithmetic import arithmetic_of_name
 from trace_analyzer.catalog.article import article as article_figures
 from trace_analyzer.catalog.calibration import Calibration, known_calibrations, matching, read_calibration
 from trace_analyzer.catalog.code import code_of_name
-from trace_analyzer.catalog.copies import direction_rules
+from trace_analyzer.catalog.copy_directions import direction_rules
 from trace_analyzer.catalog.devices import Device, device_named, devices, find_device, with_overrides
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.catalog.fusions import fusions
 from trace_analyzer.catalog.host_work import work_of_name
 from trace_analyzer.catalog.kernels import CONDITIONS, conditions, decision, rules
 from trace_analyzer.catalog.step_marks import marks_of_name
+from trace_analyzer.checks import (
+    IDLE_CAUSES,
+    PARTITION,
+    RUN_AHEAD,
+    checks,
+    failed_reasons,
+    is_suppressed,
+    suppress_metrics,
+    suppress_step_metrics,
+    suppressed_metrics,
+)
 from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.frames.lookups import factorize, map_unique, scatter, where_equal
+from trace_analyzer.graph import Later, Maker, OnDemand, beside
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
 from trace_analyzer.ingest.trace import DeviceProperties
 from trace_analyzer.notes import Note, breaks_off, is_damaged
-from trace_analyzer.on_demand import Later, Maker, OnDemand, beside
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Advice,
@@ -85,17 +96,6 @@ from trace_analyzer.report import (
     Verdict,
     Window,
     WorkCoverage,
-)
-from trace_analyzer.trust import (
-    IDLE_CAUSES,
-    PARTITION,
-    RUN_AHEAD,
-    checks,
-    doubts,
-    lacks,
-    withheld,
-    withheld_metrics,
-    withheld_steps,
 )
 from trace_analyzer.units import NS_PER_MS, percent
 from trace_analyzer.verdict import DeviceFindings, Findings, StepVerdict, step_verdict, verdict, without_regime
@@ -189,7 +189,7 @@ def report_of(trace: Trace, options: Options | None = None, progress: Progress |
 def _checks(
     trace: Trace, windows: pl.DataFrame, figures: pl.DataFrame, missing_ratio: float | None, launches: pl.DataFrame
 ) -> tuple[Check, ...]:
-    """Whether the trace supports its figures; see `trace_analyzer.trust`."""
+    """Whether the trace supports its figures; see `trace_analyzer.checks`."""
     reported = _reported_devices({"windows": windows, "devices": trace.devices})
     return checks(
         {code: _index(label) for code, label in reported.select("device", "label").iter_rows()},
@@ -229,12 +229,12 @@ class Analysis:
     host: Later[Host]
     notes: Later[tuple[Note, ...]]
     checks: Later[tuple[Check, ...]]
-    blamed: Later[blame.Blamed]
-    prices: Later[recording.Prices | None]
+    blamed: Later[blame.Attribution]
+    prices: Later[profiler_overhead.Prices | None]
     inputs: Later[tuple[pl.Series, pl.Series, pl.Series]]
     launch_latency_ns: Later[int]
     judged: Later[_Judged | None]
-    within: Later[Surroundings | None]
+    within: Later[WindowTables | None]
     steps_from: Later[str | None]
     stages: Mapping[str, Later[Any]]
     aside: tuple[Later[Any], ...]
@@ -261,9 +261,9 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], options: Option
         lambda: causes.idle_causes(trace, host(), stretches(), late()[0], calls(), pauses(), launching(), activities())
     )
     sums = Later(lambda: causes.gap_sums(spaces(), explained()))
-    streams = Later(lambda: trust.stream_figures(launched()))
-    missing = Later(lambda: trust.missing_activities_ratio(host(), launching()))
-    figures = Later(lambda: trust.device_figures(sums(), activities(), streams()))
+    streams = Later(lambda: consistency.stream_figures(launched()))
+    missing = Later(lambda: consistency.missing_activities_ratio(host(), launching()))
+    figures = Later(lambda: consistency.device_figures(sums(), activities(), streams()))
     found = Later(lambda: _checks(trace, windows(), figures(), missing(), launching()))
     of_unknown_cause = Later(lambda: _lacking(trace, found(), IDLE_CAUSES))
     idle_time = Later(lambda: causes.without_causes(explained(), of_unknown_cause()))
@@ -283,8 +283,8 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], options: Option
     around = Later(lambda: context.contexts(trace, host(), parents(), backward_links()))
     blamed = Later(lambda: blame.blame(trace, host(), idle_pieces(), gaps(), around()))
     costs = Later(lambda: host_costs.host_costs(calls(), activities(), idle_pieces(), around()))
-    event_costs = Later(lambda: recording.event_costs(host()))
-    prices = Later(lambda: recording.prices(gaps(), idle_time(), gap_sums(), launches(), host(), event_costs()))
+    event_costs = Later(lambda: profiler_overhead.event_costs(host()))
+    prices = Later(lambda: profiler_overhead.prices(gaps(), idle_time(), gap_sums(), launches(), host(), event_costs()))
     # What the kernels did
     roofs = Later(lambda: roofline.roofs(activities(), models))
     again = Later(lambda: recomputation.recomputed(trace, host(), activities()))
@@ -319,8 +319,8 @@ def _analysis(trace: Trace, models: Mapping[int, Device | None], options: Option
         "partition": lambda: partition.partition(busy(), idle_time()),
         "steps": step_table,
         "queue": queue,
-        "drains": lambda: drains.drains(queue(), launches(), idle_time(), around()),
-        "kernels": lambda: kernels.kernel_table(activities()),
+        "drains": lambda: queue_underruns.drains(queue(), launches(), idle_time(), around()),
+        "kernels": lambda: kernel_bounds.kernel_table(activities()),
         "operators": lambda: operators.operator_table(calls(), activities(), launches(), around()),
         "roofs": roofs,
         "roofline": lambda: roofline.roofline_table(rated(), trace.operator_inputs),
@@ -386,7 +386,7 @@ def _report(
     devices = _reported_devices(frames)
     measured = {row["device"]: _device_report(row, frames) for row in devices.iter_rows(named=True)}
     codes = {
-        code: _with_attained(withheld(report, found), _attained(code, frames, listed, models, calibrations))
+        code: _with_attained(suppress_metrics(report, found), _attained(code, frames, listed, models, calibrations))
         for code, report in measured.items()
     }
     reports = tuple(codes.values())
@@ -422,7 +422,7 @@ def _report(
         ),
         verdict=said,
         devices=reports,
-        steps=withheld_steps(_step_reports(step_table(), frames["step_work"], trace), found),
+        steps=suppress_step_metrics(_step_reports(step_table(), frames["step_work"], trace), found),
         blame=blamed,
         host_costs=_host_costs(frames["host_costs"]),
         advice=advice,
@@ -436,7 +436,7 @@ def _lacking(trace: Trace, found: tuple[Check, ...], metric: str) -> list[int]:
     return [
         code
         for code, label in trace.devices.select("device", "label").iter_rows()
-        if lacks(found, _index(label), metric)
+        if is_suppressed(found, _index(label), metric)
     ]
 
 
@@ -471,9 +471,9 @@ def _worked(
     trace: Trace, host: Host, launched: pl.DataFrame, models: Mapping[int, Device | None]
 ) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """The same with bucket, work and bound (table `activities` and a few more columns), and notes."""
-    activities = kernels.with_buckets(kernels.with_blocks(launched))
+    activities = kernel_bounds.with_buckets(kernel_bounds.with_blocks(launched))
     activities, damaged = with_work(activities, trace, host)
-    return kernels.with_memory_excess(kernels.with_bounds(activities, models), models), damaged
+    return kernel_bounds.with_memory_excess(kernel_bounds.with_bounds(activities, models), models), damaged
 
 
 def _entries(trace: Trace) -> dict[int, DeviceProperties | None]:
@@ -552,7 +552,7 @@ def _measured_roofs(
     met = (
         activities.filter((pl.col("kind") == "kernel") & (pl.col("flop") > 0))
         .drop_nulls("dtype")
-        .group_by("dtype", kernels.on_matrix_units().alias("matrix"))
+        .group_by("dtype", kernel_bounds.on_matrix_units().alias("matrix"))
         .agg(pl.col("duration_ns").sum())
         .sort("duration_ns", "dtype", "matrix", descending=[True, False, False])
     )
@@ -788,7 +788,7 @@ def _run_ahead(this: pl.Expr, frames: Mapping[str, pl.DataFrame], busy_ratio: fl
 
 
 def _buckets(rated: pl.DataFrame) -> tuple[Bucket, ...]:
-    sums = article.bucket_work(rated).rename({"count": "kernel_count", "moved_bytes": "bytes"})
+    sums = article_groups.bucket_work(rated).rename({"count": "kernel_count", "moved_bytes": "bytes"})
     return tuple(Bucket(**row) for row in sums.select(field.name for field in fields(Bucket)).to_dicts())
 
 
@@ -796,7 +796,7 @@ def _groups(rated: pl.DataFrame) -> tuple[Group, ...]:
     """The article's table of one device, with the article's own figures beside it."""
     told = article_figures().groups
     own = ("article_flop_ratio", "article_time_ratio")
-    sums = article.group_work(rated).rename({"count": "kernel_count"})
+    sums = article_groups.group_work(rated).rename({"count": "kernel_count"})
     return tuple(
         Group(
             **row,
@@ -829,7 +829,7 @@ def _communication(collectives: pl.DataFrame, busy_parts: pl.DataFrame) -> Commu
     )
 
 
-def _blame(blamed: blame.Blamed) -> tuple[Blame, ...]:
+def _blame(blamed: blame.Attribution) -> tuple[Blame, ...]:
     """The code that holds most of the idle time of the verdict's window."""
     rows = blame.blamed_code(blamed).head(TOP_CODE).to_dicts()
     return tuple(Blame(**row, call_line=source.call_line(row["python_function"], row["operator"])) for row in rows)
@@ -958,7 +958,7 @@ def _findings(
         where_equal(frames[name], "device", code) for name in ("activities", "launches", "steps")
     )
     launched = launches.height
-    reasons = {item.metric: item.reason for item in withheld_metrics(found, report.index)}
+    reasons = {item.metric: item.reason for item in suppressed_metrics(found, report.index)}
     return DeviceFindings(
         device=report,
         steps_found=table.height,
@@ -975,7 +975,7 @@ def _findings(
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
         damaged=is_damaged(trace.notes),
-        failed_checks=doubts(found, report.index),
+        failed_checks=failed_reasons(found, report.index),
         parts_withheld=reasons.get(PARTITION),
         causes_withheld=reasons.get(IDLE_CAUSES),
         flows_missing=launched > 0 and not frames["flows"].get_column("kind").eq("launch").any(),
@@ -1046,16 +1046,16 @@ def _told_step_ms(trace: Trace, step_table: pl.DataFrame, code: int) -> float | 
 
 def _recording(
     analysis: Analysis, windows: pl.DataFrame, recorded: Mapping[int, tuple[int, int]], measured_step_ms: float | None
-) -> dict[int, recording.Recording]:
+) -> dict[int, profiler_overhead.Recording]:
     """What recording took of the idle time of windows: by the measured step time, else as the events tell.
 
     ``windows`` are (device, window, start_ns, end_ns), ``recorded`` the length and number of each one's steps.
     """
     idle = analysis.frames["idle_causes"]
     if measured_step_ms is not None:
-        return recording.measured(idle, windows, recorded, round(measured_step_ms * NS_PER_MS))
+        return profiler_overhead.measured(idle, windows, recorded, round(measured_step_ms * NS_PER_MS))
     prices = analysis.prices()
-    return {} if prices is None else recording.estimated(prices, windows)
+    return {} if prices is None else profiler_overhead.estimated(prices, windows)
 
 
 def _shapes_ratio(activities: pl.DataFrame) -> float | None:
@@ -1074,7 +1074,9 @@ def _known_ratio(activities: pl.DataFrame, those: pl.Expr) -> float | None:
 def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None:
     """The catalogue's figures that decided bounds, in words: those of dtypes with a tenth of the decided time or more."""
     decided = (
-        activities.select("dtype", "duration_ns", "flop", "moved_bytes", kernels.on_matrix_units().alias("matrix"))
+        activities.select(
+            "dtype", "duration_ns", "flop", "moved_bytes", kernel_bounds.on_matrix_units().alias("matrix")
+        )
         .filter(pl.col("flop") > 0)
         .drop_nulls(["moved_bytes", "dtype"])
     )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import polars as pl
 
 from trace_analyzer.notes import Note
-from trace_analyzer.settings import Settings
+from trace_analyzer.run_metadata import RunMetadata
 
 SCHEMA_VERSION = 1
 
@@ -55,7 +55,7 @@ class TraceInfo:
     devices: tuple[DeviceInfo, ...]
     idle_devices: tuple[str, ...]
     recorded: Recorded
-    settings: Settings | None = None
+    settings: RunMetadata | None = None
 
 
 @dataclass(frozen=True)
@@ -582,7 +582,7 @@ class Report:
         The folder is made if need be, and files of these names are replaced. Raises ``ValueError`` for an
         unknown format and ``OSError`` when a file cannot be written; none is left half written.
         """
-        from trace_analyzer.render.tables import write_tables
+        from trace_analyzer.render.table_files import write_tables
 
         return write_tables(self, Path(folder), form)
 

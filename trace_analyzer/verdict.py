@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES, WITHHELD
 from trace_analyzer.analyses.partition import PARTS, WORK
-from trace_analyzer.analyses.recording import Recording
+from trace_analyzer.analyses.profiler_overhead import Recording
 from trace_analyzer.report import (
     Confidence,
     Debiased,

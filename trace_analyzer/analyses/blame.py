@@ -18,7 +18,7 @@ DIMENSIONS = ("operator", "module", "python_function", "annotation", "phase", "s
 
 
 @dataclass(frozen=True)
-class Blamed:
+class Attribution:
     """Idle time and whose it is.
 
     ``intervals`` are those of table `idle`, with ``around_id``, the host event in whose name it is, and ``code``, a row of
@@ -28,7 +28,7 @@ class Blamed:
     intervals: pl.DataFrame
     codes: pl.DataFrame
 
-    def within(self, windows: pl.DataFrame) -> "Blamed":
+    def within(self, windows: pl.DataFrame) -> "Attribution":
         """The same of the disjoint ``windows`` (device, start_ns, end_ns)."""
         return replace(self, intervals=clip(self.intervals, windows, ["device"]))
 
@@ -37,7 +37,7 @@ class Blamed:
         return rows.drop("code").hstack(self.codes[rows.get_column("code")])
 
 
-def blame(trace: Trace, host: Host, idle: pl.DataFrame, gaps: pl.DataFrame, context: Context) -> Blamed:
+def blame(trace: Trace, host: Host, idle: pl.DataFrame, gaps: pl.DataFrame, context: Context) -> Attribution:
     """Whose the intervals of table `idle` are: in whose name the host was at what it did then.
 
     Where no event was in progress: launch latency is its launch's, host time belongs to the annotation that
@@ -50,7 +50,7 @@ def blame(trace: Trace, host: Host, idle: pl.DataFrame, gaps: pl.DataFrame, cont
     annotation = _annotations(trace, host, pieces, late)
     around = pieces.select(pl.coalesce("event_id", annotation).alias("around_id")).to_series()
     code, codes = _codes(context, around, late)
-    return Blamed(pieces.with_columns(around, code.alias("code")), codes)
+    return Attribution(pieces.with_columns(around, code.alias("code")), codes)
 
 
 def _codes(context: Context, around: pl.Series, late: pl.Series) -> tuple[pl.Series, pl.DataFrame]:
@@ -76,7 +76,7 @@ def _codes(context: Context, around: pl.Series, late: pl.Series) -> tuple[pl.Ser
     return of_events.zip_with(~none, codes), pl.concat([known, phases], how="diagonal")
 
 
-def blame_table(blamed: Blamed, steps: pl.DataFrame, context: Context) -> pl.DataFrame:
+def blame_table(blamed: Attribution, steps: pl.DataFrame, context: Context) -> pl.DataFrame:
     """Table `blame`, with categorical names."""
     around = blamed.intervals.get_column("around_id")
     of = context.events.select("thread_id", "operator_id")[around]
@@ -103,7 +103,7 @@ def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series
     return scatter(silent.arg_true(), found, pieces.height)
 
 
-def idle_by(blamed: Blamed, steps: pl.DataFrame) -> pl.DataFrame:
+def idle_by(blamed: Attribution, steps: pl.DataFrame) -> pl.DataFrame:
     """Table `idle_by`: idle time summed up by operator, module, Python function, annotation, phase and step.
 
     Every dimension sums to the idle time of the device; a null key is time that nobody is known to answer for.
@@ -125,7 +125,7 @@ def idle_by(blamed: Blamed, steps: pl.DataFrame) -> pl.DataFrame:
     return tables.IDLE_BY.conform(pl.concat(sums))
 
 
-def blamed_code(blamed: Blamed) -> pl.DataFrame:
+def blamed_code(blamed: Attribution) -> pl.DataFrame:
     """Idle time by cause and code, most first.
 
     Returns cause, operator, python_function, annotation, module and phase (null where several share the rest),

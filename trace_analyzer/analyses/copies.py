@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.communication import with_exposed
-from trace_analyzer.catalog.copies import copy_direction
+from trace_analyzer.catalog.copy_directions import copy_direction
 from trace_analyzer.frames.intervals import longest_place
 from trace_analyzer.frames.lookups import map_unique
 

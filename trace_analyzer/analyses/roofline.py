@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.analyses.kernels import on_matrix_units
+from trace_analyzer.analyses.kernel_bounds import on_matrix_units
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
 from trace_analyzer.frames.intervals import lookup_at
 from trace_analyzer.frames.lookups import lookup

@@ -4,7 +4,7 @@ import polars as pl
 
 from trace_analyzer import tables, thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.rhythm import launch_sequence, periods
+from trace_analyzer.analyses.periodicity import launch_sequence, periods
 from trace_analyzer.catalog.step_marks import step_marks
 from trace_analyzer.frames.intervals import union, with_covered
 

@@ -9,7 +9,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import Protocol
 
-from trace_analyzer.settings import HEADER_KEY, Settings
+from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata
 
 _CHUNK = 1 << 20
 _COMPRESSION = 1  # training waits for it; a third of the time of gzip's usual 6, for a fifth more bytes
@@ -22,7 +22,7 @@ class Profile(Protocol):
         """Write the trace as Chrome's JSON."""
 
 
-def export(profile: Profile, path: Path, settings: Settings | None = None) -> Path:
+def export(profile: Profile, path: Path, settings: RunMetadata | None = None) -> Path:
     """Write the trace of a finished profile to ``path``, compressed if that ends in ``.gz``; return it.
 
     ``settings`` go into the header. ``add_metadata_json`` of the profiler would do so only before it stopped,
@@ -48,7 +48,7 @@ def _opened(path: Path, compressed: bool) -> gzip.GzipFile | BufferedWriter:
     return gzip.open(path, "wb", compresslevel=_COMPRESSION) if compressed else path.open("wb")
 
 
-def _with_facts(start: bytes, settings: Settings | None) -> bytes:
+def _with_facts(start: bytes, settings: RunMetadata | None) -> bytes:
     """The start of a trace with the facts as its first entry; as it is when it is no object."""
     opening = len(start) - len(start.lstrip()) + 1
     known = {} if settings is None else {key: fact for key, fact in asdict(settings).items() if fact is not None}

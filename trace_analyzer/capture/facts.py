@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from trace_analyzer.capture import watch
-from trace_analyzer.settings import Settings, settings_of
+from trace_analyzer.run_metadata import RunMetadata, settings_of
 
 T = TypeVar("T")
 
 
 def settings(
     level: str | None = None, measured_step_ms: float | None = None, autocast_dtype: str | None = None
-) -> Settings:
+) -> RunMetadata:
     """Everything that this process can tell; what its torch does not know is null.
 
     The flags are those of now. They are modes of the process, except for autocast, which has its regions: without
@@ -38,7 +38,7 @@ def settings(
         "cpu_threads": torch.get_num_threads(),
         **_of_device(torch),
     }
-    return settings_of(told) or Settings()
+    return settings_of(told) or RunMetadata()
 
 
 def _of_device(torch: Any) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import click
 
 VERBS = {
-    "report": "trace_analyzer.cli.report:report",
+    "report": "trace_analyzer.cli.analyze:report",
     "record": "trace_analyzer.cli.record:record",
     "calibrate": "trace_analyzer.cli.calibrate:calibrate",
 }

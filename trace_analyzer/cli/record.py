@@ -10,7 +10,7 @@ import click
 
 from trace_analyzer.capture.session import LEVELS, SKIP
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.report import positive
+from trace_analyzer.cli.analyze import positive
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
 
 if TYPE_CHECKING:

@@ -2,9 +2,9 @@
 
 from contextlib import closing
 
-from trace_analyzer.ingest.document import read_document
-from trace_analyzer.ingest.events import trace_tables
+from trace_analyzer.ingest.build import trace_tables
 from trace_analyzer.ingest.source import DEFAULT_MAX_BYTES, Progress, Source, content_of
+from trace_analyzer.ingest.strict import read_document
 from trace_analyzer.ingest.trace import Header, Trace
 
 __all__ = ["DEFAULT_MAX_BYTES", "Header", "Progress", "Source", "Trace", "load"]

@@ -8,7 +8,7 @@ import polars as pl
 
 from trace_analyzer.ingest.raw import SURROGATE
 from trace_analyzer.notes import Note
-from trace_analyzer.settings import HEADER_KEY, Settings, settings_of
+from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Header:
     rank: int | None
     world_size: int | None
     base_time_ns: str | None
-    settings: Settings | None = None
+    settings: RunMetadata | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from trace_analyzer import units
 from trace_analyzer.catalog.article import article
-from trace_analyzer.render import words
+from trace_analyzer.render import phrasing
 from trace_analyzer.report import Advice, Report
 
 _TOP_KERNELS, _KERNEL_CELLS, _TOP_FUSIONS, _TOP_BLAME, _TOP_STEPS = 10, 100, 5, 10, 12
@@ -62,14 +62,14 @@ def _verdict(report: Report) -> str:
     verdict, trace = report.verdict, report.trace
     cause = f": {escaped(verdict.cause)}" if verdict.cause else ""
     title = f"no verdict: {verdict.status}" if verdict.regime is None else f"{verdict.regime}{cause}"
-    how_sure, why = words.confidence(verdict)
+    how_sure, why = phrasing.confidence(verdict)
     facts = (
         f"{how_sure} {escaped(why)}." if why else f"{how_sure}.",
         f"Close second: {verdict.runner_up}." if verdict.runner_up else "",
     )
     names = ", ".join(dict.fromkeys(device.name for device in trace.devices if device.name))
     source = f"{code(PurePath(trace.path).name or trace.path)}, {units.counted(trace.event_count, 'event')}"
-    window = words.window_phrase(report)
+    window = phrasing.window_phrase(report)
     asides = [
         source,
         *([escaped(names)] if names else []),
@@ -77,7 +77,7 @@ def _verdict(report: Report) -> str:
     ]
     return _paragraphs(
         f"## {title}",
-        f"**{escaped(words.headline(verdict))}**",
+        f"**{escaped(phrasing.headline(verdict))}**",
         " ".join(fact for fact in facts if fact),
         ", ".join(asides),
         _without_profiler(report),
@@ -90,22 +90,22 @@ def _trust(report: Report) -> str:
         return ""
     broken = [check for check in report.trust if check.status != "ok"]
     items = "\n".join(
-        f"- {check.status}: {escaped(words.check_phrase(check))}: {escaped(check.meaning)}" for check in broken
+        f"- {check.status}: {escaped(phrasing.check_phrase(check))}: {escaped(check.meaning)}" for check in broken
     )
-    return _paragraphs(f"Trust: {words.trust_phrase(report)}{':' if broken else '.'}", items)
+    return _paragraphs(f"Trust: {phrasing.trust_phrase(report)}{':' if broken else '.'}", items)
 
 
 def _without_profiler(report: Report) -> str:
     """What recording cost, where that is worth a line."""
     unbiased, raw = report.verdict.debiased, report.verdict.shares
-    if unbiased is None or raw is None or not words.tells_something(unbiased):
+    if unbiased is None or raw is None or not phrasing.tells_something(unbiased):
         return ""
-    return f"Without the profiler: {escaped(words.debiased_phrase(raw, unbiased))}."
+    return f"Without the profiler: {escaped(phrasing.debiased_phrase(raw, unbiased))}."
 
 
 def _evidence(report: Report) -> str:
     rows = (
-        (escaped(words.metric_label(fact.metric)), escaped(words.evidence_value(fact)), escaped(fact.why))
+        (escaped(phrasing.metric_label(fact.metric)), escaped(phrasing.evidence_value(fact)), escaped(fact.why))
         for fact in report.verdict.evidence
     )
     return _titled("### Evidence", _table(("what", "value", "why it matters"), "lrl", rows))
@@ -116,9 +116,9 @@ def _partition(report: Report) -> str:
     total = sum(parts.values())
     if not total:
         return ""
-    work, idle = words.split_parts(parts)
+    work, idle = phrasing.split_parts(parts)
     unbiased = report.verdict.debiased
-    beside = unbiased if unbiased is not None and words.tells_something(unbiased) and unbiased.window_ns else None
+    beside = unbiased if unbiased is not None and phrasing.tells_something(unbiased) and unbiased.window_ns else None
     rows = [
         (
             escaped(name), units.percent(ns / total), units.duration(ns),
@@ -137,12 +137,12 @@ def _steps(report: Report) -> str:
     steps = [step for step in report.steps if report.verdict.device in (None, step.device)]
     if len(steps) < 2:
         return ""
-    shown = words.telling_steps(steps, _TOP_STEPS)
+    shown = phrasing.telling_steps(steps, _TOP_STEPS)
     rows = [
         (
             escaped(step.name), step.state, units.duration(step.duration_ns),
             units.percent(step.busy_ns / step.duration_ns if step.duration_ns else None),
-            escaped(words.step_limit(step)), step.confidence or "–", units.duration(step.cold_start_ns or None),
+            escaped(phrasing.step_limit(step)), step.confidence or "–", units.duration(step.cold_start_ns or None),
             units.duration(step.recording_ns or None),
         )
         for step in shown
@@ -158,7 +158,7 @@ def _steps(report: Report) -> str:
 def _blame(report: Report) -> str:
     rows = (
         (units.duration(item.idle_ns), escaped(item.cause), code(place))
-        for item, place in words.blamed(report, _TOP_BLAME)
+        for item, place in phrasing.blamed(report, _TOP_BLAME)
     )
     return _titled("### Who kept the device waiting", _table(("idle", "cause", "at"), "rll", rows))
 
@@ -166,7 +166,7 @@ def _blame(report: Report) -> str:
 def _host_costs(report: Report) -> str:
     rows = (
         (
-            escaped(item.source or item.name), escaped(item.kind), code(words.blamed_place(item) or "–"),
+            escaped(item.source or item.name), escaped(item.kind), code(phrasing.blamed_place(item) or "–"),
             units.count(item.count), units.duration(item.host_ns), units.duration(item.idle_ns),
         )
         for item in report.host_costs[:_TOP_BLAME]
@@ -186,7 +186,7 @@ def _drains(report: Report) -> str:
     rows = (
         (
             units.duration(row["start_ns"]), units.duration(row["runway_ns"]), units.duration(row["idle_ns"]), escaped(row["cause"] or "–"),
-            code(words.drained_by(row) or "–"),
+            code(phrasing.drained_by(row) or "–"),
         )
         for row in top.to_dicts()
     )  # fmt: skip
@@ -237,7 +237,7 @@ def _kernels(report: Report) -> str:
     top = table.sort(["time_ns", "name"], descending=[True, False]).head(_TOP_KERNELS)
     rows = (
         (
-            code(words.kernel_label(row["name"], _KERNEL_CELLS)), escaped(row["bucket"] or row["kind"]),
+            code(phrasing.kernel_label(row["name"], _KERNEL_CELLS)), escaped(row["bucket"] or row["kind"]),
             escaped(row["bound"] or "–"), units.count(row["count"]), units.duration(row["time_ns"]),
             units.percent(row["time_ratio"]),
         )
@@ -251,15 +251,15 @@ def _kernels(report: Report) -> str:
 
 def _work(report: Report) -> str:
     """The article's table of the judged device, with the article's figures and their source."""
-    device = words.judged_device(report)
-    measured = words.measured_roofs(device) if device else ""
+    device = phrasing.judged_device(report)
+    measured = phrasing.measured_roofs(device) if device else ""
     if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or measured):
         return ""
     rows = (
         (
-            escaped(group.group), units.percent(group.time_ratio), words.flop_share(group.flop_ratio),
-            units.flops(group.achieved_flop_per_s), words.slower(group.slower_ratio), units.percent(group.known_ratio),
-            units.percent(group.article_time_ratio), words.flop_share(group.article_flop_ratio),
+            escaped(group.group), units.percent(group.time_ratio), phrasing.flop_share(group.flop_ratio),
+            units.flops(group.achieved_flop_per_s), phrasing.slower(group.slower_ratio), units.percent(group.known_ratio),
+            units.percent(group.article_time_ratio), phrasing.flop_share(group.article_flop_ratio),
         )
         for group in device.groups
     )  # fmt: skip
@@ -268,28 +268,32 @@ def _work(report: Report) -> str:
     return _paragraphs(
         "### What the kernels computed",
         _table(head, "lrrrrrrr", rows),
-        f"{escaped(words.known_work(device))}. BERT: [{escaped(source.source)}]({source.url}).",
-        *(escaped(f"{told}.") for told in (measured, words.recomputation(device), *words.tensor_cores(device)) if told),
+        f"{escaped(phrasing.known_work(device))}. BERT: [{escaped(source.source)}]({source.url}).",
+        *(
+            escaped(f"{told}.")
+            for told in (measured, phrasing.recomputation(device), *phrasing.tensor_cores(device))
+            if told
+        ),
     )
 
 
 def _movements(report: Report) -> str:
-    device = words.judged_device(report)
-    told = words.movements(device) if device else []
+    device = phrasing.judged_device(report)
+    told = phrasing.movements(device) if device else []
     return _titled(
         "### Communication and copies", "\n".join(f"- {escaped(what)}: {escaped(text)}" for what, text in told)
     )
 
 
 def _fusions(report: Report) -> str:
-    device = words.judged_device(report)
+    device = phrasing.judged_device(report)
     rows = (
         (
             escaped(fusion.what), code(fusion.module or fusion.function or "–"),
             units.count(fusion.count), units.duration(fusion.time_ns), units.duration(fusion.saves_ns),
-            escaped(words.fusion_passes(fusion) or "–"), code(fusion.code),
+            escaped(phrasing.fusion_passes(fusion) or "–"), code(fusion.code),
         )
-        for fusion in (words.fusions(device, _TOP_FUSIONS) if device else [])
+        for fusion in (phrasing.fusions(device, _TOP_FUSIONS) if device else [])
     )  # fmt: skip
     head = ("what", "in", "count", "time", "saves at most", "memory", "instead")
     return _titled("### Fusion opportunities", _table(head, "llrrrll", rows))
@@ -319,7 +323,7 @@ def _one_advice(rank: int, item: Advice) -> str:
 
 def _advised_place(item: Advice) -> str:
     """Where to change something, the name as code; "" if unknown."""
-    place = words.advised_place(item)
+    place = phrasing.advised_place(item)
     preposition, _, name = place.partition(" ")
     return f"{preposition.capitalize()} {code(name)}." if place else ""
 
@@ -337,12 +341,12 @@ def _indented(text: str) -> str:
 
 
 def _record_instead(report: Report) -> str:
-    tips = "\n".join(f"- {escaped(tip)}" for tip in words.record_instead(report))
+    tips = "\n".join(f"- {escaped(tip)}" for tip in phrasing.record_instead(report))
     return _titled("### What to record instead", tips)
 
 
 def _notes(report: Report) -> str:
-    notes = "\n".join(f"- {note.severity}: {escaped(note.message)}" for note in words.sorted_notes(report.notes))
+    notes = "\n".join(f"- {note.severity}: {escaped(note.message)}" for note in phrasing.sorted_notes(report.notes))
     if not notes:
         return ""
     return f"<details><summary>Notes ({len(report.notes)})</summary>\n\n{notes}\n\n</details>"

@@ -9,8 +9,8 @@ from bokeh.models.text import BaseText
 from bokeh.plotting import figure
 
 from trace_analyzer import units
+from trace_analyzer.render.html.labels import PARTS, short_name
 from trace_analyzer.render.html.timeline import TimelineColumns, Track, timeline_columns
-from trace_analyzer.render.html.words import PARTS, short_name
 from trace_analyzer.render.palette import palette
 from trace_analyzer.report import Report
 

@@ -18,7 +18,7 @@ from bokeh.models import FixedTicker
 
 from trace_analyzer import units
 from trace_analyzer.render.palette import palette
-from trace_analyzer.render.words import judged_device
+from trace_analyzer.render.phrasing import judged_device
 from trace_analyzer.report import Report
 
 BINS_PER_DECADE = 6

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from trace_analyzer import units
-from trace_analyzer.render import words
+from trace_analyzer.render import phrasing
 from trace_analyzer.render.layout import Line, bar, beside, cells, columns, hanging, wrapped, written
 from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, RunAhead, StepReport, Verdict
 
@@ -70,7 +70,7 @@ def _checks(report: Report, width: int) -> list[Line]:
     broken = [check for check in report.trust if check.status != "ok"]
     if not report.trust:
         return []
-    phrase = units.visible("; ".join((words.trust_phrase(report), *map(words.check_phrase, broken))))
+    phrase = units.visible("; ".join((phrasing.trust_phrase(report), *map(phrasing.check_phrase, broken))))
     style = "bad" if any(check.status == "fail" for check in broken) else "warn" if broken else "dim"
     return hanging([("Trust  ", "title")], phrase, width, 2, style)
 
@@ -87,8 +87,8 @@ def _verdict(report: Report, width: int) -> list[Line]:
             f"close second: {verdict.runner_up}" if verdict.runner_up else "",
         )
         _append(lines, ", ".join(aside for aside in asides if aside), "dim", width)
-    lines += [[(line, "bold")] for line in wrapped(units.visible(words.headline(verdict)), width, 3)]
-    how_sure, why = words.confidence(verdict)
+    lines += [[(line, "bold")] for line in wrapped(units.visible(phrasing.headline(verdict)), width, 3)]
+    how_sure, why = phrasing.confidence(verdict)
     if why:
         lines += hanging([(f"{how_sure} ", "dim")], units.visible(why), width, 3, "dim")
     return [*lines, *([(line, "dim")] for line in wrapped(_trace_phrase(report, width), width, 2))]
@@ -117,7 +117,7 @@ def _trace_phrase(report: Report, width: int) -> str:
     rest = units.visible("".join(f" · {fact}" for fact in facts if fact))
     file_name = units.visible(PurePath(trace.path).name or trace.path)
     room = width - units.cell_width(rest)
-    return (words.middle_cut(file_name, room) if room >= 30 else file_name) + rest
+    return (phrasing.middle_cut(file_name, room) if room >= 30 else file_name) + rest
 
 
 def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
@@ -127,8 +127,8 @@ def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
     shown = facts[:_TOP_EVIDENCE]
     rows: list[Line] = [
         [
-            (units.visible(words.metric_label(fact.metric)), ""),
-            (units.visible(words.evidence_value(fact)), "bold"),
+            (units.visible(phrasing.metric_label(fact.metric)), ""),
+            (units.visible(phrasing.evidence_value(fact)), "bold"),
         ]
         for fact in shown
     ]
@@ -148,13 +148,13 @@ def _where_time_went(report: Report, width: int) -> list[Line]:
     parts, phrase = _parts(report)
     if not parts:
         return []
-    work, idle = words.split_parts(parts)
+    work, idle = phrasing.split_parts(parts)
     idle_ns, total = sum(idle.values()), sum(parts.values())
     done = sorted([*work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
     two = width >= _SIDE_BY_SIDE and bool(idle)
     half = (width - 4) // 2 if two else width
     left = _bars("Where the time went", phrase, done, total, half)
-    if not idle or idle_ns < words.WORTH_NAMING * total:
+    if not idle or idle_ns < phrasing.WORTH_NAMING * total:
         return left
     shown = _with_rest(idle, _TOP_CAUSES)
     meant = next((f", time for {units.flop(e.value)}" for e in report.verdict.evidence if e.metric == "idle_flop"), "")  # type: ignore[arg-type]
@@ -165,16 +165,16 @@ def _where_time_went(report: Report, width: int) -> list[Line]:
 def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
     """The shares without the profiler's own cost beside the raw ones, and whether the regime survives."""
     unbiased, raw = verdict.debiased, verdict.shares
-    if unbiased is None or raw is None or unbiased.shares is None or not words.tells_something(unbiased):
+    if unbiased is None or raw is None or unbiased.shares is None or not phrasing.tells_something(unbiased):
         return []
     head: Line = [("Without the profiler  ", "title")]
-    return hanging(head, units.visible(words.debiased_phrase(raw, unbiased)), width, 4, "dim")
+    return hanging(head, units.visible(phrasing.debiased_phrase(raw, unbiased)), width, 4, "dim")
 
 
 def _parts(report: Report) -> tuple[dict[str, int], str]:
     """The partition of the verdict's window, else of the first device's whole trace, and its name."""
     if report.verdict.parts_ns:
-        return dict(report.verdict.parts_ns), words.window_phrase(report)
+        return dict(report.verdict.parts_ns), phrasing.window_phrase(report)
     if report.devices:
         device = report.devices[0]
         return dict(device.partition_ns), f"{units.duration(device.window_ns)}, the whole trace"
@@ -210,7 +210,7 @@ def _bars(
 
 def _blame(report: Report, width: int) -> list[Line]:
     """The code that held the host most of the time while the device waited."""
-    shown = words.blamed(report, _TOP_BLAME)
+    shown = phrasing.blamed(report, _TOP_BLAME)
     if not shown:
         return []
     rows: list[Line] = [[(units.duration(item.idle_ns), "bold"), (units.visible(item.cause), "")] for item, _ in shown]
@@ -235,8 +235,8 @@ def _kernels(report: Report, width: int) -> list[Line]:
 
 def _work(report: Report, width: int) -> list[Line]:
     """The article's table: share of time against share of FLOP, by group, beside those of BERT."""
-    device = words.judged_device(report)
-    told_measured = words.measured_roofs(device) if device else ""
+    device = phrasing.judged_device(report)
+    told_measured = phrasing.measured_roofs(device) if device else ""
     if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or told_measured):
         return []
     wide = width >= 72
@@ -245,27 +245,27 @@ def _work(report: Report, width: int) -> list[Line]:
         (
             group.group,
             units.percent(group.time_ratio),
-            words.flop_share(group.flop_ratio),
+            phrasing.flop_share(group.flop_ratio),
             units.flops(group.achieved_flop_per_s),
-            words.slower(group.slower_ratio),
-            *((units.percent(group.article_time_ratio), words.flop_share(group.article_flop_ratio)) if wide else ()),
+            phrasing.slower(group.slower_ratio),
+            *((units.percent(group.article_time_ratio), phrasing.flop_share(group.article_flop_ratio)) if wide else ()),
         )
         for group in device.groups
     ]
     lines = columns(
         [[(cell, "dim") for cell in head], *([(cell, "") for cell in row] for row in rows)], "lrrrrrr"[: len(head)]
     )
-    title: list[Line] = [[("What the kernels computed", "title"), ("  " + words.known_work(device), "dim")]]
+    title: list[Line] = [[("What the kernels computed", "title"), ("  " + phrasing.known_work(device), "dim")]]
     measured = hanging([("  ", "")], told_measured, width, 4, "dim") if told_measured else []
-    told = [text for text in (words.recomputation(device), *words.tensor_cores(device)) if text]
+    told = [text for text in (phrasing.recomputation(device), *phrasing.tensor_cores(device)) if text]
     facts = [line for text in told for line in hanging([("  ", "")], text, width, 2, "dim")]
     return [*title, *([("  ", ""), *line] for line in lines), *measured, *facts]
 
 
 def _movements(report: Report, width: int) -> list[Line]:
     """Communication and copies between memories: how much of them nothing hid."""
-    device = words.judged_device(report)
-    told = words.movements(device) if device else []
+    device = phrasing.judged_device(report)
+    told = phrasing.movements(device) if device else []
     if not told:
         return []
     indent = max(units.cell_width(what) for what, _ in told)
@@ -277,8 +277,8 @@ def _movements(report: Report, width: int) -> list[Line]:
 
 def _fusions(report: Report, width: int) -> list[Line]:
     """What could be one kernel, and what that saves."""
-    device = words.judged_device(report)
-    shown = words.fusions(device, _TOP_FUSIONS) if device else []
+    device = phrasing.judged_device(report)
+    shown = phrasing.fusions(device, _TOP_FUSIONS) if device else []
     if not shown:
         return []
     saves = columns(
@@ -287,7 +287,7 @@ def _fusions(report: Report, width: int) -> list[Line]:
     lines: list[Line] = [[("Fusion opportunities", "title"), ("  time saved at most", "dim")]]
     for fusion, head in zip(shown, saves, strict=True):
         place = fusion.module or fusion.function
-        facts = (fusion.what, f"in {place}" if place else "", words.fusion_passes(fusion))
+        facts = (fusion.what, f"in {place}" if place else "", phrasing.fusion_passes(fusion))
         text = units.visible(", ".join(fact for fact in facts if fact))
         lines += hanging([("  ", ""), *head, ("  ", "")], text, width, 2)
     return lines
@@ -309,7 +309,7 @@ def _top(title: str, rows: list[dict[str, Any]], columns_: Sequence[_Column], wi
     body: list[Line] = [[(units.visible(column.cell(row)), "") for column in shown] for row in rows]
     lines = columns([head, *body], "".join(column.side for column in shown))
     room = width - cells(lines[0]) - 4
-    names = [("name", "dim"), *((words.kernel_label(row["name"], room), "bold") for row in rows)]
+    names = [("name", "dim"), *((phrasing.kernel_label(row["name"], room), "bold") for row in rows)]
     titled: list[Line] = [[(title, "title"), ("  of the whole trace", "dim")]]
     return titled + [[("  ", ""), *line, ("  ", ""), name] for line, name in zip(lines, names, strict=True)]
 
@@ -345,14 +345,14 @@ def _one_advice(rank: int, item: Advice, window_ns: int, width: int) -> list[Lin
     lines = hanging([(f"  {rank}. ", "")], units.visible(item.title), width, 2, "bold")
     _append(lines, saves, "good", width, indent="     ")
     lines += hanging([("     ", "")], units.visible(item.why), width, 2, "dim")
-    if place := words.advised_place(item):
+    if place := phrasing.advised_place(item):
         lines += hanging([("     ", "dim")], units.visible(place), width, 1, "dim")
     return lines
 
 
 def _record_instead(report: Report, width: int) -> list[Line]:
     """What to record to get a verdict, where there is none."""
-    tips = words.record_instead(report)
+    tips = phrasing.record_instead(report)
     if not tips:
         return []
     lines: list[Line] = [[("What to record instead", "title")]]
@@ -433,7 +433,7 @@ def _set_aside(steps: Iterable[StepReport], verdict: Verdict) -> str:
     for state in dict.fromkeys(step.state for step in aside):
         members = [step for step in aside if step.state == state]
         others = dict.fromkeys(
-            words.step_limit(step) for step in members if step.regime and (step.regime, step.cause) != limit
+            phrasing.step_limit(step) for step in members if step.regime and (step.regime, step.cause) != limit
         )
         told.append(f"{len(members)} {state}" + (f" ({next(iter(others))})" if others else ""))
     return "; set aside: " + ", ".join(told)
@@ -454,7 +454,7 @@ def _recorded_phrase(report: Report) -> str:
 
 def _notes(report: Report, width: int) -> list[Line]:
     """The gravest notes, shortened; the rest is counted."""
-    notes = words.sorted_notes(report.notes)
+    notes = phrasing.sorted_notes(report.notes)
     if not notes:
         return []
     lines: list[Line] = [[("Notes", "title")]]

@@ -13,8 +13,8 @@ from bokeh.models import ColumnDataSource, FixedTicker, Grid, Range1d, RangeTool
 from bokeh.models.annotations import BoxAnnotation
 from bokeh.plotting import figure
 
+from trace_analyzer.render.html.labels import WORK_PARTS
 from trace_analyzer.render.html.timeline import TimelineColumns
-from trace_analyzer.render.html.words import WORK_PARTS
 from trace_analyzer.report import Report
 
 _OVERVIEW_BINS = 1200

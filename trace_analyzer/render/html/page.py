@@ -16,11 +16,11 @@ from trace_analyzer import units
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
-from trace_analyzer.render.html.listings import SHOWN_ROWS
+from trace_analyzer.render.html.labels import GLOSSARY, KINDS, PARTS, REGIMES, STATES, STATUSES, TERMS, UNKNOWN_PARTS
+from trace_analyzer.render.html.page_tables import SHOWN_ROWS
 from trace_analyzer.render.html.timeline import TimelineColumns, payload, thinned_columns, timeline_columns
 from trace_analyzer.render.html.view import View, view
-from trace_analyzer.render.html.words import GLOSSARY, KINDS, PARTS, REGIMES, STATES, STATUSES, TERMS, UNKNOWN_PARTS
-from trace_analyzer.render.words import confidence, record_instead
+from trace_analyzer.render.phrasing import confidence, record_instead
 from trace_analyzer.report import Report
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from trace_analyzer import units
-from trace_analyzer.render.html.tracks import IS_MODULE
+from trace_analyzer.render.html.timeline_rows import IS_MODULE
 from trace_analyzer.report import Report
 
 

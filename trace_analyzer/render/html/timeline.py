@@ -13,10 +13,10 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.render.html import codec
+from trace_analyzer.render.html.labels import short_name
 from trace_analyzer.render.html.lanes import in_rows
 from trace_analyzer.render.html.thinning import EVERYTHING, LADDER, Thinning, kept
-from trace_analyzer.render.html.tracks import MODULE_PREFIX, TrackEvents, device_labels, track_events
-from trace_analyzer.render.html.words import short_name
+from trace_analyzer.render.html.timeline_rows import MODULE_PREFIX, TrackEvents, device_labels, track_events
 from trace_analyzer.report import Report
 
 ACTIVITY_TEXTS = ("bucket", "bound", "operator", "dtype", "grid", "block")

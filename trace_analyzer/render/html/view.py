@@ -12,7 +12,8 @@ from typing import Literal
 import polars as pl
 
 from trace_analyzer import units
-from trace_analyzer.render.html.listings import (
+from trace_analyzer.render.html.labels import WORK_PARTS, Word
+from trace_analyzer.render.html.page_tables import (
     Listing,
     Span,
     blame_listing,
@@ -35,8 +36,7 @@ from trace_analyzer.render.html.listings import (
     roofline_listing,
     with_duration,
 )
-from trace_analyzer.render.html.words import WORK_PARTS, Word
-from trace_analyzer.render.words import (
+from trace_analyzer.render.phrasing import (
     alone,
     check_value,
     evidence_value,

@@ -103,7 +103,7 @@ _EVENT = ("row", "kind", "name", "pid", "tid", "start_ns", "duration_ns")
 
 
 @dataclass(frozen=True)
-class Sorted:
+class Classified:
     """Events by what they are; times are absolute, names of processes and threads as the file has them.
 
     ``python`` are Python frames, most of a trace, with nothing but what these have; ``host`` all else of the CPU.
@@ -123,17 +123,17 @@ class Sorted:
     durationless: int
 
 
-_FRAMES = tuple(field.name for field in fields(Sorted) if field.name != "durationless")
+_FRAMES = tuple(field.name for field in fields(Classified) if field.name != "durationless")
 
 
-def joined(parts: list[Sorted]) -> Sorted:
+def joined(parts: list[Classified]) -> Classified:
     """One `Sorted` of several, in order, that shares their memory. At least one is needed."""
     frames = {name: [frame for part in parts if (frame := getattr(part, name)).height] for name in _FRAMES}
     stacked = {name: pl.concat(some, rechunk=False) for name, some in frames.items() if some}
     return replace(parts[0], **stacked, durationless=sum(part.durationless for part in parts))
 
 
-def shifted(events: Sorted, rows: int) -> Sorted:
+def shifted(events: Classified, rows: int) -> Classified:
     """The same, ``rows`` rows further down in the file."""
     if not rows:
         return events
@@ -146,7 +146,7 @@ def shifted(events: Sorted, rows: int) -> Sorted:
     return replace(events, **moved)
 
 
-def sorted_events(raw: pl.DataFrame) -> Sorted:
+def sorted_events(raw: pl.DataFrame) -> Classified:
     """The events of a raw frame (some columns of `RAW_SCHEMA`; times may be in ns already) by what they are."""
     times = {"start_ns": "ts", "duration_ns": "dur"}
     timed = _typed(
@@ -165,37 +165,37 @@ def sorted_events(raw: pl.DataFrame) -> Sorted:
     return _sorted(timed.filter(~is_edge), edges) if edges.height else _sorted(timed, edges)
 
 
-def sorted_objects(events: list[Any], first_row: int) -> Sorted:
+def sorted_objects(events: list[Any], first_row: int) -> Classified:
     """The same for parsed JSON (see `raw.strict_decoder`), some at a time: as raw frames they take much memory."""
     starts = range(0, max(1, len(events)), _BATCH)
     return joined([sorted_events(raw_frame(events[at : at + _BATCH], first_row + at)) for at in starts])
 
 
-def sorted_python(frame: pl.DataFrame) -> Sorted | None:
+def sorted_python(frame: pl.DataFrame) -> Classified | None:
     """The same for Python frames; None, as of those below, where not all are sound."""
     return replace(_nothing(), python=_like(_nothing().python, frame)) if _are_spans(frame) else None
 
 
-def sorted_calls(frame: pl.DataFrame) -> Sorted | None:
+def sorted_calls(frame: pl.DataFrame) -> Classified | None:
     """The same for operators, annotations, or runtime calls, with no arguments but those of their kinds."""
     if not _are_spans(frame):
         return None
     return replace(_nothing(), host=_like(_nothing().host, frame), inputs=_inputs_part(frame))
 
 
-def sorted_activities(frame: pl.DataFrame) -> Sorted | None:
+def sorted_activities(frame: pl.DataFrame) -> Classified | None:
     """The same for work of devices."""
     return replace(_nothing(), device=_device_part(_completed(frame, _DEVICE_TEXTS))) if _are_spans(frame) else None
 
 
-def sorted_arrows(frame: pl.DataFrame) -> Sorted | None:
+def sorted_arrows(frame: pl.DataFrame) -> Classified | None:
     """The same for starts and ends of arrows (``is_start``)."""
     if frame.get_column("id").null_count() or frame.get_column("start_ns").null_count():
         return None
     return replace(_nothing(), arrows=_like(_nothing().arrows, frame.rename({"id": "flow_id"})))
 
 
-def sorted_memory(frame: pl.DataFrame) -> Sorted | None:
+def sorted_memory(frame: pl.DataFrame) -> Classified | None:
     """The same for instants that all tell of memory."""
     if frame.get_column("start_ns").null_count() or not (frame.get_column("name") == "[memory]").all():
         return None
@@ -203,7 +203,7 @@ def sorted_memory(frame: pl.DataFrame) -> Sorted | None:
     return replace(_nothing(), rest=_like(_nothing().rest, frame.with_columns(duration_ns=lasts, device_label=device)))
 
 
-def sorted_tracks(rows: pl.DataFrame) -> Sorted:
+def sorted_tracks(rows: pl.DataFrame) -> Classified:
     """No events, but where they are: (row, pid, tid) of the first on each track, and maybe of others."""
     return replace(_nothing(), seen=rows)
 
@@ -220,7 +220,7 @@ def _like(part: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 @cache
-def _nothing() -> Sorted:
+def _nothing() -> Classified:
     """No events."""
     return sorted_events(pl.DataFrame(schema=RAW_SCHEMA))
 
@@ -247,7 +247,7 @@ def _categories() -> pl.Expr:
     return pl.col("name", "pid", "tid").fill_null("").cast(pl.Categorical)
 
 
-def with_pairs(events: Sorted) -> Sorted:
+def with_pairs(events: Classified) -> Classified:
     """The same with begin and end events joined into spans: an E closes the B before it at the same depth of its thread."""
     if events.edges.is_empty():
         return events
@@ -273,8 +273,12 @@ def with_pairs(events: Sorted) -> Sorted:
     spans = pairs.drop_nulls("duration_ns").with_columns(pl.lit("X").alias("ph")).select(events.edges.columns)
     counted = unmatched.group_by("cat").len("count").select(pl.lit("unmatched").alias("reason"), "cat", "count")
     both = joined([events, _sorted(spans, spans.clear())])
-    return Sorted(
-        **{field.name: getattr(both, field.name) for field in fields(Sorted) if field.name not in ("edges", "skipped")},
+    return Classified(
+        **{
+            field.name: getattr(both, field.name)
+            for field in fields(Classified)
+            if field.name not in ("edges", "skipped")
+        },
         edges=spans.clear(),
         skipped=pl.concat([both.skipped, counted]),
     )
@@ -320,12 +324,12 @@ def _is_useful_arrow() -> pl.Expr:
     return known & pl.col("ph").is_in(["s", "f"]) & pl.col("id").is_not_null()
 
 
-def _sorted(timed: pl.DataFrame, edges: pl.DataFrame) -> Sorted:
+def _sorted(timed: pl.DataFrame, edges: pl.DataFrame) -> Classified:
     timed = timed.with_columns(_reason().alias("reason"))
     kept = _only(timed, pl.col("reason").is_null())
     host, device, arrows, rest = (_only(kept, pl.col("kind").is_in(kinds)) for kinds in (_HOST, _DEVICE, _ARROW, _REST))
     python_part, host_part = _host_parts(host)
-    return Sorted(
+    return Classified(
         python=python_part,
         host=host_part,
         inputs=_inputs_part(host),

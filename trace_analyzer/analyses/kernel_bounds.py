@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer import tables, thresholds
-from trace_analyzer.catalog.copies import WITHIN_DEVICE, copy_direction
+from trace_analyzer.catalog.copy_directions import WITHIN_DEVICE, copy_direction
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique

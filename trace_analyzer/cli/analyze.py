@@ -263,8 +263,8 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
         raise UsageError("nothing is piped into standard input; pipe a trace into it, or name a file")
     _limit_threads(trace)
     from trace_analyzer.cli.progress import Progress
+    from trace_analyzer.graph import Later, beside
     from trace_analyzer.ingest import load
-    from trace_analyzer.on_demand import Later, beside
 
     options = {**choices, "peak_tflops": dict(choices["peak_tflops"])}
     max_bytes = options.pop("max_bytes")

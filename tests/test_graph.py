@@ -9,7 +9,7 @@ import pytest
 from kineto import analysed, kernel, launch
 
 from trace_analyzer import tables
-from trace_analyzer.on_demand import Later, OnDemand, beside
+from trace_analyzer.graph import Later, OnDemand, beside
 
 ONE = pl.DataFrame({"a": [1]})
 

@@ -10,10 +10,10 @@ import pytest
 from broken_input import HOLED
 from kineto import A100, analysed, annotation, call, event, flow, kernel, launch, launched, op, python, trace_bytes
 
+from trace_analyzer.checks import _missing_rule, _rules_of_devices
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.render.words import check_phrase, record_instead
+from trace_analyzer.render.phrasing import check_phrase, record_instead
 from trace_analyzer.report import Check, Report
-from trace_analyzer.trust import _missing_rule, _rules_of_devices
 
 TIMES, RATES = ("buckets", "groups", "fusions", "tensor_cores"), ("mfu", "hfu")
 ALL = ("busy_ratio", "partition", "idle_causes", "run_ahead", *TIMES, *RATES, "communication", "copies")

@@ -13,8 +13,8 @@ import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.frames.intervals import longest_place
-from trace_analyzer.render.html.tracks import device_labels
-from trace_analyzer.render.html.words import KINDS, PARTS, Word, short_name
+from trace_analyzer.render.html.labels import KINDS, PARTS, Word, short_name
+from trace_analyzer.render.html.timeline_rows import device_labels
 from trace_analyzer.report import Blame, Bucket, DeviceReport, Group, Report
 
 MOST_ROWS = 100

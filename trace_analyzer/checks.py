@@ -144,7 +144,7 @@ def checks(
 ) -> tuple[Check, ...]:
     """All checks, those of the whole file first; what fails comes before what warns.
 
-    ``devices`` are codes with the ids of the report, ``figures`` come from `analyses.trust.device_figures`, ``launch_arrows`` is
+    ``devices`` are codes with the ids of the report, ``figures`` come from `analyses.consistency.device_figures`, ``launch_arrows`` is
     null where nothing was launched.
     """
     found = [_lost(notes, event_count), _missing_rule().check(missing_ratio, None), _arrows(launch_arrows)]
@@ -189,13 +189,13 @@ def of_device(found: Sequence[Check], device: int | str | None) -> Iterator[Chec
     return (check for check in found if check.device is None or check.device == device)
 
 
-def doubts(found: Sequence[Check], device: int | str) -> tuple[str, ...]:
+def failed_reasons(found: Sequence[Check], device: int | str) -> tuple[str, ...]:
     """What failed checks say about a device; the verdict tells by itself how far launches are known."""
     failed = (check for check in of_device(found, device) if check.status == "fail" and check.name != _LINKS)
     return tuple(f"{check.name.replace('_', ' ')}: {check.meaning}" for check in failed)
 
 
-def withheld_metrics(found: Sequence[Check], device: int | str) -> tuple[Withheld, ...]:
+def suppressed_metrics(found: Sequence[Check], device: int | str) -> tuple[Withheld, ...]:
     """What is not told of a device, once each, with the first check that fails."""
     reasons = {metric: check for check in reversed([*of_device(found, device)]) for metric in check.withholds}
     return tuple(Withheld(metric, reasons[metric].name, reason(reasons[metric])) for metric in ALL if metric in reasons)
@@ -208,17 +208,17 @@ def reason(check: Check) -> str:
     return f"{name if value is None else f'{name} {value}'}: {check.meaning}"
 
 
-def lacks(found: Sequence[Check], device: int | str, metric: str) -> bool:
+def is_suppressed(found: Sequence[Check], device: int | str, metric: str) -> bool:
     """Whether a failed check withholds a metric of a device."""
     return any(metric in check.withholds for check in of_device(found, device))
 
 
-def withheld(report: DeviceReport, found: Sequence[Check]) -> DeviceReport:
+def suppress_metrics(report: DeviceReport, found: Sequence[Check]) -> DeviceReport:
     """The report without the metrics that a failed check does not support: null, or empty where they are lists.
 
     Causes of idle time are withheld where they come about (`trace_analyzer.analyses.causes.without_causes`).
     """
-    told = withheld_metrics(found, report.index)
+    told = suppressed_metrics(found, report.index)
     metrics = {item.metric for item in told}
     nothing = RunAhead(None, LaunchLead(None, None, None), QueueDepth(None, None, None), Runway(None, None, None), None)
     return replace(
@@ -238,6 +238,6 @@ def withheld(report: DeviceReport, found: Sequence[Check]) -> DeviceReport:
     )
 
 
-def withheld_steps(steps: Sequence[StepReport], found: Sequence[Check]) -> tuple[StepReport, ...]:
+def suppress_step_metrics(steps: Sequence[StepReport], found: Sequence[Check]) -> tuple[StepReport, ...]:
     """The steps without the metrics that a failed check of their device does not support."""
-    return tuple(replace(step, mfu=None) if lacks(found, step.device, "mfu") else step for step in steps)
+    return tuple(replace(step, mfu=None) if is_suppressed(found, step.device, "mfu") else step for step in steps)

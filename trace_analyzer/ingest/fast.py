@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, SURROGATE, raw_frame, strict_decoder, text_of
-from trace_analyzer.ingest.sorting import (
+from trace_analyzer.ingest.classify import (
     CALL_NUMBERS,
     CATEGORIES,
     DEVICE_ARGUMENTS,
@@ -33,7 +32,7 @@ from trace_analyzer.ingest.sorting import (
     OPERATOR_NUMBERS,
     OTHER_INPUTS,
     PYTHON_NUMBERS,
-    Sorted,
+    Classified,
     shifted,
     sorted_activities,
     sorted_arrows,
@@ -43,6 +42,7 @@ from trace_analyzer.ingest.sorting import (
     sorted_python,
     sorted_tracks,
 )
+from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, SURROGATE, raw_frame, strict_decoder, text_of
 from trace_analyzer.ingest.times import nanoseconds
 
 try:
@@ -84,7 +84,7 @@ class _Route:
     categories: tuple[str, ...]
     phases: str
     columns: tuple[str, ...]
-    sort: Callable[[pl.DataFrame], Sorted | None] | None
+    sort: Callable[[pl.DataFrame], Classified | None] | None
 
 
 _SPAN = ("ph", "cat", "name", "pid", "tid", "ts", "dur")
@@ -123,7 +123,7 @@ class Scanned:
     counts the byte sequences in those that are no UTF-8.
     """
 
-    parts: list[Sorted]
+    parts: list[Classified]
     event_count: int
     rest: bytes
     cut_bytes: int
@@ -134,7 +134,7 @@ class Scanned:
 class _Part:
     """Events of a text up to ``end``, some still to be sorted, and how its scan ended there."""
 
-    events: list[Sorted]
+    events: list[Classified]
     raw: list[pl.DataFrame]
     count: int
     replaced: int
@@ -148,7 +148,7 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
     if _scanner is None or len(head) < _WORTH_BYTES or opening is None or not _is_whole(head[: opening.end()]):
         return None
     texts = _texts(chain((head[opening.end() :],), blocks), _separator(head[opening.end() :]))
-    parts: list[Sorted] = []
+    parts: list[Classified] = []
     raw: list[pl.DataFrame] = []
     left: list[bytes] = []
     count = replaced = size = 0
@@ -181,7 +181,7 @@ def give_back() -> None:
         _scanner.give_back()
 
 
-def _together(raw: list[pl.DataFrame]) -> Sorted:
+def _together(raw: list[pl.DataFrame]) -> Classified:
     return sorted_events(pl.concat(raw, how="diagonal"))
 
 
@@ -271,13 +271,13 @@ def _new_scanner() -> "Scanner":
 
 
 def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
-    found: list[Sorted | pl.DataFrame] = []
+    found: list[Classified | pl.DataFrame] = []
     count, at, ending = 0, 0, _scanner.FULL
     while ending == _scanner.FULL:
         ending, at, events = scanner.read(text, at, size)
         found += _frames(text, scanner, count)
         count += events
-    known = [events for events in found if isinstance(events, Sorted)]
+    known = [events for events in found if isinstance(events, Classified)]
     raw = [frame for frame in found if isinstance(frame, pl.DataFrame)]
     return _Part(known, raw, count, _replaced(text, at), ending, at)
 
@@ -294,7 +294,7 @@ def _replaced(text: bytes, size: int) -> int:
     return 0
 
 
-def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Sorted | pl.DataFrame]:
+def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Classified | pl.DataFrame]:
     """The events of the last scan, which was of this text, route by route; they are numbered from ``first`` on.
 
     Those that are not what their route expects, or have none, are raw frames.

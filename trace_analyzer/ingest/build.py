@@ -7,9 +7,9 @@ from dataclasses import replace
 import polars as pl
 
 from trace_analyzer import tables
-from trace_analyzer.ingest.document import Document
-from trace_analyzer.ingest.scanning import give_back
-from trace_analyzer.ingest.sorting import KIND, Sorted, with_pairs
+from trace_analyzer.ingest.classify import KIND, Classified, with_pairs
+from trace_analyzer.ingest.fast import give_back
+from trace_analyzer.ingest.strict import Document
 from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
 from trace_analyzer.notes import Note
 from trace_analyzer.units import NS_PER_S
@@ -84,7 +84,7 @@ def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) ->
     )
 
 
-def _plausible(events: Sorted) -> Sorted:
+def _plausible(events: Classified) -> Classified:
     """The events without those whose time lies implausibly far from the median span."""
     if _are_near(events):
         return events
@@ -111,7 +111,7 @@ def _plausible(events: Sorted) -> Sorted:
     return replace(events, **near, skipped=pl.concat([events.skipped, counted]))
 
 
-def _are_near(events: Sorted) -> bool:
+def _are_near(events: Classified) -> bool:
     """Whether all surely are within the limits, by what takes little time and no memory to find out."""
     rest, no_time = events.rest.filter(pl.col("kind") != "metadata"), pl.lit(0, dtype=pl.Int64).alias("duration_ns")
     ends = pl.concat(
@@ -124,7 +124,7 @@ def _are_near(events: Sorted) -> bool:
     return bool(ends.select((extent <= _PLAUSIBLE_NS) & (pl.col("duration_ns").max() <= _PLAUSIBLE_NS)).item())
 
 
-def _extent(events: Sorted) -> tuple[int, int]:
+def _extent(events: Classified) -> tuple[int, int]:
     """Start of the first and end of the last event with a duration, ns; of any timed event where there is none."""
     rows = events.rest.filter(pl.col("kind").is_in(["sync", "device-annotation", "session"]))
     spans = [frame for frame in (events.python, events.host, events.device, rows) if frame.height]
@@ -137,7 +137,7 @@ def _extent(events: Sorted) -> tuple[int, int]:
     return int(start or 0), int(end or 0)
 
 
-def _threads(events: Sorted) -> pl.DataFrame:
+def _threads(events: Classified) -> pl.DataFrame:
     """Every (pid, tid) of the file, numbered in order of appearance, with the names of its metadata."""
     names = (
         events.rest.filter((pl.col("kind") == "metadata") & (pl.col("name") == "thread_name"))
@@ -325,7 +325,7 @@ def _unsupported(skipped: pl.DataFrame) -> dict[str, int]:
     return dict(counts.iter_rows())
 
 
-def _skip_notes(events: Sorted) -> Iterator[Note]:
+def _skip_notes(events: Classified) -> Iterator[Note]:
     counts = events.skipped.group_by("reason").agg(pl.col("count").sum()).sort("reason")
     for reason, count in counts.iter_rows():
         severity, message = _REASONS[reason]

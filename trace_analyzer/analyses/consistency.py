@@ -14,7 +14,7 @@ _NO_KERNEL = r"(?i)hostfunc|memcpy|memset|memprefetch|graph"
 
 
 def device_figures(sums: pl.DataFrame, activities: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
-    """One row per device: what its checks look at (`trace_analyzer.trust` judges them). Ratios, or null without a base.
+    """One row per device: what its checks look at (`trace_analyzer.checks` judges them). Ratios, or null without a base.
 
     ``activities`` needs launch_id, launch_start_ns and group, in order of start; ``sums`` come from
     `causes.gap_sums`, ``streams`` from `stream_figures`. Sums of device time leave nothing out.

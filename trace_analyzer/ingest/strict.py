@@ -1,6 +1,6 @@
 """Bytes -> the header and one row of text per event.
 
-All but small files are read by compiled code (`scanning`), as far as they are sound. The rest is parsed as a whole
+All but small files are read by compiled code (`fast`), as far as they are sound. The rest is parsed as a whole
 where it is sound JSON; else a walker reads value by value and keeps all events before the place where the file
 breaks off, which a note names.
 """
@@ -16,10 +16,10 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.errors import InputError, NotATrace
+from trace_analyzer.ingest.classify import Classified, joined, sorted_objects
+from trace_analyzer.ingest.fast import IS_COMPILED, Scanned, scanned
 from trace_analyzer.ingest.mistaken import mistaken_document, mistaken_file
 from trace_analyzer.ingest.raw import strict_decoder
-from trace_analyzer.ingest.scanning import IS_COMPILED, Scanned, scanned
-from trace_analyzer.ingest.sorting import Sorted, joined, sorted_objects
 from trace_analyzer.ingest.source import Content
 from trace_analyzer.notes import TRUNCATED, Note
 
@@ -40,7 +40,7 @@ class Document:
     """The file: its header, its events by what they are, and what was wrong with it."""
 
     header: dict[str, Any]
-    events: Sorted
+    events: Classified
     event_count: int
     notes: tuple[Note, ...]
 

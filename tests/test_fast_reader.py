@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trace_analyzer.ingest import document, scanning, source
-from trace_analyzer.ingest.document import Document, read_document
-from trace_analyzer.ingest.events import trace_tables
+from trace_analyzer.ingest import fast, source, strict
+from trace_analyzer.ingest.build import trace_tables
 from trace_analyzer.ingest.source import content_of
+from trace_analyzer.ingest.strict import Document, read_document
 
 HEAD = 1500
 TABLES = (
@@ -30,11 +30,11 @@ TABLES = (
 
 @pytest.fixture(autouse=True)
 def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "_WORTH_BYTES", 0)
-    monkeypatch.setattr(scanning, "_CHUNK", 300)
-    monkeypatch.setattr(scanning, "_ROWS", 7)
+    monkeypatch.setattr(fast, "_WORTH_BYTES", 0)
+    monkeypatch.setattr(fast, "_CHUNK", 300)
+    monkeypatch.setattr(fast, "_ROWS", 7)
     monkeypatch.setattr(source, "_CHUNK", 170)
-    monkeypatch.setattr(document, "_HEAD", HEAD)
+    monkeypatch.setattr(strict, "_HEAD", HEAD)
 
 
 def read(content: bytes) -> Document:
@@ -43,15 +43,15 @@ def read(content: bytes) -> Document:
 
 def strictly(content: bytes) -> Document:
     """The document as the strict reader has it."""
-    short_cut, document.scanned = document.scanned, lambda head, blocks: None
+    short_cut, strict.scanned = strict.scanned, lambda head, blocks: None
     try:
         return read(content)
     finally:
-        document.scanned = short_cut
+        strict.scanned = short_cut
 
 
 def takes_short_cut(content: bytes) -> bool:
-    found = scanning.scanned(content[:HEAD], iter((content[HEAD:],)))
+    found = fast.scanned(content[:HEAD], iter((content[HEAD:],)))
     return found is not None and found.event_count > 0
 
 
@@ -179,7 +179,7 @@ def test_raw_control_characters_stay_in_names(raw: str, layout: dict[str, Any]) 
 @pytest.mark.parametrize("raw", ["\n", "\r", "\t", "\x01"])
 def test_raw_control_characters_stay_in_names_of_rare_categories(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
     """In one chunk with many others, where few are read strictly."""
-    monkeypatch.setattr(scanning, "_CHUNK", 1 << 20)
+    monkeypatch.setattr(fast, "_CHUNK", 1 << 20)
     monkeypatch.setattr(source, "_CHUNK", 1 << 20)
     rows = [plain(i) for i in range(400)]
     rows[20] = plain(20, cat="no_such", name="a~b")
@@ -201,19 +201,19 @@ def test_without_the_compiled_reader_all_is_read_strictly_and_large_files_say_so
 ) -> None:
     content = json.dumps({"traceEvents": [plain(i) for i in range(40)]}).encode()
     quick = trace_tables(read(content), "t")
-    monkeypatch.setattr(scanning, "_scanner", None)
-    monkeypatch.setattr(document, "IS_COMPILED", False)
+    monkeypatch.setattr(fast, "_scanner", None)
+    monkeypatch.setattr(strict, "IS_COMPILED", False)
     assert not takes_short_cut(content)
     assert trace_tables(read(content), "t").host_events.equals(quick.host_events)
     assert not read(content).notes
-    monkeypatch.setattr(document, "_LARGE", 1000)
+    monkeypatch.setattr(strict, "_LARGE", 1000)
     assert [note.code for note in read(content).notes] == ["slow-reader"]
 
 
 @pytest.mark.parametrize("size", [150, 299, 301, 1000])
 def test_events_longer_than_a_piece_or_than_may_be(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Pieces end within events where the first separator is not that of the others."""
-    monkeypatch.setattr(scanning, "_LONGEST", 600)
+    monkeypatch.setattr(fast, "_LONGEST", 600)
     rows = [plain(i, name="n" * (size if i > 5 else 1)) for i in range(20)]
     text = "[" + ",\n".join(json.dumps(row) for row in rows[:2]) + "".join(f" ,{json.dumps(r)}" for r in rows[2:]) + "]"
     assert assert_same(text.encode())

@@ -21,7 +21,7 @@ def _fact(doc: str, kind: type) -> Any:
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunMetadata:
     """What a recording by this package says about itself; null is what it could not tell."""
 
     measured_step_ms: float | None = _fact("Mean time of a step without the profiler, ms.", float)
@@ -48,11 +48,13 @@ class Settings:
     cpu_threads: int | None = _fact("Threads that an operator may use on the CPU.", int)
 
 
-def settings_of(value: object) -> Settings | None:
+def settings_of(value: object) -> RunMetadata | None:
     """The facts in a header's entry; None when there is no entry, a field null when it is not what it must be."""
     if not isinstance(value, Mapping):
         return None
-    return Settings(**{entry.name: _typed(value.get(entry.name), entry.metadata["kind"]) for entry in fields(Settings)})
+    return RunMetadata(
+        **{entry.name: _typed(value.get(entry.name), entry.metadata["kind"]) for entry in fields(RunMetadata)}
+    )
 
 
 def _typed(value: object, kind: type) -> Any:
