@@ -1,4 +1,4 @@
-"""What all tests share: slow machines do not fail property tests, and each real trace is analysed once."""
+"""What all tests share: the two tiers, and each real trace analysed once."""
 
 import csv
 import os
@@ -7,15 +7,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
-# The same examples in each run, so that what passes here passes everywhere; others with --hypothesis-profile=search.
-settings.register_profile("tests", deadline=None, derandomize=True)
-settings.register_profile("search", deadline=None)
-settings.load_profile("tests")
+pytest_plugins = ["tiers"]
 
 CORPUS = Path(os.environ.get("TRACE_CORPUS", Path(__file__).parents[1] / "../shared/traces"))
 

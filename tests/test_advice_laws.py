@@ -6,6 +6,7 @@ import pytest
 from conftest import corpus_rows
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
+from tiers import examples
 
 from trace_analyzer.advice import LAUNCHING, RULES
 from trace_analyzer.analyses.causes import HOST_CAUSES
@@ -57,7 +58,7 @@ def test_every_fix_has_its_reach() -> None:
 
 
 @given(random_traces())
-@settings(max_examples=25, suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(25), suppress_health_check=UNHURRIED)
 def test_on_random_traces(trace: RandomTrace) -> None:
     bounds_hold(analyze(trace.content, step="all"))
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from trace_analyzer.ingest import fast, source, strict
 from trace_analyzer.ingest.build import trace_tables
@@ -112,7 +113,7 @@ def layouts() -> Iterator[dict[str, Any]]:
 
 
 @given(st.lists(events(), min_size=2, max_size=25), st.sampled_from(list(layouts())), st.booleans(), st.data())
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_any_layout(rows: list[dict[str, Any]], layout: dict[str, Any], bare: bool, data: st.DataObject) -> None:
     head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "x"}, {"id": 1, "name": "y"}]}
     tail = {"traceName": "}, {", "distributedInfo": {"rank": 1}}

@@ -36,6 +36,7 @@ from kineto import (
     trace_bytes,
 )
 from reference import accounted
+from tiers import examples
 
 from trace_analyzer.errors import InputError, InputTooLarge, NotATrace
 from trace_analyzer.ingest import Trace, build, load
@@ -369,7 +370,7 @@ def is_object(line: bytes) -> bool:
 
 
 @given(random_traces(), st.data())
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_file_that_breaks_off_keeps_every_event_before(trace: RandomTrace, data: st.DataObject) -> None:
     first = trace.content.index(b"[\n{") + 2
     cut = data.draw(st.integers(first, len(trace.content) - 4))
@@ -555,7 +556,7 @@ def test_arrows_of_no_use_are_counted(lost: Event) -> None:
 
 
 @given(random_traces())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_random_traces_lose_nothing(trace: RandomTrace) -> None:
     read = load(trace.content)
     assert accounted(read) == read.event_count == len(trace.document["traceEvents"])  # type: ignore[arg-type]

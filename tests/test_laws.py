@@ -13,6 +13,7 @@ import polars as pl
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tiers import examples
 
 from trace_analyzer.checks import of_device
 from trace_analyzer.frames.intervals import coalesce
@@ -26,7 +27,7 @@ UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large
 
 def on_traces(count: int) -> settings:
     """Settings for ``count`` random traces."""
-    return settings(max_examples=count, suppress_health_check=UNHURRIED)
+    return settings(max_examples=examples(count), suppress_health_check=UNHURRIED)
 
 
 def coherent(trace: RandomTrace) -> RandomTrace:

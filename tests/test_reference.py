@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kineto import kernel, op, trace_bytes
 from reference import assert_same, columns_read, read
 from test_fast_reader import events
+from tiers import examples
 
 from trace_analyzer import tables
 from trace_analyzer.ingest import Trace, fast, load
@@ -42,13 +43,13 @@ def test_real_traces(path: Path) -> None:
 
 
 @given(random_traces())
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_random_traces(trace: RandomTrace) -> None:
     assert_same(load(trace.content), read(trace.content))
 
 
 @given(st.lists(events(), min_size=2, max_size=20), st.sampled_from(LAYOUTS))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_random_layouts_by_the_short_cut(rows: list[dict[str, object]], layout: dict[str, object]) -> None:
     content = json.dumps({"traceEvents": rows}, **layout).encode("utf-8", "surrogatepass")  # type: ignore[arg-type]
     assert_same(by_the_short_cut(content), read(content))

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
+from tiers import examples
 
 from trace_analyzer import tables
 from trace_analyzer.pipeline import analyze
@@ -19,7 +20,7 @@ NEW = (
 
 
 @given(random_traces())
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 def test_random_traces_keep_the_laws(trace: RandomTrace) -> None:
     laws(analyze(trace.content))
 

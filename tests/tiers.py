@@ -1,0 +1,105 @@
+"""Two tiers of tests: the quick one runs by default, ``--slow`` runs every test with all examples.
+
+``--left-out`` runs what the quick tier leaves out: slow tests, and property tests with all their examples.
+
+A test marked ``slow`` starts browsers, torch or many processes, or analyses many traces. Property tests run in both
+tiers: the quick one gives each of them a fraction of its examples. A test that is named on the command line
+(``tests/test_laws.py::test_x``) or chosen with ``-m`` or ``-k`` runs in either tier.
+"""
+
+import os
+from typing import Any
+
+import pytest
+from hypothesis import is_hypothesis_test, settings
+
+QUICK_SHARE = 8
+"""The quick tier runs one in so many examples of a property test ..."""
+QUICK_LEAST = 3
+"""... and no fewer than these."""
+_EXAMPLES = 100
+"""Examples of a property test that does not name a number: Hypothesis' own default."""
+_LEFT_OUT = pytest.StashKey[int]()
+_REPORTED = "slow tests left out"
+_FLAG = "TRACE_ANALYZER_SLOW_TESTS"
+"""Set for the processes of one run, as decorators are evaluated where no option is at hand."""
+
+
+def is_slow_tier() -> bool:
+    """Return whether every test runs, with all examples."""
+    return os.environ.get(_FLAG) == "1"
+
+
+def examples(count: int) -> int:
+    """Return how many examples of a property test's ``count`` this tier runs."""
+    return count if is_slow_tier() else min(count, max(QUICK_LEAST, count // QUICK_SHARE))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--slow`` and ``--left-out``."""
+    parser.addoption("--slow", action="store_true", help="run every test, property tests with all their examples")
+    parser.addoption(
+        "--left-out", action="store_true", help="run what the quick tier leaves out: slow tests and all examples"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the tier, and Hypothesis' profile for it, before any test module is imported."""
+    if config.getoption("--slow") or config.getoption("--left-out"):
+        os.environ[_FLAG] = "1"
+    # The same examples in each run, so that what passes here passes everywhere; others with --hypothesis-profile=search.
+    settings.register_profile("tests", deadline=None, derandomize=True, max_examples=examples(_EXAMPLES))
+    settings.register_profile("search", deadline=None)
+    if not config.getoption("--hypothesis-profile", None):
+        settings.load_profile("tests")
+    config.stash[_LEFT_OUT] = 0
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave slow tests out of the quick tier, and the others out of ``--left-out``."""
+    if config.getoption("--left-out"):
+        rest = [item for item in items if item.get_closest_marker("slow") or _is_property(item)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(rest)])
+        items[:] = rest
+        return
+    if is_slow_tier() or config.getoption("-m") or config.getoption("-k"):
+        return
+    named = {argument.partition("[")[0] for argument in config.args if "::" in argument}
+    slow = [item for item in items if item.get_closest_marker("slow") and not _is_named(item, named)]
+    if slow:
+        items[:] = [item for item in items if item not in set(slow)]
+        config.hook.pytest_deselected(items=slow)
+        config.stash[_LEFT_OUT] = len(slow)
+
+
+def _is_property(item: pytest.Item) -> bool:
+    return is_hypothesis_test(getattr(item, "obj", None))
+
+
+def _is_named(item: pytest.Item, named: set[str]) -> bool:
+    return item.nodeid.partition("[")[0] in named
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take the number over from a worker of pytest-xdist: each of them collects all tests, and the controller none."""
+    config: pytest.Config = node.config
+    config.stash[_LEFT_OUT] = max(config.stash[_LEFT_OUT], getattr(node, "workeroutput", {}).get(_REPORTED, 0))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hand the number to the controller of pytest-xdist."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[_REPORTED] = session.config.stash[_LEFT_OUT]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say what was left out and how to run it."""
+    left_out = config.stash[_LEFT_OUT]
+    if left_out:
+        terminalreporter.write_line(
+            f"quick tier: {left_out} slow tests (browsers, torch, processes, many traces) were left out, and property tests"
+            f" ran one in {QUICK_SHARE} of their examples; add --slow for all of them",
+            yellow=True,
+        )
