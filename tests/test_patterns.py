@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from trace_analyzer.catalog.patterns import found
+from trace_analyzer.catalog.patterns import matches
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ from trace_analyzer.catalog.patterns import found
 )
 def test_classes_are_those_of_ascii(pattern: str, name: str | None, expected: bool | None) -> None:
     names = pl.DataFrame({"name": [name]}, schema={"name": pl.String})
-    assert names.select(found(pl.col("name"), pattern)).item() is expected
+    assert names.select(matches(pl.col("name"), pattern)).item() is expected

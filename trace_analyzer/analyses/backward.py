@@ -73,6 +73,8 @@ def _with_module(links: pl.DataFrame, host: Host) -> pl.DataFrame:
         "thread_id", "start_ns", "end_ns", pl.col("event_id").alias("module_id")
     )
     forward = links.hstack(host.events.select("thread_id", "start_ns")[links.get_column("forward_id")])
-    found = lookup_at(forward, "start_ns", innermost(modules, ["thread_id"], "module_id"), ["thread_id"], ["module_id"])
-    names = host.texts(found.get_column("module_id")).cast(pl.String)
-    return found.with_columns(names.str.strip_prefix(_MODULE).alias("module"))
+    located = lookup_at(
+        forward, "start_ns", innermost(modules, ["thread_id"], "module_id"), ["thread_id"], ["module_id"]
+    )
+    names = host.texts(located.get_column("module_id")).cast(pl.String)
+    return located.with_columns(names.str.strip_prefix(_MODULE).alias("module"))

@@ -99,8 +99,8 @@ def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series
     for thread in ("thread_id", "main_thread"):
         segments = annotations.rename({"thread_id": thread, "event_id": f"on_{thread}"})
         open_ = lookup_at(open_, "start_ns", segments, [thread], [f"on_{thread}"])
-    found = open_.select(pl.coalesce("on_thread_id", "on_main_thread")).to_series()
-    return scatter(silent.arg_true(), found, pieces.height)
+    thread_ids = open_.select(pl.coalesce("on_thread_id", "on_main_thread")).to_series()
+    return scatter(silent.arg_true(), thread_ids, pieces.height)
 
 
 def idle_by(blamed: Attribution, steps: pl.DataFrame) -> pl.DataFrame:

@@ -100,8 +100,8 @@ def _with_call(host: Host, kernels: pl.DataFrame) -> pl.DataFrame:
     """Kernels with ``call``: the innermost c10d operator around the launch, which names the collective."""
     calls = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains("c10d"))
     segments = innermost(calls, ["thread_id"], "event_id").rename({"event_id": "call_id", "thread_id": "launch_thread"})
-    found = lookup_at(kernels, "launch_start_ns", segments, ["launch_thread"], ["call_id"])
-    return found.with_columns(host.texts(found.get_column("call_id")).cast(pl.String).alias("call"))
+    located = lookup_at(kernels, "launch_start_ns", segments, ["launch_thread"], ["call_id"])
+    return located.with_columns(host.texts(located.get_column("call_id")).cast(pl.String).alias("call"))
 
 
 def _with_message(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:

@@ -44,7 +44,7 @@ class Context:
 
     def sources(self, ids: pl.Series) -> pl.Series:
         """What rules name the outermost event as, of each event and those around it, that they name."""
-        return self.host.said("source", self.events.get_column("source_id")[ids])
+        return self.host.by_name("source", self.events.get_column("source_id")[ids])
 
     def functions(self, ids: pl.Series) -> pl.Series:
         """The Python function of each event as the trace names it, ``file.py(12): f``; null where unknown.
@@ -99,7 +99,7 @@ def contexts(trace: Trace, host: Host, parents: pl.Series, backward_links: pl.Da
         return tree.nearest(host.each(of_name.cast(pl.UInt8)))
 
     own = around(is_frame & ~pl.col("library"))
-    found = {
+    nearest = {
         "module_id": around(is_module),
         "frame_id": own.zip_with(own.is_not_null(), around(is_frame)),
         "stack_id": tree.nearest(inverse_index(stacks.get_column("event_id"), events.height).is_not_null()),
@@ -113,7 +113,7 @@ def contexts(trace: Trace, host: Host, parents: pl.Series, backward_links: pl.Da
             around(pl.col("marks") & ~name.str.contains(_STEP_NAMES)).alias("annotation_id"),
             tree.outermost(host.each(pl.col("source").is_not_null())).alias("source_id"),
             _phases(host, tree, parents, trace.host_events.get_column("forward_thread"), forward_of).alias("phase"),
-            *(_of_forward(ids, backward_ids, forward_ids).alias(column) for column, ids in found.items()),
+            *(_of_forward(ids, backward_ids, forward_ids).alias(column) for column, ids in nearest.items()),
         ),
         tree,
         stacks,
@@ -143,16 +143,16 @@ def _phases(host: Host, tree: Tree, parents: pl.Series, forward_thread: pl.Serie
     ran_back = inverse_index(forward_of.drop_nulls(), threads.len()).is_not_null()
     of_others = pl.when(ran).then(backward).when(ran_back).then(PHASES.index("forward")).otherwise(none)
     own = pl.select(pl.min_horizontal(of_name, of_others.cast(pl.UInt8)).alias("phase")).to_series()
-    found, is_backward = tree.least(own, none), ran | host.each((pl.col("phase") == "backward").fill_null(False))
+    phases, is_backward = tree.least(own, none), ran | host.each((pl.col("phase") == "backward").fill_null(False))
     # What is around an event is on its thread, and nothing is around an outer one.
     shared = threads.filter(is_operator & parents.is_null() & ~is_backward).unique()
     autograd = threads.filter(is_backward).unique()
     autograd = autograd.filter(~autograd.is_in(shared.implode()))
     if autograd.len():
-        found = found.zip_with(
-            found.is_not_null() | ~threads.is_in(autograd.implode()), pl.Series([backward], dtype=pl.UInt32)
+        phases = phases.zip_with(
+            phases.is_not_null() | ~threads.is_in(autograd.implode()), pl.Series([backward], dtype=pl.UInt32)
         )
-    return pl.Series(PHASES, dtype=pl.Enum(PHASES))[found]
+    return pl.Series(PHASES, dtype=pl.Enum(PHASES))[phases]
 
 
 def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_ids: pl.Series) -> pl.Series:

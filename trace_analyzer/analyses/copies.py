@@ -24,13 +24,13 @@ def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
     small = pl.col("bytes") < thresholds.SMALL_COPY_BYTES
     timed = pl.col("duration_ns").filter(pl.col("bytes").is_not_null()).sum()
     host_memory = pl.col("name").str.extract(r"(?i)\b(pageable|pinned|managed)\b").str.to_lowercase()
-    told = map_unique(
+    labels = map_unique(
         copies.select("name"),
         copy_direction().fill_null("unknown").alias("direction"),
         host_memory.alias("host_memory"),
     )
     frame = (
-        with_exposed(copies.hstack(told), kernels)
+        with_exposed(copies.hstack(labels), kernels)
         .group_by(keys, maintain_order=True)
         .agg(
             pl.len().alias("count"),

@@ -57,10 +57,10 @@ def fusion_runs(
     free = ~pl.col("call").is_in(inside.get_column("call").implode())
     chains = _chains(calls.with_columns(pl.col("fusible") & free), tensors)
     none = pl.DataFrame(schema=_FOUND)
-    found = pl.concat([none, chains, attention.drop("call"), _optimizers(host, activities)], how="diagonal_relaxed")
-    if found.is_empty():
+    runs = pl.concat([none, chains, attention.drop("call"), _optimizers(host, activities)], how="diagonal_relaxed")
+    if runs.is_empty():
         return pl.DataFrame(schema=_RUN)
-    return _named(_located(host, found, places, modules)).select(pl.col(c).cast(dtype) for c, dtype in _RUN.items())
+    return _named(_located(host, runs, places, modules)).select(pl.col(c).cast(dtype) for c, dtype in _RUN.items())
 
 
 def fusion_table(runs: pl.DataFrame) -> pl.DataFrame:
@@ -170,10 +170,10 @@ def _reads_previous(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.Series:
         tensors.get_column(column)[pairs.get_column(number)[firsts]]
         for column, number in (("reads", "tensors"), ("writes", "before"))
     )
-    found = pl.DataFrame([reads, written]).select(
+    is_shared = pl.DataFrame([reads, written]).select(
         pl.col("reads").list.contains(pl.col("writes")) & pl.col("writes").is_not_null()
     )
-    return found.to_series().fill_null(False)[numbers]
+    return is_shared.to_series().fill_null(False)[numbers]
 
 
 def _chains(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
@@ -316,10 +316,10 @@ def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     )
     fused = (pl.col("name").str.contains(_FUSED) | pl.col("operator").str.contains(_FUSED)).fill_null(False)
     foreach = pl.col("operator").str.contains("_foreach_").fill_null(False)
-    told = map_unique(inside.select("name", "operator"), fused.alias("fused"), foreach.alias("foreach"))
+    labels = map_unique(inside.select("name", "operator"), fused.alias("fused"), foreach.alias("foreach"))
     operator_ns = pl.col("duration_ns").sum().over("step_id", "operator")
     return (
-        inside.hstack(told)
+        inside.hstack(labels)
         .with_columns(operator_ns.alias("operator_ns"))
         .group_by("device", "step_id", maintain_order=True)
         .agg(
@@ -359,9 +359,9 @@ def _elements(key: pl.Expr) -> pl.Expr:
     return sizes.list.eval(pl.element().cast(pl.Float64).product()).list.first()
 
 
-def _located(host: Host, found: pl.DataFrame, places: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
+def _located(host: Host, runs: pl.DataFrame, places: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
     """Rows with the class of the module and the user's Python function around their first launch."""
-    where = places.join(found.select("activity_id").unique(), on="activity_id", how="semi")
+    where = places.join(runs.select("activity_id").unique(), on="activity_id", how="semi")
     of_user = (pl.col("kind") == "python") & ~pl.col("name").str.contains(_TORCH)
     spans = host.those(of_user, "thread_id", "start_ns", "end_ns", "event_id").filter(
         pl.col("thread_id").is_in(where.get_column("thread_id").unique().implode())
@@ -373,16 +373,16 @@ def _located(host: Host, found: pl.DataFrame, places: pl.DataFrame, modules: pl.
         "activity_id", host.texts(inside.get_column("event_id")).cast(pl.String).alias("function")
     )
     classes = modules.select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
-    return found.join(classes, on="activity_id", how="left", maintain_order="left").join(
+    return runs.join(classes, on="activity_id", how="left", maintain_order="left").join(
         functions, on="activity_id", how="left", maintain_order="left"
     )
 
 
-def _named(found: pl.DataFrame) -> pl.DataFrame:
+def _named(runs: pl.DataFrame) -> pl.DataFrame:
     """Rows with what they are in the user's terms, and what to write instead."""
-    patterns = found.select("kind", "operators", "tensors").unique()
+    patterns = runs.select("kind", "operators", "tensors").unique()
     words = [_words(*row) for row in patterns.iter_rows()]
-    return found.join(
+    return runs.join(
         patterns.with_columns(
             pl.Series("what", [what for what, _ in words], dtype=pl.String),
             pl.Series("code", [code for _, code in words], dtype=pl.String),

@@ -37,13 +37,13 @@ class Host:
         """What an expression of kind and name is for each event."""
         return gather(self.names.select(of_name).to_series(), self.events.get_column("name_id"))
 
-    def said(self, column: str, ids: pl.Series) -> pl.Series:
+    def by_name(self, column: str, ids: pl.Series) -> pl.Series:
         """What ``names`` say of events."""
         return self.names.get_column(column)[self.events.get_column("name_id")[ids]]
 
     def texts(self, ids: pl.Series) -> pl.Series:
         """Names of events, categorical."""
-        return self.said("text", ids)
+        return self.by_name("text", ids)
 
     def those(self, condition: pl.Expr, *columns: str) -> pl.DataFrame:
         """Events of whose kind and name a condition holds, these as texts; with these columns, or all."""
@@ -72,14 +72,14 @@ def host_of(trace: Trace) -> Host:
         (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"),
         "duration_ns",
         name_ids.alias("name_id"),
-        *(gather(names.get_column(said), name_ids) for said in _SAID),
+        *(gather(names.get_column(column), name_ids) for column in _NAME_COLUMNS),
     )
     is_call = gather(names.get_column("kind").is_in(CALLS), name_ids)
     calls = events.with_columns(rows.get_column("correlation")).filter(is_call)
     return Host(events, calls, names)
 
 
-_SAID = ("work", "marks")
+_NAME_COLUMNS = ("work", "marks")
 _WORK = pl.Enum((*NAMED_WORK, BLOCKING, GUARDS, LOOKUP))
 
 

@@ -36,8 +36,8 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
     costs = pl.concat([caused.select("event_id", "kind").clear(), *named]).join(
         caused, on=["event_id", "kind"], how="full", coalesce=True
     )
-    told = pl.concat([costs, _guards(context, idle), _recompilations(costs, context)], how="diagonal")
-    described = _described(told.sort("kind", "event_id", "region_id"), context, activities)
+    all_costs = pl.concat([costs, _guards(context, idle), _recompilations(costs, context)], how="diagonal")
+    described = _described(all_costs.sort("kind", "event_id", "region_id"), context, activities)
     again = pl.col("kind") == "recompilation"
     rows = pl.concat([_summed(described.filter(~again)), _by_region(described.filter(again), events)], how="diagonal")
     order = ["idle_ns", "host_ns", *_KEYS]
@@ -66,8 +66,8 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
     time; else the innermost event itself.
     """
     pieces = idle.filter(pl.col("cause").is_in(COSTS)).with_columns(pl.col("cause").cast(pl.String).alias("kind"))
-    said = events.select("kind", "work", "start_ns", "end_ns", "event_id")
-    own_rows = said.filter(pl.col("kind") == "overhead").select(
+    timed = events.select("kind", "work", "start_ns", "end_ns", "event_id")
+    own_rows = timed.filter(pl.col("kind") == "overhead").select(
         pl.col("work").cast(pl.String).replace(BLOCKING, "synchronization").alias("kind"),
         "start_ns",
         "end_ns",
@@ -87,7 +87,7 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
 def _described(costs: pl.DataFrame, context: Context, activities: pl.DataFrame) -> pl.DataFrame:
     """Costs with their times, how much of them a device worked through, and their code."""
     ids, events = costs.get_column("event_id"), context.events
-    found = costs.with_columns(
+    priced = costs.with_columns(
         *(events.get_column(column)[ids] for column in ("start_ns", "end_ns", "duration_ns")),
         context.names(ids).alias("name"),
         context.names(events.get_column("operator_id")[ids]).alias("operator"),
@@ -97,11 +97,11 @@ def _described(costs: pl.DataFrame, context: Context, activities: pl.DataFrame) 
         events.get_column("source_id")[ids].alias("source_id"),
         pl.lit(0).alias("anywhere"),
     ).with_columns(pl.col("name", "operator", "module", "python_function", "source").cast(pl.String))
-    found = _with_copy(found, events, activities)
+    priced = _with_copy(priced, events, activities)
     spans = activities.select(
         pl.lit(0).alias("anywhere"), "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
     )
-    return with_covered(found, union(spans, ["anywhere"]), ["anywhere"], "hidden_ns").with_columns(
+    return with_covered(priced, union(spans, ["anywhere"]), ["anywhere"], "hidden_ns").with_columns(
         pl.col("idle_ns").fill_null(0)
     )
 

@@ -66,10 +66,10 @@ def operators_of(host: Host, events: pl.DataFrame) -> pl.DataFrame:
     spans = host.those(pl.col("kind") == "operator", "thread_id", "start_ns", "end_ns", "event_id").rename(
         {"event_id": "operator_id"}
     )
-    found = lookup_at(
+    located = lookup_at(
         events, "start_ns", innermost(spans, ["thread_id"], "operator_id"), ["thread_id"], ["operator_id"]
     )
-    return found.with_columns(host.texts(found.get_column("operator_id")).alias("operator"))
+    return located.with_columns(host.texts(located.get_column("operator_id")).alias("operator"))
 
 
 def _calls(host: Host) -> pl.DataFrame:
@@ -110,9 +110,9 @@ def with_ids(known: pl.DataFrame, others: pl.DataFrame) -> tuple[pl.DataFrame, p
     """
     by, place = ["process_id"], pl.col("correlation").alias("start_ns")
     ids, distinct = rank_places(known.select(*by, place), by)
-    found = last_started(others.select(*by, place), "start_ns", distinct, by)
-    is_same = distinct.get_column("start_ns")[found] == others.get_column("correlation")
-    return known.with_columns(ids.alias("id")), others.with_columns(found.alias("id")).filter(is_same)
+    rows = last_started(others.select(*by, place), "start_ns", distinct, by)
+    is_same = distinct.get_column("start_ns")[rows] == others.get_column("correlation")
+    return known.with_columns(ids.alias("id")), others.with_columns(rows.alias("id")).filter(is_same)
 
 
 def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
@@ -248,9 +248,9 @@ def _leads(activities: pl.DataFrame, calls: pl.DataFrame, owner: list[str]) -> p
         .agg(
             (lead.is_null() | (lead < 0)).sum().alias("misses"),
             lead.filter(lead >= 0).median().alias("median_lead_ns"),
-            pl.col("launch_id").is_not_null().sum().alias("found"),
+            pl.col("launch_id").is_not_null().sum().alias("linked"),
         )
-        .filter(pl.col("found") > 0)
+        .filter(pl.col("linked") > 0)
     )
 
 

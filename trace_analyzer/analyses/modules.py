@@ -24,11 +24,13 @@ def places(host: Host, activities: pl.DataFrame, backward_links: pl.DataFrame) -
     spans = host.events.select("thread_id", "start_ns", "end_ns")[backward_links.get_column("event_id")].with_columns(
         backward_links.get_column("forward_id")
     )
-    found = lookup_at(launches, "time_ns", innermost(spans, ["thread_id"], "forward_id"), ["thread_id"], ["forward_id"])
+    located = lookup_at(
+        launches, "time_ns", innermost(spans, ["thread_id"], "forward_id"), ["thread_id"], ["forward_id"]
+    )
     forward = host.events.select(
         pl.col("thread_id").alias("forward_thread_id"), pl.col("start_ns").alias("forward_ns")
-    )[found.get_column("forward_id")]
-    return found.hstack(forward).select(
+    )[located.get_column("forward_id")]
+    return located.hstack(forward).select(
         "activity_id",
         pl.coalesce("forward_thread_id", "thread_id").alias("thread_id"),
         pl.coalesce("forward_ns", "time_ns").alias("time_ns"),

@@ -62,9 +62,9 @@ def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
 
 def periods(sequence: pl.DataFrame) -> pl.DataFrame:
     """process_id, index, host_start_ns, host_end_ns of the steps of each process whose launches have a period."""
-    found = [_periods(part) for part in sequence.partition_by("process_id", maintain_order=True)]
+    periods = [_periods(part) for part in sequence.partition_by("process_id", maintain_order=True)]
     empty = pl.DataFrame(schema={"process_id": pl.Int32, **dict.fromkeys(_PERIOD[1:], pl.Int64)})
-    return pl.concat([empty, *(part.select(_PERIOD).cast(empty.schema) for part in found if part is not None)])
+    return pl.concat([empty, *(part.select(_PERIOD).cast(empty.schema) for part in periods if part is not None)])
 
 
 _PERIOD = ["process_id", "index", "host_start_ns", "host_end_ns"]

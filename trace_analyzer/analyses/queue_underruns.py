@@ -18,9 +18,9 @@ def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle: pl.DataFrame, cont
     empty = _with_idle(_empty_times(queue), idle).filter(pl.col("idle_ns") > 0)
     stretches = _with_stretch(empty, launches, context)
     ids = _drained_by(stretches, context)
-    found = stretches.with_columns(ids.alias("event_id"))
+    attributed = stretches.with_columns(ids.alias("event_id"))
     return tables.DRAINS.conform(
-        found.with_columns(
+        attributed.with_columns(
             context.names(ids).alias("name"),
             context.sources(ids).alias("source"),
             context.names(context.events.get_column("operator_id")[ids]).alias("operator"),

@@ -106,5 +106,5 @@ def _around(events: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
 def _inside(points: pl.DataFrame, time: str, spans: pl.DataFrame, column: str) -> pl.DataFrame:
     """Points with a column of the innermost span of their thread around ``time``; null outside of all."""
     segments = innermost(spans.with_row_index("span"), ["thread_id"], "span")
-    found = lookup_at(points, time, segments, ["thread_id"], ["span"])
-    return found.drop("span").with_columns(spans.get_column(column)[found.get_column("span")])
+    located = lookup_at(points, time, segments, ["thread_id"], ["span"])
+    return located.drop("span").with_columns(spans.get_column(column)[located.get_column("span")])

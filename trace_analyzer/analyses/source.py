@@ -30,12 +30,12 @@ _ELSEWHERE = re.compile(r"^(\\\\|//|\w+://)")
 
 def call_line(frame: str | None, operator: str | None) -> int | None:
     """The one line in the function of ``frame`` (``file.py(12): f``) that can have called ``operator``; None in doubt."""
-    found = FRAME.fullmatch(frame) if frame else None
-    if found is None or not operator or not operator.startswith("aten::"):
+    match = FRAME.fullmatch(frame) if frame else None
+    if match is None or not operator or not operator.startswith("aten::"):
         return None
     name = operator.removeprefix("aten::")
     called = _CALLED.get(name, frozenset({name, name.strip("_")}))
-    function = _function(found["file"], int(found["line"]), found["function"])
+    function = _function(match["file"], int(match["line"]), match["function"])
     lines = [] if function is None else [call.lineno for call in _calls(function) if _name(call) in called]
     return lines[0] if len(lines) == 1 else None
 

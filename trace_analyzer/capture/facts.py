@@ -21,7 +21,7 @@ def settings(
     """
     import torch
 
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "level": level,
         "measured_step_ms": measured_step_ms,
         "torch_version": torch.__version__,
@@ -38,7 +38,7 @@ def settings(
         "cpu_threads": torch.get_num_threads(),
         **_of_device(torch),
     }
-    return settings_of(told) or RunMetadata()
+    return settings_of(facts) or RunMetadata()
 
 
 def _of_device(torch: Any) -> Mapping[str, Any]:

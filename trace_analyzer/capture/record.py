@@ -113,10 +113,10 @@ def _named(private: Path, folder: Path, name: str) -> tuple[Path, ...]:
     By rank where there are ranks, and then without other processes (a launcher); else the largest first.
     """
     ranks = sorted(private.glob("rank*.json.gz"), key=lambda path: int(path.name[4:-8]))
-    found = ranks or sorted(private.glob("process*.json.gz"), key=lambda path: -path.stat().st_size)
-    suffixes = [f".{path.name}" if ranks or len(found) > 1 else ".json.gz" for path in found]
+    recorded = ranks or sorted(private.glob("process*.json.gz"), key=lambda path: -path.stat().st_size)
+    suffixes = [f".{path.name}" if ranks or len(recorded) > 1 else ".json.gz" for path in recorded]
     number, stem = 1, name
     while any((folder / f"{stem}{suffix}").exists() for suffix in suffixes):
         number += 1
         stem = f"{name}-{number}"
-    return tuple(path.replace(folder / f"{stem}{suffix}") for path, suffix in zip(found, suffixes, strict=True))
+    return tuple(path.replace(folder / f"{stem}{suffix}") for path, suffix in zip(recorded, suffixes, strict=True))

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.catalog.kernels import NAME_LIMIT
-from trace_analyzer.catalog.patterns import found
+from trace_analyzer.catalog.patterns import matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +63,16 @@ def arithmetic_of_name() -> tuple[pl.Expr, ...]:
     head = pl.col("name").str.head(NAME_LIMIT)
 
     def first(kind: str) -> pl.Expr:
-        return pl.coalesce(pl.when(found(head, rule.name)).then(pl.lit(rule.id)) for rule in rules(kind))
+        return pl.coalesce(pl.when(matches(head, rule.name)).then(pl.lit(rule.id)) for rule in rules(kind))
 
     dtypes = {rule.id: rule.dtype for rule in rules("precision")}
     return (
         first("unit").alias("unit"),
         first("precision").replace_strict(dtypes, return_dtype=pl.String).alias("precision"),
-        *(pl.any_horizontal(found(head, rule.name) for rule in rules(kind)).alias(kind) for kind in ("helper", "fast")),
+        *(
+            pl.any_horizontal(matches(head, rule.name) for rule in rules(kind)).alias(kind)
+            for kind in ("helper", "fast")
+        ),
     )
 
 

@@ -104,9 +104,9 @@ class Calibration:
         if self.sweep:
             known["fp32"] = max(known.get("fp32", 0.0), *(point.tflops for point in self.sweep))
         figures = {name: peak for name, peak in known.items() if name in PEAK_NAMES}
-        found = with_overrides(listed, figures, self.memory_gbps)
-        return found and replace(
-            found, name=found.name if listed else self.name, source="measured by analyze calibrate"
+        device = with_overrides(listed, figures, self.memory_gbps)
+        return device and replace(
+            device, name=device.name if listed else self.name, source="measured by analyze calibrate"
         )
 
     def to_json(self) -> str:
@@ -165,7 +165,7 @@ def known_calibrations() -> tuple[Calibration, ...]:
         paths = sorted(calibration_folder().glob("*.json"))
     except (OSError, RuntimeError):  # no home
         return ()
-    return tuple(found for path in paths if (found := _readable(path)))
+    return tuple(calibration for path in paths if (calibration := _readable(path)))
 
 
 def _readable(path: Path) -> Calibration | None:

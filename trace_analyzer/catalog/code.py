@@ -9,7 +9,7 @@ from importlib.resources import files
 import polars as pl
 
 from trace_analyzer.catalog.host_work import MATCHED
-from trace_analyzer.catalog.patterns import found
+from trace_analyzer.catalog.patterns import matches
 
 DATA_LOADING = "data-loading"
 PHASES = (DATA_LOADING, "optimizer", "backward", "forward")
@@ -58,11 +58,11 @@ FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d{1,9})\): (?P<function>[^/(]+)", r
 
 def in_function(frame: str, call_line: int | None = None) -> str:
     """A Python frame for people: ``in step (train.py:12)``. The line is where the function begins."""
-    found = FRAME.fullmatch(frame)
-    if found is None:
+    match = FRAME.fullmatch(frame)
+    if match is None:
         return f"in {frame}"
     call = "" if call_line is None else f", call in line {call_line}"
-    return f"in {found['function']} ({found['file']}:{found['line']}{call})"
+    return f"in {match['function']} ({match['file']}:{match['line']}{call})"
 
 
 def is_annotation() -> pl.Expr:
@@ -84,13 +84,13 @@ def code_of_name() -> tuple[pl.Expr, ...]:
     return (
         pl.coalesce(_matches(rules.phases)).alias("phase"),
         pl.coalesce(_matches(rules.sources)).alias("source"),
-        pl.any_horizontal(found(_name(), rule.pattern) for rule in rules.libraries).alias("library"),
+        pl.any_horizontal(matches(_name(), rule.pattern) for rule in rules.libraries).alias("library"),
     )
 
 
 def _matches(rules: tuple[CodeRule, ...]) -> list[pl.Expr]:
     return [
-        pl.when(pl.col("kind").is_in(list(rule.kinds)) & found(_name(), rule.pattern)).then(pl.lit(rule.name))
+        pl.when(pl.col("kind").is_in(list(rule.kinds)) & matches(_name(), rule.pattern)).then(pl.lit(rule.name))
         for rule in rules
     ]
 

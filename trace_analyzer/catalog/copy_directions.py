@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import polars as pl
 
-from trace_analyzer.catalog.patterns import found
+from trace_analyzer.catalog.patterns import matches
 
 WITHIN_DEVICE = "within-device"
 _MATCHED = 4_096
@@ -36,4 +36,4 @@ def direction_rules() -> tuple[DirectionRule, ...]:
 def copy_direction() -> pl.Expr:
     """The direction of a copy, from its ``name``; null where no rule tells it."""
     name = pl.col("name").str.slice(0, _MATCHED)
-    return pl.coalesce(pl.when(found(name, rule.pattern)).then(pl.lit(rule.name)) for rule in direction_rules())
+    return pl.coalesce(pl.when(matches(name, rule.pattern)).then(pl.lit(rule.name)) for rule in direction_rules())

@@ -23,8 +23,8 @@ _RUNTIMES: Mapping[Platform, str] = {"hip": r"^hip[A-Z]", "xpu": r"^(?:ze|ur|pi)
 def platform_of(vendor: str | None, calls: pl.Series) -> Platform:
     """The platform of a device: by its vendor, else by the names of runtime calls; CUDA where neither tells."""
     known = _VENDORS.get(vendor or "")
-    told = [platform for platform, pattern in _RUNTIMES.items() if calls.str.contains(pattern).any()]
-    return known or (told[0] if told else "cuda")
+    platforms = [platform for platform, pattern in _RUNTIMES.items() if calls.str.contains(pattern).any()]
+    return known or (platforms[0] if platforms else "cuda")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import polars as pl
 
-from trace_analyzer.catalog.patterns import found
+from trace_analyzer.catalog.patterns import matches
 
 NAMED_WORK = ("data-loading", "compilation", "allocation", "garbage-collection", "blocking-copy", "profiler")
 """Work that a cause is named after; where several are in progress, the first of these decides."""
@@ -61,6 +61,6 @@ def work_of_name() -> pl.Expr:
     """The work of the first rule that matches kind and name, null for none."""
     name = pl.col("name").str.slice(0, MATCHED)
     return pl.coalesce(
-        pl.when(pl.col("kind").is_in(list(rule.kinds)) & found(name, rule.pattern)).then(pl.lit(rule.work))
+        pl.when(pl.col("kind").is_in(list(rule.kinds)) & matches(name, rule.pattern)).then(pl.lit(rule.work))
         for rule in host_work_rules()
     )

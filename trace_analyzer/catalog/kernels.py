@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.catalog.patterns import found
+from trace_analyzer.catalog.patterns import matches
 
 NAME_LIMIT = 4096
 """Characters of a name that rules look at: what tells kernels apart comes first, and names can be huge."""
@@ -124,7 +124,7 @@ def _matches(pairs: pl.DataFrame, column: str, used: tuple[Rule, ...]) -> pl.Dat
 def conditions(column: str, used: tuple[Rule, ...]) -> tuple[pl.Expr, ...]:
     """Whether the rules' conditions on a column hold, of each that has one, as ``column:id``."""
     return tuple(
-        found(pl.col(column), pattern).alias(f"{column}:{rule.id}")
+        matches(pl.col(column), pattern).alias(f"{column}:{rule.id}")
         for rule in used
         if (pattern := getattr(rule, column)) is not None
     )

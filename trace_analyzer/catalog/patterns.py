@@ -3,8 +3,8 @@
 import polars as pl
 
 
-def found(name: pl.Expr, pattern: str) -> pl.Expr:
-    r"""Whether the pattern is found in the name, null where that is.
+def matches(name: pl.Expr, pattern: str) -> pl.Expr:
+    r"""Whether the pattern matches the name, null where that is.
 
     ``\w`` and ``\d`` are ASCII's: names that rules know have no other letters, and to compile a pattern with Unicode's
     tables takes twice as long, which is most of what applying it to a small trace costs.

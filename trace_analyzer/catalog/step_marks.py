@@ -7,7 +7,7 @@ from importlib.resources import files
 
 import polars as pl
 
-from trace_analyzer.catalog.patterns import found
+from trace_analyzer.catalog.patterns import matches
 
 MARKS = ("span", "end", "start", "part")
 """What an event may mark; the file's header says what each means."""
@@ -59,7 +59,7 @@ def marks_of_name() -> pl.Expr:
     """What the first rule that matches kind and name says."""
     name = pl.col("name").str.slice(0, _MATCHED)
     return pl.coalesce(
-        pl.when(pl.col("kind").is_in(list(rule.kinds)) & found(name, rule.pattern)).then(
+        pl.when(pl.col("kind").is_in(list(rule.kinds)) & matches(name, rule.pattern)).then(
             pl.struct(pl.lit(rule.marks).alias("marks"), pl.lit(rule.source).alias("source"))
         )
         for rule in step_mark_rules()

@@ -85,7 +85,7 @@ cpdef void places(const uint32_t[::1] numbers, uint32_t[::1] rows) except *
 
 
 @cython.locals(n=Py_ssize_t, size=Py_ssize_t, i=Py_ssize_t, none=uint32_t)
-cpdef void picked(const uint32_t[::1] rows, const uint32_t[::1] asked, uint32_t[::1] found) except *
+cpdef void picked(const uint32_t[::1] rows, const uint32_t[::1] asked, uint32_t[::1] result) except *
 
 
 @cython.locals(n=Py_ssize_t, size=Py_ssize_t, i=Py_ssize_t, group=uint32_t, none=uint32_t)
@@ -111,7 +111,7 @@ cpdef Py_ssize_t innermost(
 
 @cython.locals(n=Py_ssize_t, depth=Py_ssize_t, unknown=uint32_t)
 cdef Py_ssize_t _climb(
-    const uint32_t[::1] parents, uint32_t[::1] found, uint32_t[::1] stack, Py_ssize_t row,
+    const uint32_t[::1] parents, uint32_t[::1] result, uint32_t[::1] stack, Py_ssize_t row,
     Py_ssize_t none,
 ) except -1 nogil
 
@@ -122,7 +122,7 @@ cdef Py_ssize_t _climb(
 )
 cpdef void inherited(
     const uint32_t[::1] parents, const uint8_t[::1] wishes, const uint32_t[::1] values, int rule,
-    uint32_t[::1] found, uint32_t[::1] stack,
+    uint32_t[::1] result, uint32_t[::1] stack,
 ) except *
 
 
@@ -145,7 +145,7 @@ cdef Py_ssize_t _sought(
 )
 cpdef void around(
     const int64_t[::1] tracks, const int64_t[::1] starts, const int64_t[::1] ends,
-    const int64_t[::1] on, const int64_t[::1] times, uint32_t[::1] found,
+    const int64_t[::1] on, const int64_t[::1] times, uint32_t[::1] result,
 ) except *
 
 

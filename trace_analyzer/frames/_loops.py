@@ -268,15 +268,15 @@ def places(numbers: Column, rows: Column) -> None:
             rows[numbers[i]] = i
 
 
-def picked(rows: Column, asked: Column, found: Column) -> None:
+def picked(rows: Column, asked: Column, result: Column) -> None:
     """What ``rows`` have at each of the places asked for; none where there is no such place."""
     n, size = len(asked), len(rows)
-    if len(found) != n:
+    if len(result) != n:
         raise ValueError("columns of different lengths")
     none = NONE
     with cython.nogil:
         for i in range(n):
-            found[i] = rows[asked[i]] if asked[i] < size else none
+            result[i] = rows[asked[i]] if asked[i] < size else none
 
 
 def greatest(groups: Column, values: Column, rows: Column) -> None:
@@ -370,15 +370,15 @@ def innermost(
         return count
 
 
-def _climb(parents: Column, found: Column, stack: Column, row: int, none: int) -> int:
-    """Put ``row`` and those above it that have found nothing yet on the stack; how many these are."""
+def _climb(parents: Column, result: Column, stack: Column, row: int, none: int) -> int:
+    """Put ``row`` and those above it that have no result yet on the stack; how many these are."""
     n = len(parents)
     unknown = none - 1
     depth = 0
     while row != none:
         if row >= n:
             raise ValueError("no tree")
-        if found[row] != unknown:
+        if result[row] != unknown:
             break
         if depth == n:  # in a circle
             raise ValueError("no tree")
@@ -388,33 +388,33 @@ def _climb(parents: Column, found: Column, stack: Column, row: int, none: int) -
     return depth
 
 
-def inherited(parents: Column, wishes: Column, values: Column, rule: int, found: Column, stack: Column) -> None:
+def inherited(parents: Column, wishes: Column, values: Column, rule: int, result: Column, stack: Column) -> None:
     """For each row the value of one that is wished for: of itself, its parent, the parent of that and so on.
 
     The ``rule`` says of which: of the `NEAREST`, of the `FARTHEST`, or the `LEAST` value.
     """
     n = len(parents)
-    if not (len(wishes) == len(values) == len(found) == len(stack) == n):
+    if not (len(wishes) == len(values) == len(result) == len(stack) == n):
         raise ValueError("columns of different lengths")
     none, unknown, farthest, least = NONE, NONE - 1, rule == FARTHEST, rule == LEAST
     with cython.nogil:
         for i in range(n):
-            found[i] = unknown
+            result[i] = unknown
         for i in range(n):
             depth, stack[0], j = 1, i, parents[i]
-            if found[i] != unknown:
+            if result[i] != unknown:
                 continue
-            # Rows before this one have found theirs, and parents mostly come before their children.
+            # Rows before this one have theirs, and parents mostly come before their children.
             if j != none and j >= i:
-                depth = _climb(parents, found, stack, i, none)
+                depth = _climb(parents, result, stack, i, none)
                 j = parents[stack[depth - 1]]
-            here = none if j == none else found[j]
+            here = none if j == none else result[j]
             while depth:
                 depth -= 1
                 j = stack[depth]
                 if wishes[j] and (here == none or (values[j] < here if least else not farthest)):
                     here = values[j]
-                found[j] = here
+                result[j] = here
 
 
 def _sought(tracks: Column, starts: Column, track: int, time: int, near: int) -> int:
@@ -459,24 +459,24 @@ def around(
     ends: Column,
     on: Column,
     times: Column,
-    found: Column,
+    result: Column,
 ) -> None:
     """The segment that contains each time ``on`` a track; where there are no ends, the last that has started there."""
     n, points, without_ends = len(tracks), len(on), len(ends) == 0
-    if not (len(starts) == n and (without_ends or len(ends) == n) and len(times) == len(found) == points):
+    if not (len(starts) == n and (without_ends or len(ends) == n) and len(times) == len(result) == points):
         raise ValueError("columns of different lengths")
     none, never = NONE, NEVER
     last = -1
     with cython.nogil:
         for i in range(points):
-            found[i] = none
+            result[i] = none
             track, time = on[i], times[i]
             if time == never:
                 continue
             if not _stays(tracks, starts, track, time, last):
                 last = _sought(tracks, starts, track, time, last)
             if last >= 0 and tracks[last] == track and (without_ends or time < ends[last]):
-                found[i] = last
+                result[i] = last
 
 
 def passed(instants: Column, times: Column, counts: Column) -> None:

@@ -113,8 +113,8 @@ def lookup_at(
     if points.is_empty() or segments.is_empty():
         return _outside(points, segments, columns)
     segments = _known(segments.select(*by, START, END, *columns), by)
-    found = _around(points, time, segments, by)
-    return points.with_columns(segments.get_column(column)[found] for column in columns)
+    index = _around(points, time, segments, by)
+    return points.with_columns(segments.get_column(column)[index] for column in columns)
 
 
 def _around(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str]) -> pl.Series:
@@ -130,10 +130,10 @@ def last_started(points: pl.DataFrame, time: str, starts: pl.DataFrame, by: list
 def _last_started(points: pl.DataFrame, time: str, spans: pl.DataFrame, ends: pl.Series, by: list[str]) -> pl.Series:
     """Of each point the row of the last span to start, if that has not ended, where there are ends."""
     ours, theirs = shared_track_codes(spans, points, by)
-    found = Buffer(points.height, of_rows=True)
+    index = Buffer(points.height, of_rows=True)
     starts, times = buffers.times(spans.get_column(START)), buffers.times(points.get_column(time))
-    _loops.around(ours, starts, buffers.times(ends), theirs, times, found.values)
-    return found.series()
+    _loops.around(ours, starts, buffers.times(ends), theirs, times, index.values)
+    return index.series()
 
 
 def rank_places(points: pl.DataFrame, by: list[str]) -> tuple[pl.Series, pl.DataFrame]:
@@ -254,13 +254,13 @@ def _cut(
 
     count = pieces(0)[0]
     if outside and count == spans.height:  # nothing is cut
-        found = _around(spans, START, segments, by)
+        index = _around(spans, START, segments, by)
     else:
         _, rows, within, starts, ends = pieces(count)
         kept = spans.drop(START, END)[rows.series(whole=True)]
         spans = kept.with_columns(starts.series().alias(START), ends.series().alias(END)).select(spans.columns)
-        found = within.series(whole=not outside)
-    return spans.with_columns(segments.get_column(column)[found] for column in columns)
+        index = within.series(whole=not outside)
+    return spans.with_columns(segments.get_column(column)[index] for column in columns)
 
 
 def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:

@@ -37,14 +37,14 @@ def lookup(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.DataFrame:
 
     Keys are row numbers of some other table, distinct in this one.
     """
-    return table.drop(key)[_found(table, rows, key)]
+    return table.drop(key)[_row_index(table, rows, key)]
 
 
 def lookup_inner(rows: pl.DataFrame, table: pl.DataFrame, key: str) -> pl.DataFrame:
     """The rows whose key ``table`` has, in order, with its other columns; see `lookup`."""
-    found = _found(table, rows, key)
-    known = rows.filter(found.is_not_null()) if found.null_count() else rows
-    return known.hstack(table.drop(key)[found.drop_nulls()])
+    index = _row_index(table, rows, key)
+    known = rows.filter(index.is_not_null()) if index.null_count() else rows
+    return known.hstack(table.drop(key)[index.drop_nulls()])
 
 
 def _zeros(height: int) -> pl.Series:
@@ -58,13 +58,13 @@ def _places(ids: pl.Series, height: int) -> Buffer:
     return room
 
 
-def _found(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.Series:
+def _row_index(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.Series:
     """Of each of the rows that of ``table`` with its key."""
     known, asked = table.get_column(key), rows.get_column(key)
-    found = Buffer(asked.len(), of_rows=True)
+    index = Buffer(asked.len(), of_rows=True)
     places = _places(known, _width(known))
-    _loops.picked(places.values, buffers.rows(asked), found.values)
-    return found.series()
+    _loops.picked(places.values, buffers.rows(asked), index.values)
+    return index.series()
 
 
 def gather(values: pl.Series, rows: pl.Series) -> pl.Series:
@@ -163,8 +163,8 @@ def _split(groups: pl.Series, codes: pl.Series, size: int, *, in_runs: bool = Fa
     """The same by a table of that size."""
     table, numbers, firsts = (Buffer(n, of_rows=True) for n in (size, len(groups), len(groups)))
     columns = buffers.rows(groups), buffers.rows(codes), _width(codes), in_runs
-    found = _loops.refine(*columns, table.values, numbers.values, firsts.values)
-    return numbers.series(whole=True), firsts.series(found, whole=True)
+    count = _loops.refine(*columns, table.values, numbers.values, firsts.values)
+    return numbers.series(whole=True), firsts.series(count, whole=True)
 
 
 def sum_runs(rows: pl.DataFrame, run: str, name: str, values: str) -> pl.DataFrame:

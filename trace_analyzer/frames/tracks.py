@@ -38,5 +38,5 @@ def _numbered(frame: pl.DataFrame, known: pl.DataFrame, by: list[str], *, nulls_
     numbers, firsts = factorize(*frame.select(by))
     distinct = known.select(by)[firsts if known is frame else factorize(*known.select(by))[1]]
     ordered = distinct.sort(by).with_row_index("number of the track")
-    found = frame.select(by)[firsts].join(ordered, on=by, how="left", nulls_equal=nulls_equal, maintain_order="left")
-    return found.get_column("number of the track")[numbers]
+    codes = frame.select(by)[firsts].join(ordered, on=by, how="left", nulls_equal=nulls_equal, maintain_order="left")
+    return codes.get_column("number of the track")[numbers]

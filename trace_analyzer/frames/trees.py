@@ -30,6 +30,6 @@ class Tree:
     def _inherited(self, wanted: pl.Series, values: Column, rule: int) -> pl.Series:
         if not wanted.max():
             return nulls(wanted.len(), pl.UInt32())
-        found, stack = (Buffer(wanted.len(), of_rows=True) for _ in range(2))
-        _loops.inherited(self._parents, buffers.flags(wanted), values, rule, found.values, stack.values)
-        return found.series()
+        result, stack = (Buffer(wanted.len(), of_rows=True) for _ in range(2))
+        _loops.inherited(self._parents, buffers.flags(wanted), values, rule, result.values, stack.values)
+        return result.series()
