@@ -1,4 +1,4 @@
-"""The side of the profiler: what runs in, or beside, the program that is profiled.
+"""Record traces: what runs in, or beside, the program that is profiled.
 
 torch is imported here and nowhere else, and only inside functions: the package works without it.
 

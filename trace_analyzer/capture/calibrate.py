@@ -1,4 +1,4 @@
-"""``analyze calibrate``: measures what this machine's device can do, with torch.
+"""Measure what this machine's device attains, with torch, for ``analyze calibrate``.
 
 Every rate is the best of several timed batches: what disturbs a batch only makes it slower.
 """
@@ -84,7 +84,7 @@ def calibrate(
 
 
 def _identity(torch: Any, kind: str) -> dict[str, Any]:
-    """The device as a trace's header describes it."""
+    """Return the device as a trace's header describes it."""
     if kind == "cpu":
         return {"name": _cpu_name(), "kind": kind, "sm_count": os.cpu_count()}
     properties = getattr(torch, kind).get_device_properties(0)
@@ -108,14 +108,14 @@ def _cpu_name() -> str:
 
 
 class _Bench:
-    """The measurements on one device."""
+    """Run the measurements on one device."""
 
     def __init__(self, torch: Any, kind: str, quick: bool) -> None:
         self.torch, self.kind, self.quick = torch, kind, quick
         self.sizes = ("cpu" if kind == "cpu" else "device", quick)
 
     def copies(self) -> Iterator[CopyRate]:
-        """Copies from small to large; a read and a write of each byte."""
+        """Time copies from small to large; each byte is read and written once."""
         for size in _COPY_BYTES[self.sizes]:
             source = self.torch.zeros(size, dtype=self.torch.uint8, device=self.kind)
             target = self.torch.empty_like(source)
@@ -123,7 +123,7 @@ class _Bench:
             yield CopyRate(size, 2 * size / seconds / 1e9)
 
     def matmuls(self) -> Iterator[MatmulRate]:
-        """Products of square matrices: 2 n^3 FLOP each."""
+        """Time products of square matrices, 2 n^3 FLOP each."""
         for dtype, of, tf32 in self._dtypes():
             for size in _MATMUL_SIZES[self.sizes]:
                 seconds = self._matmul_s(of, size, tf32)
@@ -134,7 +134,7 @@ class _Bench:
                     break
 
     def _dtypes(self) -> list[tuple[str, Any, bool]]:
-        """Name, torch's dtype, and whether TF32 is allowed."""
+        """Return name, torch dtype and whether TF32 is allowed, for each type to measure."""
         torch = self.torch
         kinds = [("fp64", torch.float64, False), ("fp32", torch.float32, False), ("bf16", torch.bfloat16, False)]
         if self.kind == "cpu":
@@ -143,7 +143,7 @@ class _Bench:
         return [*kinds, *tf32, ("fp16", torch.float16, False)]
 
     def _matmul_s(self, dtype: Any, size: int, tf32: bool) -> float | None:
-        """Seconds of one product; None when the device cannot do it or has not the memory for it."""
+        """Return the seconds of one product; None when the device lacks the type or the memory."""
         torch = self.torch
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -157,7 +157,7 @@ class _Bench:
             torch.set_float32_matmul_precision(before)
 
     def launch_overhead_ns(self) -> float:
-        """CPU time of one operator on one element; few enough in a row that no queue fills up."""
+        """Measure the CPU time of one operator on one element, few enough in a row that no queue fills up."""
         element = self.torch.zeros(1, device=self.kind)
         count, best = 200, float("inf")
         for _ in range(_BATCHES * 4):
@@ -170,7 +170,7 @@ class _Bench:
         return best
 
     def launch_latency_ns(self) -> int | None:
-        """Median time from a launch's end to its kernel's start on an idle device, by the profiler's own clock."""
+        """Measure the median time from a launch's end to its kernel's start on an idle device."""
         if self.kind == "cpu":
             return None
         from trace_analyzer.capture.profiled import analyze_profile
@@ -184,7 +184,7 @@ class _Bench:
         return devices[0].run_ahead.launch_lead_ns.p50 if devices else None
 
     def sweep(self) -> Iterator[SweepPoint]:
-        """The article's experiment: more and more arithmetic on each element that is read and written once."""
+        """Run the article's experiment: more and more arithmetic per element that is read and written once."""
         os.environ.setdefault(
             "TORCHINDUCTOR_COMPILE_THREADS", "1"
         )  # a pool takes longer to start than these to compile
@@ -196,7 +196,7 @@ class _Bench:
             yield SweepPoint(repeats, 2 * 4 * size / seconds / 1e9, 2 * repeats * size / seconds / 1e12)
 
     def _seconds(self, work: Callable[[], object]) -> float:
-        """The shortest time that the work took, as the mean of a batch."""
+        """Return the shortest time of the work, as the mean of a batch."""
         for _ in range(2):
             work()
         count, best = 1, float("inf")
@@ -217,7 +217,7 @@ class _Bench:
 
 
 def _chain(repeats: int) -> Callable[[Any], Any]:
-    """``repeats`` multiply-adds that stay between 0 and 1, and that no compiler may fold.
+    """Apply ``repeats`` multiply-adds that stay between 0 and 1 and that no compiler can fold.
 
     Each result is used once: torch.compile writes out an expression as often as it is used.
     """

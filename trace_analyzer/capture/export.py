@@ -1,4 +1,4 @@
-"""A finished profile becomes a file: whole or not there at all, with the facts that Kineto does not write."""
+"""Write a finished profile to a file, whole or not at all, with facts that Kineto does not write."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ _COMPRESSION = 1  # training waits for it; a third of the time of gzip's usual 6
 
 
 class Profile(Protocol):
-    """What is needed of ``torch.profiler.profile``."""
+    """Declare what `export` needs of ``torch.profiler.profile``."""
 
     def export_chrome_trace(self, path: str) -> object:
         """Write the trace as Chrome's JSON."""
@@ -49,7 +49,7 @@ def _opened(path: Path, compressed: bool) -> gzip.GzipFile | BufferedWriter:
 
 
 def _with_facts(start: bytes, settings: RunMetadata | None) -> bytes:
-    """The start of a trace with the facts as its first entry; as it is when it is no object."""
+    """Insert the facts as the trace's first entry; return a trace that is no object unchanged."""
     opening = len(start) - len(start.lstrip()) + 1
     known = {} if settings is None else {key: fact for key, fact in asdict(settings).items() if fact is not None}
     if not known or start[opening - 1 : opening] != b"{" or start[opening:].lstrip()[:1] == b"}":

@@ -1,4 +1,4 @@
-"""Facts of this process that go into a trace: versions, clocks, numeric modes, ranks."""
+"""Collect facts of this process for a trace: versions, clocks, numeric modes, ranks."""
 
 import os
 import platform
@@ -14,7 +14,7 @@ T = TypeVar("T")
 def settings(
     level: str | None = None, measured_step_ms: float | None = None, autocast_dtype: str | None = None
 ) -> RunMetadata:
-    """Everything that this process can tell; what its torch does not know is null.
+    """Return all that this process can report; null is what its torch does not know.
 
     The flags are those of now. They are modes of the process, except for autocast, which has its regions: without
     ``autocast_dtype`` it is told only if this is called in one.
@@ -42,7 +42,7 @@ def settings(
 
 
 def _of_device(torch: Any) -> Mapping[str, Any]:
-    """Facts of the current CUDA (or HIP) device; none where there is no such device or it was never used."""
+    """Return facts of the current CUDA or HIP device; none where there is none or it was never used."""
     if not (torch.cuda.is_available() and torch.cuda.is_initialized()):
         return {}
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
@@ -58,7 +58,7 @@ def _of_device(torch: Any) -> Mapping[str, Any]:
 
 
 def _asked(question: Callable[[], T]) -> T | None:
-    """The answer, or None: builds differ in what they know, and no fact is worth a failure of training."""
+    """Return the answer, or None: builds of torch differ, and no fact is worth a failure of training."""
     try:
         return question()
     except Exception:
@@ -66,7 +66,7 @@ def _asked(question: Callable[[], T]) -> T | None:
 
 
 def synchronize() -> None:
-    """Wait until the current accelerator has done everything; nothing on a machine without one."""
+    """Wait until the current accelerator is idle; do nothing on a machine without one."""
     import torch
 
     if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -76,7 +76,7 @@ def synchronize() -> None:
 
 
 def rank() -> int | None:
-    """This process's rank in its job; None when it is alone."""
+    """Return this process's rank in its job; None when it is alone."""
     import torch
 
     distributed = torch.distributed

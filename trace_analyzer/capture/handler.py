@@ -1,4 +1,4 @@
-"""``on_trace_ready=trace_handler(...)``: each recorded cycle becomes a trace, a report and one line."""
+"""Turn each recorded cycle into a trace, a report and one line: ``on_trace_ready=trace_handler(...)``."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def trace_handler(
     time_limit_s: float = TIME_LIMIT_S,
     **options: Any,
 ) -> Callable[[Profile], None]:
-    """A callback for ``torch.profiler.profile(on_trace_ready=...)``.
+    """Return a callback for ``torch.profiler.profile(on_trace_ready=...)``.
 
     At the end of each recorded cycle it writes, into ``folder``, ``<name>.step<N>.json.gz``, N being the steps
     that the profiler has counted; with ``report``, it also analyses the trace, writes the reports
@@ -59,7 +59,7 @@ def trace_handler(
 
 
 def _flags(options: Mapping[str, Any]) -> list[str]:
-    """Options of `analyze` as the command line has them."""
+    """Return options of `analyze` as command-line flags."""
     known = ("device", "step", "gpu", "peak_gbps", "peak_tflops")
     if unknown := sorted(set(options) - set(known)):
         raise UsageError(f"trace_handler has no option {', '.join(unknown)}: choose from {', '.join(known)}")
@@ -69,13 +69,13 @@ def _flags(options: Mapping[str, Any]) -> list[str]:
 
 
 def _stem(name: str, profile: Profile) -> str:
-    """``trace.rank3.step17``, as far as there are ranks and steps."""
+    """Return the file stem, ``trace.rank3.step17``, as far as rank and step are known."""
     rank, step = facts.rank(), getattr(profile, "step_num", 0)
     return ".".join([name, *([] if rank is None else [f"rank{rank}"]), *([f"step{step}"] if step else [])])
 
 
 def _free_stem(folder: Path, stem: str) -> Path:
-    """The stem in the folder, with a number when an earlier run left such a trace there."""
+    """Return the stem, numbered when an earlier run left such a trace in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     number = 1
     while folder.joinpath(f"{(taken := stem if number == 1 else f'{stem}-{number}')}.json.gz").exists():
@@ -84,7 +84,7 @@ def _free_stem(folder: Path, stem: str) -> Path:
 
 
 def _level(profile: Profile) -> str:
-    """The level of `session.profile` that the profiler's choices come nearest to."""
+    """Return the level of `session.profile` that comes nearest to the profiler's choices."""
     if getattr(profile, "with_stack", False):
         return "full"
     return "standard" if getattr(profile, "record_shapes", False) else "light"
@@ -114,7 +114,7 @@ def _report(trace: Path, stem: Path, flags: list[str], time_limit_s: float) -> N
 
 
 def verdict_line(verdict: Mapping[str, Any]) -> str:
-    """A verdict (as the JSON report has it) in one line."""
+    """Format a verdict of the JSON report as one line."""
     if verdict["regime"] is None:
         return visible(f"no verdict ({verdict['status']}): {verdict['headline']}")
     cause = f" by {verdict['cause']}" if verdict["cause"] else ""
@@ -122,7 +122,7 @@ def verdict_line(verdict: Mapping[str, Any]) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of the analysis: the processors are shared among the ranks of this machine."""
+    """Return the environment of the analysis, which shares the processors among this machine's ranks."""
     ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
     share = max(1, (os.cpu_count() or 1) // max(1, int(ranks) if ranks.isdecimal() else 1))
     return {"POLARS_MAX_THREADS": str(share), **os.environ}

@@ -1,4 +1,4 @@
-"""The report of a finished profile."""
+"""Analyze a finished profile."""
 
 import sys
 import tempfile
@@ -13,7 +13,7 @@ from trace_analyzer.report import Report
 
 
 def analyze_profile(profile: Profile, **options: Any) -> Report:
-    """The report of a finished profile (after its ``with`` block, or in ``on_trace_ready``).
+    """Analyze a finished profile, after its ``with`` block or in ``on_trace_ready``.
 
     ``options`` are those of `trace_analyzer.pipeline.analyze`. The trace is exported to a temporary file
     that is gone afterwards. Raises what ``export_chrome_trace`` raises when the profile is not finished.

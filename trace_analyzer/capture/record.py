@@ -1,4 +1,4 @@
-"""``analyze record``: a command under the profiler, without a change to it. This is the side that waits for it."""
+"""Run a command under the profiler without a change to it: the side of ``analyze record`` that waits."""
 
 import contextlib
 import os
@@ -20,7 +20,7 @@ HOOK = Path(__file__).with_name("hook")
 
 @dataclass(frozen=True)
 class Recording:
-    """How the command ended (negative: by that signal), its traces, and why there are none."""
+    """Hold how the command ended (negative: by that signal), its traces, and why there are none."""
 
     returncode: int
     traces: tuple[Path, ...]
@@ -28,14 +28,14 @@ class Recording:
 
 
 def full_command(words: Sequence[str]) -> list[str]:
-    """The command as it is run: ``train.py ...`` and ``-m module ...`` are run by this Python."""
+    """Return the command to run; this Python runs ``train.py ...`` and ``-m module ...``."""
     if words[0] == "-m" or words[0].endswith(".py"):
         return [sys.executable, *words]
     return list(words)
 
 
 def script_name(words: Sequence[str]) -> str:
-    """What the traces are named after: the script, else the module, else the command."""
+    """Return the name for the traces: the script, else the module, else the command."""
     scripts = [Path(word).stem for word in words if word.endswith(".py")]
     modules = [words[i + 1].rpartition(".")[2] for i, word in enumerate(words[:-1]) if word == "-m"]
     # torchrun's own module is not what one looks for when a script follows it
@@ -64,7 +64,7 @@ def record(words: Sequence[str], plan: Plan) -> Recording:
 
 
 def _run(command: list[str], plan: Plan) -> int:
-    """The command's return code, as `subprocess` counts it."""
+    """Run the command and return its code, as `subprocess` counts it."""
     path = os.pathsep.join(filter(None, (str(HOOK), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, VARIABLE: plan.to_text(), "PYTHONPATH": path}
     with _signals_for() as children:
@@ -78,7 +78,7 @@ def _run(command: list[str], plan: Plan) -> int:
 
 @contextlib.contextmanager
 def _signals_for() -> "Iterator[list[subprocess.Popen[bytes]]]":
-    """While inside, signals to this process go to the command, except those that the terminal gives it itself."""
+    """Forward signals of this process to the command, except those that the terminal sends it itself."""
     children: list[subprocess.Popen[bytes]] = []
 
     def forward(number: int, _: object) -> None:
@@ -99,7 +99,7 @@ _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 
 
 def _in_foreground() -> bool:
-    """Whether the terminal sends its signals to this process group, which the command shares."""
+    """Return whether the terminal sends its signals to this process group, which the command shares."""
     try:
         with open("/dev/tty") as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
@@ -108,7 +108,7 @@ def _in_foreground() -> bool:
 
 
 def _named(private: Path, folder: Path, name: str) -> tuple[Path, ...]:
-    """The traces, moved to ``folder`` under names that say what they are and that no file has yet.
+    """Move the traces to ``folder`` under descriptive names that no file has yet.
 
     By rank where there are ranks, and then without other processes (a launcher); else the largest first.
     """

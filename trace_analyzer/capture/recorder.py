@@ -1,4 +1,4 @@
-"""The part of ``analyze record`` that runs in the script's own process: it waits for torch, then for steps or seconds.
+"""Record within the script's own process: wait for torch, then for steps or seconds.
 
 Imports nothing but the standard library until the script imports torch. Nothing here may fail the script.
 """
@@ -26,7 +26,7 @@ VARIABLE = "TRACE_ANALYZER_RECORD"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to record: ``steps`` steps of the optimizer, or ``seconds`` seconds, ``after`` seconds from torch's import.
+    """Describe what to record: ``steps`` optimizer steps, or ``seconds``, ``after`` seconds from torch's import.
 
     ``folder`` takes the traces.
     """
@@ -39,7 +39,7 @@ class Plan:
     level: str = "light"
 
     def to_text(self) -> str:
-        """As the environment carries it."""
+        """Serialize the plan for the environment."""
         return json.dumps(asdict(self))
 
 
@@ -52,7 +52,7 @@ def arm() -> None:
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Calls back right after ``import torch``."""
+    """Call back right after ``import torch``."""
 
     def __init__(self, callback: Callable[[], None]) -> None:
         self._callback = callback
@@ -60,7 +60,7 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The spec of torch, whose execution now ends with the callback; None for every other module."""
+        """Return torch's spec, whose execution ends with the callback; None for any other module."""
         if fullname != "torch":
             return None
         sys.meta_path.remove(self)
@@ -78,7 +78,7 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
 
 
 def _harmless(action: Callable[[], None]) -> None:
-    """Do it; a failure is one line on standard error, and the script goes on."""
+    """Call a function; a failure is one line on standard error, and the script goes on."""
     try:
         action()
     except Exception as error:
@@ -107,7 +107,7 @@ def _trace_path(plan: Plan) -> Path:
 
 
 class StepRecorder:
-    """Records by steps of the process's first optimizer (when that is gone, of the next), in its process and thread."""
+    """Record by steps of the process's first optimizer (or, when that is gone, the next), in its thread."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -150,7 +150,7 @@ class StepRecorder:
         atexit.register(_harmless, self.finish)
 
     def stepped(self, optimizer: object) -> None:
-        """An optimizer took a step."""
+        """Handle one step of an optimizer."""
         place = (os.getpid(), threading.get_ident())
         if self._place is None:
             self._place = place
@@ -166,7 +166,7 @@ class StepRecorder:
                 print(f"analyze: recording failed: {error}", file=sys.stderr, flush=True)
 
     def _advance(self) -> None:
-        """A step of the session; a first one begins it, as soon as the script runs no profiler of its own."""
+        """Advance the session by a step, and begin it once the script runs no profiler of its own."""
         from trace_analyzer.capture import watch
         from trace_analyzer.capture.session import Session
 
@@ -194,7 +194,7 @@ class StepRecorder:
 
 
 class SecondsRecorder:
-    """Records all threads of the process for a time, until the script starts a profiler of its own."""
+    """Record all threads for a time, until the script starts a profiler of its own."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -242,7 +242,7 @@ class SecondsRecorder:
         export(profiler, _trace_path(self._plan), facts.settings(self._plan.level))
 
     def _claimed(self) -> Callable[[], None] | None:
-        """Make the script's profilers wait until the recording has ended; the result undoes that. None if one is at work."""
+        """Make the script's profilers wait for the recording; return how to undo that, None if one is running."""
         from trace_analyzer.capture import watch
 
         self._recording = True
@@ -256,7 +256,7 @@ class SecondsRecorder:
         return None
 
     def _give_way(self) -> None:
-        """The script starts a profiler of its own: end, in the thread that began, and keep what was recorded."""
+        """End the recording in its own thread and keep it, as the script starts a profiler of its own."""
         stopped = self._stopped
         if self._recording and os.getpid() == self._process:
             self._ending.set()
@@ -273,12 +273,12 @@ _PATIENCE_S = 0.1
 
 
 def _tell(plan: Plan, reason: str) -> None:
-    """Leave the reason why there is no trace, if there will be none, where ``analyze record`` finds it."""
+    """Write the reason for a missing trace where ``analyze record`` reads it."""
     Path(plan.folder, f"process{os.getpid()}.reason").write_text(reason, encoding="utf-8")
 
 
 def _compiling() -> bool:
-    """Whether torch.compile traces this code now; then it must not see a recorder."""
+    """Return whether torch.compile traces this code now; then it must not see a recorder."""
     import torch
 
     return bool(torch.compiler.is_compiling())

@@ -1,4 +1,4 @@
-"""``with profile(steps=6) as p:``: the profiler set up well, and the step timed without it."""
+"""Profile a block or function, and time a step without the profiler: ``with profile(steps=6) as p:``."""
 
 import contextlib
 import functools
@@ -72,7 +72,7 @@ def profile(
 
 
 class Session:
-    """One recording; `profile` makes it."""
+    """Hold one recording; `profile` makes it."""
 
     def __init__(self, steps: int | None, level: str, skip: int, trace: str | Path | None) -> None:
         if level not in LEVELS:
@@ -99,27 +99,27 @@ class Session:
 
     @property
     def needed(self) -> int:
-        """Steps that it takes until the recording is complete; 0 when steps do not matter."""
+        """Return how many steps are missing from a complete recording; 0 when steps do not matter."""
         return 0 if self.steps is None else self.skip + 2 * self.steps + WARMUP
 
     @property
     def started(self) -> bool:
-        """Whether the recording began, which it does once."""
+        """Return whether the recording has begun, which it does once."""
         return self._process is not None
 
     @property
     def running(self) -> bool:
-        """Whether the profiler is at work, in this process: a fork of it records nothing."""
+        """Return whether the profiler records in this process; a fork records nothing."""
         return self._profiler is not None and self._process == os.getpid()
 
     @property
     def trace(self) -> Path | None:
-        """The trace's file; None before there is one."""
+        """Return the trace's file; None before there is one."""
         return self._trace
 
     @property
     def gave_way(self) -> bool:
-        """Whether the recording ended because the program started a profiler of its own."""
+        """Return whether the recording ended because the program started a profiler of its own."""
         return self._gave_way
 
     def start(self) -> Self:
@@ -150,7 +150,7 @@ class Session:
         return self
 
     def step(self) -> None:
-        """Say that a step is over. Costs nothing once the recording is complete."""
+        """Mark the end of a step; costs nothing once the recording is complete."""
         if not self.running:
             return
         self._count += 1
@@ -160,7 +160,7 @@ class Session:
             self.stop()
 
     def stop(self) -> None:
-        """End; ``with`` does so, and `report`. What was recorded so far is kept."""
+        """End the recording and keep what there is; ``with`` and `report` call it."""
         if not self.running:
             return
         self._watches.close()
@@ -169,11 +169,11 @@ class Session:
         profiler.on_trace_ready = None  # torch's profile refers to itself, and would keep this alive
 
     def _owns(self, profiler: object) -> bool:
-        """Whether this is what the session's own profiler records with."""
+        """Return whether the session's own profiler records with this object."""
         return self._profiler is not None and self._profiler.profiler is profiler
 
     def _give_way(self) -> None:
-        """Another profiler is about to start: end, and keep what was recorded.
+        """End the recording and keep it, as another profiler is about to start.
 
         From another thread torch cannot end this one. It takes the results then, and ending would be a crash.
         """
@@ -210,7 +210,7 @@ class Session:
             self.failure = f"the trace could not be written: {error}"
 
     def analyze(self, **options: Any) -> "Report":
-        """The report on what was recorded; ``options`` are those of `trace_analyzer.analyze`.
+        """Analyze what was recorded; ``options`` are those of `trace_analyzer.analyze`.
 
         Raises ``UsageError`` when nothing was recorded, and says why.
         """
@@ -224,11 +224,11 @@ class Session:
 
     @cached_property
     def report(self) -> "Report":
-        """The report on what was recorded, made when it is first asked for. Raises like `analyze`."""
+        """Return the report on what was recorded, made on first use; raises like `analyze`."""
         return self.analyze()
 
     def shortage(self) -> str:
-        """Why nothing was recorded."""
+        """Return why nothing was recorded."""
         if not self.started:
             return "nothing was recorded yet: the block or function did not run"
         ended = "another profiler began" if self._gave_way else "the loop ended"
@@ -274,7 +274,7 @@ class Session:
 
 
 def _folder_for(owner: object) -> str:
-    """A temporary folder that goes when its owner does."""
+    """Make a temporary folder that goes when its owner does."""
     folder = tempfile.mkdtemp(prefix="trace-analyzer-")
     weakref.finalize(owner, _remove, folder, os.getpid())
     return folder

@@ -1,4 +1,4 @@
-"""What a program does that a recording of it must know: it starts a profiler of its own, or computes under autocast.
+"""Watch for what a recording must know: profilers of the program's own, and autocast.
 
 Torch tells nobody of either, so the methods of its classes that do it are wrapped while a recording needs that.
 """
@@ -39,7 +39,7 @@ _prepared: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def follow_profilers() -> None:
-    """From here on `profiler_at_work` knows of profilers that are prepared too: torch tells of those that record.
+    """Make `profiler_at_work` notice profilers that are prepared, not only those that record.
 
     A profiler is prepared from the warm-up of its schedule on, and who records meanwhile takes its results.
     """
@@ -66,7 +66,7 @@ def follow_profilers() -> None:
 
 
 def profiler_at_work() -> bool:
-    """Whether any profiler of this process records now, in whichever thread, or is about to (`follow_profilers`)."""
+    """Return whether any profiler of this process records, in any thread, or is about to (`follow_profilers`)."""
     from torch.autograd import profiler
 
     return bool(getattr(profiler, "_is_profiler_enabled", False) or _prepared)
@@ -92,7 +92,7 @@ def autocast(note: Callable[[str], None]) -> Undo:
 
 
 def autocast_dtype(*kinds: str) -> str | None:
-    """The type that autocast computes in here and now, on the first of these kinds of device where it is on."""
+    """Return the type of the active autocast region on the first of these device kinds; None for none."""
     import torch
 
     try:
@@ -103,7 +103,7 @@ def autocast_dtype(*kinds: str) -> str | None:
 
 
 def _wrapped(owner: type, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Undo:
-    """Wrap a method; the result puts it back, unless somebody has wrapped it again, and makes the wrapper do nothing."""
+    """Wrap a method; return how to restore it unless somebody has wrapped it again."""
     original = getattr(owner, name)
     wrapper = wrap(original)
     over = threading.Event()

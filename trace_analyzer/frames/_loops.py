@@ -32,7 +32,7 @@ _FEW = 64
 
 
 def _precedes(tracks: Column, starts: Column, ends: Column, i: int, j: int) -> bool:
-    """Whether span i has to come before span j, wherever they stand."""
+    """Return whether span i comes before span j in sorted order."""
     if tracks[i] != tracks[j]:
         return tracks[i] < tracks[j]
     if starts[i] != starts[j]:
@@ -41,7 +41,7 @@ def _precedes(tracks: Column, starts: Column, ends: Column, i: int, j: int) -> b
 
 
 def _in_order(tracks: Column, starts: Column, ends: Column) -> bool:
-    """Whether spans are in order."""
+    """Return whether the spans are sorted."""
     track = start = end = 0
     for i in range(len(tracks)):
         # `_precedes` of a row and the one before.
@@ -54,7 +54,7 @@ def _in_order(tracks: Column, starts: Column, ends: Column) -> bool:
 
 
 def _by_track(tracks: Column, rows: Column, known: Column, counts: Column) -> bool:
-    """Put rows in the order of their tracks, as they stand on each; not for one track, nor for more than ``known`` has room for."""
+    """Group rows by track, stably; refuse one track and more tracks than ``known`` has room for."""
     size = at = 0
     for i in range(len(tracks)):
         track = tracks[i]
@@ -90,7 +90,7 @@ def _by_track(tracks: Column, rows: Column, known: Column, counts: Column) -> bo
 
 
 def _run(tracks: Column, starts: Column, ends: Column, rows: Column, low: int) -> int:
-    """Where the stretch of rows ends that is in order from ``low`` on, once rows that are not far from their place are there."""
+    """Return the end of the sorted run that starts at ``low``, after moving rows that are nearly in place."""
     n = len(rows)
     for i in range(low + 1, n):
         row = rows[i]
@@ -109,7 +109,7 @@ def _run(tracks: Column, starts: Column, ends: Column, rows: Column, low: int) -
 
 
 def _runs(tracks: Column, starts: Column, ends: Column, rows: Column) -> list[int]:
-    """The edges of stretches of rows that are in order."""
+    """Return the edges of the sorted runs of rows."""
     at, edges = 0, [0]
     while at < len(rows):
         with cython.nogil:
@@ -121,7 +121,7 @@ def _runs(tracks: Column, starts: Column, ends: Column, rows: Column) -> list[in
 def _merged(
     tracks: Column, starts: Column, ends: Column, rows: Column, spare: Column, low: int, middle: int, high: int
 ) -> None:
-    """Put the rows of two stretches, each of them in order, in order into ``spare``."""
+    """Merge two sorted runs of rows into ``spare``."""
     i, j = low, middle
     for k in range(low, high):
         if j == high or (i < middle and not _precedes(tracks, starts, ends, rows[j], rows[i])):
@@ -141,7 +141,7 @@ def order(
     known: Column,
     counts: Column,
 ) -> bool:
-    """Whether spans are out of order; if so, ``rows`` become those of the spans in order, equal ones as they stand.
+    """Write the sorted order of the spans into ``rows``, stably; return whether they were unsorted.
 
     Spans mostly come in a few stretches that are in order, or nearly, or in one for each of a few tracks that take turns.
     Stretches are merged two by two; where they are many, spans are put together by track before, if there is room in ``known`` for
@@ -184,7 +184,7 @@ def union(
     rows: Column,
     stops: Column,
 ) -> int:
-    """How many maximal intervals the spans, in order, cover, if those up to ``apart`` are one: of each the first span, and its end."""
+    """Write the first span and the end of each maximal interval of sorted spans; return their number."""
     n = len(tracks)
     if not (len(starts) == len(ends) == len(rows) == len(stops) == n):
         raise ValueError("columns of different lengths")
@@ -206,7 +206,7 @@ def union(
 
 
 def sums(groups: Column, by_code: bool, codes: Column, values: Column, totals: Column) -> None:
-    """The sum of the values of each group, each row's own or that of its code; of groups beyond the totals there is none."""
+    """Add each row's value, or that of its code, to its group; skip groups beyond ``totals``."""
     n, size, known = len(groups), len(totals), len(values)
     if (len(codes) if by_code else known) != n:
         raise ValueError("columns of different lengths")
@@ -227,7 +227,7 @@ def sums(groups: Column, by_code: bool, codes: Column, values: Column, totals: C
 def refine(
     groups: Column, codes: Column, width: int, in_runs: bool, table: Column, numbers: Column, firsts: Column
 ) -> int:
-    """Split groups of rows by a code under ``width``, or `NONE`; how many there are then. They are numbered as they appear.
+    """Split groups of rows by a code under ``width`` or `NONE`, numbered by appearance; return their number.
 
     ``table`` has room for ``width`` + 1 numbers for each group there was, or, ``in_runs`` where the rows of each stand
     together, for one. ``firsts`` become the first rows of the new groups.
@@ -256,7 +256,7 @@ def refine(
 
 
 def places(numbers: Column, rows: Column) -> None:
-    """For every number under the length of ``rows`` the row that has it, the last of several; none where no row does."""
+    """Write for each number the last row that holds it, or `NONE`."""
     n, size = len(numbers), len(rows)
     none = NONE
     with cython.nogil:
@@ -269,7 +269,7 @@ def places(numbers: Column, rows: Column) -> None:
 
 
 def picked(rows: Column, asked: Column, result: Column) -> None:
-    """What ``rows`` have at each of the places asked for; none where there is no such place."""
+    """Write ``rows[asked]``, with `NONE` for what lies outside."""
     n, size = len(asked), len(rows)
     if len(result) != n:
         raise ValueError("columns of different lengths")
@@ -280,7 +280,7 @@ def picked(rows: Column, asked: Column, result: Column) -> None:
 
 
 def greatest(groups: Column, values: Column, rows: Column) -> None:
-    """The row of the greatest value of each group, of several the first; none for groups without any."""
+    """Write the row of the greatest value of each group, the first of equal ones, or `NONE`."""
     n, size = len(groups), len(rows)
     if len(values) != n:
         raise ValueError("columns of different lengths")
@@ -301,7 +301,7 @@ def enclosing(
     outer: Column,
     stack: Column,
 ) -> None:
-    """The span around each, of spans in order. One that a later span outlasts is cut where that starts."""
+    """Write the span around each of the sorted spans; a span that a later one outlasts ends where that starts."""
     n = len(tracks)
     if not (len(starts) == len(ends) == len(outer) == len(stack) == n):
         raise ValueError("columns of different lengths")
@@ -334,7 +334,7 @@ def innermost(
     since: Column,
     until: Column,
 ) -> int:
-    """How many segments with the same innermost span there are, of spans in order: the span of each, its start and end.
+    """Write the segments of sorted spans with one innermost span each; return their number.
 
     A span makes two at the most: one that ends where it starts, and one that ends where it does.
     """
@@ -371,7 +371,7 @@ def innermost(
 
 
 def _climb(parents: Column, result: Column, stack: Column, row: int, none: int) -> int:
-    """Put ``row`` and those above it that have no result yet on the stack; how many these are."""
+    """Push ``row`` and those of its ancestors that have no result yet; return how many."""
     n = len(parents)
     unknown = none - 1
     depth = 0
@@ -389,7 +389,7 @@ def _climb(parents: Column, result: Column, stack: Column, row: int, none: int) 
 
 
 def inherited(parents: Column, wishes: Column, values: Column, rule: int, result: Column, stack: Column) -> None:
-    """For each row the value of one that is wished for: of itself, its parent, the parent of that and so on.
+    """Write for each row the value of a wished-for row among itself and its ancestors.
 
     The ``rule`` says of which: of the `NEAREST`, of the `FARTHEST`, or the `LEAST` value.
     """
@@ -418,7 +418,7 @@ def inherited(parents: Column, wishes: Column, values: Column, rule: int, result
 
 
 def _sought(tracks: Column, starts: Column, track: int, time: int, near: int) -> int:
-    """The last segment on this track or one before it that has started by then; -1 for none. It is looked for from ``near`` on."""
+    """Return the last segment on this or an earlier track that has started, searching from ``near``; -1 for none."""
     n = len(tracks)
     step = 1
     low, high = near, near
@@ -444,7 +444,7 @@ def _sought(tracks: Column, starts: Column, track: int, time: int, near: int) ->
 
 
 def _stays(tracks: Column, starts: Column, track: int, time: int, near: int) -> bool:
-    """Whether ``near`` itself is the last that has started, as it mostly is."""
+    """Return whether ``near`` is still the last segment that has started."""
     return (
         near >= 0
         and tracks[near] == track
@@ -461,7 +461,7 @@ def around(
     times: Column,
     result: Column,
 ) -> None:
-    """The segment that contains each time ``on`` a track; where there are no ends, the last that has started there."""
+    """Write the segment around each time; without ends, the last one that has started."""
     n, points, without_ends = len(tracks), len(on), len(ends) == 0
     if not (len(starts) == n and (without_ends or len(ends) == n) and len(times) == len(result) == points):
         raise ValueError("columns of different lengths")
@@ -480,7 +480,7 @@ def around(
 
 
 def passed(instants: Column, times: Column, counts: Column) -> None:
-    """How many of the instants, in order, there were up to each time."""
+    """Write how many of the sorted instants lie at or before each time."""
     points = len(times)
     if len(counts) != points:
         raise ValueError("columns of different lengths")
@@ -503,7 +503,7 @@ def covered(
     until: Column,
     lengths: Column,
 ) -> None:
-    """How much the segments cover between two times ``on`` a track; ``before`` becomes what those before each one cover."""
+    """Write how much the segments cover between two times; ``before`` receives the running sum."""
     n, points = len(tracks), len(on)
     if not (len(starts) == len(ends) == len(before) == n and len(since) == len(until) == len(lengths) == points):
         raise ValueError("columns of different lengths")
@@ -544,7 +544,7 @@ def cut(
     begins: Column,
     stops: Column,
 ) -> int:
-    """How many pieces spans have that are cut where segments of their track begin and end; all those that there is room for.
+    """Write the pieces of spans cut at the edges of segments, as far as there is room; return their number.
 
     Of each piece its span, the segment that it is in, its start and end. Pieces ``outside`` of all segments count or do not.
     """
@@ -594,7 +594,7 @@ def overlaps(
     width: int,
     totals: Column,
 ) -> None:
-    """How much of each segment the spans cover, by their codes under ``width``: a row of totals for each segment."""
+    """Write how much of each segment the spans of each code under ``width`` cover."""
     n, count = len(tracks), len(on)
     if not (
         len(starts) == len(ends) == n and len(since) == len(until) == len(codes) == count and len(totals) == n * width

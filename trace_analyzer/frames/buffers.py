@@ -1,4 +1,4 @@
-"""Columns as the flat sequences that the loops of `_loops` read and write.
+"""Share the memory of columns with the loops of `_loops`.
 
 Where these were compiled, sequences share the memory of series; elsewhere they are lists.
 """
@@ -22,17 +22,17 @@ _Letter = Literal["q", "I", "B"]
 
 
 def times(series: pl.Series, *, missing: int = NEVER) -> Column:
-    """Integers as int64, null as ``missing``."""
+    """Return integers as int64, null as ``missing``."""
     return _values(series.cast(pl.Int64), missing, "q")
 
 
 def rows(series: pl.Series) -> Column:
-    """Numbers of rows as uint32, null as `NONE`."""
+    """Return row numbers as uint32, null as `NONE`."""
     return _values(series.cast(pl.UInt32), NONE, "I")
 
 
 def flags(series: pl.Series) -> Column:
-    """Booleans as uint8, null as 0."""
+    """Return booleans as uint8, null as 0."""
     return _values(series.cast(pl.UInt8), 0, "B")
 
 
@@ -45,12 +45,12 @@ def _values(series: pl.Series, missing: int, letter: _Letter) -> Column:
 
 
 def _copied(values: list[int], letter: _Letter) -> Column:
-    """Lists are fastest in Python, and what compiled loops do not take."""
+    """Copy values: a list for plain Python, a typed array for compiled loops."""
     return values if isinstance(_loops.order, FunctionType) else memoryview(array(letter, values))
 
 
 class Buffer:
-    """A column of int64 (of rows: uint32) for a loop to write, through ``values``."""
+    """Hold a column of int64 (row numbers: uint32) that a loop writes through ``values``."""
 
     values: Column
 
@@ -64,7 +64,7 @@ class Buffer:
             self.values = memoryview(self._column).cast(letter)
 
     def series(self, length: int | None = None, *, whole: bool = False) -> pl.Series:
-        """What was written, or the first ``length`` values of it; rows that are `NONE` are null, of which a ``whole`` column has none.
+        """Return the first ``length`` values as a series; `NONE` is null, unless the column is ``whole``.
 
         To be called once.
         """

@@ -1,4 +1,4 @@
-"""Intervals as frames: union, gaps, splitting, innermost. Half-open, int64 ns, one chain each.
+"""Compute unions, cuts, look-ups and nesting of half-open int64 intervals, in ns.
 
 A frame of intervals has ``start_ns`` and ``end_ns``; ``by`` names the columns that keep tracks apart
 (a device, a thread). What depends on the order of intervals is one pass over them in order, by the loops of
@@ -21,13 +21,13 @@ _Flat = tuple[Column, Column, Column]
 
 
 def spans_on(device: int, intervals: Iterable[tuple[int, int]]) -> pl.DataFrame:
-    """device, start_ns, end_ns of intervals of one device."""
+    """Return device, start_ns, end_ns of intervals of one device."""
     schema = {"device": pl.Int64, START: pl.Int64, END: pl.Int64}
     return pl.DataFrame([(device, *interval) for interval in intervals], schema=schema, orient="row")
 
 
 def union(spans: pl.DataFrame, by: list[str], *, apart_ns: int = 0) -> pl.DataFrame:
-    """Maximal covered intervals per track: a new one begins where all earlier spans have ended more than ``apart_ns`` ago.
+    """Merge spans into maximal covered intervals per track, joining those up to ``apart_ns`` apart.
 
     Touching spans are one; empty spans cover nothing. Returns ``by``, start_ns, end_ns, in order.
     """
@@ -38,7 +38,7 @@ def union(spans: pl.DataFrame, by: list[str], *, apart_ns: int = 0) -> pl.DataFr
 
 
 def sort_spans(spans: pl.DataFrame, by: list[str], *, shortest_first: bool = False) -> pl.DataFrame:
-    """The spans sorted by track and start, equal ones in the order of their rows, or of those the shortest first."""
+    """Sort spans by track and start, stably or with the shortest of equal starts first."""
     spans = spans.rechunk()
     starts = buffers.times(spans.get_column(START))
     # Loops put the longest first.
@@ -47,20 +47,20 @@ def sort_spans(spans: pl.DataFrame, by: list[str], *, shortest_first: bool = Fal
 
 
 def _sorted(spans: pl.DataFrame, by: list[str]) -> tuple[pl.DataFrame, _Flat]:
-    """The spans sorted by track and start, the longest first, equal ones in the order of their rows; and their bounds."""
+    """Sort spans by track and start, the longest first; return them with their bounds."""
     bounds = (track_codes(spans, by), *_times(spans))
     rows = _order(bounds)
     return (spans, bounds) if rows is None else _sorted(spans[rows], by)
 
 
 def _known(segments: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """The segments that hold any time, in order; null is no track, as in joins."""
+    """Return the segments of positive length on a known track, sorted."""
     wanted = segments.select(pl.all_horizontal(pl.col(by).is_not_null(), pl.col(START) < pl.col(END))).to_series()
     return _sorted(segments if wanted.all() else segments.filter(wanted), by)[0]
 
 
 def _order(bounds: _Flat) -> pl.Series | None:
-    """Rows in the order that the loops go by; None where they are."""
+    """Return the row order that the loops need; None where the rows are sorted already."""
     rows, spare = (Buffer(len(bounds[0]), of_rows=True) for _ in range(2))
     known, counts = (Buffer(_FEW_TRACKS) for _ in range(2))
     is_wrong = _loops.order(*bounds, rows.values, spare.values, known.values, counts.values)
@@ -76,7 +76,7 @@ def _times(spans: pl.DataFrame) -> tuple[Column, Column]:
 
 
 def sweep_sum(spans: pl.DataFrame, by: str, sums: list[str]) -> pl.DataFrame:
-    """``by``, start_ns and the ``sums`` over the spans in progress, from every instant at which a span starts or ends.
+    """Sum columns over the spans in progress, at each instant where one starts or ends.
 
     Spans do not end before they start, and sums are of signed integers.
     """
@@ -88,7 +88,7 @@ def sweep_sum(spans: pl.DataFrame, by: str, sums: list[str]) -> pl.DataFrame:
 
 
 def coalesce(segments: pl.DataFrame, by: list[str], label: str) -> pl.DataFrame:
-    """Disjoint segments, in order, of which those that touch and have the same ``label``, null or not, are one; their first row."""
+    """Merge sorted, disjoint segments that touch and have the same ``label``; keep the first row of each."""
     apart = pl.col(START) != pl.col(END).shift(1)
     other = pl.col(label).ne_missing(pl.col(label).shift(1))
     begins = segments.select((starts_group(*by) | apart | other).fill_null(True).alias("begins")).to_series()
@@ -97,7 +97,7 @@ def coalesce(segments: pl.DataFrame, by: list[str], label: str) -> pl.DataFrame:
 
 
 def longest_place() -> list[pl.Expr]:
-    """Of a group's events (start_ns, duration_ns): start_ns and end_ns of the longest, of several the first."""
+    """Return expressions for start_ns and end_ns of a group's longest event, the first of equals."""
     longest = pl.col("duration_ns").arg_max()
     start, end = pl.col("start_ns"), pl.col("start_ns") + pl.col("duration_ns")
     return [start.get(longest), end.get(longest).alias("end_ns")]
@@ -106,7 +106,7 @@ def longest_place() -> list[pl.Expr]:
 def lookup_at(
     points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str], columns: list[str]
 ) -> pl.DataFrame:
-    """``points`` with ``columns`` of the segment of its track that contains ``time``; null outside all.
+    """Add ``columns`` of the segment around ``time`` to each point; null outside all segments.
 
     Segments of one track must be disjoint. The order of points is kept.
     """
@@ -118,17 +118,17 @@ def lookup_at(
 
 
 def _around(points: pl.DataFrame, time: str, segments: pl.DataFrame, by: list[str]) -> pl.Series:
-    """Of each point the row of the segment that contains it; null for none. The segments are in order."""
+    """Return the row of the sorted segment around each point; null for none."""
     return _last_started(points, time, segments, segments.get_column(END), by)
 
 
 def last_started(points: pl.DataFrame, time: str, starts: pl.DataFrame, by: list[str]) -> pl.Series:
-    """Of each point the row of the last of ``starts`` (start_ns), in order, on its track up to ``time``; null for none."""
+    """Return the row of the last of the sorted ``starts`` on each point's track up to ``time``; null for none."""
     return _last_started(points, time, starts, starts.get_column(START).clear(), by)
 
 
 def _last_started(points: pl.DataFrame, time: str, spans: pl.DataFrame, ends: pl.Series, by: list[str]) -> pl.Series:
-    """Of each point the row of the last span to start, if that has not ended, where there are ends."""
+    """Return the row of the last span to start before each point, if it has not ended by then."""
     ours, theirs = shared_track_codes(spans, points, by)
     index = Buffer(points.height, of_rows=True)
     starts, times = buffers.times(spans.get_column(START)), buffers.times(points.get_column(time))
@@ -137,7 +137,7 @@ def _last_started(points: pl.DataFrame, time: str, spans: pl.DataFrame, ends: pl
 
 
 def rank_places(points: pl.DataFrame, by: list[str]) -> tuple[pl.Series, pl.DataFrame]:
-    """Of each of the points (start_ns) the number of its place, and these places in order, each once."""
+    """Return the number of each point's place (track, start_ns), and the distinct places in order."""
     ordered = sort_spans(points.with_row_index("row"), by)
     is_first = ordered.select(starts_group(*by, START)).to_series()
     numbers = (is_first.cum_sum() - 1).cast(pl.UInt32)
@@ -145,21 +145,21 @@ def rank_places(points: pl.DataFrame, by: list[str]) -> tuple[pl.Series, pl.Data
 
 
 def count_until(instants: pl.Series, times: pl.Series) -> pl.Series:
-    """How many of the instants, in order, there were up to each time."""
+    """Count the sorted instants at or before each time."""
     counts = Buffer(times.len(), of_rows=True)
     _loops.passed(buffers.times(instants), buffers.times(times), counts.values)
     return counts.series(whole=True)
 
 
 def _outside(rows: pl.DataFrame, segments: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
-    """``rows`` with ``columns`` of the segments, all null: what a look-up finds where either frame is empty."""
+    """Add ``columns`` of the segments to ``rows``, all null."""
     return rows.with_columns(pl.lit(None, segments.schema[column]).alias(column) for column in columns)
 
 
 def with_covered(
     spans: pl.DataFrame, islands: pl.DataFrame, by: list[str], name: str, start: str = START, end: str = END
 ) -> pl.DataFrame:
-    """``spans`` with column ``name``: how much of the track the disjoint ``islands`` cover from ``start`` to ``end``.
+    """Add column ``name``: how much of its track the disjoint ``islands`` cover from ``start`` to ``end``.
 
     The order of spans is kept.
     """
@@ -174,7 +174,7 @@ def with_covered(
 
 
 def overlap_sums(spans: pl.DataFrame, label: str, segments: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """row, label, overlap_ns: how much of each of the disjoint segments, by row, the spans of each label cover together.
+    """Return row, label, overlap_ns: how much of each disjoint segment the spans of each label cover.
 
     Nothing is said of what does not overlap. Labels are as in `factorize`.
     """
@@ -190,7 +190,7 @@ def overlap_sums(spans: pl.DataFrame, label: str, segments: pl.DataFrame, by: li
 
 
 def split_by(spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns: list[str]) -> pl.DataFrame:
-    """``spans`` cut where ``segments`` of their track begin and end, with ``columns`` of the segment around each piece.
+    """Cut ``spans`` at the edges of ``segments`` and add ``columns`` of the segment around each piece.
 
     Segments of one track must be disjoint; outside all of them the columns are null. The order of spans is kept,
     pieces in order of time.
@@ -199,7 +199,7 @@ def split_by(spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns
 
 
 def filter_inside(points: pl.DataFrame, time: str, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """The points that lie in one of the disjoint windows of their track, in order. Of a single window they are mostly a slice."""
+    """Keep the points inside one of the disjoint windows of their track, in order."""
     if windows.height != 1:
         marked = windows.select(*by, START, END, pl.lit(True).alias("is inside"))
         return lookup_at(points, time, marked, by, ["is inside"]).filter("is inside").drop("is inside")
@@ -213,7 +213,7 @@ def filter_inside(points: pl.DataFrame, time: str, windows: pl.DataFrame, by: li
 
 
 def clip(spans: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """The parts of spans inside the disjoint ``windows`` of their track, with the windows' other columns."""
+    """Keep the parts of spans inside the disjoint ``windows`` of their track, with the windows' columns."""
     extra = [c for c in windows.columns if c not in (*by, START, END)]
     if windows.height == 1:
         return _clipped(spans, windows, by, extra)
@@ -221,7 +221,7 @@ def clip(spans: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFr
 
 
 def _clipped(spans: pl.DataFrame, window: pl.DataFrame, by: list[str], extra: list[str]) -> pl.DataFrame:
-    """The same for a single window, as most are: nothing has to be looked up, and mostly nothing has to be copied."""
+    """Clip spans to a single window: a slice where the spans are sorted."""
     place = window.row(0, named=True)
     for column in by:
         spans = where_equal(spans, column, place[column])
@@ -240,7 +240,7 @@ def _clipped(spans: pl.DataFrame, window: pl.DataFrame, by: list[str], extra: li
 def _cut(
     spans: pl.DataFrame, segments: pl.DataFrame, by: list[str], columns: list[str], *, outside: bool
 ) -> pl.DataFrame:
-    """Pieces of spans as `split_by` says; only those within segments where not ``outside``."""
+    """Cut spans as `split_by` does; drop the pieces outside segments unless ``outside``."""
     if spans.is_empty() or segments.is_empty():
         return _outside(spans if outside else spans.clear(), segments, columns)
     segments = _known(segments.select(*by, START, END, *columns), by)
@@ -264,7 +264,7 @@ def _cut(
 
 
 def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
-    """Segments of each track with the id of its innermost span: of those in progress, the last to start.
+    """Return segments of each track with the id of its innermost span: the last to start of those in progress.
 
     Of spans that start together the shorter is the inner one, then the later row. Returns ``by``,
     start_ns, end_ns, ``span_id``; segments are disjoint, in order, and cover what any span covers.
@@ -278,7 +278,7 @@ def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
 
 
 def enclosing(spans: pl.DataFrame, by: list[str]) -> pl.Series:
-    """Of every span the row of the one around it: of the spans of its track that contain it, the last to start.
+    """Return the row of the span around each span: the last to start of those that contain it.
 
     Null for none, and for empty spans. Of spans that start together the longer, then the earlier row, is the outer one.
     """

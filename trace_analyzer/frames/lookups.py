@@ -1,4 +1,4 @@
-"""Tables with numbered rows: what a join looks up by hash is a gather from here, in a tenth of the time.
+"""Look rows up by number: a gather in the place of a hash join takes a tenth of the time.
 
 ``column[rows]`` gathers in a third of the time of ``column.gather(rows)``, which makes room for negative numbers.
 """
@@ -13,27 +13,27 @@ from trace_analyzer.tables import nulls
 
 
 def scatter(ids: pl.Series, values: pl.Series, height: int) -> pl.Series:
-    """A column of ``height`` rows with ``values`` at the rows ``ids``, null elsewhere; ids are distinct, none is null."""
+    """Return a column of ``height`` rows with ``values`` at the distinct rows ``ids``, null elsewhere."""
     return nulls(height, values.dtype).scatter(ids, values).alias(values.name)
 
 
 def inverse_index(ids: pl.Series, height: int) -> pl.Series:
-    """For every number under ``height`` the row at which ``ids`` has it; null where it does not."""
+    """Return for each number under ``height`` the row at which ``ids`` holds it; null for none."""
     return _places(ids, height).series()
 
 
 def count_distinct(ids: pl.Series) -> int:
-    """How many different ones there are of numbers of rows, none of which is null."""
+    """Count the distinct row numbers, none of which is null."""
     return inverse_index(ids, _width(ids)).count()
 
 
 def first_index(ids: pl.Series, height: int | None = None) -> pl.Series:
-    """For every number under ``height``, or up to the highest, the first row at which ``ids`` has it; null where it does not."""
+    """Return for each number under ``height`` (default: up to the highest) the first row of ``ids`` that holds it."""
     return argmax_by_group(ids, _zeros(ids.len()), _width(ids) if height is None else height)
 
 
 def lookup(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.DataFrame:
-    """The other columns of ``table`` for the key of each of ``rows``; null where the table does not have it.
+    """Return the other columns of ``table`` for each row's key; null where the table lacks it.
 
     Keys are row numbers of some other table, distinct in this one.
     """
@@ -41,14 +41,14 @@ def lookup(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.DataFrame:
 
 
 def lookup_inner(rows: pl.DataFrame, table: pl.DataFrame, key: str) -> pl.DataFrame:
-    """The rows whose key ``table`` has, in order, with its other columns; see `lookup`."""
+    """Return the rows whose key ``table`` has, in order, with its other columns; see `lookup`."""
     index = _row_index(table, rows, key)
     known = rows.filter(index.is_not_null()) if index.null_count() else rows
     return known.hstack(table.drop(key)[index.drop_nulls()])
 
 
 def _zeros(height: int) -> pl.Series:
-    """The row 0, so often. ``pl.zeros`` takes longer than the loops over few rows that it is for."""
+    """Return a column of zeros; ``pl.zeros`` takes longer than a loop over few rows."""
     return pl.Series([0], dtype=pl.UInt32).new_from_index(0, height)
 
 
@@ -59,7 +59,7 @@ def _places(ids: pl.Series, height: int) -> Buffer:
 
 
 def _row_index(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.Series:
-    """Of each of the rows that of ``table`` with its key."""
+    """Return the row of ``table`` that has each row's key; null for none."""
     known, asked = table.get_column(key), rows.get_column(key)
     index = Buffer(asked.len(), of_rows=True)
     places = _places(known, _width(known))
@@ -68,7 +68,7 @@ def _row_index(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.Series:
 
 
 def gather(values: pl.Series, rows: pl.Series) -> pl.Series:
-    """``values[rows]`` for many more rows than values. Bits, also those that tell what is null, are gathered as bytes: five times as fast."""
+    """Return ``values[rows]`` for many more rows than values; bits are gathered as bytes, five times as fast."""
     if values.null_count() == values.len():
         return nulls(rows.len(), values.dtype).alias(values.name)
     if values.dtype == pl.Boolean and _alike(values):
@@ -80,28 +80,28 @@ def gather(values: pl.Series, rows: pl.Series) -> pl.Series:
 
 
 def where_equal(rows: pl.DataFrame, column: str, value: int) -> pl.DataFrame:
-    """The rows with that value. Mostly these are all, and nothing has to be copied."""
+    """Keep the rows with that value, without a copy where all have it."""
     values = rows.get_column(column)
     return rows if _alike(values) and values.min() == value else rows.filter(pl.col(column) == value)
 
 
 def over_group(rows: pl.DataFrame, by: str, figure: pl.Expr) -> pl.Expr:
-    """The figure within each group of rows. Mostly there is one, for which ``over`` takes three times as long as nothing."""
+    """Return the figure per group; one group needs no ``over``, which takes three times as long."""
     return figure if _alike(rows.get_column(by)) else figure.over(by)
 
 
 def _alike(values: pl.Series) -> bool:
-    """Whether there is one value at the most, and no null."""
+    """Return whether all values are one and the same, and none is null."""
     return values.null_count() == 0 and values.min() == values.max()
 
 
 def starts_group(*columns: str) -> pl.Expr:
-    """Whether a row differs from the one before in any of these columns, none of which has nulls; the first does."""
+    """Return whether a row differs from the one before in any of these null-free columns; the first row does."""
     return pl.any_horizontal(pl.col(c) != pl.col(c).shift(1) for c in columns).fill_null(True)
 
 
 def factorize(*columns: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Of each row the number of its combination of values, in order of appearance, and the first row of each combination.
+    """Assign numbers to combinations of values by appearance; return each row's number and each combination's first row.
 
     Null is a value. There are few combinations: to look them up in a table takes a tenth of the time of grouping.
     """
@@ -115,12 +115,12 @@ def factorize(*columns: pl.Series) -> tuple[pl.Series, pl.Series]:
 
 
 def as_strings(rows: pl.DataFrame) -> pl.DataFrame:
-    """The rows with texts for categories, which have no functions of texts."""
+    """Cast categorical columns to strings, which have functions of text."""
     return rows.with_columns((cs.categorical() | cs.enum()).cast(pl.String))
 
 
 def map_unique(rows: pl.DataFrame, *figures: pl.Expr) -> pl.DataFrame:
-    """The figures of each of the rows, whose texts are looked at once each: of a hundred thousand kernels few names differ."""
+    """Evaluate figures once per distinct row: a hundred thousand kernels have few names."""
     numbers, firsts = factorize(*rows)
     return as_strings(rows[firsts]).select(figures)[numbers]
 
@@ -129,7 +129,7 @@ _TABLE = 1 << 20
 
 
 def _codes(column: pl.Series) -> pl.Series:
-    """Numbers from 0 on in the place of values, null for null."""
+    """Replace values by numbers from 0 on, null by null."""
     if column.dtype == pl.Boolean:
         return column.cast(pl.UInt8)
     codes = (column.cast(pl.Categorical) if column.dtype == pl.String else column).to_physical()
@@ -139,7 +139,7 @@ def _codes(column: pl.Series) -> pl.Series:
 
 
 def _has_table(groups: int, codes: pl.Series) -> bool:
-    """Whether a table of all codes of all groups takes no more memory than some columns do."""
+    """Return whether a table of all codes of all groups takes no more memory than a few columns."""
     return groups * _width(codes) <= max(_TABLE, 4 * codes.len())
 
 
@@ -148,7 +148,7 @@ def _width(codes: pl.Series) -> int:
 
 
 def _refined(groups: pl.Series, count: int, codes: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Numbers of the combinations of group and code, and their first rows."""
+    """Assign numbers to combinations of group and code; return the numbers and their first rows."""
     if not _has_table(count, codes):
         pairs = pl.DataFrame({"group": groups, "code": codes})
         known = pairs.with_row_index("row").unique(["group", "code"], keep="first", maintain_order=True)
@@ -160,7 +160,7 @@ def _refined(groups: pl.Series, count: int, codes: pl.Series) -> tuple[pl.Series
 
 
 def _split(groups: pl.Series, codes: pl.Series, size: int, *, in_runs: bool = False) -> tuple[pl.Series, pl.Series]:
-    """The same by a table of that size."""
+    """Assign numbers to combinations of group and code by a table of ``size`` entries."""
     table, numbers, firsts = (Buffer(n, of_rows=True) for n in (size, len(groups), len(groups)))
     columns = buffers.rows(groups), buffers.rows(codes), _width(codes), in_runs
     count = _loops.refine(*columns, table.values, numbers.values, firsts.values)
@@ -168,7 +168,7 @@ def _split(groups: pl.Series, codes: pl.Series, size: int, *, in_runs: bool = Fa
 
 
 def sum_runs(rows: pl.DataFrame, run: str, name: str, values: str) -> pl.DataFrame:
-    """``run``, ``name`` and the sum of integer ``values`` for every run of rows that agree in a row number ``run``, by name."""
+    """Sum ``values`` by name within each run of rows that share the row number ``run``."""
     numbers, codes = rows.get_column(run), _codes(rows.get_column(name))
     numbers, firsts = _split(numbers, codes, _width(codes) + 1, in_runs=True)
     return rows.select(run, name)[firsts].with_columns(
@@ -177,7 +177,7 @@ def sum_runs(rows: pl.DataFrame, run: str, name: str, values: str) -> pl.DataFra
 
 
 def sum_by_group(groups: pl.Series, values: pl.Series, count: int, *, codes: pl.Series | None = None) -> pl.Series:
-    """The sums of integer values, or of ``values[codes]``, by the number of their group, of which there are ``count``."""
+    """Sum integer values, or ``values[codes]``, by group number under ``count``."""
     sums = Buffer(count)
     rows = buffers.rows(groups)
     named = rows if codes is None else buffers.rows(codes)
@@ -186,7 +186,7 @@ def sum_by_group(groups: pl.Series, values: pl.Series, count: int, *, codes: pl.
 
 
 def argmax_by_group(groups: pl.Series, values: pl.Series, count: int) -> pl.Series:
-    """The row of the greatest of the integer values of each numbered group, of several the first."""
+    """Return the row of the greatest integer of each numbered group, the first of equals."""
     rows = Buffer(count, of_rows=True)
     _loops.greatest(buffers.rows(groups), buffers.times(values), rows.values)
     return rows.series()

@@ -1,4 +1,4 @@
-"""Tracks that spans are on, as the loops of `_loops` tell them apart: by a number each."""
+"""Number the tracks of spans, as the loops of `_loops` need them."""
 
 import polars as pl
 
@@ -11,7 +11,7 @@ _LEAST = -(1 << 63)
 
 
 def track_codes(frame: pl.DataFrame, by: list[str]) -> Column:
-    """Of each row a number of its track, in the order of tracks; null is a track, the first."""
+    """Return the number of each row's track in the order of tracks; null is the first track."""
     numbers = _integers(frame, by)
     if numbers is None or numbers.null_count():
         numbers = _numbered(frame, frame, by, nulls_equal=True)
@@ -19,7 +19,7 @@ def track_codes(frame: pl.DataFrame, by: list[str]) -> Column:
 
 
 def shared_track_codes(segments: pl.DataFrame, points: pl.DataFrame, by: list[str]) -> tuple[Column, Column]:
-    """The same of segments, none of which has a null there, and of points, which may be on other tracks or, null, on none."""
+    """Return the track numbers of segments, and of points, which may be on other tracks or, null, on none."""
     ours, theirs = _integers(segments, by), _integers(points, by)
     least = None if ours is None else ours.min()
     if ours is None or theirs is None or not isinstance(least, int) or least == _LEAST:
@@ -28,13 +28,13 @@ def shared_track_codes(segments: pl.DataFrame, points: pl.DataFrame, by: list[st
 
 
 def _integers(frame: pl.DataFrame, by: list[str]) -> pl.Series | None:
-    """What tells tracks apart, if it is a column of integers that int64 holds."""
+    """Return the one integer column that tells tracks apart; None where there is no such column."""
     column = frame.get_column(by[0])
     return column if len(by) == 1 and column.dtype in _NARROW else None
 
 
 def _numbered(frame: pl.DataFrame, known: pl.DataFrame, by: list[str], *, nulls_equal: bool = False) -> pl.Series:
-    """Of each row the number of its track among the known ones in order; null for others."""
+    """Return the number of each row's track among the known ones, in order; null for others."""
     numbers, firsts = factorize(*frame.select(by))
     distinct = known.select(by)[firsts if known is frame else factorize(*known.select(by))[1]]
     ordered = distinct.sort(by).with_row_index("number of the track")

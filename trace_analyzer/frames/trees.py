@@ -1,4 +1,4 @@
-"""Trees of rows: what each row inherits from itself and the rows above it."""
+"""Inherit values down a tree of rows."""
 
 import polars as pl
 
@@ -9,22 +9,22 @@ from trace_analyzer.tables import nulls
 
 
 class Tree:
-    """What hangs below what: ``parents`` holds the row above each, null for none."""
+    """Hold a tree of rows: ``parents`` names the row above each, null for a root."""
 
     def __init__(self, parents: pl.Series) -> None:
         self._parents = buffers.rows(parents)
         self._rows = buffers.rows(pl.int_range(parents.len(), dtype=pl.UInt32, eager=True))
 
     def nearest(self, wanted: pl.Series) -> pl.Series:
-        """For each row the nearest of itself and those above it that is ``wanted``, a flag or byte; null where none is."""
+        """Return for each row the nearest ``wanted`` row (flag or byte) of itself and its ancestors; null for none."""
         return self._inherited(wanted, self._rows, _loops.NEAREST)
 
     def outermost(self, wanted: pl.Series) -> pl.Series:
-        """For each row the farthest of itself and those above it that is ``wanted``; null where none is."""
+        """Return for each row the farthest ``wanted`` row of itself and its ancestors; null for none."""
         return self._inherited(wanted, self._rows, _loops.FARTHEST)
 
     def least(self, values: pl.Series, end: int) -> pl.Series:
-        """For each row the least of the small numbers that it and those above it have; null where none is under ``end``."""
+        """Return for each row the least number under ``end`` of itself and its ancestors; null for none."""
         return self._inherited(values < end, buffers.rows(values), _loops.LEAST)
 
     def _inherited(self, wanted: pl.Series, values: Column, rule: int) -> pl.Series:
