@@ -1,4 +1,4 @@
-"""The article's table for a trace: share of FLOP against share of time, by bucket and by group."""
+"""Compare shares of FLOP with shares of time, by bucket and by group, as the article does."""
 
 import polars as pl
 
@@ -7,7 +7,7 @@ from trace_analyzer.analyses.roofline import work_rates, work_sums
 
 
 def bucket_work(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Kernels (see `roofline.with_roofs`) of one device summed up by bucket, longest first.
+    """Sum kernels (see `roofline.with_roofs`) of one device by bucket, longest first.
 
     Beside sums and rates: ``time_ratio`` and ``flop_ratio`` of the sum over all buckets (of the FLOP that are
     known), and ``known_ratio``, the share of the bucket's time whose FLOP are known.
@@ -22,7 +22,7 @@ def bucket_work(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def group_work(kernels: pl.DataFrame) -> pl.DataFrame:
-    """The same by group, and ``slower_ratio``: FLOP/s of the matmul group over those of the group.
+    """Sum kernels by group, with ``slower_ratio``: FLOP/s of the matmul group over those of the group.
 
     That figure is the article's "normalization achieves 250x less FLOP/s". It is null where the FLOP of too
     little of either group's time are known for its rate to stand for the group.

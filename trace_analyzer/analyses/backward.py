@@ -1,4 +1,4 @@
-"""Which forward operator a backward operator belongs to, and the module that it ran in."""
+"""Link backward operators to their forward operators and modules."""
 
 import polars as pl
 
@@ -11,7 +11,7 @@ _MODULE = "nn.Module: "
 
 
 def backward_links(trace: Trace, host: Host) -> pl.DataFrame:
-    """Table `backward_links`: every backward operator with its forward operator and that one's module.
+    """Return table `backward_links`: each backward operator with its forward operator and that one's module.
 
     Autograd gives a node and the operator that made it one sequence number. Operators that make no node
     show the number of the next, so of the forward operators of a number the last to start before the
@@ -45,7 +45,7 @@ def backward_links(trace: Trace, host: Host) -> pl.DataFrame:
 
 
 def _by_arrow(flows: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
-    """Pairs whose starts are the ends of one arrow: of several forward operators the first."""
+    """Pair operators whose starts are the ends of one arrow, with the first of several forward operators."""
     arrows = flows.filter(pl.col("kind") == "forward-backward").rename({"time_ns": "start_ns"})
     place, first = ["thread_id", "start_ns"], pl.col("forward_id").min()
     if arrows.is_empty():
@@ -68,7 +68,7 @@ def _by_arrow(flows: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_module(links: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Links with the innermost nn.Module frame around the forward operator; null where none was recorded."""
+    """Add the innermost nn.Module frame around the forward operator; null where none was recorded."""
     modules = host.those((pl.col("kind") == "python") & pl.col("name").str.starts_with(_MODULE)).select(
         "thread_id", "start_ns", "end_ns", pl.col("event_id").alias("module_id")
     )

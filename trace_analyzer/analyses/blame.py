@@ -1,4 +1,4 @@
-"""Who is accountable for idle time: each of its intervals with the code that a person can change."""
+"""Attribute idle time to the code that a person can change."""
 
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ DIMENSIONS = ("operator", "module", "python_function", "annotation", "phase", "s
 
 @dataclass(frozen=True)
 class Attribution:
-    """Idle time and whose it is.
+    """Hold intervals of idle time with codes of the names that they are attributed to.
 
     ``intervals`` are those of table `idle`, with ``around_id``, the host event in whose name it is, and ``code``, a row of
     ``codes``: operator, module, python_function, annotation and phase. Many intervals share few of them.
@@ -29,16 +29,16 @@ class Attribution:
     codes: pl.DataFrame
 
     def within(self, windows: pl.DataFrame) -> "Attribution":
-        """The same of the disjoint ``windows`` (device, start_ns, end_ns)."""
+        """Return the attribution inside the disjoint ``windows`` (device, start_ns, end_ns)."""
         return replace(self, intervals=clip(self.intervals, windows, ["device"]))
 
     def named(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Rows with the names that their ``code`` stands for."""
+        """Replace ``code`` by the names that it stands for."""
         return rows.drop("code").hstack(self.codes[rows.get_column("code")])
 
 
 def blame(trace: Trace, host: Host, idle: pl.DataFrame, gaps: pl.DataFrame, context: Context) -> Attribution:
-    """Whose the intervals of table `idle` are: in whose name the host was at what it did then.
+    """Attribute each interval of table `idle` to an operator, module, Python function and phase.
 
     Where no event was in progress: launch latency is its launch's, host time belongs to the annotation that
     was open on the launching thread or on the main thread, and device time names nobody, but keeps the phase
@@ -54,7 +54,7 @@ def blame(trace: Trace, host: Host, idle: pl.DataFrame, gaps: pl.DataFrame, cont
 
 
 def _codes(context: Context, around: pl.Series, late: pl.Series) -> tuple[pl.Series, pl.DataFrame]:
-    """What names each event; where there is none, nothing but the phase of ``late``. And the names by number."""
+    """Return a code per event for its names (a phase alone where there is no event), and the names by code."""
     events, none = context.events, around.is_null()
     is_asked = pl.Series([False]).new_from_index(0, events.height).scatter(around.drop_nulls(), True)
     ids = is_asked.arg_true()
@@ -77,7 +77,7 @@ def _codes(context: Context, around: pl.Series, late: pl.Series) -> tuple[pl.Ser
 
 
 def blame_table(blamed: Attribution, steps: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Table `blame`, with categorical names."""
+    """Return table `blame`, with categorical names."""
     around = blamed.intervals.get_column("around_id")
     of = context.events.select("thread_id", "operator_id")[around]
     windows = steps.select("device", "start_ns", "end_ns", pl.col("index").alias("step"))
@@ -86,7 +86,7 @@ def blame_table(blamed: Attribution, steps: pl.DataFrame, context: Context) -> p
 
 
 def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series) -> pl.Series:
-    """The annotation in progress at each piece where the host did nothing that was recorded; null elsewhere."""
+    """Return the annotation in progress at each piece without a recorded host event; null elsewhere."""
     events = host.events
     silent = pieces.get_column("event_id").is_null() & pieces.get_column("cause").is_in(HOST_CAUSES)
     annotations = innermost(events.filter("marks"), ["thread_id"], "event_id")
@@ -104,7 +104,7 @@ def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series
 
 
 def idle_by(blamed: Attribution, steps: pl.DataFrame) -> pl.DataFrame:
-    """Table `idle_by`: idle time summed up by operator, module, Python function, annotation, phase and step.
+    """Return table `idle_by`: idle time summed by operator, module, function, annotation, phase and step.
 
     Every dimension sums to the idle time of the device; a null key is time that nobody is known to answer for.
     """
@@ -126,7 +126,7 @@ def idle_by(blamed: Attribution, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def blamed_code(blamed: Attribution) -> pl.DataFrame:
-    """Idle time by cause and code, most first.
+    """Sum idle time by cause and code, most first.
 
     Returns cause, operator, python_function, annotation, module and phase (null where several share the rest),
     idle_ns, and the longest interval: start_ns, end_ns.
@@ -143,7 +143,7 @@ def blamed_code(blamed: Attribution) -> pl.DataFrame:
 
 
 def _groups(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Intervals that agree in ``by``: idle_ns, count, and the longest, of several the first; that of the longest is first."""
+    """Group intervals that agree in ``by``: idle_ns, count and the longest; sort by the longest."""
     numbers, firsts = factorize(*rows.select(by))
     lengths = rows.get_column("end_ns") - rows.get_column("start_ns")
     longest = argmax_by_group(numbers, lengths, firsts.len())

@@ -1,4 +1,4 @@
-"""Collectives: how much each moved, how fast, and how much of its time nothing hid.
+"""Measure collectives: bytes, bandwidth, and the time that nothing hid.
 
 Bandwidths are those of nccl-tests (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): the
 algorithm's, size over time, and the bus's, which is comparable with the hardware whatever the number of ranks.
@@ -32,7 +32,7 @@ _FIRST_TYPE = r'^\["([^"]*)"'
 
 
 def collectives(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
-    """Table `collectives`: every communication kernel with its message, its bandwidths and its exposed time."""
+    """Return table `collectives`: each communication kernel with its message, bandwidths and exposed time."""
     kernels = activities.filter(pl.col("bound") == "communication")
     if kernels.is_empty():
         return tables.COLLECTIVES.empty()
@@ -55,7 +55,7 @@ def collectives(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFr
 
 
 def communication_table(collective_table: pl.DataFrame) -> pl.DataFrame:
-    """Table `communication`: collectives summed up by kind, size and ranks, longest first."""
+    """Return table `communication`: collectives summed by kind, size and ranks, longest first."""
     keys = ["device", "collective", "name", "message_dtype", "group_size", "message_bytes"]
 
     def over_time(rate: str) -> pl.Expr:
@@ -81,7 +81,7 @@ def communication_table(collective_table: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_exposed(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """Activities with ``hidden_ns``, their time in which ``work`` ran on their device too, and ``exposed_ns``."""
+    """Add ``hidden_ns``, the time in which ``work`` ran on the device too, and ``exposed_ns``."""
     ends = spans.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
     return with_covered(ends, union(work, ["device"]), ["device"], "hidden_ns").with_columns(
         (pl.col("duration_ns") - pl.col("hidden_ns")).alias("exposed_ns")
@@ -89,7 +89,7 @@ def with_exposed(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _work(activities: pl.DataFrame) -> pl.DataFrame:
-    """Spans that hide communication: kernels and copies within the device, as in the partition."""
+    """Return spans that hide communication: kernels and copies within the device, as in the partition."""
     work = activities.select("device", "start_ns", "duration_ns", "bound")
     return work.filter(~pl.col("bound").is_in(["communication", "copy"])).select(
         "device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
@@ -97,7 +97,7 @@ def _work(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_call(host: Host, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Kernels with ``call``: the innermost c10d operator around the launch, which names the collective."""
+    """Add ``call``: the innermost c10d operator around the launch, which names the collective."""
     calls = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains("c10d"))
     segments = innermost(calls, ["thread_id"], "event_id").rename({"event_id": "call_id", "thread_id": "launch_thread"})
     located = lookup_at(kernels, "launch_start_ns", segments, ["launch_thread"], ["call_id"])
@@ -105,7 +105,7 @@ def _with_call(host: Host, kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_message(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Kernels with what their operator sends: recorded collective, bytes, dtype and ranks.
+    """Add what the operator sends: recorded collective, bytes, dtype and ranks.
 
     Where the profiler did not record the collective's arguments, the operator's first input is what it
     sends (c10d's ``record_param_comms`` and the in-place ``symm_mem`` operators).
@@ -138,7 +138,7 @@ def _with_message(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Da
 
 
 def _collective() -> pl.Expr:
-    """Which collective: as recorded, else as the c10d operator, the operator or the kernel is named."""
+    """Name the collective: as recorded, else by the c10d operator, the operator or the kernel."""
     sources = [pl.col(c).str.head(4096).str.to_lowercase() for c in ("recorded_collective", "call", "operator", "name")]
     return pl.coalesce(
         pl.when(source.str.contains(pattern)).then(pl.lit(name)) for source in sources for name, pattern in _COLLECTIVES
@@ -146,7 +146,7 @@ def _collective() -> pl.Expr:
 
 
 def _bus_factor(ranks: pl.Expr) -> pl.Expr:
-    """Bus over algorithm bandwidth."""
+    """Return the ratio of bus bandwidth to algorithm bandwidth."""
     peers = (ranks - 1) / ranks
     kind = pl.col("collective")
     return (

@@ -1,4 +1,4 @@
-"""In whose name a host event happened: the operator, module, Python function and phase around it.
+"""Locate host events: the operator, module, Python function and phase around each.
 
 Every event hangs below the event that was in progress when it began. What surrounds it is the nearest of
 its ancestors of some sort, and backward work also stands for the forward operator that it belongs to.
@@ -24,7 +24,7 @@ _PACKAGES = r"^.*(?:site|dist)-packages/"
 
 @dataclass(frozen=True)
 class Context:
-    """What surrounds every host event, and the names behind the ids.
+    """Hold what surrounds every host event, and the names behind the ids.
 
     ``events`` are those of `Host`, with parent_id (the event around each), operator_id, module_id, frame_id, stack_id and
     annotation_id (nearest of itself and its ancestors; for backward work, module and frame are those of the
@@ -39,15 +39,15 @@ class Context:
     host: Host
 
     def names(self, ids: pl.Series) -> pl.Series:
-        """Names of events."""
+        """Return names of events."""
         return self.host.texts(ids)
 
     def sources(self, ids: pl.Series) -> pl.Series:
-        """What rules name the outermost event as, of each event and those around it, that they name."""
+        """Return the rule name of the outermost event around each that a rule names."""
         return self.host.by_name("source", self.events.get_column("source_id")[ids])
 
     def functions(self, ids: pl.Series) -> pl.Series:
-        """The Python function of each event as the trace names it, ``file.py(12): f``; null where unknown.
+        """Return the Python function of each event as the trace names it, ``file.py(12): f``; null where unknown.
 
         The innermost of the program's own frames; a library's where there is none.
         """
@@ -55,14 +55,14 @@ class Context:
         return self._or_text(frames, ids, "function")
 
     def modules(self, ids: pl.Series) -> pl.Series:
-        """The path of nn.Modules around each event, ``Net_0/Block_3/Linear_7``; null where none was recorded."""
+        """Return the path of nn.Modules around each event, ``Net_0/Block_3/Linear_7``; null where unrecorded."""
         module_ids = self.events.get_column("module_id")[ids]
         paths = self._paths(module_ids.drop_nulls().unique())
         rows = inverse_index(paths.get_column("module_id"), self.events.height)[module_ids]
         return self._or_text(paths.get_column("path")[rows], ids, "module")
 
     def _or_text(self, named: pl.Series, ids: pl.Series, column: str) -> pl.Series:
-        """What frames name, and for want of that what the texts of PyTorch before 1.13 do."""
+        """Return names by frames, else by the texts of PyTorch before 1.13."""
         if self.stacks.is_empty():
             return named
         stack_ids = self.events.get_column("stack_id")[ids]
@@ -70,7 +70,7 @@ class Context:
         return named.zip_with(named.is_not_null(), self.stacks.get_column(column)[rows])
 
     def _paths(self, module_ids: pl.Series) -> pl.DataFrame:
-        """module_id, path: the names of a module frame and of those around it, the outermost first."""
+        """Return module_id and path: the names of a module frame and of those around it, the outermost first."""
         parents, modules = self.events.get_column("parent_id"), self.events.get_column("module_id")
         levels: list[pl.Series] = []
         level = module_ids
@@ -87,7 +87,7 @@ class Context:
 
 
 def contexts(trace: Trace, host: Host, parents: pl.Series, backward_links: pl.DataFrame) -> Context:
-    """The context of every host event of the trace; ``parents`` come from `parents_of`."""
+    """Return the context of every host event; ``parents`` come from `parents_of`."""
     events = host.events
     tree, stacks = Tree(parents), _stacks(trace)
     forward_of = scatter(backward_links.get_column("event_id"), backward_links.get_column("forward_id"), events.height)
@@ -122,7 +122,7 @@ def contexts(trace: Trace, host: Host, parents: pl.Series, backward_links: pl.Da
 
 
 def parents_of(trace: Trace) -> pl.Series:
-    """Of every host event the one around it, null for none and for the profiler's own rows."""
+    """Return the event around every host event; null for none and for the profiler's own rows."""
     # What takes no time holds nothing.
     length = pl.when(pl.col("kind") != "overhead").then("duration_ns").otherwise(0)
     end = (pl.col("start_ns") + length).alias("end_ns")
@@ -130,7 +130,7 @@ def parents_of(trace: Trace) -> pl.Series:
 
 
 def _phases(host: Host, tree: Tree, parents: pl.Series, forward_thread: pl.Series, forward_of: pl.Series) -> pl.Series:
-    """The phase of each event: the first of `PHASES` among those in progress around it.
+    """Return the phase of each event: the first of `PHASES` among those in progress around it.
 
     Operators that autograd ran are backward, those that it later ran back are forward, and threads that only
     autograd uses are backward even between its operators.
@@ -156,7 +156,7 @@ def _phases(host: Host, tree: Tree, parents: pl.Series, forward_thread: pl.Serie
 
 
 def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_ids: pl.Series) -> pl.Series:
-    """What is around each event; of backward events around their forward operator, but for what is within them."""
+    """Replace what is around backward events by what is around their forward operator, but for what they contain."""
     if any(column.null_count() == column.len() for column in (ids, forward_ids)):
         return ids
     around = ids[forward_ids]
@@ -165,7 +165,7 @@ def _of_forward(ids: pl.Series, backward_ids: pl.Series, forward_ids: pl.Series)
 
 
 def _stacks(trace: Trace) -> pl.DataFrame:
-    """event_id, function, module of operators with the call stack and module texts of PyTorch before 1.13.
+    """Return event_id, function and module of operators with the call stack texts of PyTorch before 1.13.
 
     Frames are separated by ``;``, the innermost first, and their line is that of the call.
     """

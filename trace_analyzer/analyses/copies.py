@@ -1,4 +1,4 @@
-"""Copies: direction, kind of host memory, bandwidth, and how much of their time nothing hid."""
+"""Measure copies: direction, kind of host memory, bandwidth, and the time that nothing hid."""
 
 import polars as pl
 
@@ -10,7 +10,7 @@ from trace_analyzer.frames.lookups import map_unique
 
 
 def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
-    """Table `copies`: copies summed up by device, direction, host memory and operator, longest first.
+    """Return table `copies`: copies summed by device, direction, host memory and operator, longest first.
 
     A copy is exposed while no kernel runs on its device; ``small`` are those that take longer to start
     than to move.
@@ -50,7 +50,7 @@ def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def copy_sums(copies: pl.DataFrame) -> pl.DataFrame:
-    """Table `copies` of one device without its operators."""
+    """Sum table `copies` of one device over its operators."""
     keys = ["direction", "host_memory"]
     sums = ("count", "time_ns", "exposed_ns", "call_ns", "small_count", "small_ns")
     timed = pl.col("time_ns").filter(pl.col("bytes").is_not_null()).sum()

@@ -1,4 +1,4 @@
-"""Fusion opportunities: kernels that write to memory what the next one reads back.
+"""Find fusion opportunities: kernels that write to memory what the next one reads back.
 
 Three kinds: chains of memory-bound calls in which one's output is the next one's input; attention whose
 scores go through memory between two batched products; and optimizers that update parameter by parameter.
@@ -47,7 +47,7 @@ _ROW_KEYS = ["device", "kind", "operators", "tensors", "module", "function"]
 def fusion_runs(
     trace: Trace, host: Host, activities: pl.DataFrame, places: pl.DataFrame, modules: pl.DataFrame
 ) -> pl.DataFrame:
-    """Each run of kernels that one kernel could replace: rows of table `fusions` before equal ones are summed up.
+    """Return each run of kernels that one kernel could replace: rows of table `fusions` before summing.
 
     ``places`` and ``modules`` are those of `analyses.modules`: where in the program an activity was launched.
     """
@@ -64,7 +64,7 @@ def fusion_runs(
 
 
 def fusion_table(runs: pl.DataFrame) -> pl.DataFrame:
-    """Table `fusions`: runs summed up, the most time saved first."""
+    """Return table `fusions`: runs summed, the most time saved first."""
     length = pl.col("end_ns") - pl.col("start_ns")
     frame = (
         runs.group_by(_ROW_KEYS, maintain_order=True)
@@ -87,7 +87,7 @@ def fusion_table(runs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _calls(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Runs of activities that one operator put on one stream, in order, and the tensors that such calls read and write.
+    """Group activities into calls per operator and stream, in order, with the tensors they read and write.
 
     ``tensors`` is the row of these; ``fusible`` says whether all of the run is work that a fused
     kernel can take in: pointwise, normalization or reduction, bound by memory or by its launch.
@@ -135,7 +135,7 @@ def _calls(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.
 
 
 def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """(operator_id, tensors) of the operators with recorded arguments, and the rows that ``tensors`` numbers.
+    """Return (operator_id, tensors) of operators with recorded arguments, and the rows that ``tensors`` numbers.
 
     These have ``reads`` and ``writes``, the tensors' keys, read_bytes and write_bytes, null where they are not known.
     """
@@ -163,7 +163,7 @@ def _tensors(runs: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.Data
 
 
 def _reads_previous(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.Series:
-    """Whether each call reads what the one before it wrote; asked once of each pair of calls that differ."""
+    """Return whether each call reads what the one before wrote, evaluated once per distinct pair."""
     pairs = calls.select("tensors", pl.col("tensors").shift(1).alias("before"))
     numbers, firsts = factorize(*pairs)
     reads, written = (
@@ -177,7 +177,7 @@ def _reads_previous(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.Series:
 
 
 def _chains(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
-    """Two or more fusible calls in a row, each of which reads what the one before wrote.
+    """Find two or more fusible calls in a row, each reading what the one before wrote.
 
     Fused, none of these tensors is written and read again. The time saved is their share of the bytes that
     the chain moves: at the bandwidth that its kernels achieve.
@@ -218,12 +218,12 @@ def _chains(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_tensors(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
-    """Calls with what `_tensors` says of their tensors."""
+    """Add the tensors of `_tensors` to calls."""
     return calls.hstack(tensors[calls.get_column("tensors")]).drop("tensors")
 
 
 def _attention(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
-    """Softmax between two batched products, with the calls in between: a fused kernel keeps the scores on the chip.
+    """Find softmax between two batched products: a fused kernel keeps the scores on the chip.
 
     The scores must be the first product's output and the second's first input by number of elements.
     """
@@ -293,7 +293,7 @@ def _attention(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
 
 
 def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
-    """Steps of optimizers that are no single kernel: per-parameter or foreach loops.
+    """Find optimizer steps of several kernels: per-parameter or foreach loops.
 
     A fused kernel passes over parameters, gradients and state at least as often as the operator that takes
     longest, so that all but its time is saved at most.
@@ -343,24 +343,24 @@ def _optimizers(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _as_told(calls: pl.DataFrame) -> pl.DataFrame:
-    """Calls with texts for categories, and their operators without namespace and the mark of what works in place."""
+    """Return calls with strings for categories, and operators without namespace and in-place mark."""
     plain = pl.col("operator").str.strip_prefix("aten::").str.replace("_+$", "")
     return as_strings(calls.with_columns(map_unique(calls.select("operator"), plain).to_series()))
 
 
 def _operators() -> pl.Expr:
-    """The operators of a run of calls as one text, as `catalog.fusions` wants it."""
+    """Join the operators of a run into one text, as `catalog.fusions` wants it."""
     return pl.concat_str(pl.lit(">"), pl.col("operator").str.join(">"), pl.lit(">")).alias("operators")
 
 
 def _elements(key: pl.Expr) -> pl.Expr:
-    """Number of elements of a tensor's key."""
+    """Return the number of elements of a tensor's key."""
     sizes = key.str.extract(r"^\[([0-9, ]+)\]").str.replace_all(" ", "").str.split(",")
     return sizes.list.eval(pl.element().cast(pl.Float64).product()).list.first()
 
 
 def _located(host: Host, runs: pl.DataFrame, places: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
-    """Rows with the class of the module and the user's Python function around their first launch."""
+    """Add the module class and the user's Python function around the first launch."""
     where = places.join(runs.select("activity_id").unique(), on="activity_id", how="semi")
     of_user = (pl.col("kind") == "python") & ~pl.col("name").str.contains(_TORCH)
     spans = host.those(of_user, "thread_id", "start_ns", "end_ns", "event_id").filter(
@@ -379,7 +379,7 @@ def _located(host: Host, runs: pl.DataFrame, places: pl.DataFrame, modules: pl.D
 
 
 def _named(runs: pl.DataFrame) -> pl.DataFrame:
-    """Rows with what they are in the user's terms, and what to write instead."""
+    """Add the user's name for each run, and what to write instead."""
     patterns = runs.select("kind", "operators", "tensors").unique()
     words = [_words(*row) for row in patterns.iter_rows()]
     return runs.join(
@@ -407,7 +407,7 @@ def _words(kind: str, operators: str, tensors: str | None) -> tuple[str, str]:
 
 
 def expression(operators: list[str]) -> str:
-    """A chain as the user may have written it: ``x.cos().cos()``; what repeats is written once, long ones are cut."""
+    """Format a chain as the user may have written it, ``x.cos().cos()``; shorten repeats and long chains."""
     count = len(operators)
     times = next(n for n in range(count, 0, -1) if count % n == 0 and operators == operators[: count // n] * n)
     if times >= _REPEATS:

@@ -1,4 +1,4 @@
-"""What happened on the CPU, as all analyses use it: whose each event is, when it ends, and what rules say of its name.
+"""Prepare host events for all analyses: owner, end, and what rules say of the name.
 
 A trace has a million host events and a thousand names. So names are looked at once, one by one; every event has the
 number of its name, and takes from there what it needs.
@@ -20,7 +20,7 @@ CALLS = ("runtime", "driver")
 
 @dataclass(frozen=True)
 class Host:
-    """The host events of a trace, and their names.
+    """Hold the host events of a trace, and their names.
 
     ``events`` has one row per host event, in order of event_id: event_id, kind and name, both categorical, thread_id,
     process_id, start_ns, end_ns, duration_ns, name_id, ``marks`` (whether it only marks what others do) and ``work``, as
@@ -34,31 +34,31 @@ class Host:
     names: pl.DataFrame
 
     def each(self, of_name: pl.Expr) -> pl.Series:
-        """What an expression of kind and name is for each event."""
+        """Evaluate an expression of kind and name for each event."""
         return gather(self.names.select(of_name).to_series(), self.events.get_column("name_id"))
 
     def by_name(self, column: str, ids: pl.Series) -> pl.Series:
-        """What ``names`` say of events."""
+        """Return a column of ``names`` for events."""
         return self.names.get_column(column)[self.events.get_column("name_id")[ids]]
 
     def texts(self, ids: pl.Series) -> pl.Series:
-        """Names of events, categorical."""
+        """Return names of events, categorical."""
         return self.by_name("text", ids)
 
     def those(self, condition: pl.Expr, *columns: str) -> pl.DataFrame:
-        """Events of whose kind and name a condition holds, these as texts; with these columns, or all."""
+        """Return the events whose kind and name meet a condition, with these columns, or all."""
         events = self.events.select(columns) if columns else self.events
         return events.filter(self.each(condition)).with_columns(
             cs.by_name("kind", "name", require_all=False).cast(pl.String)
         )
 
     def calls_of(self, condition: pl.Expr) -> pl.DataFrame:
-        """Calls of whose name a condition holds."""
+        """Return the calls whose name meets a condition."""
         return self.calls.filter(gather(self.names.select(condition).to_series(), self.calls.get_column("name_id")))
 
 
 def host_of(trace: Trace) -> Host:
-    """The host events of a trace with what all analyses ask of them."""
+    """Return the host events of a trace with the columns that all analyses need."""
     rows = trace.host_events
     name_ids, names = _names(rows)
     process = trace.threads.get_column("process_id")[rows.get_column("thread_id").cast(pl.UInt32)]
@@ -84,7 +84,7 @@ _WORK = pl.Enum((*NAMED_WORK, BLOCKING, GUARDS, LOOKUP))
 
 
 def _names(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
-    """The number of each row's kind and name, and the numbered ones with what rules say about them."""
+    """Assign numbers to pairs of kind and name; return them with what rules say of each."""
     key = ["kind", "name"]
     ids, firsts = factorize(*rows.select(key))
     names = rows.select(key)[firsts].cast(pl.String).with_row_index("name_id")

@@ -1,4 +1,4 @@
-"""What the host did that costs the device time: synchronizing calls, loaders, compilers, allocators, and their code."""
+"""Sum host work that costs device time: synchronization, loaders, compilers, allocators, and their code."""
 
 import polars as pl
 
@@ -18,7 +18,7 @@ _KEYS = ["kind", "source", "operator", "module", "python_function"]
 
 
 def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Table `host_costs`: named work of the host by the code that asked for it, most idle time first.
+    """Return table `host_costs`: named host work by the code that asked for it, most idle time first.
 
     The idle time of a kind sums to that of the cause of the same name, over all devices: for a blocking call
     it is the drain that the call left behind, not its waiting for a busy device. `PARTS` are told beside these. ``calls``
@@ -45,7 +45,7 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
 
 
 def _kinds(calls: pl.DataFrame, events: pl.DataFrame) -> dict[str, pl.Series]:
-    """Whether each host event is of a kind of costs, by kind; a call of one kind is of no other."""
+    """Return for each kind of cost whether a host event is of it; a call has one kind at most."""
     work = events.get_column("work")
     copies = calls.filter(pl.col("work") == "blocking-copy").get_column("launch_id")
     is_copy = inverse_index(copies, events.height).is_not_null()
@@ -60,7 +60,7 @@ _WORK = {"synchronization": BLOCKING}
 
 
 def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.Series]) -> pl.DataFrame:
-    """event_id, kind, idle_ns: idle time by the event that stands for its cause.
+    """Return event_id, kind, idle_ns: idle time by the event that stands for its cause.
 
     That is the outermost event of the kind around the innermost one; else a row of the profiler's own at that
     time; else the innermost event itself.
@@ -85,7 +85,7 @@ def _caused(idle: pl.DataFrame, events: pl.DataFrame, stands_for: dict[str, pl.S
 
 
 def _described(costs: pl.DataFrame, context: Context, activities: pl.DataFrame) -> pl.DataFrame:
-    """Costs with their times, how much of them a device worked through, and their code."""
+    """Add times, the share that a device worked through, and the code."""
     ids, events = costs.get_column("event_id"), context.events
     priced = costs.with_columns(
         *(events.get_column(column)[ids] for column in ("start_ns", "end_ns", "duration_ns")),
@@ -107,7 +107,7 @@ def _described(costs: pl.DataFrame, context: Context, activities: pl.DataFrame) 
 
 
 def _with_copy(costs: pl.DataFrame, events: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Costs with ``copy``: what the call copied, or for want of that a copy of the operator that it is part of."""
+    """Add ``copy``: what the call copied, else a copy of the operator that it is part of."""
     known = activities.select("kind", "name", "launch_id", "operator_id")
     copies = known.filter(pl.col("kind") == "memcpy").select(
         "launch_id", "operator_id", pl.col("name").cast(pl.String).str.strip_prefix("Memcpy ").alias("copy")
@@ -134,7 +134,7 @@ def _with_copy(costs: pl.DataFrame, events: pl.DataFrame, activities: pl.DataFra
 
 
 def _summed(costs: pl.DataFrame) -> pl.DataFrame:
-    """Costs of one kind and one place in the code as one row, with the place on the timeline of the worst."""
+    """Sum costs of one kind and place in the code, with the worst one's place on the timeline."""
     return (
         costs.with_columns(pl.coalesce("source_id", "event_id").alias("asked_id"))
         .sort("idle_ns", "duration_ns", "event_id", descending=[True, True, False])
@@ -150,7 +150,7 @@ def _summed(costs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _guards(context: Context, idle: pl.DataFrame) -> pl.DataFrame:
-    """event_id, kind, idle_ns: Dynamo's lookups, with all idle time that lies in them, whatever its cause."""
+    """Return event_id, kind, idle_ns: Dynamo's lookups, with all idle time in them, whatever its cause."""
     events = context.events
     outer = context.tree.outermost(events.get_column("work") == GUARDS)
     within = idle if outer.null_count() < outer.len() else idle.clear()
@@ -164,7 +164,7 @@ def _guards(context: Context, idle: pl.DataFrame) -> pl.DataFrame:
 
 
 def _recompilations(costs: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """event_id, kind, idle_ns, region_id, version: regions that Dynamo had compiled before, as their names tell.
+    """Return event_id, kind, idle_ns, region_id, version of regions that Dynamo had compiled before.
 
     The event is the compilation between the region's first run of that version and the region before it on its thread;
     where the recording does not hold that, the run itself, with nothing known of what compiling took.
@@ -206,7 +206,7 @@ _EVER = -(1 << 63)
 
 
 def _by_region(again: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """Recompilations as one row per region: how often it had been compiled before, and the time of what the recording holds."""
+    """Sum recompilations per region: how often it had been compiled before, and the time recorded."""
     named = again.with_columns(events.get_column("name")[again.get_column("region_id")].cast(pl.String))
     worst = pl.col("event_id", "start_ns", "end_ns", "operator", "module", "python_function")
     return (

@@ -1,4 +1,4 @@
-"""When each device worked and when it did not, over all its streams."""
+"""Find when each device worked and when it idled, over all its streams."""
 
 import polars as pl
 
@@ -7,7 +7,7 @@ from trace_analyzer.frames.lookups import over_group, starts_group
 
 
 def device_windows(activities: pl.DataFrame) -> pl.DataFrame:
-    """device, start_ns, end_ns, busy_ns: first activity start to last activity end, and the work in between."""
+    """Return device, start_ns, end_ns, busy_ns, from the first activity's start to the last one's end."""
     spans = activities.select("device", "start_ns", _END)
     busy = (
         union(spans, ["device"]).group_by("device").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("busy_ns"))
@@ -22,7 +22,7 @@ def device_windows(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def idle_gaps(activities: pl.DataFrame) -> pl.DataFrame:
-    """Maximal idle intervals: gap_id, device, start_ns, end_ns, activity_id (the activity that ends the gap).
+    """Return maximal idle intervals: gap_id, device, start_ns, end_ns, activity_id (the activity that ends it).
 
     A gap lies where an activity starts after all earlier ones of its device have ended, so an activity
     without duration splits the idle interval it lies in. Of several that start together, the one whose

@@ -1,4 +1,4 @@
-"""Which runtime or driver call enqueued which activity."""
+"""Link activities to the runtime or driver calls that enqueued them."""
 
 import polars as pl
 
@@ -17,7 +17,7 @@ _MOST_PAIRS = 1 << 22
 
 
 def launch_links(trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """(activity_id, launch_id) of every linked activity, and what was ambiguous.
+    """Return (activity_id, launch_id) of every linked activity, and notes on what was ambiguous.
 
     By correlation id within the activity's process: of the calls that launch, copy or set memory the
     latest that starts at or before the activity, else the earliest; calls of other kinds only where
@@ -35,13 +35,13 @@ def launch_links(trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ..
 
 
 def _without(activities: pl.DataFrame, links: pl.DataFrame, height: int) -> pl.DataFrame:
-    """Those of the activities, of which there are ``height`` in all, that are not linked yet."""
+    """Return those of the ``height`` activities that are not linked yet."""
     linked = inverse_index(links.get_column("activity_id"), height)[activities.get_column("activity_id")]
     return activities.filter(linked.is_null())
 
 
 def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
-    """Table `launches`: every call that enqueued work, with its lead (once per launch)."""
+    """Return table `launches`: every call that enqueued work, with its lead (once per launch)."""
     events = trace.host_events
     owners = activities.get_column("launch_id")
     # Of each event the first of its activities, which are in order of start.
@@ -62,7 +62,7 @@ def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def operators_of(host: Host, events: pl.DataFrame) -> pl.DataFrame:
-    """``events`` (thread_id, start_ns) with operator_id and operator: the innermost operator around each."""
+    """Add operator_id and operator, the innermost operator around each event (thread_id, start_ns)."""
     spans = host.those(pl.col("kind") == "operator", "thread_id", "start_ns", "end_ns", "event_id").rename(
         {"event_id": "operator_id"}
     )
@@ -86,7 +86,7 @@ def _calls(host: Host) -> pl.DataFrame:
 
 
 def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """The latest call of the id that starts at or before the activity, else the earliest."""
+    """Link to the latest call of the id that starts at or before the activity, else the earliest."""
     calls = calls.select("launch_id", *BY_ID, "start_ns")
     activities, calls = with_ids(activities.drop_nulls(BY_ID), calls.drop_nulls(BY_ID))
     if count_distinct(calls.get_column("id")) == calls.height:
@@ -104,7 +104,7 @@ def _by_correlation(activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFra
 
 
 def with_ids(known: pl.DataFrame, others: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Both with ``id``, the number of process and correlation among those of the ``known`` rows; without others that have none.
+    """Add ``id``, the number of process and correlation among the ``known`` rows; drop others without one.
 
     To look an id up by its place in order takes a third of the time of a join: rows come in order, or nearly.
     """
@@ -116,7 +116,7 @@ def with_ids(known: pl.DataFrame, others: pl.DataFrame) -> tuple[pl.DataFrame, p
 
 
 def _by_flow(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame) -> pl.DataFrame:
-    """Links by arrows of the file: the tail at the call's start, the head at the activity's start.
+    """Link by arrows of the file: tail at the call's start, head at the activity's start.
 
     Arrow ids collide between processes, and activities that start together share heads: a call of the
     activity's own process goes first, then one that launches, then one that no correlation id links.
@@ -160,7 +160,7 @@ _PLACE = ["thread_id", "start_ns"]
 
 
 def _ends(flows: pl.DataFrame, places: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Tails and heads of the launch arrows that lead to some places: flow_id, thread_id, start_ns."""
+    """Return tails and heads of the launch arrows that lead to some places: flow_id, thread_id, start_ns."""
     starts, is_launch = places.get_column("start_ns").unique(), pl.col("kind") == "launch"
     columns = ["flow_id", "thread_id", pl.col("time_ns").alias("start_ns")]
     # Mostly few places are asked for: by time alone nearly all arrows are found to lead elsewhere.
@@ -172,7 +172,7 @@ def _ends(flows: pl.DataFrame, places: pl.DataFrame) -> tuple[pl.DataFrame, pl.D
 
 
 def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """Activities with the process that launched them.
+    """Add the process that launched each activity.
 
     Several processes in one file share correlation numbers, so each (device, context) goes to one of
     them as a whole: to the one that most flows name, else to the one with the fewest activities without
@@ -211,7 +211,7 @@ def _with_process(trace: Trace, calls: pl.DataFrame) -> tuple[pl.DataFrame, tupl
 
 
 def _by_merit(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame, owner: list[str]) -> pl.DataFrame:
-    """The best process of every owner, and whether another is as good."""
+    """Return the best process of every owner, and whether another is as good."""
     return (
         _leads(activities, calls, owner)
         .join(flows, on=[*owner, "process_id"], how="left", nulls_equal=True)
@@ -226,7 +226,7 @@ def _by_merit(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame
 
 
 def _leads(activities: pl.DataFrame, calls: pl.DataFrame, owner: list[str]) -> pl.DataFrame:
-    """For every (owner, process): activities without a plausible call, and the median lead of the rest.
+    """Return for every (owner, process) the activities without a plausible call, and the others' median lead.
 
     Of owners with many activities some tell, evenly spread; none where even one of each would be too many.
     """
@@ -255,7 +255,7 @@ def _leads(activities: pl.DataFrame, calls: pl.DataFrame, owner: list[str]) -> p
 
 
 def _flow_votes(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame, owner: list[str]) -> pl.DataFrame:
-    """For every (owner, process): arrows whose tail is a call of the process and whose head is the owner's."""
+    """Count for every (owner, process) the arrows from a call of the process to the owner's activities."""
     tails, heads = _ends(flows, activities.select(_PLACE))
     called = tails.join(calls.select(*_PLACE, "process_id").unique(), on=_PLACE, how="inner")
     worked = heads.join(activities.select(*_PLACE, *owner).unique(), on=_PLACE, how="inner")

@@ -1,4 +1,4 @@
-"""Which nn.Module the device time, FLOP and bytes belong to, children included and without them."""
+"""Attribute device time, FLOP and bytes to nn.Modules, with and without their children."""
 
 import polars as pl
 
@@ -11,7 +11,7 @@ MODULE = "nn.Module: "
 
 
 def places(host: Host, activities: pl.DataFrame, backward_links: pl.DataFrame) -> pl.DataFrame:
-    """Where in the program each launched activity belongs: (activity_id, thread_id, time_ns, is_backward).
+    """Return the place of each launched activity in the program: (activity_id, thread_id, time_ns, is_backward).
 
     That is its launch, and for work of a backward operator the forward operator it belongs to, so that
     the modules around the place are those of the forward pass.
@@ -39,7 +39,7 @@ def places(host: Host, activities: pl.DataFrame, backward_links: pl.DataFrame) -
 
 
 def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
-    """Table `modules`: kernels (see `roofline.with_roofs`) summed up by the modules around their place.
+    """Return table `modules`: kernels (see `roofline.with_roofs`) summed by the modules around their place.
 
     ``frames`` come from `module_frames`, ``located`` from `with_module_event`.
     """
@@ -75,7 +75,7 @@ def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFr
 
 
 def module_frames(host: Host) -> pl.DataFrame:
-    """Every call of a module: event_id, thread_id, start_ns, end_ns, module, depth, and the call around it.
+    """Return every module call: event_id, thread_id, start_ns, end_ns, module, depth, and the call around it.
 
     ``parent_id`` is that call's event and ``parent`` its module, null outermost. Of the calls that started
     before, the one around a call is the last that is one less deep.
@@ -113,7 +113,7 @@ def module_frames(host: Host) -> pl.DataFrame:
 
 
 def activity_modules(frames: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
-    """(activity_id, module): the innermost module around the activity's place; only where there is one."""
+    """Return (activity_id, module): the innermost module around the place of each activity that has one."""
     return located.join(
         frames.select(pl.col("event_id").alias("module_event"), "module"),
         on="module_event",
@@ -123,13 +123,13 @@ def activity_modules(frames: pl.DataFrame, located: pl.DataFrame) -> pl.DataFram
 
 
 def with_module_event(place_table: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
-    """Places with ``module_event``: the innermost module call around each."""
+    """Add ``module_event``: the innermost module call around each place."""
     segments = innermost(frames, ["thread_id"], "event_id").rename({"event_id": "module_event"})
     return lookup_at(place_table, "time_ns", segments, ["thread_id"], ["module_event"])
 
 
 def _ancestors(calls: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
-    """(module_event, module, is_self): each call with the modules around it, itself first, each module once."""
+    """Return (module_event, module, is_self): each call with the modules around it, each module once."""
     up = frames.select(pl.col("event_id").alias("at"), "module", "parent_id")
     level = calls.with_columns(pl.col("module_event").alias("at")).join(up, on="at", how="inner")
     levels = [level.with_columns(pl.lit(True).alias("is_self"))]

@@ -1,4 +1,4 @@
-"""Operators summed up by name: where their CPU time went, and the device time that they launched."""
+"""Sum operators by name: where their CPU time went, and the device time that they launched."""
 
 import polars as pl
 
@@ -15,7 +15,7 @@ _WAITS = r"^<built-in (method|function) (run_backward|acquire|wait|sleep|select|
 def operator_table(
     calls: pl.DataFrame, activities: pl.DataFrame, launches: pl.DataFrame, context: Context
 ) -> pl.DataFrame:
-    """Table `operators`, by CPU self time: the flame graph of one addition (Python, dispatch, runtime call) for each.
+    """Return table `operators`, by CPU self time: Python, dispatch and runtime call time for each.
 
     What an event spends by itself is its duration without what hangs below it (of an annotation: a part of dispatch). Python time is that of frames
     within the operator, and the time since the thread's previous operator, without calls, named work and
@@ -31,7 +31,7 @@ def operator_table(
     spent = _spent(events, blocks)
 
     def sums(rows: pl.DataFrame, *figures: pl.Expr) -> pl.DataFrame:
-        """Figures of rows (operator_id) by the name of their operator."""
+        """Sum figures of rows (operator_id) by the name of their operator."""
         names = name_of.gather(rows.get_column("operator_id"))
         return rows.with_columns(names.alias("name_id")).drop_nulls("name_id").group_by("name_id").agg(figures)
 
@@ -78,7 +78,7 @@ _PARTS = ("dispatch_ns", "runtime_ns", "blocked_ns", "inner_python_ns")
 
 
 def _spent(events: pl.DataFrame, blocks: pl.Series) -> pl.DataFrame:
-    """operator_id, self_ns (duration without that of the events below), and the part that this time is of."""
+    """Return operator_id, self_ns (duration without that of the events below), and the part of this time."""
     below = events.group_by("parent_id").agg(pl.col("duration_ns").sum()).drop_nulls("parent_id")
     inner = scatter(below.get_column("parent_id"), below.get_column("duration_ns"), events.height).fill_null(0)
     parts = pl.Enum(_PARTS)
@@ -96,7 +96,7 @@ def _spent(events: pl.DataFrame, blocks: pl.Series) -> pl.DataFrame:
 
 
 def _launched(launches: pl.DataFrame, activities: pl.DataFrame, spent: pl.DataFrame, blocks: pl.Series) -> pl.DataFrame:
-    """operator_id, short of each launch in an operator; how long a blocking call takes says nothing about launching."""
+    """Return operator_id and short of each launch in an operator; blocking calls say nothing about launching."""
     made = launches.drop_nulls("operator_id").select("operator_id", "launch_id", "duration_ns")
     worked = activities.group_by("launch_id").agg(pl.col("duration_ns").sum().alias("worked_ns")).drop_nulls()
     launching = inverse_index(made.get_column("operator_id").unique(), blocks.len()).is_not_null()
@@ -118,7 +118,7 @@ def _launched(launches: pl.DataFrame, activities: pl.DataFrame, spent: pl.DataFr
 
 
 def _led_in(operators: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """operator_id, led_in_ns of outermost operators: host time since the thread's previous one, but for other work."""
+    """Return operator_id, led_in_ns: host time since the thread's previous outermost operator, but for other work."""
     around = context.events.get_column("operator_id").gather(operators.get_column("parent_id"))
     outer = (
         operators.filter(around.is_null())

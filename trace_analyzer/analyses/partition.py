@@ -1,4 +1,4 @@
-"""The partition of a device's window: each instant is one kind of work, or idle with one cause."""
+"""Partition a device's window: each instant is one kind of work, or idle with one cause."""
 
 import polars as pl
 
@@ -12,14 +12,14 @@ PARTS = (*WORK, *CAUSES)
 
 
 def partition(busy: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
-    """Table `partition`, with categorical parts: busy time by bound, idle time by cause, disjoint, covering each window."""
+    """Return table `partition`: busy time by bound and idle time by cause, disjoint, covering each window."""
     caused = idle.select("device", "start_ns", "end_ns", pl.col("cause").cast(pl.Categorical).alias("part"))
     parts = sort_spans(pl.concat([busy, caused]), ["device"]).select(list(tables.PARTITION.schema))
     return coalesce(parts, ["device"], "part")
 
 
 def part_sums(busy: pl.DataFrame, idle: pl.DataFrame, windows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """``by``, part, time_ns: both halves of the partition summed over the disjoint ``windows`` (device, start_ns, end_ns, ``by``)."""
+    """Sum both halves of the partition over the disjoint ``windows``: ``by``, part, time_ns."""
     sums = pl.concat(
         [
             overlap_sums(busy, "part", windows, ["device"]),
@@ -36,7 +36,7 @@ def part_sums(busy: pl.DataFrame, idle: pl.DataFrame, windows: pl.DataFrame, by:
 
 
 def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
-    """device, start_ns, end_ns, part: of the bounds that are running, the first in the order of `WORK`; categorical."""
+    """Return device, start_ns, end_ns, part: of the bounds that are running, the first in the order of `WORK`."""
     end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
     lasting = activities.select("device", "start_ns", "duration_ns", "bound").filter(pl.col("duration_ns") > 0)
     spans = lasting.select(

@@ -1,4 +1,4 @@
-"""Where the runway ran out: the queue of a device was empty after the CPU had been ahead, and what drained it."""
+"""Find where a device's queue ran empty after the CPU had been ahead, and what drained it."""
 
 import polars as pl
 
@@ -10,7 +10,7 @@ _DEVICE = ["device"]
 
 
 def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Table `drains`: the times at which the runway of a device ran out and the device idled, the costliest first.
+    """Return table `drains`: times at which a device ran out of queued work and idled, the costliest first.
 
     What drained it is the longest event on the launching thread between the last launch that was queued and
     the next one; where that holds less than half of this time, what is around it: many small things.
@@ -32,7 +32,7 @@ def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle: pl.DataFrame, cont
 
 
 def _empty_times(queue: pl.DataFrame) -> pl.DataFrame:
-    """device, start_ns, end_ns, runway_ns: from a queue's last start to its next launch, and the most runway before."""
+    """Return device, start_ns, end_ns, runway_ns: from a queue's last start to its next launch."""
     emptied = pl.col("depth") == 0
     return (
         queue.sort("device", "time_ns")
@@ -47,7 +47,7 @@ def _empty_times(queue: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_idle(empty: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
-    """Empty times with the idle time in them and the cause that holds most of it."""
+    """Add the idle time within, and the cause that holds most of it."""
     rows = empty.with_row_index("drain_id")
     inside = clip(
         idle.select("device", "start_ns", "end_ns", "cause"),
@@ -67,7 +67,7 @@ def _with_idle(empty: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_stretch(empty: pl.DataFrame, launches: pl.DataFrame, context: Context) -> pl.DataFrame:
-    """Empty times with the launch that ended them, its thread, and the host time before it without a queued launch."""
+    """Add the launch that ended each, its thread, and the host time before it without a queued launch."""
     queued = (
         launches.filter(pl.col("lead_ns") >= 0)
         .with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("call_end_ns"))
@@ -84,7 +84,7 @@ def _with_stretch(empty: pl.DataFrame, launches: pl.DataFrame, context: Context)
 
 
 def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
-    """The event that drained each: the longest within its host time, or what is around that."""
+    """Return the event that drained each queue: the longest within its host time, or what is around that."""
     parents = context.events.get_column("parent_id")
     of_annotation = context.host.each(pl.col("kind") == "annotation")[parents]
     events = context.events.select(

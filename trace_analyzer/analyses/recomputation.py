@@ -1,4 +1,4 @@
-"""Forward work that runs again in the backward pass: activation checkpointing trades time for memory.
+"""Find forward work that runs again in the backward pass: activation checkpointing trades time for memory.
 
 `torch.utils.checkpoint` runs a block's forward operators again when the backward pass needs what they made.
 Three signs of that, each enough, of which the first that a trace has is named:
@@ -27,7 +27,7 @@ NODE, FRAME, REPEATED = "checkpoint-node", "checkpoint-frame", "forward-in-backw
 
 
 def recomputed(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
-    """(activity_id, sign): activities that do forward work again."""
+    """Return (activity_id, sign) of activities that do forward work again."""
     nodes = host.those((pl.col("kind") == "operator") & pl.col("name").str.contains(_NODE), *_SPAN, "name")
     nothing = pl.DataFrame(schema={"activity_id": pl.UInt32, "sign": pl.String})
     if nodes.is_empty() or activities.is_empty():
@@ -48,7 +48,7 @@ def recomputed(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFra
 
 
 def recomputation_table(kernels: pl.DataFrame, again: pl.DataFrame, modules: pl.DataFrame) -> pl.DataFrame:
-    """Table `recomputation`: recomputed kernels summed up by operator and class of the module, longest first."""
+    """Return table `recomputation`: recomputed kernels summed by operator and module class, longest first."""
     keys = ["device", "sign", "operator", "module"]
     classes = modules.select("activity_id", pl.col("module").str.replace(r"_\d+$", ""))
     frame = (
@@ -67,7 +67,7 @@ def recomputation_table(kernels: pl.DataFrame, again: pl.DataFrame, modules: pl.
 
 
 def _forward_again(trace: Trace, host: Host, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Operators that record for autograd within a node, with the sign they are; none unless they ran before.
+    """Return operators that record for autograd within a node, with their sign; none unless they ran before.
 
     Within a checkpoint's node there is no doubt. Elsewhere nearly all must have run outside of the
     backward pass too, with the same name and shapes.
@@ -88,7 +88,7 @@ def _forward_again(trace: Trace, host: Host, nodes: pl.DataFrame) -> pl.DataFram
 
 
 def _ran_before(trace: Trace, doubtful: pl.DataFrame, operators: pl.DataFrame, nodes: pl.DataFrame) -> bool:
-    """Whether nearly all of these operators have one of the same name and shapes outside of the backward pass."""
+    """Return whether nearly all of these operators ran outside of the backward pass, with the same name and shapes."""
     shapes = trace.operator_inputs.select("event_id", "input_dims")
     within, outside = (
         part.select("event_id", "name").join(shapes, on="event_id", how="left", maintain_order="left")
@@ -99,12 +99,12 @@ def _ran_before(trace: Trace, doubtful: pl.DataFrame, operators: pl.DataFrame, n
 
 
 def _around(events: pl.DataFrame, nodes: pl.DataFrame) -> pl.DataFrame:
-    """Events with ``node``: the name of the innermost autograd node around their start; null outside of all."""
+    """Add ``node``, the name of the innermost autograd node around each start; null outside of all."""
     return _inside(events, "start_ns", nodes.rename({"name": "node"}), "node")
 
 
 def _inside(points: pl.DataFrame, time: str, spans: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Points with a column of the innermost span of their thread around ``time``; null outside of all."""
+    """Add a column of the innermost span of the thread around ``time``; null outside of all."""
     segments = innermost(spans.with_row_index("span"), ["thread_id"], "span")
     located = lookup_at(points, time, segments, ["thread_id"], ["span"])
     return located.drop("span").with_columns(spans.get_column(column)[located.get_column("span")])

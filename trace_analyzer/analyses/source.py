@@ -1,4 +1,4 @@
-"""The line of a call within a Python function, where the source is at hand and leaves no doubt.
+"""Find the line of a call within a Python function, where the source is at hand and leaves no doubt.
 
 Kineto names the line at which a function begins. If the file of that name holds that function at that line, and the
 function calls what the operator is called by exactly once, that is the line.
@@ -29,7 +29,7 @@ _ELSEWHERE = re.compile(r"^(\\\\|//|\w+://)")
 
 
 def call_line(frame: str | None, operator: str | None) -> int | None:
-    """The one line in the function of ``frame`` (``file.py(12): f``) that can have called ``operator``; None in doubt."""
+    """Return the one line in the function of ``frame`` (``file.py(12): f``) that calls ``operator``, or None."""
     match = FRAME.fullmatch(frame) if frame else None
     if match is None or not operator or not operator.startswith("aten::"):
         return None
@@ -41,7 +41,7 @@ def call_line(frame: str | None, operator: str | None) -> int | None:
 
 
 def _function(file: str, line: int, name: str) -> ast.AST | None:
-    """The function that begins at that line, decorators included; None where the file has no such function there."""
+    """Return the function that begins at that line, decorators included; None where there is none."""
     if not file.endswith(".py") or _ELSEWHERE.match(file):
         return None
     tree = _tree(file)
@@ -56,7 +56,7 @@ def _function(file: str, line: int, name: str) -> ast.AST | None:
 
 
 def _tree(file: str) -> ast.Module | None:
-    """The syntax tree of a file; None where it cannot be read as Python."""
+    """Return the syntax tree of a file; None where it cannot be read as Python."""
     try:
         path = Path(file)
         state = path.stat()
@@ -69,12 +69,12 @@ def _tree(file: str) -> ast.Module | None:
 
 @lru_cache(maxsize=32)
 def _parsed(file: str, changed_ns: int) -> ast.Module:
-    """The syntax tree of a file as of its last change."""
+    """Return the syntax tree of a file as of its last change."""
     return ast.parse(Path(file).read_bytes())
 
 
 def _calls(function: ast.AST) -> Iterator[ast.Call]:
-    """Calls in the function itself, those in functions and classes within it left out."""
+    """Return the calls in the function itself, without those in functions and classes inside it."""
     waiting = list(ast.iter_child_nodes(function))
     while waiting:
         node = waiting.pop()
@@ -85,7 +85,7 @@ def _calls(function: ast.AST) -> Iterator[ast.Call]:
 
 
 def _name(call: ast.Call) -> str | None:
-    """What is called: ``f`` of ``f()`` and of ``x.y.f()``."""
+    """Return what is called: ``f`` of ``f()`` and of ``x.y.f()``."""
     match call.func:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name

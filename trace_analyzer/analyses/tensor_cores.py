@@ -1,4 +1,4 @@
-"""Contractions that could use matrix units (Tensor Cores, MFMA, XMX) better: what it costs at most that they do not.
+"""Find matrix products that could use tensor cores better, and what that costs at most.
 
 Three reasons: ``fp32`` operands where a narrower type is faster; ``vector-units`` although the type has matrix
 units; and ``unaligned`` rows, which kernels must load in pieces smaller than 16 bytes
@@ -26,7 +26,7 @@ _KEYS = ["device", "reason", "name", "operator", "dtype", "target_dtype", "input
 
 
 def misses(kernels: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Contractions with the reason for which they could use matrix units better, ``could_ns`` and ``saves_ns``.
+    """Return matrix products with the reason why tensor cores could serve better, ``could_ns`` and ``saves_ns``.
 
     ``could_ns`` is the roof on matrix units: the longer of FLOP over their peak and bytes over bandwidth. Where FLOP
     are unknown it is the time divided by the ratio of the peaks. Contractions that the memory would hold as
@@ -60,7 +60,7 @@ def misses(kernels: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.Da
 
 
 def tensor_core_table(missed: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Table `tensor_cores`: `misses` summed up by reason, name, operator, dtype and shapes; the most saved first."""
+    """Return table `tensor_cores`: `misses` summed by reason, name, operator, dtype and shapes, most saved first."""
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
     frame = (
         missed.hstack(lookup(shapes, missed, "operator_id"))
@@ -78,7 +78,7 @@ def tensor_core_table(missed: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl
 
 
 def by_reason(table: pl.DataFrame) -> pl.DataFrame:
-    """Table `tensor_cores` of one device summed up by reason and target."""
+    """Sum table `tensor_cores` of one device by reason and target."""
     return (
         table.group_by("reason", "target_dtype", maintain_order=True)
         .agg(pl.col("count").sum().alias("kernel_count"), pl.col("time_ns", "saves_ns").sum())
@@ -87,7 +87,7 @@ def by_reason(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def cure(reason: str, target_dtype: str) -> str:
-    """What to do about a reason, in code where that is possible."""
+    """Return what to do about a reason, as code where that is possible."""
     if reason == "vector-units":
         return "sizes that are multiples of 8 (16-bit types) or 16 (8-bit types), in contiguous tensors"
     if reason == "unaligned":
@@ -111,7 +111,7 @@ def _reason() -> pl.Expr:
 
 
 def _targets(devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """device, dtype, target_dtype, target_flop_per_s, vector_flop_per_s: the peak to reach, and that of the vector units.
+    """Return device, dtype, target_dtype, target_flop_per_s, vector_flop_per_s: the peaks to reach and to leave.
 
     FP32 has the nearest narrower type in which the device is faster for its target; the others have themselves.
     """
@@ -130,7 +130,7 @@ def _targets(devices: Mapping[int, Device | None]) -> pl.DataFrame:
 
 
 def _target(device: Device, dtype: str) -> list[tuple[str, float]]:
-    """The type to compute in, and its peak on matrix units; empty where that is no faster or not known."""
+    """Return the type to compute in and its tensor-core peak; empty where that is not faster or unknown."""
     own = device.peak_flops(dtype, matrix=True)
     candidates = _NARROWER if dtype == "fp32" else (dtype,)
     peaks = [(name, peak) for name in candidates if (peak := device.peak_flops(name)) is not None]

@@ -1,4 +1,4 @@
-"""Which tensors a call reads and writes, from its operator and its recorded inputs; unknown is None.
+"""Derive the tensors that a call reads and writes from its operator and recorded inputs; unknown is None.
 
 Kineto records no outputs: their shape and type follow from PyTorch's rules for pointwise operators
 (broadcasting and type promotion, docs "Tensor attributes"), normalizations, softmax and reductions.
@@ -44,32 +44,32 @@ _TEXT_LIMIT = 4096
 
 @dataclass(frozen=True)
 class Tensor:
-    """Shape and element type, which together say whether one call's output can be the next one's input."""
+    """Hold shape and element type, which together say whether one call's output can be the next one's input."""
 
     shape: Shape
     dtype: str
 
     @property
     def key(self) -> str:
-        """The same text for tensors that can be the same."""
+        """Return the same text for tensors that can be the same."""
         return f"{list(self.shape)} {self.dtype}"
 
     @property
     def bytes(self) -> int:
-        """Size in memory if dense."""
+        """Return the size in memory if dense."""
         return prod(self.shape) * ELEMENT_BYTES[self.dtype]
 
 
 @dataclass(frozen=True)
 class Call:
-    """The tensors that a call reads, and the one that it writes."""
+    """Hold the tensors that a call reads, and the one that it writes."""
 
     inputs: tuple[Tensor, ...]
     output: Tensor | None
 
 
 def call_tensors(operator: str, dims: str | None, types: str | None, concrete: str | None) -> Call | None:
-    """Tensors of one call of an operator that fuses or of a batched product; None for all others."""
+    """Return the tensors of one call of a fusible operator or batched product; None for all others."""
     name = operator.removeprefix("aten::")
     plain = name.rstrip("_")
     if operator == name or dims is None or types is None or max(len(dims), len(types)) > _TEXT_LIMIT:
@@ -83,7 +83,7 @@ def call_tensors(operator: str, dims: str | None, types: str | None, concrete: s
 
 
 def _tensor(shape: Any, dtype: Any) -> Tensor | None:
-    """The tensor of one input; None for scalars, lists and what has no known type."""
+    """Return the tensor of one input; None for scalars, lists and unknown types."""
     known = str(dtype).lower().removeprefix("c10::")
     if not isinstance(shape, list) or not shape or known not in ELEMENT_BYTES:
         return None
@@ -121,7 +121,7 @@ def _pointwise(plain: str, read: tuple[Tensor, ...]) -> Tensor:
 
 
 def _broadcast(shapes: list[Shape]) -> Shape:
-    """The common shape; raises ``ValueError`` where there is none."""
+    """Return the common shape; raise ``ValueError`` where there is none."""
     rank = max(map(len, shapes))
     columns = zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True)
     sizes = [{n for n in column if n != 1} for column in columns]
@@ -131,14 +131,14 @@ def _broadcast(shapes: list[Shape]) -> Shape:
 
 
 def _product(left: Tensor, right: Tensor) -> Tensor | None:
-    """(b, m, k) x (b, k, n)."""
+    """Return the shape of (b, m, k) x (b, k, n)."""
     if len(left.shape) != 3 or len(right.shape) != 3:
         return None
     return Tensor((*left.shape[:2], right.shape[2]), left.dtype)
 
 
 def _reduced(tensor: Tensor, values: list[Any]) -> Tensor | None:
-    """The result of ``reduce(self, dim, keepdim, ...)`` where its scalar inputs were recorded."""
+    """Return the shape of ``reduce(self, dim, keepdim, ...)`` where its scalar inputs were recorded."""
     if tensor.dtype not in _FLOATS or len(values) < 3 or not re.fullmatch(r"\[-?\d+(, ?-?\d+)*\]", str(values[1])):
         return None
     axes = {int(axis) % len(tensor.shape) for axis in json.loads(values[1])}

@@ -1,4 +1,4 @@
-"""What a kernel's name says about its arithmetic: matrix units, precision, and whether it only helps a contraction.
+"""Read from a kernel's name its arithmetic: tensor cores, precision, and whether it only helps a product.
 
 The rules are data, in ``arithmetic.toml``; this module reads them and applies them to names.
 """
@@ -17,7 +17,7 @@ from trace_analyzer.catalog.patterns import matches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A pattern over kernel names and what it tells; ``None`` where the list does not speak of it."""
+    """Hold a pattern over kernel names and what it implies; ``None`` where the list says nothing of it."""
 
     id: str
     name: str
@@ -30,7 +30,7 @@ class Rule:
 
 @cache
 def rules(kind: str) -> tuple[Rule, ...]:
-    """The rules of one list: ``unit``, ``precision``, ``helper`` or ``fast``."""
+    """Return the rules of one list: ``unit``, ``precision``, ``helper`` or ``fast``."""
     return tuple(
         Rule(**{**row, "examples": tuple(row["examples"]), "counterexamples": tuple(row.get("counterexamples", ()))})
         for row in _catalogue()[kind]
@@ -43,7 +43,7 @@ def _catalogue() -> dict[str, Any]:
 
 
 def arithmetic(names: pl.Series) -> pl.DataFrame:
-    """Per distinct name: (name, tensor_cores, fp32, precision, helper, fast).
+    """Return (name, tensor_cores, fp32, precision, helper, fast) per distinct name.
 
     ``tensor_cores`` null: the name does not tell. ``fp32``: the type in which FP32 operands are multiplied, null for FP32.
     ``precision``: the type of the products whatever the operands are, null where the operands decide. ``helper``: only
@@ -59,7 +59,7 @@ def arithmetic(names: pl.Series) -> pl.DataFrame:
 
 @cache
 def arithmetic_of_name() -> tuple[pl.Expr, ...]:
-    """What the rules say of a name: the id of the first of the units that matches it, and the other columns."""
+    """Return expressions of the rules: the id of the first unit that matches a name, and the other columns."""
     head = pl.col("name").str.head(NAME_LIMIT)
 
     def first(kind: str) -> pl.Expr:

@@ -1,4 +1,4 @@
-"""The figures of the article's table, to stand beside those of a trace; data in ``article.toml``."""
+"""Read the figures of the article's table from ``article.toml``."""
 
 import tomllib
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Shares of one operator class in BERT's training step."""
+    """Hold the shares of one operator class in BERT's training step."""
 
     flop_ratio: float
     time_ratio: float
@@ -16,7 +16,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """Group to figures, and the paper that measured them."""
+    """Map groups to figures, and name the paper that measured them."""
 
     groups: dict[str, Figures]
     source: str
@@ -25,7 +25,7 @@ class Article:
 
 @cache
 def article() -> Article:
-    """The article's table."""
+    """Return the article's table."""
     data = tomllib.loads(files(__package__).joinpath("article.toml").read_text("utf-8"))
     groups = {group: Figures(**row) for group, row in data["group"].items()}
     return Article(groups, data["source"], data["url"])

@@ -1,4 +1,4 @@
-"""What a device was measured to do (``analyze calibrate``), beside what its datasheet says.
+"""Store what a device was measured to attain (``analyze calibrate``), beside its datasheet.
 
 A calibration is a JSON file, versioned by ``format``. Files in the user's own folder are found by the device they
 were measured on.
@@ -24,7 +24,7 @@ _LARGE = 4
 
 @dataclass(frozen=True)
 class CopyRate:
-    """A copy within the device's memory: ``bytes`` are read and as many written, in all ``gbps`` GB/s."""
+    """Hold a copy within the device's memory: ``bytes`` read and as many written, ``gbps`` GB/s in all."""
 
     bytes: int
     gbps: float
@@ -32,7 +32,7 @@ class CopyRate:
 
 @dataclass(frozen=True)
 class MatmulRate:
-    """A product of two square matrices."""
+    """Hold the rate of a product of two square matrices."""
 
     dtype: str
     size: int
@@ -41,7 +41,7 @@ class MatmulRate:
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """A compiled chain of ``repeats`` multiply-adds on each FP32 element of a tensor that fills no cache."""
+    """Hold the rate of a compiled chain of ``repeats`` multiply-adds on each FP32 element of a large tensor."""
 
     repeats: int
     gbps: float
@@ -50,7 +50,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """One device, measured. What identifies it is as in a trace's header; null where it has no such thing."""
+    """Hold the measurements of one device, identified as in a trace's header; null where unknown."""
 
     name: str
     kind: str
@@ -72,13 +72,13 @@ class Calibration:
 
     @property
     def memory_gbps(self) -> float | None:
-        """Attained bandwidth of the device's memory, GB/s."""
+        """Return the attained bandwidth of the device's memory, GB/s."""
         largest = max((copy.bytes for copy in self.copies), default=0)
         return max((copy.gbps for copy in self.copies if copy.bytes * _LARGE >= largest), default=None)
 
     @property
     def _products(self) -> dict[str, float]:
-        """TFLOP/s of the best size, by dtype."""
+        """Return TFLOP/s of the best size, by dtype."""
         best: dict[str, float] = {}
         for matmul in self.matmuls:
             best[matmul.dtype] = max(matmul.tflops, best.get(matmul.dtype, 0.0))
@@ -86,14 +86,14 @@ class Calibration:
 
     @property
     def peak_tflops(self) -> dict[str, float]:
-        """Attained TFLOP/s by dtype."""
+        """Return attained TFLOP/s by dtype."""
         best = self._products
         if self.sweep and "fp32" in best:  # without tensor cores both are the vector units
             best["fp32"] = max(best["fp32"], *(point.tflops for point in self.sweep))
         return best
 
     def device(self, listed: Device | None) -> Device | None:
-        """``listed`` with the attained figures instead of the datasheet's; an unlisted device gets these alone.
+        """Replace the datasheet's figures of ``listed`` by the attained ones; an unlisted device gets these alone.
 
         Products measure the matrix units, where the device has some for their type, and the sweep the vector units.
         """
@@ -110,12 +110,12 @@ class Calibration:
         )
 
     def to_json(self) -> str:
-        """As a file holds it."""
+        """Return the content of a calibration file."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False) + "\n"
 
 
 def read_calibration(path: Path) -> Calibration:
-    """The calibration in a file. Raises ``UsageError`` when it holds none."""
+    """Read the calibration in a file; raise ``UsageError`` when it holds none."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -148,19 +148,19 @@ def _rates(row: Any) -> Iterable[Any]:
 
 
 def calibration_folder() -> Path:
-    """The user's folder of calibrations, by the XDG convention; it need not exist."""
+    """Return the user's folder of calibrations, by the XDG convention; it need not exist."""
     base = os.environ.get("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME")
     return (Path(base) if base else Path.home() / ".config") / "trace-analyzer" / "devices"
 
 
 def file_name(calibration: Calibration) -> str:
-    """The name of the device's file in that folder: its own name and what tells its variants apart."""
+    """Return the name of the device's file in that folder, distinct for its variants."""
     words = [calibration.name, *(str(x) for x in (calibration.sm_count, calibration.memory_bytes) if x is not None)]
     return re.sub(r"[^a-z0-9]+", "-", " ".join(words).lower()).strip("-")[:120] + ".json"
 
 
 def known_calibrations() -> tuple[Calibration, ...]:
-    """All calibrations in the user's folder; files that hold none are passed over."""
+    """Return all calibrations in the user's folder; skip files that hold none."""
     try:
         paths = sorted(calibration_folder().glob("*.json"))
     except (OSError, RuntimeError):  # no home
@@ -178,7 +178,7 @@ def _readable(path: Path) -> Calibration | None:
 def matching(
     calibrations: Iterable[Calibration], name: str | None, sm_count: int | None, memory_bytes: int | None
 ) -> Calibration | None:
-    """The calibration of the device that a trace's header describes so: all three must agree where both know them."""
+    """Return the calibration of the device that a trace's header describes; all known properties must agree."""
     return next(
         (
             known

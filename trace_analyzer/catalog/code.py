@@ -1,4 +1,4 @@
-"""What names tell about code: phases, frames of libraries, sources of blocking calls. Rules from ``code.toml``."""
+"""Classify code by name: phases, library frames, sources of blocking calls. Rules from ``code.toml``."""
 
 import re
 import tomllib
@@ -20,7 +20,7 @@ _ANNOTATIONS = r"^(ProfilerStep|Optimizer\.(step|zero_grad)#|enumerate\(DataLoad
 
 @dataclass(frozen=True)
 class CodeRule:
-    """A pattern of names, the kinds of host events it is for (none: Python frames), and what it names."""
+    """Hold a pattern of names, the kinds of host events it is for (none: Python frames), and what it names."""
 
     pattern: str
     examples: tuple[str, ...]
@@ -31,7 +31,7 @@ class CodeRule:
 
 @dataclass(frozen=True)
 class CodeRules:
-    """The rules of ``code.toml``, in the order of the file: the first that matches an event names it."""
+    """Hold the rules of ``code.toml`` in the file's order: the first that matches an event names it."""
 
     phases: tuple[CodeRule, ...]
     libraries: tuple[CodeRule, ...]
@@ -40,7 +40,7 @@ class CodeRules:
 
 @cache
 def code_rules() -> CodeRules:
-    """The rules, read once."""
+    """Return the rules, read once."""
     raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("code.toml").read_text("utf-8"))
     return CodeRules(
         **{part: tuple(_rule(entry) for entry in raw[part]) for part in ("phases", "libraries", "sources")}
@@ -57,7 +57,7 @@ FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d{1,9})\): (?P<function>[^/(]+)", r
 
 
 def in_function(frame: str, call_line: int | None = None) -> str:
-    """A Python frame for people: ``in step (train.py:12)``. The line is where the function begins."""
+    """Format a Python frame for people: ``in step (train.py:12)``, with the line where the function begins."""
     match = FRAME.fullmatch(frame)
     if match is None:
         return f"in {frame}"
@@ -66,20 +66,20 @@ def in_function(frame: str, call_line: int | None = None) -> str:
 
 
 def is_annotation() -> pl.Expr:
-    """Whether an event only marks what others do, whatever its kind says. Needs kind and name."""
+    """Return whether an event only marks what others do; needs kind and name."""
     return (pl.col("kind") == "annotation") | (
         (pl.col("kind") == "operator") & pl.col("name").str.contains(_ANNOTATIONS)
     )
 
 
 def named_code(events: pl.DataFrame) -> pl.DataFrame:
-    """Unique (kind, name) of ``events`` with what the rules say: phase, source (null where none) and library."""
+    """Return unique (kind, name) of ``events`` with phase, source (null where none) and library."""
     return events.select("kind", "name").unique().with_columns(code_of_name())
 
 
 @cache
 def code_of_name() -> tuple[pl.Expr, ...]:
-    """What the rules say of kind and name."""
+    """Return expressions of the rules over kind and name."""
     rules = code_rules()
     return (
         pl.coalesce(_matches(rules.phases)).alias("phase"),

@@ -1,4 +1,4 @@
-"""Which way copies go, by their names: rules as data, read from ``copies.toml``."""
+"""Classify copies by direction: rules as data, read from ``copies.toml``."""
 
 import tomllib
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _MATCHED = 4_096
 
 @dataclass(frozen=True)
 class DirectionRule:
-    """A direction and the pattern of names that tell it."""
+    """Hold a direction and the pattern of names that imply it."""
 
     name: str
     pattern: str
@@ -25,7 +25,7 @@ class DirectionRule:
 
 @cache
 def direction_rules() -> tuple[DirectionRule, ...]:
-    """The rules, in the order of the file: the first that matches a copy names its direction."""
+    """Return the rules in the file's order: the first that matches a copy names its direction."""
     raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("copies.toml").read_text("utf-8"))
     return tuple(
         DirectionRule(rule["name"], rule["pattern"], tuple(rule["examples"]), tuple(rule["counterexamples"]))
@@ -34,6 +34,6 @@ def direction_rules() -> tuple[DirectionRule, ...]:
 
 
 def copy_direction() -> pl.Expr:
-    """The direction of a copy, from its ``name``; null where no rule tells it."""
+    """Return the direction of a copy from its ``name``; null where no rule matches."""
     name = pl.col("name").str.slice(0, _MATCHED)
     return pl.coalesce(pl.when(matches(name, rule.pattern)).then(pl.lit(rule.name)) for rule in direction_rules())

@@ -1,4 +1,4 @@
-"""What can be changed: words and code of each piece of advice, read from ``fixes.toml``."""
+"""Read the words and code of each piece of advice from ``fixes.toml``."""
 
 import tomllib
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _RUNTIMES: Mapping[Platform, str] = {"hip": r"^hip[A-Z]", "xpu": r"^(?:ze|ur|pi)
 
 
 def platform_of(vendor: str | None, calls: pl.Series) -> Platform:
-    """The platform of a device: by its vendor, else by the names of runtime calls; CUDA where neither tells."""
+    """Return a device's platform: by its vendor, else by the names of runtime calls, else CUDA."""
     known = _VENDORS.get(vendor or "")
     platforms = [platform for platform, pattern in _RUNTIMES.items() if calls.str.contains(pattern).any()]
     return known or (platforms[0] if platforms else "cuda")
@@ -42,21 +42,21 @@ class Fix:
 
     @property
     def docs(self) -> str:
-        """The section that says when it helps and how its bound is computed."""
+        """Return the section of the docs that says when it helps and how its bound is computed."""
         return f"{PAGE}#{self.id}"
 
     def title_of(self, platform: Platform, **values: object) -> str:
-        """The title with the values filled in. Raises ``KeyError`` for a value that is missing."""
+        """Return the title with the values filled in; raise ``KeyError`` for a missing value."""
         return Template(self.titles[platform]).substitute(values)
 
     def code_of(self, platform: Platform, **values: object) -> str:
-        """The code with the values filled in. Raises ``KeyError`` for a value that is missing."""
+        """Return the code with the values filled in; raise ``KeyError`` for a missing value."""
         return Template(self.codes[platform]).substitute(values)
 
 
 @cache
 def fixes() -> dict[str, Fix]:
-    """The fixes by id, in the order of the file."""
+    """Return the fixes by id, in the order of the file."""
     raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("fixes.toml").read_text("utf-8"))
     return {row["id"]: _fix(row) for row in raw["fixes"]}
 
@@ -75,7 +75,7 @@ def _fix(row: dict[str, object]) -> Fix:
 
 
 def _words(row: dict[str, object], platform: Platform) -> tuple[str, str]:
-    """Title and code on a platform: its own, else those of CUDA, which only Intel's devices go by another name in."""
+    """Return title and code on a platform: its own, else those of CUDA with Intel's device name."""
     own = row.get(platform, {})
     assert isinstance(own, dict)
     code = str(row["code"])

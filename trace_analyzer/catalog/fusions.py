@@ -1,4 +1,4 @@
-"""Names that users know chains of operators by; data in ``fusions.toml``."""
+"""Read the names that users know chains of operators by from ``fusions.toml``."""
 
 import re
 import tomllib
@@ -12,7 +12,7 @@ COMPILE = "torch.compile(f)  # fuses the chain into one kernel"
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """A chain that has a name: the pattern of its operators, what it is, and what to write instead."""
+    """Hold a named chain: the pattern of its operators, what it is, and what to write instead."""
 
     id: str
     operators: str
@@ -24,13 +24,13 @@ class Fusion:
 
 @cache
 def fusions() -> tuple[Fusion, ...]:
-    """All rules, in the order in which they are tried."""
+    """Return all rules, in the order in which they are tried."""
     rows = tomllib.loads(files(__package__).joinpath("fusions.toml").read_text("utf-8"))["fusion"]
     return tuple(_fusion(**row) for row in rows)
 
 
 def named_fusion(operators: str) -> Fusion | None:
-    """The first rule that a chain of operators, ``>add>gelu>``, meets."""
+    """Return the first rule that matches a chain of operators, ``>add>gelu>``."""
     return next((rule for rule in fusions() if re.search(rule.operators, operators)), None)
 
 

@@ -1,4 +1,4 @@
-"""What host events are about, by name: rules as data, read from ``host_work.toml``."""
+"""Classify host events by name: rules as data, read from ``host_work.toml``."""
 
 import tomllib
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ MATCHED = 4_096
 
 @dataclass(frozen=True)
 class HostWorkRule:
-    """A pattern of names, the kinds of host events it is for, and the work it stands for."""
+    """Hold a pattern of names, the kinds of host events it is for, and the work it stands for."""
 
     work: str
     kinds: tuple[str, ...]
@@ -37,7 +37,7 @@ class HostWorkRule:
 
 @cache
 def host_work_rules() -> tuple[HostWorkRule, ...]:
-    """The rules, in the order of the file: the first that matches an event names it."""
+    """Return the rules in the file's order: the first that matches an event names it."""
     raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("host_work.toml").read_text("utf-8"))
     return tuple(
         HostWorkRule(
@@ -52,13 +52,13 @@ def host_work_rules() -> tuple[HostWorkRule, ...]:
 
 
 def host_work(events: pl.DataFrame) -> pl.DataFrame:
-    """Unique (kind, name) of ``events`` that a rule names: kind, name, work."""
+    """Return unique (kind, name) of ``events`` that a rule names: kind, name, work."""
     return events.select("kind", "name").unique().with_columns(work_of_name().alias("work")).drop_nulls("work")
 
 
 @cache
 def work_of_name() -> pl.Expr:
-    """The work of the first rule that matches kind and name, null for none."""
+    """Return the work of the first rule that matches kind and name, null for none."""
     name = pl.col("name").str.slice(0, MATCHED)
     return pl.coalesce(
         pl.when(pl.col("kind").is_in(list(rule.kinds)) & matches(name, rule.pattern)).then(pl.lit(rule.work))

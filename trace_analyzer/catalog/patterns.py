@@ -1,10 +1,10 @@
-"""How the patterns of the catalogues are held against names: Rust's regular expressions, with ASCII's classes."""
+"""Match the catalogues' patterns: Rust's regular expressions, with ASCII's classes."""
 
 import polars as pl
 
 
 def matches(name: pl.Expr, pattern: str) -> pl.Expr:
-    r"""Whether the pattern matches the name, null where that is.
+    r"""Return whether the pattern matches the name, null where that is.
 
     ``\w`` and ``\d`` are ASCII's: names that rules know have no other letters, and to compile a pattern with Unicode's
     tables takes twice as long, which is most of what applying it to a small trace costs.

@@ -1,4 +1,4 @@
-"""What marks the steps of a workload, by name: rules as data, read from ``step_marks.toml``."""
+"""Classify step marks by name: rules as data, read from ``step_marks.toml``."""
 
 import tomllib
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _MATCHED = 4_096
 
 @dataclass(frozen=True)
 class StepMarkRule:
-    """A pattern of names, the kinds of host events it is for, what they mark, and whose they are."""
+    """Hold a pattern of names, the kinds of host events it is for, what they mark, and whose they are."""
 
     marks: str
     source: str
@@ -29,7 +29,7 @@ class StepMarkRule:
 
 @cache
 def step_mark_rules() -> tuple[StepMarkRule, ...]:
-    """The rules, in the order of the file: the first that matches an event names it."""
+    """Return the rules in the file's order: the first that matches an event names it."""
     raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("step_marks.toml").read_text("utf-8"))
     return tuple(
         StepMarkRule(
@@ -45,7 +45,7 @@ def step_mark_rules() -> tuple[StepMarkRule, ...]:
 
 
 def step_marks(events: pl.DataFrame) -> pl.DataFrame:
-    """Unique (kind, name) of ``events`` that a rule knows: kind, name, marks, source."""
+    """Return unique (kind, name) of ``events`` that a rule knows: kind, name, marks, source."""
     return (
         events.select("kind", "name")
         .unique(maintain_order=True)
@@ -56,7 +56,7 @@ def step_marks(events: pl.DataFrame) -> pl.DataFrame:
 
 @cache
 def marks_of_name() -> pl.Expr:
-    """What the first rule that matches kind and name says."""
+    """Return expressions of the first rule that matches kind and name."""
     name = pl.col("name").str.slice(0, _MATCHED)
     return pl.coalesce(
         pl.when(pl.col("kind").is_in(list(rule.kinds)) & matches(name, rule.pattern)).then(
