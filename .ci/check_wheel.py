@@ -10,7 +10,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "trace_analyzer"
 
-_COMPILED = re.compile(r"trace_analyzer/(?:frames/_arrow|frames/_loops|ingest/_scanner)\.[^/]*\.(?:so|pyd)")
+_COMPILED = re.compile(
+    r"trace_analyzer/(?:frames/_arrow|frames/_(?:row|span)_loops|ingest/_scanner)\.[^/]*\.(?:so|pyd)"
+)
 _MODULES = 3
 
 

@@ -8,7 +8,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -20,24 +20,30 @@ import test_lookups
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trace_analyzer.frames import _loops, buffers, intervals, lookups, trees
-from trace_analyzer.frames._loops import NEVER, NONE
+from trace_analyzer.frames import _row_loops, _span_loops, buffers, intervals, lookups, trees
+from trace_analyzer.frames._row_loops import NEVER, NONE
 from trace_analyzer.ingest.fast import give_back
 
-IS_COMPILED = not isinstance(_loops.order, FunctionType)
+IS_COMPILED = not isinstance(_span_loops.order, FunctionType)
 
 
-def _plain() -> ModuleType:
+def _both(*modules: ModuleType) -> SimpleNamespace:
+    return SimpleNamespace(**{name: loop for module in modules for name, loop in vars(module).items()})
+
+
+def _plain(module: ModuleType) -> ModuleType:
     """The loops as Python runs them where they were not compiled."""
-    spec = importlib.util.spec_from_file_location("plain_loops", Path(buffers.__file__).with_name("_loops.py"))
+    path = Path(buffers.__file__).with_name(f"{module.__name__.rpartition('.')[2]}.py")
+    spec = importlib.util.spec_from_file_location(f"plain{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    plain = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plain)
+    return plain
 
 
-PLAIN = _plain()
+COMPILED = _both(_row_loops, _span_loops)
+PLAIN = _both(_plain(_row_loops), _plain(_span_loops))
 
 
 class Checked(list[int]):
@@ -75,7 +81,7 @@ def ran(name: str, *parts: Any) -> Any:
     arguments = [Checked(p[1]) if isinstance(p, tuple) else p for p in filled]
     found = _called(getattr(PLAIN, name), arguments), *(list(arguments[i]) for i in rooms)
     packed = [memoryview(array(*p)) if isinstance(p, tuple) else p for p in filled]
-    assert (_called(getattr(_loops, name), packed), *(list(packed[i]) for i in rooms)) == found
+    assert (_called(getattr(COMPILED, name), packed), *(list(packed[i]) for i in rooms)) == found
     return found
 
 
@@ -203,9 +209,14 @@ def test_what_is_above_is_found_in_any_order_of_rows_and_refused_where_there_is_
     ways = [way_up(parents, row) for row in range(n)]
     above = [[row for row in way or [] if wishes[row]] for way in ways]
     for rule, wished, own, expected in (
-        (_loops.NEAREST, wishes, list(range(n)), [next(iter(rows), NONE) for rows in above]),
-        (_loops.FARTHEST, wishes, list(range(n)), [next(reversed(rows), NONE) for rows in above]),
-        (_loops.LEAST, [v != NONE for v in values], values, [min(values[row] for row in way or [0]) for way in ways]),
+        (_row_loops.NEAREST, wishes, list(range(n)), [next(iter(rows), NONE) for rows in above]),
+        (_row_loops.FARTHEST, wishes, list(range(n)), [next(reversed(rows), NONE) for rows in above]),
+        (
+            _row_loops.LEAST,
+            [v != NONE for v in values],
+            values,
+            [min(values[row] for row in way or [0]) for way in ways],
+        ),
     ):
         outcome, found, _ = ran("inherited", ("I", parents), ("B", wished), ("I", own), rule, ("I", n), ("I", n))
         if None in ways:
@@ -226,7 +237,7 @@ def test_columns_of_different_lengths_are_refused() -> None:
         "covered": "qqqqqqqq", "cut": "qqqqqqIIqq", "refine": "IIIII", "greatest": "IqI", "overlaps": "qqqqqqIq", "picked": "III",
         "passed": "qqI",
     }  # fmt: skip
-    for loops, name in itertools.product((PLAIN, _loops), sizes):
+    for loops, name in itertools.product((PLAIN, COMPILED), sizes):
         for wrong in range(len(sizes[name])):
             if (name, wrong) in (
                 ("sums", 1),
@@ -268,10 +279,10 @@ def test_plain_loops_keep_the_laws_of_the_compiled_ones(name: str, arrow: bool) 
     if arrow and buffers._arrow is None:
         pytest.skip("not compiled")
     with (
-        patch.object(buffers, "_loops", PLAIN),
-        patch.object(intervals, "_loops", PLAIN),
-        patch.object(trees, "_loops", PLAIN),
-        patch.object(lookups, "_loops", PLAIN),
+        patch.object(buffers, "_row_loops", PLAIN),
+        patch.object(intervals, "_span_loops", PLAIN),
+        patch.object(trees, "_row_loops", PLAIN),
+        patch.object(lookups, "_row_loops", PLAIN),
         patch.object(buffers, "_arrow", buffers._arrow if arrow else None),
     ):
         law()

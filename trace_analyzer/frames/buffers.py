@@ -1,4 +1,4 @@
-"""Share the memory of columns with the loops of `_loops`.
+"""Share the memory of columns with the compiled loops.
 
 Where these were compiled, sequences share the memory of series; elsewhere they are lists.
 """
@@ -9,8 +9,8 @@ from typing import Literal
 
 import polars as pl
 
-from trace_analyzer.frames import _loops
-from trace_analyzer.frames._loops import NEVER, NONE, Column
+from trace_analyzer.frames import _row_loops
+from trace_analyzer.frames._row_loops import NEVER, NONE, Column
 
 try:
     from trace_analyzer.frames import _arrow
@@ -46,7 +46,7 @@ def _values(series: pl.Series, missing: int, letter: _Letter) -> Column:
 
 def _copied(values: list[int], letter: _Letter) -> Column:
     """Copy values: a list for plain Python, a typed array for compiled loops."""
-    return values if isinstance(_loops.order, FunctionType) else memoryview(array(letter, values))
+    return values if isinstance(_row_loops.sums, FunctionType) else memoryview(array(letter, values))
 
 
 class Buffer:

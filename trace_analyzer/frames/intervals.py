@@ -2,15 +2,15 @@
 
 A frame of intervals has ``start_ns`` and ``end_ns``; ``by`` names the columns that keep tracks apart
 (a device, a thread). What depends on the order of intervals is one pass over them in order, by the loops of
-`_loops`; rows are found there once and then gathered, not joined. Most frames are in order already.
+`_span_loops`; rows are found there once and then gathered, not joined. Most frames are in order already.
 """
 
 from collections.abc import Iterable
 
 import polars as pl
 
-from trace_analyzer.frames import _loops, buffers
-from trace_analyzer.frames._loops import Column
+from trace_analyzer.frames import _span_loops, buffers
+from trace_analyzer.frames._row_loops import Column
 from trace_analyzer.frames.buffers import Buffer
 from trace_analyzer.frames.lookups import factorize, scatter, starts_group, where_equal
 from trace_analyzer.frames.tracks import shared_track_codes, track_codes
@@ -33,7 +33,7 @@ def union(spans: pl.DataFrame, by: list[str], *, apart_ns: int = 0) -> pl.DataFr
     """
     spans, sorted_ = _sorted(spans.select(*by, START, END), by)
     rows, ends = Buffer(spans.height, of_rows=True), Buffer(spans.height)
-    count = _loops.union(*sorted_, apart_ns, rows.values, ends.values)
+    count = _span_loops.union(*sorted_, apart_ns, rows.values, ends.values)
     return spans.select(*by, START)[rows.series(count, whole=True)].with_columns(ends.series(count).alias(END))
 
 
@@ -63,7 +63,7 @@ def _order(bounds: _Flat) -> pl.Series | None:
     """Return the row order that the loops need; None where the rows are sorted already."""
     rows, spare = (Buffer(len(bounds[0]), of_rows=True) for _ in range(2))
     known, counts = (Buffer(_FEW_TRACKS) for _ in range(2))
-    is_wrong = _loops.order(*bounds, rows.values, spare.values, known.values, counts.values)
+    is_wrong = _span_loops.order(*bounds, rows.values, spare.values, known.values, counts.values)
     return rows.series(whole=True) if is_wrong else None
 
 
@@ -132,7 +132,7 @@ def _last_started(points: pl.DataFrame, time: str, spans: pl.DataFrame, ends: pl
     ours, theirs = shared_track_codes(spans, points, by)
     index = Buffer(points.height, of_rows=True)
     starts, times = buffers.times(spans.get_column(START)), buffers.times(points.get_column(time))
-    _loops.around(ours, starts, buffers.times(ends), theirs, times, index.values)
+    _span_loops.around(ours, starts, buffers.times(ends), theirs, times, index.values)
     return index.series()
 
 
@@ -147,7 +147,7 @@ def rank_places(points: pl.DataFrame, by: list[str]) -> tuple[pl.Series, pl.Data
 def count_until(instants: pl.Series, times: pl.Series) -> pl.Series:
     """Count the sorted instants at or before each time."""
     counts = Buffer(times.len(), of_rows=True)
-    _loops.passed(buffers.times(instants), buffers.times(times), counts.values)
+    _span_loops.passed(buffers.times(instants), buffers.times(times), counts.values)
     return counts.series(whole=True)
 
 
@@ -169,7 +169,7 @@ def with_covered(
     ours, theirs = shared_track_codes(islands, spans, by)
     before, lengths = Buffer(islands.height), Buffer(spans.height)
     since, until = (buffers.times(spans.get_column(time)) for time in (start, end))
-    _loops.covered(ours, *_times(islands), before.values, theirs, since, until, lengths.values)
+    _span_loops.covered(ours, *_times(islands), before.values, theirs, since, until, lengths.values)
     return spans.with_columns(lengths.series().alias(name))
 
 
@@ -182,7 +182,9 @@ def overlap_sums(spans: pl.DataFrame, label: str, segments: pl.DataFrame, by: li
     codes, firsts = factorize(spans.get_column(label))
     ours, theirs = shared_track_codes(segments, spans, by)
     totals = Buffer(segments.height * firsts.len())
-    _loops.overlaps(ours, *_times(segments), theirs, *_times(spans), buffers.rows(codes), firsts.len(), totals.values)
+    _span_loops.overlaps(
+        ours, *_times(segments), theirs, *_times(spans), buffers.rows(codes), firsts.len(), totals.values
+    )
     overlap = totals.series().alias("overlap_ns").to_frame().with_row_index("at").filter(pl.col("overlap_ns") != 0)
     at = overlap.get_column("at")
     row, name = segments.get_column("row")[at // firsts.len()], spans.get_column(label)[firsts[at % firsts.len()]]
@@ -250,7 +252,7 @@ def _cut(
     def pieces(room: int) -> tuple[int, Buffer, Buffer, Buffer, Buffer]:
         made = Buffer(room, of_rows=True), Buffer(room, of_rows=True), Buffer(room), Buffer(room)
         values = (column.values for column in made)
-        return _loops.cut(ours, *_times(segments), theirs, *_times(spans), outside, *values), *made
+        return _span_loops.cut(ours, *_times(segments), theirs, *_times(spans), outside, *values), *made
 
     count = pieces(0)[0]
     if outside and count == spans.height:  # nothing is cut
@@ -272,7 +274,7 @@ def innermost(spans: pl.DataFrame, by: list[str], span_id: str) -> pl.DataFrame:
     spans, sorted_ = _sorted(spans.select(*by, START, END, span_id), by)
     stack, rows = Buffer(spans.height, of_rows=True), Buffer(2 * spans.height, of_rows=True)
     since, until = Buffer(2 * spans.height), Buffer(2 * spans.height)
-    count = _loops.innermost(*sorted_, stack.values, rows.values, since.values, until.values)
+    count = _span_loops.innermost(*sorted_, stack.values, rows.values, since.values, until.values)
     owners = spans.select(*by, span_id)[rows.series(count, whole=True)]
     return owners.select(*by, since.series(count).alias(START), until.series(count).alias(END), span_id)
 
@@ -288,5 +290,5 @@ def enclosing(spans: pl.DataFrame, by: list[str]) -> pl.Series:
         inside = enclosing(spans[rows], by)
         return scatter(rows, rows[inside], spans.height)
     outer, stack = Buffer(spans.height, of_rows=True), Buffer(spans.height, of_rows=True)
-    _loops.enclosing(*bounds, outer.values, stack.values)
+    _span_loops.enclosing(*bounds, outer.values, stack.values)
     return outer.series()

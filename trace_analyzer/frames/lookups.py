@@ -6,8 +6,8 @@
 import polars as pl
 from polars import selectors as cs
 
-from trace_analyzer.frames import _loops, buffers
-from trace_analyzer.frames._loops import NONE
+from trace_analyzer.frames import _row_loops, buffers
+from trace_analyzer.frames._row_loops import NONE
 from trace_analyzer.frames.buffers import Buffer
 from trace_analyzer.tables import nulls
 
@@ -54,7 +54,7 @@ def _zeros(height: int) -> pl.Series:
 
 def _places(ids: pl.Series, height: int) -> Buffer:
     room = Buffer(height, of_rows=True)
-    _loops.places(buffers.rows(ids), room.values)
+    _row_loops.places(buffers.rows(ids), room.values)
     return room
 
 
@@ -63,7 +63,7 @@ def _row_index(table: pl.DataFrame, rows: pl.DataFrame, key: str) -> pl.Series:
     known, asked = table.get_column(key), rows.get_column(key)
     index = Buffer(asked.len(), of_rows=True)
     places = _places(known, _width(known))
-    _loops.picked(places.values, buffers.rows(asked), index.values)
+    _row_loops.picked(places.values, buffers.rows(asked), index.values)
     return index.series()
 
 
@@ -163,7 +163,7 @@ def _split(groups: pl.Series, codes: pl.Series, size: int, *, in_runs: bool = Fa
     """Assign numbers to combinations of group and code by a table of ``size`` entries."""
     table, numbers, firsts = (Buffer(n, of_rows=True) for n in (size, len(groups), len(groups)))
     columns = buffers.rows(groups), buffers.rows(codes), _width(codes), in_runs
-    count = _loops.refine(*columns, table.values, numbers.values, firsts.values)
+    count = _row_loops.refine(*columns, table.values, numbers.values, firsts.values)
     return numbers.series(whole=True), firsts.series(count, whole=True)
 
 
@@ -181,12 +181,12 @@ def sum_by_group(groups: pl.Series, values: pl.Series, count: int, *, codes: pl.
     sums = Buffer(count)
     rows = buffers.rows(groups)
     named = rows if codes is None else buffers.rows(codes)
-    _loops.sums(rows, codes is not None, named, buffers.times(values), sums.values)
+    _row_loops.sums(rows, codes is not None, named, buffers.times(values), sums.values)
     return sums.series()
 
 
 def argmax_by_group(groups: pl.Series, values: pl.Series, count: int) -> pl.Series:
     """Return the row of the greatest integer of each numbered group, the first of equals."""
     rows = Buffer(count, of_rows=True)
-    _loops.greatest(buffers.rows(groups), buffers.times(values), rows.values)
+    _row_loops.greatest(buffers.rows(groups), buffers.times(values), rows.values)
     return rows.series()

@@ -1,9 +1,9 @@
-"""Number the tracks of spans, as the loops of `_loops` need them."""
+"""Number the tracks of spans, as the loops of `_span_loops` need them."""
 
 import polars as pl
 
 from trace_analyzer.frames import buffers
-from trace_analyzer.frames._loops import Column
+from trace_analyzer.frames._row_loops import Column
 from trace_analyzer.frames.lookups import factorize
 
 _NARROW = (pl.Int64, pl.Int32, pl.Int16, pl.Int8, pl.UInt32, pl.UInt16, pl.UInt8)

@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from trace_analyzer.frames import _loops, buffers
-from trace_analyzer.frames._loops import Column
+from trace_analyzer.frames import _row_loops, buffers
+from trace_analyzer.frames._row_loops import Column
 from trace_analyzer.frames.buffers import Buffer
 from trace_analyzer.tables import nulls
 
@@ -17,19 +17,19 @@ class Tree:
 
     def nearest(self, wanted: pl.Series) -> pl.Series:
         """Return for each row the nearest ``wanted`` row (flag or byte) of itself and its ancestors; null for none."""
-        return self._inherited(wanted, self._rows, _loops.NEAREST)
+        return self._inherited(wanted, self._rows, _row_loops.NEAREST)
 
     def outermost(self, wanted: pl.Series) -> pl.Series:
         """Return for each row the farthest ``wanted`` row of itself and its ancestors; null for none."""
-        return self._inherited(wanted, self._rows, _loops.FARTHEST)
+        return self._inherited(wanted, self._rows, _row_loops.FARTHEST)
 
     def least(self, values: pl.Series, end: int) -> pl.Series:
         """Return for each row the least number under ``end`` of itself and its ancestors; null for none."""
-        return self._inherited(values < end, buffers.rows(values), _loops.LEAST)
+        return self._inherited(values < end, buffers.rows(values), _row_loops.LEAST)
 
     def _inherited(self, wanted: pl.Series, values: Column, rule: int) -> pl.Series:
         if not wanted.max():
             return nulls(wanted.len(), pl.UInt32())
         result, stack = (Buffer(wanted.len(), of_rows=True) for _ in range(2))
-        _loops.inherited(self._parents, buffers.flags(wanted), values, rule, result.values, stack.values)
+        _row_loops.inherited(self._parents, buffers.flags(wanted), values, rule, result.values, stack.values)
         return result.series()
