@@ -15,8 +15,9 @@ sys.path[:0] = [str(DOCS.parent), str(DOCS.parent / "tests")]
 import broken_input  # noqa: E402
 import click  # noqa: E402
 
-from trace_analyzer import tables  # noqa: E402
+from trace_analyzer.analyses.registry import TABLES  # noqa: E402
 from trace_analyzer.cli import VERBS, main  # noqa: E402
+from trace_analyzer.schema import Table  # noqa: E402
 
 SCHEMA = DOCS.parent / "trace_analyzer" / "render" / "report.schema.json"
 
@@ -103,12 +104,12 @@ def tables_page() -> str:
             _HEAD,
             "# The tables of a report\n",
             "`report.tables[name]` is a Polars frame; one that the verdict did not need is made when it is first asked for.\n",
-            *map(_table, tables.ALL),
+            *map(_table, TABLES),
         ]
     )
 
 
-def _table(table: tables.Table) -> str:
+def _table(table: Table) -> str:
     rows = "\n".join(f"| `{column.name}` | {column.dtype} | {column.doc} |" for column in table.columns)
     return f"## {table.name}\n\n{table.doc}\n\n| column | type | meaning |\n|---|---|---|\n{rows}\n"
 

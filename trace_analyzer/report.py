@@ -9,6 +9,8 @@ import polars as pl
 
 from trace_analyzer.notes import Note
 from trace_analyzer.run_metadata import RunMetadata
+from trace_analyzer.schema import Table
+from trace_analyzer.sections import Section
 
 SCHEMA_VERSION = 1
 
@@ -494,12 +496,27 @@ class Advice:
 
 
 @dataclass(frozen=True)
+class DeclaredRows:
+    """The rows of an analysis that declares its place in the JSON report, or a section.
+
+    ``json`` is the name of a field of the report, such as ``copies``, or ``devices[].copies`` for the rows of each device.
+    Where rows have a ``device``, it is the device's ``index``.
+    """
+
+    table: Table
+    json: str | None
+    section: Section | None
+    rows: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
 class Report:
     """The result of an analysis: frozen, saveable, and all that a renderer sees.
 
-    ``tables`` maps names of `trace_analyzer.tables.ALL` to frames with those columns. Those that
+    ``tables`` maps names of `trace_analyzer.analyses.registry.TABLES` to frames with those columns. Those that
     nobody has asked for yet are made when they are asked for. ``steps_from`` says what
     marks the steps: ``ProfilerStep``, an annotation's pattern, a framework, ``kernel sequence``, or None.
+    ``declared`` are the rows of analyses that declare where they show instead of having a field here.
     """
 
     schema_version: int
@@ -515,6 +532,7 @@ class Report:
     advice: tuple[Advice, ...]
     tables: Mapping[str, pl.DataFrame] = field(repr=False, compare=False)
     steps_from: str | None = None
+    declared: tuple[DeclaredRows, ...] = ()
 
     def summary(self, width: int = 100) -> str:
         """The one-screen summary as plain text, ``width`` cells wide."""

@@ -2,9 +2,22 @@
 
 import polars as pl
 
-from trace_analyzer import tables
+from trace_analyzer import metrics
 from trace_analyzer.analyses.causes import CAUSES
+from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import coalesce, overlap_sums, sort_spans, sweep_sum
+from trace_analyzer.schema import DEVICE, END, PART, START, Table
+
+PARTITION = Table(
+    "partition",
+    "Each device's whole window as disjoint intervals.",
+    (
+        DEVICE,
+        START,
+        END,
+        PART,
+    ),
+)
 
 WORK = ("compute", "memory", "latency", "other", "communication", "copy")
 """Parts of busy time. Where activities overlap, the instant counts for the first of these."""
@@ -14,7 +27,7 @@ PARTS = (*WORK, *CAUSES)
 def partition(busy: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     """Return table `partition`: busy time by bound and idle time by cause, disjoint, covering each window."""
     caused = idle.select("device", "start_ns", "end_ns", pl.col("cause").cast(pl.Categorical).alias("part"))
-    parts = sort_spans(pl.concat([busy, caused]), ["device"]).select(list(tables.PARTITION.schema))
+    parts = sort_spans(pl.concat([busy, caused]), ["device"]).select(list(PARTITION.schema))
     return coalesce(parts, ["device"], "part")
 
 
@@ -52,3 +65,9 @@ def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
         .drop_nulls("part")
     )
     return coalesce(parts, ["device"], "part")
+
+
+ANALYSES = (
+    Value("busy_parts", busy_parts, needs=(metrics.PARTITION,)),
+    Analysis(PARTITION, partition, {"busy": "busy_parts", "idle": "idle_causes"}, needs=(metrics.PARTITION,)),
+)
