@@ -86,10 +86,11 @@ def value_end(text: str, at: int) -> tuple[int, bool]:
         match = _TOKEN.match(text, at)
         if match is None or (match[3] and _BEGUN.match(text, match.start(3))):
             return (len(text) if _BEGUN.match(text, at) else _blank_end(text, at)), False
-        token, start = match[match.lastindex], match.start(match.lastindex)  # type: ignore[index]
+        kind = match.lastindex or 0
+        token, start = match[kind], match.start(kind)
         if token == level.closing:
             level.close()
-        elif not level.take(token, start, match.lastindex == 2):
+        elif not level.take(token, start, kind == 2):
             return start, False
         at = match.end()
         if not level.starts:
@@ -112,12 +113,13 @@ def next_event(text: str, at: int) -> int | None:
         if match is None:
             at, level = _blank_end(text, at), _Open()
             continue
-        token, start, at = match[match.lastindex], match.start(match.lastindex), match.end()  # type: ignore[index]
+        kind = match.lastindex or 0
+        token, start, at = match[kind], match.start(kind), match.end()
         if token == level.closing:
             event = level.close()
             if event is not None:
                 return event
-        elif not level.take(token, start, match.lastindex == 2):
+        elif not level.take(token, start, kind == 2):
             at, level = start, _Open()
 
 

@@ -5,7 +5,6 @@ A place that is no JSON costs the event that it stands in; reading goes on at th
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +16,10 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 _SEPARATOR = re.compile(r"[ \t\r\n,]*")
 
 
+TOO_DEEP = object()
+"""In the place of an event that nests too deeply to be read."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """A place that is no JSON (``at``), in a part of the text that was not read (``start`` to ``end``)."""
@@ -25,19 +28,22 @@ class Fault:
     start: int
     end: int
 
+    def moved(self, by: int) -> "Fault":
+        """The fault of a text that begins ``by`` places into a larger one, in places of that."""
+        return Fault(self.at + by, self.start + by, self.end + by)
+
 
 @dataclass
 class Walk:
     """What was read of a text; places are counted in characters.
 
-    ``broken_at`` is where the last value begins if the text ends within it. ``deep_events`` and ``deep_members`` count the
-    events and the members of the header that are sound, but nest beyond what Python can read.
+    ``broken_at`` is where the last value begins if the text ends within it. Events that are sound, but nest beyond what Python
+    can read, are `TOO_DEEP`; ``deep_members`` counts such members of the header.
     """
 
     header: dict[str, Any] = field(default_factory=dict)
     events: list[Any] = field(default_factory=list)
     has_events: bool = False
-    deep_events: int = 0
     deep_members: int = 0
     faults: list[Fault] = field(default_factory=list)
     broken_at: int | None = None
@@ -53,24 +59,47 @@ def walk_document(text: str, name: str) -> Walk:
     at = _skip(text, 0)
     if text[at : at + 1] == "[":
         walk.has_events = True
-        at = _events(text, at + 1, walk)
-        if at is not None:
-            walk.trailing = bool(text[at:].strip())
+        end = _events(text, at + 1, walk)
+        walk.trailing = end is not None and bool(text[end:].strip())
         return walk
     if text[at : at + 1] != "{":
         shown = text[at : at + 20].split("\n")[0]
         raise NotATrace(f"{name}: is not JSON (starts with {shown!r}); expected a trace from torch.profiler")
     end = _members(text, at + 1, walk)
-    if end is not None:
-        walk.trailing = bool(text[end:].strip())
+    walk.trailing = end is not None and bool(text[end:].strip())
     return walk
 
 
-def walk_events(text: str) -> Walk:
-    """Read events and what stands between them, from within a list; the text may end between any two."""
-    walk = Walk(has_events=True)
-    _events(text, 0, walk)
-    return walk
+def recover(content: bytes, text: str, at: int) -> tuple[list[Any], list[Fault], int] | None:
+    """Read what stands in a list of events from ``at`` on, up to the next `{` or `]` where a reader can try again.
+
+    ``text`` is the content with a character per byte. Returns the entries, the faults and the place; None where the content ends
+    before that.
+    """
+    entries: list[Any] = []
+    faults: list[Fault] = []
+    start = at
+    while True:
+        at = _SEPARATOR.match(text, at).end()  # type: ignore[union-attr]
+        if at > start and text[at : at + 1] in ("{", "]"):
+            return entries, faults, at
+        end, is_sound = value_end(text, at)
+        if is_sound:
+            entries.append(_decoded(content[at:end]))
+            at = end
+            continue
+        following = None if end == len(text) else next_event(text, end)
+        if following is None:
+            return None
+        faults.append(Fault(end, at, following))
+        at = following
+
+
+def _decoded(content: bytes) -> Any:
+    try:
+        return strict_decoder().decode(content.decode("utf-8", "replace"))
+    except RecursionError:
+        return TOO_DEEP
 
 
 def _members(text: str, at: int, walk: Walk) -> int | None:
@@ -131,7 +160,7 @@ def _events(text: str, at: int, walk: Walk) -> int | None:
         except (ValueError, RecursionError):
             end, is_sound = value_end(text, at)
             if is_sound:
-                walk.deep_events += 1
+                walk.events.append(TOO_DEEP)
                 at = end
                 continue
             following = _recover(text, at, end, walk)
