@@ -255,6 +255,10 @@ CASES = (
          b'"tid": 1, "ts": 1, "dur": 1}]}', "the events of both", events=21),
     Case("a header of wrong types", with_events(schemaVersion=[], distributedInfo=3, baseTimeNanoseconds={"a": 1},
          traceName=None), "what is wrong there is missing"),
+    Case("a rank, a world size, a number of a device that cannot be", with_events(distributedInfo={"rank": 2**70,
+         "world_size": -4}), "it is missing", notes={"implausible-header": 2}),
+    Case("`displayTimeUnit` ns, and times without a fraction", with_events(displayTimeUnit="ns"), "microseconds all the same",
+         notes={"display-time-unit": 1}),
     Case("100,000 brackets in an event", with_events(op("deep", 1, 1, **{"Input Dims": 0}), LATER).replace(
          b'"Input Dims": 0', b'"Input Dims": ' + b"[" * DEEP + b"]" * DEEP), "all others", notes={"too-deep": 1}, events=22),
     Case("100,000 brackets in the header", SOUND[:-1] + b', "x": ' + b"[" * DEEP + b"]" * DEEP + b"}", "all events",
