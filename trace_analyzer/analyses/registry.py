@@ -5,6 +5,7 @@ from trace_analyzer.analyses import (
     backward,
     blame,
     causes,
+    clocks,
     cold_start,
     communication,
     consistency,
@@ -34,7 +35,7 @@ _MODULES = (
     activities, links, idle, causes, blame, host_costs, partition, steps, run_ahead, queue_underruns, kernel_bounds, operators,
     roofline, modules, communication, copies, fusion, recomputation, tensor_cores, backward,
     # Values that these share
-    host, context, consistency, cold_start, profiler_overhead,
+    host, context, clocks, consistency, cold_start, profiler_overhead,
 )  # fmt: skip
 
 ANALYSES: tuple[Declaration, ...] = tuple(declared for module in _MODULES for declared in module.ANALYSES)
