@@ -364,7 +364,9 @@ def test_each_check_that_takes_the_verdict_says_what_to_do_instead() -> None:
         assert tip.endswith((".", "disagree."))
     assert {found.name for found in taking} == {
         "skewed_idle",
+        "late_starts",
         "impossible_durations",
+        "short_durations",
         "missing_activities",
         "lost_events",
     }

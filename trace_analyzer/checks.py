@@ -86,7 +86,7 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
         ),
         _Rule(
             "late_starts",
-            "share of idle time in which launched work waited, in a trace in which no work begins within 100 us of its launch: the"
+            "share of idle time in which launched work waited for nothing that was recorded, in a trace in which no work begins within 100 us of its launch: the"
             " device's clock may be ahead of the host's",
             t.LATE_WARN_RATIO, t.LATE_FAIL_RATIO, withholds=(RUN_AHEAD, IDLE_CAUSES),
         ),

@@ -126,7 +126,7 @@ def launch_latency_ns(host: Host, activities: pl.DataFrame, launches: pl.DataFra
         gaps.select(pl.col("start_ns").alias("gap_start_ns"))
         .hstack(launched[gaps.get_column("activity_id")])
         .filter(pl.col("launch_start_ns") >= pl.col("gap_start_ns"), pl.col("launch_end_ns") <= pl.col("start_ns"))
-        .join(_launches_after_waits(host, launches), on="launch_id", how="anti")
+        .join(launches_after_waits(host, launches), on="launch_id", how="anti")
         .select(
             (pl.col("start_ns") - pl.col("launch_end_ns")).quantile(
                 thresholds.LAUNCH_LATENCY_QUANTILE, interpolation="nearest"
@@ -138,7 +138,7 @@ def launch_latency_ns(host: Host, activities: pl.DataFrame, launches: pl.DataFra
     return cap if latency is None else min(int(latency), cap)
 
 
-def _launches_after_waits(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
+def launches_after_waits(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
     """launch_id of launches before which, since its previous launch, their thread told a stream to wait for an event."""
     waits = (
         host.calls_of(pl.col("name").str.contains(_STREAM_WAITS))

@@ -12,6 +12,7 @@ copy to pageable host memory, and one by a call that is synchronous, for itself 
 import polars as pl
 
 from trace_analyzer import thresholds
+from trace_analyzer.analyses.causes import launches_after_waits
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
 
@@ -96,4 +97,54 @@ def _after_synchronizes(host: Host, linked: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-ANALYSES = (Value("clock_bounds", clock_bounds, {"activities": "linked_events"}),)
+def late_starts(
+    host: Host,
+    launches: pl.DataFrame,
+    activities: pl.DataFrame,
+    gaps: pl.DataFrame,
+    sums: pl.DataFrame,
+    clock_bounds: pl.DataFrame,
+) -> pl.DataFrame:
+    """Sum up idle time with work in the queue, as a share of idle time, where no launch of the trace shows a prompt start.
+
+    What a launch enqueued right after its thread told a stream to wait for an event may have waited for that, and does not count.
+    ``gaps`` come from `idle.idle_gaps`, ``sums`` from `causes.gap_sums`. Returns device and late_starts_ratio: 0 where some work
+    begins within `LAUNCH_LATENCY_MAX_NS` of its launch, 1 where none does within `QUEUED_MAX_NS`, null without launches.
+    """
+    ended_by = gaps.select("gap_id", activities.get_column("launch_id")[gaps.get_column("activity_id")])
+    waited = ended_by.join(launches_after_waits(host, launches), on="launch_id", how="semi")
+    is_queued = pl.col("cause").is_in(["device-wait", "unexplained"])
+    queued = (
+        sums.filter(is_queued).join(waited, on="gap_id", how="anti").group_by("device").agg(pl.col("idle_ns").sum())
+    )
+    shares = (
+        sums.group_by("device")
+        .agg(pl.col("idle_ns").sum().alias("all_ns"))
+        .join(queued, on="device", how="left")
+        .select("device", (pl.col("idle_ns").fill_null(0) / pl.col("all_ns")).alias("queued_ratio"))
+    )
+    soonest = pl.col("ahead_most_ns")
+    ratio = (
+        pl.when(soonest > thresholds.QUEUED_MAX_NS)
+        .then(1.0)
+        .when(soonest > thresholds.LAUNCH_LATENCY_MAX_NS)
+        .then("queued_ratio")
+        .when(soonest.is_not_null())
+        .then(0.0)
+    )
+    return clock_bounds.join(shares, on="device", how="left").select("device", ratio.alias("late_starts_ratio"))
+
+
+ANALYSES = (
+    Value("clock_bounds", clock_bounds, {"activities": "linked_events"}),
+    Value(
+        "late_starts",
+        late_starts,
+        {
+            "launches": "unmasked_launches",
+            "activities": "linked_events",
+            "gaps": "idle_gaps",
+            "sums": "unmasked_gap_sums",
+        },
+    ),
+)

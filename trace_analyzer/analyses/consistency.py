@@ -15,20 +15,25 @@ _NO_KERNEL = r"(?i)hostfunc|memcpy|memset|memprefetch|graph"
 
 
 def device_figures(
-    sums: pl.DataFrame, activities: pl.DataFrame, streams: pl.DataFrame, clocks: pl.DataFrame
+    sums: pl.DataFrame,
+    activities: pl.DataFrame,
+    streams: pl.DataFrame,
+    clocks: pl.DataFrame,
+    late_starts: pl.DataFrame,
 ) -> pl.DataFrame:
     """One row per device: what its checks look at (`trace_analyzer.checks` judges them). Ratios, or null without a base.
 
     ``activities`` needs launch_id, launch_start_ns and group, in order of start; ``sums`` come from
-    `causes.gap_sums`, ``streams`` from `stream_figures`, ``clocks`` from `clocks.clock_bounds`. Sums of device time leave nothing out.
+    `causes.gap_sums`, ``streams`` from `stream_figures`, ``clocks`` and ``late_starts`` from `clocks`. Sums of device time leave nothing
+    out.
 
     - link_coverage_ratio: device time whose launch is known;
     - unlinked_before_ratio: device time of unlinked work that began before the first linked work did;
     - stream_overlap_ratio: device time in which work ran while earlier work of its stream still did;
     - started_before_launch_ratio: linked activities that began before their launch did;
     - ended_after_wait_ratio: waits after whose return what they waited for still ran;
-    - late_starts_ratio: idle time of over 20 us in which launched work waited, where no work begins soon after its launch, 0
-      elsewhere; 1 where all work begins later than any queue can hold it;
+    - late_starts_ratio: idle time in which launched work waited for nothing that was recorded, where no work begins soon after its
+      launch;
     - skewed_idle_ratio: idle time that lies in each gap within what the clocks disagree by;
     - impossible_durations_ratio: device time of activities through most of which later work of their stream ran;
     - short_durations_ratio: activities that last less than any device needs;
@@ -55,7 +60,7 @@ def device_figures(
         of_device.join(streams, on="device", how="left")
         .join(clocks, on="device", how="left")
         .join(_skewed_idle(rows, sums, clocks), on="device", how="left")
-        .join(_late_starts(sums, clocks), on="device", how="left")
+        .join(late_starts, on="device", how="left")
         .join(_idle_shares(sums), on="device", how="left")
         .with_columns(pl.col("^.*_ratio$").fill_nan(None))
         .sort("device")
@@ -99,22 +104,6 @@ def _overlaps(in_order_only: pl.DataFrame) -> pl.DataFrame:
             (pl.col("impossible_ns") / pl.col("time_ns")).alias("impossible_durations_ratio"),
         )
     )
-
-
-def _late_starts(sums: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
-    """device, late_starts_ratio: idle time with work in the queue, where no launch of the trace shows a prompt start."""
-    queued_ns = pl.col("idle_ns").filter(pl.col("cause").is_in(["device-wait", "unexplained"])).sum()
-    shares = sums.group_by("device").agg((queued_ns / pl.col("idle_ns").sum()).alias("queued_ratio"))
-    soonest = pl.col("ahead_most_ns")
-    ratio = (
-        pl.when(soonest > thresholds.QUEUED_MAX_NS)
-        .then(1.0)
-        .when(soonest > thresholds.LAUNCH_LATENCY_MAX_NS)
-        .then("queued_ratio")
-        .when(soonest.is_not_null())
-        .then(0.0)
-    )
-    return clocks.join(shares, on="device", how="left").select("device", ratio.alias("late_starts_ratio"))
 
 
 def _skewed_idle(rows: pl.DataFrame, sums: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
