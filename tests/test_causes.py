@@ -21,7 +21,8 @@ from kineto import (
     python,
 )
 
-from trace_analyzer.analyses.causes import CAUSES, WITHHELD, recording_pauses
+from trace_analyzer.analyses.causes import CAUSES, WITHHELD
+from trace_analyzer.analyses.recording_pauses import recording_pauses
 
 Parts = list[tuple[Any, ...]]
 

@@ -12,8 +12,8 @@ copy to pageable host memory, and one by a call that is synchronous, for itself 
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.causes import launches_after_waits
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.launch_latency import launches_after_waits
 from trace_analyzer.analysis import Value
 
 _TO_HOST = r"DtoH|DeviceToHost"

@@ -36,7 +36,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Trace:
-    """One trace file. Tables are described in `trace_analyzer.tables`; texts of events and of operators' inputs are categorical.
+    """One trace file. Tables are described in `trace_analyzer.ingest.tables`; texts of events and of operators' inputs are categorical.
 
     ``profiler_sessions`` are (start, end) of the profiler's own spans, ns; ``boundaries`` the instants at
     which it says that a recording began or ended.
