@@ -2,12 +2,13 @@
 
 Exit codes: 0 the trace was analysed, whatever its verdict's status; 1 a gate (``--fail-on``,
 ``--max-idle``) broke; 2 bad input or usage, or a bug: nothing was judged, or not everything that was asked
-for could be written; 130 interrupted.
+for could be written; 130 interrupted (SIGINT), 143 terminated (SIGTERM).
 
 Importing this module loads click and nothing else, so that ``analyze --help`` answers at once.
 """
 
 import atexit
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -114,9 +115,8 @@ def _fail(error: BaseException, debug: bool) -> NoReturn:
         import traceback
 
         traceback.print_exception(error)
-    if isinstance(error, BrokenPipeError):  # nobody reads standard error any more
-        sys.exit(FAILED)
-    complain(_line(error))
+    with contextlib.suppress(OSError):  # nobody can be told where standard error is full or gone
+        complain(_line(error))
     sys.exit(INTERRUPTED if isinstance(error, (click.Abort, KeyboardInterrupt)) else FAILED)
 
 
@@ -138,6 +138,13 @@ def _line(error: BaseException) -> str:
         case OSError():
             return ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
         case _:
+            from trace_analyzer.cli.limits import library_settings
+
+            if settings := library_settings():
+                return (
+                    f"{type(error).__name__}: {error}; the environment sets {', '.join(settings)}: "
+                    "try again without, and with --debug"
+                )
             return (
                 f"a bug in this program ({type(error).__name__}: {error}); the same command with --debug "
                 "shows where. Please report it, with the trace if you can share it"
@@ -176,14 +183,19 @@ def main() -> None:
 def run() -> None:
     """The command as a process of its own, which ends without freeing what it holds: that takes a tenth of the time
     that a small trace takes."""
+    from trace_analyzer.cli import limits, signals
+
+    signals.end_cleanly()
+    limits.supervise(sys.argv[1:])
     try:
         main()
     except SystemExit as end:
-        try:
-            for stream in (sys.stdout, sys.stderr):
+        code = end.code if isinstance(end.code, int) else FAILED if end.code else 0
+        for stream in (sys.stdout, sys.stderr):
+            try:
                 if stream is not None:
                     stream.flush()
-        except OSError:
-            raise end from None  # Python tells what it cannot flush
+            except OSError:  # it was told where it was written
+                code = code or FAILED
         atexit._run_exitfuncs()
-        os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
+        os._exit(code)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from trace_analyzer.cli import ARGUMENTS, outputs
+from trace_analyzer.cli.limits import check_environment
 from trace_analyzer.errors import UsageError
+from trace_analyzer.files import write_text
 from trace_analyzer.stages import StageTimer
 
 if TYPE_CHECKING:
@@ -217,6 +219,7 @@ def report(
     HTML report embeds the names and times of all events in TRACE; --redact says what it leaves out.
     """
     timer = StageTimer()
+    check_environment()
     gc.set_threshold(_GARBAGE_AFTER)
     if no_report and (report_path or open_report):
         raise UsageError("--no-report contradicts --report and --open")
@@ -310,7 +313,7 @@ def _write(
     if destinations.text is None:
         outputs.say(_rendered(result, form, outputs.text_width(), outputs.wants_colour()))
     else:
-        outputs.write_file(destinations.text, _rendered(result, form, 100, colour=False))
+        write_text(destinations.text, _rendered(result, form, 100, colour=False))
     if destinations.tables is not None:
         written = result.write_tables(destinations.tables, destinations.tables_format)
         outputs.complain(f"tables: {len(written)} files in {destinations.tables}")

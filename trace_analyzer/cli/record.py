@@ -11,6 +11,7 @@ import click
 from trace_analyzer.capture.session import LEVELS, SKIP
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.analyze import positive
+from trace_analyzer.cli.limits import check_environment
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def record(
         raise UsageError("--steps contradicts --seconds")
     if seconds is None and after is not None:
         raise UsageError("--after needs --seconds")
+    check_environment()
     plan = Plan(
         folder=output,
         steps=None if seconds is not None else steps or 6,
