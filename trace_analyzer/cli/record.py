@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from trace_analyzer.capture.record import Recording
 
 
+MOST_STEPS = 1_000_000_000
+
+
+def delay(text: str) -> float:
+    """Seconds, 0 included."""
+    return 0.0 if text.strip() in ("0", "0.0") else positive(text)
+
+
 @click.command(
     context_settings={
         "help_option_names": ["-h", "--help"],
@@ -27,12 +35,12 @@ if TYPE_CHECKING:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
     "--steps",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST_STEPS),
     metavar="N",
     help="Record N steps of the script's first optimizer (6 by default), after as many without the profiler.",
 )
 @click.option(
-    "--skip", type=click.IntRange(min=0), metavar="N", default=SKIP, show_default=True, help="Steps to let pass before."
+    "--skip", type=click.IntRange(0, MOST_STEPS), metavar="N", default=SKIP, show_default=True, help="Steps to let pass before."
 )
 @click.option(
     "--seconds",
@@ -42,7 +50,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--after",
-    type=click.FloatRange(min=0),
+    type=delay,
     metavar="X",
     help="With --seconds: begin X seconds after torch was imported.",
 )
