@@ -22,7 +22,7 @@ _LONGEST_NUMBER = 8
 """Digits of a number within a name; longer ones may be somebody's."""
 
 _SHORT = frozenset(
-    "a an as at be by do e f ff fp go gt h hd i id if in io is it k lt lu m mb me mk ms mt my n nc nd ne nn no np ns nt"
+    "a an as at be by do e f ff fp go gt gz h hd i id if in io is it k lt lu m mb me mk ms mt my n nc nd ne nn no np ns nt"
     " of on op or os pg pi pk pt py q qk rs s sm so sp ss st sz t tc td tf th ti tn to tp ts tt tx u ui up us v vs w"
     " we wg ws x xs xx y yz z bf gb gi kb kv ln mm mv ok bn bs bw cc ck cu cp dd dt dx dy el eq fc fn ge gi gp hf hi"
     " hp hz ih ul kd kh kw le lh ll lr lw pc pe pf qa rf rl rm rn rt sb sd se sr vd wb wh wt za zb bh bb bd mi rx ld ag"
@@ -64,7 +64,7 @@ def _part_is_public(part: str) -> bool:
     if len([letter for letter in codes if letter not in "xXef"]) > 1:
         return False
     known = _words()
-    return all(word in known or len(word) < 3 and word in _SHORT for word in words) or part.lower() in known
+    return all(word in known or len(word) < 2 or word in _SHORT for word in words) or part.lower() in known
 
 
 def words_of(identifier: str) -> Iterator[str]:
