@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from report_factory import empty_report, gpu_report
 
 from trace_analyzer import files, ingest, pipeline
-from trace_analyzer.cli import main, outputs
+from trace_analyzer.cli import main
 from trace_analyzer.cli.outputs import default_report_path
 from trace_analyzer.errors import InputError
 from trace_analyzer.report import Report

@@ -72,7 +72,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def outcomes(library: Path, folder: Path, number: int, *arguments: str, first: int = 1, stride: int = 1) -> list[Outcome]:
+def outcomes(
+    library: Path, folder: Path, number: int, *arguments: str, first: int = 1, stride: int = 1
+) -> list[Outcome]:
     """What came of the fault at every point, until it came too late to matter."""
     environment = {
         **os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1",
@@ -107,7 +109,9 @@ WRITES = {
 
 @pytest.mark.parametrize("number", [0, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 @pytest.mark.parametrize("what", WRITES)
-def test_a_fault_at_every_write_leaves_nothing_half_written(library: Path, tmp_path: Path, what: str, number: int) -> None:
+def test_a_fault_at_every_write_leaves_nothing_half_written(
+    library: Path, tmp_path: Path, what: str, number: int
+) -> None:
     stride = 1 if number in (0, signal.SIGINT) or what == "text and page" else 11
     *faulty, whole = outcomes(library, tmp_path, number, str(SAMPLE), *WRITES[what], stride=stride)
     assert len(faulty) > (5 if stride == 1 else 2)
@@ -115,11 +119,17 @@ def test_a_fault_at_every_write_leaves_nothing_half_written(library: Path, tmp_p
     for outcome in faulty:
         assert outcome.code == expected, outcome
         for name, content in outcome.left.items():
-            assert name == "out" and content == b"old" or whole.left.get(name) == content or number == signal.SIGKILL and (
-                ".analyze-" in name
+            assert (
+                (name == "out" and content == b"old")
+                or whole.left.get(name) == content
+                or (number == signal.SIGKILL and (".analyze-" in name))
             ), (outcome.point, name, outcome.stderr)
         if number != signal.SIGKILL:
-            lines = [line for line in outcome.stderr.splitlines() if not line.startswith(("analyze: tables:", "analyze: report:"))]
+            lines = [
+                line
+                for line in outcome.stderr.splitlines()
+                if not line.startswith(("analyze: tables:", "analyze: report:"))
+            ]
             assert len(lines) == 1, outcome.stderr
             assert lines[0].startswith("analyze: "), outcome.stderr
             assert ("No space left on device" if number == 0 else "nothing half written was left") in lines[0]

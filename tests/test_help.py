@@ -89,7 +89,9 @@ def test_every_form_of_a_report_works(case: tuple[str, ...], tmp_path: Path, mon
     verb, option, *values = case
     words = [option, *values, *NEEDS.get(option, ())]
     if option not in ALONE:
-        quick = () if option in ("--report", "--open", "--no-report", "--max-report-mb", "--force") else ("--no-report",)
+        quick = (
+            () if option in ("--report", "--open", "--no-report", "--max-report-mb", "--force") else ("--no-report",)
+        )
         words = [str(SAMPLE), *words, *quick]
     result = invoked(tmp_path, monkeypatch, *filter(None, [verb]), *words)
     assert result.exit_code == 0, result.stderr
@@ -105,7 +107,9 @@ def test_options_may_be_written_with_an_equals_sign(
     words = [f"{option}={value}" for _, value in forms_of_it[:1]]
     result = invoked(tmp_path, monkeypatch, str(CPU), *words, *NEEDS.get(option, ()))
     refused = {"--step", "--device", "--measured-step-ms"}  # a run on the CPU has neither
-    assert result.exit_code in ((0, 2) if option in refused else (0, 1) if option in ("--fail-on", "--max-idle") else (0,)), result.stderr
+    assert result.exit_code in (
+        (0, 2) if option in refused else (0, 1) if option in ("--fail-on", "--max-idle") else (0,)
+    ), result.stderr
     assert "a bug in this program" not in result.stderr
 
 
@@ -114,7 +118,10 @@ def test_the_peak_for_all_types_is_that_of_each(tmp_path: Path, monkeypatch: pyt
 
     device = with_overrides(None, {"": 100.0, "bf16": 200.0}, None)
     assert device is not None
-    assert {name: getattr(device.peaks, name) for name in PEAK_NAMES} == {**dict.fromkeys(PEAK_NAMES, 100.0), "bf16": 200.0}
+    assert {name: getattr(device.peaks, name) for name in PEAK_NAMES} == {
+        **dict.fromkeys(PEAK_NAMES, 100.0),
+        "bf16": 200.0,
+    }
     assert device.source == "all, bf16: given by the user"
 
 
@@ -125,7 +132,9 @@ def test_every_form_of_calibrate_works(form: tuple[str, ...], tmp_path: Path, mo
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     quick = [word for word in ("--quick", "--no-sweep") if word != form[0] and form[0] != "--sweep"]
     where = [] if form[0] == "--device" else ["--device", "cpu"]
-    result = invoked(tmp_path, monkeypatch, "calibrate", *form, *quick, *where, *(["--quick"] if form[0] == "--sweep" else []))
+    result = invoked(
+        tmp_path, monkeypatch, "calibrate", *form, *quick, *where, *(["--quick"] if form[0] == "--sweep" else [])
+    )
     absent = form[0] == "--device" and form[1] != "cpu"
     assert result.exit_code in ((0, 2) if absent else (0,)), result.stderr
     assert "a bug in this program" not in result.stderr

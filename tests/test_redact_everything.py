@@ -122,6 +122,8 @@ def test_public_names_stay(name: str) -> None:
     assert [word for word in re.findall(r"\w+", name) if not is_public(word)] == []
 
 
-@pytest.mark.parametrize("name", ["alice", "zorblat_gemm", "GemmZorblat", "b7d2c9e1", "123456789012", "größe", "x7f3k9q2"])
+@pytest.mark.parametrize(
+    "name", ["alice", "zorblat_gemm", "GemmZorblat", "b7d2c9e1", "123456789012", "größe", "x7f3k9q2"]
+)
 def test_other_names_go(name: str) -> None:
     assert not is_public(name)

@@ -59,7 +59,10 @@ class TestPaths:
     def test_links_that_lead_to_each_other(self, folder: Path, args: tuple[str, ...]) -> None:
         (folder / "loop").symlink_to("loop")
         refused("t.json", *args)
-        assert sorted(path.name for path in folder.iterdir()) in (["loop", "t.json"], ["loop", "t.json", "t.report.html"])
+        assert sorted(path.name for path in folder.iterdir()) in (
+            ["loop", "t.json"],
+            ["loop", "t.json", "t.report.html"],
+        )
 
     @pytest.mark.parametrize("option", ["--report", "-o", "--tables"])
     def test_names_that_are_too_long(self, folder: Path, option: str) -> None:
@@ -131,7 +134,9 @@ def test_python_refuses_them_too() -> None:
             analyze(SOUND, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("args", [("--after", "inf"), ("--after", "nan"), ("--seconds", "1e308"), ("--steps", "1" * 30)])
+@pytest.mark.parametrize(
+    "args", [("--after", "inf"), ("--after", "nan"), ("--seconds", "1e308"), ("--steps", "1" * 30)]
+)
 def test_numbers_beyond_all_sense_are_refused_for_recordings(folder: Path, args: tuple[str, str]) -> None:
     more = ("--seconds", "1") if args[0] == "--after" else ()
     refused("record", *args, *more, "--", "true")
@@ -164,7 +169,9 @@ def test_a_limit_on_memory(folder: Path, megabytes: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("args", [("t.json",), ("nonsense.json",), ("t.json", "--no-report", "--max-idle", "0", "--step", "all")])
+@pytest.mark.parametrize(
+    "args", [("t.json",), ("nonsense.json",), ("t.json", "--no-report", "--max-idle", "0", "--step", "all")]
+)
 def test_standard_error_is_full(folder: Path, args: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
         done = command(folder, *args, capture_output=False, stdout=subprocess.DEVNULL, stderr=full)
@@ -266,12 +273,17 @@ def test_the_process_that_forks_goes_on(folder: Path) -> None:
 class TestOutputs:
     def test_files_appear_together_or_not_at_all(self, tmp_path: Path) -> None:
         (tmp_path / "a").write_text("old")
-        with pytest.raises(ZeroDivisionError), Outputs() as outputs:
-            outputs.make_folder(tmp_path / "new" / "inner")
-            for name in ("a", "new/inner/b"):
-                with outputs.open(tmp_path / name) as file:
-                    file.write(b"new")
-            raise ZeroDivisionError
+
+        def fail() -> None:
+            with Outputs() as outputs:
+                outputs.make_folder(tmp_path / "new" / "inner")
+                for name in ("a", "new/inner/b"):
+                    with outputs.open(tmp_path / name) as file:
+                        file.write(b"new")
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
         assert [path.name for path in tmp_path.iterdir()] == ["a"]
         assert (tmp_path / "a").read_text() == "old"
 
@@ -308,7 +320,12 @@ def test_no_output_holds_what_acts(folder: Path, form: str) -> None:
     data = zlib.decompress(base64.b64decode(packed), -15).decode("utf-8", "replace").partition("\x00")[0]
     scripts = "".join(re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL))
     names = json.dumps(re.findall(r'"[^"]*gpj[^"]*"', data), ensure_ascii=False)
-    for place, text in {"printed": result.stdout + result.stderr, "page": page, "data": names, "scripts": scripts}.items():
+    for place, text in {
+        "printed": result.stdout + result.stderr,
+        "page": page,
+        "data": names,
+        "scripts": scripts,
+    }.items():
         assert not re.search("[\x1b\x9b\u202e\u2066]", text), place
     for escaped in ("001b", "202e", "2066", "009b"):
         assert not re.search(rf"(?<!\\)\\u{escaped}", scripts), escaped

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from trace_analyzer.errors import UsageError
 
@@ -59,7 +59,7 @@ class Outputs:
         _temporaries[path] = (os.getpid(), delete)
 
     @contextlib.contextmanager
-    def open(self, path: Path) -> Iterator["Sink"]:
+    def open(self, path: Path) -> Iterator[BinaryIO]:
         """A file to write bytes into that will be ``path``; a pipe or a device is written into at once.
 
         A file that exists keeps its permissions, a link stays a link. Raises ``OSError`` for what the system refuses, in
@@ -72,7 +72,7 @@ class Outputs:
             self._register(temporary, os.unlink)
         with Sink(_descriptor_of_special(path) if special else _descriptor(temporary, target), target) as sink:
             try:
-                yield sink
+                yield cast(BinaryIO, sink)
                 sink.check()
                 if not special:
                     os.fsync(sink.fileno())

@@ -5,9 +5,9 @@ import json
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
-from trace_analyzer.files import Outputs, Sink, temporary_folder
+from trace_analyzer.files import Outputs, temporary_folder
 from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata
 
 _CHUNK = 1 << 20
@@ -38,7 +38,7 @@ def export(profile: Profile, path: Path, settings: RunMetadata | None = None) ->
     return path
 
 
-def _compressed(file: Sink, path: Path) -> gzip.GzipFile | AbstractContextManager[Sink]:
+def _compressed(file: BinaryIO, path: Path) -> gzip.GzipFile | AbstractContextManager[BinaryIO]:
     """What writes into the file, compressed if its name ends in ``.gz``."""
     if path.suffix != ".gz":
         return nullcontext(file)

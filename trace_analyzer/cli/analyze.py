@@ -191,8 +191,8 @@ class Gates:
 @click.option(
     "--redact",
     is_flag=True,
-    help="Leave directories, host names and arguments out of everything that is printed or written. "
-    "Names of kernels, operators, functions and modules stay, and shapes.",
+    help="Keep only what is known to be harmless in everything that is printed or written: figures, shapes, and names "
+    "made of PyTorch's own words. Other names become name1, name2, ...; directories, hosts and arguments go.",
 )
 @click.option(
     "--profile-self",

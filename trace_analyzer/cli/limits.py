@@ -76,11 +76,11 @@ def _watched() -> tuple[int, list[bytes]]:
 
 
 def _end(code: int, lines: list[bytes], limit: int) -> NoReturn:
-    ended = -code if code < 0 else None
+    ended = max(0, -code)  # by that signal
     if ended in ENDING:  # it came before the child could do anything
         lines = [b"analyze: interrupted; nothing half written was left\n"]
         code = EXIT_BASE + ended
-    elif ended is not None or any(b"a bug in this program" in line for line in lines):
+    elif ended or any(b"a bug in this program" in line for line in lines):
         lines = [
             f"analyze: out of memory: this process may take {units.size(limit)} (ulimit -v); "
             "allow more, or record fewer steps\n".encode()

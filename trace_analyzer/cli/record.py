@@ -40,7 +40,12 @@ def delay(text: str) -> float:
     help="Record N steps of the script's first optimizer (6 by default), after as many without the profiler.",
 )
 @click.option(
-    "--skip", type=click.IntRange(0, MOST_STEPS), metavar="N", default=SKIP, show_default=True, help="Steps to let pass before."
+    "--skip",
+    type=click.IntRange(0, MOST_STEPS),
+    metavar="N",
+    default=SKIP,
+    show_default=True,
+    help="Steps to let pass before.",
 )
 @click.option(
     "--seconds",
