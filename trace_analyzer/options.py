@@ -24,4 +24,6 @@ class Options:
     def __post_init__(self) -> None:
         """Refuse a step time that is none. Raises ``UsageError``."""
         if self.measured_step_ms is not None and not 0 < self.measured_step_ms <= _LONGEST_STEP_MS:
-            raise UsageError(f"measured_step_ms={self.measured_step_ms!r}: must be over 0, at most {_LONGEST_STEP_MS:g}")
+            raise UsageError(
+                f"measured_step_ms={self.measured_step_ms!r}: must be over 0, at most {_LONGEST_STEP_MS:g}"
+            )
