@@ -11,9 +11,8 @@ from report_factory import gpu_report, hostile_report
 from text_reports import all_reports, report_saying
 
 from trace_analyzer import render, report
-from trace_analyzer.analyses.causes import CAUSES
-from trace_analyzer.analyses.partition import PARTS
 from trace_analyzer.render.json import to_json
+from trace_analyzer.vocabulary import IDLE_CAUSES, PARTS
 
 SCHEMA = json.loads((Path(render.__path__[0]) / "report.schema.json").read_text(encoding="utf-8"))
 
@@ -72,7 +71,7 @@ def test_the_words_of_the_schema_are_those_of_the_program() -> None:
     words = {name: definition.get("enum") for name, definition in SCHEMA["$defs"].items()}
     assert set(words["status"]) == set(get_args(report.Status))
     assert set(words["regime"]) == set(get_args(report.Regime))
-    assert set(words["idle_cause"]) == set(CAUSES)
+    assert set(words["idle_cause"]) == set(IDLE_CAUSES)
     assert set(words["part"]) == set(PARTS)
 
 

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from trace_analyzer import thresholds as t
-from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES, WITHHELD
-from trace_analyzer.analyses.partition import PARTS, WORK
 from trace_analyzer.analyses.profiler_overhead import Recording
 from trace_analyzer.report import (
     Confidence,
@@ -19,28 +17,19 @@ from trace_analyzer.report import (
     Window,
 )
 from trace_analyzer.units import NS_PER_S, counted, duration, percent
+from trace_analyzer.vocabulary import (
+    CAUSES,
+    HOST_CAUSES,
+    IDLE_CAUSES,
+    PARTS,
+    REGIMES,
+    UNKNOWN_PARTS,
+    WITHHELD,
+    WORK,
+)
 
-# Part of the partition -> (regime, cause): what cures it. Parts that are missing here are in no group.
-CURES: dict[str, tuple[Regime, str | None]] = {
-    "compute": ("compute-bound", None),
-    "memory": ("memory-bandwidth-bound", None),
-    "communication": ("communication-bound", "collectives"),
-    "copy": ("communication-bound", "copies"),
-    "device-wait": ("communication-bound", "dependency"),
-    **{
-        cause: ("overhead-bound", cause)
-        for cause in ("synchronization", "data-loading", "allocation", "compilation", "blocking-copy", "cpu-operator")
-    },
-    **dict.fromkeys(
-        ("python", "dispatch", "runtime-call", "garbage-collection", "launch-latency", "host-unknown", "profiler"),
-        ("overhead-bound", "launch"),
-    ),
-    "latency": ("overhead-bound", "small-kernels"),
-    "device-gap": ("overhead-bound", "small-kernels"),
-}
-_IN_DOUBT = ("unlinked", "unexplained", "untraced", WITHHELD)
-"""Parts of which nobody knows whose time they are."""
-UNKNOWN_PARTS = tuple(part for part in PARTS if part not in CURES)
+_NOT_COUNTED = tuple(part.key for part in PARTS.values() if part.cure is None)
+"""Parts that count as no regime."""
 KERNEL_REGIMES: tuple[Regime, ...] = ("compute-bound", "memory-bandwidth-bound")
 
 
@@ -100,12 +89,10 @@ def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None
     The largest group wins; waiting (overhead, communication) already at 0.6 of the largest kernel group
     when it holds a quarter of the window.
     """
-    groups: dict[Regime, int] = dict.fromkeys(
-        ("overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound"), 0
-    )
+    groups: dict[Regime, int] = {regime.key: 0 for regime in REGIMES.values()}
     for part, ns in parts_ns.items():
-        if part in CURES:
-            groups[CURES[part][0]] += ns
+        if cure := PARTS[part].cure:
+            groups[cure[0]] += ns
     window = sum(parts_ns.values())
     ranked = sorted(groups, key=lambda regime: -groups[regime])
     first = ranked[0]
@@ -135,7 +122,7 @@ def cause_sums(regime: Regime, parts_ns: Mapping[str, int]) -> dict[str, int]:
     """Time of each cause of a regime, ns."""
     sums: dict[str, int] = {}
     for part, ns in parts_ns.items():
-        of, cause = CURES.get(part, (None, None))
+        of, cause = PARTS[part].cure or (None, None)
         if of == regime and cause is not None:
             sums[cause] = sums.get(cause, 0) + ns
     return sums
@@ -147,7 +134,7 @@ def shares(parts_ns: Mapping[str, int]) -> Shares | None:
     if not window:
         return None
     ratios = {part: parts_ns.get(part, 0) / window for part in WORK}
-    return Shares(**ratios, idle=sum(parts_ns.get(cause, 0) for cause in CAUSES) / window)
+    return Shares(**ratios, idle=sum(parts_ns.get(cause, 0) for cause in IDLE_CAUSES) / window)
 
 
 def verdict(findings: Findings) -> Verdict:
@@ -156,7 +143,7 @@ def verdict(findings: Findings) -> Verdict:
     window = sum(parts.values())
     if (withheld := _withheld(findings, "the window")) is not None:
         return _without_inputs(findings, *withheld)
-    unknown = sum(parts.get(part, 0) for part in _IN_DOUBT)
+    unknown = sum(parts.get(part, 0) for part in UNKNOWN_PARTS)
     judgement = judge(parts, findings.cold_gap_ns)
     too_little = device.kernel_count < t.INSUFFICIENT_KERNELS and device.busy_ns < t.INSUFFICIENT_TIME_NS
     too_unknown = window > 0 and unknown > t.UNKNOWN_RATIO * window
@@ -254,7 +241,7 @@ def step_verdict(findings: Findings, activity_count: int, busy_ns: int) -> StepV
         return StepVerdict(None, None, None, None, None, cold)
     unbiased = debiased(findings.parts_ns, findings.recording, cold)
     own = replace(findings, set_aside_ratio=0.0)
-    unknown = sum(findings.parts_ns.get(part, 0) for part in _IN_DOUBT)
+    unknown = sum(findings.parts_ns.get(part, 0) for part in UNKNOWN_PARTS)
     too_little = activity_count < t.INSUFFICIENT_KERNELS and busy_ns < t.INSUFFICIENT_TIME_NS
     level, _ = _confidence(own, judgement, window, unbiased)
     return StepVerdict(
@@ -369,37 +356,18 @@ def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> V
     return _without_inputs(findings, headline, "the trace does not hold what a verdict needs")
 
 
-_SENTENCES: dict[tuple[Regime, str | None], str] = {
-    ("overhead-bound", "launch"): "the CPU cannot launch work fast enough",
-    ("overhead-bound", "synchronization"): "the CPU waits for the GPU, and then the GPU for the CPU",
-    ("overhead-bound", "data-loading"): "the GPU waits for input data",
-    ("overhead-bound", "blocking-copy"): "the CPU stands still in copies that block it",
-    ("overhead-bound", "allocation"): "the CPU stands still in allocator calls",
-    ("overhead-bound", "compilation"): "code is compiled or loaded while the GPU waits",
-    ("overhead-bound", "cpu-operator"): "operators hold the CPU for long while the GPU waits",
-    ("overhead-bound", "cold-start"): "most waiting comes before the first use of kernels: this is a cold start",
-    ("overhead-bound", "small-kernels"): "the kernels are too small to fill the GPU",
-    ("communication-bound", "collectives"): "collectives run while nothing else does",
-    ("communication-bound", "copies"): "copies between host and device run while nothing else does",
-    ("communication-bound", "dependency"): "queued work waits for other streams or peers, not for the CPU",
-    ("memory-bandwidth-bound", None): "kernels spend their time moving data, not computing",
-    ("compute-bound", None): "the GPU spends its time in contractions",
-}
-
-
 def _headline(findings: Findings, judgement: Judgement, window: int) -> str:
     share = judgement.groups_ns[judgement.regime] / window
-    what = judgement.regime.replace("-bound", "").replace("-", " ")
-    noun = {"overhead": "overhead", "memory bandwidth": "memory-bound kernels", "compute": "compute-bound kernels"}
-    sentence = _SENTENCES.get((judgement.regime, judgement.cause), _SENTENCES.get((judgement.regime, None), ""))
+    regime = REGIMES[judgement.regime]
+    clause = CAUSES[judgement.cause].definition if judgement.cause else regime.clause
     of = {"steady": "the steady steps", "whole": "the window", "step": "the step"}[findings.window.kind]
-    unknown = sum(findings.parts_ns.get(part, 0) for part in UNKNOWN_PARTS) / window
+    unknown = sum(findings.parts_ns.get(part, 0) for part in _NOT_COUNTED) / window
     known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
-    return f"{judgement.regime.capitalize()}: {sentence} ({noun.get(what, what)}: {percent(share)} of {of}{known})."
+    return f"{regime.label}: {clause} ({regime.noun}: {percent(share)} of {of}{known})."
 
 
 def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
-    idle = sum(findings.parts_ns.get(cause, 0) for cause in CAUSES)
+    idle = sum(findings.parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
     known = window and findings.device.busy_ratio is not None  # else a check of the trace withholds it
     busy_ratio = 1 - idle / window if known else None
     return [
@@ -456,7 +424,7 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
                 "mean number in the queue while the device waited: the CPU had done its part",
             )
         )
-    idle = sum(findings.parts_ns.get(cause, 0) for cause in CAUSES)
+    idle = sum(findings.parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
     if findings.idle_peak is not None and idle:
         dtype, peak = findings.idle_peak
         evidence.append(
@@ -492,7 +460,7 @@ def _confidence(
         doubts.append(f"launches are known for only {percent(coverage)} of device time")
         if coverage < t.POOR_COVERAGE:
             doubts.append("most idle time cannot be explained without launches")
-    unknown = sum(findings.parts_ns.get(part, 0) for part in UNKNOWN_PARTS) / window
+    unknown = sum(findings.parts_ns.get(part, 0) for part in _NOT_COUNTED) / window
     if unknown > t.UNKNOWN_DOUBT_RATIO:
         doubts.append(f"{percent(unknown)} of the window has no known bound or cause")
     if judgement.runner_up is not None:

@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from trace_analyzer import tables
-from trace_analyzer.analyses.causes import HOST_CAUSES, main_threads
+from trace_analyzer.analyses.causes import main_threads
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.catalog.code import PHASES
 from trace_analyzer.frames.intervals import clip, innermost, lookup_at
 from trace_analyzer.frames.lookups import argmax_by_group, factorize, scatter, sum_by_group
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.vocabulary import HOST_CAUSES
 
 DIMENSIONS = ("operator", "module", "python_function", "annotation", "phase", "step")
 """By what table `idle_by` sums up: columns of table `blame`."""

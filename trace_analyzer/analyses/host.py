@@ -10,9 +10,10 @@ import polars as pl
 from polars import selectors as cs
 
 from trace_analyzer.catalog.code import PHASES, code_rules, is_annotation, named_code
-from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, LOOKUP, NAMED_WORK, host_work
+from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, LOOKUP, host_work
 from trace_analyzer.frames.lookups import factorize, gather
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.vocabulary import NAMED_WORK
 
 CALLS = ("runtime", "driver")
 """Kinds of events that are calls of the device's programming interface."""

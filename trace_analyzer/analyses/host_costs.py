@@ -4,9 +4,10 @@ import polars as pl
 
 from trace_analyzer import tables
 from trace_analyzer.analyses.context import Context
-from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, NAMED_WORK
+from trace_analyzer.catalog.host_work import BLOCKING, GUARDS
 from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_covered
 from trace_analyzer.frames.lookups import first_index, inverse_index
+from trace_analyzer.vocabulary import NAMED_WORK
 
 COSTS = ("synchronization", *NAMED_WORK, "cpu-operator")
 """Kinds of costs: the causes of idle time that name what the host did."""

@@ -3,12 +3,11 @@
 import polars as pl
 
 from trace_analyzer import tables
-from trace_analyzer.analyses.causes import CAUSES
 from trace_analyzer.frames.intervals import coalesce, overlap_sums, sort_spans, sweep_sum
+from trace_analyzer.vocabulary import PARTS as _PARTS
+from trace_analyzer.vocabulary import WORK
 
-WORK = ("compute", "memory", "latency", "other", "communication", "copy")
-"""Parts of busy time. Where activities overlap, the instant counts for the first of these."""
-PARTS = (*WORK, *CAUSES)
+PARTS = tuple(_PARTS)
 
 
 def partition(busy: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:

@@ -15,6 +15,7 @@ import click
 from trace_analyzer.cli import ARGUMENTS, outputs
 from trace_analyzer.errors import UsageError
 from trace_analyzer.stages import StageTimer
+from trace_analyzer.vocabulary import REGIMES
 
 if TYPE_CHECKING:
     from trace_analyzer.report import Report
@@ -27,8 +28,6 @@ _SMALL_BYTES = 1 << 20
 _GARBAGE_AFTER = 20_000
 """New objects after which Python looks for garbage. Imports make many and leave next to none: looking for it after
 every 700, as by default, takes a twentieth of the time of a report."""
-
-REGIMES = ("overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound")
 
 
 def ratio(text: str) -> float:
@@ -136,7 +135,7 @@ class Gates:
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice(REGIMES),
+    type=click.Choice(tuple(REGIMES)),
     metavar="REGIME",
     help=f"Exit with 1 if the verdict is REGIME: {', '.join(REGIMES)}. Repeatable.",
 )

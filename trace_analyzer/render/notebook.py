@@ -9,10 +9,11 @@ from bokeh.models.text import BaseText
 from bokeh.plotting import figure
 
 from trace_analyzer import units
-from trace_analyzer.render.html.labels import PARTS, short_name
+from trace_analyzer.render.html.labels import short_name
 from trace_analyzer.render.html.timeline import TimelineColumns, Track, timeline_columns
 from trace_analyzer.render.palette import palette
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import PARTS
 
 BOX_BUDGET = 20_000
 _BLOCKS = 1500  # about one per pixel of a wide notebook

@@ -26,9 +26,7 @@ from trace_analyzer.report import (
     Verdict,
     Window,
 )
-
-WORK_PARTS = ("compute", "memory", "latency", "communication", "copy", "other")
-"""Parts of the partition in which the device worked; every other part is a cause of idling."""
+from trace_analyzer.vocabulary import WORK
 
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "ok": (),
@@ -84,8 +82,8 @@ _SEVERITIES = ("error", "warning", "info")
 def split_parts(parts_ns: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
     """The parts that took time, longest first: what the device did, and why it idled."""
     longest = sorted(((part, ns) for part, ns in parts_ns.items() if ns > 0), key=lambda item: -item[1])
-    work = {part: ns for part, ns in longest if part in WORK_PARTS}
-    return work, {part: ns for part, ns in longest if part not in WORK_PARTS}
+    work = {part: ns for part, ns in longest if part in WORK}
+    return work, {part: ns for part, ns in longest if part not in WORK}
 
 
 def evidence_value(fact: Evidence) -> str:

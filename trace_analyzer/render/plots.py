@@ -20,6 +20,7 @@ from trace_analyzer import units
 from trace_analyzer.render.palette import palette
 from trace_analyzer.render.phrasing import judged_device
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import REGIMES
 
 BINS_PER_DECADE = 6
 MOST_POINTS = 2000
@@ -101,7 +102,7 @@ def step_times(report: Report) -> hv.Element | None:
     factor, unit = _unit(max(step.duration_ns for step in report.steps))
     rows = [
         (f"{step.device}: {step.index}" if len(report.devices) > 1 else str(step.index), step.duration_ns / factor,
-         _REGIME_COLOURS.get(step.regime or "", "p-other"))
+         f"p-{REGIMES[step.regime].part if step.regime else 'other'}")
         for step in report.steps
     ]  # fmt: skip
     colours = palette()
@@ -131,13 +132,6 @@ PLOTS: Mapping[str, Callable[[Report], hv.Element | None]] = {
     "runway": runway,
 }
 """Name to the function that draws it, None where the report has no data."""
-
-_REGIME_COLOURS = {
-    "overhead-bound": "p-python",
-    "memory-bandwidth-bound": "p-memory",
-    "compute-bound": "p-compute",
-    "communication-bound": "p-communication",
-}
 
 
 def _points(rows: pl.DataFrame, group: str | None) -> hv.Element:

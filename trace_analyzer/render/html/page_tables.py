@@ -13,9 +13,10 @@ import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.frames.intervals import longest_place
-from trace_analyzer.render.html.labels import KINDS, PARTS, Word, short_name
+from trace_analyzer.render.html.labels import KINDS, short_name
 from trace_analyzer.render.html.timeline_rows import device_labels
 from trace_analyzer.report import Blame, Bucket, DeviceReport, Group, Report
+from trace_analyzer.vocabulary import label
 
 MOST_ROWS = 100
 SHOWN_ROWS = 12
@@ -106,11 +107,6 @@ class Listing:
     def left_out(self) -> int:
         """Rows of the report that are not on the page."""
         return self.total - len(self.rows)
-
-
-def part_word(key: str) -> Word:
-    """What a part of a partition is called."""
-    return PARTS.get(key, Word(key[:1].upper() + key[1:].replace("-", " "), ""))
 
 
 def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], record: str = "") -> Listing:
@@ -533,7 +529,7 @@ def _text_cell(value: Any) -> Cell:
 
 
 def _part_cell(value: str | None) -> Cell:
-    return Cell("–", None) if value is None else Cell(part_word(value).label, value, key=value)
+    return Cell("–", None) if value is None else Cell(label(value), value, key=value)
 
 
 def _group_cell(value: str | None) -> Cell:

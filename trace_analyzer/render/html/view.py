@@ -12,7 +12,6 @@ from typing import Literal
 import polars as pl
 
 from trace_analyzer import units
-from trace_analyzer.render.html.labels import WORK_PARTS, Word
 from trace_analyzer.render.html.page_tables import (
     Listing,
     Span,
@@ -31,7 +30,6 @@ from trace_analyzer.render.html.page_tables import (
     longest,
     module_listing,
     operator_listing,
-    part_word,
     recomputation_listing,
     roofline_listing,
     with_duration,
@@ -45,6 +43,7 @@ from trace_analyzer.render.phrasing import (
     withheld_metrics,
 )
 from trace_analyzer.report import CheckStatus, DeviceReport, Report, StepReport, TraceInfo, Verdict
+from trace_analyzer.vocabulary import WORK, Term, part_term
 
 GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
 
@@ -54,7 +53,7 @@ class Share:
     """One part of a partition of time; ``span`` is its longest interval."""
 
     key: str
-    word: Word
+    word: Term
     ns: int
     ratio: float
     span: Span | None = None
@@ -268,10 +267,10 @@ RUN_AHEAD_PLOTS = (
 def shares(parts_ns: Mapping[str, int], spans: Mapping[str, Span] | None = None) -> tuple[Share, ...]:
     """A partition as shares of its sum: work in a fixed order, then idle time, the longest cause first."""
     total = sum(parts_ns.values())
-    work = [key for key in WORK_PARTS if parts_ns.get(key)]
-    idle = sorted((key for key, ns in parts_ns.items() if ns and key not in WORK_PARTS), key=lambda key: -parts_ns[key])
+    work = [key for key in WORK if parts_ns.get(key)]
+    idle = sorted((key for key, ns in parts_ns.items() if ns and key not in WORK), key=lambda key: -parts_ns[key])
     return tuple(
-        Share(key, part_word(key), parts_ns[key], parts_ns[key] / total, (spans or {}).get(key)) for key in work + idle
+        Share(key, part_term(key), parts_ns[key], parts_ns[key] / total, (spans or {}).get(key)) for key in work + idle
     )
 
 
