@@ -1,4 +1,4 @@
-"""The report as strict JSON: the contract for scripts and CI (``report.schema.json`` describes it)."""
+"""The report as strict JSON: the contract for scripts and CI (`trace_analyzer.report_schema` describes it)."""
 
 import dataclasses
 import json
@@ -15,7 +15,11 @@ def to_json(report: Report) -> str:
     The same report gives the same bytes. Only ASCII is written, so the text survives every terminal,
     pipe and locale; characters beyond it are escaped as JSON has it.
     """
-    document = {f.name: _plain(getattr(report, f.name)) for f in dataclasses.fields(report) if f.name != "tables"}
+    document = {
+        f.name: _plain(getattr(report, f.name))
+        for f in dataclasses.fields(report)
+        if f.name not in ("tables", "declared")
+    }
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import PurePath
 from typing import Literal
@@ -12,6 +12,7 @@ from typing import Literal
 import polars as pl
 
 from trace_analyzer import units
+from trace_analyzer.field_types import field_docs
 from trace_analyzer.render.html.page_tables import (
     Listing,
     Span,
@@ -43,6 +44,7 @@ from trace_analyzer.render.phrasing import (
     withheld_metrics,
 )
 from trace_analyzer.report import CheckStatus, DeviceReport, Report, StepReport, TraceInfo, Verdict
+from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.vocabulary import WORK, Term, part_term
 
 GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
@@ -324,10 +326,10 @@ def _settings(trace: TraceInfo) -> tuple[Fact, ...]:
     """What a recording by this package says about its run."""
     if trace.settings is None:
         return ()
-    known = ((f, getattr(trace.settings, f.name)) for f in fields(trace.settings))
+    known = ((name, doc, getattr(trace.settings, name)) for name, doc in field_docs(RunMetadata).items())
     return tuple(
-        Fact(_title(f.name), ("yes" if value else "no") if isinstance(value, bool) else str(value), f.metadata["doc"])
-        for f, value in known
+        Fact(_title(name), ("yes" if value else "no") if isinstance(value, bool) else str(value), doc)
+        for name, doc, value in known
         if value is not None
     )
 

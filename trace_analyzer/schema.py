@@ -1,0 +1,124 @@
+"""Declare tables: columns with their type, their unit and what they mean.
+
+A table's schema and its prose are one object, so the reference in ``docs/`` is generated from declarations and a frame is
+checked against them. Columns carry their unit in their name (``_ns``, ``_bytes``, ``_ratio``) or declare it; missing is
+null. Columns that several tables share stand below.
+"""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+# End of a column's name -> its unit; the first that fits counts.
+_UNITS = {
+    "flop_per_byte": "FLOP/byte",
+    "flop_per_s": "FLOP/s",
+    "byte_per_s": "byte/s",
+    "flop": "FLOP",
+    "bytes": "bytes",
+    "ratio": "ratio",
+    "percent": "percent",
+    "count": "count",
+    "ns": "ns",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its name, its type and what it means.
+
+    ``unit`` is ns, bytes, ratio, percent, count, FLOP, FLOP/s, byte/s or FLOP/byte; "" for a column without one. The name
+    gives it where it is not declared.
+    """
+
+    name: str
+    dtype: pl.DataType
+    doc: str
+    unit: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.unit is None:
+            of_name = (unit for end, unit in _UNITS.items() if self.name == end or self.name.endswith(f"_{end}"))
+            object.__setattr__(self, "unit", next(of_name, "") if self.dtype.is_numeric() else "")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A named table with documented columns."""
+
+    name: str
+    doc: str
+    columns: tuple[Column, ...]
+
+    @property
+    def schema(self) -> dict[str, pl.DataType]:
+        """Column names to types, in order."""
+        return {column.name: column.dtype for column in self.columns}
+
+    def empty(self) -> pl.DataFrame:
+        """The table without rows."""
+        return pl.DataFrame(schema=self.schema)
+
+    def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The frame with exactly this table's columns, in order and type.
+
+        Raises ``polars.exceptions.ColumnNotFoundError`` for a missing column and
+        ``InvalidOperationError`` for a value that does not fit its type.
+        """
+        if list(frame.schema.items()) == list(self.schema.items()):
+            return frame
+        return frame.select(pl.col(c.name).cast(c.dtype) for c in self.columns)
+
+
+def nulls(height: int, dtype: pl.DataType) -> pl.Series:
+    """A column without values. It is made at once, and takes no memory before it is written to."""
+    return pl.Series([None], dtype=dtype).new_from_index(0, height)
+
+
+STR, I64, I32, U32, F64, BOOL = pl.String(), pl.Int64(), pl.Int32(), pl.UInt32(), pl.Float64(), pl.Boolean()
+
+START = Column("start_ns", I64, "Start, ns since the trace's origin.")
+END = Column("end_ns", I64, "End (exclusive), ns since the trace's origin.")
+DURATION = Column("duration_ns", I64, "Duration in ns.")
+NAME = Column("name", STR, "Name, as the trace has it.")
+DEVICE = Column("device", I64, "Device code: the file's id where that is a number (see `devices`).")
+STREAM = Column("stream", I64, "Stream, as the file numbers it; null when it has none.")
+THREAD = Column("thread_id", I32, "The host thread, a row of `threads`.")
+CORRELATION = Column("correlation", I64, "Correlation id that ties a runtime call to its activities; 0 is null.")
+EXTERNAL = Column("external_id", I64, "Kineto's external id: the operator that was running.")
+ACTIVITY = Column("activity_id", U32, "Row number of the activity, in order of start.")
+LAUNCH = Column("launch_id", U32, "`event_id` of the runtime call that enqueued it; null when unknown.")
+GAP = Column("gap_id", U32, "Row number of the gap.")
+BUCKET = Column("bucket", STR, "What the kernel does (catalog/kernels.toml); null for copies and memsets.")
+BOUND = Column("bound", STR, "What limits it: compute, memory, latency, communication, copy or other.")
+FLOP = Column("flop", F64, "Sum of their FLOP, where known; null when none is.")
+MOVED = Column("moved_bytes", F64, "Sum of the bytes they must move at least, where known; null when none is.")
+TIME = Column("time_ns", I64, "Sum of durations.")
+COUNT = Column("count", U32, "Kernels.")
+RATES = (
+    Column("known_ns", I64, "Durations of those whose time at the roof is known."),
+    Column("intensity_flop_per_byte", F64, "Arithmetic intensity: FLOP over bytes."),
+    Column("achieved_flop_per_s", F64, "FLOP over the time of the kernels whose FLOP are known."),
+    Column("achieved_byte_per_s", F64, "Bytes over the time of the kernels whose bytes are known."),
+    Column("peak_ratio", F64, "Share of the peak FLOP/s of their dtypes that they reached."),
+    Column("roof_ns", F64, "Time that they would take at the roof: at peak FLOP/s or full bandwidth."),
+    Column("roof_ratio", F64, "That time over the time they took; above 1 when data came from the cache."),
+    Column("lost_ns", F64, "Time lost against the roof."),
+)
+PART = Column("part", STR, "Part of the partition: what the device did, or the cause of its idling.")
+OPERATOR = Column("operator", STR, "Name of the innermost operator around it; null for none.")
+MODULE = Column(
+    "module", STR, "Path of the nn.Modules around it, `Net_0/Block_3/Linear_7`; of the forward pass for backward work."
+)
+FUNCTION = Column(
+    "python_function",
+    STR,
+    "Innermost function of the program around it, `file.py(12): f`: the line is that of its `def`, but that of the call"
+    " where PyTorch before 1.13 recorded it. Of the forward pass for backward work; a library's function for want of any.",
+)
+HIDDEN = Column("hidden_ns", I64, "Time of it in which other work ran on the device.")
+EXPOSED = Column("exposed_ns", I64, "The rest: time of it in which nothing else ran on the device.")
+PLACE = (
+    Column("start_ns", I64, "Start of the longest of them, ns since the trace's origin."),
+    Column("end_ns", I64, "Its end."),
+)
