@@ -19,7 +19,7 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
 from trace_analyzer.render.html.drawings import drawings
 from trace_analyzer.render.html.labels import GLOSSARY, KINDS
-from trace_analyzer.render.html.page_tables import MOST_ROWS, Field, Form, Listing, Span, listing
+from trace_analyzer.render.html.page_cells import MOST_ROWS, Field, Form, Listing, Span, listing
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.palette import Theme, palette
 from trace_analyzer.render.plots import PLOTS, plots

@@ -2,12 +2,15 @@
 
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
+
+import polars as pl
 
 from trace_analyzer.field_types import Definition, Limits, OneOf, doc_of
 from trace_analyzer.report import SCHEMA_VERSION, Group, Report, Shares
+from trace_analyzer.schema import Column, Table
 
 Schema = dict[str, Any]
 
@@ -20,10 +23,27 @@ _DOC = (
 )
 
 
-def json_schema() -> Schema:
-    """Return the schema of `Report.to_json`: every field with its type, its limits and its sentence."""
+class Declared(Protocol):
+    """A table that declares a place in the JSON report: `DeclaredRows`, or the analysis that makes it."""
+
+    @property
+    def table(self) -> Table:
+        """The rows' columns."""
+
+    @property
+    def json(self) -> str | None:
+        """A field of the report, or ``devices[].`` and a field of each device; None for no place."""
+
+
+def json_schema(declared: Iterable[Declared] = ()) -> Schema:
+    """Return the schema of `Report.to_json`: every field with its type, its limits and its sentence.
+
+    ``declared`` are the analyses that declare a place in it.
+    """
     definitions: Schema = {}
     report = _object(Report, definitions)
+    for analysis in declared:
+        _add_rows(report, analysis)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:trace-analyzer:report:{SCHEMA_VERSION}",
@@ -37,6 +57,44 @@ def json_schema() -> Schema:
 def json_schema_text() -> str:
     """Return the schema as indented JSON text that ends in a newline."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _add_rows(report: Schema, declared: Declared) -> None:
+    """Add the field that holds a declared table's rows."""
+    if declared.json is None:
+        return
+    name = declared.json.removeprefix("devices[].")
+    holder = report if name == declared.json else report["properties"]["devices"]["items"]
+    columns = [column for column in declared.table.columns if holder is report or column.name != "device"]
+    holder["properties"][name] = {
+        "description": declared.table.doc,
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {column.name: {"description": column.doc, **_cell(column)} for column in columns},
+            "required": [column.name for column in columns],
+        },
+    }
+    holder["required"] = [*holder["required"], name]
+
+
+def _cell(column: Column) -> Schema:
+    """The schema of a column's values, each of which may be missing; a device is called by its id."""
+    if column.name == "device":
+        return {"type": ["integer", "string", "null"]}
+    of_dtype = column.dtype
+    if isinstance(of_dtype, pl.List):
+        return {"type": ["array", "null"]}
+    kind = (
+        "boolean"
+        if of_dtype == pl.Boolean
+        else "integer"
+        if of_dtype.is_integer()
+        else "number"
+        if of_dtype.is_numeric()
+        else "string"
+    )
+    return {"type": [kind, "null"]}
 
 
 def _schema(hint: Any, definitions: Schema) -> Schema:

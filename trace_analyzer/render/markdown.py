@@ -7,10 +7,11 @@ from pathlib import PurePath
 from trace_analyzer import units
 from trace_analyzer.catalog.article import article
 from trace_analyzer.render import phrasing
+from trace_analyzer.render.declared import DeclaredSection, declared_sections
 from trace_analyzer.report import Advice, Report
 
 _TOP_KERNELS, _KERNEL_CELLS, _TOP_FUSIONS, _TOP_BLAME, _TOP_STEPS = 10, 100, 5, 10, 12
-_TOP_DRAINS, _TOP_OPERATORS = 5, 8
+_TOP_DRAINS, _TOP_OPERATORS, _TOP_DECLARED = 5, 8, 10
 
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # Code, emphasis, links, cells, strikethrough, math; underscores only where they could open or close emphasis.
@@ -27,7 +28,7 @@ def to_markdown(report: Report) -> str:
     sections = (
         _trust(report), _verdict(report), _evidence(report), _partition(report), _steps(report), _blame(report), _host_costs(report),
         _drains(report), _costs_of_operators(report), _kernels(report), _work(report), _movements(report), _fusions(report),
-        _advice(report.advice),
+        *map(_declared, declared_sections(report)), _advice(report.advice),
         _record_instead(report), _notes(report),
     )  # fmt: skip
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -297,6 +298,25 @@ def _fusions(report: Report) -> str:
     )  # fmt: skip
     head = ("what", "in", "count", "time", "saves at most", "memory", "instead")
     return _titled("### Fusion opportunities", _table(head, "llrrrll", rows))
+
+
+def _declared(shown: DeclaredSection) -> str:
+    """A section that an analysis declares."""
+    top = shown.rows[: shown.section.rows or _TOP_DECLARED]
+    rows = (
+        [
+            escaped(cell) if side == "r" or cell == "–" else code(cell)
+            for cell, side in zip(shown.cells(row), shown.alignment, strict=True)
+        ]
+        for row in top
+    )
+    more = len(shown.rows) - len(top)
+    return _paragraphs(
+        f"### {escaped(shown.section.title)}",
+        escaped(shown.section.doc) if shown.section.doc else "",
+        _table([escaped(head) for head in shown.headings], shown.alignment, rows),
+        f"And {units.count(more)} more." if more else "",
+    )
 
 
 def _advice(advice: Sequence[Advice]) -> str:

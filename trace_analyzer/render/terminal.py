@@ -8,12 +8,13 @@ from typing import Any
 
 from trace_analyzer import units
 from trace_analyzer.render import phrasing
+from trace_analyzer.render.declared import DeclaredSection, declared_sections
 from trace_analyzer.render.layout import Line, bar, beside, cells, columns, hanging, wrapped, written
 from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, RunAhead, StepReport, Verdict
 
 _SIDE_BY_SIDE = 92  # cells from which two blocks fit next to each other
 _TOP_KERNELS, _TOP_CAUSES, _TOP_EVIDENCE, _TOP_ADVICE, _TOP_NOTES, _TOP_DEVICES, _TOP_BLAME = 5, 5, 5, 3, 3, 2, 3
-_TOP_FUSIONS = 3
+_TOP_FUSIONS, _TOP_DECLARED = 3, 5
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def summary(report: Report, width: int = 100, colour: bool = False) -> str:
         _movements(report, width),
         _fusions(report, width),
         _operators(report, width),
+        *(_declared(shown, width) for shown in declared_sections(report)),
         _advice(report, width),
         _record_instead(report, width),
         _trust(report, width),
@@ -312,6 +314,34 @@ def _top(title: str, rows: list[dict[str, Any]], columns_: Sequence[_Column], wi
     names = [("name", "dim"), *((phrasing.kernel_label(row["name"], room), "bold") for row in rows)]
     titled: list[Line] = [[(title, "title"), ("  of the whole trace", "dim")]]
     return titled + [[("  ", ""), *line, ("  ", ""), name] for line, name in zip(lines, names, strict=True)]
+
+
+def _declared(shown: DeclaredSection, width: int) -> list[Line]:
+    """A section that an analysis declares, its texts as long as there is room."""
+    rows = shown.rows[: shown.section.rows or _TOP_DECLARED]
+    texts = [[units.visible(cell) for cell in shown.cells(row)] for row in rows]
+    sides = shown.alignment
+    figures = sum(
+        max(map(units.cell_width, column))
+        for column, side in zip(zip(shown.headings, *texts, strict=True), sides, strict=True)
+        if side == "r"
+    )
+    room = (width - 2 * len(sides) - figures) // max(1, sides.count("l"))
+    cut = [
+        [
+            phrasing.middle_cut(cell, max(8, room)) if side == "l" else cell
+            for cell, side in zip(row, sides, strict=True)
+        ]
+        for row in texts
+    ]
+    lines = columns([[(head, "dim") for head in shown.headings], *([(cell, "") for cell in row] for row in cut)], sides)
+    title: Line = [(shown.section.title, "title"), *([("  " + shown.section.doc, "dim")] if shown.section.doc else [])]
+    return [title, *([("  ", ""), *line] for line in lines), *_left_out(len(shown.rows) - len(rows))]
+
+
+def _left_out(count: int) -> list[Line]:
+    """How many rows are left out, if any are."""
+    return [[(f"  and {units.count(count)} more", "dim")]] if count else []
 
 
 def _device_code(report: Report) -> int | None:

@@ -95,15 +95,14 @@ SCHEMA_VERSION = 1
 class DeclaredRows:
     """The rows of an analysis that declares its place in the JSON report, or a section.
 
-    ``json`` is a path of fields such as ``copies``, or ``devices[].copies`` for the rows of each device (by ``device_ids``,
-    id -> code of column device).
+    ``json`` is a path of fields such as ``copies``, or ``devices[].copies`` for the rows of each device. Column device of
+    the rows has the device's id, not its code.
     """
 
     table: Table
     json: str | None
     section: Section | None
     rows: tuple[Mapping[str, Any], ...]
-    device_ids: Mapping[int | str, int]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
 from trace_analyzer.render.html.labels import GLOSSARY, KINDS, TERMS
-from trace_analyzer.render.html.page_tables import SHOWN_ROWS
+from trace_analyzer.render.html.page_cells import SHOWN_ROWS
 from trace_analyzer.render.html.timeline import TimelineColumns, payload, thinned_columns, timeline_columns
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.palette import palette_css
