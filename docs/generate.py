@@ -14,7 +14,8 @@ sys.path[:0] = [str(DOCS.parent), str(DOCS.parent / "tests")]
 import broken_input  # noqa: E402
 import click  # noqa: E402
 
-from trace_analyzer import tables  # noqa: E402
+from trace_analyzer.analyses.registry import ANALYSES, TABLES  # noqa: E402
+from trace_analyzer.analysis import Analysis  # noqa: E402
 from trace_analyzer.cli import VERBS, main  # noqa: E402
 from trace_analyzer.report_schema import json_schema  # noqa: E402
 from trace_analyzer.schema import Table  # noqa: E402
@@ -98,17 +99,18 @@ def _type(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 def tables_page() -> str:
     """Every table of `Report.tables` with its columns."""
+    sections = {made.name: made.section for made in ANALYSES if isinstance(made, Analysis) and made.section}
     return "\n".join(
         [
             _HEAD,
             "# The tables of a report\n",
             "`report.tables[name]` is a Polars frame; one that the verdict did not need is made when it is first asked for.\n",
-            *map(table_page, tables.ALL),
+            *(table_page(table, sections.get(table.name)) for table in TABLES),
         ]
     )
 
 
-def table_page(table: "tables.Table | Table", section: Section | None = None) -> str:
+def table_page(table: Table, section: Section | None = None) -> str:
     """A table with its columns, and the section in which the terminal, Markdown and the page show it."""
     rows = "\n".join(f"| `{column.name}` | {column.dtype} | {column.doc} |" for column in table.columns)
     shown = f"\n\nShown in the section “{section.title}”." if section else ""

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from trace_analyzer import tables
+from trace_analyzer.analyses.registry import TABLES
 from trace_analyzer.notes import Note
 from trace_analyzer.report import (
     SCHEMA_VERSION,
@@ -34,6 +34,7 @@ from trace_analyzer.report import (
     Verdict,
     Window,
 )
+from trace_analyzer.schema import Table
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -45,14 +46,14 @@ HOSTILE = (
 Rows = Sequence[Mapping[str, Any]]
 
 
-def frame(table: tables.Table, rows: Rows = ()) -> pl.DataFrame:
+def frame(table: Table, rows: Rows = ()) -> pl.DataFrame:
     """A frame of the table's schema; columns that a row leaves out are null."""
     return pl.DataFrame(list(rows), schema=table.schema) if rows else table.empty()
 
 
 def frames(**rows: Rows) -> dict[str, pl.DataFrame]:
     """All tables of a report; those not named are empty."""
-    return {table.name: frame(table, rows.get(table.name, ())) for table in tables.ALL}
+    return {table.name: frame(table, rows.get(table.name, ())) for table in TABLES}
 
 
 def empty_report(

@@ -118,6 +118,7 @@ def whole_events(text: bytes) -> int | None:
 SMALL = trace_bytes(PAIRS[:2], deviceProperties=[A100])
 
 
+@pytest.mark.slow
 def test_a_file_may_break_off_at_any_byte() -> None:
     for cut in range(len(SMALL)):
         expected = whole_events(SMALL[:cut])
@@ -142,6 +143,7 @@ def loaded_or_none(content: bytes) -> Trace | None:
         return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 9])
 def test_gzip_may_break_off_at_any_byte(level: int) -> None:
     packed = gzip.compress(SOUND, level, mtime=0)
@@ -260,6 +262,7 @@ for _ in range(30):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_file_that_another_process_changes(tmp_path: Path, packed: bool) -> None:
     """No SIGBUS, no traceback, and never a part that passes for the whole."""
@@ -293,6 +296,7 @@ def small_files_only() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 
 
+@pytest.mark.slow
 @happening("the disk is full while an output is written")
 @pytest.mark.parametrize("args", [(), ("--no-report", "-o", "trace.report.html", "--format", "json")])
 def test_a_full_disk_leaves_the_earlier_output(tmp_path: Path, args: tuple[str, ...]) -> None:
@@ -331,6 +335,7 @@ def test_standard_output_is_full(tmp_path: Path) -> None:
     assert "No space left on device" in done.stderr
 
 
+@pytest.mark.slow
 @happening("memory runs out")
 def test_memory_runs_out(tmp_path: Path) -> None:
     def little() -> None:
@@ -355,6 +360,7 @@ def interrupted_after(seconds: float, folder: Path) -> tuple[int, bytes, bytes]:
     return process.returncode, out, err
 
 
+@pytest.mark.slow
 @happening("Ctrl-C at any moment")
 def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_bytes(SOUND)
@@ -380,6 +386,7 @@ def test_ctrl_c_at_any_moment(tmp_path: Path) -> None:
             report.unlink()
 
 
+@pytest.mark.slow
 @happening("a million device ids")
 def test_many_device_ids() -> None:
     rows = [kernel("k", 10 * t, 5 + (t == 1900), device=t) for t in range(2_000)]
@@ -416,6 +423,7 @@ SIZE = 4_000_000
 EVENTS = b'{"traceEvents": ['
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [

@@ -7,6 +7,8 @@ from kineto import call, kernel, trace_bytes
 
 import trace_analyzer as ta
 
+pytestmark = pytest.mark.slow
+
 
 class Profile:
     """What `torch.profiler.profile` is to this package."""

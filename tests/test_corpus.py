@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 from conftest import CORPUS, corpus_rows
 
-from trace_analyzer import tables, units
+from trace_analyzer import units
+from trace_analyzer.analyses.registry import TABLES
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import HOST_CAUSES
 
@@ -139,7 +140,7 @@ def test_the_work_of_eager_kernels_is_known(row: Row, corpus_report: Reports) ->
 def test_the_tables_keep_their_schema(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)
     assert {name: dict(frame.schema) for name, frame in report.tables.items()} == {
-        table.name: table.schema for table in tables.ALL
+        table.name: table.schema for table in TABLES
     }
 
 

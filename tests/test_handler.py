@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile, schedule  # noqa: E402
 
 from trace_analyzer.capture.handler import verdict_line  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:Warning. Profiler clears events:UserWarning")]
 CPU = [ProfilerActivity.CPU]
 ROOT = Path(__file__).parents[1]
 

@@ -16,7 +16,8 @@ from bokeh.models import ColumnDataSource
 from bokeh.resources import Resources
 from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
 
-from trace_analyzer import tables
+from trace_analyzer.analyses.activities import ACTIVITIES
+from trace_analyzer.ingest.tables import DEVICES
 from trace_analyzer.render import html
 from trace_analyzer.render.html import codec, files
 from trace_analyzer.render.html.figure import busy_bins, host_bins, timeline_figures
@@ -164,7 +165,7 @@ def test_two_streams_and_none_are_three_tracks() -> None:
     ]
     report = empty_report()
     report.tables["activities"], report.tables["devices"] = (  # type: ignore[index]
-        frame(tables.ACTIVITIES, rows), frame(tables.DEVICES, [{"device": 0, "label": "0"}]),
+        frame(ACTIVITIES, rows), frame(DEVICES, [{"device": 0, "label": "0"}]),
     )  # fmt: skip
     assert [track.label for track in timeline_columns(report).tracks] == ["Stream 7", "Stream 20", "Stream –"]
 

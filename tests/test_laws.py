@@ -44,7 +44,7 @@ def latency_bound(report: Report) -> int:
 
 def unchecked(trace: RandomTrace) -> Report:
     """The report if no check of the trace failed: nothing is withheld."""
-    with patch("trace_analyzer.pipeline.checks", return_value=()):
+    with patch("trace_analyzer.checks.checks", return_value=()):
         return analyze(trace.content)
 
 

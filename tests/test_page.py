@@ -13,7 +13,8 @@ import pytest
 from colour_vision import VISION, closest, contrast, distance
 from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
 
-from trace_analyzer import tables
+from trace_analyzer.analyses.fusion import FUSIONS
+from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS
 from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
@@ -171,7 +172,7 @@ def test_fusions_say_what_to_write_and_lead_to_the_longest() -> None:
     row = {"device": 0, "kind": "chain", "what": "x.cos().cos()", "operators": ">cos>cos>", "count": 3, "time_ns": 900,
            "kernel_count": 6, "saves_ns": 450.0, "code": "torch.compile(f)", "start_ns": 5, "end_ns": 9}  # fmt: skip
     report = gpu_report()
-    report = replace(report, tables={**report.tables, "fusions": frame(tables.FUSIONS, [row])})
+    report = replace(report, tables={**report.tables, "fusions": frame(FUSIONS, [row])})
     shown = table(view(report), "fusions")
     assert (column(shown, "code"), shown.rows[0].span) == (["torch.compile(f)"], Span(5, 9))
     assert "module" not in [field.column for field in shown.fields]
@@ -247,7 +248,7 @@ def test_the_roofline_shows_kernels_of_known_work_under_the_roofs_of_their_peaks
         for name, group, intensity in (("gemm", "matmul", 500.0), ("add", "pointwise", 0.1), ("odd", "other", None))
     ]  # fmt: skip
     roofs = [{"activity_id": 0, "intensity_flop_per_byte": 0.1, "attainable_flop_per_s": 2e11, "peak_flop_per_s": 1e15}]
-    made = {"roofline": frame(tables.ROOFLINE, rows), "roofs": frame(tables.ROOFS, roofs)}
+    made = {"roofline": frame(ROOFLINE, rows), "roofs": frame(ROOFS, roofs)}
     report = replace(empty_report(), tables={**empty_report().tables, **made})
     plot = report.plots["roofline"]
     (roof,) = plot.traverse(specs=[hv.Curve])

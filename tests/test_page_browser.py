@@ -16,7 +16,10 @@ from trace_analyzer.render.html import write_html
 from trace_analyzer.render.palette import palette
 from trace_analyzer.report import Report
 
-pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="chromium and chromedriver are not installed"),
+]
 
 AXE = Path(
     os.environ.get("AXE_CORE", Path(__file__).parents[1] / ".venv" / "axe" / "node_modules" / "axe-core" / "axe.min.js")

@@ -100,7 +100,14 @@ def random_loop(seed: int) -> Loop:
 
 
 SEEDS = (1, 2, 3)
-every_loop = pytest.mark.parametrize("loop", [random_loop(seed) for seed in SEEDS], ids=[f"loop {n}" for n in SEEDS])
+MARKED_SEEDS = [pytest.param(seed, id=f"loop {seed}", marks=pytest.mark.slow if seed > 1 else ()) for seed in SEEDS]
+every_loop = pytest.mark.parametrize("loop", MARKED_SEEDS, indirect=True)
+
+
+@pytest.fixture
+def loop(request: pytest.FixtureRequest) -> Loop:
+    """The random loop of a seed."""
+    return random_loop(request.param)
 
 
 @cache
@@ -254,7 +261,7 @@ def ahead(plant: Plant, seed: int) -> tuple[Report, Counter[str]]:
     return analyze(simulation.json().encode()), truth
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", MARKED_SEEDS)
 def test_a_planted_synchronization_leaves_the_drain_that_the_machine_shows(seed: int) -> None:
     report, truth = ahead(lambda machine: machine.thread.synchronize(machine.stream), seed)
     assert truth["synchronization"] > 1_000_000

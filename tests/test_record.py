@@ -14,6 +14,8 @@ from trace_analyzer.capture.record import full_command, script_name
 from trace_analyzer.capture.recorder import VARIABLE, Plan, arm
 from trace_analyzer.pipeline import analyze
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 
 TRAIN = """

@@ -17,6 +17,8 @@ torch = pytest.importorskip("torch")
 
 from record import WORKLOADS, anonymous, record, record_ddp, record_mlp, row  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 GPU = torch.cuda.is_available()
 SMALL = 1 / 256
 

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 from report_factory import frame, gpu_report
 
-from trace_analyzer import tables
+from trace_analyzer.ingest.tables import HOST_EVENTS, OPERATOR_INPUTS, THREADS
 from trace_analyzer.notes import Note
 from trace_analyzer.render.redact import redacted, without_directories
 from trace_analyzer.report import Fusion, Report
@@ -59,10 +59,10 @@ def secret_report() -> Report:
         ),
         tables={
             **made.tables,
-            "host_events": frame(tables.HOST_EVENTS, host),
-            "operator_inputs": frame(tables.OPERATOR_INPUTS, [inputs]),
+            "host_events": frame(HOST_EVENTS, host),
+            "operator_inputs": frame(OPERATOR_INPUTS, [inputs]),
             "threads": frame(
-                tables.THREADS,
+                THREADS,
                 [
                     {
                         "thread_id": 0,
@@ -106,7 +106,7 @@ def test_what_the_report_is_about_stays() -> None:
         "<built-in method mul of type>",
     ]
     assert clean.tables["operator_inputs"].row(0, named=True) | {"event_id": 0} == {
-        **dict.fromkeys(tables.OPERATOR_INPUTS.schema),
+        **dict.fromkeys(OPERATOR_INPUTS.schema),
         "event_id": 0,
         "input_dims": "[[2, 3]]",
         "module_hierarchy": "Net.fc",

@@ -15,8 +15,16 @@ from reference import assert_same, columns_read, read
 from test_fast_reader import events
 from tiers import examples
 
-from trace_analyzer import tables
 from trace_analyzer.ingest import Trace, fast, load
+from trace_analyzer.ingest.tables import (
+    DEVICE_ANNOTATIONS,
+    DEVICE_EVENTS,
+    FLOWS,
+    HOST_EVENTS,
+    MEMORY_EVENTS,
+    OPERATOR_INPUTS,
+    SYNC_EVENTS,
+)
 
 LAYOUTS = ({}, {"separators": (",", ":")}, {"indent": 2}, {"indent": 4, "ensure_ascii": False})
 FIRST_EVENTS = int(os.environ.get("REFERENCE_EVENTS", "1000"))
@@ -117,12 +125,12 @@ def test_samples_in_every_layout(sample: Path, layout: dict[str, object]) -> Non
 
 def test_the_reference_reads_every_column() -> None:
     compared = (
-        tables.HOST_EVENTS,
-        tables.OPERATOR_INPUTS,
-        tables.DEVICE_EVENTS,
-        tables.SYNC_EVENTS,
-        tables.DEVICE_ANNOTATIONS,
-        tables.FLOWS,
-        tables.MEMORY_EVENTS,
+        HOST_EVENTS,
+        OPERATOR_INPUTS,
+        DEVICE_EVENTS,
+        SYNC_EVENTS,
+        DEVICE_ANNOTATIONS,
+        FLOWS,
+        MEMORY_EVENTS,
     )
     assert set(columns_read()) == {(table.name, column.name) for table in compared for column in table.columns}

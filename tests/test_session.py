@@ -16,6 +16,8 @@ from trace_analyzer.capture.session import LEVELS, WARMUP
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.slow
+
 SLEEP_S = 0.02
 
 

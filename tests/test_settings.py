@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kineto import annotation, call, kernel, trace_bytes
 
-from trace_analyzer import pipeline
+from trace_analyzer import findings
 from trace_analyzer.capture.export import export
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.json import to_json
@@ -54,13 +54,13 @@ def test_what_is_no_object_with_entries_stays_as_it_is_or_stays_json(tmp_path: P
 
 def test_the_measured_step_reaches_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float | None] = []
-    real = pipeline._recording
+    real = findings._recordings
 
-    def recording(*arguments: Any) -> Any:
-        asked.append(arguments[-1])
-        return real(*arguments)
+    def recordings(sources: findings.WindowSources, *windows: Any) -> Any:
+        asked.append(sources.measured_step_ms)
+        return real(sources, *windows)
 
-    monkeypatch.setattr(pipeline, "_recording", recording)
+    monkeypatch.setattr(findings, "_recordings", recordings)
     told = {HEADER_KEY: {"measured_step_ms": 2.5}}
     steps = [annotation(f"ProfilerStep#{n}", 100 * n, 90) for n in range(3)]
     calls = [call("cudaLaunchKernel", 100 * n + 10, 3, correlation=n) for n in range(1, 3)]

@@ -9,7 +9,7 @@ from kineto import analysed, annotation, call, copy, kernel, launched, op
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
-from trace_analyzer.graph import OnDemand
+from trace_analyzer.graph import LazyTables
 from trace_analyzer.notes import Note
 from trace_analyzer.render import layout, phrasing
 from trace_analyzer.render.markdown import to_markdown
@@ -56,7 +56,7 @@ def test_tables_that_are_not_shown_are_not_made() -> None:
 
     report = gpu_report()
     unseen = {name: make for name in report.tables if name not in ("kernels", "devices")}
-    assert summary(replace(report, tables=OnDemand(report.tables) | unseen)) == summary(report)
+    assert summary(replace(report, tables=LazyTables({**report.tables, **unseen}))) == summary(report)
 
 
 @pytest.mark.parametrize("name", all_reports())

@@ -14,7 +14,8 @@ from conftest import corpus_rows
 from report_factory import HOSTILE, cpu_report, frame, frames, gpu_report, hostile_report
 from test_html_browser import KERNEL_NS, Browser
 
-from trace_analyzer import tables
+from trace_analyzer.analyses.registry import TABLES
+from trace_analyzer.ingest.tables import HOST_EVENTS
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
@@ -34,7 +35,7 @@ def one_kernel_report() -> Report:
     """A single kernel on a single device, launched by nothing that was recorded."""
     report = gpu_report(kernels=2)
     kernel = report.tables["activities"].head(1).with_columns(launch_id=pl.lit(None, pl.UInt32))
-    empty = {table.name: table.empty() for table in tables.ALL}
+    empty = {table.name: table.empty() for table in TABLES}
     return replace(report, tables={**empty, "activities": kernel, "devices": report.tables["devices"]})
 
 
@@ -70,7 +71,7 @@ def memory_report() -> Report:
         ],
         sync_events=[{"name": "Event Sync", "device": 0, "stream": 7, "start_ns": 200_000, "duration_ns": 9_000}],
     )  # fmt: skip
-    added = frame(tables.HOST_EVENTS, [{**module, "event_id": host.height, "row": host.height}])
+    added = frame(HOST_EVENTS, [{**module, "event_id": host.height, "row": host.height}])
     changed = {name: extra[name] for name in ("memory_events", "backward_links", "sync_events", "device_annotations")}
     return replace(report, tables={**report.tables, **changed, "host_events": pl.concat([host, added])})
 

@@ -11,6 +11,7 @@ from kineto import A100, analysed, annotation, kernel, launch, launched, op, tra
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.profiler_overhead import Recording
+from trace_analyzer.findings import DeviceFindings, Findings, StepFindings
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import (
     DeviceReport,
@@ -23,7 +24,7 @@ from trace_analyzer.report import (
     Verdict,
     Window,
 )
-from trace_analyzer.verdict import Findings, judge, shares, step_verdict, verdict, without_regime
+from trace_analyzer.verdict import StepVerdict, judge, shares, step_verdict, verdict, without_regime
 from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, PARTS
 
 OVERHEAD, MEMORY, COMPUTE, COMMUNICATION = (
@@ -166,16 +167,32 @@ def recording(taken: int, least: int | None = None) -> Recording:
     return Recording("estimated", {"python": taken}, {"python": low}, {"operator": (300, 900)}, events=7)
 
 
+OF_DEVICE = DeviceFindings(
+    report=DEVICE, steps_found=5, launches_per_step=20.0, peaks_known=True, contraction_ratio=0.8, shapes_ratio=1.0, known_ratio=1.0,
+    assumed_peaks=None, waits_recorded=False, launch_latency_ns=7_000, steps_from="ProfilerStep", set_aside_ratio=0.0, idle_peak=None,
+    flows_missing=False, breaks_off=False, damaged=False,
+)  # fmt: skip
 FINDINGS = Findings(
-    device=DEVICE, window=Window("steady", ((0, 10**7),), (1, 2)), parts_ns=parts_of(compute=80, memory=20), cold_gap_ns=0, steps_found=5,
-    launches_per_step=20.0, peaks_known=True, contraction_ratio=0.8, shapes_ratio=1.0, known_ratio=1.0, assumed_peaks=None, waits_recorded=False,
-    launch_latency_ns=7_000, steps_from="ProfilerStep", recording=None, waiting_depth=None, set_aside_ratio=0.0, idle_peak=None, flows_missing=False, breaks_off=False, damaged=False,
+    device=OF_DEVICE, window=Window("steady", ((0, 10**7),), (1, 2)), parts_ns=parts_of(compute=80, memory=20), cold_gap_ns=0,
+    recording=None, waiting_depth=None,
 )  # fmt: skip
 LAUNCHING = parts_of(python=80, compute=20)
 
 
 def told(device: dict[str, Any] | None = None, **changes: Any) -> Verdict:
-    return verdict(replace(FINDINGS, device=replace(DEVICE, **(device or {})), **changes))
+    return verdict(findings(device, **changes))
+
+
+def findings(report: dict[str, Any] | None = None, **changes: Any) -> Findings:
+    """Those of a healthy trace, but for some fields of the device's report, of its findings and of the window's."""
+    of_device = {name: changes.pop(name) for name in [*changes] if hasattr(OF_DEVICE, name)}
+    device = replace(OF_DEVICE, report=replace(DEVICE, **(report or {})), **of_device)
+    return replace(FINDINGS, device=device, **changes)
+
+
+def on_step(of_step: Findings) -> StepVerdict:
+    """The verdict on a step of that."""
+    return step_verdict(StepFindings(of_step, 0, 1, 100, 10**7))
 
 
 def test_a_verdict_without_doubt() -> None:
@@ -264,7 +281,7 @@ def test_idle_time_without_causes_that_could_turn_the_verdict(parts: dict[str, i
             f"The device idles for {parts['withheld']} % of the window, and why cannot be told"
         )
         assert found.headline.endswith("(skewed idle 60 %).")
-    step = step_verdict(replace(FINDINGS, parts_ns=parts, causes_withheld=why), 100, 10**7)
+    step = on_step(findings(parts_ns=parts, causes_withheld=why))
     assert step.regime == regime
     assert ("skewed idle 60 %" in (step.headline or "")) == (regime is None)
 
@@ -279,7 +296,7 @@ def test_no_verdict_rests_on_times_that_the_trace_does_not_support() -> None:
         == "What the device did in the window cannot be told: the trace does not support it (missing activities 62 %)."
     )
     assert {item.metric: item.value for item in found.evidence}["idle_ns"] is None
-    step = step_verdict(replace(FINDINGS, parts_withheld=why), 100, 10**7)
+    step = on_step(findings(parts_withheld=why))
     assert (step.regime, step.confidence) == (None, "low")
     assert "missing activities 62 %" in (step.headline or "")
 

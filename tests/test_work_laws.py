@@ -8,14 +8,20 @@ from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
-from trace_analyzer import tables
+from trace_analyzer.analyses.communication import COLLECTIVES, COMMUNICATION
+from trace_analyzer.analyses.copies import COPIES
+from trace_analyzer.analyses.fusion import FUSIONS
+from trace_analyzer.analyses.modules import MODULES
+from trace_analyzer.analyses.recomputation import RECOMPUTATION
+from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS, STEP_WORK
+from trace_analyzer.analyses.tensor_cores import TENSOR_CORES
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("*.json.gz"))
 NEW = (
-    tables.ROOFS, tables.ROOFLINE, tables.STEP_WORK, tables.MODULES, tables.COLLECTIVES, tables.COMMUNICATION, tables.COPIES,
-    tables.FUSIONS, tables.RECOMPUTATION, tables.TENSOR_CORES,
+    ROOFS, ROOFLINE, STEP_WORK, MODULES, COLLECTIVES, COMMUNICATION, COPIES,
+    FUSIONS, RECOMPUTATION, TENSOR_CORES,
 )  # fmt: skip
 
 

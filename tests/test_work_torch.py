@@ -15,6 +15,8 @@ F = torch.nn.functional
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode, flop_registry  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 def recorded(run: Callable[[], Any], path: Path) -> list[dict[str, Any]]:
     """The operator rows of a profile of ``run``."""

@@ -1,39 +1,23 @@
-"""Figures about a trace's own consistency -> checks: what its metrics rest on, and which of them it does not support."""
+"""Check what a trace's metrics rest on, and which of them it does not support."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import polars as pl
 
 from trace_analyzer import thresholds as t
+from trace_analyzer.analysis import Value
+from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.metrics import ALL, BUSY_RATIO, IDLE_CAUSES, KERNEL_TIMES, RUN_AHEAD, UTILIZATION
 from trace_analyzer.notes import DAMAGED, Note, is_damaged
 from trace_analyzer.report import (
     Check,
     CheckStatus,
-    DeviceReport,
-    LaunchLead,
-    QueueDepth,
-    RunAhead,
-    Runway,
-    StepReport,
     Withheld,
 )
 from trace_analyzer.units import count, percent
+from trace_analyzer.windows import device_ids
 
-BUSY_RATIO = "busy_ratio"
-PARTITION = "partition"
-"""What the device did and why it idled: the verdict's input."""
-IDLE_CAUSES = "idle_causes"
-"""Causes of idle time, and whose it is."""
-RUN_AHEAD = "run_ahead"
-"""Launch lead, queue depth and runway."""
-KERNEL_TIMES = ("buckets", "groups", "fusions", "tensor_cores")
-"""Metrics that sum up the durations of kernels."""
-UTILIZATION = ("mfu", "hfu")
-"""Metrics of work over time, of the device and of its steps."""
-MOVEMENTS = ("communication", "copies")
-"""What is exposed, and rates."""
-ALL = (BUSY_RATIO, PARTITION, IDLE_CAUSES, RUN_AHEAD, *KERNEL_TIMES, *UTILIZATION, *MOVEMENTS)
 # Notes of the reader about events that are lost or cannot be read.
 _LOST = (*DAMAGED, "no-time", "implausible-time", "negative-duration", "unmatched")
 
@@ -213,31 +197,23 @@ def is_suppressed(found: Sequence[Check], device: int | str, metric: str) -> boo
     return any(metric in check.withholds for check in of_device(found, device))
 
 
-def suppress_metrics(report: DeviceReport, found: Sequence[Check]) -> DeviceReport:
-    """The report without the metrics that a failed check does not support: null, or empty where they are lists.
-
-    Causes of idle time are withheld where they come about (`trace_analyzer.analyses.causes.without_causes`).
-    """
-    told = suppressed_metrics(found, report.index)
-    metrics = {item.metric for item in told}
-    nothing = RunAhead(None, LaunchLead(None, None, None), QueueDepth(None, None, None), Runway(None, None, None), None)
-    return replace(
-        report,
-        busy_ratio=None if BUSY_RATIO in metrics else report.busy_ratio,
-        partition_ns={} if PARTITION in metrics else report.partition_ns,
-        run_ahead=nothing if RUN_AHEAD in metrics else report.run_ahead,
-        buckets=() if "buckets" in metrics else report.buckets,
-        groups=() if "groups" in metrics else report.groups,
-        fusions=() if "fusions" in metrics else report.fusions,
-        tensor_cores=() if "tensor_cores" in metrics else report.tensor_cores,
-        mfu=None if "mfu" in metrics else report.mfu,
-        hfu=None if "hfu" in metrics else report.hfu,
-        communication=None if "communication" in metrics else report.communication,
-        copies=() if "copies" in metrics else report.copies,
-        withheld=told,
+def trace_checks(
+    trace: Trace,
+    reported_devices: pl.DataFrame,
+    device_figures: pl.DataFrame,
+    missing_activities_ratio: float | None,
+    unmasked_launches: pl.DataFrame,
+) -> tuple[Check, ...]:
+    """All checks of a trace."""
+    arrows = int(trace.flows.select(((pl.col("kind") == "launch") & pl.col("is_start")).sum()).item())
+    return checks(
+        device_ids(reported_devices),
+        device_figures,
+        trace.notes,
+        event_count=trace.event_count,
+        missing_ratio=missing_activities_ratio,
+        launch_arrows=arrows if unmasked_launches.height else None,
     )
 
 
-def suppress_step_metrics(steps: Sequence[StepReport], found: Sequence[Check]) -> tuple[StepReport, ...]:
-    """The steps without the metrics that a failed check of their device does not support."""
-    return tuple(replace(step, mfu=None) if is_suppressed(found, step.device, "mfu") else step for step in steps)
+VALUES = (Value("checks", trace_checks),)

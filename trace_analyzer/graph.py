@@ -1,109 +1,201 @@
-"""What is made when it is first asked for, and only once: a verdict needs few of the tables that a page shows.
+"""Make values by name, when they are asked for and once, each from the values that its function's parameters name.
 
-Who asks is free to ask from two threads: of things that do not need each other, one is made beside the other.
+A graph knows its edges, so it schedules by itself what other threads make ahead of who waits for the result, and lets go
+of a value that nothing will read again. These are the only threads of the analyses.
 """
 
+import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from queue import Empty, SimpleQueue
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from graphlib import TopologicalSorter
+from typing import Any
 
 import polars as pl
 
-T = TypeVar("T")
-Maker = Callable[[], pl.DataFrame]
-Change = Callable[[pl.DataFrame], pl.DataFrame]
 
+@dataclass(frozen=True)
+class Node:
+    """Declare a value: its name, and the function whose parameters name the values that it is made from.
 
-class Later(Generic[T]):
-    """A value that its first caller makes; others wait for it. What raises is not kept, and raises for all."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        # The function goes once it was called, and with it what only it held.
-        self._make: Callable[[], T] | None = make
-        self._lock = threading.RLock()
-
-    def __call__(self) -> T:
-        with self._lock:
-            if self._make is not None:
-                self._value = self._make()
-                self._make = None
-        return self._value
-
-
-@contextmanager
-def beside(laters: tuple[Later[Any], ...], threads: int = 1) -> Iterator[None]:
-    """While this lasts, other threads make these, each the next one that is left; at the end they stop after those in hand.
-
-    They say nothing of what raises there, but that no more are begun: it raises again for who asks for it.
+    ``make`` may be a dataclass: its fields name values. ``takes`` maps those parameters that are not called like the value
+    they take to its name.
     """
-    left: SimpleQueue[Later[Any]] = SimpleQueue()
-    for later in laters:
-        left.put(later)
-    ended = threading.Event()
 
-    def make() -> None:
-        while not ended.is_set():
-            try:
-                later = left.get_nowait()
-            except Empty:
-                return
-            try:
-                later()
-            except BaseException:  # a panic of Polars is no Exception
+    name: str
+    make: Callable[..., Any]
+    takes: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """The value that each parameter takes; parameters with a default take none."""
+        parameters = inspect.signature(self.make).parameters.values()
+        required = [p.name for p in parameters if p.default is p.empty or p.name in self.takes]
+        return {name: self.takes.get(name, name) for name in required}
+
+
+class Graph:
+    """Values by name: those given, and those that nodes make when they are asked for.
+
+    ``kept`` are the names that somebody will take (`take`); of the other values each goes once no kept one needs it any
+    more. What raises is not kept, and raises for each who asks. All methods may be called from any thread.
+
+    Raises ``LookupError`` for a parameter that names no value and ``graphlib.CycleError`` for values that need each other.
+
+    >>> graph = Graph([Node("double", lambda one: 2 * one), Node("sum", lambda one, double: one + double)], {"one": 1}, ["sum"])
+    >>> graph.take("sum")
+    3
+    """
+
+    def __init__(self, nodes: Iterable[Node], given: Mapping[str, Any], kept: Iterable[str]) -> None:
+        self._nodes = {node.name: node for node in nodes}
+        self._values = dict(given)
+        for node in self._nodes.values():
+            for source in node.sources.values():
+                if source not in self._nodes and source not in self._values:
+                    raise LookupError(f"{node.name} is made from {source}, and nothing makes that")
+        edges = {name: set(node.sources.values()) for name, node in self._nodes.items()}
+        self._order = [name for name in TopologicalSorter(edges).static_order() if name in self._nodes]
+        self._edges = edges
+        self._locks = {name: threading.RLock() for name in self._nodes}
+        self._changed = threading.Condition()
+        self._done = set(given) - set(self._nodes)
+        self._users: dict[str, int] = {}
+        kept = list(kept)
+        for name in (*kept, *(source for needed in self._needed(kept) for source in edges[needed])):
+            self._users[name] = self._users.get(name, 0) + 1
+        # Begun by somebody: no other thread is to begin it.
+        self._begun: set[str] = set()
+
+    def _needed(self, names: Iterable[str]) -> set[str]:
+        """The nodes that the named ones are made from, and these themselves."""
+        left, needed = list(names), set()
+        while left:
+            name = left.pop()
+            if name in self._nodes and name not in needed:
+                needed.add(name)
+                left.extend(self._edges[name])
+        return needed
+
+    def make(self, name: str) -> None:
+        """Make a value, if it has not been made yet."""
+        if name not in self._done:
+            self._value(name)
+
+    def take(self, name: str) -> Any:
+        """A kept value, for the only or the last time: it goes when nothing else needs it."""
+        value = self._value(name)
+        with self._changed:
+            self._release(name)
+        return value
+
+    def _value(self, name: str) -> Any:
+        if name not in self._nodes:
+            return self._values[name]
+        node = self._nodes[name]
+        with self._locks[name]:
+            if name not in self._values:
+                self._begun.add(name)
+                made = node.make(**{parameter: self._value(source) for parameter, source in node.sources.items()})
+                with self._changed:
+                    self._values[name] = made
+                    if name not in self._done:
+                        self._done.add(name)
+                        for source in self._edges[name]:
+                            self._release(source)
+                    self._changed.notify_all()
+                return made
+            return self._values[name]
+
+    def _release(self, name: str) -> None:
+        """Count one reader less, and let the value go with the last one. Needs the lock."""
+        if name in self._users:
+            self._users[name] -= 1
+            if self._users[name] == 0:
+                self._values.pop(name, None)
+
+    @contextmanager
+    def prefetching(self, name: str, threads: int) -> Iterator[None]:
+        """While this lasts, other threads make what a value is made from: of what can be made, what most steps follow on.
+
+        At the end they stop after what they have in hand. What raises there ends them, and raises again for who asks.
+        """
+        needed = self._needed([name])
+        height = dict.fromkeys(needed, 0)
+        for user in reversed(self._order):
+            if user in needed:
+                for source in self._edges[user] & needed:
+                    height[source] = max(height[source], height[user] + 1)
+        left = sorted(needed - {name}, key=lambda n: (-height[n], self._order.index(n)))
+        ended = threading.Event()
+
+        def next_ready() -> str | None:
+            """The next value that can be made without waiting; None when none is left."""
+            with self._changed:
+                while not ended.is_set():
+                    left[:] = [n for n in left if n not in self._begun and n not in self._done]
+                    if not left:
+                        return None
+                    for candidate in left:
+                        if self._edges[candidate] <= self._done:
+                            self._begun.add(candidate)
+                            return candidate
+                    self._changed.wait()
+                return None
+
+        def work() -> None:
+            while (ready := next_ready()) is not None:
+                try:
+                    self._value(ready)
+                except BaseException:  # a panic of Polars is no Exception
+                    end()
+
+        def end() -> None:
+            with self._changed:
                 ended.set()
+                self._changed.notify_all()
 
-    running = [threading.Thread(target=make, name="beside") for _ in range(min(threads, len(laters)))]
-    try:
-        for thread in running:
-            thread.start()
-        yield
-    finally:
-        ended.set()
-        for thread in running:
-            if thread.ident is not None:  # it was started
-                thread.join()
+        running = [threading.Thread(target=work, name="prefetch") for _ in range(threads)]
+        try:
+            for thread in running:
+                thread.start()
+            yield
+        finally:
+            end()
+            for thread in running:
+                if thread.ident is not None:  # it was started
+                    thread.join()
 
 
-class OnDemand(Mapping[str, pl.DataFrame]):
-    """A mapping of frames, or of functions that make them. It is pickled and copied as the dict of all its frames.
+class LazyTables(Mapping[str, pl.DataFrame]):
+    """A mapping of frames, or of functions that make them, each called once. It is pickled and copied as the dict of all its frames.
 
-    >>> tables = OnDemand({"one": pl.DataFrame({"a": [1]}), "two": lambda: pl.DataFrame({"a": [2, 2]})})
+    >>> tables = LazyTables({"one": pl.DataFrame({"a": [1]}), "two": lambda: pl.DataFrame({"a": [2, 2]})})
     >>> tables["two"].height
     2
     """
 
-    def __init__(self, frames: Mapping[str, pl.DataFrame | Maker]) -> None:
-        self._frames = {
-            name: frame if isinstance(frame, pl.DataFrame | Later) else Later(frame) for name, frame in frames.items()
-        }
+    def __init__(self, tables: Mapping[str, pl.DataFrame | Callable[[], pl.DataFrame]]) -> None:
+        self._tables = dict(tables)
+        self._locks = {name: threading.RLock() for name in self._tables}
 
     def __getitem__(self, name: str) -> pl.DataFrame:
-        found = self._frames[name]
-        return found if isinstance(found, pl.DataFrame) else found()
+        with self._locks[name]:
+            table = self._tables[name]
+            if not isinstance(table, pl.DataFrame):
+                self._tables[name] = table = table()
+            return table
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._frames)
+        return iter(self._tables)
 
     def __len__(self) -> int:
-        return len(self._frames)
-
-    def __or__(self, others: Mapping[str, pl.DataFrame | Maker]) -> "OnDemand":
-        """These and the others, which come in the place of those of the same name; nothing is made."""
-        return OnDemand({**self._frames, **(others._frames if isinstance(others, OnDemand) else others)})
-
-    def each(self, changes: Mapping[str, Change]) -> "OnDemand":
-        """The named frames, changed; each is made and changed when it is asked for."""
-        return OnDemand({name: partial(_changed, self._frames[name], change) for name, change in changes.items()})
+        return len(self._tables)
 
     def __reduce__(self) -> tuple[type[dict[str, pl.DataFrame]], tuple[dict[str, pl.DataFrame]]]:
         return dict, (dict(self),)
 
 
-def _changed(frame: pl.DataFrame | Maker, change: Change) -> pl.DataFrame:
-    return change(frame if isinstance(frame, pl.DataFrame) else frame())
-
-
-__all__ = ["Change", "Later", "Maker", "OnDemand", "beside"]
+__all__ = ["Graph", "LazyTables", "Node"]

@@ -2,10 +2,21 @@
 
 import polars as pl
 
-from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import innermost, lookup_at
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.schema import STR, U32, Column, Table
+
+BACKWARD_LINKS = Table(
+    "backward_links",
+    "Backward operators with the forward operator they belong to.",
+    (
+        Column("event_id", U32, "The backward operator, a row of `host_events`."),
+        Column("forward_id", U32, "The forward operator, a row of `host_events`."),
+        Column("module", STR, "The nn.Module that the forward operator ran in; null when not recorded."),
+    ),
+)
 
 _MODULE = "nn.Module: "
 
@@ -41,7 +52,7 @@ def backward_links(trace: Trace, host: Host) -> pl.DataFrame:
     )
     by_arrow = _by_arrow(trace.flows, operators).join(by_number, on="event_id", how="anti")
     links = pl.concat([by_number, by_arrow]).unique("event_id", keep="first", maintain_order=True)
-    return tables.BACKWARD_LINKS.conform(_with_module(links, host).sort("event_id"))
+    return BACKWARD_LINKS.conform(_with_module(links, host).sort("event_id"))
 
 
 def _by_arrow(flows: pl.DataFrame, operators: pl.DataFrame) -> pl.DataFrame:
@@ -78,3 +89,6 @@ def _with_module(links: pl.DataFrame, host: Host) -> pl.DataFrame:
     )
     names = host.texts(located.get_column("module_id")).cast(pl.String)
     return located.with_columns(names.str.strip_prefix(_MODULE).alias("module"))
+
+
+ANALYSES = (Analysis(BACKWARD_LINKS, backward_links),)

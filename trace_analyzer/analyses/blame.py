@@ -4,15 +4,52 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from trace_analyzer import tables
 from trace_analyzer.analyses.causes import main_threads
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.code import PHASES
 from trace_analyzer.frames.intervals import clip, innermost, lookup_at
 from trace_analyzer.frames.lookups import argmax_by_group, factorize, scatter, sum_by_group
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.schema import DEVICE, END, FUNCTION, GAP, I32, I64, MODULE, OPERATOR, START, STR, U32, Column, Table
 from trace_analyzer.vocabulary import HOST_CAUSES
+
+BLAME = Table(
+    "blame",
+    "The intervals of `idle`, each with what the host did then and in whose name.",
+    (
+        GAP,
+        DEVICE,
+        START,
+        END,
+        Column("cause", STR, "Why the device idled."),
+        Column("event_id", U32, "The host event to blame: the innermost then; the late launch, for its latency."),
+        Column("thread_id", I32, "Its thread, or that of the open annotation."),
+        Column("operator_id", U32, "`event_id` of the innermost operator around it."),
+        OPERATOR,
+        MODULE,
+        FUNCTION,
+        Column("annotation", STR, "Innermost annotation around it, steps left out."),
+        Column("phase", STR, "data-loading, forward, backward or optimizer; null when it cannot be told."),
+        Column("step", I64, "Index of the step of the device that it lies in; null outside of all."),
+    ),
+)
+
+IDLE_BY = Table(
+    "idle_by",
+    "Idle time summed up in several ways; each sums to the idle time of the device.",
+    (
+        Column("by", STR, "operator, module, python_function, annotation, phase or step."),
+        DEVICE,
+        Column("key", STR, "Its value as in `blame`; null is time that nobody is known to answer for."),
+        Column("cause", STR, "Why the device idled."),
+        Column("idle_ns", I64, "Idle time."),
+        Column("count", U32, "Intervals of `blame`."),
+        Column("longest_start_ns", I64, "Start of the longest of them ..."),
+        Column("longest_end_ns", I64, "... and its end."),
+    ),
+)
 
 DIMENSIONS = ("operator", "module", "python_function", "annotation", "phase", "step")
 """By what table `idle_by` sums up: columns of table `blame`."""
@@ -83,7 +120,7 @@ def blame_table(blamed: Attribution, steps: pl.DataFrame, context: Context) -> p
     of = context.events.select("thread_id", "operator_id")[around]
     windows = steps.select("device", "start_ns", "end_ns", pl.col("index").alias("step"))
     rows = lookup_at(blamed.named(blamed.intervals).hstack(of), "start_ns", windows, ["device"], ["step"])
-    return rows.select(list(tables.BLAME.schema))
+    return rows.select(list(BLAME.schema))
 
 
 def _annotations(trace: Trace, host: Host, pieces: pl.DataFrame, late: pl.Series) -> pl.Series:
@@ -123,7 +160,7 @@ def idle_by(blamed: Attribution, steps: pl.DataFrame) -> pl.DataFrame:
         .sort("device", "idle_ns", "key", "cause", descending=[False, True, False, False], nulls_last=True)
         for by in DIMENSIONS
     ]
-    return tables.IDLE_BY.conform(pl.concat(sums))
+    return IDLE_BY.conform(pl.concat(sums))
 
 
 def blamed_code(blamed: Attribution) -> pl.DataFrame:
@@ -158,3 +195,10 @@ def _groups(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
         )
         .sort("longest_ns", "start_ns", descending=[True, False])
     )
+
+
+ANALYSES = (
+    Value("attribution", blame),
+    Analysis(BLAME, blame_table, {"blamed": "attribution", "steps": "device_steps"}),
+    Analysis(IDLE_BY, idle_by, {"blamed": "attribution", "steps": "device_steps"}),
+)

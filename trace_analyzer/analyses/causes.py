@@ -12,11 +12,11 @@ from collections.abc import Collection
 
 import polars as pl
 
-from trace_analyzer import tables, thresholds, vocabulary
+from trace_analyzer import metrics, thresholds
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.host_work import BLOCKING
 from trace_analyzer.frames.intervals import (
-    clip,
     coalesce,
     count_until,
     innermost,
@@ -25,14 +25,27 @@ from trace_analyzer.frames.intervals import (
     union,
     with_covered,
 )
-from trace_analyzer.frames.lookups import inverse_index, lookup, over_group, scatter, starts_group, sum_runs
+from trace_analyzer.frames.lookups import inverse_index, lookup, over_group, scatter, starts_group
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.vocabulary import HOST_CAUSES, INNERMOST_WORK, NAMED_WORK, WITHHELD
+from trace_analyzer.schema import DEVICE, END, GAP, START, STR, U32, Column, Table
+from trace_analyzer.vocabulary import INNERMOST_WORK, NAMED_WORK, WITHHELD
+
+IDLE = Table(
+    "idle",
+    "The idle time of every gap, cut into intervals with one cause each.",
+    (
+        GAP,
+        DEVICE,
+        START,
+        END,
+        Column("cause", STR, "Why the device idled."),
+        Column("event_id", U32, "The host event that was innermost then, where the cause is the host's."),
+    ),
+)
 
 # Kind of the innermost host event -> the cause that it stands for where no work is named.
 _INNERMOST_WORK = {"python": "python", "operator": "dispatch", "runtime": "runtime-call", "driver": "runtime-call"}
 _RANKS = {work: rank for rank, work in enumerate((*NAMED_WORK, *INNERMOST_WORK))}
-CAUSES = vocabulary.IDLE_CAUSES
 
 _DEVICE, _PROCESS, _THREAD = ["device"], ["process_id"], ["thread_id"]
 _ROLES = ("thread_id", "previous_thread", "main_thread")
@@ -40,7 +53,7 @@ _ROLES = ("thread_id", "previous_thread", "main_thread")
 _SPAN = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 _NO_ROW = pl.lit(None, dtype=pl.UInt32)
 _NO_THREAD = pl.lit(None, dtype=pl.Int32).alias("named_by")
-IDLE_CAUSES = [*tables.IDLE.schema, "named_by"]
+IDLE_CAUSES = [*IDLE.schema, "named_by"]
 """Columns of idle time by cause: those of table `idle`, with the thread whose innermost events name the cause, where
 that is not a single event, event_id."""
 
@@ -79,18 +92,21 @@ def with_events(idle: pl.DataFrame, innermost_events: pl.DataFrame) -> pl.DataFr
     """
     events = innermost_events.rename({"thread_id": "named_by"})
     named = split_by(idle.rename({"event_id": "known_id"}), events, ["named_by"], ["event_id"])
-    return named.with_columns(pl.coalesce("known_id", "event_id").alias("event_id")).select(list(tables.IDLE.schema))
+    return named.with_columns(pl.coalesce("known_id", "event_id").alias("event_id")).select(list(IDLE.schema))
 
 
 def without_causes(idle: pl.DataFrame, devices: Collection[int]) -> pl.DataFrame:
     """``idle`` of `idle_causes` with the causes of some devices withheld: all but those that say that nothing is known."""
-    if not devices:
-        return idle
-    hidden = pl.col("device").is_in(list(devices)) & ~pl.col("cause").is_in(["unlinked", "untraced"])
-    return idle.with_columns(
-        pl.when(hidden).then(pl.lit(WITHHELD, dtype=pl.Categorical)).otherwise("cause").alias("cause"),
-        pl.when(~hidden).then(pl.col("event_id", "named_by")),
-    )
+    return idle.with_columns(causes_but(devices), pl.when(~_hidden(devices)).then(pl.col("event_id", "named_by")))
+
+
+def causes_but(devices: Collection[int]) -> pl.Expr:
+    """Column ``cause`` with those of some devices withheld."""
+    return pl.when(_hidden(devices)).then(pl.lit(WITHHELD, dtype=pl.Categorical)).otherwise("cause").alias("cause")
+
+
+def _hidden(devices: Collection[int]) -> pl.Expr:
+    return pl.col("device").is_in(list(devices)) & ~pl.col("cause").is_in(["unlinked", "untraced"])
 
 
 def launch_latency_ns(host: Host, activities: pl.DataFrame, launches: pl.DataFrame, gaps: pl.DataFrame) -> int:
@@ -547,53 +563,43 @@ def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
     return sort_spans(pl.concat([unlinked, cut]), _DEVICE) if unlinked.height else cut
 
 
-def gap_sums(gaps: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
-    """gap_id, cause, idle_ns, device: the time of each cause in each gap, in order. ``idle`` is in order."""
-    lengths = idle.select("gap_id", "cause", (pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
-    sums = sum_runs(lengths, "gap_id", "cause", "idle_ns")
-    return sums.with_columns(gaps.get_column("device")[sums.get_column("gap_id")])
-
-
-def gap_table(gaps: pl.DataFrame, sums: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Table `gaps`, with categorical causes: each gap with the cause that holds most of it. ``sums`` are `gap_sums`."""
-    causes = (
-        sums.sort("gap_id", "idle_ns", "cause", descending=[False, True, False])
-        .unique("gap_id", keep="first", maintain_order=True)
-        .select("gap_id", "cause")
-    )
-    frame = gaps.with_columns(
-        scatter(causes.get_column("gap_id"), causes.get_column("cause"), gaps.height),
-        activities.get_column("launch_id")[gaps.get_column("activity_id")],
-        (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),
-    )
-    return frame.select(list(tables.GAPS.schema))
-
-
-def cold_gap_ns(cold: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
-    """Host time in gaps of 1 ms or more that end at the first use of a kernel name, by window of ``windows``.
-
-    ``cold`` is from `cold_idle`; ``windows`` are (device, window, start_ns, end_ns); those without such time are left out.
-    """
-    inside = clip(cold, windows, _DEVICE)
-    length = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    return dict(inside.group_by("window").agg(length).sort("window").iter_rows())
-
-
-def cold_idle(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """The rows of ``idle`` that are host time in gaps of 1 ms or more that end at the first use of a kernel name.
-
-    ``activities`` are in order of start.
-    """
-    long = gaps.filter(pl.col("duration_ns") >= thresholds.COLD_START_GAP_NS)
-    if long.is_empty():
-        return idle.clear()
-    used = activities.select("activity_id", "kind", "device", "name").filter(pl.col("kind") == "kernel")
-    names = used.join(long, on="activity_id", how="semi").get_column("name").unique()
-    first_use = (
-        used.filter(pl.col("name").is_in(names.implode()))
-        .unique(["device", "name"], keep="first", maintain_order=True)
-        .select("activity_id")
-    )
-    cold = long.join(first_use, on="activity_id", how="semi")
-    within = idle.filter(pl.col("gap_id").is_in(cold.get_column("gap_id").implode()))
-    return within.filter(pl.col("cause").is_in(HOST_CAUSES))
+ANALYSES = (
+    Value(
+        "launch_latency_ns",
+        launch_latency_ns,
+        {"activities": "linked_events", "launches": "unmasked_launches", "gaps": "idle_gaps"},
+    ),
+    Value("runtime_calls", runtime_calls, {"activities": "linked_events"}),
+    Value("recording_pauses", recording_pauses),
+    Value(
+        "gap_segments",
+        stretches_of,
+        {
+            "activities": "linked_events",
+            "gaps": "idle_gaps",
+            "calls": "runtime_calls",
+            "latency_ns": "launch_latency_ns",
+        },
+    ),
+    Value(
+        "host_segments",
+        host_pieces,
+        {"stretches": "gap_segments", "launches": "unmasked_launches", "calls": "runtime_calls"},
+    ),
+    Value("late_segments", lambda host_segments: host_segments[0]),
+    Value("innermost_events", lambda host_segments: host_segments[1]),
+    Value(
+        "idle_causes",
+        idle_causes,
+        {
+            "stretches": "gap_segments",
+            "late": "late_segments",
+            "calls": "runtime_calls",
+            "pauses": "recording_pauses",
+            "launches": "unmasked_launches",
+        },
+        needs=(metrics.IDLE_CAUSES,),
+        hide=without_causes,
+    ),
+    Analysis(IDLE, with_events, {"idle": "idle_causes"}),
+)

@@ -8,12 +8,71 @@ links can do.
 
 import polars as pl
 
-from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.tensors import ELEMENT_BYTES
+from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_covered
 from trace_analyzer.frames.lookups import as_strings, lookup_inner
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.schema import (
+    ACTIVITY,
+    COUNT,
+    DEVICE,
+    DURATION,
+    EXPOSED,
+    F64,
+    HIDDEN,
+    I64,
+    NAME,
+    START,
+    STR,
+    STREAM,
+    TIME,
+    Column,
+    Table,
+)
+
+COLLECTIVES = Table(
+    "collectives",
+    "Communication kernels with their message, their bandwidth and what hid them.",
+    (
+        ACTIVITY,
+        NAME,
+        DEVICE,
+        STREAM,
+        START,
+        DURATION,
+        Column("collective", STR, "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_recv, ..."),
+        Column("message_dtype", STR, "Type of the elements."),
+        Column("group_size", I64, "Ranks that take part; null when not recorded."),
+        Column("message_bytes", F64, "Size as nccl-tests counts it: of an all_gather what all ranks send together."),
+        Column("algorithm_byte_per_s", F64, "Size over duration."),
+        Column("bus_byte_per_s", F64, "That times 2(n-1)/n for all_reduce, (n-1)/n for the other n-to-n collectives."),
+        HIDDEN,
+        EXPOSED,
+    ),
+)
+
+COMMUNICATION = Table(
+    "communication",
+    "Communication kernels summed up by collective, name, size and ranks.",
+    (
+        DEVICE,
+        Column("collective", STR, "Which collective."),
+        NAME,
+        Column("message_dtype", STR, "Type of the elements."),
+        Column("group_size", I64, "Ranks that take part; null when not recorded."),
+        Column("message_bytes", F64, "Size of one, as nccl-tests counts it."),
+        COUNT,
+        TIME,
+        Column("median_ns", F64, "Median duration."),
+        HIDDEN,
+        EXPOSED,
+        Column("algorithm_byte_per_s", F64, "Size over time."),
+        Column("bus_byte_per_s", F64, "Bus bandwidth over their time."),
+        Column("best_bus_byte_per_s", F64, "Bus bandwidth of the fastest: with the least waiting for other ranks."),
+    ),
+)
 
 # Name of the operation in the collective, the operator or the kernel -> the collective. First match wins.
 _COLLECTIVES = (
@@ -35,7 +94,7 @@ def collectives(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFr
     """Return table `collectives`: each communication kernel with its message, bandwidths and exposed time."""
     kernels = activities.filter(pl.col("bound") == "communication")
     if kernels.is_empty():
-        return tables.COLLECTIVES.empty()
+        return COLLECTIVES.empty()
     called = as_strings(_with_call(host, kernels))
     named = _with_message(called, trace.operator_inputs).with_columns(_collective().alias("collective"))
     ranks = pl.col("group_size").cast(pl.Float64)
@@ -51,7 +110,7 @@ def collectives(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFr
         )
         .with_columns((pl.col("algorithm_byte_per_s") * _bus_factor(ranks)).alias("bus_byte_per_s"))
     )
-    return tables.COLLECTIVES.conform(with_exposed(frame, _work(activities)))
+    return COLLECTIVES.conform(with_exposed(frame, _work(activities)))
 
 
 def communication_table(collective_table: pl.DataFrame) -> pl.DataFrame:
@@ -77,7 +136,7 @@ def communication_table(collective_table: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
     )
-    return tables.COMMUNICATION.conform(frame)
+    return COMMUNICATION.conform(frame)
 
 
 def with_exposed(spans: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
@@ -157,3 +216,9 @@ def _bus_factor(ranks: pl.Expr) -> pl.Expr:
         .when(kind.is_in(["broadcast", "reduce", "send_recv"]))
         .then(1.0)
     )
+
+
+ANALYSES = (
+    Analysis(COLLECTIVES, collectives),
+    Analysis(COMMUNICATION, communication_table, {"collective_table": "collectives"}),
+)

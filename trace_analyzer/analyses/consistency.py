@@ -5,6 +5,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.links import BY_ID, LAUNCHING, with_ids
+from trace_analyzer.analysis import Value
 from trace_analyzer.frames.intervals import sort_spans, union
 from trace_analyzer.frames.lookups import count_distinct, factorize, map_unique, starts_group
 
@@ -163,3 +164,10 @@ def _outside_captures(calls: pl.DataFrame, host: Host) -> pl.DataFrame:
         .join_asof(captures, on="start_ns", by="thread_id", check_sortedness=False)
         .filter(~pl.col("captures").fill_null(False))
     )
+
+
+ANALYSES = (
+    Value("stream_figures", stream_figures, {"activities": "linked_events"}),
+    Value("missing_activities_ratio", missing_activities_ratio, {"launches": "unmasked_launches"}),
+    Value("device_figures", device_figures, {"sums": "unmasked_gap_sums", "streams": "stream_figures"}),
+)

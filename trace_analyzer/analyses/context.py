@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.code import DATA_LOADING, PHASES, named_code
 from trace_analyzer.frames.intervals import enclosing
 from trace_analyzer.frames.lookups import inverse_index, scatter
@@ -197,3 +198,9 @@ def _stacks(trace: Trace) -> pl.DataFrame:
         pl.col("function").cast(pl.Categorical),
         pl.when(pl.col("module").str.len_bytes() > 0).then("module").cast(pl.Categorical).alias("module"),
     )
+
+
+ANALYSES = (
+    Value("host_parents", parents_of),
+    Value("context", contexts, {"parents": "host_parents"}),
+)

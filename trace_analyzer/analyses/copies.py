@@ -2,11 +2,34 @@
 
 import polars as pl
 
-from trace_analyzer import tables, thresholds
+from trace_analyzer import thresholds
 from trace_analyzer.analyses.communication import with_exposed
+from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.copy_directions import copy_direction
 from trace_analyzer.frames.intervals import longest_place
 from trace_analyzer.frames.lookups import map_unique
+from trace_analyzer.schema import DEVICE, EXPOSED, F64, HIDDEN, I64, PLACE, STR, TIME, U32, Column, Table
+
+COPIES = Table(
+    "copies",
+    "Copies summed up by direction, host memory and operator.",
+    (
+        DEVICE,
+        Column("direction", STR, "host-to-device, device-to-host, within-device, peer-to-peer, ..."),
+        Column("host_memory", STR, "pageable, pinned or managed; null when the profiler does not tell (AMD)."),
+        Column("operator", STR, "Name of the innermost operator around the launch."),
+        Column("count", U32, "Copies."),
+        TIME,
+        Column("bytes", I64, "Sum of their bytes, where recorded."),
+        Column("byte_per_s", F64, "Bytes over time."),
+        HIDDEN,
+        EXPOSED,
+        Column("call_ns", I64, "CPU time in the calls that started them."),
+        Column("small_count", U32, "Copies under 64 KiB, which take longer to start than to move."),
+        Column("small_ns", I64, "Time of these."),
+        *PLACE,
+    ),
+)
 
 
 def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
@@ -17,7 +40,7 @@ def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
     """
     copies = activities.filter(pl.col("kind") == "memcpy")
     if copies.is_empty():
-        return tables.COPIES.empty()
+        return COPIES.empty()
     end = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
     kernels = activities.select("kind", "device", "start_ns", end).filter(pl.col("kind") == "kernel")
     keys = ["device", "direction", "host_memory", "operator"]
@@ -46,7 +69,7 @@ def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
     )
-    return tables.COPIES.conform(frame)
+    return COPIES.conform(frame)
 
 
 def copy_sums(copies: pl.DataFrame) -> pl.DataFrame:
@@ -63,3 +86,6 @@ def copy_sums(copies: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("time_ns", *keys, descending=[True, False, False])
     )
+
+
+ANALYSES = (Analysis(COPIES, copy_table),)

@@ -6,10 +6,10 @@ scores go through memory between two batched products; and optimizers that updat
 
 import polars as pl
 
-from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.analyses.tensors import call_tensors
+from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.fusions import COMPILE, named_fusion
 from trace_analyzer.frames.intervals import innermost, lookup_at, sort_spans
 from trace_analyzer.frames.lookups import (
@@ -23,6 +23,31 @@ from trace_analyzer.frames.lookups import (
     sum_by_group,
 )
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.schema import DEVICE, F64, PLACE, STR, TIME, U32, Column, Table
+
+FUSIONS = Table(
+    "fusions",
+    "Kernels that one kernel could replace, equal ones summed up; the most time saved first.",
+    (
+        DEVICE,
+        Column("kind", STR, "chain, attention or optimizer."),
+        Column("what", STR, "What it is, in the user's terms."),
+        Column("operators", STR, "Its operators in order; of an optimizer, its name."),
+        Column("tensors", STR, "Shape and type of the tensors that need not go through memory."),
+        Column("module", STR, "Class of the nn.Module around it; null when not recorded."),
+        Column("function", STR, "The user's Python function around it; null when not recorded."),
+        Column("count", U32, "How often it ran."),
+        Column("kernel_count", U32, "Kernels in all of these runs."),
+        TIME,
+        Column("moved_bytes", F64, "Bytes that their calls read and write, by shapes; null for optimizers."),
+        Column("byte_per_s", F64, "These bytes over the time: the bandwidth they achieve."),
+        Column("saved_bytes", F64, "Bytes of these that need not move; null for optimizers."),
+        Column("saves_ns", F64, "Time saved at most."),
+        Column("how", STR, "How that was computed."),
+        Column("code", STR, "What to write instead."),
+        *PLACE,
+    ),
+)
 
 _STREAM = ["device", "stream"]
 _ATTENTION_CALLS = 8
@@ -38,7 +63,7 @@ _FOUND = {
 }  # fmt: skip
 """Columns that only some kinds have."""
 _RUN = {
-    **{c: dtype for c, dtype in tables.FUSIONS.schema.items() if c not in ("count", "byte_per_s")},
+    **{c: dtype for c, dtype in FUSIONS.schema.items() if c not in ("count", "byte_per_s")},
     "moving_ns": pl.Int64(),
 }
 _ROW_KEYS = ["device", "kind", "operators", "tensors", "module", "function"]
@@ -83,7 +108,7 @@ def fusion_table(runs: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("saves_ns", "start_ns", descending=[True, False])
     )
-    return tables.FUSIONS.conform(frame)
+    return FUSIONS.conform(frame)
 
 
 def _calls(activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -425,3 +450,9 @@ _ARGUMENTS = {
         ("add", "sub", "mul", "div", "pow", "where", "maximum", "minimum", "lerp", "addcmul", "addcdiv"), "y"
     ),
 }
+
+
+ANALYSES = (
+    Value("fusion_runs", fusion_runs, {"modules": "activity_modules"}),
+    Analysis(FUSIONS, fusion_table, {"runs": "fusion_runs"}),
+)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 from polars import selectors as cs
 
+from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.code import PHASES, code_rules, is_annotation, named_code
 from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, LOOKUP, host_work
 from trace_analyzer.frames.lookups import factorize, gather
@@ -100,3 +101,6 @@ def _names(rows: pl.DataFrame) -> tuple[pl.Series, pl.DataFrame]:
             pl.col("name").cast(pl.Categorical).alias("text"),
         )
     )
+
+
+ANALYSES = (Value("host", host_of),)

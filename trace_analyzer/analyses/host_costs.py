@@ -1,13 +1,49 @@
 """Sum host work that costs device time: synchronization, loaders, compilers, allocators, and their code."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
-from trace_analyzer import tables
 from trace_analyzer.analyses.context import Context
+from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.host_work import BLOCKING, GUARDS
 from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_covered
 from trace_analyzer.frames.lookups import first_index, inverse_index
+from trace_analyzer.metrics import IDLE_CAUSES
+from trace_analyzer.schema import FUNCTION, I64, MODULE, OPERATOR, STR, U32, Column, Table
 from trace_analyzer.vocabulary import NAMED_WORK
+
+HOST_COSTS = Table(
+    "host_costs",
+    "What the host did that can leave the device idle, by kind and by the code that asked for it.",
+    (
+        Column(
+            "kind",
+            STR,
+            "synchronization, data-loading, compilation, allocation, garbage-collection, blocking-copy, profiler or"
+            " cpu-operator, as the causes of idle time are called; and two that are"
+            " parts of these: recompilation for what Dynamo compiled again, guards for its lookups of what it compiled.",
+        ),
+        Column("source", STR, "What a person wrote there, such as `.item()`; null when no rule names it."),
+        Column("name", STR, "The event that cost most: a call, an operator, a frame."),
+        Column("copy", STR, "What a blocking call copied, as in `HtoD (Pageable -> Device)`; null for none."),
+        OPERATOR,
+        MODULE,
+        FUNCTION,
+        Column("count", U32, "How often it was asked for."),
+        Column("host_ns", I64, "Time that the host spent in it; null when that is not recorded."),
+        Column("hidden_ns", I64, "Part of that time in which some device worked."),
+        Column(
+            "idle_ns",
+            I64,
+            "Idle time of this cause, over all devices: for a synchronization the drain that it left behind, not its"
+            " waiting for a busy device.",
+        ),
+        Column("event_id", U32, "The event of most idle time, else of most host time; a row of `host_events`."),
+        Column("start_ns", I64, "Its start."),
+        Column("end_ns", I64, "Its end."),
+    ),
+)
 
 COSTS = ("synchronization", *NAMED_WORK, "cpu-operator")
 """Kinds of costs: the causes of idle time that name what the host did."""
@@ -42,7 +78,7 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
     again = pl.col("kind") == "recompilation"
     rows = pl.concat([_summed(described.filter(~again)), _by_region(described.filter(again), events)], how="diagonal")
     order = ["idle_ns", "host_ns", *_KEYS]
-    return tables.HOST_COSTS.conform(rows.sort(order, descending=[True, True, *[False] * len(_KEYS)], nulls_last=True))
+    return HOST_COSTS.conform(rows.sort(order, descending=[True, True, *[False] * len(_KEYS)], nulls_last=True))
 
 
 def _kinds(calls: pl.DataFrame, events: pl.DataFrame) -> dict[str, pl.Series]:
@@ -225,3 +261,14 @@ def _by_region(again: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
         )
         .drop("region")
     )  # fmt: skip
+
+
+def _without_idle_time(costs: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame:
+    """The costs without what they cost the devices: idle time of one of them has no causes."""
+    idle = (pl.lit(None, dtype=pl.Int64).alias(column) for column in ("idle_ns", "hidden_ns"))
+    return costs.with_columns(idle).sort("host_ns", descending=True, nulls_last=True, maintain_order=True)
+
+
+ANALYSES = (
+    Analysis(HOST_COSTS, host_costs, {"calls": "runtime_calls"}, needs=(IDLE_CAUSES,), hide=_without_idle_time),
+)

@@ -1,9 +1,30 @@
 """Find when each device worked and when it idled, over all its streams."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
+from trace_analyzer.analyses.causes import causes_but
+from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import sort_spans, union
-from trace_analyzer.frames.lookups import over_group, starts_group
+from trace_analyzer.frames.lookups import over_group, scatter, starts_group, sum_runs
+from trace_analyzer.metrics import IDLE_CAUSES
+from trace_analyzer.schema import DEVICE, DURATION, END, GAP, LAUNCH, START, STR, U32, Column, Table
+
+GAPS = Table(
+    "gaps",
+    "Maximal idle intervals of a device.",
+    (
+        GAP,
+        DEVICE,
+        START,
+        END,
+        DURATION,
+        Column("activity_id", U32, "The activity that ends the gap."),
+        LAUNCH,
+        Column("cause", STR, "The cause that holds most of it."),
+    ),
+)
 
 
 def device_windows(activities: pl.DataFrame) -> pl.DataFrame:
@@ -50,3 +71,46 @@ def idle_gaps(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 _END = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+
+
+def gap_sums(gaps: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+    """gap_id, cause, idle_ns, device: the time of each cause in each gap, in order. ``idle`` is in order."""
+    lengths = idle.select("gap_id", "cause", (pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
+    sums = sum_runs(lengths, "gap_id", "cause", "idle_ns")
+    return sums.with_columns(gaps.get_column("device")[sums.get_column("gap_id")])
+
+
+def gap_table(gaps: pl.DataFrame, sums: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """Table `gaps`, with categorical causes: each gap with the cause that holds most of it. ``sums`` are `gap_sums`."""
+    causes = (
+        sums.sort("gap_id", "idle_ns", "cause", descending=[False, True, False])
+        .unique("gap_id", keep="first", maintain_order=True)
+        .select("gap_id", "cause")
+    )
+    frame = gaps.with_columns(
+        scatter(causes.get_column("gap_id"), causes.get_column("cause"), gaps.height),
+        activities.get_column("launch_id")[gaps.get_column("activity_id")],
+        (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),
+    )
+    return frame.select(list(GAPS.schema))
+
+
+def _sums_without_causes(sums: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame:
+    """`gap_sums` with the causes of some devices withheld."""
+    owners = sums.select("gap_id", "device").unique(maintain_order=True)
+    merged = sum_runs(sums.with_columns(causes_but(devices)), "gap_id", "cause", "idle_ns")
+    return merged.join(owners, on="gap_id", how="left", maintain_order="left")
+
+
+ANALYSES = (
+    Value("windows", device_windows, {"activities": "linked_events"}),
+    Value("idle_gaps", idle_gaps, {"activities": "linked_events"}),
+    Value(
+        "gap_sums",
+        gap_sums,
+        {"gaps": "idle_gaps", "idle": "unmasked_idle_causes"},
+        needs=(IDLE_CAUSES,),
+        hide=_sums_without_causes,
+    ),
+    Analysis(GAPS, gap_table, {"gaps": "idle_gaps", "sums": "gap_sums", "activities": "linked_events"}),
+)

@@ -4,12 +4,31 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from trace_analyzer import tables, thresholds
+from trace_analyzer import thresholds
+from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.copy_directions import WITHIN_DEVICE, copy_direction
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique
+from trace_analyzer.schema import BOUND, BUCKET, DEVICE, F64, I64, NAME, STR, U32, Column, Table
 from trace_analyzer.units import NS_PER_US
+
+KERNELS = Table(
+    "kernels",
+    "Activities summed up by name.",
+    (
+        DEVICE,
+        NAME,
+        Column("kind", STR, "kernel, memcpy or memset."),
+        BUCKET,
+        BOUND,
+        Column("count", U32, "How often it ran."),
+        Column("time_ns", I64, "Sum of durations."),
+        Column("median_ns", F64, "Median duration."),
+        Column("time_ratio", F64, "Share of the sum over all activities of the device."),
+        Column("operator", STR, "The operator that launched it most often."),
+    ),
+)
 
 # Of HIP's launch calls this one takes its grid in threads, and the profiler writes it down as it is
 # (HIP API reference, hipExtModuleLaunchKernel: globalWorkSizeX).
@@ -131,7 +150,7 @@ def kernel_table(activities: pl.DataFrame) -> pl.DataFrame:
         .with_columns((pl.col("time_ns") / pl.col("time_ns").sum().over("device")).fill_nan(0.0).alias("time_ratio"))
         .sort("time_ns", "device", "name", descending=[True, False, False])
     )
-    return tables.KERNELS.conform(frame)
+    return KERNELS.conform(frame)
 
 
 def _per_device(devices: Mapping[int, Device | None], figure) -> dict[int, int | None]:  # type: ignore[no-untyped-def]
@@ -152,3 +171,6 @@ def _balances(devices: Mapping[int, Device | None]) -> pl.DataFrame:
 
 
 _DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
+
+
+ANALYSES = (Analysis(KERNELS, kernel_table),)

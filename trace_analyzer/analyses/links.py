@@ -1,13 +1,35 @@
 """Link activities to the runtime or driver calls that enqueued them."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
-from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost, last_started, lookup_at, rank_places
 from trace_analyzer.frames.lookups import count_distinct, first_index, inverse_index, lookup_inner, sum_by_group
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.metrics import RUN_AHEAD
 from trace_analyzer.notes import Note
+from trace_analyzer.schema import CORRELATION, DEVICE, DURATION, I64, LAUNCH, NAME, START, THREAD, U32, Column, Table
+
+LAUNCHES = Table(
+    "launches",
+    "Runtime and driver calls that enqueued work.",
+    (
+        LAUNCH,
+        NAME,
+        THREAD,
+        START,
+        DURATION,
+        CORRELATION,
+        Column("activity_count", U32, "Activities that it enqueued: many for a graph launch."),
+        DEVICE,
+        Column("first_start_ns", I64, "Start of the first of them."),
+        Column("lead_ns", I64, "Launch lead: that start minus the call's end."),
+        Column("operator_id", U32, "`event_id` of the innermost operator around the call."),
+    ),
+)
 
 # Calls that enqueue work, in CUDA, HIP, Level Zero and SYCL's unified runtime.
 LAUNCHING = r"(?i)launch|memcpy|memset|memprefetch|enqueue|appendmemory"
@@ -58,7 +80,7 @@ def launches(trace: Trace, activities: pl.DataFrame) -> pl.DataFrame:
             (pl.col("first_start_ns") - pl.col("start_ns") - pl.col("duration_ns")).alias("lead_ns"),
         )
     )
-    return tables.LAUNCHES.conform(frame)
+    return LAUNCHES.conform(frame)
 
 
 def operators_of(host: Host, events: pl.DataFrame) -> pl.DataFrame:
@@ -266,3 +288,14 @@ def _flow_votes(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFra
         .group_by(*owner, "process_id")
         .agg(pl.len().alias("flows"))
     )
+
+
+def _without_leads(launches: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame:
+    """Launches without the launch lead on some devices."""
+    return launches.with_columns(pl.when(~pl.col("device").is_in(list(devices))).then("lead_ns").alias("lead_ns"))
+
+
+ANALYSES = (
+    Value("launch_links", launch_links),
+    Analysis(LAUNCHES, launches, {"activities": "linked_events"}, needs=(RUN_AHEAD,), hide=_without_leads),
+)

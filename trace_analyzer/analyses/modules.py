@@ -2,10 +2,31 @@
 
 import polars as pl
 
-from trace_analyzer import tables
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.roofline import sums_of_sums, work_rates, work_sums
+from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost, lookup_at
+from trace_analyzer.schema import COUNT, DEVICE, FLOP, I64, MOVED, RATES, STR, TIME, U32, Column, Table
+
+MODULES = Table(
+    "modules",
+    "Kernels summed up by nn.Module, backward work with the module of its forward operator.",
+    (
+        DEVICE,
+        Column("module", STR, "Name of the module instance, as the profiler numbers it."),
+        Column("parent", STR, "The module around it; null outermost."),
+        Column("depth", I64, "Modules around it."),
+        Column("call_count", U32, "Calls of it."),
+        Column("host_ns", I64, "CPU time of these calls, children included."),
+        COUNT,
+        TIME,
+        Column("backward_ns", I64, "The part of it in the backward pass."),
+        Column("self_ns", I64, "The part of it outside of child modules."),
+        FLOP,
+        MOVED,
+        *RATES,
+    ),
+)
 
 MODULE = "nn.Module: "
 
@@ -44,7 +65,7 @@ def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFr
     ``frames`` come from `module_frames`, ``located`` from `with_module_event`.
     """
     if frames.is_empty():
-        return tables.MODULES.empty()
+        return MODULES.empty()
     backward_ns = pl.col("duration_ns").filter("is_backward").sum().alias("backward_ns")
     own = (
         located.drop_nulls("module_event")
@@ -71,7 +92,7 @@ def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFr
         .with_columns(*work_rates())
         .sort("time_ns", "depth", "device", "module", descending=[True, False, False, False])
     )
-    return tables.MODULES.conform(frame)
+    return MODULES.conform(frame)
 
 
 def module_frames(host: Host) -> pl.DataFrame:
@@ -145,3 +166,12 @@ def _ancestors(calls: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
         .select("module_event", "module", "is_self")
         .unique(["module_event", "module"], keep="first", maintain_order=True)
     )
+
+
+ANALYSES = (
+    Value("places", places, {"activities": "linked_events"}),
+    Value("module_frames", module_frames),
+    Value("located", with_module_event, {"place_table": "places", "frames": "module_frames"}),
+    Value("activity_modules", activity_modules, {"frames": "module_frames"}),
+    Analysis(MODULES, module_table, {"frames": "module_frames", "kernels": "rated"}),
+)

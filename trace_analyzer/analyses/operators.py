@@ -2,11 +2,39 @@
 
 import polars as pl
 
-from trace_analyzer import tables
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import CALLS
+from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.frames.lookups import inverse_index, scatter
+from trace_analyzer.schema import F64, I64, NAME, U32, Column, Table
+
+OPERATORS = Table(
+    "operators",
+    "Operators summed up by name.",
+    (
+        NAME,
+        Column("count", U32, "How often it ran."),
+        Column("host_ns", I64, "CPU time, children included."),
+        Column("host_self_ns", I64, "CPU time without that of operators within it."),
+        Column(
+            "python_ns",
+            I64,
+            "Python's time for it: within it, and since the thread's previous operator; null where no frames were recorded.",
+        ),
+        Column("dispatch_ns", I64, "CPU time of the operator's own code."),
+        Column("runtime_ns", I64, "CPU time in runtime and driver calls that it made itself and that do not block."),
+        Column("blocked_ns", I64, "CPU time in calls of its own that wait for the device."),
+        Column(
+            "host_device_ratio", F64, "Python, dispatch and runtime time per device time launched; null without any."
+        ),
+        Column("launch_count", U32, "Launches made while it was the innermost operator."),
+        Column(
+            "short_launch_count", U32, "Of these, those that took the CPU longer than the device: call and dispatch."
+        ),
+        Column("device_ns", I64, "Device time of the activities of these launches."),
+    ),
+)
 
 # Functions of the interpreter in which a thread waits for another one, or for nothing.
 _WAITS = r"^<built-in (method|function) (run_backward|acquire|wait|sleep|select|poll|recv|read|join)\b"
@@ -70,7 +98,7 @@ def operator_table(
         )
         .sort("host_self_ns", "name", descending=[True, False])
     )
-    return tables.OPERATORS.conform(frame)
+    return OPERATORS.conform(frame)
 
 
 _PARTS = ("dispatch_ns", "runtime_ns", "blocked_ns", "inner_python_ns")
@@ -137,3 +165,6 @@ def _led_in(operators: pl.DataFrame, context: Context) -> pl.DataFrame:
     return with_covered(outer, other, ["thread_id"], "other_ns", start="previous_ns", end="start_ns").select(
         "operator_id", (pl.col("start_ns") - pl.col("previous_ns") - pl.col("other_ns")).alias("led_in_ns")
     )
+
+
+ANALYSES = (Analysis(OPERATORS, operator_table, {"calls": "runtime_calls"}),)

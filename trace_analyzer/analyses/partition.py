@@ -2,18 +2,28 @@
 
 import polars as pl
 
-from trace_analyzer import tables
+from trace_analyzer import metrics
+from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import coalesce, overlap_sums, sort_spans, sweep_sum
-from trace_analyzer.vocabulary import PARTS as _PARTS
+from trace_analyzer.schema import DEVICE, END, PART, START, Table
 from trace_analyzer.vocabulary import WORK
 
-PARTS = tuple(_PARTS)
+PARTITION = Table(
+    "partition",
+    "Each device's whole window as disjoint intervals.",
+    (
+        DEVICE,
+        START,
+        END,
+        PART,
+    ),
+)
 
 
 def partition(busy: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
     """Return table `partition`: busy time by bound and idle time by cause, disjoint, covering each window."""
     caused = idle.select("device", "start_ns", "end_ns", pl.col("cause").cast(pl.Categorical).alias("part"))
-    parts = sort_spans(pl.concat([busy, caused]), ["device"]).select(list(tables.PARTITION.schema))
+    parts = sort_spans(pl.concat([busy, caused]), ["device"]).select(list(PARTITION.schema))
     return coalesce(parts, ["device"], "part")
 
 
@@ -51,3 +61,9 @@ def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
         .drop_nulls("part")
     )
     return coalesce(parts, ["device"], "part")
+
+
+ANALYSES = (
+    Value("busy_parts", busy_parts, needs=(metrics.PARTITION,)),
+    Analysis(PARTITION, partition, {"busy": "busy_parts", "idle": "idle_causes"}, needs=(metrics.PARTITION,)),
+)

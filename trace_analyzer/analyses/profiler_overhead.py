@@ -22,6 +22,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.host_work import BLOCKING, LOOKUP
 from trace_analyzer.frames.intervals import clip, last_started, overlap_sums, rank_places
 from trace_analyzer.frames.lookups import sum_by_group
@@ -284,3 +285,9 @@ def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
         kind.replace_strict(priced, values, default=0, return_dtype=pl.Int64).alias(name)
         for name, values in (("events", pl.ones(priced.len(), eager=True)), *costs.drop("kind").to_dict().items())
     ]
+
+
+ANALYSES = (
+    Value("event_costs", event_costs),
+    Value("recording_prices", prices, {"idle": "idle_causes", "sums": "gap_sums", "costs": "event_costs"}),
+)

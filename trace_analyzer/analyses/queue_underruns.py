@@ -2,9 +2,37 @@
 
 import polars as pl
 
-from trace_analyzer import tables, thresholds
+from trace_analyzer import thresholds
 from trace_analyzer.analyses.context import Context
+from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import clip, lookup_at, union
+from trace_analyzer.schema import DEVICE, FUNCTION, I64, LAUNCH, MODULE, NAME, OPERATOR, STR, THREAD, U32, Column, Table
+
+DRAINS = Table(
+    "drains",
+    "Where the runway ran out and the device idled: the queue was empty after the CPU had been ahead.",
+    (
+        DEVICE,
+        Column("start_ns", I64, "When the last queued activity had started: nothing was left."),
+        Column("end_ns", I64, "When the next launch had ended."),
+        Column("runway_ns", I64, "Most device time that was queued since the queue had been empty before."),
+        Column("idle_ns", I64, "Idle time between start and end."),
+        Column("cause", STR, "The cause that holds most of that idle time."),
+        Column("host_start_ns", I64, "End of the last launch that was queued before ..."),
+        Column("host_end_ns", I64, "... and start of the next one: host time without a queued launch."),
+        LAUNCH,
+        THREAD,
+        Column(
+            "event_id", U32, "What kept the launching thread in between: its longest event, or what is around many."
+        ),
+        NAME,
+        Column("source", STR, "What a person wrote there, such as `.item()`; null when no rule names it."),
+        OPERATOR,
+        MODULE,
+        FUNCTION,
+        Column("phase", STR, "Its phase, as in `blame`."),
+    ),
+)
 
 _DEVICE = ["device"]
 
@@ -19,7 +47,7 @@ def drains(queue: pl.DataFrame, launches: pl.DataFrame, idle: pl.DataFrame, cont
     stretches = _with_stretch(empty, launches, context)
     ids = _drained_by(stretches, context)
     attributed = stretches.with_columns(ids.alias("event_id"))
-    return tables.DRAINS.conform(
+    return DRAINS.conform(
         attributed.with_columns(
             context.names(ids).alias("name"),
             context.sources(ids).alias("source"),
@@ -124,3 +152,6 @@ def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
     return stretches.join(
         longest.select("drain_id", "event_id"), on="drain_id", how="left", maintain_order="left"
     ).get_column("event_id")
+
+
+ANALYSES = (Analysis(DRAINS, drains, {"idle": "idle_causes"}),)

@@ -13,11 +13,28 @@ Three signs of that, each enough, of which the first that a trace has is named:
 
 import polars as pl
 
-from trace_analyzer import tables, thresholds
+from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.roofline import known_sum
+from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost, longest_place, lookup_at
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.schema import COUNT, DEVICE, FLOP, PLACE, STR, TIME, Column, Table
+
+RECOMPUTATION = Table(
+    "recomputation",
+    "Forward work that ran again in the backward pass, summed up by operator and module.",
+    (
+        DEVICE,
+        Column("sign", STR, "What tells: checkpoint-node, checkpoint-frame or forward-in-backward."),
+        Column("operator", STR, "Name of the innermost operator around the launch."),
+        Column("module", STR, "Class of the nn.Module around it; null when not recorded."),
+        COUNT,
+        TIME,
+        FLOP,
+        *PLACE,
+    ),
+)
 
 _NODE = r"^autograd::engine::evaluate_function|Backward\d*$"
 _CHECKPOINT_NODE = r"Checkpoint\w*Backward\d*$"
@@ -63,7 +80,7 @@ def recomputation_table(kernels: pl.DataFrame, again: pl.DataFrame, modules: pl.
         )
         .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
     )
-    return tables.RECOMPUTATION.conform(frame)
+    return RECOMPUTATION.conform(frame)
 
 
 def _forward_again(trace: Trace, host: Host, nodes: pl.DataFrame) -> pl.DataFrame:
@@ -108,3 +125,11 @@ def _inside(points: pl.DataFrame, time: str, spans: pl.DataFrame, column: str) -
     segments = innermost(spans.with_row_index("span"), ["thread_id"], "span")
     located = lookup_at(points, time, segments, ["thread_id"], ["span"])
     return located.drop("span").with_columns(spans.get_column(column)[located.get_column("span")])
+
+
+ANALYSES = (
+    Value("recomputed", recomputed),
+    Analysis(
+        RECOMPUTATION, recomputation_table, {"kernels": "rated", "again": "recomputed", "modules": "activity_modules"}
+    ),
+)

@@ -9,11 +9,99 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from trace_analyzer import tables, thresholds
+from trace_analyzer import thresholds
 from trace_analyzer.analyses.kernel_bounds import on_matrix_units
+from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
 from trace_analyzer.frames.intervals import lookup_at
 from trace_analyzer.frames.lookups import lookup
+from trace_analyzer.schema import (
+    ACTIVITY,
+    BUCKET,
+    COUNT,
+    DEVICE,
+    END,
+    F64,
+    FLOP,
+    I64,
+    MOVED,
+    NAME,
+    RATES,
+    START,
+    STR,
+    TIME,
+    Column,
+    Table,
+)
+
+ROOFS = Table(
+    "roofs",
+    "Kernels of known FLOP or bytes against what their device can do.",
+    (
+        ACTIVITY,
+        Column("intensity_flop_per_byte", F64, "Arithmetic intensity: FLOP over bytes."),
+        Column("peak_flop_per_s", F64, "Peak of the device for the dtype: of matrix units for the matmul group."),
+        Column("attainable_flop_per_s", F64, "The roof: that peak, or intensity times memory bandwidth if lower."),
+        Column("achieved_flop_per_s", F64, "FLOP over duration."),
+        Column("achieved_byte_per_s", F64, "Bytes over duration."),
+        Column("compute_roof_ns", F64, "Time of its FLOP at peak."),
+        Column("roof_ns", F64, "Time at the roof: at peak FLOP/s or full bandwidth, whichever takes longer."),
+        Column("roof_ratio", F64, "That time over the duration; above 1 when data came from the cache."),
+        Column("lost_ns", F64, "Duration minus time at the roof; 0 when it was faster than that."),
+    ),
+)
+
+ROOFLINE = Table(
+    "roofline",
+    "Kernels summed up by name, operator, dtype and shapes, with their place in the roofline.",
+    (
+        DEVICE,
+        NAME,
+        Column("operator", STR, "Name of the innermost operator around the launch."),
+        Column("dtype", STR, "Type it computes in; null when unknown."),
+        Column("input_dims", STR, "Shapes of the operator's inputs, as JSON text; null when not recorded."),
+        BUCKET,
+        Column("group", STR, "The article's group of that bucket."),
+        Column("bound", STR, "What limits the longest of them."),
+        COUNT,
+        TIME,
+        FLOP,
+        MOVED,
+        Column("peak_flop_per_s", F64, "Peak of the device for the dtype."),
+        *RATES,
+    ),
+)
+
+STEP_WORK = Table(
+    "step_work",
+    "Kernels summed up by the step in whose window on the device they started.",
+    (
+        DEVICE,
+        Column("step", I64, "`index` of the step."),
+        START,
+        END,
+        COUNT,
+        TIME,
+        FLOP,
+        MOVED,
+        *RATES,
+        Column("mfu_ratio", F64, "Model FLOP utilization: time of the contractions at peak, over the step's length."),
+    ),
+)
+
+OPERATOR_WORK = Table(
+    "operator_work",
+    "Kernels summed up by the operator that launched them, longest first.",
+    (
+        DEVICE,
+        Column("operator", STR, "Name of the operator; null when unknown."),
+        COUNT,
+        TIME,
+        FLOP,
+        MOVED,
+        *RATES,
+    ),
+)
 
 _WORK = ("flop", "moved_bytes", "roof_ns", "compute_roof_ns", "lost_ns")
 _KNOWN = {
@@ -29,7 +117,7 @@ _KEYS = ["device", "name", "operator", "dtype", "input_dims"]
 def roofs(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
     """Table `roofs`: each kernel whose FLOP or bytes are known, against its device's two roofs."""
     seconds = pl.when(pl.col("duration_ns") > 0).then(pl.col("duration_ns") / 1e9)
-    return tables.ROOFS.conform(
+    return ROOFS.conform(
         with_limits(activities.filter((pl.col("kind") == "kernel") & _known("flop", "moved_bytes")), devices)
         .with_columns(
             (pl.col("flop") / pl.col("moved_bytes")).alias("intensity_flop_per_byte"),
@@ -134,7 +222,7 @@ def roofline_table(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.D
         .with_columns(*work_rates())
         .sort("time_ns", *_KEYS[:4], descending=[True, False, False, False, False])
     )
-    return tables.ROOFLINE.conform(frame)
+    return ROOFLINE.conform(frame)
 
 
 def step_work(kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
@@ -142,7 +230,7 @@ def step_work(kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     spans = steps.filter(pl.col("start_ns") < pl.col("end_ns"))
     inside = lookup_at(kernels, "start_ns", spans.with_columns(pl.col("index").alias("step")), ["device"], ["step"])
     sums = inside.drop_nulls("step").group_by("device", "step").agg(*work_sums(), _mfu_ns())
-    return tables.STEP_WORK.conform(
+    return STEP_WORK.conform(
         spans.select("device", pl.col("index").alias("step"), "start_ns", "end_ns")
         .join(sums, on=["device", "step"], how="inner", maintain_order="left")
         .with_columns(*work_rates(), (pl.col("mfu_ns") / (pl.col("end_ns") - pl.col("start_ns"))).alias("mfu_ratio"))
@@ -152,7 +240,7 @@ def step_work(kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 def operator_work(kernels: pl.DataFrame) -> pl.DataFrame:
     """Table `operator_work`: kernels (see `with_roofs`) summed up by the operator that launched them."""
     sums = kernels.group_by("device", "operator").agg(*work_sums()).with_columns(*work_rates())
-    return tables.OPERATOR_WORK.conform(
+    return OPERATOR_WORK.conform(
         sums.sort("time_ns", "device", "operator", descending=[True, False, False], nulls_last=True)
     )
 
@@ -248,3 +336,12 @@ def _memories(devices: Mapping[int, Device | None]) -> pl.DataFrame:
     rows = [(code, device.bandwidth) for code, device in devices.items() if device]
     schema = {"device": pl.Int64, "byte_per_s": pl.Float64}
     return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+ANALYSES = (
+    Analysis(ROOFS, roofs, {"devices": "device_models"}),
+    Value("rated", with_roofs, {"roof_table": "roofs", "again": "recomputed"}),
+    Analysis(ROOFLINE, roofline_table, {"kernels": "rated"}),
+    Analysis(STEP_WORK, step_work, {"kernels": "rated", "steps": "device_steps"}),
+    Analysis(OPERATOR_WORK, operator_work, {"kernels": "rated"}),
+)

@@ -2,9 +2,23 @@
 
 import polars as pl
 
-from trace_analyzer import tables, thresholds
+from trace_analyzer import thresholds
+from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import clip, split_by, sweep_sum
 from trace_analyzer.frames.lookups import over_group
+from trace_analyzer.metrics import RUN_AHEAD
+from trace_analyzer.schema import DEVICE, I64, Column, Table
+
+QUEUE = Table(
+    "queue",
+    "Queue depth of a device as a step function.",
+    (
+        DEVICE,
+        Column("time_ns", I64, "From this time on ..."),
+        Column("depth", I64, "... so many launched activities have not started yet."),
+        Column("runway_ns", I64, "Device time of these: how long it would stay busy if the CPU stopped."),
+    ),
+)
 
 QUANTILES = (0.1, 0.5, 0.9)
 
@@ -23,7 +37,7 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
         pl.col("duration_ns").alias("runway_ns"),
     )
     frame = sweep_sum(queued, "device", ["depth", "runway_ns"]).rename({"start_ns": "time_ns"})
-    return tables.QUEUE.conform(frame)
+    return QUEUE.conform(frame)
 
 
 def depth_within(queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
@@ -100,3 +114,10 @@ def run_ahead_state(
     if lead_p50 > thresholds.AHEAD_LEAD_CALLS * call_p50 and empty_queue_ratio < thresholds.AHEAD_EMPTY_RATIO:
         return "ahead"
     return "keeping-up"
+
+
+ANALYSES = (
+    Analysis(QUEUE, queue_depths, {"activities": "linked_events"}, needs=(RUN_AHEAD,)),
+    Value("queue_statistics", queue_statistics),
+    Value("launch_leads", lead_quantiles),
+)

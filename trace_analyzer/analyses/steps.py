@@ -2,11 +2,45 @@
 
 import polars as pl
 
-from trace_analyzer import tables, thresholds
+from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.periodicity import launch_sequence, periods
+from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.step_marks import step_marks
 from trace_analyzer.frames.intervals import union, with_covered
+from trace_analyzer.schema import BOOL, DEVICE, END, I64, NAME, START, STR, U32, Column, Table
+
+STEPS = Table(
+    "steps",
+    "Steps of the workload on each device.",
+    (
+        Column("index", I64, "Number of the step: the annotation's own, else its position."),
+        NAME,
+        DEVICE,
+        START,
+        END,
+        Column("host_start_ns", I64, "Start of the annotation on the host."),
+        Column("host_end_ns", I64, "End of the annotation on the host."),
+        Column("activity_count", U32, "Activities that it launched on this device."),
+        Column("busy_ns", I64, "Time of the step in which the device worked."),
+        Column("state", STR, "ok, first, warm-up, cut, empty or outlier."),
+        Column("steady", BOOL, "Whether the step is part of the steady window."),
+        Column("regime", STR, "Regime of this step alone; null when it cannot be told."),
+        Column("cause", STR, "Cause within that regime."),
+        Column("runner_up", STR, "Regime that came close to it, if any."),
+        Column("confidence", STR, "high, medium or low: how sure that is; null without a regime."),
+        Column("headline", STR, "The verdict on this step alone, in a sentence."),
+        Column("cold_start_ns", I64, "Host time in gaps of 1 ms or more that end at the first use of a kernel name."),
+        Column(
+            "recording_ns",
+            I64,
+            "What recording took of the step, estimated or measured; null where that cannot be told.",
+        ),
+        Column(
+            "unrecorded_regime", STR, "Regime of this step without that; null where that or the regime cannot be told."
+        ),
+    ),
+)
 
 # A longer number is no step's, and could not be counted on from where it comes again.
 _PROFILER_STEP = r"^ProfilerStep#?\*?([0-9]{1,9})$"
@@ -217,7 +251,7 @@ def device_steps(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
         .drop_nulls("start_ns")
         .with_columns(_unique_index())
     )
-    return tables.STEPS.conform(_with_states(_with_busy(bounds, activities)))
+    return STEPS.conform(_with_states(_with_busy(bounds, activities)))
 
 
 def _unique_index() -> pl.Expr:
@@ -267,3 +301,18 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
         .with_columns(nothing.alias(said) for said in _SAID)
         .with_columns(pl.lit(None, dtype=pl.Int64).alias(ns) for ns in _TOLD_NS)
     )
+
+
+def with_verdicts(device_steps: pl.DataFrame, step_verdicts: pl.DataFrame) -> pl.DataFrame:
+    """Table `steps`: the steps of each device with the verdict on each; null where there is none."""
+    verdicts = step_verdicts.drop("device", "index").columns
+    frame = device_steps.drop(verdicts).join(step_verdicts, on=["device", "index"], how="left", maintain_order="left")
+    return STEPS.conform(frame)
+
+
+ANALYSES = (
+    Value("host_steps", host_steps),
+    Value("step_marks", lambda host_steps: host_steps[0]),
+    Value("device_steps", device_steps, {"marks": "step_marks", "activities": "linked_events"}),
+    Analysis(STEPS, with_verdicts),
+)

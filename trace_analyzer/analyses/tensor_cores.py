@@ -9,10 +9,30 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from trace_analyzer import tables
 from trace_analyzer.analyses.roofline import known_sum, with_limits
+from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.frames.lookups import as_strings, lookup
+from trace_analyzer.schema import COUNT, DEVICE, F64, FLOP, NAME, STR, TIME, Column, Table
+
+TENSOR_CORES = Table(
+    "tensor_cores",
+    "Contractions that could use matrix units, or use them better; the most time saved first.",
+    (
+        DEVICE,
+        Column("reason", STR, "fp32, vector-units or unaligned."),
+        NAME,
+        Column("operator", STR, "Name of the innermost operator around the launch."),
+        Column("dtype", STR, "Type it computes in."),
+        Column("target_dtype", STR, "Type that it could compute in."),
+        Column("input_dims", STR, "Shapes of the operator's inputs, as JSON text; null when not recorded."),
+        COUNT,
+        TIME,
+        FLOP,
+        Column("could_ns", F64, "Time at the roof on matrix units in that type."),
+        Column("saves_ns", F64, "Time saved at most."),
+    ),
+)
 
 _TORCH = {"bf16": "bfloat16", "fp16": "float16"}
 _NARROWER = ("tf32", "bf16", "fp16")
@@ -74,7 +94,7 @@ def tensor_core_table(missed: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl
         )
         .sort("saves_ns", *_KEYS, descending=[True, *[False] * len(_KEYS)])
     )
-    return tables.TENSOR_CORES.conform(frame)
+    return TENSOR_CORES.conform(frame)
 
 
 def by_reason(table: pl.DataFrame) -> pl.DataFrame:
@@ -136,3 +156,9 @@ def _target(device: Device, dtype: str) -> list[tuple[str, float]]:
     peaks = [(name, peak) for name in candidates if (peak := device.peak_flops(name)) is not None]
     faster = [(name, peak) for name, peak in peaks if dtype != "fp32" or (own is not None and peak > own)]
     return faster[:1]
+
+
+ANALYSES = (
+    Value("tensor_core_misses", misses, {"kernels": "rated", "devices": "device_models"}),
+    Analysis(TENSOR_CORES, tensor_core_table, {"missed": "tensor_core_misses"}),
+)

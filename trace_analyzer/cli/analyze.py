@@ -262,8 +262,8 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
         raise UsageError("nothing is piped into standard input; pipe a trace into it, or name a file")
     _limit_threads(trace)
     from trace_analyzer.cli.progress import Progress
-    from trace_analyzer.graph import Later, beside
     from trace_analyzer.ingest import load
+    from trace_analyzer.tuning import beside, prepare
 
     options = {**choices, "peak_tflops": dict(choices["peak_tflops"])}
     max_bytes = options.pop("max_bytes")
@@ -273,18 +273,11 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
             timer(stage, fraction)
             progress(stage, fraction)
 
-        with beside((Later(_prepare),)):
+        with beside(prepare):
             loaded = load(trace, max_bytes=max_bytes, progress=tell)
         from trace_analyzer.pipeline import Options, report_of
 
         return report_of(loaded, Options(**options), tell)
-
-
-def _prepare() -> None:
-    """Import what analyses need; reading a trace leaves the time for it."""
-    from trace_analyzer.pipeline import prepare
-
-    prepare()
 
 
 def _limit_threads(trace: str) -> None:

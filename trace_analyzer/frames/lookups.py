@@ -9,7 +9,7 @@ from polars import selectors as cs
 from trace_analyzer.frames import _row_loops, buffers
 from trace_analyzer.frames._row_loops import NONE
 from trace_analyzer.frames.buffers import Buffer
-from trace_analyzer.tables import nulls
+from trace_analyzer.schema import nulls
 
 
 def scatter(ids: pl.Series, values: pl.Series, height: int) -> pl.Series:

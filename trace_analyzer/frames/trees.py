@@ -5,7 +5,7 @@ import polars as pl
 from trace_analyzer.frames import _row_loops, buffers
 from trace_analyzer.frames._row_loops import Column
 from trace_analyzer.frames.buffers import Buffer
-from trace_analyzer.tables import nulls
+from trace_analyzer.schema import nulls
 
 
 class Tree:

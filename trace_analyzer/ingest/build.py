@@ -6,12 +6,23 @@ from dataclasses import replace
 
 import polars as pl
 
-from trace_analyzer import tables
 from trace_analyzer.ingest.classify import KIND, Classified, with_pairs
 from trace_analyzer.ingest.fast import give_back
 from trace_analyzer.ingest.strict import Document
+from trace_analyzer.ingest.tables import (
+    DEVICE_ANNOTATIONS,
+    DEVICE_EVENTS,
+    DEVICES,
+    FLOWS,
+    HOST_EVENTS,
+    MEMORY_EVENTS,
+    OPERATOR_INPUTS,
+    SYNC_EVENTS,
+    THREADS,
+)
 from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
 from trace_analyzer.notes import Note
+from trace_analyzer.schema import Column, Table, nulls
 from trace_analyzer.units import NS_PER_S
 
 # Farther than this from the median event, a timestamp is damage, not time.
@@ -152,7 +163,7 @@ def _threads(events: Classified) -> pl.DataFrame:
         .join(names, on=["pid", "tid"], how="left", maintain_order="left")
         .rename({"thread_name": "name"})
     )  # fmt: skip
-    return tables.THREADS.conform(frame)
+    return THREADS.conform(frame)
 
 
 def _located(events: pl.DataFrame, threads: pl.DataFrame, origin: int) -> pl.DataFrame:
@@ -188,7 +199,7 @@ def _devices(activities: pl.DataFrame, header: tuple[DeviceProperties, ...]) -> 
     alike = {entry.name for entry in header}
     if len(alike) == 1:  # an id that is not in the header is one of these
         frame = frame.with_columns(pl.col("name").fill_null(pl.lit(next(iter(alike)), dtype=pl.String)))
-    return tables.DEVICES.conform(frame)
+    return DEVICES.conform(frame)
 
 
 def _coded(events: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
@@ -212,7 +223,7 @@ def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) 
     order = _outer_first(spans.select("kind", "duration_ns", "row", line.alias("line")))
     del spans
     made = {"event_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True), "thread_id": thread.gather(order)}
-    frame = _filled(tables.HOST_EVENTS, parts, order, made)
+    frame = _filled(HOST_EVENTS, parts, order, made)
     return frame.with_columns(pl.col("start_ns") - origin, _nonzero("correlation"))
 
 
@@ -228,9 +239,7 @@ def _outer_first(spans: pl.DataFrame) -> pl.Series:
     return order.scatter(together, some[spans[some].select(within).to_series()])
 
 
-def _filled(
-    table: tables.Table, parts: list[pl.DataFrame], order: pl.Series, made: dict[str, pl.Series]
-) -> pl.DataFrame:
+def _filled(table: Table, parts: list[pl.DataFrame], order: pl.Series, made: dict[str, pl.Series]) -> pl.DataFrame:
     """The table of the columns that are made, and of the parts' others in that order.
 
     The parts lose all, and each column goes as it is used, so only those in hand stand in memory twice. What they took is
@@ -246,24 +255,24 @@ def _filled(
     return pl.DataFrame({column.name: made.pop(column.name).cast(_kept(column)) for column in table.columns})
 
 
-def _kept(column: tables.Column) -> pl.DataType:
+def _kept(column: Column) -> pl.DataType:
     """A column's type here, where texts are categorical: they repeat, and millions of rows share few."""
     if column.dtype != pl.String:
         return column.dtype
     return KIND if column.name == "kind" else pl.Categorical()
 
 
-def _piece(part: pl.DataFrame, column: tables.Column) -> pl.Series:
+def _piece(part: pl.DataFrame, column: Column) -> pl.Series:
     """A column of the part; null where it does not have it."""
     if column.name in part.columns:
         return part.get_column(column.name)
-    return tables.nulls(part.height, _kept(column)).alias(column.name)
+    return nulls(part.height, _kept(column)).alias(column.name)
 
 
 def _in_order(pieces: list[pl.Series], order: pl.Series) -> pl.Series:
     """A column of several pieces in that order."""
     if all(piece.null_count() == len(piece) for piece in pieces):
-        return tables.nulls(len(order), pieces[0].dtype)
+        return nulls(len(order), pieces[0].dtype)
     stacked = pl.concat(pieces, rechunk=True)
     pieces.clear()
     return stacked[order]
@@ -272,14 +281,14 @@ def _in_order(pieces: list[pl.Series], order: pl.Series) -> pl.Series:
 def _by_number(numbers: pl.Series, values: pl.Series) -> pl.Series:
     """A column that has each value in the place of its number, up to the last of these, and null elsewhere."""
     size = int(numbers.max()) + 1 if len(numbers) else 0  # type: ignore[arg-type]
-    return tables.nulls(size, values.dtype).scatter(numbers, values)
+    return nulls(size, values.dtype).scatter(numbers, values)
 
 
 def _operator_inputs(parts: list[pl.DataFrame], host: pl.DataFrame) -> pl.DataFrame:
     rows = pl.concat([part.get_column("row") for part in parts], rechunk=True)
     events = _by_number(host.get_column("row"), host.get_column("event_id")).gather(rows, null_on_oob=True)
     ids = pl.DataFrame({"row": rows, "event_id": events}).with_row_index("at").drop_nulls().sort("row")
-    return _filled(tables.OPERATOR_INPUTS, parts, ids.get_column("at"), {"event_id": ids.get_column("event_id")})
+    return _filled(OPERATOR_INPUTS, parts, ids.get_column("at"), {"event_id": ids.get_column("event_id")})
 
 
 def _device_events(
@@ -292,23 +301,23 @@ def _device_events(
         "activity_id": pl.int_range(len(order), dtype=pl.UInt32, eager=True),
         **spans.select("start_ns", "thread_id", "device").to_dict(),
     }
-    return _filled(tables.DEVICE_EVENTS, parts, order, made).with_columns(_nonzero("correlation"))
+    return _filled(DEVICE_EVENTS, parts, order, made).with_columns(_nonzero("correlation"))
 
 
 def _sync_events(rest: pl.DataFrame) -> pl.DataFrame:
     frame = rest.filter(pl.col("kind") == "sync").sort("start_ns", "row").with_columns(_nonzero("correlation"))
-    return tables.SYNC_EVENTS.conform(frame)
+    return SYNC_EVENTS.conform(frame)
 
 
 def _device_annotations(rest: pl.DataFrame) -> pl.DataFrame:
     """Kineto names their stream in `tid` alone."""
     frame = rest.filter(pl.col("kind") == "device-annotation").sort("start_ns", "row")
     stream = pl.col("tid").cast(pl.String).cast(pl.Int64, strict=False)
-    return tables.DEVICE_ANNOTATIONS.conform(frame.with_columns(pl.coalesce("stream", stream)))
+    return DEVICE_ANNOTATIONS.conform(frame.with_columns(pl.coalesce("stream", stream)))
 
 
 def _flows(arrows: pl.DataFrame) -> pl.DataFrame:
-    return tables.FLOWS.conform(arrows.rename({"start_ns": "time_ns"}))
+    return FLOWS.conform(arrows.rename({"start_ns": "time_ns"}))
 
 
 def _memory_events(rest: pl.DataFrame) -> pl.DataFrame:
@@ -317,7 +326,7 @@ def _memory_events(rest: pl.DataFrame) -> pl.DataFrame:
         .sort("start_ns", "row")
         .with_columns(pl.col("start_ns").alias("time_ns"), pl.col("memory_device").alias("device"))
     )
-    return tables.MEMORY_EVENTS.conform(frame)
+    return MEMORY_EVENTS.conform(frame)
 
 
 def _unsupported(skipped: pl.DataFrame) -> dict[str, int]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from trace_analyzer.report import Report
+from trace_analyzer.report import DeclaredRows, Report
 
 
 def to_json(report: Report) -> str:
@@ -15,12 +15,24 @@ def to_json(report: Report) -> str:
     The same report gives the same bytes. Only ASCII is written, so the text survives every terminal,
     pipe and locale; characters beyond it are escaped as JSON has it.
     """
-    document = {
-        f.name: _plain(getattr(report, f.name))
-        for f in dataclasses.fields(report)
-        if f.name not in ("tables", "declared")
-    }
+    fields = (field.name for field in dataclasses.fields(report) if field.name not in ("tables", "declared"))
+    document = {name: _plain(getattr(report, name)) for name in fields}
+    for declared in report.declared:
+        _insert(document, declared)
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+
+def _insert(document: dict[str, Any], declared: DeclaredRows) -> None:
+    """Put the rows of a declared analysis at its place: into the document, or into each device those of the device."""
+    if declared.json is None:
+        return
+    of_devices, name = declared.json.startswith("devices[]."), declared.json.removeprefix("devices[].")
+    if not of_devices:
+        document[name] = [_plain(row) for row in declared.rows]
+        return
+    for device in document["devices"]:
+        document_rows = (row for row in declared.rows if row["device"] == device["index"])
+        device[name] = [_plain({key: value for key, value in row.items() if key != "device"}) for row in document_rows]
 
 
 def _plain(value: Any) -> Any:

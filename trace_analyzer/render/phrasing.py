@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trace_analyzer import checks, thresholds, units
+from trace_analyzer import metrics, thresholds, units
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.notes import Note, breaks_off
 from trace_analyzer.report import (
@@ -238,7 +238,7 @@ def record_instead(report: Report) -> Sequence[str]:
     """What to do to get a verdict, where there is none; a file that breaks off says nothing of how it was recorded."""
     if report.verdict.status != "ok" and breaks_off(report.notes):
         return _EXPORT_AGAIN
-    failed = [check for check in report.trust if {checks.PARTITION, checks.IDLE_CAUSES} & {*check.withholds}]
+    failed = [check for check in report.trust if {metrics.PARTITION, metrics.IDLE_CAUSES} & {*check.withholds}]
     judged = [check.name for check in failed if check.device in (None, report.verdict.device)]
     told = tuple(dict.fromkeys(_INSTEAD_OF_CHECK[name] for name in judged))
     if report.verdict.status == "insufficient" and told:
@@ -255,7 +255,7 @@ def check_phrase(check: Check) -> str:
 
 def withheld_metrics(check: Check) -> str:
     """What a check withholds, in words."""
-    is_all = set(check.withholds) == set(checks.ALL)
+    is_all = set(check.withholds) == set(metrics.ALL)
     return "all figures of devices" if is_all else ", ".join(check.withholds).replace("_", " ")
 
 

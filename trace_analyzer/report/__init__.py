@@ -95,8 +95,8 @@ SCHEMA_VERSION = 1
 class DeclaredRows:
     """The rows of an analysis that declares its place in the JSON report, or a section.
 
-    ``json`` is a path of fields such as ``copies``, or ``devices[].copies`` for the rows of each device. Column device of
-    the rows has the device's id, not its code.
+    ``json`` is the name of a field of the report, such as ``copies``, or ``devices[].copies`` for the rows of each device.
+    Where rows have a ``device``, it is the device's ``index``.
     """
 
     table: Table
@@ -109,7 +109,7 @@ class DeclaredRows:
 class Report:
     """The result of an analysis: frozen, saveable, and all that a renderer sees.
 
-    ``tables`` maps names of `trace_analyzer.tables.ALL` to frames with those columns. Those that
+    ``tables`` maps names of `trace_analyzer.analyses.registry.TABLES` to frames with those columns. Those that
     nobody has asked for yet are made when they are asked for. ``steps_from`` says what
     marks the steps: ``ProfilerStep``, an annotation's pattern, a framework, ``kernel sequence``, or None.
     ``declared`` are the rows of analyses that declare where they show instead of having a field here.

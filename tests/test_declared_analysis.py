@@ -1,0 +1,84 @@
+"""An analysis that this file alone declares shows up everywhere that its declaration names."""
+
+import json
+
+import polars as pl
+from kineto import launched, spread, trace_bytes
+
+from trace_analyzer.analyses.registry import ANALYSES
+from trace_analyzer.analysis import Analysis, Value
+from trace_analyzer.ingest import load
+from trace_analyzer.metrics import PARTITION
+from trace_analyzer.pipeline import report_of
+from trace_analyzer.report import Report
+from trace_analyzer.schema import DEVICE, STR, U32, Column, Table
+from trace_analyzer.sections import Section
+
+STREAMS = Table(
+    "streams",
+    "Work of each stream.",
+    (
+        DEVICE,
+        Column("stream", STR, "The stream."),
+        Column("activity_count", U32, "Activities on it."),
+        Column("busy_ns", pl.Int64(), "Sum of their durations."),
+    ),
+)
+
+
+def sums_of_streams(activities: pl.DataFrame) -> pl.DataFrame:
+    return (
+        activities.group_by("device", pl.col("stream").cast(pl.String))
+        .agg(pl.len().alias("activity_count"), pl.col("duration_ns").sum().alias("busy_ns"))
+        .sort("device", "busy_ns", "stream", descending=[False, True, False])
+    )
+
+
+SECTION = Section("Streams", show=("stream", "busy_ns"), rows=3)
+OF_DEVICES = Analysis(STREAMS, sums_of_streams, json="devices[].streams", section=SECTION)
+LONGEST = Analysis(
+    Table("longest_stream", "The stream of most work.", STREAMS.columns),
+    lambda stream_sums: stream_sums.sort("busy_ns", descending=True).head(1),
+    needs=(PARTITION,),
+    json="longest_stream",
+)
+DECLARED = (OF_DEVICES, Value("stream_sums", sums_of_streams), LONGEST)
+EVENTS = [launched("a", 0, 20, 30, 1, stream=7), launched("b", 10, 60, 10, 2, stream=13)]
+
+
+def toy_report() -> Report:
+    return report_of(load(trace_bytes(spread(EVENTS))), analyses=(*ANALYSES, *DECLARED))
+
+
+def test_its_table_is_one_of_the_report() -> None:
+    tables = toy_report().tables
+    assert tables["streams"].schema == STREAMS.schema
+    assert tables["streams"].rows() == [(0, "7", 1, 30_000), (0, "13", 1, 10_000)]
+    assert tables["longest_stream"].rows() == [(0, "7", 1, 30_000)]
+    assert "stream_sums" not in tables
+
+
+def test_its_rows_stand_at_their_place_in_the_json() -> None:
+    document = json.loads(toy_report().to_json())
+    (device,) = document["devices"]
+    assert device["streams"] == [
+        {"stream": "7", "activity_count": 1, "busy_ns": 30_000},
+        {"stream": "13", "activity_count": 1, "busy_ns": 10_000},
+    ]
+    assert document["longest_stream"] == [{"device": 0, "stream": "7", "activity_count": 1, "busy_ns": 30_000}]
+
+
+def test_the_report_carries_its_section() -> None:
+    (streams, longest) = toy_report().declared
+    assert (streams.table, streams.section) == (STREAMS, SECTION)
+    assert longest.section is None
+
+
+def test_what_failed_checks_do_not_support_is_hidden_as_declared() -> None:
+    """Later work of the stream ran during most of a kernel: its duration is impossible, and no figure is supported."""
+    corrupt = spread([launched("a", 0, 20, 9_000, 1), launched("b", 10, 60, 80, 2)])
+    report = report_of(load(trace_bytes(corrupt)), analyses=(*ANALYSES, *DECLARED))
+    assert PARTITION in {item.metric for item in report.devices[0].withheld}
+    assert report.tables["streams"].height == 1, "it needs nothing"
+    assert report.tables["longest_stream"].is_empty()
+    assert json.loads(report.to_json())["longest_stream"] == []

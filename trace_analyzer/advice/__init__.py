@@ -1,0 +1,73 @@
+"""Advise what to change, where, and how much it can save at most.
+
+What can be changed is data (catalog/fixes.toml). For each fix there is a rule that says whether the findings ask for it
+(`rules`): a function of the `AdviceContext` that returns an `Opportunity`, or None. A fix belongs to regimes: what a regime
+cannot use is not listed. docs/advice.md has a section on each.
+"""
+
+from collections.abc import Sequence
+
+from trace_analyzer import thresholds
+from trace_analyzer.advice import context
+from trace_analyzer.advice.context import AdviceContext
+from trace_analyzer.advice.opportunity import worth_ns
+from trace_analyzer.advice.overhead import LAUNCHING
+from trace_analyzer.advice.rules import RULE_OF_FIX, RULES
+from trace_analyzer.analysis import Value
+from trace_analyzer.catalog.fixes import Fix, fixes
+from trace_analyzer.report import Advice
+
+
+def advise(advice_context: AdviceContext | None) -> tuple[Advice, ...]:
+    """Advice for a verdict with a regime, most time saved first; times are for the verdict's window.
+
+    Where the best of the regime comes close to that of the runner-up, the verdict decides which is first. What changes
+    the work instead of doing it faster comes last.
+    """
+    if advice_context is None:
+        return ()
+    regimes, worth = advice_context.regimes, worth_ns(advice_context)
+    asked = [
+        (fix, RULE_OF_FIX[fix.id](advice_context)) for fix in fixes().values() if regimes.intersection(fix.regimes)
+    ]
+    items = [
+        (
+            fix,
+            Advice(
+                title=fix.title_of(advice_context.platform, **opportunity.values),
+                code=fix.code_of(advice_context.platform, **opportunity.values),
+                why=opportunity.why,
+                where=opportunity.where,
+                saves_ns_at_most=min(opportunity.saves_ns, advice_context.window_ns),
+                how_bound=opportunity.how_bound,
+                start_ns=opportunity.place[0],
+                end_ns=opportunity.place[1],
+                id=fix.id,
+                docs=fix.docs,
+            ),
+        )
+        for fix, opportunity in asked
+        if opportunity is not None and opportunity.saves_ns > 0 and opportunity.saves_ns >= worth
+    ]
+    return _ranked(items, str(advice_context.verdict.regime))
+
+
+def _ranked(items: Sequence[tuple[Fix, Advice]], regime: str) -> tuple[Advice, ...]:
+    """Most time saved first, last resorts behind; the regime's first leads if it is as close as runners-up are."""
+    ranked = sorted(items, key=lambda pair: (pair[0].last_resort, -pair[1].saves_ns_at_most))
+    leads = next(
+        (
+            item
+            for fix, item in ranked
+            if regime in fix.regimes
+            and not fix.last_resort
+            and item.saves_ns_at_most >= thresholds.RUNNER_UP_RATIO * ranked[0][1].saves_ns_at_most
+        ),
+        None,
+    )
+    return tuple(item for _, item in sorted(ranked, key=lambda pair: pair[1] is not leads))
+
+
+VALUES = (*context.VALUES, Value("advice", advise))
+
+__all__ = ["LAUNCHING", "RULES", "VALUES", "AdviceContext", "advise"]

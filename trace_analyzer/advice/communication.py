@@ -1,0 +1,99 @@
+"""Rules of fixes for collectives, copies and waits between streams."""
+
+from dataclasses import replace
+
+import polars as pl
+
+from trace_analyzer import thresholds
+from trace_analyzer.advice.context import AdviceContext
+from trace_analyzer.advice.opportunity import (
+    Opportunity,
+    end_ns_of,
+    held_ns,
+    idle_of,
+    kernel_opportunity,
+    largest_names,
+    largest_operators,
+    longest,
+    share_of_window,
+    total,
+    where_called,
+)
+from trace_analyzer.analyses.communication import with_exposed
+from trace_analyzer.units import counted, percent, size
+
+
+def _part_of(context: AdviceContext, part: str, why: str) -> Opportunity | None:
+    """What a part of the partition asks for: it saves at most all time in which nothing else ran."""
+    saves = context.verdict.parts_ns.get(part, 0)
+    rows = context.within.activities.filter(pl.col("bound") == part)
+    if saves == 0 or rows.is_empty():
+        return None
+    return Opportunity(
+        saves,
+        f"time in which {part} ran and no kernel computed",
+        f"{share_of_window(context, saves)}: {why}",
+        largest_operators(rows),
+        longest(rows, pl.col("duration_ns")),
+    )
+
+
+def overlap(context: AdviceContext) -> Opportunity | None:
+    """Collectives that run alone, with those of most exposed time."""
+    found = _part_of(context, "communication", "collectives run while nothing else does")
+    exposed = context.within.collectives.filter(pl.col("exposed_ns") > 0).sort("exposed_ns", descending=True)
+    if found is None or exposed.is_empty():
+        return found
+    where = largest_names(exposed, pl.coalesce("collective", "name"), pl.col("exposed_ns"))
+    return replace(found, where=where, place=longest(exposed.head(1), pl.col("duration_ns")))
+
+
+def gradient_buckets(context: AdviceContext) -> Opportunity | None:
+    """Exposed collectives of gradients whose messages are too small to be worth their latency."""
+    kinds = ["all_reduce", "reduce_scatter", "all_gather"]
+    rows = context.within.collectives.filter(
+        pl.col("collective").is_in(kinds) & (pl.col("message_bytes") < thresholds.SMALL_MESSAGE_BYTES)
+    )
+    if rows.is_empty():
+        return None
+    typical = rows.get_column("message_bytes").median()
+    return Opportunity(
+        min(total(rows, "exposed_ns"), held_ns(context, rows.with_columns(end_ns_of()), ["communication"])),
+        f"exposed time of collectives under {thresholds.SMALL_MESSAGE_BYTES >> 20} MiB",
+        f"{counted(rows.height, 'collective moves', 'collectives move')} {size(typical)} in the median: that takes longer to"  # type: ignore[arg-type]
+        " start than to send",
+        largest_names(rows, pl.col("collective"), pl.col("exposed_ns")),
+        longest(rows, pl.col("duration_ns")),
+    )
+
+
+def copies(context: AdviceContext) -> Opportunity | None:
+    """Copies that run while nothing else does."""
+    copies = context.within.activities.filter(pl.col("bound") == "copy")
+    pageable = total(where_called(copies, pl.col("name").str.contains("(?i)pageable")), "duration_ns")
+    share = percent(pageable / max(1, total(copies, "duration_ns")))
+    told = f"; {share} of the copies' time is from or to pageable memory" if pageable else ""
+    return _part_of(context, "copy", f"the device only copies{told}")
+
+
+def small_copies(context: AdviceContext) -> Opportunity | None:
+    """Copies that take longer to start than to move, several in a step."""
+    is_copy = (pl.col("kind") == "memcpy") & (pl.col("bound") == "copy")
+    small = context.within.activities.filter(is_copy & (pl.col("bytes") < thresholds.SMALL_COPY_BYTES))
+    if small.height <= context.steps:
+        return None
+    spans = context.within.activities.select("device", "start_ns", end_ns_of(), "bound")
+    return kernel_opportunity(
+        context,
+        with_exposed(small, spans.filter(pl.col("bound") != "copy")),
+        pl.col("exposed_ns"),
+        f"time of copies under {thresholds.SMALL_COPY_BYTES >> 10} KiB in which nothing else ran",
+        f"{counted(small.height, 'copy', 'copies')} between host and device moved {size(small.get_column('bytes').median())} in the median:"  # type: ignore[arg-type]
+        " that takes longer to start than to move",
+    )
+
+
+def dependencies(context: AdviceContext) -> Opportunity | None:
+    """Idle time in which queued work waits for other streams or peers."""
+    why = "work was queued and the device still idled: it waited for another stream or a peer, not for the CPU"
+    return idle_of(context, ("device-wait",), why)

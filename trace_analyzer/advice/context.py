@@ -1,0 +1,167 @@
+"""Gather what the rules of advice read: the verdict, and the tables of its window."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from trace_analyzer.analyses.blame import Attribution
+from trace_analyzer.analyses.cold_start import cold_idle
+from trace_analyzer.analyses.host import CALLS, Host
+from trace_analyzer.analysis import Value
+from trace_analyzer.catalog.devices import Device
+from trace_analyzer.catalog.fixes import Platform, platform_of
+from trace_analyzer.frames.intervals import clip, filter_inside, spans_on
+from trace_analyzer.frames.lookups import lookup, lookup_inner, map_unique, where_equal
+from trace_analyzer.report import Verdict
+from trace_analyzer.windows import Judged
+
+_ACTIVITY = (
+    "activity_id", "kind", "name", "device", "stream", "start_ns", "duration_ns", "bytes", "launch_id", "operator_id",
+    "operator", "bucket", "group", "bound", "dtype", "flop", "moved_bytes",
+)  # fmt: skip
+"""Of the columns of activities, those that rules look at."""
+
+
+@dataclass(frozen=True)
+class WindowTables:
+    """What lies in a window of a device, whatever the verdict on it.
+
+    ``activities`` are those that start in the window, with the thread and the time of their launch, the class
+    of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (contractions that could
+    use matrix units better) are those of these activities. ``fusions`` are the runs of kernels that start in the window.
+    ``gaps`` has a row for each gap, with the activity that had to wait and its name.
+    """
+
+    gaps: pl.DataFrame
+    activities: pl.DataFrame
+    collectives: pl.DataFrame
+    roofs: pl.DataFrame
+    missed: pl.DataFrame
+    fusions: pl.DataFrame
+
+
+@dataclass(frozen=True)
+class WindowTableSources:
+    """The values that the tables of a window are made from."""
+
+    launches: pl.DataFrame
+    activities: pl.DataFrame
+    activity_modules: pl.DataFrame
+    rated: pl.DataFrame
+    gaps: pl.DataFrame
+    collectives: pl.DataFrame
+    roofs: pl.DataFrame
+    tensor_core_misses: pl.DataFrame
+    fusion_runs: pl.DataFrame
+
+
+def window_tables(judged: Judged | None, window_table_sources: WindowTableSources) -> WindowTables | None:
+    """The tables of the verdict's window; None where no device worked."""
+    if judged is None:
+        return None
+    sources, device = window_table_sources, judged.device
+    spans = spans_on(device, judged.window.intervals)
+    launched = sources.launches.select(
+        "launch_id", "activity_count", pl.col("thread_id").alias("launch_thread"), pl.col("start_ns").alias("launch_ns")
+    )
+    activities = filter_inside(
+        where_equal(sources.activities.select(_ACTIVITY), "device", device), "start_ns", spans, ["device"]
+    )
+    modules = sources.activity_modules.select("activity_id", "module")
+    ids = activities.select("activity_id")
+    class_ = pl.col("module").str.replace(r"_\d+$", "").cast(pl.Categorical)
+    classes = modules.with_columns(map_unique(modules.select("module"), class_))
+    gaps, names = sources.gaps, sources.activities.get_column("name")
+    return WindowTables(
+        gaps=gaps.select("gap_id", "activity_id", names[gaps.get_column("activity_id")]),
+        activities=activities.hstack(lookup(launched, activities, "launch_id"))
+        .hstack(lookup(classes, activities, "activity_id"))
+        .hstack(lookup(sources.rated.select("activity_id", "recomputed"), activities, "activity_id")),
+        collectives=lookup_inner(sources.collectives, ids, "activity_id"),
+        roofs=lookup_inner(sources.roofs, ids, "activity_id"),
+        missed=lookup_inner(sources.tensor_core_misses, ids, "activity_id"),
+        fusions=filter_inside(where_equal(sources.fusion_runs, "device", device), "start_ns", spans, ["device"]),
+    )
+
+
+@dataclass(frozen=True)
+class AdviceContext:
+    """What the rules read: the verdict, and the tables of its window (``within``).
+
+    ``regimes`` are that of the verdict and its runner-up. ``blamed`` attributes the window's idle time to code, and ``idle``
+    and ``cold`` are its intervals without and with what comes once, at a cold start. ``busy_parts`` are those of the window's
+    partition, and ``recompiled`` regions of the trace had been compiled before.
+    """
+
+    within: WindowTables
+    verdict: Verdict
+    regimes: frozenset[str]
+    window_ns: int
+    busy_parts: pl.DataFrame
+    blamed: Attribution
+    idle: pl.DataFrame
+    cold: pl.DataFrame
+    host: Host
+    steps: int
+    recompiled: int
+    model: Device | None
+    platform: Platform
+
+
+@dataclass(frozen=True)
+class AdviceSources:
+    """The values that advice is made from, beside the verdict and its window."""
+
+    window_attribution: Attribution | None
+    gaps: pl.DataFrame
+    activities: pl.DataFrame
+    busy_parts: pl.DataFrame
+    host_costs: pl.DataFrame
+    host: Host
+    device_models: Mapping[int, Device | None]
+
+
+def window_attribution(attribution: Attribution, judged: Judged | None) -> Attribution | None:
+    """Who answers for the idle time of the verdict's window; None where no device worked."""
+    return None if judged is None else attribution.within(judged.spans)
+
+
+def advice_context(
+    verdict: Verdict, judged: Judged | None, window_tables: WindowTables | None, advice_sources: AdviceSources
+) -> AdviceContext | None:
+    """What the rules read; None without a regime."""
+    sources, blamed = advice_sources, advice_sources.window_attribution
+    if verdict.regime is None or judged is None or window_tables is None or blamed is None:
+        return None
+    device, model = judged.device, sources.device_models.get(judged.device)
+    spans = spans_on(device, judged.window.intervals)
+    idle, is_cold = blamed.intervals, verdict.cause == "cold-start"
+    cold = idle.clear()
+    if is_cold:
+        cold = cold_idle(idle, *(where_equal(frame, "device", device) for frame in (sources.gaps, sources.activities)))
+    calls = sources.host.names.filter(pl.col("kind").is_in(CALLS))
+    return AdviceContext(
+        within=window_tables,
+        verdict=verdict,
+        regimes=frozenset(filter(None, (verdict.regime, verdict.runner_up))),
+        window_ns=sum(verdict.parts_ns.values()),
+        busy_parts=clip(where_equal(sources.busy_parts, "device", device), spans, ["device"]),
+        blamed=blamed,
+        idle=idle.join(cold, on=["gap_id", "start_ns"], how="anti", maintain_order="left") if is_cold else idle,
+        cold=cold,
+        host=sources.host,
+        steps=max(1, len(judged.window.steps)),
+        recompiled=sources.host_costs.filter(pl.col("kind") == "recompilation").height,
+        model=model,
+        platform=platform_of(model.vendor if model else None, calls.get_column("name")),
+    )
+
+
+VALUES = (
+    Value("window_table_sources", WindowTableSources),
+    Value("window_tables", window_tables),
+    Value("window_attribution", window_attribution),
+    Value("advice_sources", AdviceSources),
+    Value("advice_context", advice_context),
+)

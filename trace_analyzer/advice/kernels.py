@@ -1,0 +1,239 @@
+"""Rules of fixes for what kernels compute and move."""
+
+import polars as pl
+
+from trace_analyzer import thresholds
+from trace_analyzer.advice.context import AdviceContext
+from trace_analyzer.advice.opportunity import (
+    Opportunity,
+    kernel_opportunity,
+    outside,
+    run_opportunity,
+    total,
+    where_called,
+    worth_ns,
+)
+from trace_analyzer.frames.intervals import union
+from trace_analyzer.units import counted, percent, size
+
+
+def attention_kernel(context: AdviceContext) -> Opportunity | None:
+    """Attention written out: what lies between its two products goes through memory."""
+    runs = context.within.fusions.filter(pl.col("kind") == "attention")
+    how = "time of the kernels between the two products, which a fused kernel does on the chip"
+    moved = size(total(runs, "saved_bytes"))
+    return run_opportunity(
+        context,
+        runs,
+        how,
+        f"the scores of {counted(runs.height, 'attention moves', 'attentions move')} {moved} through memory",
+    )
+
+
+def fusion(context: AdviceContext) -> Opportunity | None:
+    """Chains whose tensors are known where there are any worth it, else kernels that follow each other."""
+    others = union(context.within.fusions.filter(pl.col("kind") != "chain"), ["device"])
+    chains = outside(context.within.fusions.filter(pl.col("kind") == "chain"), others)
+    if total(chains, "saves_ns") < worth_ns(context):
+        return _followers(context, others)
+    codes = chains.group_by("code").agg(pl.col("saves_ns").sum()).sort("saves_ns", "code", descending=[True, False])
+    return run_opportunity(
+        context,
+        chains,
+        "share of the chains' bytes that only goes from one kernel to the next, of their time",
+        f"{counted(chains.height, 'chain writes', 'chains write')} {size(total(chains, 'saved_bytes') / 2)} to memory that only their next kernel"
+        " reads",
+        snippet="\n".join(codes.get_column("code").head(3)),
+    )
+
+
+def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | None:
+    """Memory-bound kernels on a stream but the first of each row of them, outside of what other fixes replace."""
+    fusible = pl.col("group").is_in(["pointwise", "normalization"]) & (pl.col("bound") == "memory")
+    followers = (
+        outside(context.within.activities, others)
+        .sort("stream", "start_ns")
+        .with_columns((fusible & fusible.shift(1).over("stream").fill_null(False)).alias("follows"))
+        .filter("follows")
+    )
+    return kernel_opportunity(
+        context,
+        followers,
+        pl.col("duration_ns"),
+        "time of every such kernel but the first of its chain: a fused chain moves data once",
+        f"{counted(followers.height, 'pointwise or normalization kernel follows', 'pointwise and normalization kernels follow')}"
+        " another one on the same stream: each reads and writes all its data again",
+        snippet="model = torch.compile(model)  # one pass over memory instead of one per operator",
+    )
+
+
+def channels_last(context: AdviceContext) -> Opportunity | None:
+    """Kernels that convolution libraries launch to change the layout of images, and to change it back."""
+    rows = where_called(
+        context.within.activities, pl.col("name").str.contains(r"(?i)nchwToNhwc|nhwcToNchw|NCHW2CNHW|CNHW2NCHW")
+    )
+    return kernel_opportunity(
+        context,
+        rows,
+        pl.col("duration_ns"),
+        "all time of the kernels that change the layout",
+        f"{counted(rows.height, 'kernel only turns', 'kernels only turn')} images from one layout into the other around"
+        " convolutions",
+    )
+
+
+def thin_products(context: AdviceContext) -> Opportunity | None:
+    """Products and attention that the memory holds: a few rows against all weights, a query against a whole cache."""
+    written_out = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
+    # In 16 bit, attention of n queries for each key has about n FLOP per byte: many queries read no cache for a few.
+    whole = (pl.col("bucket") == "attention") & (pl.col("flop") > thresholds.FEW_QUERIES * pl.col("moved_bytes"))
+    thin = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
+    rows = outside(context.within.activities.filter(thin), written_out)
+    return kernel_opportunity(
+        context,
+        rows,
+        pl.col("duration_ns") / 2,
+        "half the time of memory-bound products and attention: half the bytes for the same work",
+        f"{counted(rows.height, 'product or attention kernel reads', 'products and attention kernels read')} much for little"
+        " arithmetic",
+    )
+
+
+_TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
+
+
+def fewer_bytes(context: AdviceContext) -> Opportunity | None:
+    """Memory-bound pointwise and normalization kernels on fp32, where the device computes in 16 bit too."""
+    dtype = next((d for d in ("bf16", "fp16") if context.model and context.model.peak_flops(d)), None)
+    if dtype is None:
+        return None
+    passes = context.within.activities.filter(
+        (pl.col("bound") == "memory")
+        & pl.col("group").is_in(["pointwise", "normalization"])
+        & ~pl.col("bucket").is_in(["optimizer", "loss"])
+    )
+    name = pl.col("name")
+    rows = where_called(passes, name.str.contains(r"\bfloat\b") & ~name.str.contains(r"(?i)half|bfloat16|double"))
+    return kernel_opportunity(
+        context,
+        rows,
+        pl.col("duration_ns") / 2,
+        "half the time of memory-bound pointwise and normalization kernels on fp32: half the bytes",
+        f"{counted(rows.height, 'memory-bound kernel reads and writes', 'memory-bound kernels read and write')} fp32",
+        dtype=dtype,
+        torch_dtype=_TORCH_DTYPES[dtype],
+    )
+
+
+def _missed(context: AdviceContext, *reasons: str) -> pl.DataFrame:
+    """Kernels of the scene's regimes that could use matrix units better, for some reasons, with what each can save."""
+    bounds = [bound for bound in ("compute", "memory") if _REGIMES[bound] in context.regimes]
+    missed = context.within.missed.select("activity_id", "reason", "target_dtype", "saves_ns")
+    return context.within.activities.filter(pl.col("bound").is_in(bounds)).join(
+        missed.filter(pl.col("reason").is_in(reasons)), on="activity_id", how="inner", maintain_order="left"
+    )
+
+
+_REGIMES = {"compute": "compute-bound", "memory": "memory-bandwidth-bound"}
+
+
+def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
+    """Contractions in fp32, by the type nearest to it in which the device's matrix units are faster."""
+    slow = _missed(context, "fp32").filter((pl.col("target_dtype") == "tf32") == tf32)
+    if slow.is_empty():
+        return None
+    dtype = slow.get_column("target_dtype").item(0)
+    return kernel_opportunity(
+        context,
+        slow,
+        pl.col("saves_ns"),
+        f"time of contractions in fp32 beyond their roof on matrix units in {dtype}, or beyond their share of the ratio of"
+        " the peaks where shapes are unknown",
+        f"{counted(slow.height, 'contraction')} ran in fp32",
+        dtype=dtype,
+        torch_dtype=_TORCH_DTYPES[dtype],
+    )
+
+
+def padding(context: AdviceContext) -> Opportunity | None:
+    """Products that odd sizes keep from matrix units, or from loading whole vectors for them."""
+    unknown = context.within.activities.filter(pl.col("group") == "matmul", pl.col("flop").is_null())
+    narrow = where_called(unknown, pl.col("name").str.contains(r"(?i)_align[12](\D|$)")).with_columns(
+        (pl.col("duration_ns") / 2).alias("saves_ns")
+    )
+    known = _missed(context, "unaligned", "vector-units")
+    rows = pl.concat([known, narrow.join(known, on="activity_id", how="anti")], how="diagonal_relaxed")
+    return kernel_opportunity(
+        context,
+        rows,
+        pl.col("saves_ns"),
+        "time of these kernels beyond their roof on matrix units; half of it where FLOP and bytes are not known",
+        f"{counted(rows.height, 'contraction uses', 'contractions use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
+        " that do without matrix units",
+    )
+
+
+def low_precision(context: AdviceContext) -> Opportunity | None:
+    """Contractions in 16 bit, on a device that is faster in 8."""
+    wide, narrow = (context.model.peak_flops(d) if context.model else None for d in ("bf16", "fp8"))
+    if wide is None or narrow is None or narrow <= wide:
+        return None
+    half = pl.col("dtype").is_in(["bf16", "fp16"]) | pl.col("name").str.contains(r"(?i)bf16|fp?16|half|bfloat")
+    eight = pl.col("name").str.contains(r"(?i)fp8|f8|e4m3|e5m2|int8|i8|mxfp|e2m1")
+    products = context.within.activities.filter(pl.col("bound") == "compute", pl.col("bucket").is_in(["matmul", "moe"]))
+    rows = where_called(products, half.fill_null(False) & ~eight)
+    return kernel_opportunity(
+        context,
+        rows,
+        pl.col("duration_ns") * (1 - wide / narrow),
+        f"time of products in 16 bit, if they reach the peak of fp8: {narrow / wide:.3g} times that of bf16 on this device",
+        f"{counted(rows.height, 'product')} ran in 16 bit",
+        dtype="fp8",
+        snippet="torchao.float8.convert_to_float8_training(model)  # serving: torchao.quantize_, or an fp8 checkpoint",
+    )
+
+
+def max_autotune(context: AdviceContext) -> Opportunity | None:
+    """Time of compute-bound contractions beyond their roof, but of those that other fixes bring to matrix units."""
+    rows = (
+        context.within.activities.filter(pl.col("bound") == "compute", pl.col("group") == "matmul")
+        .join(context.within.missed, on="activity_id", how="anti")
+        .join(context.within.roofs.select("activity_id", "lost_ns", "roof_ns"), on="activity_id")
+    )
+    reached = total(rows, "roof_ns") / max(1, total(rows, "duration_ns"))
+    return kernel_opportunity(
+        context,
+        rows,
+        pl.col("lost_ns"),
+        "time of contractions minus that at the device's peak",
+        f"contractions reach {percent(reached)} of what the device can do; 80 % is good",
+    )
+
+
+def recompute_less(context: AdviceContext) -> Opportunity | None:
+    """Forward work that activation checkpointing does again in the backward pass."""
+    rows = context.within.activities.filter("recomputed")
+    return kernel_opportunity(
+        context,
+        rows,
+        pl.col("duration_ns"),
+        "all time of kernels that do forward work again",
+        f"{counted(rows.height, 'kernel')} in the backward pass did work of the forward pass again (activation"
+        " checkpointing)",
+    )
+
+
+def less_work(context: AdviceContext) -> Opportunity | None:
+    """Half of what compute-bound kernels would take at their roof: the rest of their time better kernels can win."""
+    heavy = context.within.activities.filter(
+        (pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)
+    ).join(context.within.roofs.select("activity_id", "roof_ns"), on="activity_id", how="left", maintain_order="left")
+    return kernel_opportunity(
+        context,
+        heavy,
+        pl.min_horizontal("duration_ns", pl.coalesce("roof_ns", "duration_ns")) / 2,
+        "half the time that compute-bound kernels take at the device's peak, if half the work is done; of all their time"
+        " where their work is not known; kernels that repeat other work left out",
+        f"{counted(heavy.height, 'kernel is', 'kernels are')} limited by arithmetic: what remains of that at the device's peak"
+        " shortens only with less of it, or on a faster device",
+    )

@@ -1,0 +1,253 @@
+"""Rules of fixes for idle time: launches, waits of the host, compilation, cold starts."""
+
+from dataclasses import replace
+
+import polars as pl
+
+from trace_analyzer import thresholds
+from trace_analyzer.advice.context import AdviceContext
+from trace_analyzer.advice.opportunity import (
+    Opportunity,
+    end_ns_of,
+    held_ns,
+    idle_of,
+    idle_opportunity,
+    largest_operators,
+    length_ns,
+    longest,
+    responsible_code,
+    run_opportunity,
+    share_of_window,
+    total,
+    where_called,
+)
+from trace_analyzer.analyses.host import CALLS
+from trace_analyzer.frames.intervals import lookup_at, union
+from trace_analyzer.units import count, counted, duration
+
+LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
+"""Causes of idle time that fewer launches cure."""
+
+
+def _is_cold(context: AdviceContext) -> bool:
+    return context.verdict.cause == "cold-start"
+
+
+def _replayed_ratio(context: AdviceContext) -> float:
+    """Share of the activities that graph launches enqueued already."""
+    launched = context.within.activities.drop_nulls("launch_id")
+    return launched.filter(pl.col("activity_count") > 1).height / launched.height if launched.height else 0.0
+
+
+def cuda_graphs(context: AdviceContext) -> Opportunity | None:
+    """Idle time between launches and in kernels too small to fill the device, unless graphs are replayed already."""
+    if _is_cold(context) or _replayed_ratio(context) > thresholds.REPLAYED_RATIO:
+        return None
+    parts = context.verdict.parts_ns
+    launches = context.within.activities.get_column("launch_id").drop_nulls().n_unique()
+    per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
+    compiled, _ = _launched_within(context, _COMPILED)
+    already = "; its code is compiled already, but launched kernel by kernel"
+    told = already if 2 * compiled.height > context.within.activities.height else ""
+    return idle_of(
+        context,
+        LAUNCHING,
+        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step}){told}",
+        " + time in kernels too small to fill the device and between queued kernels",
+        parts.get("latency", 0) + parts.get("device-gap", 0),
+    )
+
+
+_COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
+"""What Dynamo and Inductor call the code that they compiled, where it runs."""
+
+
+def bigger_batch(context: AdviceContext) -> Opportunity | None:
+    """Half of what fewer launches save: twice the batch needs as many launches for twice the samples."""
+    if context.verdict.cause not in ("launch", "small-kernels"):
+        return None
+    parts = context.verdict.parts_ns
+    small = parts.get("latency", 0) + parts.get("device-gap", 0)
+    idle = context.idle.filter(pl.col("cause").is_in(LAUNCHING))
+    overhead = total(idle, length_ns()) + small
+    kernels = context.within.activities.filter(
+        (pl.col("kind") == "kernel") & (pl.col("group") != "communication").fill_null(True)
+    )
+    if kernels.is_empty():
+        return None
+    typical = kernels.get_column("duration_ns").median()
+    launches = max(1, context.within.activities.get_column("launch_id").drop_nulls().n_unique())
+    return Opportunity(
+        overhead // 2,
+        "half of the time that launching takes: with twice the batch as many launches serve twice the samples",
+        f"the median kernel takes {duration(typical)} ({counted(kernels.height / context.steps, 'kernel')}"  # type: ignore[arg-type]
+        f"{' per step' if context.steps > 1 else ''}), and each launch leaves {duration(overhead / launches)} of the device"
+        " unused",
+        largest_operators(kernels),
+        longest(idle, length_ns()),
+    )
+
+
+def _launched_within(context: AdviceContext, pattern: str) -> tuple[pl.DataFrame, int]:
+    """Activities whose launch lies in an annotation of that name, and how many of these there are."""
+    spans = context.host.those(
+        pl.col("kind").is_in(["annotation", "operator"]) & pl.col("name").str.contains(pattern)
+    ).select(pl.col("thread_id").alias("launch_thread"), "start_ns", "end_ns")
+    within = union(spans, ["launch_thread"]).with_columns(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("span"),
+    )
+    found = lookup_at(context.within.activities, "launch_ns", within, ["launch_thread"], ["span"]).drop_nulls("span")
+    return found, found.get_column("span").n_unique()
+
+
+def _idle_before(context: AdviceContext, members: pl.DataFrame) -> pl.DataFrame:
+    """Idle time of launching that ends with one of these activities."""
+    ended = context.within.gaps.join(members.select("activity_id"), on="activity_id", how="semi").get_column("gap_id")
+    return context.idle.filter(pl.col("gap_id").is_in(ended.implode()), pl.col("cause").is_in(LAUNCHING))
+
+
+def fused_optimizer(context: AdviceContext) -> Opportunity | None:
+    """What an optimizer costs that is no single kernel: idle time before its launches, and its passes over memory."""
+    waits = _optimizer_launches(context) if "overhead-bound" in context.regimes else None
+    passes = _optimizer_passes(context) if "memory-bandwidth-bound" in context.regimes else None
+    if waits is None or passes is None:
+        return waits or passes
+    return Opportunity(
+        waits.saves_ns + passes.saves_ns,
+        f"{waits.how_bound}; and {passes.how_bound}",
+        f"{waits.why}; {passes.why}",
+        waits.where,
+        waits.place,
+    )
+
+
+def _optimizer_passes(context: AdviceContext) -> Opportunity | None:
+    """Device time of optimizers that pass over parameters, gradients and state several times."""
+    runs = context.within.fusions.filter(pl.col("kind") == "optimizer")
+    how = "the optimizer's time but that of its longest operator: a fused kernel is one pass"
+    return run_opportunity(context, runs, how, "the optimizer reads and writes parameters and state several times")
+
+
+def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
+    """Idle time before the kernels of an optimizer that launches some for each parameter."""
+    members, updates = _launched_within(context, r"^Optimizer\.step#")
+    launches = members.get_column("launch_id").n_unique() / updates if updates else 0
+    several = pl.coalesce("operator", "name").str.contains(r"(?i)_foreach|_fused|multi_tensor|fused")
+    fused = where_called(members, several).height / members.height if members.height else 1.0
+    if launches < thresholds.OPTIMIZER_LAUNCHES or fused > 0.5:
+        return None
+    why = f"the optimizer makes {count(launches)} launches per step, some for each parameter"
+    return idle_opportunity(
+        context, _idle_before(context, members), LAUNCHING, why, ", that ends with the optimizer's kernels"
+    )
+
+
+def set_to_none(context: AdviceContext) -> Opportunity | None:
+    """Idle time and device time of zeroing gradients."""
+    members, calls = _launched_within(context, r"^Optimizer\.zero_grad#")
+    if not calls:
+        return None
+    why = f"zero_grad() makes {counted(members.height / calls, 'launch', 'launches')} to write zeros that the next backward pass adds to"
+    extra = ", that ends with the kernels of zero_grad() + the time in which they hold the device"
+    held = held_ns(context, members.with_columns(end_ns_of()), members.get_column("bound").unique().to_list())
+    return idle_opportunity(context, _idle_before(context, members), LAUNCHING, why, extra, held)
+
+
+def garbage_collection(context: AdviceContext) -> Opportunity | None:
+    """Idle time in which Python collects garbage."""
+    return idle_of(context, ("garbage-collection",), "Python collects garbage while the GPU has nothing queued")
+
+
+def synchronization(context: AdviceContext) -> Opportunity | None:
+    """Idle time after calls that wait for the device."""
+    why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
+    return idle_of(context, ("synchronization",), why)
+
+
+_WORKERS = "_MultiProcessingDataLoaderIter"
+
+
+def data_loading(context: AdviceContext) -> Opportunity | None:
+    """Idle time in which the loop waits for the data loader."""
+    names = context.host.names.get_column("name")
+    parallel = bool(names.str.contains(_WORKERS, literal=True).any())
+    alone = bool(names.str.contains("_SingleProcessDataLoaderIter", literal=True).any())
+    how = (
+        " (its workers do not keep up)"
+        if parallel
+        else " (num_workers=0: it loads in the training process itself)"
+        if alone
+        else ""
+    )
+    found = idle_of(
+        context, ("data-loading",), f"the loop waits in the data loader while the GPU has nothing queued{how}"
+    )
+    return found and _with_values(found, workers="2 * workers" if parallel else "8")
+
+
+def _with_values(found: Opportunity, **values: object) -> Opportunity:
+    return replace(found, values=values)
+
+
+def allocator(context: AdviceContext) -> Opportunity | None:
+    """Idle time in calls that get or free device memory, unless it is a cold start."""
+    if _is_cold(context):
+        return None
+    return idle_of(context, ("allocation",), "calls that get or free device memory stop the CPU, and often the device")
+
+
+def _compiling(context: AdviceContext, *, loads: bool) -> pl.DataFrame:
+    """Idle time of compilation, by whether a runtime call loads code or Python compiles it."""
+    idle = context.idle.filter(pl.col("cause") == "compilation")
+    kinds = context.host.events.get_column("kind")[idle.get_column("event_id")]
+    by_call = kinds.is_in([*CALLS, "overhead"]).fill_null(False)
+    return idle.filter(by_call if loads else ~by_call)
+
+
+def recompilation(context: AdviceContext) -> Opportunity | None:
+    """Idle time in which Python compiles code, unless it is a cold start."""
+    regions = counted(context.recompiled, "region", "regions")
+    again = f"; {regions} of the trace had been compiled before" if context.recompiled else ""
+    why = f"Dynamo, Inductor or Triton compile while the GPU waits{again}"
+    return (
+        None
+        if _is_cold(context)
+        else idle_opportunity(context, _compiling(context, loads=False), ("compilation",), why)
+    )
+
+
+def lazy_loading(context: AdviceContext) -> Opportunity | None:
+    """Idle time in calls that load code, unless it is a cold start."""
+    why = "the driver loads kernels at their first use while the GPU waits"
+    extra = ", in calls that load code"
+    return (
+        None
+        if _is_cold(context)
+        else idle_opportunity(context, _compiling(context, loads=True), ("compilation",), why, extra)
+    )
+
+
+def warm_up(context: AdviceContext) -> Opportunity | None:
+    """Host time in long gaps that end at the first use of a kernel name."""
+    saves = total(context.cold, length_ns())
+    if not saves:
+        return None
+    return Opportunity(
+        saves,
+        "host time in gaps of 1 ms or more that end at the first use of a kernel",
+        f"{share_of_window(context, saves)}: what is waited for happens once per process: kernels are loaded, memory is"
+        " allocated, libraries start",
+        responsible_code(context, context.cold),
+        longest(context.cold, length_ns()),
+    )
+
+
+def pinned_memory(context: AdviceContext) -> Opportunity | None:
+    """Idle time in copies that block the CPU."""
+    return idle_of(context, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
+
+
+def cpu_operators(context: AdviceContext) -> Opportunity | None:
+    """Idle time in operators that hold the CPU."""
+    why = "operators hold the CPU for over 1 ms at a time, without a call to the GPU's runtime, while the GPU waits"
+    return idle_of(context, ("cpu-operator",), why)

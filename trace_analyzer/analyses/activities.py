@@ -1,0 +1,82 @@
+"""Work on devices with its launch, what it does (bucket), what it had to do (work) and what limits it (bound)."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from trace_analyzer.analyses import links
+from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.kernel_bounds import with_blocks, with_bounds, with_buckets, with_memory_excess
+from trace_analyzer.analyses.work.sharing import with_work
+from trace_analyzer.analysis import Analysis, Value
+from trace_analyzer.catalog.devices import Device
+from trace_analyzer.frames.lookups import scatter
+from trace_analyzer.ingest.tables import DEVICE_EVENTS
+from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.notes import Note
+from trace_analyzer.schema import BOOL, BOUND, BUCKET, F64, I64, LAUNCH, STR, U32, Column, Table
+
+ACTIVITIES = Table(
+    "activities",
+    "Work on devices with its launch, its bucket and what bounds it.",
+    (
+        *DEVICE_EVENTS.columns,
+        LAUNCH,
+        Column("operator_id", U32, "`event_id` of the innermost operator around its launch."),
+        Column("operator", STR, "Name of that operator."),
+        BUCKET,
+        Column(
+            "group", STR, "The article's group of that bucket: matmul, normalization, pointwise, communication, other."
+        ),
+        BOUND,
+        Column("dtype", STR, "Type it computes in, as the device catalogue names it; null when unknown."),
+        Column(
+            "uses_tensor_cores",
+            BOOL,
+            "Whether it computes on matrix units (Tensor Cores, MFMA, XMX), as its name tells; null when it does not.",
+        ),
+        Column("flop", F64, "FLOP that the operator's shapes ask of it; null when unknown."),
+        Column("moved_bytes", F64, "Bytes that it must move at least; null when unknown."),
+        Column(
+            "faster_than_memory",
+            STR,
+            "Why it moved its bytes faster than the memory can: cache, clock (too short to time) or unexplained; else null.",
+        ),
+        Column("lead_ns", I64, "Start minus the end of its launch; negative when the call was still running."),
+    ),
+)
+
+
+def linked_events(trace: Trace, host: Host, launch_links: tuple[pl.DataFrame, tuple[Note, ...]]) -> pl.DataFrame:
+    """Device events with their launch and the operator around it."""
+    linked, _ = launch_links
+    launch_ids = scatter(linked.get_column("activity_id"), linked.get_column("launch_id"), trace.device_events.height)
+    calls = host.events.select(
+        pl.col("name").alias("launch_name"),
+        "process_id",
+        pl.col("thread_id").alias("launch_thread"),
+        pl.col("start_ns").alias("launch_start_ns"),
+        pl.col("end_ns").alias("launch_end_ns"),
+    )[launch_ids]
+    places = calls.select(pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns"))
+    return (
+        trace.device_events.with_columns(launch_ids)
+        .hstack(calls)
+        .hstack(links.operators_of(host, places).select("operator_id", "operator"))
+        .with_columns((pl.col("start_ns") - pl.col("launch_end_ns")).alias("lead_ns"))
+    )
+
+
+def device_work(
+    trace: Trace, host: Host, linked_events: pl.DataFrame, device_models: Mapping[int, Device | None]
+) -> tuple[pl.DataFrame, tuple[Note, ...]]:
+    """Add bucket, FLOP, bytes and bound to each activity: table `activities` and a few more columns, and notes."""
+    worked, notes = with_work(with_buckets(with_blocks(linked_events)), trace, host)
+    return with_memory_excess(with_bounds(worked, device_models), device_models), notes
+
+
+ANALYSES = (
+    Value("linked_events", linked_events),
+    Value("device_work", device_work),
+    Analysis(ACTIVITIES, lambda device_work: device_work[0]),
+)

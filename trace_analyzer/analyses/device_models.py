@@ -1,0 +1,84 @@
+"""Match the devices of a trace with the catalogue of devices, and with what they were measured to do."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trace_analyzer.catalog.calibration import Calibration, known_calibrations, matching, read_calibration
+from trace_analyzer.catalog.devices import Device, device_named, find_device, with_overrides
+from trace_analyzer.ingest.trace import DeviceProperties, Trace
+from trace_analyzer.options import Options
+
+
+@dataclass(frozen=True)
+class MatchedDevices:
+    """What is known of each device, by its code.
+
+    ``listed`` are rows of the catalogue, ``calibrations`` what such a device was measured to do, and ``models`` what
+    metrics rest on: the catalogue, else what was measured; and the caller's figures.
+    """
+
+    listed: Mapping[int, Device | None]
+    calibrations: Mapping[int, Calibration]
+    models: Mapping[int, Device | None]
+
+
+def match_devices(trace: Trace, options: Options) -> MatchedDevices:
+    """Match each device by the header's properties, or as the caller says.
+
+    Raises ``UsageError`` for a GPU that the catalogue does not have, and ``InputError`` for a calibration that cannot be read.
+    """
+    calibrations = _calibrations(trace, options)
+    listed = _listed(trace, options)
+    measured = {code: calibration.device(None) for code, calibration in calibrations.items()}
+    models = {
+        code: with_overrides(device or measured.get(code), options.peak_tflops or {}, options.peak_gbps)
+        for code, device in listed.items()
+    }
+    return MatchedDevices(listed, calibrations, models)
+
+
+def _entries(trace: Trace) -> dict[int, DeviceProperties | None]:
+    """Device code -> its entry in the header; an id that is not there has the others' when they are all alike."""
+    known = {entry.index: entry for entry in trace.header.devices}
+    alike = {(e.name, e.memory_bytes, e.compute_capability, e.sm_count, e.warp_size) for e in known.values()}
+    shared = trace.header.devices[0] if len(alike) == 1 else None
+    return {code: known.get(label) or shared for code, label, _ in trace.devices.iter_rows()}
+
+
+def _calibrations(trace: Trace, options: Options) -> dict[int, Calibration]:
+    """Device code -> what such a device was measured to do, where that is known."""
+    if options.calibration == "none" or trace.devices.is_empty():
+        return {}
+    if options.calibration is not None:
+        given = read_calibration(Path(options.calibration))
+        return dict.fromkeys(trace.devices.get_column("device"), given)
+    measured = known_calibrations()
+    found = {
+        code: matching(measured, entry.name, entry.sm_count, entry.memory_bytes)
+        for code, entry in _entries(trace).items()
+        if entry is not None
+    }
+    return {code: calibration for code, calibration in found.items() if calibration is not None}
+
+
+def _listed(trace: Trace, options: Options) -> dict[int, Device | None]:
+    """Device code -> its row of the catalogue, by the header's properties or as the caller says."""
+    chosen = device_named(options.gpu) if options.gpu else None
+    entries = _entries(trace)
+    models: dict[int, Device | None] = {}
+    for code, _, name in trace.devices.iter_rows():
+        entry = entries[code]
+        found = (
+            None
+            if entry is None
+            else find_device(
+                name or entry.name,
+                sm_count=entry.sm_count or None,
+                memory_bytes=entry.memory_bytes or None,
+                compute_capability=entry.compute_capability,
+                warp_size=entry.warp_size or None,
+            )
+        )
+        models[code] = chosen or found
+    return models

@@ -1,0 +1,56 @@
+"""List the analyses, in the order of the reference of their tables."""
+
+from trace_analyzer.analyses import (
+    activities,
+    backward,
+    blame,
+    causes,
+    cold_start,
+    communication,
+    consistency,
+    context,
+    copies,
+    fusion,
+    host,
+    host_costs,
+    idle,
+    kernel_bounds,
+    links,
+    modules,
+    operators,
+    partition,
+    profiler_overhead,
+    queue_underruns,
+    recomputation,
+    roofline,
+    run_ahead,
+    steps,
+    tensor_cores,
+)
+from trace_analyzer.analysis import Analysis, Declaration
+from trace_analyzer.ingest import tables as ingest
+
+_MODULES = (
+    activities, links, idle, causes, blame, host_costs, partition, steps, run_ahead, queue_underruns, kernel_bounds, operators,
+    roofline, modules, communication, copies, fusion, recomputation, tensor_cores, backward,
+    # Values that these share
+    host, context, consistency, cold_start, profiler_overhead,
+)  # fmt: skip
+
+ANALYSES: tuple[Declaration, ...] = tuple(declared for module in _MODULES for declared in module.ANALYSES)
+"""Every table and value of the analyses."""
+
+TRACE_TABLES = (
+    ingest.DEVICES,
+    ingest.THREADS,
+    ingest.HOST_EVENTS,
+    ingest.OPERATOR_INPUTS,
+    ingest.SYNC_EVENTS,
+    ingest.DEVICE_ANNOTATIONS,
+    ingest.FLOWS,
+    ingest.MEMORY_EVENTS,
+)
+"""The tables of a report that are the trace's own."""
+
+TABLES = (*(declared.table for declared in ANALYSES if isinstance(declared, Analysis)), *TRACE_TABLES)
+"""The tables of a report, in the order of the reference."""

@@ -1,0 +1,331 @@
+"""Sum tables up to what the verdict reads: of a device, of the verdict's window, and of each step."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from trace_analyzer import units
+from trace_analyzer.analyses import causes, kernel_bounds, partition, profiler_overhead, run_ahead
+from trace_analyzer.analyses.cold_start import cold_gap_ns
+from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.profiler_overhead import Prices, Recording
+from trace_analyzer.analysis import Value
+from trace_analyzer.catalog.devices import Device
+from trace_analyzer.checks import failed_reasons, suppressed_metrics
+from trace_analyzer.errors import UsageError
+from trace_analyzer.frames.intervals import clip
+from trace_analyzer.frames.lookups import where_equal
+from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.metrics import IDLE_CAUSES, PARTITION
+from trace_analyzer.notes import breaks_off, is_damaged
+from trace_analyzer.report import Check, DeviceReport, Window
+from trace_analyzer.units import NS_PER_MS
+from trace_analyzer.vocabulary import PARTS
+from trace_analyzer.windows import Judged
+
+
+@dataclass(frozen=True)
+class DeviceFindings:
+    """What the verdict reads of a device, in whatever window.
+
+    ``parts_withheld`` and ``causes_withheld`` are the reasons why the trace supports no partition, or no causes of idle
+    time; null where it does.
+    """
+
+    report: DeviceReport
+    steps_found: int
+    launches_per_step: float | None
+    peaks_known: bool
+    contraction_ratio: float
+    shapes_ratio: float | None
+    known_ratio: float | None
+    assumed_peaks: str | None
+    waits_recorded: bool
+    launch_latency_ns: int
+    steps_from: str | None
+    set_aside_ratio: float
+    idle_peak: tuple[str, float] | None
+    flows_missing: bool
+    breaks_off: bool
+    damaged: bool
+    failed_checks: tuple[str, ...] = ()
+    parts_withheld: str | None = None
+    causes_withheld: str | None = None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the verdict reads: the device, and the window with its partition."""
+
+    device: DeviceFindings
+    window: Window
+    parts_ns: Mapping[str, int]
+    cold_gap_ns: int
+    recording: Recording | None
+    waiting_depth: float | None
+
+
+@dataclass(frozen=True)
+class StepFindings:
+    """What the verdict on one step reads: its findings, the device and number of the step, and how much it holds."""
+
+    findings: Findings
+    device: int
+    index: int
+    activity_count: int
+    busy_ns: int
+
+
+@dataclass(frozen=True)
+class DeviceSources:
+    """The values that findings of devices are made from."""
+
+    trace: Trace
+    host: Host
+    host_steps: tuple[pl.DataFrame, str | None]
+    activities: pl.DataFrame
+    launches: pl.DataFrame
+    device_steps: pl.DataFrame
+    launch_latency_ns: int
+    device_models: Mapping[int, Device | None]
+    checks: tuple[Check, ...]
+
+
+def device_findings(
+    device_sources: DeviceSources, device_reports: Mapping[int, DeviceReport]
+) -> Mapping[int, DeviceFindings]:
+    """The findings of each device, by its code."""
+    return {code: _device_findings(code, report, device_sources) for code, report in device_reports.items()}
+
+
+def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) -> DeviceFindings:
+    activities, launches, steps = (
+        where_equal(frame, "device", code) for frame in (sources.activities, sources.launches, sources.device_steps)
+    )
+    reasons = {item.metric: item.reason for item in suppressed_metrics(sources.checks, report.index)}
+    model, trace = sources.device_models.get(code), sources.trace
+    return DeviceFindings(
+        report=report,
+        steps_found=steps.height,
+        launches_per_step=launches.height / steps.height if steps.height else None,
+        peaks_known=model is not None,
+        contraction_ratio=time_ratio(activities, pl.col("group") == "matmul") or 0.0,
+        shapes_ratio=_shapes_ratio(activities),
+        known_ratio=_known_ratio(activities, pl.col("kind") == "kernel"),
+        assumed_peaks=_assumed_peaks(activities, model),
+        waits_recorded=causes.first_event_wait_ns(sources.host, trace.sync_events) is not None,
+        launch_latency_ns=sources.launch_latency_ns,
+        steps_from=sources.host_steps[1],
+        set_aside_ratio=_set_aside_ratio(steps),
+        idle_peak=_idle_peak(activities, model),
+        breaks_off=breaks_off(trace.notes),
+        damaged=is_damaged(trace.notes),
+        failed_checks=failed_reasons(sources.checks, report.index),
+        parts_withheld=reasons.get(PARTITION),
+        causes_withheld=reasons.get(IDLE_CAUSES),
+        flows_missing=launches.height > 0 and not trace.flows.get_column("kind").eq("launch").any(),
+    )
+
+
+def window_parts(judged: Judged | None, busy_parts: pl.DataFrame, idle_causes: pl.DataFrame) -> pl.DataFrame:
+    """device, part, time_ns: the partition of the verdict's window."""
+    if judged is None:
+        return pl.DataFrame(schema={"device": pl.Int64, "part": pl.String, "time_ns": pl.Int64})
+    idle = where_equal(idle_causes, "device", judged.device)
+    return partition.part_sums(busy_parts, idle, judged.spans, ["device"])
+
+
+@dataclass(frozen=True)
+class WindowSources:
+    """The values that findings of windows are made from."""
+
+    device_steps: pl.DataFrame
+    busy_parts: pl.DataFrame
+    idle_causes: pl.DataFrame
+    cold_idle: pl.DataFrame
+    queue: pl.DataFrame
+    recording_prices: Prices | None
+    measured_step_ms: float | None
+
+
+def window_findings(
+    judged: Judged | None,
+    device_findings: Mapping[int, DeviceFindings],
+    window_parts: pl.DataFrame,
+    window_sources: WindowSources,
+) -> Findings | None:
+    """The findings of the verdict's window; None where no device worked.
+
+    Raises ``UsageError`` for a measured step time where the device has no steps.
+    """
+    if judged is None:
+        return None
+    sources, window, spans = window_sources, judged.window, judged.spans
+    steps = sources.device_steps.filter(pl.col("device") == judged.device, pl.col("activity_count") > 0)
+    lengths = (
+        [end - start for start, end in window.intervals]
+        if window.steps
+        else steps.select(pl.col("end_ns") - pl.col("start_ns")).to_series().to_list()
+    )
+    count = len(window.steps) or steps.height
+    if sources.measured_step_ms is not None and not count:
+        raise UsageError("a measured step time needs steps, and this trace has none; call prof.step()")
+    one = spans.with_columns(pl.lit(0, dtype=pl.UInt32).alias("window"))
+    idle, queue = (where_equal(frame, "device", judged.device) for frame in (sources.idle_causes, sources.queue))
+    return Findings(
+        device=device_findings[judged.device],
+        window=window,
+        parts_ns=ordered(window_parts.select("part", "time_ns"), PARTS),
+        cold_gap_ns=cold_gap_ns(sources.cold_idle, one).get(0, 0),
+        recording=_recordings(sources, one, {0: (sum(lengths), count)}).get(0),
+        waiting_depth=_waiting_depth(idle, queue, spans),
+    )
+
+
+def step_findings(
+    device_findings: Mapping[int, DeviceFindings], window_sources: WindowSources
+) -> tuple[StepFindings, ...]:
+    """The findings of each step that lasts, of the devices that are reported."""
+    sources = window_sources
+    key = ["device", "index", "window", "activity_count", "busy_ns", "first_ns", "last_ns"]
+    edges = (pl.col("start_ns").alias("first_ns"), pl.col("end_ns").alias("last_ns"))
+    windows = (
+        sources.device_steps.filter(
+            pl.col("start_ns") < pl.col("end_ns"), pl.col("device").is_in(list(device_findings))
+        )
+        .with_row_index("window")
+        .with_columns(edges)
+    )
+    sums = partition.part_sums(sources.busy_parts, sources.idle_causes, windows.select(*key, "start_ns", "end_ns"), key)
+    parts: dict[int, dict[str, int]] = {}
+    for window, part, ns in sums.select("window", "part", "time_ns").iter_rows():
+        parts.setdefault(window, {})[part] = ns
+    columns = ["device", "window", "start_ns", "end_ns"]
+    spans = windows.select(columns)
+    cold = cold_gap_ns(sources.cold_idle, spans)
+    # What a step that did something else took longer than the measured one is not recording.
+    is_measured = sources.measured_step_ms is not None
+    usual = windows.filter(pl.col("state") == "ok").select(columns) if is_measured else spans
+    lengths = {window: (end - start, 1) for _, window, start, end in usual.iter_rows()}
+    recordings = _recordings(sources, usual, lengths)
+    return tuple(
+        StepFindings(
+            Findings(
+                device=device_findings[device],
+                window=Window("step", ((start, end),), (index,)),
+                parts_ns=parts.get(window, {}),
+                cold_gap_ns=cold.get(window, 0),
+                recording=recordings.get(window),
+                waiting_depth=None,
+            ),
+            device,
+            index,
+            activity_count,
+            busy_ns,
+        )
+        for device, index, window, activity_count, busy_ns, start, end in windows.select(key).iter_rows()
+    )
+
+
+def _recordings(
+    sources: WindowSources, windows: pl.DataFrame, recorded: Mapping[int, tuple[int, int]]
+) -> dict[int, Recording]:
+    """What recording took of the idle time of windows: by the measured step time, else as the events show.
+
+    ``windows`` are (device, window, start_ns, end_ns), ``recorded`` the length and number of each one's steps.
+    """
+    if sources.measured_step_ms is not None:
+        step_ns = round(sources.measured_step_ms * NS_PER_MS)
+        return profiler_overhead.measured(sources.idle_causes, windows, recorded, step_ns)
+    prices = sources.recording_prices
+    return {} if prices is None else profiler_overhead.estimated(prices, windows)
+
+
+def _waiting_depth(idle_pieces: pl.DataFrame, queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
+    """Mean queue depth while the device waited for something else than the CPU; None where it never did."""
+    waits = clip(idle_pieces.filter(pl.col("cause") == "device-wait"), spans, ["device"])
+    return run_ahead.depth_within(queue, waits)
+
+
+def _set_aside_ratio(table: pl.DataFrame) -> float:
+    """Share of the time of all steps in those that warm up or are unlike the others, and were set aside."""
+    length = (pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64)
+    aside = pl.col("state").is_in(["warm-up", "outlier"]) & ~pl.col("steady")
+    return float(table.select(length.filter(aside).sum() / length.sum()).fill_nan(0.0).item() or 0.0)
+
+
+def _idle_peak(activities: pl.DataFrame, model: Device | None) -> tuple[str, float] | None:
+    """The dtype that most kernel time is known to compute in, else the device's common one, with its peak, FLOP/s."""
+    known = activities.select("dtype", "duration_ns").drop_nulls("dtype").group_by("dtype").agg(pl.all().sum())
+    used = known.sort("duration_ns", "dtype", descending=[True, False]).get_column("dtype").to_list()
+    peaks = ((dtype, model.peak_flops(dtype) if model else None) for dtype in (*used, "bf16", "fp16", "fp32"))
+    return next(((dtype, peak) for dtype, peak in peaks if peak is not None), None)
+
+
+def _shapes_ratio(activities: pl.DataFrame) -> float | None:
+    """Share of matmul-group kernel time whose FLOP and bytes are known: only there can shapes overrule the prior."""
+    return _known_ratio(activities, pl.col("group") == "matmul")
+
+
+def _known_ratio(activities: pl.DataFrame, those: pl.Expr) -> float | None:
+    """Share of the time of those for which FLOP and bytes are known both."""
+    known = pl.col("flop").is_not_null() & pl.col("moved_bytes").is_not_null()
+    return time_ratio(
+        activities.select("duration_ns", known.alias("known"), those.alias("those")).filter("those"), pl.col("known")
+    )
+
+
+def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None:
+    """The catalogue's figures that decided bounds, in words: those of dtypes with a tenth of the decided time or more."""
+    decided = (
+        activities.select(
+            "dtype", "duration_ns", "flop", "moved_bytes", kernel_bounds.on_matrix_units().alias("matrix")
+        )
+        .filter(pl.col("flop") > 0)
+        .drop_nulls(["moved_bytes", "dtype"])
+    )
+    if model is None or decided.is_empty():
+        return None
+    times = (
+        decided.group_by("dtype", "matrix")
+        .agg(pl.col("duration_ns").sum())
+        .filter(pl.col("duration_ns") >= pl.col("duration_ns").sum() / 10)
+        .sort("duration_ns", "dtype", "matrix", descending=[True, False, False])
+    )
+    peaks = (
+        f"{dtype} {units.flops(peak)} ({'matrix' if matrix else 'vector'} units)"
+        for dtype, matrix, _ in times.iter_rows()
+        if (peak := model.peak_flops(dtype, matrix=matrix)) is not None
+    )
+    return ", ".join([f"{model.name}: {units.bandwidth(model.bandwidth)}", *peaks])
+
+
+def time_ratio(rows: pl.DataFrame, condition: pl.Expr) -> float | None:
+    """Share of the rows' time in those that meet the condition; None where they take none."""
+    return time_ratios(rows, condition)[0]
+
+
+def time_ratios(rows: pl.DataFrame, *conditions: pl.Expr) -> list[float | None]:
+    """The same for each condition."""
+    time = pl.col("duration_ns")
+    total, *met = rows.select(
+        time.sum(), *(time.filter(c).sum().alias(f"met_{i}") for i, c in enumerate(conditions))
+    ).row(0)
+    return [ns / total if total else None for ns in met]
+
+
+def ordered(sums: pl.DataFrame, order: Iterable[str]) -> dict[str, int]:
+    """All keys of ``order``, in order, with their sums."""
+    known = dict(sums.iter_rows())
+    return {key: int(known.get(key, 0)) for key in order}
+
+
+VALUES = (
+    Value("device_sources", DeviceSources),
+    Value("device_findings", device_findings),
+    Value("window_parts", window_parts, needs=(PARTITION,)),
+    Value("window_sources", WindowSources),
+    Value("window_findings", window_findings),
+    Value("step_findings", step_findings),
+)

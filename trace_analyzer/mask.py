@@ -1,0 +1,78 @@
+"""Hide what failed checks do not support: the rows and causes of tables, and the figures of devices and steps.
+
+Checks read tables that hide nothing. Everything else reads what this leaves.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import polars as pl
+
+from trace_analyzer import metrics as m
+from trace_analyzer.analysis import Declaration, Value
+from trace_analyzer.checks import is_suppressed, suppressed_metrics
+from trace_analyzer.graph import Node
+from trace_analyzer.report import Check, DeviceReport, LaunchLead, QueueDepth, RunAhead, Runway, StepReport
+from trace_analyzer.windows import device_id
+
+NO_RUN_AHEAD = RunAhead(
+    None, LaunchLead(None, None, None), QueueDepth(None, None, None), Runway(None, None, None), None
+)
+
+
+def suppressed(checks: Sequence[Check], devices: pl.DataFrame) -> Mapping[str, tuple[int, ...]]:
+    """The codes of the devices for which a failed check suppresses each metric."""
+    ids = {code: device_id(label) for code, label in devices.select("device", "label").iter_rows()}
+    return {metric: tuple(code for code in ids if is_suppressed(checks, ids[code], metric)) for metric in m.ALL}
+
+
+def masked(declarations: Iterable[Declaration]) -> Iterator[Node]:
+    """The nodes of declared analyses and values; what needs metrics is made unmasked, and then masked."""
+    for declared in declarations:
+        if not declared.needs:
+            yield Node(declared.name, declared.make, declared.takes)
+            continue
+        unmasked = f"unmasked_{declared.name}"
+        yield Node(unmasked, declared.make, declared.takes)
+        yield Node(declared.name, _masking(declared), {"value": unmasked})
+
+
+def _masking(declared: Declaration) -> Callable[[Any, Mapping[str, tuple[int, ...]]], Any]:
+    def mask(value: Any, suppressed: Mapping[str, tuple[int, ...]]) -> Any:
+        devices = sorted({code for metric in declared.needs for code in suppressed[metric]})
+        return declared.hide(value, devices) if devices else value
+
+    return mask
+
+
+def suppress_metrics(report: DeviceReport, checks: Sequence[Check]) -> DeviceReport:
+    """The report without the metrics that a failed check does not support: null, or empty where they are lists.
+
+    Causes of idle time are withheld already in the tables that the report sums up.
+    """
+    hidden = suppressed_metrics(checks, report.index)
+    metrics = {item.metric for item in hidden}
+    return replace(
+        report,
+        busy_ratio=None if m.BUSY_RATIO in metrics else report.busy_ratio,
+        partition_ns={} if m.PARTITION in metrics else report.partition_ns,
+        run_ahead=NO_RUN_AHEAD if m.RUN_AHEAD in metrics else report.run_ahead,
+        buckets=() if "buckets" in metrics else report.buckets,
+        groups=() if "groups" in metrics else report.groups,
+        fusions=() if "fusions" in metrics else report.fusions,
+        tensor_cores=() if "tensor_cores" in metrics else report.tensor_cores,
+        mfu=None if "mfu" in metrics else report.mfu,
+        hfu=None if "hfu" in metrics else report.hfu,
+        communication=None if "communication" in metrics else report.communication,
+        copies=() if "copies" in metrics else report.copies,
+        withheld=hidden,
+    )
+
+
+def suppress_step_metrics(steps: Sequence[StepReport], checks: Sequence[Check]) -> tuple[StepReport, ...]:
+    """The steps without the metrics that a failed check of their device does not support."""
+    return tuple(replace(step, mfu=None) if is_suppressed(checks, step.device, "mfu") else step for step in steps)
+
+
+VALUES = (Value("suppressed", suppressed),)

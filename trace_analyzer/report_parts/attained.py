@@ -1,0 +1,77 @@
+"""Hold kernels against what their device was measured to do."""
+
+from dataclasses import replace
+
+import polars as pl
+
+from trace_analyzer.analyses import kernel_bounds, roofline
+from trace_analyzer.analyses.device_models import MatchedDevices
+from trace_analyzer.catalog.devices import Device
+from trace_analyzer.report import (
+    Attained,
+    DeviceReport,
+    MeasuredRoof,
+)
+
+
+def attained(code: int, activities: pl.DataFrame, matched: MatchedDevices) -> Attained | None:
+    """What the device was measured to do, and its kernels against roofs of these figures; None where it was not measured."""
+    calibration = matched.calibrations.get(code)
+    if calibration is None:
+        return None
+    measured = calibration.device(matched.models.get(code))
+    activities = activities.filter(pl.col("device") == code)
+    ratios = (
+        roofline.roofs(activities, {code: measured})
+        .select("activity_id", "roof_ns")
+        .drop_nulls()
+        .join(activities.select("activity_id", "bucket", "duration_ns"), on="activity_id")
+        .drop_nulls("bucket")
+        .filter(pl.col("duration_ns") > 0)
+        .group_by("bucket")
+        .agg(pl.col("roof_ns").sum() / pl.col("duration_ns").sum())
+        .sort("bucket")
+    )
+    return Attained(
+        memory_gbps=calibration.memory_gbps,
+        peak_tflops=calibration.peak_tflops,
+        launch_overhead_ns=calibration.launch_overhead_ns,
+        launch_latency_ns=calibration.launch_latency_ns,
+        roof_ratio=dict(ratios.iter_rows()),
+        roofs=_measured_roofs(activities, matched.models.get(code) if matched.listed.get(code) else None, measured),
+    )
+
+
+def with_attained(report: DeviceReport, measured: Attained | None) -> DeviceReport:
+    """The report with what the device attains; without the shares of buckets that are withheld."""
+    if measured is None:
+        return report
+    told = {bucket.bucket for bucket in report.buckets}
+    shares = {bucket: ratio for bucket, ratio in measured.roof_ratio.items() if bucket in told}
+    return replace(report, attained=replace(measured, roof_ratio=shares))
+
+
+def _measured_roofs(
+    activities: pl.DataFrame, datasheet: Device | None, measured: Device | None
+) -> tuple[MeasuredRoof, ...]:
+    """The roofs that kernels of known work met and that were measured: the memory, then those of most time."""
+    if measured is None:
+        return ()
+    met = (
+        activities.filter((pl.col("kind") == "kernel") & (pl.col("flop") > 0))
+        .drop_nulls("dtype")
+        .group_by("dtype", kernel_bounds.on_matrix_units().alias("matrix"))
+        .agg(pl.col("duration_ns").sum())
+        .sort("duration_ns", "dtype", "matrix", descending=[True, False, False])
+    )
+
+    def roof(dtype: str | None, matrix: bool | None) -> MeasuredRoof | None:
+        found, listed = (
+            None if device is None else device.bandwidth if dtype is None else device.peak_flops(dtype, bool(matrix))
+            for device in (measured, datasheet)
+        )
+        # Equal to the datasheet's to the last digit: not measured.
+        return None if found is None or found == listed else MeasuredRoof(dtype, matrix, found, listed)
+
+    pairs = [(None, None), *met.select("dtype", "matrix").iter_rows()]
+    return tuple(found for pair in pairs if (found := roof(*pair)) is not None)

@@ -1,0 +1,115 @@
+"""Note what is odd about a trace and what it shows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from trace_analyzer import thresholds, units
+from trace_analyzer.analyses import roofline
+from trace_analyzer.analysis import Value
+from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.notes import Note
+from trace_analyzer.report import (
+    DeviceReport,
+)
+from trace_analyzer.units import percent
+from trace_analyzer.windows import MAX_DEVICES, device_ids
+
+
+@dataclass(frozen=True)
+class NoteSources:
+    """The values that notes are made from."""
+
+    trace: Trace
+    launch_links: tuple[pl.DataFrame, tuple[Note, ...]]
+    device_work: tuple[pl.DataFrame, tuple[Note, ...]]
+    activities: pl.DataFrame
+    rated: pl.DataFrame
+    reported_devices: pl.DataFrame
+    device_reports: Mapping[int, DeviceReport]
+
+
+def notes(note_sources: NoteSources) -> tuple[Note, ...]:
+    """The notes of the reader, then those of the analyses."""
+    sources, trace = note_sources, note_sources.trace
+    return (
+        *trace.notes,
+        *sources.launch_links[1],
+        *sources.device_work[1],
+        *_shared_notes(trace, sources.activities),
+        *_unreported_notes(trace, sources.reported_devices),
+        *_unlinked_notes(tuple(sources.device_reports.values())),
+        *_slow_notes(sources.rated, trace),
+    )
+
+
+def _shared_notes(trace: Trace, activities: pl.DataFrame) -> list[Note]:
+    """Hints that other work than this process's may have had a device: then its idle time is only ours."""
+    by_device = activities.group_by("device").agg(
+        pl.col("context").drop_nulls().n_unique().alias("contexts"),
+        pl.col("process_id").drop_nulls().n_unique().alias("processes"),
+    )
+    labels = trace.devices.select("device", "label")
+    shared = by_device.join(labels, on="device").filter(pl.col("contexts").clip(pl.col("processes")) > 1).sort("device")
+    notes = [
+        Note(
+            "shared-device",
+            "warning",
+            f"device {label} was used from {units.counted(contexts, 'context')} and"
+            f" {units.counted(processes, 'process', 'processes')} of this file; more may not be"
+            " in it, so idle means only that none of these had work",
+            max(contexts, processes),
+        )
+        for label, contexts, processes in shared.select("label", "contexts", "processes").iter_rows()
+    ]
+    world, listed = trace.header.world_size, len(trace.header.devices)
+    if world is not None and 0 < listed < world and activities.height:
+        notes.append(
+            Note(
+                "more-ranks-than-devices",
+                "info",
+                f"{units.counted(world, 'rank')}, and {units.counted(listed, 'device')} listed: if ranks share a device, its idle time is only this one's",
+                world,
+            )
+        )
+    return notes
+
+
+def _unreported_notes(trace: Trace, reported: pl.DataFrame) -> list[Note]:
+    more = trace.devices.height - reported.height
+    message = f"the trace names {trace.devices.height:,} devices: only the {MAX_DEVICES} busiest are reported"
+    return [Note("many-devices", "warning", message, more)] if more else []
+
+
+def _unlinked_notes(reports: tuple[DeviceReport, ...]) -> list[Note]:
+    return [
+        Note(
+            "low-link-coverage",
+            "warning",
+            f"device {report.index}: only {report.linked_count:,} of {report.activity_count:,} activities have a known"
+            " launch; run-ahead and idle causes speak for those only",
+            report.activity_count - report.linked_count,
+        )
+        for report in reports
+        if report.link_coverage_ratio is not None and report.link_coverage_ratio < thresholds.GOOD_COVERAGE
+    ]
+
+
+def _slow_notes(rated: pl.DataFrame, trace: Trace) -> list[Note]:
+    """Where products of all kinds are about equally far from peak, what that may mean."""
+    ids = device_ids(trace.devices)
+    return [
+        Note(
+            "equally-far-from-peak",
+            "info",
+            f"device {ids[code]}: {count:,} large products of different kinds all reach {percent(lowest)} to"
+            f" {percent(highest)} of their peak; what holds them may be common to all: lower clocks (a power or thermal"
+            " limit; watch nvidia-smi or rocm-smi during a run), or a peak that is not this device's (--peak-tflops)",
+            count,
+        )
+        for code, count, lowest, _, highest in roofline.equally_slow(rated, trace.operator_inputs).iter_rows()
+    ]
+
+
+VALUES = (Value("note_sources", NoteSources), Value("notes", notes))

@@ -1,0 +1,75 @@
+"""List the rows of tables that the report itself carries: steps, blamed code, costs of the host."""
+
+from dataclasses import fields
+
+import polars as pl
+
+from trace_analyzer.analyses import blame, source
+from trace_analyzer.analysis import Value
+from trace_analyzer.mask import suppress_step_metrics
+from trace_analyzer.report import (
+    Blame,
+    Check,
+    HostCost,
+    StepReport,
+    Verdict,
+)
+from trace_analyzer.windows import device_ids
+
+TOP_CODE = 20
+"""Rows of blame and of host costs that the report itself names; the tables have all."""
+
+
+def step_reports(
+    steps: pl.DataFrame, step_work: pl.DataFrame, devices: pl.DataFrame, checks: tuple[Check, ...]
+) -> tuple[StepReport, ...]:
+    """Each step with its verdict and its work, without what failed checks suppress."""
+    ids = device_ids(devices)
+    figures = step_work.select("device", pl.col("step").alias("index"), "flop", "mfu_ratio")
+    reports = tuple(
+        StepReport(
+            index=row["index"],
+            name=row["name"],
+            start_ns=row["start_ns"],
+            duration_ns=row["end_ns"] - row["start_ns"],
+            device=ids[row["device"]],
+            busy_ns=row["busy_ns"],
+            idle_ns=row["end_ns"] - row["start_ns"] - row["busy_ns"],
+            regime=row["regime"],
+            state=row["state"],
+            steady=row["steady"],
+            flop=row["flop"],
+            mfu=row["mfu_ratio"],
+            cause=row["cause"],
+            runner_up=row["runner_up"],
+            confidence=row["confidence"],
+            headline=row["headline"],
+            cold_start_ns=row["cold_start_ns"],
+            recording_ns=row["recording_ns"],
+            unrecorded_regime=row["unrecorded_regime"],
+        )
+        for row in steps.join(figures, on=["device", "index"], how="left", maintain_order="left").to_dicts()
+    )
+    return suppress_step_metrics(reports, checks)
+
+
+def blame_rows(window_attribution: blame.Attribution | None, verdict: Verdict) -> tuple[Blame, ...]:
+    """The code that holds most of the idle time of the verdict's window."""
+    if window_attribution is None or verdict.window is None:
+        return ()
+    rows = blame.blamed_code(window_attribution).head(TOP_CODE).to_dicts()
+    return tuple(Blame(**row, call_line=source.call_line(row["python_function"], row["operator"])) for row in rows)
+
+
+def host_cost_rows(host_costs: pl.DataFrame) -> tuple[HostCost, ...]:
+    """The costliest rows of table `host_costs`."""
+    columns = [field.name for field in fields(HostCost) if field.name in host_costs.columns]
+    rows = host_costs.drop_nulls("name").select(columns).head(TOP_CODE).to_dicts()
+    return tuple(HostCost(**row, call_line=source.call_line(row["python_function"], row["operator"])) for row in rows)
+
+
+VALUES = (
+    Value("step_reports", step_reports),
+    Value("blame_rows", blame_rows),
+    Value("host_cost_rows", host_cost_rows),
+)

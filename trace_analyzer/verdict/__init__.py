@@ -1,0 +1,35 @@
+"""Findings -> the verdict: what limits the window, or why that cannot be known."""
+
+from trace_analyzer.analysis import Value
+from trace_analyzer.findings import Findings
+from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.report import Verdict
+from trace_analyzer.verdict.decide import verdict
+from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
+from trace_analyzer.verdict.recording import debiased
+from trace_analyzer.verdict.steps import StepVerdict, step_verdict, step_verdicts
+from trace_analyzer.verdict.without_activities import without_activities, without_regime
+
+
+def trace_verdict(trace: Trace, window_findings: Findings | None) -> Verdict:
+    """The verdict on the window, or why a trace without device activities has none."""
+    return without_activities(trace) if window_findings is None else verdict(window_findings)
+
+
+VALUES = (Value("step_verdicts", step_verdicts), Value("verdict", trace_verdict))
+
+__all__ = [
+    "KERNEL_REGIMES",
+    "VALUES",
+    "Judgement",
+    "StepVerdict",
+    "cause_sums",
+    "debiased",
+    "judge",
+    "shares",
+    "step_verdict",
+    "trace_verdict",
+    "verdict",
+    "without_activities",
+    "without_regime",
+]

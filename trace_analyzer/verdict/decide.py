@@ -1,0 +1,263 @@
+"""Decide what limits the verdict's window, by its partition, with evidence and confidence."""
+
+from trace_analyzer import thresholds as t
+from trace_analyzer.findings import Findings
+from trace_analyzer.report import Confidence, Debiased, Evidence, Verdict
+from trace_analyzer.units import NS_PER_S, counted, duration, percent
+from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
+from trace_analyzer.verdict.recording import debiased
+from trace_analyzer.vocabulary import CAUSES, IDLE_CAUSES, PARTS, REGIMES, UNKNOWN_PARTS, WITHHELD
+
+
+def verdict(findings: Findings) -> Verdict:
+    """The verdict for a trace with device activities."""
+    parts, device = findings.parts_ns, findings.device.report
+    window = sum(parts.values())
+    if (withheld := withheld_inputs(findings, "the window")) is not None:
+        return _without_inputs(findings, *withheld)
+    unknown = sum(parts.get(part, 0) for part in UNKNOWN_PARTS)
+    judgement = judge(parts, findings.cold_gap_ns)
+    too_little = device.kernel_count < t.INSUFFICIENT_KERNELS and device.busy_ns < t.INSUFFICIENT_TIME_NS
+    too_unknown = window > 0 and unknown > t.UNKNOWN_RATIO * window
+    if judgement is None or too_little or too_unknown:
+        return _insufficient(findings, unknown, too_little=too_little)
+    unbiased = debiased(parts, findings.recording, findings.cold_gap_ns)
+    confidence, why = confidence_of(findings, judgement, window, unbiased)
+    return Verdict(
+        status="ok",
+        regime=judgement.regime,
+        runner_up=judgement.runner_up,
+        cause=judgement.cause,
+        confidence=confidence,
+        confidence_why=why,
+        device=device.index,
+        window=findings.window,
+        shares=shares(parts),
+        parts_ns=parts,
+        headline=headline_of(findings, judgement, window),
+        evidence=tuple(_evidence(findings, judgement, window)),
+        debiased=unbiased,
+    )
+
+
+def withheld_inputs(findings: Findings, of: str) -> tuple[str, str] | None:
+    """The sentence and the reason where no verdict can rest on what is told; None where one can.
+
+    Idle time without causes may be the host's, or that of other streams and peers: where either would change the
+    regime, nothing is judged.
+    """
+    parts = findings.parts_ns
+    if findings.device.parts_withheld is not None:
+        sentence = f"What the device did in {of} cannot be told: the trace does not support it"
+        return f"{sentence} ({_check_of(findings.device.parts_withheld)}).", findings.device.parts_withheld
+    hidden = parts.get(WITHHELD, 0)
+    if not hidden or findings.device.causes_withheld is None:
+        return None
+    rest = {part: ns for part, ns in parts.items() if part != WITHHELD}
+    either = (judge(rest), *(judge({**rest, part: rest.get(part, 0) + hidden}) for part in ("python", "device-wait")))
+    if len({judgement and judgement.regime for judgement in either}) == 1:
+        return None
+    idle = percent(hidden / sum(parts.values()))
+    sentence = f"The device idles for {idle} of {of}, and why cannot be told: the trace does not support causes"
+    return f"{sentence} ({_check_of(findings.device.causes_withheld)}).", findings.device.causes_withheld
+
+
+def _check_of(reason: str) -> str:
+    """The check and its value, without what that means."""
+    return reason.partition(": ")[0]
+
+
+def _without_inputs(findings: Findings, headline: str, reason: str) -> Verdict:
+    """No verdict, as it would rest on what the trace does not hold or does not support."""
+    parts = {} if findings.device.parts_withheld is not None else findings.parts_ns
+    return Verdict(
+        "insufficient",
+        None,
+        None,
+        None,
+        "low",
+        (reason,),
+        findings.device.report.index,
+        findings.window,
+        shares(parts),
+        parts,
+        headline,
+        (*_busy_evidence(findings, sum(findings.parts_ns.values())), *_trust_evidence(findings)),
+    )
+
+
+def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> Verdict:
+    device, window = findings.device.report, sum(findings.parts_ns.values())
+    if too_little or not window:
+        headline = (
+            f"Too little device work to judge: {counted(device.kernel_count, 'kernel')} in {duration(device.busy_ns)}."
+            " Record several whole steps after a warm-up."
+        )
+    elif unknown_ns:
+        headline = (
+            f"{percent(unknown_ns / window)} of the window has no known cause (launches or events are missing)."
+            " Record again with CPU and GPU activities both, starting before the work is launched."
+        )
+    else:
+        headline = (
+            "Nothing is known of what the kernels of this trace do: no operator launched them and no rule knows their names."
+            " Record CPU activities too."
+        )
+    return _without_inputs(findings, headline, "the trace does not hold what a verdict needs")
+
+
+_COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None)
+"""Parts that count as no regime."""
+
+
+def headline_of(findings: Findings, judgement: Judgement, window: int) -> str:
+    """The verdict in one sentence."""
+    share = judgement.groups_ns[judgement.regime] / window
+    regime = REGIMES[judgement.regime]
+    clause = CAUSES[judgement.cause].definition if judgement.cause else regime.clause
+    of = {"steady": "the steady steps", "whole": "the window", "step": "the step"}[findings.window.kind]
+    unknown = sum(findings.parts_ns.get(part, 0) for part in _COUNTED_NOWHERE) / window
+    known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
+    return f"{regime.label}: {clause} ({regime.noun}: {percent(share)} of {of}{known})."
+
+
+def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
+    idle = sum(findings.parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
+    known = window and findings.device.report.busy_ratio is not None  # else a check of the trace withholds it
+    busy_ratio = 1 - idle / window if known else None
+    return [
+        Evidence("busy_ratio", busy_ratio, "ratio", "share of the window in which the device works"),
+        Evidence("idle_ns", idle if findings.device.parts_withheld is None else None, "ns", "idle time of the window"),
+    ]
+
+
+def _trust_evidence(findings: Findings) -> list[Evidence]:
+    coverage = findings.device.report.link_coverage_time_ratio
+    return [
+        Evidence("link_coverage_time_ratio", coverage, "ratio", "share of device time whose launch is known"),
+        Evidence(
+            "launch_latency_bound_ns",
+            findings.device.launch_latency_ns if findings.device.causes_withheld is None else None,
+            "ns",
+            "longest idle time after a launch that counts as its latency: the 99th percentile on an empty queue",
+        ),
+    ]
+
+
+def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evidence]:
+    evidence = _busy_evidence(findings, window)
+    ahead = findings.device.report.run_ahead
+    evidence += [
+        Evidence(
+            f"{regime.removesuffix('-bound')}_ratio",
+            ns / window,
+            "ratio",
+            f"share of the window that counts as {regime}",
+        )
+        for regime, ns in sorted(judgement.groups_ns.items(), key=lambda item: -item[1])
+        if ns
+    ]
+    if ahead.state is not None:
+        evidence += [
+            Evidence("run_ahead", ahead.state, "", "whether the CPU launches faster than the device works"),
+            Evidence(
+                "empty_queue_ratio", ahead.empty_queue_ratio, "ratio", "share of the trace in which nothing was queued"
+            ),
+            Evidence(
+                "launch_lead_p50_ns",
+                ahead.launch_lead_ns.p50,
+                "ns",
+                "median time from launch to start: large is healthy",
+            ),
+        ]
+    if findings.waiting_depth is not None:
+        evidence.append(
+            Evidence(
+                "queue_depth_while_waiting",
+                findings.waiting_depth,
+                "launches",
+                "mean number in the queue while the device waited: the CPU had done its part",
+            )
+        )
+    idle = sum(findings.parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
+    if findings.device.idle_peak is not None and idle:
+        dtype, peak = findings.device.idle_peak
+        evidence.append(
+            Evidence(
+                "idle_flop",
+                idle / NS_PER_S * peak,
+                "FLOP",
+                f"what the device could have computed meanwhile, in {dtype}",
+            )
+        )
+    if judgement.cause == "cold-start":
+        sums = cause_sums("overhead-bound", findings.parts_ns)
+        evidence.append(
+            Evidence("cause_without_cold_start", max(sums, key=lambda c: sums[c]), "", "the cause otherwise found")
+        )
+    if findings.device.steps_from is not None:
+        evidence.append(Evidence("steps_from", findings.device.steps_from, "", "what marks the steps"))
+    if findings.device.launches_per_step is not None:
+        evidence.append(
+            Evidence("launches_per_step", findings.device.launches_per_step, "launches", "calls that enqueue work")
+        )
+    return evidence + _trust_evidence(findings)
+
+
+def confidence_of(
+    findings: Findings, judgement: Judgement, window: int, unbiased: Debiased | None
+) -> tuple[Confidence, tuple[str, ...]]:
+    """high, medium or low, and what lowers it or would change the verdict."""
+    doubts: list[str] = []
+    remarks: list[str] = []
+    coverage = findings.device.report.link_coverage_time_ratio
+    if coverage is not None and coverage < t.GOOD_COVERAGE:
+        doubts.append(f"launches are known for only {percent(coverage)} of device time")
+        if coverage < t.POOR_COVERAGE:
+            doubts.append("most idle time cannot be explained without launches")
+    unknown = sum(findings.parts_ns.get(part, 0) for part in _COUNTED_NOWHERE) / window
+    if unknown > t.UNKNOWN_DOUBT_RATIO:
+        doubts.append(f"{percent(unknown)} of the window has no known bound or cause")
+    if judgement.runner_up is not None:
+        doubts.append(f"{judgement.runner_up} is close behind")
+    if judgement.regime in KERNEL_REGIMES:
+        known = findings.device.shapes_ratio or 0.0
+        if findings.device.contraction_ratio > t.CONTRACTION_DOUBT_RATIO and known < t.POOR_COVERAGE:
+            doubts.append(
+                f"FLOP and bytes are known for {percent(known)} of the time of contractions: the others count as"
+                " compute because of their kind, or as memory because of a name of decoding: batch sizes may differ"
+            )
+        if not findings.device.peaks_known:
+            doubts.append("the device's peaks are unknown (--gpu NAME tells them)")
+        elif findings.device.assumed_peaks is not None:
+            remarks.append(
+                f"compute and memory are told apart for {percent(findings.device.known_ratio)} of kernel time by FLOP and bytes"
+                f" against assumed peaks ({findings.device.assumed_peaks}), for the rest by the kind of kernel"
+            )
+    if findings.device.steps_found < t.MIN_STEADY_STEPS:
+        found = "one step was recorded" if findings.device.steps_found else "no steps are marked (call prof.step())"
+        remarks.append(f"{found}: warm-up cannot be told from steady work")
+    if judgement.cause == "dependency" and not findings.device.waits_recorded:
+        doubts.append("what queued work waited for is not recorded: waiting for other streams or peers is inferred")
+    if findings.device.set_aside_ratio > t.SET_ASIDE_DOUBT_RATIO:
+        doubts.append(
+            f"{percent(findings.device.set_aside_ratio)} of the time lies in steps that are unlike the others and set aside"
+            " (--step all judges everything)"
+        )
+    if findings.device.breaks_off:
+        doubts.append("the file breaks off: what stood behind that is not judged")
+    elif findings.device.damaged:
+        doubts.append("the file is damaged, or changed while it was read: what is lost of it is not judged")
+    if findings.device.flows_missing:
+        doubts.append("the file has no launch arrows: other events may have been removed from it too")
+    doubts += findings.device.failed_checks
+    if unbiased is not None and judgement.regime == "overhead-bound":
+        by, removed = unbiased.regime or "no regime", f"{duration(unbiased.removed_ns)} of recording"
+        if unbiased.survives is None:
+            doubts.append(
+                f"without up to {removed} (estimated) it may be {by}: record again with less (--measured-step-ms)"
+            )
+        elif not unbiased.survives:
+            doubts.append(f"without {removed} ({unbiased.method}) it is {by}: the profiler makes it overhead-bound")
+    level: Confidence = "high" if not doubts else "medium" if len(doubts) == 1 else "low"
+    return level, (*doubts, *remarks)

@@ -1,0 +1,74 @@
+"""Judge a partition: the regime whose parts hold most of it, its runner-up and its cause."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trace_analyzer import thresholds as t
+from trace_analyzer.report import Regime, Shares
+from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, PARTS, REGIMES, WORK
+
+KERNEL_REGIMES: tuple[Regime, ...] = ("compute-bound", "memory-bandwidth-bound")
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a partition says by itself."""
+
+    regime: Regime
+    runner_up: Regime | None
+    cause: str | None
+    groups_ns: Mapping[Regime, int]
+
+
+def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None:
+    """The regime of a partition, its runner-up and its cause; None where nothing is in any group.
+
+    The largest group wins; waiting (overhead, communication) already at 0.6 of the largest kernel group
+    when it holds a quarter of the window.
+    """
+    groups: dict[Regime, int] = {regime.key: 0 for regime in REGIMES.values()}
+    for part, ns in parts_ns.items():
+        if cure := PARTS[part].cure:
+            groups[cure[0]] += ns
+    window = sum(parts_ns.values())
+    ranked = sorted(groups, key=lambda regime: -groups[regime])
+    first = ranked[0]
+    if groups[first] == 0:
+        return None
+    waiting = next(regime for regime in ranked if regime not in KERNEL_REGIMES)
+    kernels = max(groups[regime] for regime in KERNEL_REGIMES)
+    waiting_wins = (
+        groups[waiting] >= t.WAITING_WINS_RATIO * kernels and groups[waiting] >= t.WAITING_WINDOW_RATIO * window
+    )
+    regime = waiting if waiting_wins else first
+    second = next(r for r in ranked if r != regime)
+    runner_up = second if groups[second] >= t.RUNNER_UP_RATIO * groups[regime] else None
+    return Judgement(regime, runner_up, _cause(regime, parts_ns, cold_gap_ns), groups)
+
+
+def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int) -> str | None:
+    """The cause within the regime that holds most; cold start where first uses hold half of the host time."""
+    host = sum(parts_ns.get(cause, 0) for cause in HOST_CAUSES)
+    if regime == "overhead-bound" and cold_gap_ns and cold_gap_ns >= t.COLD_START_RATIO * host:
+        return "cold-start"
+    causes = cause_sums(regime, parts_ns)
+    return max(causes, key=lambda cause: causes[cause]) if causes else None
+
+
+def cause_sums(regime: Regime, parts_ns: Mapping[str, int]) -> dict[str, int]:
+    """Time of each cause of a regime, ns."""
+    sums: dict[str, int] = {}
+    for part, ns in parts_ns.items():
+        of, cause = PARTS[part].cure or (None, None)
+        if of == regime and cause is not None:
+            sums[cause] = sums.get(cause, 0) + ns
+    return sums
+
+
+def shares(parts_ns: Mapping[str, int]) -> Shares | None:
+    """Ratios of the window that sum to 1; None for an empty window."""
+    window = sum(parts_ns.values())
+    if not window:
+        return None
+    ratios = {part: parts_ns.get(part, 0) / window for part in WORK}
+    return Shares(**ratios, idle=sum(parts_ns.get(cause, 0) for cause in IDLE_CAUSES) / window)

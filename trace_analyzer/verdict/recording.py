@@ -1,0 +1,68 @@
+"""Judge a partition again without what recording took of it."""
+
+from collections.abc import Mapping
+
+from trace_analyzer import thresholds as t
+from trace_analyzer.analyses.profiler_overhead import Recording
+from trace_analyzer.report import Debiased
+from trace_analyzer.units import counted, duration
+from trace_analyzer.verdict.judge import judge, shares
+
+
+def debiased(parts_ns: Mapping[str, int], recording: Recording | None, cold_gap_ns: int = 0) -> Debiased | None:
+    """The partition without what recording took of it, and whether its regime is the same.
+
+    An estimate that changes the regime only where it removes more than the least it can be cannot tell.
+    """
+    judgement = judge(parts_ns, cold_gap_ns)
+    if recording is None or judgement is None:
+        return None
+    parts, least = _without(parts_ns, recording.taken_ns), _without(parts_ns, recording.least_ns)
+    after, at_least = judge(parts, cold_gap_ns), judge(least, cold_gap_ns)
+    same = after is not None and after.regime == judgement.regime
+    same_at_least = at_least is not None and at_least.regime == judgement.regime
+    return Debiased(
+        method=recording.method,
+        event_cost_ns={kind: cost for kind, (_, cost) in recording.event_cost_ns.items()},
+        events=recording.events,
+        least_removed_ns=sum(parts_ns.values()) - sum(least.values()),
+        removed_ns=sum(parts_ns.values()) - sum(parts.values()),
+        window_ns=sum(parts.values()),
+        shares=shares(parts),
+        parts_ns=parts,
+        regime=None if after is None else after.regime,
+        cause=None if after is None else after.cause,
+        survives=True if same else None if same_at_least else False,
+        why=_recording_why(recording, sum(parts_ns.values())),
+    )
+
+
+_EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "runtime call"}
+
+
+def _recording_why(recording: Recording, window_ns: int) -> str:
+    """What recording cost, in words."""
+    if recording.method == "measured":
+        told = (
+            f"a step takes {duration(recording.measured_step_ns)} without the profiler,"
+            f" {duration(recording.step_ns)} with it"
+        )
+        beyond = recording.rest_ns > t.WORTH_RATIO * window_ns
+        return f"{told}; {duration(recording.rest_ns)} of that is not idle time that the CPU makes" if beyond else told
+    each = ", ".join(
+        f"{f'{duration(least)} to ' if 0 < least < cost else 'up to '}{duration(cost)} per {_EVENT_NAMES[kind]}"
+        for kind, (least, cost) in recording.event_cost_ns.items()
+    )
+    calls = (
+        "; runtime calls by what those cost that only look something up" if "runtime" in recording.event_cost_ns else ""
+    )
+    return (
+        f"{counted(recording.events or 0, 'event was', 'events were')} recorded on the way to late launches, at {each} (by how"
+        f" closely such events follow each other in this trace{calls})"
+    )
+
+
+def _without(parts_ns: Mapping[str, int], taken_ns: Mapping[str, int]) -> dict[str, int]:
+    """The partition without some time of its parts, and without that of the profiler's own rows."""
+    taken = {"profiler": parts_ns.get("profiler", 0), **taken_ns}
+    return {part: ns - min(ns, taken.get(part, 0)) for part, ns in parts_ns.items()}

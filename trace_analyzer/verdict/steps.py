@@ -1,0 +1,86 @@
+"""Judge each step by its own partition."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+
+import polars as pl
+
+from trace_analyzer import thresholds as t
+from trace_analyzer.analyses.steps import STEPS
+from trace_analyzer.findings import StepFindings
+from trace_analyzer.report import Confidence, Debiased, Regime
+from trace_analyzer.units import duration, percent
+from trace_analyzer.verdict.decide import confidence_of, headline_of, withheld_inputs
+from trace_analyzer.verdict.judge import Judgement, judge
+from trace_analyzer.verdict.recording import debiased
+from trace_analyzer.vocabulary import UNKNOWN_PARTS
+
+
+@dataclass(frozen=True)
+class StepVerdict:
+    """What one step's partition says by itself; null where nothing of it is in any group."""
+
+    regime: Regime | None
+    cause: str | None
+    runner_up: Regime | None
+    confidence: Confidence | None
+    headline: str | None
+    cold_start_ns: int | None = None
+    recording_ns: int | None = None
+    unrecorded_regime: Regime | None = None
+
+
+def step_verdict(step: StepFindings) -> StepVerdict:
+    """The verdict on one step: its partition, window, cold start and recording are its own, all else is the device's.
+
+    The confidence is low where the step alone would not do for a verdict.
+    """
+    findings = step.findings
+    if (withheld := withheld_inputs(findings, "the step")) is not None:
+        return StepVerdict(None, None, None, "low", withheld[0])
+    cold, window = findings.cold_gap_ns, sum(findings.parts_ns.values())
+    judgement = judge(findings.parts_ns, cold)
+    if judgement is None:
+        return StepVerdict(None, None, None, None, None, cold)
+    unbiased = debiased(findings.parts_ns, findings.recording, cold)
+    own = replace(findings, device=replace(findings.device, set_aside_ratio=0.0))
+    unknown = sum(findings.parts_ns.get(part, 0) for part in UNKNOWN_PARTS)
+    too_little = step.activity_count < t.INSUFFICIENT_KERNELS and step.busy_ns < t.INSUFFICIENT_TIME_NS
+    level, _ = confidence_of(own, judgement, window, unbiased)
+    return StepVerdict(
+        regime=judgement.regime,
+        cause=judgement.cause,
+        runner_up=judgement.runner_up,
+        confidence="low" if too_little or unknown > t.UNKNOWN_RATIO * window else level,
+        headline=headline_of(own, judgement, window) + _recording_sentence(unbiased, judgement, window),
+        cold_start_ns=cold,
+        recording_ns=None if unbiased is None else unbiased.removed_ns,
+        unrecorded_regime=None if unbiased is None else unbiased.regime,
+    )
+
+
+def _recording_sentence(unbiased: Debiased | None, judgement: Judgement, window: int) -> str:
+    """What recording took of a step, where it is worth a word, and what the step is without it."""
+    if unbiased is None or unbiased.removed_ns < t.RECORDING_TOLD_RATIO * window:
+        return ""
+    took = f"{duration(unbiased.removed_ns)} ({percent(unbiased.removed_ns / window)})"
+    said = (
+        f" Recording took {took} of it"
+        if unbiased.method == "measured"
+        else f" Recording is estimated at up to {took} of it"
+    )
+    if judgement.regime != unbiased.regime:
+        maybe = "it may be" if unbiased.survives is None else "it is"
+        return f"{said}; without that {maybe} {unbiased.regime or 'of no regime'}."
+    return f"{said}."
+
+
+def step_verdicts(step_findings: Sequence[StepFindings]) -> pl.DataFrame:
+    """device, index and the fields of `StepVerdict`: the verdicts on the steps of each device."""
+    rows = [
+        {"device": step.device, "index": step.index, **asdict(step_verdict(step))}
+        for step in step_findings
+        if step.findings.parts_ns or step.findings.device.parts_withheld
+    ]
+    names = ("device", "index", *(field.name for field in fields(StepVerdict)))
+    return pl.DataFrame(rows, schema={name: STEPS.schema[name] for name in names})

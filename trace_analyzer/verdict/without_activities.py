@@ -1,0 +1,74 @@
+"""Say why a trace without device activities has no regime, and what to record instead."""
+
+import polars as pl
+
+from trace_analyzer.analyses import links
+from trace_analyzer.analyses.host import CALLS
+from trace_analyzer.frames.lookups import map_unique
+from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.notes import breaks_off
+from trace_analyzer.report import Evidence, Status, Verdict
+from trace_analyzer.units import counted
+
+
+def without_activities(trace: Trace) -> Verdict:
+    """Why a trace without device activities has no regime, and what to record instead."""
+    launching = pl.col("kind").is_in(CALLS) & pl.col("name").str.contains(links.LAUNCHING)
+    calls = int(map_unique(trace.host_events.select("kind", "name"), launching).to_series().sum())
+    ranges = sum(note.count for note in trace.notes if note.code == "profiler-range")
+    evidence = (
+        Evidence("launch_calls", calls, "calls", "runtime calls that enqueue device work"),
+        Evidence("host_events", trace.host_events.height, "events", "events recorded on the CPU"),
+    )
+    if trace.unsupported:
+        kinds = ", ".join(f"{category} ({n:,})" for category, n in trace.unsupported.items())
+        return without_regime(
+            "unsupported-accelerator",
+            f"The device events of this trace cannot be accounted for: {kinds}."
+            " Traces with kernel, gpu_memcpy and gpu_memset events (CUDA, ROCm, XPU) can.",
+            evidence,
+        )
+    if breaks_off(trace.notes):
+        return without_regime(
+            "gpu-timeline-missing" if calls else "no-gpu-activity",
+            f"What can be read of this trace has {counted(calls, 'launch', 'launches')} and no GPU activity, but the file breaks off:"
+            " GPU events may have stood behind that. Export or copy it again.",
+            evidence,
+        )
+    if calls:
+        why = (
+            f"only {counted(ranges, 'profiler range')} (hardware counters) were recorded"
+            if ranges
+            else "CUPTI (or roctracer) was not available, was in use by another tool, or may not be used by this user"
+        )
+        return without_regime(
+            "gpu-timeline-missing",
+            f"The trace has {counted(calls, 'launch', 'launches')} but no GPU activity: {why}."
+            " Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA] and no other profiler attached.",
+            evidence,
+        )
+    if trace.host_events.is_empty():
+        return without_regime(
+            "no-gpu-activity",
+            "No operator, call or kernel can be read from this trace. Was the profiler active while the model ran?"
+            " With a schedule, prof.step() has to be called wait + warmup + active times.",
+            evidence,
+        )
+    if trace.host_events.get_column("kind").eq("other").all():
+        return without_regime(
+            "no-gpu-activity",
+            "None of its events is of a category that PyTorch Profiler writes (cpu_op, cuda_runtime, kernel, ...): another"
+            " tool recorded this trace. Export one with prof.export_chrome_trace(...) of torch.profiler.",
+            evidence,
+        )
+    return without_regime(
+        "no-gpu-activity",
+        "The trace has no GPU activity and no launches: this is a CPU-only run."
+        " To judge a GPU workload, record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA].",
+        evidence,
+    )
+
+
+def without_regime(status: Status, headline: str, evidence: tuple[Evidence, ...] = ()) -> Verdict:
+    """A verdict that says why there is none."""
+    return Verdict(status, None, None, None, "low", (), None, None, None, {}, headline, evidence)

@@ -1,0 +1,110 @@
+"""Choose what the verdict is on: the device, and the window of it."""
+
+import re
+from dataclasses import dataclass
+
+import polars as pl
+
+from trace_analyzer.analysis import Value
+from trace_analyzer.errors import UsageError
+from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.options import Options
+from trace_analyzer.report import Window
+
+# Each costs milliseconds, and a damaged file may name a million.
+MAX_DEVICES = 256
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the verdict is on: the code of the device, and the window with its intervals as (device, start_ns, end_ns)."""
+
+    device: int
+    window: Window
+    spans: pl.DataFrame
+
+
+def device_id(label: str) -> int | str:
+    """The id of a device as the report writes it: an int where the file's is a plain number."""
+    return int(label) if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", label) else label
+
+
+def device_ids(devices: pl.DataFrame) -> dict[int, int | str]:
+    """Code -> id of devices (device, label)."""
+    return {code: device_id(label) for code, label in devices.select("device", "label").iter_rows()}
+
+
+def reported_devices(devices: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
+    """Table `devices`, without the least busy ones where there are more than any machine has."""
+    busiest = windows.sort("busy_ns", "device", descending=[True, False]).head(MAX_DEVICES)
+    return devices.join(busiest, on="device", how="semi", maintain_order="left")
+
+
+def judged(
+    options: Options, reported_devices: pl.DataFrame, windows: pl.DataFrame, device_steps: pl.DataFrame
+) -> Judged | None:
+    """The wanted device, else the one with most busy time, in the wanted window; None where none worked.
+
+    Raises ``UsageError`` for a device or a step that did no work.
+    """
+    busy = reported_devices.join(windows, on="device", maintain_order="left")
+    code = _judged_device(busy, options.device)
+    if code is None:
+        return None
+    this = pl.col("device") == code
+    return Judged(code, *_window(windows.filter(this), device_steps.filter(this), options.step))
+
+
+def measured_step_ms(options: Options, trace: Trace, device_steps: pl.DataFrame, judged: Judged | None) -> float | None:
+    """The step time without the profiler, ms: as the caller says, else as the trace does where the device has steps."""
+    known = trace.header.settings
+    if options.measured_step_ms is not None or judged is None or known is None:
+        return options.measured_step_ms
+    steps_with_work = device_steps.filter(pl.col("device") == judged.device, pl.col("activity_count") > 0)
+    return None if steps_with_work.is_empty() else known.measured_step_ms
+
+
+def _judged_device(devices: pl.DataFrame, wanted: int | str | None) -> int | None:
+    """Code of the device to judge, one of ``devices`` (device, label, busy_ns); None where none worked."""
+    if wanted is None:
+        return devices.sort("busy_ns", descending=True, maintain_order=True).get_column("device").first()  # type: ignore[return-value]
+    labels = [device_id(label) for label in devices.get_column("label")]
+    for code, label in zip(devices.get_column("device"), labels, strict=True):
+        if str(label) == str(wanted):
+            return int(code)
+    listed = ", ".join(map(str, labels)) or "none"
+    raise UsageError(f"device {wanted} did no work in this trace; those that did: {listed}")
+
+
+def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[Window, pl.DataFrame]:
+    """The verdict's window, and its intervals as (device, start_ns, end_ns), of a device's whole window and steps."""
+    columns = ["device", "start_ns", "end_ns"]
+    whole = whole.select(columns)
+    if step == "all":
+        return Window("whole", tuple(whole.select("start_ns", "end_ns").iter_rows()), ()), whole
+    if step == "steady":
+        steady = steps.filter("steady", pl.col("state") == "ok")
+        if steady.height < 2 or not steps.get_column("steady").any():
+            return Window("whole", tuple(whole.select("start_ns", "end_ns").iter_rows()), ()), whole
+        touching = (pl.col("start_ns") != pl.col("end_ns").shift(1)).fill_null(True).cum_sum().alias("run")
+        spans = (
+            steady.with_columns(touching)
+            .group_by("device", "run", maintain_order=True)
+            .agg(pl.col("start_ns").first(), pl.col("end_ns").last())
+            .select(columns)
+        )
+        steps_in = tuple(steady.get_column("index"))
+        return Window("steady", tuple(spans.select("start_ns", "end_ns").iter_rows()), steps_in), spans
+    one = steps.filter(pl.col("index") == int(step))
+    if one.is_empty() or one.row(0, named=True)["end_ns"] <= one.row(0, named=True)["start_ns"]:
+        listed = ", ".join(str(i) for i in steps.filter(pl.col("activity_count") > 0).get_column("index")) or "none"
+        raise UsageError(f"step {step} did no work on this device; steps that did: {listed}")
+    spans = one.head(1).select(columns)
+    return Window("step", tuple(spans.select("start_ns", "end_ns").iter_rows()), (int(step),)), spans
+
+
+VALUES = (
+    Value("reported_devices", reported_devices),
+    Value("judged", judged),
+    Value("measured_step_ms", measured_step_ms),
+)
