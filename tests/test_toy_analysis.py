@@ -11,6 +11,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from report_factory import gpu_report
 
+from trace_analyzer.analysis import Analysis
 from trace_analyzer.render import html
 from trace_analyzer.render.declared import declared_sections, heading
 from trace_analyzer.render.html.view import view
@@ -140,7 +141,7 @@ def test_the_page_shows_it_behind_its_own_sections() -> None:
 
 
 def test_the_schema_describes_its_rows() -> None:
-    schema = json_schema([DeclaredRows(TOYS, "devices[].toys", SECTION, ROWS), DeclaredRows(TOYS, "toys", None, ROWS)])
+    schema = json_schema([Analysis(TOYS, TOYS.empty, json="devices[].toys"), Analysis(TOYS, TOYS.empty, json="toys")])
     Draft202012Validator.check_schema(schema)
     in_device = schema["properties"]["devices"]["items"]["properties"]["toys"]["items"]
     assert in_device["properties"]["busy_ns"] == {"description": "Time in play.", "type": ["integer", "null"]}

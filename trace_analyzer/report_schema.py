@@ -4,13 +4,15 @@ import json
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass
-from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import polars as pl
 
+from trace_analyzer.analyses.registry import ANALYSES
+from trace_analyzer.analysis import Analysis, Declaration
 from trace_analyzer.field_types import Definition, Limits, OneOf, doc_of
 from trace_analyzer.report import SCHEMA_VERSION, Group, Report, Shares
-from trace_analyzer.schema import Column, Table
+from trace_analyzer.schema import Column
 
 Schema = dict[str, Any]
 
@@ -23,27 +25,16 @@ _DOC = (
 )
 
 
-class Declared(Protocol):
-    """A table that declares a place in the JSON report: `DeclaredRows`, or the analysis that makes it."""
-
-    @property
-    def table(self) -> Table:
-        """The rows' columns."""
-
-    @property
-    def json(self) -> str | None:
-        """A field of the report, or ``devices[].`` and a field of each device; None for no place."""
-
-
-def json_schema(declared: Iterable[Declared] = ()) -> Schema:
+def json_schema(analyses: Iterable[Declaration] = ANALYSES) -> Schema:
     """Return the schema of `Report.to_json`: every field with its type, its limits and its sentence.
 
-    ``declared`` are the analyses that declare a place in it.
+    Those of ``analyses`` that declare a place in the JSON report are part of it.
     """
     definitions: Schema = {}
     report = _object(Report, definitions)
-    for analysis in declared:
-        _add_rows(report, analysis)
+    for analysis in analyses:
+        if isinstance(analysis, Analysis):
+            _add_rows(report, analysis)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:trace-analyzer:report:{SCHEMA_VERSION}",
@@ -59,7 +50,7 @@ def json_schema_text() -> str:
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _add_rows(report: Schema, declared: Declared) -> None:
+def _add_rows(report: Schema, declared: Analysis) -> None:
     """Add the field that holds a declared table's rows."""
     if declared.json is None:
         return

@@ -339,7 +339,7 @@ instant counts for the first."""
 GROUPS: Mapping[str, Group] = by_key(
     Group(
         "matmul",
-        "Matmul, convolution, attention",
+        "Matmul, conv, attention",
         "Kernels that contract: the ones matrix units are made for.",
         Colour("#0072b2", "#2d74b3"),
     ),
@@ -422,10 +422,17 @@ def part_term(key: str) -> Term:
 
 
 def label(key: str | None) -> str:
-    """The label of a part, a cause, a regime or a group; a key that has none is written as words, none as a dash."""
-    if key is None:
-        return "–"
-    for terms in (PARTS, CAUSES, REGIMES, GROUPS, ACTIVITIES):
-        if key in terms:
-            return terms[key].label
-    return key[:1].upper() + key[1:].replace("-", " ")
+    """Return the label of a part, a cause, a regime or a group; a key without one is written as words, None as a dash."""
+    term = _term(key)
+    return term.label if term else "–" if not key else key[:1].upper() + key[1:].replace("-", " ")
+
+
+def phrase(key: str) -> str:
+    """Return what `label` returns as it stands within a sentence."""
+    term = _term(key)
+    return term.phrase if term else key.replace("-", " ")
+
+
+def _term(key: str | None) -> Term | None:
+    kinds: tuple[Mapping[str, Term], ...] = (PARTS, CAUSES, REGIMES, GROUPS, ACTIVITIES, RUN_AHEAD_STATES)
+    return next((terms[key] for terms in kinds if key is not None and key in terms), None)
