@@ -69,6 +69,7 @@ LEFT_OUT = frozenset(
         "counter",
         "unsupported",
         "not-an-event",
+        "too-deep",
     ]
 )
 """Codes of the notes that count events which are in no table."""

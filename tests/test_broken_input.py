@@ -122,7 +122,7 @@ SMALL = trace_bytes(PAIRS[:2], deviceProperties=[A100])
 def test_a_file_may_break_off_at_any_byte() -> None:
     for cut in range(len(SMALL)):
         expected = whole_events(SMALL[:cut])
-        if expected is None:
+        if not expected:
             with pytest.raises(InputError, match=r"^bytes: [^\n]+$"):
                 load(SMALL[:cut])
             continue
@@ -256,9 +256,9 @@ for _ in range(30):
     try:
         trace = load(sys.argv[1])
         codes = {note.code for note in trace.notes}
-        assert trace.event_count == 20_000 or codes & {"truncated", "gzip-truncated", "gzip-damaged", "nul-bytes"}, codes
+        assert trace.event_count == 20_000 or codes & {"truncated", "gzip-truncated", "gzip-damaged", "nul-bytes", "syntax-error"}, codes
     except InputError as error:
-        assert "is empty" in str(error) or "gzip" in str(error) or "no readable JSON" in str(error), error
+        assert any(part in str(error) for part in ("is empty", "gzip", "holds no event")), error
 """
 
 

@@ -21,7 +21,7 @@ from kineto import (
     python,
 )
 
-from trace_analyzer.analyses.causes import recording_pauses
+from trace_analyzer.analyses.recording_pauses import recording_pauses
 from trace_analyzer.vocabulary import IDLE_CAUSES, WITHHELD
 
 Parts = list[tuple[Any, ...]]

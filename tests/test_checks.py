@@ -8,7 +8,21 @@ from typing import Any
 import polars as pl
 import pytest
 from broken_input import HOLED
-from kineto import A100, analysed, annotation, call, event, flow, kernel, launch, launched, op, python, trace_bytes
+from kineto import (
+    A100,
+    analysed,
+    annotation,
+    call,
+    copy,
+    event,
+    flow,
+    kernel,
+    launch,
+    launched,
+    op,
+    python,
+    trace_bytes,
+)
 
 from trace_analyzer.checks import _missing_rule, _rules_of_devices
 from trace_analyzer.pipeline import analyze
@@ -38,7 +52,7 @@ def arrows(*launches: list[Any]) -> list[Any]:
 def test_a_plain_trace_is_trusted() -> None:
     report = analysed(A, B, arrows(A, B), python("train.py(3): main", 0, 100))
     assert {c.name: c.status for c in report.trust} == dict.fromkeys((c.name for c in report.trust), "ok")
-    assert [c.device for c in report.trust] == [None] * 3 + [0] * 10
+    assert [c.device for c in report.trust] == [None] * 3 + [0] * 13
 
 
 def test_links() -> None:
@@ -67,6 +81,82 @@ def test_nodes_of_a_graph_may_overlap() -> None:
 def test_activities_that_begin_before_their_launch() -> None:
     skewed = [launch(60, 5, 3), kernel("c", 50, 5, correlation=3)]
     assert judged("started_before_launch", A, B, skewed) == (pytest.approx(1 / 3), "fail", ("run_ahead",))
+
+
+@pytest.mark.parametrize("lasts", [0, 0.05])
+def test_durations_that_no_device_can_have(lasts: float) -> None:
+    report = analysed([launched("k", 20 * i, 20 * i + 8, lasts, i + 1) for i in range(30)])
+    short = check(report, "short_durations")
+    assert (short.value, short.status, short.withholds) == (1.0, "fail", ALL)
+    assert (report.verdict.status, report.verdict.confidence) == ("insufficient", "low")
+    mixed = [launched("k", 20 * i, 20 * i + 8, 5 if i % 4 else 0, i + 1) for i in range(40)]
+    assert judged("short_durations", mixed) == (0.25, "warn", ())
+    assert judged("short_durations", A, B) == (0.0, "ok", ())
+
+
+def loop(ahead: float, *waits: Any) -> Report:
+    """Thirty launches, each 12 us before its kernel on an idle device whose clock is ``ahead`` us ahead of the host's."""
+    rows = [launched("k", 200 * i, 200 * i + 12 + ahead, 140, i + 1) for i in range(30)]
+    return analysed(rows, python("train.py(3): main", 0, 6_000), *waits)
+
+
+SYNCHRONIZED = [call("cudaDeviceSynchronize", 1_000 * i + 10, 145) for i in range(6)]
+"""Each returns 3 us after the end of the last kernel that was launched before it, if the clocks agree."""
+
+
+def offset_note(report: Report) -> str | None:
+    return next((note.message for note in report.notes if note.code == "clock-offset"), None)
+
+
+def test_clocks_that_agree() -> None:
+    report = loop(0, SYNCHRONIZED)
+    assert offset_note(report) is None
+    for name in ("started_before_launch", "ended_after_wait", "late_starts", "skewed_idle"):
+        assert (check(report, name).value, check(report, name).status) == (0.0, "ok")
+
+
+@pytest.mark.parametrize(("ahead", "says"), [(500, "497 us to 512 us"), (3.6e9, "3,600 s to 3,600 s")])
+def test_a_clock_of_the_device_that_is_ahead(ahead: float, says: str) -> None:
+    report = loop(ahead, SYNCHRONIZED)
+    assert {c.name for c in report.trust if c.status == "fail"} == {"ended_after_wait", "late_starts", "skewed_idle"}
+    assert report.devices[0].run_ahead.state is None
+    assert {cause for cause, ns in report.devices[0].gaps.by_cause_ns.items() if ns} == {"withheld"}
+    assert report.verdict.confidence == "low"
+    assert offset_note(report) == (
+        f"device 0: its clock is ahead of the host's by about {says}, as waits and launches show"
+    )
+
+
+def test_without_waits_a_clock_that_is_ahead_shows_in_idle_time_with_work_in_the_queue() -> None:
+    report = loop(500)
+    assert {c.name for c in report.trust if c.status == "fail"} == {"late_starts"}
+    assert "may be ahead of the host's, by 512 us or less" in str(offset_note(report))
+    prompt = loop(500, launched("prompt", 7_000, 7_012, 5, 99))
+    assert check(prompt, "late_starts").status == "ok", "a launch that shows a prompt start bounds the clock"
+
+
+def test_a_clock_of_the_device_that_is_behind() -> None:
+    report = loop(-500, SYNCHRONIZED)
+    assert {"started_before_launch", "skewed_idle"} <= {c.name for c in report.trust if c.status == "fail"}
+    assert "is behind the host's by about 488 us to 503 us, as launches and waits show" in str(offset_note(report))
+    assert "by 488 us or more, as launches show" in str(offset_note(loop(-500)))
+
+
+def test_a_clock_that_runs_at_another_rate() -> None:
+    rows = [launched("k", 200 * i, 200 * i + 12 + 100 * (i - 15), 60, i + 1) for i in range(30)]
+    assert "at no constant distance" in str(offset_note(analysed(rows, SYNCHRONIZED)))
+
+
+@pytest.mark.parametrize(
+    ("name", "copies", "tells"),
+    [("cudaMemcpyAsync", "DtoH (Device -> Pageable)", True), ("cudaMemcpyAsync", "DtoH (Device -> Pinned)", False),
+     ("hipMemcpyWithStream", "DeviceToHost", True), ("cudaMemcpy", "HtoD (Pageable -> Device)", False)],
+)  # fmt: skip
+def test_copies_that_block_show_the_clock_too(name: str, copies: str, tells: bool) -> None:
+    copied = [
+        [call(name, 30 * i, 20, correlation=i + 1), copy(copies, 30 * i + 500, 10, correlation=i + 1)] for i in range(9)
+    ]
+    assert (check(analysed(copied), "ended_after_wait").value is not None) == tells
 
 
 def test_durations_that_later_work_of_the_stream_contradicts() -> None:
@@ -274,7 +364,9 @@ def test_each_check_that_takes_the_verdict_says_what_to_do_instead() -> None:
         assert tip.endswith((".", "disagree."))
     assert {found.name for found in taking} == {
         "skewed_idle",
+        "late_starts",
         "impossible_durations",
+        "short_durations",
         "missing_activities",
         "lost_events",
     }

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiers import examples
 
+from trace_analyzer.errors import InputError
 from trace_analyzer.ingest import fast, source, strict
 from trace_analyzer.ingest.build import trace_tables
 from trace_analyzer.ingest.source import content_of
@@ -160,6 +161,48 @@ def test_a_broken_file_keeps_what_stands_before(cut: int) -> None:
     content = json.dumps({"traceEvents": [plain(i) for i in range(40)]}).encode()[:-cut]
     assert_same(content)
     assert [note.code for note in read(content).notes] == ["truncated"]
+
+
+@pytest.mark.parametrize(
+    "faults", [["+"], ["None"], ["}}", "{"], ['"'], ["],"], ["null,"], ["{}"], ["+"] * 30, ["[" * 300]]
+)
+@pytest.mark.parametrize("layout", list(layouts()))
+def test_both_readers_go_on_after_the_same_faults(faults: list[str], layout: dict[str, Any]) -> None:
+    text = json.dumps({"traceEvents": [plain(i) for i in range(60)], "distributedInfo": {"rank": 3}}, **layout)
+    for number, fault in enumerate(faults):
+        at = text.index('"ts"', text.index(f'"op{10 + number}"'))
+        text = text[:at] + fault + text[at:]
+    assert_same(text.encode())
+    assert trace_tables(read(text.encode()), "t").host_events.height >= 60 - 2 * len(faults)
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_both_readers_go_on_after_any_damage(data: st.DataObject) -> None:
+    rows = [plain(i, args={"Input Dims": [[1, i]]}) for i in range(30)]
+    text = json.dumps({"traceEvents": rows, "x": 1}, **data.draw(st.sampled_from(list(layouts()))))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(40, len(text) - 1))
+        more = data.draw(
+            st.sampled_from(["", "{", "}", "[", "]", '"', ",", ":", "\\", "x", "1", " ", '{"ph": "X"}', "\u00e9"])
+        )
+        text = text[:at] + more + text[at + data.draw(st.integers(0, 3)) :]
+    assert_same_or_refused(text.encode())
+
+
+def assert_same_or_refused(content: bytes) -> None:
+    """Both readers refuse the file in the same words, or read the same."""
+    words = []
+    for reader in (read, strictly):
+        try:
+            reader(content)
+        except InputError as error:
+            words.append(str(error))
+    assert len(words) in (0, 2)
+    if words:
+        assert words[0] == words[1]
+    else:
+        assert_same(content)
 
 
 def test_events_behind_a_second_list_or_of_another_list_are_not_taken() -> None:

@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import os
+import re
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -374,8 +375,12 @@ def is_object(line: bytes) -> bool:
 def test_a_file_that_breaks_off_keeps_every_event_before(trace: RandomTrace, data: st.DataObject) -> None:
     first = trace.content.index(b"[\n{") + 2
     cut = data.draw(st.integers(first, len(trace.content) - 4))
-    kept = load(trace.content[:cut])
     whole = sum(is_object(line.rstrip(b",")) for line in trace.content[first:cut].splitlines())
+    if not whole:
+        with pytest.raises(NotATrace, match="holds no event that can be read: the file breaks off at byte"):
+            load(trace.content[:cut])
+        return
+    kept = load(trace.content[:cut])
     assert kept.event_count == whole
     assert notes(kept)["truncated"] == 1
     message = next(note.message for note in kept.notes if note.code == "truncated")
@@ -421,8 +426,70 @@ def test_moderate_nesting_is_kept() -> None:
     assert trace.operator_inputs.get_column("input_dims").item() == "[" * 50 + "]" * 50
 
 
-def test_nesting_beyond_reason_ends_the_file() -> None:
-    assert notes(load(nested(100_000))) == {"truncated": 1}
+def test_an_event_that_nests_beyond_reason_is_left_out() -> None:
+    trace = load(nested(100_000))
+    assert notes(trace) == {"too-deep": 1}
+    assert accounted(trace) == trace.event_count == 2
+    assert notes(load(nested(3)[:-1] + b', "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}")) == {"deep-header": 1}
+
+
+FAULTS = {
+    "a plus sign": (b'"ts": 20', b'"ts": +20', 1),
+    "a literal of Python": (b'"correlation": 3', b'"correlation": None', 1),
+    "a brace is missing": (b"}}, {", b"}, {", 1),
+    "a brace too many": (b"}}, {", b"}}}, {", 0),
+    "a quote is missing": (b'"k2"', b'"k2', 1),
+    "a quote too many": (b'"k2"', b'"k2""', 1),
+    "a colon is missing": (b'"name": "k2"', b'"name" "k2"', 1),
+    "a stray bracket": (b"}}, {", b"}}, ], {", 0),
+    "a comma too many": (b'"cat": "kernel",', b'"cat": "kernel",,', 1),
+    "a bad escape": (b'"k2"', rb'"k2\x"', 1),
+    "a comment": (b"}}, {", b"}}, /* a */ {", 0),
+    "NUL bytes": (b"}}, {", b"\0\0\0\0\0", 2),
+}
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_a_syntax_error_costs_the_event_that_it_stands_in(what: str) -> None:
+    old, new, lost = FAULTS[what]
+    whole = trace_bytes([kernel(f"k{t}", 10 * t, 5, correlation=t) for t in range(8)], distributedInfo={"rank": 5})
+    at = whole.index(old, whole.index(b'"k1"'))
+    content = whole[:at] + new + whole[at + len(old) :]
+    trace = load(content)
+    assert trace.event_count == 8 - lost
+    assert {"syntax-error"} <= notes(trace).keys() <= {"syntax-error", "nul-bytes"}
+    (note,) = (note for note in trace.notes if note.code == "syntax-error")
+    assert note.count == 1
+    assert at <= int(re.search(r"at byte ([\d,]+)", note.message)[1].replace(",", "")) <= at + 20  # type: ignore[index]
+
+
+def test_the_bytes_that_are_not_read_are_those_from_the_broken_event_to_the_next() -> None:
+    whole = trace_bytes([kernel(f"k{t}", 10 * t, 5) for t in range(8)])
+    content = whole.replace(b'"ts": 30', b'"ts": ?30')
+    start, end = (content.rindex(b"{", 0, content.index(name)) for name in (b'"k3"', b'"k4"'))
+    assert f": {end - start:,} bytes around it were not read" in load(content).notes[0].message
+
+
+def test_each_syntax_error_is_counted_and_the_header_behind_them_is_read() -> None:
+    content = trace_bytes([kernel(f"k{t}", 10 * t, 5) for t in range(8)], distributedInfo={"rank": 5})
+    content = content.replace(b'"distributedInfo": {"rank": 5}, ', b"")[:-1] + b', "distributedInfo": {"rank": 5}}'
+    trace = load(content.replace(b'"ts": 20', b'"ts": .20').replace(b'"ts": 50', b'"ts": 0x50'))
+    assert trace.event_count == 6
+    assert notes(trace) == {"syntax-error": 2}
+    assert "2 syntax errors, the first at byte" in trace.notes[0].message
+    assert trace.header.rank == 5
+    header = load(b'{"deviceProperties": [{"id": 0, name: 3}], ' + content[1:])
+    assert (header.event_count, notes(header)) == (8, {"syntax-error": 1})
+
+
+def test_the_byte_of_a_syntax_error_is_that_of_the_file() -> None:
+    """Whatever stands before it: a byte order mark, other alphabets, bytes that are no UTF-8."""
+    for name in ("k", "\u00e9\u65e5\U0001f600", "\udcff\udcc3x"):
+        content = trace_bytes([PAIR]).replace(b'"k"', b'"' + name.encode("utf-8", "surrogateescape") + b'"')
+        content = b"\xef\xbb\xbf" + content + b"\n"
+        at = content.index(b'"ts"', content.index(name.encode("utf-8", "surrogateescape")))
+        broken = content[:at] + b"?" + content[at:]
+        assert f"at byte {at:,}" in load(broken).notes[-1].message
 
 
 def test_nesting_that_the_decoder_just_takes() -> None:
@@ -459,9 +526,18 @@ def test_a_second_event_list_of_a_sound_file_does_not_either() -> None:
         (b"{}", NotATrace, "`traceEvents`"),
         (b'{"traceEvents": null}', NotATrace, "`traceEvents`"),
         (b'{"traceEvents": {}}', NotATrace, "`traceEvents`"),
-        (b'{"events": [1, 2', NotATrace, "no readable JSON"),
-        (b"{'traceEvents': []}", NotATrace, "no readable JSON"),
-        (b'{"a": ' + b"[" * 100_000, NotATrace, "nested too deeply"),
+        (b'{"events": [1, 2', NotATrace, "holds no event that can be read: the file breaks off at byte 1,"),
+        (b"{'traceEvents': []}", NotATrace, "is a Python literal"),
+        (b"[" * 100_000, NotATrace, "holds no event that can be read"),
+        (b'{"traceEvents": [nonsense]}', NotATrace, "holds no event that can be read: syntax error at byte 17"),
+        (b'{"name": "app", x}', NotATrace, "holds no event that can be read: syntax error at byte 16"),
+        *(
+            (f"{mark}[]".encode(f"utf-{bits}-{order}"), NotATrace, f"is UTF-{bits} text")
+            for mark in ("", "\ufeff")
+            for bits in (16, 32)
+            for order in ("le", "be")
+        ),
+        (b'{"a": ' + b"[" * 100_000, NotATrace, "the file breaks off at byte 1,"),
         (gzip.compress(b"", mtime=0), InputError, "is empty"),
         (gzip.compress(b"hello", mtime=0), NotATrace, "is not JSON"),
         (b"\x1f\x8b", InputError, "gzip stream"),

@@ -83,6 +83,14 @@ def test_a_late_launch_is_late_by_the_events_since_the_previous_one() -> None:
     assert found.window_ns + found.removed_ns == sum(report.verdict.parts_ns.values())
 
 
+def test_what_delayed_a_launch_counts_once_where_launches_are_out_of_order() -> None:
+    """Kernel 5 starts before its launch, which comes after that of kernel 6 (and is of step 7): nothing is left to delay kernel 6."""
+    rows = [[annotation(f"ProfilerStep#{n}", 100 * n, 99.9), *iteration] for n, iteration in enumerate(late(120))]
+    rows[5] = [annotation("ProfilerStep#5", 500, 99.9), frames(100, 500, 0.5), launched(GEMM, 720, 558, 30, 6)]
+    events = [unbiased(analysed(rows, step=n)).events for n in (6, 7)]
+    assert events == [240, 60]
+
+
 def test_it_takes_no_more_than_the_host_s_part_of_the_gap() -> None:
     report = analysed(late(events=160, busy=85.0))
     slowed = sum(report.verdict.parts_ns[cause] for cause in ("python", "host-unknown", "runtime-call"))

@@ -90,8 +90,8 @@ def test_colour_only_adds_attributes() -> None:
 
 def test_the_parts_of_the_window_are_shown_with_their_times() -> None:
     text = summary(gpu_report(kernels=10), 100)
-    assert re.search(r"compute +█+\S* +40 % +400 us +python +█+\S* +75 % +300 us", text)
-    assert re.search(r"idle +█+\S* +40 % +400 us +launch-latency +█+\S* +25 % +100 us", text)
+    assert re.search(r"Compute +█+\S* +40 % +400 us +Python +█+\S* +75 % +300 us", text)
+    assert re.search(r"Idle +█+\S* +40 % +400 us +Launch latency +█+\S* +25 % +100 us", text)
 
 
 @pytest.mark.parametrize("status", STATUSES)

@@ -15,7 +15,7 @@ from trace_analyzer.report import (
     CheckStatus,
     Withheld,
 )
-from trace_analyzer.units import count, percent
+from trace_analyzer.units import count, duration, percent
 from trace_analyzer.windows import device_ids
 
 # Notes of the reader about events that are lost or cannot be read.
@@ -80,15 +80,30 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
             t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(RUN_AHEAD,),
         ),
         _Rule(
+            "ended_after_wait",
+            "share of calls that waited for work which ends after they returned: the device's clock is ahead of the host's",
+            t.EARLY_WARN_RATIO, t.EARLY_FAIL_RATIO, withholds=(RUN_AHEAD,),
+        ),
+        _Rule(
+            "late_starts",
+            "share of idle time in which launched work waited for nothing that was recorded, in a trace in which no work begins within 100 us of its launch: the"
+            " device's clock may be ahead of the host's",
+            t.LATE_WARN_RATIO, t.LATE_FAIL_RATIO, withholds=(RUN_AHEAD, IDLE_CAUSES),
+        ),
+        _Rule(
             "skewed_idle",
-            "share of idle time that lies within what activities begin before their launches by: as the clocks of host and device"
-            " disagree, it may have another cause",
+            "share of idle time that lies within what the clocks of host and device disagree by: it may have another cause",
             t.SKEWED_WARN_RATIO, t.SKEWED_FAIL_RATIO, withholds=(IDLE_CAUSES,),
         ),
         _Rule(
             "impossible_durations",
             "share of device time in activities during most of which later work of their stream ran: corrupt durations",
             t.IMPOSSIBLE_WARN_RATIO, t.IMPOSSIBLE_FAIL_RATIO, withholds=ALL,
+        ),
+        _Rule(
+            "short_durations",
+            "share of activities that last less than 100 ns, which no work of a device does: durations are missing or corrupt",
+            t.SHORT_WARN_RATIO, t.SHORT_FAIL_RATIO, withholds=ALL,
         ),
         _Rule(
             "few_long_activities",
@@ -136,6 +151,45 @@ def checks(
     for code, index in devices.items():
         found += [rule.check(rows[code][f"{rule.name}_ratio"], index) for rule in _rules_of_devices()]
     return tuple(sorted(found, key=lambda check: ("fail", "warn", "ok").index(check.status)))
+
+
+def clock_notes(devices: Mapping[int, int | str], figures: pl.DataFrame) -> Iterator[Note]:
+    """A note per device whose clock is away from the host's, with the estimate; ``figures`` as of `checks`."""
+    for row in figures.to_dicts():
+        early, late, doubt = (
+            (row[f"{name}_ratio"] or 0) > limit
+            for name, limit in (
+                ("started_before_launch", t.EARLY_WARN_RATIO),
+                ("ended_after_wait", t.EARLY_WARN_RATIO),
+                ("late_starts", t.LATE_WARN_RATIO),
+            )
+        )
+        if row["device"] in devices and (early or late or doubt):
+            message = _offset(row["ahead_least_ns"] if late or early else None, row["ahead_most_ns"], early)
+            yield Note("clock-offset", "warning", f"device {devices[row['device']]}: {message}")
+
+
+def _offset(least: int | None, most: int, is_behind: bool) -> str:
+    """What the bounds of the time say by which a device's clock is ahead of the host's."""
+    if least is not None and least > most:
+        return (
+            "its clock is at no constant distance from the host's: waits say that it is ahead by"
+            f" {_signed(least)} or more, launches by {_signed(most)} or less"
+        )
+    if is_behind and most < 0:
+        range_ = f"{duration(-most)} or more" if least is None else f"about {duration(-most)} to {duration(-least)}"
+        return f"its clock is behind the host's by {range_}, as launches{'' if least is None else ' and waits'} show"
+    if least is None:
+        return (
+            f"its clock may be ahead of the host's, by {duration(most)} or less: no work begins sooner after its launch"
+        )
+    return (
+        f"its clock is ahead of the host's by about {duration(least)} to {duration(most)}, as waits and launches show"
+    )
+
+
+def _signed(ns: int) -> str:
+    return f"-{duration(-ns)}" if ns < 0 else duration(ns)
 
 
 def _lost(notes: Sequence[Note], event_count: int) -> Check:

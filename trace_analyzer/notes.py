@@ -23,11 +23,13 @@ class Note:
 
 TRUNCATED = "truncated"
 """Code of the note on a file that breaks off."""
+SYNTAX = "syntax-error"
+"""Code of the note on a file with places that are no JSON."""
 NUL_BYTES = "nul-bytes"
 """Code of the note on a file with NUL bytes in the place of text."""
 CHANGED = "changed-while-read"
 """Code of the note on a file that changed while it was read."""
-DAMAGED = (TRUNCATED, NUL_BYTES, CHANGED)
+DAMAGED = (TRUNCATED, SYNTAX, NUL_BYTES, CHANGED)
 """Codes of notes on files that have lost events, nobody knows how many."""
 
 

@@ -1,5 +1,6 @@
 """Analyse a trace: read it, make the graph of the analyses, check what it supports, judge, report."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ from trace_analyzer import advice, checks, findings, mask, report_parts, verdict
 from trace_analyzer.analyses.device_models import match_devices
 from trace_analyzer.analyses.registry import ANALYSES, TRACE_TABLES
 from trace_analyzer.analysis import Analysis, Declaration, Value
+from trace_analyzer.compiled import why_slow
 from trace_analyzer.graph import Graph, LazyTables
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
 from trace_analyzer.notes import Note
@@ -68,9 +70,11 @@ def analyze(
     max_bytes: limit on the decompressed size of the source.
     progress: called with (stage, fraction or None); `trace_analyzer.stages.StageTimer` is one that times the stages.
 
-    Raises ``InputError`` when the source is no readable trace and ``UsageError`` for a device, step or
+    Warns with ``RuntimeWarning`` where this copy of the package is not compiled, and so is slow. Raises ``InputError`` when the source is no readable trace and ``UsageError`` for a device, step or
     GPU that does not exist, or a measured step time where the trace has no steps.
     """
+    if (reason := why_slow()) is not None:
+        warnings.warn(reason, RuntimeWarning, stacklevel=3)
     options = Options(device, step, gpu, peak_tflops, peak_gbps, measured_step_ms, calibration)
     trace = load(source, max_bytes=max_bytes, progress=progress)
     return report_of(trace, options, progress)

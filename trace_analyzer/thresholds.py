@@ -3,7 +3,7 @@
 ``docs/definitions.md`` says how far the verdicts depend on them.
 """
 
-from trace_analyzer.units import NS_PER_MS, NS_PER_US
+from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US
 
 # Idle causes
 PAUSE_NS = 10 * NS_PER_MS
@@ -116,6 +116,16 @@ SKEW_QUANTILE = 0.99
 SKEWED_WARN_RATIO = 0.1
 SKEWED_FAIL_RATIO = 0.5
 """Where most idle time lies within what the clocks disagree by, its causes may be each other's."""
+CLOCK_TOLERANCE_NS = 20 * NS_PER_US
+"""Profilers align the clocks of host and device to some microseconds: in real recordings waits showed up to 8 us."""
+LATE_WARN_RATIO = 0.1
+LATE_FAIL_RATIO = 0.5
+QUEUED_MAX_NS = 10 * NS_PER_S
+"""A device's queue holds a thousand launches: no program is always so far ahead."""
+SHORTEST_NS = 100
+"""The shortest activities of real recordings last 680 ns, or 0 in files of whole microseconds."""
+SHORT_WARN_RATIO = 0.1
+SHORT_FAIL_RATIO = 0.5
 IMPOSSIBLE_NS = NS_PER_MS
 IMPOSSIBLE_WARN_RATIO = 0.01
 IMPOSSIBLE_FAIL_RATIO = 0.2

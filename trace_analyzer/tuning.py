@@ -1,13 +1,47 @@
-"""Save time and memory in ways that change no result. Each names the benchmark that shows what it wins."""
+"""Save time and memory in ways that change no result.
 
+Each function names the benchmark that shows what it wins. The threads that make tables ahead are the graph's
+(`trace_analyzer.graph`), the number of them is the pipeline's.
+"""
+
+import atexit
+import gc
+import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+SMALL_BYTES = 1 << 20
+"""A file up to this size is worked on by one thread: over small tables, several mostly wait for each other."""
+
+_GARBAGE_AFTER = 20_000
+
+
+def collect_garbage_rarely() -> None:
+    """Let Python look for garbage after more new objects (benchmarks/startup.py).
+
+    Imports make many objects and leave next to none; looking after every 700, as by default, costs 3 % of the CPU time of a
+    report of a small trace.
+    """
+    gc.set_threshold(_GARBAGE_AFTER)
+
+
+def limit_threads(path: str) -> None:
+    """Give Polars one thread for a small file, if the user does not say how many (benchmarks/startup.py).
+
+    Polars asks for the number once, when it is imported.
+    """
+    if "polars" not in sys.modules and os.path.isfile(path) and os.path.getsize(path) <= SMALL_BYTES:
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
 
 @contextmanager
 def beside(work: Callable[[], object]) -> Iterator[None]:
-    """Do some work in another thread while this lasts, and wait for its end; what raises there is left to who needs it."""
+    """Do some work in another thread while this lasts, and wait for its end (benchmarks/startup.py).
+
+    What raises there is left to who needs it. Reading a trace leaves the time for importing the analyses.
+    """
 
     def quietly() -> None:
         try:
@@ -23,24 +57,16 @@ def beside(work: Callable[[], object]) -> Iterator[None]:
         thread.join()
 
 
-def prepare() -> None:
-    """Import the analyses, read their catalogues and make expressions of the rules: reading a trace leaves time for it."""
-    import trace_analyzer.pipeline  # noqa: F401
-    from trace_analyzer.catalog.arithmetic import arithmetic_of_name
-    from trace_analyzer.catalog.article import article
-    from trace_analyzer.catalog.code import code_of_name
-    from trace_analyzer.catalog.copy_directions import direction_rules
-    from trace_analyzer.catalog.devices import devices
-    from trace_analyzer.catalog.fixes import fixes
-    from trace_analyzer.catalog.fusions import fusions
-    from trace_analyzer.catalog.host_work import work_of_name
-    from trace_analyzer.catalog.kernels import CONDITIONS, conditions, decision, rules
-    from trace_analyzer.catalog.step_marks import marks_of_name
+def exit_without_freeing(end: SystemExit) -> None:
+    """End the process with the code of ``end``, without freeing what it holds (benchmarks/startup.py).
 
-    for catalogue in (devices, fixes, fusions, direction_rules, article):
-        catalogue()
-    for of_name in (work_of_name, code_of_name, marks_of_name, arithmetic_of_name):
-        of_name()
-    for column in CONDITIONS:
-        conditions(column, rules())
-    decision(rules())
+    Freeing takes a tenth of the time that a small trace takes. Streams are flushed and exit functions called before.
+    """
+    try:
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    except OSError:
+        raise end from None  # Python says what it cannot flush
+    atexit._run_exitfuncs()
+    os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))

@@ -13,7 +13,7 @@ from collections.abc import Collection
 import polars as pl
 
 from trace_analyzer import metrics, thresholds
-from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.host import STREAM_WAITS, Host
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.host_work import BLOCKING
 from trace_analyzer.frames.intervals import (
@@ -50,7 +50,6 @@ _RANKS = {work: rank for rank, work in enumerate((*NAMED_WORK, *INNERMOST_WORK))
 _DEVICE, _PROCESS, _THREAD = ["device"], ["process_id"], ["thread_id"]
 _ROLES = ("thread_id", "previous_thread", "main_thread")
 """Threads that could have launched sooner, in the order in which they are asked what they did."""
-_SPAN = {"start_ns": pl.Int64, "end_ns": pl.Int64}
 _NO_ROW = pl.lit(None, dtype=pl.UInt32)
 _NO_THREAD = pl.lit(None, dtype=pl.Int32).alias("named_by")
 IDLE_CAUSES = [*IDLE.schema, "named_by"]
@@ -107,117 +106,6 @@ def causes_but(devices: Collection[int]) -> pl.Expr:
 
 def _hidden(devices: Collection[int]) -> pl.Expr:
     return pl.col("device").is_in(list(devices)) & ~pl.col("cause").is_in(["unlinked", "untraced"])
-
-
-def launch_latency_ns(host: Host, activities: pl.DataFrame, launches: pl.DataFrame, gaps: pl.DataFrame) -> int:
-    """The latency from launch end to start that this trace shows on an empty queue: p99, at most 100 us.
-
-    ``activities`` needs launch_id, launch_start_ns and launch_end_ns. Launches that follow a stream's wait
-    for an event do not show it: their work may have waited for that. The cap holds where no other launch found the device idle.
-    """
-    launched = activities.select("launch_id", "start_ns", "launch_start_ns", "launch_end_ns")
-    latency = (
-        gaps.select(pl.col("start_ns").alias("gap_start_ns"))
-        .hstack(launched[gaps.get_column("activity_id")])
-        .filter(pl.col("launch_start_ns") >= pl.col("gap_start_ns"), pl.col("launch_end_ns") <= pl.col("start_ns"))
-        .join(_launches_after_waits(host, launches), on="launch_id", how="anti")
-        .select(
-            (pl.col("start_ns") - pl.col("launch_end_ns")).quantile(
-                thresholds.LAUNCH_LATENCY_QUANTILE, interpolation="nearest"
-            )
-        )
-        .item()
-    )
-    cap = thresholds.LAUNCH_LATENCY_MAX_NS
-    return cap if latency is None else min(int(latency), cap)
-
-
-def _launches_after_waits(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
-    """launch_id of launches before which, since its previous launch, their thread told a stream to wait for an event."""
-    waits = (
-        host.calls_of(pl.col("name").str.contains(_STREAM_WAITS))
-        .select("thread_id", pl.col("start_ns").alias("wait_ns"))
-        .sort("wait_ns")
-    )
-    if waits.is_empty():
-        return launches.select("launch_id").clear()
-    # Calls are in order of thread and start.
-    previous = pl.when(pl.col("thread_id") == pl.col("thread_id").shift(1)).then(pl.col("start_ns").shift(1))
-    return (
-        launches.select("launch_id", "thread_id", "start_ns", previous.alias("previous_ns"))
-        .join_asof(waits, left_on="start_ns", right_on="wait_ns", by="thread_id", check_sortedness=False)
-        .filter((pl.col("wait_ns") > pl.col("previous_ns")).fill_null(pl.col("wait_ns").is_not_null()))
-        .select("launch_id")
-    )
-
-
-_STREAM_WAITS = "StreamWaitEvent"
-
-
-def recording_pauses(trace: Trace) -> pl.DataFrame:
-    """start_ns, end_ns of the silences that are recording pauses, by evidence.
-
-    A silence is an interval in which no thread and no device has an event in progress. It is a pause
-    when it lasts 10 ms or more and Python frames were recorded (some frame is always open while Python
-    runs), or it holds over half of the trace, or it lies between two profiler sessions, or the profiler
-    says that a recording began or ended within it, or correlation ids start again behind it.
-    """
-    span = "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    all_ = pl.lit(0).alias("all")
-
-    def active(spans: pl.DataFrame, track: str) -> pl.DataFrame:
-        return union(spans, [track], apart_ns=thresholds.PAUSE_NS - 1).select(all_, "start_ns", "end_ns")
-
-    # Of a thread, whose events are in order, there are few such intervals, and only these are put in order.
-    of_threads = active(trace.host_events.select("thread_id", *span), "thread_id")
-    of_devices = active(trace.device_events.select(all_, *span), "all")
-    silences = (
-        active(pl.concat([of_threads, of_devices]), "all")
-        .select(pl.col("end_ns").alias("start_ns"), pl.col("start_ns").shift(-1).alias("end_ns"))
-        .head(-1)
-    )
-    if silences.is_empty() or trace.host_events.get_column("kind").eq("python").any():
-        return silences
-    length = pl.col("end_ns") - pl.col("start_ns")
-    return silences.filter(
-        (length > thresholds.PAUSE_SPAN_RATIO * trace.duration_ns)
-        | _between_sessions(trace, silences)
-        | _holds_boundary(trace, silences)
-        | _correlations_restart(trace, silences)
-    )
-
-
-def _between_sessions(trace: Trace, silences: pl.DataFrame) -> pl.Series:
-    """Whether a silence overlaps the time between two profiler sessions, per silence."""
-    sessions = pl.DataFrame(trace.profiler_sessions, schema=_SPAN, orient="row")
-    covered = union(sessions.with_columns(pl.lit(0).alias("all")), ["all"])
-    opened, closed = covered.get_column("end_ns").head(-1), covered.get_column("start_ns").tail(-1)
-    before = opened.search_sorted(silences.get_column("end_ns"), side="left")
-    return before > closed.search_sorted(silences.get_column("start_ns"), side="right")
-
-
-def _holds_boundary(trace: Trace, silences: pl.DataFrame) -> pl.Series:
-    """Whether the profiler says that a recording began or ended within a silence, per silence."""
-    instants = pl.Series(trace.boundaries, dtype=pl.Int64).sort()
-    until = instants.search_sorted(silences.get_column("end_ns"), side="right")
-    return until > instants.search_sorted(silences.get_column("start_ns"), side="left")
-
-
-def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
-    """Whether every correlation id after a silence is lower than every one before it, per silence."""
-    ends = silences.get_column("end_ns")
-    calls = trace.host_events.select("start_ns", "correlation").drop_nulls("correlation")
-    # After as many silences as this does a call begin.
-    after = count_until(ends, calls.get_column("start_ns")).alias("after")
-    bounds = calls.group_by(after).agg(
-        pl.col("correlation").min().alias("lowest"), pl.col("correlation").max().alias("highest")
-    )
-    by_place = pl.DataFrame({"after": pl.int_range(silences.height + 1, dtype=pl.UInt32, eager=True)}).join(
-        bounds, on="after", how="left", maintain_order="left"
-    )
-    lowest_before = pl.col("lowest").cum_min().forward_fill()
-    highest_after = pl.col("highest").cum_max(reverse=True).backward_fill().shift(-1)
-    return by_place.select((highest_after < lowest_before).fill_null(False)).to_series().head(-1)
 
 
 def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
@@ -539,7 +427,7 @@ def first_event_wait_ns(host: Host, sync_events: pl.DataFrame) -> int | None:
     """When a stream was first told to wait for an event that was recorded within the trace; None where none was."""
     recorded, waited = (
         host.calls_of(pl.col("name").str.contains(word)).get_column("start_ns")
-        for word in ("EventRecord", _STREAM_WAITS)
+        for word in ("EventRecord", STREAM_WAITS)
     )
     rows = sync_events.filter(pl.col("name").str.contains("(?i)stream wait event")).get_column("start_ns")
     since = recorded.min()
@@ -564,13 +452,7 @@ def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
 
 
 ANALYSES = (
-    Value(
-        "launch_latency_ns",
-        launch_latency_ns,
-        {"activities": "linked_events", "launches": "unmasked_launches", "gaps": "idle_gaps"},
-    ),
     Value("runtime_calls", runtime_calls, {"activities": "linked_events"}),
-    Value("recording_pauses", recording_pauses),
     Value(
         "gap_segments",
         stretches_of,

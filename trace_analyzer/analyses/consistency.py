@@ -14,18 +14,29 @@ _GRAPH = r"(?i)graph"
 _NO_KERNEL = r"(?i)hostfunc|memcpy|memset|memprefetch|graph"
 
 
-def device_figures(sums: pl.DataFrame, activities: pl.DataFrame, streams: pl.DataFrame) -> pl.DataFrame:
+def device_figures(
+    sums: pl.DataFrame,
+    activities: pl.DataFrame,
+    streams: pl.DataFrame,
+    clocks: pl.DataFrame,
+    late_starts: pl.DataFrame,
+) -> pl.DataFrame:
     """One row per device: what its checks look at (`trace_analyzer.checks` judges them). Ratios, or null without a base.
 
     ``activities`` needs launch_id, launch_start_ns and group, in order of start; ``sums`` come from
-    `causes.gap_sums`, ``streams`` from `stream_figures`. Sums of device time leave nothing out.
+    `causes.gap_sums`, ``streams`` from `stream_figures`, ``clocks`` and ``late_starts`` from `clocks`. Sums of device time leave nothing
+    out.
 
     - link_coverage_ratio: device time whose launch is known;
     - unlinked_before_ratio: device time of unlinked work that began before the first linked work did;
     - stream_overlap_ratio: device time in which work ran while earlier work of its stream still did;
     - started_before_launch_ratio: linked activities that began before their launch did;
-    - skewed_idle_ratio: idle time that lies in each gap within what activities begin before their launches by;
+    - ended_after_wait_ratio: waits after whose return what they waited for still ran;
+    - late_starts_ratio: idle time in which launched work waited for nothing that was recorded, where no work begins soon after its
+      launch;
+    - skewed_idle_ratio: idle time that lies in each gap within what the clocks disagree by;
     - impossible_durations_ratio: device time of activities through most of which later work of their stream ran;
+    - short_durations_ratio: activities that last less than any device needs;
     - few_long_activities_ratio: device time of the five longest activities but collectives, where there are many more;
     - graph_share_ratio: device time that graph launches enqueued;
     - untraced_ratio: idle time in recording pauses;
@@ -42,11 +53,14 @@ def device_figures(sums: pl.DataFrame, activities: pl.DataFrame, streams: pl.Dat
             "unlinked_before_ratio"
         ),
         (pl.col("start_ns") < pl.col("launch_start_ns")).filter(linked).mean().alias("started_before_launch_ratio"),
+        (pl.col("duration_ns") < thresholds.SHORTEST_NS).mean().alias("short_durations_ratio"),
         pl.when(pl.len() >= thresholds.FEW_OF).then(longest / time).alias("few_long_activities_ratio"),
     )
     return (
         of_device.join(streams, on="device", how="left")
-        .join(_skewed_idle(rows, sums), on="device", how="left")
+        .join(clocks, on="device", how="left")
+        .join(_skewed_idle(rows, sums, clocks), on="device", how="left")
+        .join(late_starts, on="device", how="left")
         .join(_idle_shares(sums), on="device", how="left")
         .with_columns(pl.col("^.*_ratio$").fill_nan(None))
         .sort("device")
@@ -92,18 +106,23 @@ def _overlaps(in_order_only: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _skewed_idle(rows: pl.DataFrame, sums: pl.DataFrame) -> pl.DataFrame:
+def _skewed_idle(rows: pl.DataFrame, sums: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
     """device, skewed_idle_ratio: how much of the idle time the disagreement of the clocks can give another cause.
 
     Causes cut each gap where the host's clock says that a launch began or ended: by as much as this clock is ahead of the
-    device's these cuts are wrong, and what lies beyond is right.
+    device's, or behind it, these cuts are wrong, and what lies beyond is right.
     """
     early = pl.col("launch_start_ns") - pl.col("start_ns")
     skew = rows.group_by("device").agg(
         early.drop_nulls()
         .quantile(thresholds.SKEW_QUANTILE, interpolation="nearest")
         .clip(lower_bound=0)
-        .alias("skew_ns")
+        .alias("early_ns")
+    )
+    ahead = pl.col("ahead_least_ns")
+    skew = skew.join(clocks, on="device", how="left").select(
+        "device",
+        pl.max_horizontal("early_ns", pl.when(ahead > thresholds.CLOCK_TOLERANCE_NS).then(ahead)).alias("skew_ns"),
     )
     known_ns = pl.when(~pl.col("cause").is_in(["unlinked", "untraced"])).then("idle_ns").otherwise(0)
     of_gap = (
@@ -169,5 +188,9 @@ def _outside_captures(calls: pl.DataFrame, host: Host) -> pl.DataFrame:
 ANALYSES = (
     Value("stream_figures", stream_figures, {"activities": "linked_events"}),
     Value("missing_activities_ratio", missing_activities_ratio, {"launches": "unmasked_launches"}),
-    Value("device_figures", device_figures, {"sums": "unmasked_gap_sums", "streams": "stream_figures"}),
+    Value(
+        "device_figures",
+        device_figures,
+        {"sums": "unmasked_gap_sums", "streams": "stream_figures", "clocks": "clock_bounds"},
+    ),
 )

@@ -16,6 +16,8 @@ from trace_analyzer.frames.lookups import factorize, gather
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.vocabulary import NAMED_WORK
 
+STREAM_WAITS = "StreamWaitEvent"
+"""Part of the names of calls that make a stream wait for an event."""
 CALLS = ("runtime", "driver")
 """Kinds of events that are calls of the device's programming interface."""
 

@@ -225,7 +225,8 @@ def gap_costs(
         gaps.join(slowed, on="gap_id", how="inner")
         .join(starts, on="launch_id")
         .sort("device", "start_ns")
-        .with_columns(pl.col("launch_ns").shift(1).over("device", "process_id").alias("previous_ns"))
+        # Of work that was launched out of order the latest launch counts: what delayed that is not counted again.
+        .with_columns(pl.col("launch_ns").cum_max().shift(1).over("device", "process_id").alias("previous_ns"))
     )
     waits = (
         host.calls.filter(pl.col("work") == BLOCKING)
@@ -238,6 +239,7 @@ def gap_costs(
         .sort("launch_ns")
         .join_asof(waits, left_on="launch_ns", right_on="waited_ns", by="process_id", check_sortedness=False)
         .with_columns(pl.max_horizontal("first_ns", "previous_ns", "waited_ns").alias("since_ns"))
+        .with_columns(pl.min_horizontal("since_ns", "launch_ns"))
     )
     return (
         since.select("gap_id", "slowed_ns")

@@ -5,6 +5,7 @@ from trace_analyzer.analyses import (
     backward,
     blame,
     causes,
+    clocks,
     cold_start,
     communication,
     consistency,
@@ -15,6 +16,7 @@ from trace_analyzer.analyses import (
     host_costs,
     idle,
     kernel_bounds,
+    launch_latency,
     links,
     modules,
     operators,
@@ -22,6 +24,7 @@ from trace_analyzer.analyses import (
     profiler_overhead,
     queue_underruns,
     recomputation,
+    recording_pauses,
     roofline,
     run_ahead,
     steps,
@@ -34,7 +37,7 @@ _MODULES = (
     activities, links, idle, causes, blame, host_costs, partition, steps, run_ahead, queue_underruns, kernel_bounds, operators,
     roofline, modules, communication, copies, fusion, recomputation, tensor_cores, backward,
     # Values that these share
-    host, context, consistency, cold_start, profiler_overhead,
+    host, context, launch_latency, recording_pauses, clocks, consistency, cold_start, profiler_overhead,
 )  # fmt: skip
 
 ANALYSES: tuple[Declaration, ...] = tuple(declared for module in _MODULES for declared in module.ANALYSES)

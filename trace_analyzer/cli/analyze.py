@@ -1,8 +1,6 @@
 """`analyze report TRACE`, or `analyze TRACE` for short: summary, HTML report and gates of one trace."""
 
-import gc
 import math
-import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -12,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from trace_analyzer import tuning
 from trace_analyzer.cli import ARGUMENTS, outputs
+from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.stages import StageTimer
 from trace_analyzer.vocabulary import REGIMES
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from trace_analyzer.report import Report
 
 GATE_BROKE = 1
-
-_SMALL_BYTES = 1 << 20
-"""A file up to this size is worked on by one thread: over small tables, several mostly wait for each other."""
-
-_GARBAGE_AFTER = 20_000
-"""New objects after which Python looks for garbage. Imports make many and leave next to none: looking for it after
-every 700, as by default, takes a twentieth of the time of a report."""
 
 
 def ratio(text: str) -> float:
@@ -216,7 +209,7 @@ def report(
     HTML report embeds the names and times of all events in TRACE; --redact says what it leaves out.
     """
     timer = StageTimer()
-    gc.set_threshold(_GARBAGE_AFTER)
+    tuning.collect_garbage_rarely()
     if no_report and (report_path or open_report):
         raise UsageError("--no-report contradicts --report and --open")
     html = None if no_report else Path(report_path) if report_path else outputs.default_report_path(trace)
@@ -260,10 +253,11 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
     """The report of the trace, timed, with progress on a terminal."""
     if trace == "-" and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("nothing is piped into standard input; pipe a trace into it, or name a file")
-    _limit_threads(trace)
+    if (reason := why_slow()) is not None:
+        outputs.complain(reason)
+    tuning.limit_threads(trace)
     from trace_analyzer.cli.progress import Progress
     from trace_analyzer.ingest import load
-    from trace_analyzer.tuning import beside, prepare
 
     options = {**choices, "peak_tflops": dict(choices["peak_tflops"])}
     max_bytes = options.pop("max_bytes")
@@ -273,17 +267,19 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
             timer(stage, fraction)
             progress(stage, fraction)
 
-        with beside(prepare):
+        with tuning.beside(_prepare):
             loaded = load(trace, max_bytes=max_bytes, progress=tell)
         from trace_analyzer.pipeline import Options, report_of
 
         return report_of(loaded, Options(**options), tell)
 
 
-def _limit_threads(trace: str) -> None:
-    """Give Polars one thread for a small file, if the user does not say how many: it asks once, when imported."""
-    if "polars" not in sys.modules and os.path.isfile(trace) and os.path.getsize(trace) <= _SMALL_BYTES:
-        os.environ.setdefault("POLARS_MAX_THREADS", "1")
+def _prepare() -> None:
+    """Import what analyses need, and read their catalogues."""
+    import trace_analyzer.pipeline  # noqa: F401
+    from trace_analyzer.catalog.prepare import prepare
+
+    prepare()
 
 
 def _command(redact: bool) -> str:

@@ -23,7 +23,7 @@ from trace_analyzer.ingest.tables import (
 from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
 from trace_analyzer.notes import Note
 from trace_analyzer.schema import Column, Table, nulls
-from trace_analyzer.units import NS_PER_S
+from trace_analyzer.units import NS_PER_S, NS_PER_US
 
 # Farther than this from the median event, a timestamp is damage, not time.
 _PLAUSIBLE_NS = 30 * 24 * 3600 * NS_PER_S
@@ -55,11 +55,12 @@ def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) ->
 
     What has become a table is let go of, so a caller who keeps no reference to the document saves its memory.
     """
-    header, event_count = header_of(document.header), document.event_count
-    notes = (*notes, *document.notes)
+    header, header_notes = header_of(document.header)
+    event_count, display_unit = document.event_count, document.header.get("displayTimeUnit")
+    notes = (*notes, *document.notes, *header_notes)
     events = _plausible(with_pairs(document.events))
     del document
-    notes = (*notes, *_skip_notes(events))
+    notes = (*notes, *_unit_notes(events, display_unit), *_skip_notes(events))
     origin, end = _extent(events)
     threads = _threads(events)
     devices = _devices(events.device, header.devices)
@@ -332,6 +333,21 @@ def _memory_events(rest: pl.DataFrame) -> pl.DataFrame:
 def _unsupported(skipped: pl.DataFrame) -> dict[str, int]:
     counts = skipped.filter(pl.col("reason") == "unsupported").group_by("cat").agg(pl.col("count").sum()).sort("cat")
     return dict(counts.iter_rows())
+
+
+def _unit_notes(events: Classified, display_unit: object) -> Iterator[Note]:
+    """A warning where a file shows nanoseconds and has no fraction of a microsecond: it may be written in nanoseconds."""
+    if display_unit != "ns":
+        return
+    spans = [frame.select("start_ns", "duration_ns") for frame in (events.python, events.host, events.device)]
+    is_whole = ((pl.col("start_ns") % NS_PER_US == 0) & (pl.col("duration_ns") % NS_PER_US == 0)).all()
+    if pl.concat(spans).select(is_whole).item():
+        yield Note(
+            "display-time-unit",
+            "warning",
+            "`displayTimeUnit` is ns and all times are whole numbers: they are read as microseconds, as the trace format has it; if"
+            " the file was written in nanoseconds, all times here are 1,000 times too long",
+        )
 
 
 def _skip_notes(events: Classified) -> Iterator[Note]:

@@ -1,8 +1,8 @@
 """The short cut for all but small files: compiled code reads events into columns, on several threads.
 
 It checks each character, so that nothing has to be proven. An event in which something is out of the ordinary (a key
-twice, an exponent, a number as text) goes to the strict reader, alone; so does all that follows a place where no event
-can be read.
+twice, an exponent, a number as text) goes to the strict reader, alone; so does what stands between a place where no event
+can be read and the next event that is whole.
 """
 
 import json
@@ -39,11 +39,13 @@ from trace_analyzer.ingest.classify import (
     sorted_calls,
     sorted_events,
     sorted_memory,
+    sorted_objects,
     sorted_python,
     sorted_tracks,
 )
 from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, SURROGATE, raw_frame, strict_decoder, text_of
 from trace_analyzer.ingest.times import nanoseconds
+from trace_analyzer.ingest.tolerant import TOO_DEEP, Fault, recover
 
 try:
     from trace_analyzer.ingest import _scanner
@@ -64,6 +66,8 @@ _SEED = int.from_bytes(os.urandom(8), "little")
 """Of hashes: who does not know it cannot make names that collide."""
 _LONGEST = 64 << 20
 """An event that is longer is left to the strict reader."""
+_MOST_FAULTS = 16
+"""Reading on after a fault takes a millisecond: where a text has more of them, the strict reader is faster."""
 _WORKERS = min(4, os.cpu_count() or 1)
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[\s*(?=\{)')
@@ -119,15 +123,19 @@ _ANY = _Route((), "", (*FIELDS, *ARGUMENTS), None)
 class Scanned:
     """Events by the short cut, and the rest of the document: a small one, unless something is wrong there.
 
-    ``rest`` is the document without ``cut_bytes`` of it, in which ``event_count`` events stood; ``replaced``
-    counts the byte sequences in those that are no UTF-8.
+    ``rest`` is the document without ``cut_bytes`` of it, in which ``event_count`` entries stood; ``replaced``
+    counts the byte sequences in those that are no UTF-8, ``odd`` and ``too_deep`` the entries that are no objects, or nest
+    too deeply. ``faults`` are places in those bytes.
     """
 
     parts: list[Classified]
     event_count: int
     rest: bytes
-    cut_bytes: int
-    replaced: int
+    cut_bytes: int = 0
+    replaced: int = 0
+    odd: int = 0
+    too_deep: int = 0
+    faults: tuple[Fault, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,6 +148,9 @@ class _Part:
     replaced: int
     ending: int
     end: int
+    odd: int
+    too_deep: int
+    faults: list[Fault]
 
 
 def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
@@ -151,7 +162,8 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
     parts: list[Classified] = []
     raw: list[pl.DataFrame] = []
     left: list[bytes] = []
-    count = replaced = size = 0
+    count = replaced = size = odd = too_deep = 0
+    faults: list[Fault] = []
     ending = _scanner.MORE
     for text, end, future in _ahead(texts):
         if ending not in (_scanner.MORE, _scanner.PARTIAL) or sum(map(len, left)) > _LONGEST:
@@ -169,10 +181,12 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
         if sum(frame.height for frame in raw) > _ROWS:
             parts, raw = [*parts, _together(raw)], []
         count += part.count
-        replaced += part.replaced
+        replaced, odd, too_deep = replaced + part.replaced, odd + part.odd, too_deep + part.too_deep
+        faults += (fault.moved(opening.end() + size) for fault in part.faults)
         size += part.end
     parts += [_together(raw)] if raw else []
-    return Scanned(parts, count, b"".join((head[: opening.end()], *left)), size, replaced)
+    rest = b"".join((head[: opening.end()], *left))
+    return Scanned(parts, count, rest, size, replaced, odd, too_deep, tuple(faults))
 
 
 def give_back() -> None:
@@ -271,15 +285,30 @@ def _new_scanner() -> "Scanner":
 
 
 def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
-    found: list[Classified | pl.DataFrame] = []
-    count, at, ending = 0, 0, _scanner.FULL
+    frames: list[Classified | pl.DataFrame] = []
+    faults: list[Fault] = []
+    count, at, ending, odd, too_deep, signs = 0, 0, _scanner.FULL, 0, 0, ""
     while ending == _scanner.FULL:
         ending, at, events = scanner.read(text, at, size)
-        found += _frames(text, scanner, count)
+        frames += _frames(text, scanner, count)
         count += events
-    known = [events for events in found if isinstance(events, Classified)]
-    raw = [frame for frame in found if isinstance(frame, pl.DataFrame)]
-    return _Part(known, raw, count, _replaced(text, at), ending, at)
+        if ending == _scanner.BROKEN and text[at : at + 1] != b"]" and len(faults) < _MOST_FAULTS:
+            signs = signs or text[:size].decode("latin-1")
+            recovered = recover(text, signs, at)
+            if recovered is None:
+                ending = _scanner.PARTIAL
+                continue
+            entries, more_faults, at = recovered
+            frames.append(shifted(sorted_objects(entries, 0), count))
+            faults += more_faults
+            count += len(entries)
+            deep = sum(entry is TOO_DEEP for entry in entries)
+            too_deep += deep
+            odd += sum(not isinstance(entry, dict) for entry in entries) - deep
+            ending = _scanner.FULL
+    known = [events for events in frames if isinstance(events, Classified)]
+    raw = [frame for frame in frames if isinstance(frame, pl.DataFrame)]
+    return _Part(known, raw, count, _replaced(text, at), ending, at, odd, too_deep, faults)
 
 
 def _replaced(text: bytes, size: int) -> int:

@@ -12,10 +12,6 @@ _BEGINNINGS = (
     (b"\x04\x22\x4d\x18", "compressed by lz4; decompress it first (`lz4 -d`)"),
     (b"\x1f\x8b", "compressed twice; decompress it once (`gunzip`)"),
     (b"\x28\xb5\x2f\xfd", "compressed twice; decompress it once (`unzstd`)"),
-    *(
-        (mark, "UTF-16 text, as PowerShell's `>` writes it; convert it to UTF-8 (`iconv -f UTF-16 -t UTF-8`)")
-        for mark in (b"\xff\xfe", b"\xfe\xff")
-    ),
     (b"\0\0\0\0", "no text: it begins with NUL bytes, as a crash or an interrupted copy leaves them; copy it again"),
     (b"version https://git-lfs", "a Git LFS pointer in the place of the file; fetch that (`git lfs pull`)"),
     (b"SQLite format 3\0", "an SQLite database, as Nsight Systems and rocprof write it; record with torch.profiler"),
@@ -25,6 +21,16 @@ _BEGINNINGS = (
     ),
 )
 """How the bytes begin, decompressed once if they were; none of these begins a JSON document."""
+_ENCODED = (
+    ("UTF-32", re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff")),  # begins like UTF-16, so that it comes first
+    ("UTF-16", re.compile(rb"\xff\xfe|\xfe\xff")),
+    ("UTF-32LE", re.compile(rb"[{\[]\0\0\0[^\0]")),
+    ("UTF-32BE", re.compile(rb"\0\0\0[{\[]\0")),
+    ("UTF-16LE", re.compile(rb"[{\[]\0[^\0]")),
+    ("UTF-16BE", re.compile(rb"\0[{\[]\0[^\0]")),
+)
+"""How text in other encodings begins: with a mark of its byte order or, without one, with the bracket of a JSON document."""
+_PYTHON = re.compile(rb"\s*[{\[]\s*(?:[{\[]\s*)?'")
 _PAGE = re.compile(rb"\s*<(?:!doctype html|html)\b", re.IGNORECASE)
 _NAME, _MAGIC = slice(0, 100), slice(257, 262)
 """Of a tar archive: its first file's name, filled up with NUL, and its mark."""
@@ -43,6 +49,11 @@ def mistaken_file(content: bytes) -> str | None:
         return "a page of HTML, as a download without permission gets; download the trace again"
     if b"\0" in content[_NAME] and content[_MAGIC] == b"ustar":
         return f"a tar archive; {_UNPACK}"
+    if _PYTHON.match(content):
+        return "a Python literal (keys in single quotes), not JSON; write it with `json.dump`"
+    for encoding, beginning in _ENCODED:
+        if beginning.match(content):
+            return f"{encoding[:6]} text; convert it to UTF-8 (`iconv -f {encoding} -t UTF-8`)"
     return next((what for start, what in _BEGINNINGS if content.startswith(start)), None)
 
 

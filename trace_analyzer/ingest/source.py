@@ -8,12 +8,12 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from trace_analyzer.errors import InputError, InputTooLarge
 from trace_analyzer.notes import CHANGED, NUL_BYTES, Note
 
-Source = str | os.PathLike[str] | bytes | BinaryIO
+Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | TextIO
 Progress = Callable[[str, float | None], None]
 Part = tuple[bytes, Note | None]
 
@@ -22,7 +22,8 @@ DEFAULT_MAX_BYTES = 16 << 30
 
 _CHUNK = 4 << 20
 _GZIP = b"\x1f\x8b"
-_ZSTD = b"\x28\xb5\x2f\xfd"
+# Frames of data, and those to be skipped, which may come first (RFC 8878, 3.1.2); lz4 shares the latter.
+_ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([low]) + b"\x2a\x4d\x18" for low in range(0x50, 0x60)))
 _CHANGED = Note(
     CHANGED,
     "warning",
@@ -103,8 +104,9 @@ class Content:
 class _Replayed(io.BytesIO):
     """A stream that can be read from its start again: it keeps what was read."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO | TextIO, name: str) -> None:
         self._stream = stream
+        self._name = name
         self._kept: list[bytes] = []
         self._next = 0
 
@@ -114,9 +116,21 @@ class _Replayed(io.BytesIO):
 
     def read(self, size: int | None = -1, /) -> bytes:  # as in io.BytesIO
         if self._next == len(self._kept):
-            self._kept.append(self._stream.read(-1 if size is None else size))
+            self._kept.append(self._bytes_of(-1 if size is None else size))
         self._next += 1
         return self._kept[self._next - 1]
+
+    def _bytes_of(self, size: int) -> bytes:
+        """Read from the stream, which may be one of text, or misbehave."""
+        try:
+            block = self._stream.read(size)
+        except ValueError as error:  # it is closed, or of text that is no UTF-8
+            raise InputError(f"{self._name}: cannot be read: {error}") from error
+        if isinstance(block, str):
+            return block.encode("utf-8", "surrogatepass")
+        if not isinstance(block, (bytes, bytearray, memoryview)):
+            raise InputError(f"{self._name}: cannot be read: it gives {type(block).__name__}, not bytes")
+        return bytes(block)
 
     def close(self) -> None:
         """Stay open for the next reading; the stream is its owner's to close."""
@@ -125,23 +139,34 @@ class _Replayed(io.BytesIO):
 def content_of(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Content:
     """The bytes of a trace, decompressed by what they are.
 
-    ``source`` is a path, ``"-"`` for standard input, bytes, or a binary file. A gzip stream that breaks
-    off or fails its checksum yields what could be read, with a note.
+    ``source`` is a path, ``"-"`` for standard input, bytes (or a bytearray, a memoryview), or an open file, binary or of text.
+    A gzip stream that breaks off or fails its checksum yields what could be read, with a note.
 
-    Raises ``InputError`` when it cannot be opened.
+    Raises ``InputError`` when it cannot be opened, or is none of these.
     """
-    if isinstance(source, bytes):
-        return Content("bytes", lambda: io.BytesIO(source), max_bytes, progress)
-    if isinstance(source, (str, os.PathLike)) and os.fspath(source) != "-":
-        path = Path(source)
-        file = _opened(path)
-        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            file.close()
-            return Content(str(path), lambda: _opened(path), max_bytes, progress)
-        return Content(str(path), _Replayed(file).rewound, max_bytes, progress, file.close)
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        content = bytes(source)
+        return Content("bytes", lambda: io.BytesIO(content), max_bytes, progress)
     if isinstance(source, (str, os.PathLike)):
-        return Content("stdin", _Replayed(sys.stdin.buffer).rewound, max_bytes, progress)
-    return Content(str(getattr(source, "name", "stream")), _Replayed(source).rewound, max_bytes, progress)
+        name = os.fsdecode(source)
+        if name == "-":
+            return Content("stdin", _Replayed(sys.stdin.buffer, "stdin").rewound, max_bytes, progress)
+        return _content_of_file(Path(name), max_bytes, progress)
+    name = str(getattr(source, "name", "stream"))
+    if not callable(getattr(source, "read", None)):
+        raise InputError(
+            f"cannot read a trace from a {type(source).__name__}: expected a path, bytes or an open file"
+            " (for parsed JSON: json.dumps(trace).encode())"
+        )
+    return Content(name, _Replayed(source, name).rewound, max_bytes, progress)
+
+
+def _content_of_file(path: Path, max_bytes: int, progress: Progress | None) -> Content:
+    file = _opened(path)
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        return Content(str(path), lambda: _opened(path), max_bytes, progress)
+    return Content(str(path), _Replayed(file, str(path)).rewound, max_bytes, progress, file.close)
 
 
 def _status(file: BinaryIO) -> os.stat_result | None:

@@ -36,7 +36,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Trace:
-    """One trace file. Tables are described in `trace_analyzer.tables`; texts of events and of operators' inputs are categorical.
+    """One trace file. Tables are described in `trace_analyzer.ingest.tables`; texts of events and of operators' inputs are categorical.
 
     ``profiler_sessions`` are (start, end) of the profiler's own spans, ns; ``boundaries`` the instants at
     which it says that a recording began or ended.
@@ -63,37 +63,53 @@ class Trace:
     unsupported: Mapping[str, int]
 
 
-def header_of(raw: Mapping[str, Any]) -> Header:
-    """The header from the document's own keys; whatever is malformed there is missing."""
+def header_of(raw: Mapping[str, Any]) -> tuple[Header, tuple[Note, ...]]:
+    """The header from the document's own keys, and a note on numbers that cannot be; whatever is malformed there is missing."""
     distributed = raw.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
     entries = raw.get("deviceProperties")
     entries = entries if isinstance(entries, list) else []
-    base = _integer(raw.get("baseTimeNanoseconds"))
-    return Header(
-        devices=tuple(_device_properties(entry) for entry in entries if isinstance(entry, dict)),
-        rank=_integer(distributed.get("rank")),
-        world_size=_integer(distributed.get("world_size")),
+    refused: list[str] = []
+    base = _integer(raw, "baseTimeNanoseconds", _INT64, refused, least=-_INT64)
+    world = _integer(distributed, "world_size", _INT32, refused, least=1)
+    header = Header(
+        devices=tuple(_device_properties(entry, refused) for entry in entries if isinstance(entry, dict)),
+        rank=_integer(distributed, "rank", _INT32 if world is None else world - 1, refused),
+        world_size=world,
         base_time_ns=None if base is None else str(base),
         settings=settings_of(raw.get(HEADER_KEY)),
     )
+    if not refused:
+        return header, ()
+    names = ", ".join(dict.fromkeys(refused))
+    message = f"numbers of the header that cannot be are left out: {names}"
+    return header, (Note("implausible-header", "warning", message, len(refused)),)
 
 
-def _device_properties(entry: Mapping[str, Any]) -> DeviceProperties:
-    major, minor = _integer(entry.get("computeMajor")), _integer(entry.get("computeMinor"))
+def _device_properties(entry: Mapping[str, Any], refused: list[str]) -> DeviceProperties:
+    major, minor = (_integer(entry, key, _VERSION, refused) for key in ("computeMajor", "computeMinor"))
     name = entry.get("name")
     return DeviceProperties(
         index=SURROGATE.sub("\ufffd", str(entry.get("id", ""))),
         name=SURROGATE.sub("\ufffd", name) if isinstance(name, str) and name.strip() else None,
-        memory_bytes=_integer(entry.get("totalGlobalMem")),
+        memory_bytes=_integer(entry, "totalGlobalMem", _INT64, refused),
         compute_capability=None if major is None else f"{major}.{minor or 0}",
-        sm_count=_integer(entry.get("numSms")),
-        warp_size=_integer(entry.get("warpSize")),
+        sm_count=_integer(entry, "numSms", _INT32, refused),
+        warp_size=_integer(entry, "warpSize", _INT32, refused),
     )
 
 
-def _integer(value: Any) -> int | None:
+_INT32, _INT64, _VERSION = 2**31 - 1, 2**63 - 1, 999
+
+
+def _integer(entry: Mapping[str, Any], key: str, most: int, refused: list[str], least: int = 0) -> int | None:
+    """The integer of a key, None where it is none; one out of range is ``refused``."""
+    value = entry.get(key)
     try:
-        return int(str(value)) if value is not None else None
-    except ValueError:
+        number = None if value is None else int(str(value))
+    except ValueError:  # also for one of over 4,300 digits
         return None
+    if number is None or least <= number <= most:
+        return number
+    refused.append(key)
+    return None

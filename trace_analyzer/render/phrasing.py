@@ -48,8 +48,14 @@ _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     ),
 }
 _INSTEAD_OF_CHECK: Mapping[str, str] = {
-    "skewed_idle": "Export one file per process on the machine that recorded it, and do not merge or shift files: the clocks disagree.",
-    "impossible_durations": "Record again, with no other profiler attached: durations of this file cannot be right.",
+    **dict.fromkeys(
+        ("skewed_idle", "late_starts"),
+        "Export one file per process on the machine that recorded it, and do not merge or shift files: the clocks disagree.",
+    ),
+    **dict.fromkeys(
+        ("impossible_durations", "short_durations"),
+        "Record again, with no other profiler attached: durations of this file cannot be right.",
+    ),
     "missing_activities": "Record with ProfilerActivity.CUDA from before the first launch to a torch.cuda.synchronize() after the last.",
     "lost_events": "Export the file again as the profiler writes it: events of this one cannot be read.",
 }

@@ -8,6 +8,7 @@ import polars as pl
 from trace_analyzer import thresholds, units
 from trace_analyzer.analyses import roofline
 from trace_analyzer.analysis import Value
+from trace_analyzer.checks import clock_notes
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
 from trace_analyzer.report import (
@@ -27,6 +28,7 @@ class NoteSources:
     activities: pl.DataFrame
     rated: pl.DataFrame
     reported_devices: pl.DataFrame
+    device_figures: pl.DataFrame
     device_reports: Mapping[int, DeviceReport]
 
 
@@ -38,6 +40,7 @@ def notes(note_sources: NoteSources) -> tuple[Note, ...]:
         *sources.launch_links[1],
         *sources.device_work[1],
         *_shared_notes(trace, sources.activities),
+        *clock_notes(device_ids(sources.reported_devices), sources.device_figures),
         *_unreported_notes(trace, sources.reported_devices),
         *_unlinked_notes(tuple(sources.device_reports.values())),
         *_slow_notes(sources.rated, trace),

@@ -23,7 +23,7 @@ from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.palette import palette_css
 from trace_analyzer.render.phrasing import confidence, record_instead
 from trace_analyzer.report import Report
-from trace_analyzer.vocabulary import CAUSES, PARTS, REGIMES, RUN_AHEAD_STATES, STATUSES, UNKNOWN_PARTS
+from trace_analyzer.vocabulary import PARTS, REGIMES, RUN_AHEAD_STATES, STATUSES, UNKNOWN_PARTS, phrase
 
 if TYPE_CHECKING:
     from trace_analyzer.render.html.drawings import Drawing
@@ -196,11 +196,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"duration": units.duration, "percent": units.percent, "count": units.count}
-    environment.filters["confidence"] = confidence
+    environment.filters |= {"confidence": confidence, "phrase": phrase}
     environment.filters["brief"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.globals |= {
-        "PARTS": PARTS, "CAUSES": CAUSES, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "STATES": RUN_AHEAD_STATES, "TERMS": TERMS,
+        "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "STATES": RUN_AHEAD_STATES, "TERMS": TERMS,
         "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP,
     }  # fmt: skip
     return environment

@@ -1,0 +1,185 @@
+"""Reads JSON that is damaged: all whole events, what else can be read of the document, and which bytes could not be.
+
+A place that is no JSON costs the event that it stands in; reading goes on at the next event that is whole.
+"""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from trace_analyzer.errors import NotATrace
+from trace_analyzer.ingest.raw import strict_decoder
+from trace_analyzer.ingest.syntax import next_event, value_end
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_SEPARATOR = re.compile(r"[ \t\r\n,]*")
+
+
+TOO_DEEP = object()
+"""In the place of an event that nests too deeply to be read."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A place that is no JSON (``at``), in a part of the text that was not read (``start`` to ``end``)."""
+
+    at: int
+    start: int
+    end: int
+
+    def moved(self, by: int) -> "Fault":
+        """The fault of a text that begins ``by`` places into a larger one, in places of that."""
+        return Fault(self.at + by, self.start + by, self.end + by)
+
+
+@dataclass
+class Walk:
+    """What was read of a text; places are counted in characters.
+
+    ``broken_at`` is where the last value begins if the text ends within it. Events that are sound, but nest beyond what Python
+    can read, are `TOO_DEEP`; ``deep_members`` counts such members of the header.
+    """
+
+    header: dict[str, Any] = field(default_factory=dict)
+    events: list[Any] = field(default_factory=list)
+    has_events: bool = False
+    deep_members: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    broken_at: int | None = None
+    trailing: bool = False
+
+
+def walk_document(text: str, name: str) -> Walk:
+    """Read a document value by value, past what is no JSON.
+
+    Raises ``NotATrace`` where it begins like no JSON document, or is none and holds no event.
+    """
+    walk = Walk()
+    at = _skip(text, 0)
+    if text[at : at + 1] == "[":
+        walk.has_events = True
+        end = _events(text, at + 1, walk)
+        walk.trailing = end is not None and bool(text[end:].strip())
+        return walk
+    if text[at : at + 1] != "{":
+        shown = text[at : at + 20].split("\n")[0]
+        raise NotATrace(f"{name}: is not JSON (starts with {shown!r}); expected a trace from torch.profiler")
+    end = _members(text, at + 1, walk)
+    walk.trailing = end is not None and bool(text[end:].strip())
+    return walk
+
+
+def recover(content: bytes, text: str, at: int) -> tuple[list[Any], list[Fault], int] | None:
+    """Read what stands in a list of events from ``at`` on, up to the next `{` or `]` where a reader can try again.
+
+    ``text`` is the content with a character per byte. Returns the entries, the faults and the place; None where the content ends
+    before that.
+    """
+    entries: list[Any] = []
+    faults: list[Fault] = []
+    start = at
+    while True:
+        at = _SEPARATOR.match(text, at).end()  # type: ignore[union-attr]
+        if at > start and text[at : at + 1] in ("{", "]"):
+            return entries, faults, at
+        end, is_sound = value_end(text, at)
+        if is_sound:
+            entries.append(_decoded(content[at:end]))
+            at = end
+            continue
+        following = None if end == len(text) else next_event(text, end)
+        if following is None:
+            return None
+        faults.append(Fault(end, at, following))
+        at = following
+
+
+def _decoded(content: bytes) -> Any:
+    try:
+        return strict_decoder().decode(content.decode("utf-8", "replace"))
+    except RecursionError:
+        return TOO_DEEP
+
+
+def _members(text: str, at: int, walk: Walk) -> int | None:
+    """Read the members of the document from ``at`` on; return where it is closed, None where it is not."""
+    decoder = strict_decoder()
+    while True:
+        at = _SEPARATOR.match(text, at).end()  # type: ignore[union-attr]
+        if text[at : at + 1] == "}":
+            return at + 1
+        try:
+            key, value_at = decoder.raw_decode(text, at)
+            colon = _skip(text, value_at)
+            if not isinstance(key, str) or text[colon : colon + 1] != ":":
+                raise json.JSONDecodeError("expected ':'", text, colon)
+            value_at = _skip(text, colon + 1)
+            if key == "traceEvents" and text[value_at : value_at + 1] == "[":
+                walk.has_events = True
+                following = _events(text, value_at + 1, walk)
+                if following is None:
+                    return None
+                at = following
+                continue
+            value, at = decoder.raw_decode(text, value_at)
+            walk.header[key] = value
+        except (ValueError, RecursionError):
+            following = _past_member(text, at, walk)
+            if following is None:
+                return None
+            at = following
+
+
+def _past_member(text: str, at: int, walk: Walk) -> int | None:
+    """Go on behind the member at ``at``, which the decoder refuses, or behind the list of the next whole event."""
+    fault, is_sound = value_end(text, at) if text[at : at + 1] in ('"', "") else (at, False)
+    if is_sound:  # it is a key
+        fault = _skip(text, fault)
+        if text[fault : fault + 1] == ":":
+            fault, is_sound = value_end(text, _skip(text, fault + 1))
+            if is_sound:
+                walk.deep_members += 1
+                return fault
+    following = _recover(text, at, fault, walk)
+    if following is None:
+        return None
+    walk.has_events = True
+    return _events(text, following, walk)
+
+
+def _events(text: str, at: int, walk: Walk) -> int | None:
+    """Read the events of a list from ``at`` on; return where it is closed, None where it is not."""
+    decoder = strict_decoder()
+    while True:
+        at = _SEPARATOR.match(text, at).end()  # type: ignore[union-attr]
+        if text[at : at + 1] == "]":
+            return at + 1
+        try:
+            event, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            end, is_sound = value_end(text, at)
+            if is_sound:
+                walk.events.append(TOO_DEEP)
+                at = end
+                continue
+            following = _recover(text, at, end, walk)
+            if following is None:
+                return None
+            at = following
+        else:
+            walk.events.append(event)
+
+
+def _recover(text: str, start: int, fault: int, walk: Walk) -> int | None:
+    """Note what cannot be read from ``start`` on; return where the next whole event begins, None where there is none."""
+    if fault == len(text):
+        walk.broken_at = start
+        return None
+    following = next_event(text, fault)
+    walk.faults.append(Fault(fault, start, len(text) if following is None else following))
+    return following
+
+
+def _skip(text: str, at: int) -> int:
+    return _SPACE.match(text, at).end()  # type: ignore[union-attr]
