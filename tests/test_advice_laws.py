@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
 from trace_analyzer.advice import LAUNCHING, RULES
-from trace_analyzer.analyses.causes import HOST_CAUSES
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import HOST_CAUSES
 
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 SMALL = ("latency", "device-gap")

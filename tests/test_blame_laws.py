@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from tiers import examples
 
 from trace_analyzer.analyses.blame import DIMENSIONS
-from trace_analyzer.analyses.causes import HOST_CAUSES
 from trace_analyzer.analyses.host_costs import COSTS
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import HOST_CAUSES
 
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]

@@ -21,8 +21,8 @@ from kineto import (
     python,
 )
 
-from trace_analyzer.analyses.causes import CAUSES, WITHHELD
 from trace_analyzer.analyses.recording_pauses import recording_pauses
+from trace_analyzer.vocabulary import IDLE_CAUSES, WITHHELD
 
 Parts = list[tuple[Any, ...]]
 
@@ -414,7 +414,9 @@ def test_a_hole_of_over_half_the_span_is_a_pause() -> None:
 def test_every_cause_has_a_test() -> None:
     with open(__file__, encoding="utf-8") as file:
         text = file.read()
-    assert [cause for cause in CAUSES if f'"{cause}"' not in text] == [WITHHELD], "that one is of tests/test_checks.py"
+    assert [cause for cause in IDLE_CAUSES if f'"{cause}"' not in text] == [WITHHELD], (
+        "that one is of tests/test_checks.py"
+    )
 
 
 def test_the_main_cause_of_a_gap_holds_most_of_it() -> None:

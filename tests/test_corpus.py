@@ -9,9 +9,9 @@ import pytest
 from conftest import CORPUS, corpus_rows
 
 from trace_analyzer import units
-from trace_analyzer.analyses.causes import HOST_CAUSES
 from trace_analyzer.analyses.registry import TABLES
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import HOST_CAUSES
 
 pytestmark = pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
 

@@ -3,6 +3,7 @@
 import json
 
 import polars as pl
+from jsonschema import Draft202012Validator
 from kineto import launched, spread, trace_bytes
 
 from trace_analyzer.analyses.registry import ANALYSES
@@ -10,7 +11,9 @@ from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.ingest import load
 from trace_analyzer.metrics import PARTITION
 from trace_analyzer.pipeline import report_of
+from trace_analyzer.render.html.view import view
 from trace_analyzer.report import Report
+from trace_analyzer.report_schema import json_schema
 from trace_analyzer.schema import DEVICE, STR, U32, Column, Table
 from trace_analyzer.sections import Section
 
@@ -66,6 +69,22 @@ def test_its_rows_stand_at_their_place_in_the_json() -> None:
         {"stream": "13", "activity_count": 1, "busy_ns": 10_000},
     ]
     assert document["longest_stream"] == [{"device": 0, "stream": "7", "activity_count": 1, "busy_ns": 30_000}]
+
+
+def test_its_rows_satisfy_the_schema() -> None:
+    schema = json_schema((*ANALYSES, *DECLARED))
+    assert "longest_stream" in schema["required"]
+    assert "streams" in schema["properties"]["devices"]["items"]["required"]
+    document = json.loads(toy_report().to_json())
+    assert [error.message for error in Draft202012Validator(schema).iter_errors(document)] == []
+
+
+def test_its_section_is_laid_out_by_all_renderers() -> None:
+    report = toy_report()
+    assert "\nStreams\n  Stream   Busy\n  7       30 us\n  13      10 us\n" in report.summary()
+    assert "### Streams\n\n| Stream | Busy |" in report.to_markdown()
+    (listing,) = next(section.listings for section in view(report).sections if section.title == "Streams")
+    assert [[cell.text for cell in row.cells] for row in listing.rows] == [["7", "30 us"], ["13", "10 us"]]
 
 
 def test_the_report_carries_its_section() -> None:

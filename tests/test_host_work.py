@@ -7,11 +7,11 @@ from trace_analyzer.catalog.host_work import (
     BLOCKING,
     GUARDS,
     LOOKUP,
-    NAMED_WORK,
     HostWorkRule,
     host_work,
     host_work_rules,
 )
+from trace_analyzer.vocabulary import NAMED_WORK
 
 KINDS = ("operator", "annotation", "python", "runtime", "driver", "overhead", "other")
 every_rule = pytest.mark.parametrize("rule", host_work_rules(), ids=lambda rule: f"{rule.work}:{'+'.join(rule.kinds)}")

@@ -21,13 +21,14 @@ from trace_analyzer.ingest.tables import DEVICES
 from trace_analyzer.render import html
 from trace_analyzer.render.html import codec, files
 from trace_analyzer.render.html.figure import busy_bins, host_bins, timeline_figures
-from trace_analyzer.render.html.labels import KINDS, PARTS, REGIMES, short_name
+from trace_analyzer.render.html.labels import KINDS, short_name
 from trace_analyzer.render.html.lanes import first_fit, in_rows
 from trace_analyzer.render.html.timeline import TimelineColumns, timeline_columns
 from trace_analyzer.render.html.view import shares
-from trace_analyzer.render.palette import palette
+from trace_analyzer.render.palette import palette, palette_css
 from trace_analyzer.render.phrasing import evidence_value
 from trace_analyzer.report import Evidence, Report
+from trace_analyzer.vocabulary import PARTS, REGIMES
 
 ASSETS = Path(html.__file__).parent / "assets"
 REPORTS = {
@@ -278,8 +279,8 @@ def test_every_key_has_a_colour() -> None:
     host = ("operator", "annotation", "python", "runtime", "driver", "overhead", "host", "module", "sync")
     wanted += [f"k-{kind}" for kind in host]
     assert [key for key in wanted if key not in colours] == []
-    style = (ASSETS / "style.css").read_text()
-    assert [regime for regime in REGIMES if f".r-{regime} " not in style] == []
+    assert [regime for regime in REGIMES if f".r-{regime}, " not in palette_css()] == []
+    assert "vocabulary */" not in palette_css()
 
 
 # ---- markup ----------------------------------------------------------------------------------------------

@@ -1,21 +1,25 @@
 """The JSON report keeps its contract: strict, described by its schema, the same bytes every time."""
 
+import copy
 import json
-from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import reduce
 from typing import Any, get_args
 
 import pytest
+from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 from report_factory import gpu_report, hostile_report
 from text_reports import all_reports, report_saying
 
-from trace_analyzer import render, report
-from trace_analyzer.analyses.causes import CAUSES
-from trace_analyzer.analyses.partition import PARTS
+import trace_analyzer
+from trace_analyzer.cli import main
 from trace_analyzer.render.json import to_json
+from trace_analyzer.report_schema import json_schema, json_schema_text
+from trace_analyzer.vocabulary import IDLE_CAUSES, PARTS, RegimeKey, StatusKey
 
-SCHEMA = json.loads((Path(render.__path__[0]) / "report.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json_schema()
 
 
 def strict(text: str) -> Any:
@@ -35,6 +39,68 @@ def test_schema_is_valid() -> None:
     Draft202012Validator.check_schema(SCHEMA)
 
 
+def test_the_schema_in_python_and_on_the_command_line_is_one() -> None:
+    assert json.loads(json_schema_text()) == SCHEMA == trace_analyzer.json_schema()
+    printed = CliRunner().invoke(main, ["--json-schema"], standalone_mode=False)
+    assert (printed.output, printed.exit_code) == (json_schema_text(), 0)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Path of every value in a document, of arrays the first item only."""
+    items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    for key, item in items:
+        yield (*path, key)
+        yield from places(item, (*path, key))
+
+
+def replaced(document: Any, path: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:
+    """A copy of the document, changed at a path: the function is given what holds the value, and its key."""
+    made = copy.deepcopy(document)
+    holder = made
+    for key in path[:-1]:
+        holder = holder[key]
+    change(holder, path[-1])
+    return made
+
+
+def accepted(document: Any, wrong: Any) -> list[tuple[Any, ...]]:
+    """Paths of the values that may be ``wrong`` instead."""
+    valid = Draft202012Validator(SCHEMA).is_valid
+    return [
+        path
+        for path in places(document)
+        if valid(replaced(document, path, lambda holder, key: holder.__setitem__(key, wrong)))
+    ]
+
+
+def test_an_array_of_arrays_is_refused_everywhere() -> None:
+    assert accepted(strict(to_json(gpu_report())), [[["gremlin"]]]) == []
+
+
+def test_a_text_is_refused_where_the_value_is_none() -> None:
+    document = strict(to_json(gpu_report()))
+    free = [path for path in accepted(document, "gremlin") if not isinstance(at(document, path), str | None)]
+    assert [path for path in free if path[-1] not in ANY_TEXT] == []
+
+
+ANY_TEXT = ("value", "index", "device")
+"""Fields that may be a text beside a number: facts of the evidence, ids of devices."""
+
+
+def at(document: Any, path: tuple[Any, ...]) -> Any:
+    """The value at a path."""
+    return reduce(lambda value, key: value[key], path, document)
+
+
+def test_every_field_is_required() -> None:
+    document = strict(to_json(gpu_report()))
+    valid = Draft202012Validator(SCHEMA).is_valid
+    named = [path for path in places(document) if isinstance(path[-1], str)]
+    optional = [path for path in named if valid(replaced(document, path, lambda holder, key: holder.pop(key)))]
+    maps = {"by_cause_ns", "partition_ns", "parts_ns", "event_cost_ns", "peak_tflops", "roof_ratio"}
+    assert [path for path in optional if path[-2] not in maps] == []
+
+
 @pytest.mark.parametrize("name", all_reports())
 def test_reports_satisfy_the_schema(name: str) -> None:
     assert errors(strict(to_json(all_reports()[name]))) == []
@@ -51,6 +117,21 @@ def test_reports_satisfy_the_schema(name: str) -> None:
         (("devices", 0, "partition_ns"), {"compute": -1}),
         (("trace", "origin_ns"), 12),
         (("steps", 0, "state"), "odd"),
+        (("schema_version",), 2),
+        (("trace", "event_count"), -1),
+        (("trace", "origin_ns"), "1e3"),
+        (("trust", 0, "value"), -0.5),
+        (("trust", 0, "status"), "odd"),
+        (("notes", 0, "severity"), "fatal"),
+        (("verdict", "window", "intervals", 0), [1, 2, 3]),
+        (("verdict", "window", "kind"), "odd"),
+        (("verdict", "parts_ns"), {"gremlins": 1}),
+        (("verdict", "shares"), {}),
+        (("verdict", "confidence"), "sure"),
+        (("devices", 0, "busy_ratio"), 1.01),
+        (("devices", 0, "buckets", 0, "group"), "gremlins"),
+        (("devices", 0, "run_ahead", "state"), "odd"),
+        (("advice", 0, "saves_ns_at_most"), -1),
     ],
 )
 def test_the_schema_is_closed_where_words_are_fixed(path: tuple[Any, ...], wrong: Any) -> None:
@@ -70,28 +151,26 @@ def test_more_fields_are_welcome() -> None:
 
 def test_the_words_of_the_schema_are_those_of_the_program() -> None:
     words = {name: definition.get("enum") for name, definition in SCHEMA["$defs"].items()}
-    assert set(words["status"]) == set(get_args(report.Status))
-    assert set(words["regime"]) == set(get_args(report.Regime))
-    assert set(words["idle_cause"]) == set(CAUSES)
+    assert words["status"] == list(get_args(StatusKey))
+    assert words["regime"] == list(get_args(RegimeKey))
+    assert set(words["idle_cause"]) == set(IDLE_CAUSES)
     assert set(words["part"]) == set(PARTS)
 
 
-def test_every_field_of_the_report_is_described() -> None:
-    def undescribed(value: Any, schema: dict[str, Any], path: str) -> list[str]:
-        choices = [schema, *schema.get("anyOf", ())]
-        properties = {name: s for choice in choices for name, s in choice.get("properties", {}).items()}
-        missing = []
-        for field in fields(value):
-            inner, item = properties.get(field.name), getattr(value, field.name)
-            if inner is None or "description" not in inner:
-                missing.append(f"{path}.{field.name}")
-            elif is_dataclass(item):
-                missing += undescribed(item, inner, f"{path}.{field.name}")
-            elif isinstance(item, tuple) and item and is_dataclass(item[0]):
-                missing += undescribed(item[0], inner["items"], f"{path}.{field.name}[]")
-        return missing
+def described(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """Path and sentence of every field of a schema."""
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}{name}", field.get("description", "")
+        for inner in (field, *field.get("anyOf", ()), field.get("items", {})):
+            yield from described(inner, f"{path}{name}.")
 
-    assert undescribed(replace(gpu_report(), tables={}), SCHEMA, "") == [".tables", ".declared"]
+
+def test_every_field_of_the_report_is_described() -> None:
+    sentences = dict(described(SCHEMA))
+    assert [path for path, sentence in sentences.items() if not sentence.endswith((".", ":"))] == []
+    assert len(sentences) > 280
+    document = strict(to_json(gpu_report()))
+    assert set(document) == {path for path in sentences if "." not in path}
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:

@@ -12,6 +12,7 @@ from text_reports import STATUSES, all_reports, report_saying
 from trace_analyzer import units
 from trace_analyzer.render.markdown import escaped, to_markdown
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import label
 
 GEMM = "ampere_sgemm_128x64_tn"
 HOSTILE = (
@@ -117,7 +118,7 @@ def test_it_starts_with_trust_and_the_verdict(name: str) -> None:
     text = to_markdown(report)
     assert text.startswith("Trust: ")
     title = next(line for line in text.splitlines() if line.startswith("#"))
-    assert title.startswith(f"## {report.verdict.regime or 'no verdict: ' + report.verdict.status}")
+    assert title.startswith(f"## {label(report.verdict.regime) if report.verdict.regime else 'No verdict: '}")
 
 
 @pytest.mark.parametrize("status", STATUSES)
@@ -141,7 +142,7 @@ def test_where_the_runway_ran_out_is_told_with_what_drained_it() -> None:
     part = text.split("### Where the runway ran out")[1].split("###")[0]
     rows = [line for line in part.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == 5
-    assert all("data-loading" in row and "<code>in batches (train.py:7)</code>" in row for row in rows)
+    assert all("Data loading" in row and "<code>in batches (train.py:7)</code>" in row for row in rows)
     assert "And 4 more times." in part
     assert "### Where the runway ran out" not in to_markdown(empty_report("no-gpu-activity"))
 
@@ -170,7 +171,7 @@ def test_shares_without_recording_stand_beside_the_raw_ones() -> None:
     assert "| part | share | time | share without recording |" in part
     raw, without = (
         float(cell.split()[0])
-        for cell in next(line for line in part.splitlines() if "| idle: python" in line).split("|")[2:5:2]
+        for cell in next(line for line in part.splitlines() if "| Idle: Python" in line).split("|")[2:5:2]
     )
     assert without < raw
     assert "by how closely such events follow each other" in to_markdown(report)

@@ -19,13 +19,14 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
 from trace_analyzer.render.html.drawings import drawings
-from trace_analyzer.render.html.labels import GLOSSARY, KINDS, WORK_PARTS
-from trace_analyzer.render.html.page_tables import MOST_ROWS, Field, Form, Listing, Span, listing
+from trace_analyzer.render.html.labels import GLOSSARY, KINDS
+from trace_analyzer.render.html.page_cells import MOST_ROWS, Field, Form, Listing, Span, listing
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.palette import Theme, palette
 from trace_analyzer.render.plots import PLOTS, plots
 from trace_analyzer.render.png import browser
 from trace_analyzer.report import Debiased, Report
+from trace_analyzer.vocabulary import WORK
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 
@@ -291,7 +292,7 @@ def test_dark_colours_overlay_the_light_ones() -> None:
 
 
 KIND_COLOURS = [f"k-{kind}" for kind in KINDS]
-WORK_COLOURS = [f"p-{part}" for part in WORK_PARTS]
+WORK_COLOURS = [f"p-{part}" for part in WORK]
 REGIME_COLOURS = ["p-python", "p-memory", "p-compute", "p-communication"]
 BAR_COLOURS = [*WORK_COLOURS, *(f"p-{cause}" for cause in (
     "synchronization", "data-loading", "python", "launch-latency", "device-gap", "device-wait"))]  # fmt: skip

@@ -6,8 +6,9 @@ import polars as pl
 import pytest
 from kineto import analysed, copy, kernel, launched, memset, partition_parts
 
-from trace_analyzer.analyses.partition import PARTS, WORK, busy_parts, part_sums, partition
+from trace_analyzer.analyses.partition import busy_parts, part_sums, partition
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import PARTS, WORK
 
 GEMM, ADD, NCCL, OTHER = (
     "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4, x>(int)", "ncclDevKernel_AllReduce_Sum_f32_RING_LL",
@@ -75,7 +76,7 @@ def test_the_partition_covers_each_window() -> None:
         assert own.get_column("start_ns").to_list()[0] == first
         assert own.get_column("end_ns").to_list() == [*own.get_column("start_ns").to_list()[1:], last]
     assert [sum(d.partition_ns.values()) for d in report.devices] == [80_000, 6_000]
-    assert all(tuple(d.partition_ns) == PARTS for d in report.devices)
+    assert all(tuple(d.partition_ns) == tuple(PARTS) for d in report.devices)
 
 
 def test_sums_over_windows() -> None:

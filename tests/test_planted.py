@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 from simulator import Kernel, Simulation, Stream, Thread
 
-from trace_analyzer.analyses.causes import HOST_CAUSES
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import HOST_CAUSES
 
 STEPS = 10
 PLANTED_NS = 900_000

@@ -9,6 +9,7 @@ from kineto import analysed, annotation, call, copy, kernel, launched, op
 from report_factory import empty_report, gpu_report
 from text_reports import STATUSES, all_reports, report_saying
 
+from trace_analyzer import vocabulary
 from trace_analyzer.graph import LazyTables
 from trace_analyzer.notes import Note
 from trace_analyzer.render import layout, phrasing
@@ -69,7 +70,7 @@ def test_trust_comes_first_then_the_verdict() -> None:
     assert trust == (
         "Trust  1 of 3 checks of the trace hold; device 0: link coverage 40 % (run ahead withheld); lost events 12"
     )
-    assert verdict == "overhead-bound: launch   medium confidence, close second: compute-bound"
+    assert verdict == "Overhead-bound: launch   medium confidence, runner-up: compute-bound"
 
 
 @pytest.mark.parametrize(
@@ -89,14 +90,14 @@ def test_colour_only_adds_attributes() -> None:
 
 def test_the_parts_of_the_window_are_shown_with_their_times() -> None:
     text = summary(gpu_report(kernels=10), 100)
-    assert re.search(r"compute +█+\S* +40 % +400 us +python +█+\S* +75 % +300 us", text)
-    assert re.search(r"idle +█+\S* +40 % +400 us +launch-latency +█+\S* +25 % +100 us", text)
+    assert re.search(r"Compute +█+\S* +40 % +400 us +Python +█+\S* +75 % +300 us", text)
+    assert re.search(r"Idle +█+\S* +40 % +400 us +Launch latency +█+\S* +25 % +100 us", text)
 
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_without_a_regime_it_says_what_was_found_and_what_to_record(status: str) -> None:
     text = summary(empty_report(status, "Found: nothing."))
-    assert f"\n\nno verdict: {status}\nFound: nothing.\n" in text
+    assert f"\n\nNo verdict: {vocabulary.STATUSES[status].phrase}\nFound: nothing.\n" in text
     assert "What to record instead\n  - " in text
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from report_factory import HOSTILE, cpu_report, empty_report, gpu_report, hostile_report
 
 from trace_analyzer import ingest, pipeline
+from trace_analyzer.analyses.distributions import narrow_blocks
 from trace_analyzer.cli import main
 from trace_analyzer.render import html, notebook
 from trace_analyzer.render.html.thinning import EVERYTHING, LADDER, kept
@@ -130,7 +131,7 @@ def test_busy_time_is_kept_by_blocks() -> None:
     report = replace(LARGE, tables={**LARGE.tables, "host_events": LARGE.tables["host_events"].clear()})
     columns = timeline_columns(report)
     events = notebook._events(columns, [(track, track.rows) for track in columns.tracks], 0, columns.end_ns)
-    blocks = notebook._blocks(events, 1_000_000)
+    blocks = narrow_blocks(events, 1_000_000, 0.35)
     whole, shown = (frame.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() for frame in (events, blocks))
     assert blocks.get_column("busy_ns").sum() == whole
     assert shown >= whole

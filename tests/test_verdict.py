@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from kineto import A100, analysed, annotation, kernel, launch, launched, op, trace_bytes
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES
-from trace_analyzer.analyses.partition import PARTS
 from trace_analyzer.analyses.profiler_overhead import Recording
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings
 from trace_analyzer.pipeline import analyze
@@ -26,7 +24,8 @@ from trace_analyzer.report import (
     Verdict,
     Window,
 )
-from trace_analyzer.verdict import CURES, StepVerdict, judge, shares, step_verdict, verdict, without_regime
+from trace_analyzer.verdict import StepVerdict, judge, shares, step_verdict, verdict, without_regime
+from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, PARTS
 
 OVERHEAD, MEMORY, COMPUTE, COMMUNICATION = (
     "overhead-bound",
@@ -70,7 +69,7 @@ def test_parts_in_no_group_say_nothing(part: str) -> None:
 
 def test_the_table_is_complete() -> None:
     assert sorted([part for parts, _, _ in TABLE for part in parts] + list(IN_NO_GROUP)) == sorted(PARTS)
-    assert sorted(CURES) == sorted(set(PARTS) - set(IN_NO_GROUP))
+    assert sorted(key for key, part in PARTS.items() if part.cure) == sorted(set(PARTS) - set(IN_NO_GROUP))
 
 
 @pytest.mark.parametrize(
@@ -128,19 +127,19 @@ def test_a_cold_start_holds_half_of_the_host_time(cold: int, parts: dict[str, in
 
 
 def test_host_time_is_what_the_cpu_did() -> None:
-    assert set(CAUSES) - set(HOST_CAUSES) == {
+    assert set(IDLE_CAUSES) - set(HOST_CAUSES) == {
         "device-gap", "device-wait", "unexplained", "unlinked", "untraced", "withheld",
     }  # fmt: skip
 
 
-@given(st.dictionaries(st.sampled_from(PARTS), st.integers(0, 1_000)))
+@given(st.dictionaries(st.sampled_from(list(PARTS)), st.integers(0, 1_000)))
 def test_judgements_obey_the_rules(parts: dict[str, int]) -> None:
     found = judge(dict.fromkeys(PARTS, 0) | parts)
     if found is None:
-        assert not any(ns for part, ns in parts.items() if part in CURES)
+        assert not any(ns for part, ns in parts.items() if PARTS[part].cure)
         return
     groups, window = found.groups_ns, sum(parts.values())
-    assert sum(groups.values()) == sum(ns for part, ns in parts.items() if part in CURES)
+    assert sum(groups.values()) == sum(ns for part, ns in parts.items() if PARTS[part].cure)
     largest, won = max(groups.values()), groups[found.regime]
     kernels = max(groups[COMPUTE], groups[MEMORY])
     waiting = max(groups[OVERHEAD], groups[COMMUNICATION])
@@ -340,7 +339,7 @@ def test_evidence_is_in_the_window() -> None:
     )
 
 
-@given(st.dictionaries(st.sampled_from(PARTS), st.integers(0, 10**12)))
+@given(st.dictionaries(st.sampled_from(list(PARTS)), st.integers(0, 10**12)))
 def test_shares_sum_to_one(parts: dict[str, int]) -> None:
     found = shares(parts)
     if found is None:
@@ -348,7 +347,7 @@ def test_shares_sum_to_one(parts: dict[str, int]) -> None:
     else:
         assert sum(vars(found).values()) == pytest.approx(1)
         assert found.idle == pytest.approx(
-            sum(ns for part, ns in parts.items() if part in CAUSES) / sum(parts.values())
+            sum(ns for part, ns in parts.items() if part in IDLE_CAUSES) / sum(parts.values())
         )
 
 
@@ -421,7 +420,7 @@ def facts(report: Report) -> dict[str, Any]:
 def test_idle_time_is_told_in_flop() -> None:
     """90 us idle between kernels of 10 us, on a device of 312 TFLOP/s in bf16."""
     report = analysed([launched("ampere_fp16_s16816gemm", 100 * n, 100 * n + 90, 10, n + 1) for n in range(12)])
-    idle = sum(report.verdict.parts_ns[cause] for cause in CAUSES)
+    idle = sum(report.verdict.parts_ns[cause] for cause in IDLE_CAUSES)
     assert facts(report)["idle_flop"] == pytest.approx(idle / 1e9 * 312e12)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trace_analyzer.capture.session import profile
     from trace_analyzer.errors import InputError, InputTooLarge, NotATrace, TraceAnalyzerError, UsageError
     from trace_analyzer.report import Report
+    from trace_analyzer.report_schema import json_schema
 
 __all__ = [
     "InputError",
@@ -32,6 +33,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "analyze",
+    "json_schema",
     "profile",
     "trace_handler",
 ]
@@ -41,6 +43,7 @@ _HOMES = {
         ("InputError", "InputTooLarge", "NotATrace", "TraceAnalyzerError", "UsageError"), "trace_analyzer.errors"
     ),
     "Report": "trace_analyzer.report",
+    "json_schema": "trace_analyzer.report_schema",
     "profile": "trace_analyzer.capture.session",
     "trace_handler": "trace_analyzer.capture.handler",
 }

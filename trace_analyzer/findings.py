@@ -1,6 +1,6 @@
 """Sum tables up to what the verdict reads: of a device, of the verdict's window, and of each step."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -21,6 +21,7 @@ from trace_analyzer.metrics import IDLE_CAUSES, PARTITION
 from trace_analyzer.notes import breaks_off, is_damaged
 from trace_analyzer.report import Check, DeviceReport, Window
 from trace_analyzer.units import NS_PER_MS
+from trace_analyzer.vocabulary import PARTS
 from trace_analyzer.windows import Judged
 
 
@@ -175,7 +176,7 @@ def window_findings(
     return Findings(
         device=device_findings[judged.device],
         window=window,
-        parts_ns=ordered(window_parts.select("part", "time_ns"), partition.PARTS),
+        parts_ns=ordered(window_parts.select("part", "time_ns"), PARTS),
         cold_gap_ns=cold_gap_ns(sources.cold_idle, one).get(0, 0),
         recording=_recordings(sources, one, {0: (sum(lengths), count)}).get(0),
         waiting_depth=_waiting_depth(idle, queue, spans),
@@ -314,7 +315,7 @@ def time_ratios(rows: pl.DataFrame, *conditions: pl.Expr) -> list[float | None]:
     return [ns / total if total else None for ns in met]
 
 
-def ordered(sums: pl.DataFrame, order: tuple[str, ...]) -> dict[str, int]:
+def ordered(sums: pl.DataFrame, order: Iterable[str]) -> dict[str, int]:
     """All keys of ``order``, in order, with their sums."""
     known = dict(sums.iter_rows())
     return {key: int(known.get(key, 0)) for key in order}

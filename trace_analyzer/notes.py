@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 Severity = Literal["info", "warning", "error"]
 
@@ -15,10 +15,10 @@ class Note:
     (or other things, as the message says) it is about.
     """
 
-    code: str
-    severity: Severity
-    message: str
-    count: int = 1
+    code: Annotated[str, "Stable name, for programs."]
+    severity: Annotated[Severity, "How grave it is."]
+    message: Annotated[str, "For people."]
+    count: Annotated[int, "How many events, or other things as the message says."] = 1
 
 
 TRUNCATED = "truncated"

@@ -6,8 +6,9 @@ fields of `Settings` are read, each with its own type and limits, and everything
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, get_args, get_type_hints
 
 HEADER_KEY = "trace_analyzer"
 """Where the facts stand in a trace's header."""
@@ -16,45 +17,46 @@ _MAX_TEXT = 120
 _MAX_NUMBER = 10**15
 
 
-def _fact(doc: str, kind: type) -> Any:
-    return field(default=None, metadata={"doc": doc, "kind": kind})
-
-
 @dataclass(frozen=True)
 class RunMetadata:
     """What a recording by this package says about itself; null is what it could not tell."""
 
-    measured_step_ms: float | None = _fact("Mean time of a step without the profiler, ms.", float)
-    level: str | None = _fact("How much was recorded: `light`, `standard` or `full`.", str)
-    torch_version: str | None = _fact("Version of PyTorch.", str)
-    python_version: str | None = _fact("Version of Python.", str)
-    cuda_version: str | None = _fact("CUDA (or HIP) that PyTorch was built with.", str)
-    cudnn_version: int | None = _fact("Version of cuDNN (or MIOpen), as a number.", int)
-    driver_version: int | None = _fact("Newest CUDA that the driver can run, as a number: 12080 is 12.8.", int)
-    sm_clock_mhz: float | None = _fact("Highest clock of the multiprocessors, MHz.", float)
-    memory_clock_mhz: float | None = _fact("Highest clock of the device's memory, MHz.", float)
-    memory_bus_bits: int | None = _fact("Width of the bus to the device's memory, bits.", int)
-    l2_cache_bytes: int | None = _fact("L2 cache of the device.", int)
-    float32_matmul_precision: str | None = _fact("`torch.get_float32_matmul_precision()`.", str)
-    tf32_matmul: bool | None = _fact("Whether products of FP32 matrices may use TF32.", bool)
-    tf32_cudnn: bool | None = _fact("Whether convolutions of FP32 may use TF32.", bool)
-    cudnn_benchmark: bool | None = _fact("Whether cuDNN tries its algorithms and keeps the fastest.", bool)
-    deterministic: bool | None = _fact("Whether only deterministic algorithms are allowed.", bool)
-    autocast_dtype: str | None = _fact(
-        "Type that autocast computed in, where it was seen to be on; null does not mean that it was off.", str
-    )
-    allocator: str | None = _fact("Allocator of device memory: `native` or `cudaMallocAsync`.", str)
-    allocator_settings: str | None = _fact("`PYTORCH_CUDA_ALLOC_CONF` (or `PYTORCH_ALLOC_CONF`).", str)
-    cpu_threads: int | None = _fact("Threads that an operator may use on the CPU.", int)
+    measured_step_ms: Annotated[float | None, "Mean time of a step without the profiler, ms."] = None
+    level: Annotated[str | None, "How much was recorded: `light`, `standard` or `full`."] = None
+    torch_version: Annotated[str | None, "Version of PyTorch."] = None
+    python_version: Annotated[str | None, "Version of Python."] = None
+    cuda_version: Annotated[str | None, "CUDA (or HIP) that PyTorch was built with."] = None
+    cudnn_version: Annotated[int | None, "Version of cuDNN (or MIOpen), as a number."] = None
+    driver_version: Annotated[int | None, "Newest CUDA that the driver can run, as a number: 12080 is 12.8."] = None
+    sm_clock_mhz: Annotated[float | None, "Highest clock of the multiprocessors, MHz."] = None
+    memory_clock_mhz: Annotated[float | None, "Highest clock of the device's memory, MHz."] = None
+    memory_bus_bits: Annotated[int | None, "Width of the bus to the device's memory, bits."] = None
+    l2_cache_bytes: Annotated[int | None, "L2 cache of the device."] = None
+    float32_matmul_precision: Annotated[str | None, "`torch.get_float32_matmul_precision()`."] = None
+    tf32_matmul: Annotated[bool | None, "Whether products of FP32 matrices may use TF32."] = None
+    tf32_cudnn: Annotated[bool | None, "Whether convolutions of FP32 may use TF32."] = None
+    cudnn_benchmark: Annotated[bool | None, "Whether cuDNN tries its algorithms and keeps the fastest."] = None
+    deterministic: Annotated[bool | None, "Whether only deterministic algorithms are allowed."] = None
+    autocast_dtype: Annotated[
+        str | None, "Type that autocast computed in, where it was seen to be on; null does not mean that it was off."
+    ] = None
+    allocator: Annotated[str | None, "Allocator of device memory: `native` or `cudaMallocAsync`."] = None
+    allocator_settings: Annotated[str | None, "`PYTORCH_CUDA_ALLOC_CONF` (or `PYTORCH_ALLOC_CONF`)."] = None
+    cpu_threads: Annotated[int | None, "Threads that an operator may use on the CPU."] = None
 
 
 def settings_of(value: object) -> RunMetadata | None:
     """The facts in a header's entry; None when there is no entry, a field null when it is not what it must be."""
     if not isinstance(value, Mapping):
         return None
-    return RunMetadata(
-        **{entry.name: _typed(value.get(entry.name), entry.metadata["kind"]) for entry in fields(RunMetadata)}
-    )
+    return RunMetadata(**{name: _typed(value.get(name), kind) for name, kind in _kinds().items()})
+
+
+@cache
+def _kinds() -> dict[str, type]:
+    """Type of each field beside None, by name."""
+    hints = get_type_hints(RunMetadata)
+    return {field.name: get_args(hints[field.name])[0] for field in fields(RunMetadata)}
 
 
 def _typed(value: object, kind: type) -> Any:

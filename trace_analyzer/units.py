@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Callable, Mapping
 
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
@@ -108,6 +109,37 @@ def bandwidth(byte_per_s: float | None) -> str:
 def quantity(value: float | None, unit: str) -> str:
     """A quantity with the decimal prefix that fits: ``1.20 GB``."""
     return "–" if value is None else _prefixed(value, unit)
+
+
+def number(value: float | None) -> str:
+    """A number without a unit in three significant digits: ``1.23``."""
+    return "–" if value is None else f"{value:,.3g}"
+
+
+FORMS: Mapping[str, Callable[[float | None], str]] = {
+    "ns": duration,
+    "ratio": percent,
+    "percent": lambda value: percent(None if value is None else value / 100),
+    "count": count,
+    "bytes": size,
+    "byte/s": bandwidth,
+    "FLOP": flop,
+    "FLOP/s": flops,
+    "FLOP/byte": number,
+}
+"""Unit of a column -> how its values are written for people."""
+
+
+def written(value: float | str | bool | None, unit: str) -> str:
+    """The value as its column's unit has it; text as it is, missing as a dash."""
+    if value is None or value == "":
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    form = FORMS.get(unit, count if isinstance(value, int) else number)
+    return form(value)
 
 
 def _prefixed(value: float, unit: str) -> str:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import polars as pl
 
-from trace_analyzer.analyses.causes import HOST_CAUSES, main_threads
+from trace_analyzer.analyses.causes import main_threads
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Analysis, Value
@@ -13,6 +13,7 @@ from trace_analyzer.frames.intervals import clip, innermost, lookup_at
 from trace_analyzer.frames.lookups import argmax_by_group, factorize, scatter, sum_by_group
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import DEVICE, END, FUNCTION, GAP, I32, I64, MODULE, OPERATOR, START, STR, U32, Column, Table
+from trace_analyzer.vocabulary import HOST_CAUSES
 
 BLAME = Table(
     "blame",

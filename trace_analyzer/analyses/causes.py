@@ -15,7 +15,7 @@ import polars as pl
 from trace_analyzer import metrics, thresholds
 from trace_analyzer.analyses.host import STREAM_WAITS, Host
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.catalog.host_work import BLOCKING, NAMED_WORK
+from trace_analyzer.catalog.host_work import BLOCKING
 from trace_analyzer.frames.intervals import (
     coalesce,
     count_until,
@@ -28,6 +28,7 @@ from trace_analyzer.frames.intervals import (
 from trace_analyzer.frames.lookups import inverse_index, lookup, over_group, scatter, starts_group
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import DEVICE, END, GAP, START, STR, U32, Column, Table
+from trace_analyzer.vocabulary import INNERMOST_WORK, NAMED_WORK, WITHHELD
 
 IDLE = Table(
     "idle",
@@ -44,14 +45,7 @@ IDLE = Table(
 
 # Kind of the innermost host event -> the cause that it stands for where no work is named.
 _INNERMOST_WORK = {"python": "python", "operator": "dispatch", "runtime": "runtime-call", "driver": "runtime-call"}
-_UNNAMED_WORK = ("python", "dispatch", "cpu-operator", "runtime-call")
-_RANKS = {work: rank for rank, work in enumerate((*NAMED_WORK, *_UNNAMED_WORK))}
-HOST_CAUSES = ("synchronization", *_RANKS, "launch-latency", "host-unknown")
-DEVICE_CAUSES = ("device-gap", "device-wait", "unexplained")
-WITHHELD = "withheld"
-"""Idle time of a device whose trace does not support its causes."""
-CAUSES = (*HOST_CAUSES, *DEVICE_CAUSES, "unlinked", "untraced", WITHHELD)
-"""All causes, in the order of the report."""
+_RANKS = {work: rank for rank, work in enumerate((*NAMED_WORK, *INNERMOST_WORK))}
 
 _DEVICE, _PROCESS, _THREAD = ["device"], ["process_id"], ["thread_id"]
 _ROLES = ("thread_id", "previous_thread", "main_thread")

@@ -3,9 +3,9 @@
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.analyses.causes import HOST_CAUSES
 from trace_analyzer.analysis import Value
 from trace_analyzer.frames.intervals import clip
+from trace_analyzer.vocabulary import HOST_CAUSES
 
 
 def cold_gap_ns(cold: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:

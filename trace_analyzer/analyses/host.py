@@ -11,9 +11,10 @@ from polars import selectors as cs
 
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.code import PHASES, code_rules, is_annotation, named_code
-from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, LOOKUP, NAMED_WORK, host_work
+from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, LOOKUP, host_work
 from trace_analyzer.frames.lookups import factorize, gather
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.vocabulary import NAMED_WORK
 
 STREAM_WAITS = "StreamWaitEvent"
 """Part of the names of calls that make a stream wait for an event."""

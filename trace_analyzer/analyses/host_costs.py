@@ -6,11 +6,12 @@ import polars as pl
 
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analysis import Analysis
-from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, NAMED_WORK
+from trace_analyzer.catalog.host_work import BLOCKING, GUARDS
 from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_covered
 from trace_analyzer.frames.lookups import first_index, inverse_index
 from trace_analyzer.metrics import IDLE_CAUSES
 from trace_analyzer.schema import FUNCTION, I64, MODULE, OPERATOR, STR, U32, Column, Table
+from trace_analyzer.vocabulary import NAMED_WORK
 
 HOST_COSTS = Table(
     "host_costs",

@@ -3,10 +3,10 @@
 import polars as pl
 
 from trace_analyzer import metrics
-from trace_analyzer.analyses.causes import CAUSES
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import coalesce, overlap_sums, sort_spans, sweep_sum
 from trace_analyzer.schema import DEVICE, END, PART, START, Table
+from trace_analyzer.vocabulary import WORK
 
 PARTITION = Table(
     "partition",
@@ -18,10 +18,6 @@ PARTITION = Table(
         PART,
     ),
 )
-
-WORK = ("compute", "memory", "latency", "other", "communication", "copy")
-"""Parts of busy time. Where activities overlap, the instant counts for the first of these."""
-PARTS = (*WORK, *CAUSES)
 
 
 def partition(busy: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:

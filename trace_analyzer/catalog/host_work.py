@@ -9,9 +9,6 @@ import polars as pl
 
 from trace_analyzer.catalog.patterns import matches
 
-NAMED_WORK = ("data-loading", "compilation", "allocation", "garbage-collection", "blocking-copy", "profiler")
-"""Work that a cause is named after; where several are in progress, the first of these decides."""
-
 BLOCKING = "blocking"
 """Work of calls that wait for the device: no cause by itself."""
 

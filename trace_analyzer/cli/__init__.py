@@ -32,7 +32,7 @@ ARGUMENTS = "trace_analyzer.cli.arguments"
 
 FAILED, INTERRUPTED = 2, 130
 
-_GROUP_OPTIONS = ("-h", "--help", "--version")
+_GROUP_OPTIONS = ("-h", "--help", "--version", "--json-schema")
 
 
 class Verbs(click.Group):
@@ -160,6 +160,14 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
         ctx.exit()
 
 
+def _json_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from trace_analyzer.report_schema import json_schema_text
+
+        click.echo(json_schema_text(), nl=False)
+        ctx.exit()
+
+
 @click.command(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -168,6 +176,14 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     epilog="Exit codes: 0 analysed, 1 a gate broke, 2 bad input or usage. A file named like a verb: ./report",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
+@click.option(
+    "--json-schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_json_schema,
+    help="Print the JSON Schema of --format json.",
+)
 def main() -> None:
     """Why is this PyTorch program slow, and what to change first?
 

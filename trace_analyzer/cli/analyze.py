@@ -17,14 +17,13 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.files import write_text
 from trace_analyzer.stages import StageTimer
 from trace_analyzer.units import printable
+from trace_analyzer.vocabulary import REGIMES
 
 if TYPE_CHECKING:
     from trace_analyzer.render.redact import Redaction
     from trace_analyzer.report import Report
 
 GATE_BROKE = 1
-
-REGIMES = ("overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound")
 
 
 def ratio(text: str) -> float:
@@ -135,7 +134,7 @@ class Gates:
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice(REGIMES),
+    type=click.Choice(tuple(REGIMES)),
     metavar="REGIME",
     help=f"Exit with 1 if the verdict is REGIME: {', '.join(REGIMES)}. Repeatable.",
 )

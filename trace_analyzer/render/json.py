@@ -1,4 +1,4 @@
-"""The report as strict JSON: the contract for scripts and CI (``report.schema.json`` describes it)."""
+"""The report as strict JSON: the contract for scripts and CI (`trace_analyzer.report_schema` describes it)."""
 
 import dataclasses
 import json

@@ -7,10 +7,12 @@ from pathlib import PurePath
 from trace_analyzer import units
 from trace_analyzer.catalog.article import article
 from trace_analyzer.render import phrasing
+from trace_analyzer.render.declared import DeclaredSection, declared_sections
 from trace_analyzer.report import Advice, Report
+from trace_analyzer.vocabulary import label, phrase
 
 _TOP_KERNELS, _KERNEL_CELLS, _TOP_FUSIONS, _TOP_BLAME, _TOP_STEPS = 10, 100, 5, 10, 12
-_TOP_DRAINS, _TOP_OPERATORS = 5, 8
+_TOP_DRAINS, _TOP_OPERATORS, _TOP_DECLARED = 5, 8, 10
 
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # Code, emphasis, links, cells, strikethrough, math; underscores only where they could open or close emphasis.
@@ -27,7 +29,7 @@ def to_markdown(report: Report) -> str:
     sections = (
         _trust(report), _verdict(report), _evidence(report), _partition(report), _steps(report), _blame(report), _host_costs(report),
         _drains(report), _costs_of_operators(report), _kernels(report), _work(report), _movements(report), _fusions(report),
-        _advice(report.advice),
+        *map(_declared, declared_sections(report)), _advice(report.advice),
         _record_instead(report), _notes(report),
     )  # fmt: skip
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -60,12 +62,10 @@ def _unlinked(address: re.Match[str]) -> str:
 
 def _verdict(report: Report) -> str:
     verdict, trace = report.verdict, report.trace
-    cause = f": {escaped(verdict.cause)}" if verdict.cause else ""
-    title = f"no verdict: {verdict.status}" if verdict.regime is None else f"{verdict.regime}{cause}"
     how_sure, why = phrasing.confidence(verdict)
     facts = (
         f"{how_sure} {escaped(why)}." if why else f"{how_sure}.",
-        f"Close second: {verdict.runner_up}." if verdict.runner_up else "",
+        f"Runner-up: {phrase(verdict.runner_up)}." if verdict.runner_up else "",
     )
     names = ", ".join(dict.fromkeys(device.name for device in trace.devices if device.name))
     source = f"{code(PurePath(trace.path).name or trace.path)}, {units.counted(trace.event_count, 'event')}"
@@ -76,7 +76,7 @@ def _verdict(report: Report) -> str:
         *([escaped(f"judged: {window}")] if window else []),
     ]
     return _paragraphs(
-        f"## {title}",
+        f"## {escaped(phrasing.verdict_label(verdict))}",
         f"**{escaped(phrasing.headline(verdict))}**",
         " ".join(fact for fact in facts if fact),
         ", ".join(asides),
@@ -125,7 +125,8 @@ def _partition(report: Report) -> str:
             *([units.percent(beside.parts_ns.get(part, 0) / beside.window_ns)] if beside else []),
         )
         for name, part, ns in (
-            *((part, part, ns) for part, ns in work.items()), *((f"idle: {part}", part, ns) for part, ns in idle.items())
+            *((label(part), part, ns) for part, ns in work.items()),
+            *((f"Idle: {phrase(part)}", part, ns) for part, ns in idle.items()),
         )
     ]  # fmt: skip
     head = ("part", "share", "time", *(("share without recording",) if beside else ()))
@@ -157,7 +158,7 @@ def _steps(report: Report) -> str:
 
 def _blame(report: Report) -> str:
     rows = (
-        (units.duration(item.idle_ns), escaped(item.cause), code(place))
+        (units.duration(item.idle_ns), escaped(label(item.cause)), code(place))
         for item, place in phrasing.blamed(report, _TOP_BLAME)
     )
     return _titled("### Who kept the device waiting", _table(("idle", "cause", "at"), "rll", rows))
@@ -166,7 +167,7 @@ def _blame(report: Report) -> str:
 def _host_costs(report: Report) -> str:
     rows = (
         (
-            escaped(item.source or item.name), escaped(item.kind), code(phrasing.blamed_place(item) or "–"),
+            escaped(item.source or item.name), escaped(label(item.kind)), code(phrasing.blamed_place(item) or "–"),
             units.count(item.count), units.duration(item.host_ns), units.duration(item.idle_ns),
         )
         for item in report.host_costs[:_TOP_BLAME]
@@ -185,7 +186,7 @@ def _drains(report: Report) -> str:
     top = table.sort(["idle_ns", "start_ns"], descending=[True, False]).head(_TOP_DRAINS)
     rows = (
         (
-            units.duration(row["start_ns"]), units.duration(row["runway_ns"]), units.duration(row["idle_ns"]), escaped(row["cause"] or "–"),
+            units.duration(row["start_ns"]), units.duration(row["runway_ns"]), units.duration(row["idle_ns"]), escaped(label(row["cause"])),
             code(phrasing.drained_by(row) or "–"),
         )
         for row in top.to_dicts()
@@ -238,7 +239,7 @@ def _kernels(report: Report) -> str:
     rows = (
         (
             code(phrasing.kernel_label(row["name"], _KERNEL_CELLS)), escaped(row["bucket"] or row["kind"]),
-            escaped(row["bound"] or "–"), units.count(row["count"]), units.duration(row["time_ns"]),
+            escaped(label(row["bound"])), units.count(row["count"]), units.duration(row["time_ns"]),
             units.percent(row["time_ratio"]),
         )
         for row in top.to_dicts()
@@ -257,7 +258,7 @@ def _work(report: Report) -> str:
         return ""
     rows = (
         (
-            escaped(group.group), units.percent(group.time_ratio), phrasing.flop_share(group.flop_ratio),
+            escaped(label(group.group)), units.percent(group.time_ratio), phrasing.flop_share(group.flop_ratio),
             units.flops(group.achieved_flop_per_s), phrasing.slower(group.slower_ratio), units.percent(group.known_ratio),
             units.percent(group.article_time_ratio), phrasing.flop_share(group.article_flop_ratio),
         )
@@ -297,6 +298,25 @@ def _fusions(report: Report) -> str:
     )  # fmt: skip
     head = ("what", "in", "count", "time", "saves at most", "memory", "instead")
     return _titled("### Fusion opportunities", _table(head, "llrrrll", rows))
+
+
+def _declared(shown: DeclaredSection) -> str:
+    """A section that an analysis declares."""
+    top = shown.rows[: shown.section.rows or _TOP_DECLARED]
+    rows = (
+        [
+            escaped(cell) if side == "r" or cell == "–" else code(cell)
+            for cell, side in zip(shown.cells(row), shown.alignment, strict=True)
+        ]
+        for row in top
+    )
+    more = len(shown.rows) - len(top)
+    return _paragraphs(
+        f"### {escaped(shown.section.title)}",
+        escaped(shown.section.doc) if shown.section.doc else "",
+        _table([escaped(head) for head in shown.headings], shown.alignment, rows),
+        f"And {units.count(more)} more." if more else "",
+    )
 
 
 def _advice(advice: Sequence[Advice]) -> str:

@@ -9,10 +9,12 @@ from bokeh.models.text import BaseText
 from bokeh.plotting import figure
 
 from trace_analyzer import units
-from trace_analyzer.render.html.labels import PARTS, short_name
+from trace_analyzer.analyses.distributions import narrow_blocks
+from trace_analyzer.render.html.labels import short_name
 from trace_analyzer.render.html.timeline import TimelineColumns, Track, timeline_columns
 from trace_analyzer.render.palette import palette
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import PARTS
 
 BOX_BUDGET = 20_000
 _BLOCKS = 1500  # about one per pixel of a wide notebook
@@ -62,32 +64,9 @@ def _events(
 def _within_budget(events: pl.DataFrame, length_ns: int) -> pl.DataFrame:
     """Boxes of the events; the narrow ones are joined into blocks, ever wider until there are few enough."""
     quantum = max(1, length_ns // _BLOCKS)
-    while (boxes := _blocks(events, quantum)).height > BOX_BUDGET:
+    while (boxes := narrow_blocks(events, quantum, _FAINTEST)).height > BOX_BUDGET:
         quantum *= 2
     return boxes
-
-
-def _blocks(events: pl.DataFrame, quantum_ns: int) -> pl.DataFrame:
-    """Wide events as they are; the narrow ones of a row that start within one quantum as one block."""
-    is_wide = pl.col("end_ns") - pl.col("start_ns") >= quantum_ns
-    ordered = events.with_row_index("order").with_columns(
-        block=pl.when(is_wide).then(-1 - pl.col("order").cast(pl.Int64)).otherwise(pl.col("start_ns") // quantum_ns)
-    )
-    length = pl.col("end_ns") - pl.col("start_ns")
-    return (
-        ordered.group_by("row", "block", maintain_order=True)
-        .agg(
-            pl.col("place", "name", "whole_start_ns", "whole_ns").first(),
-            pl.col("kind").get(length.arg_max()),
-            pl.col("start_ns").min(),
-            pl.col("end_ns").max(),
-            pl.len().alias("count"),
-            length.sum().alias("busy_ns"),
-        )
-        .with_columns(
-            alpha=(pl.col("busy_ns") / (pl.col("end_ns") - pl.col("start_ns"))).fill_nan(1).clip(_FAINTEST, 1)
-        )
-    )
 
 
 def _styled(boxes: pl.DataFrame, factor: int) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The colours of everything that is drawn, read from the page's own style sheet: there is one source for both."""
+"""Build the style sheet that defines the colours of everything that is drawn, and read the colours back for plots."""
 
 import re
 from collections.abc import Mapping
@@ -6,19 +6,41 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
+from trace_analyzer.vocabulary import ACTIVITIES, GROUPS, PARTS, REGIMES, Colour
+
 Theme = Literal["light", "dark"]
 
 _COLOUR = re.compile(r"--([\w-]+):\s*(#[0-9a-f]{6});")
 _DARK = '[data-theme="dark"]'
 
 
+@cache
 def palette_css() -> str:
-    """The style sheet that defines the colours."""
-    return (files("trace_analyzer.render.html") / "assets" / "palette.css").read_text(encoding="utf-8")
+    """Return the style sheet that defines the colours, those of the vocabulary put in the place of its marks."""
+    style = (files("trace_analyzer.render.html") / "assets" / "palette.css").read_text(encoding="utf-8")
+    colours = _vocabulary_colours()
+    light = " ".join(f"--{name}: {colour.light};" for name, colour in colours.items())
+    dark = " ".join(f"--{name}: {colour.dark};" for name, colour in colours.items() if colour.dark)
+    regimes = "\n".join(
+        f".r-{regime.key}, .step.aside-step.r-{regime.key} {{ --c: var(--p-{regime.part}); }}"
+        for regime in REGIMES.values()
+    )
+    return (
+        style.replace("/* light vocabulary */", light)
+        .replace("/* dark vocabulary */", dark)
+        .replace("/* regimes */", regimes)
+    )
 
 
 @cache
 def palette(theme: Theme = "light") -> Mapping[str, str]:
-    """Colours as ``#rrggbb`` by the name of their CSS variable without its dashes; dark ones overlay the light ones."""
+    """Return colours as ``#rrggbb`` by their CSS variable without its dashes; dark ones overlay the light ones."""
     light, _, dark = palette_css().partition(_DARK)
     return dict(_COLOUR.findall(light if theme == "light" else light + dark))
+
+
+def _vocabulary_colours() -> dict[str, Colour]:
+    """Name of the CSS variable -> colour: ``p-`` for parts of a window, ``k-`` for kinds of activities."""
+    return {f"p-{part.key}": part.colour for part in PARTS.values()} | {
+        f"k-{group.key}": group.colour for group in (*GROUPS.values(), *ACTIVITIES.values())
+    }

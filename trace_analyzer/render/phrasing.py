@@ -26,9 +26,7 @@ from trace_analyzer.report import (
     Verdict,
     Window,
 )
-
-WORK_PARTS = ("compute", "memory", "latency", "communication", "copy", "other")
-"""Parts of the partition in which the device worked; every other part is a cause of idling."""
+from trace_analyzer.vocabulary import CAUSES, RUN_AHEAD_STATES, STATUSES, WORK, label, phrase
 
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "ok": (),
@@ -90,8 +88,8 @@ _SEVERITIES = ("error", "warning", "info")
 def split_parts(parts_ns: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
     """The parts that took time, longest first: what the device did, and why it idled."""
     longest = sorted(((part, ns) for part, ns in parts_ns.items() if ns > 0), key=lambda item: -item[1])
-    work = {part: ns for part, ns in longest if part in WORK_PARTS}
-    return work, {part: ns for part, ns in longest if part not in WORK_PARTS}
+    work = {part: ns for part, ns in longest if part in WORK}
+    return work, {part: ns for part, ns in longest if part not in WORK}
 
 
 def evidence_value(fact: Evidence) -> str:
@@ -102,7 +100,7 @@ def evidence_value(fact: Evidence) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        return value
+        return phrase(value) if value in CAUSES or value in RUN_AHEAD_STATES else value
     if fact.unit == "count" and isinstance(value, float):
         return f"{value:,.3g}"
     written = {"ns": units.duration, "ratio": units.percent, "count": units.count, "bytes": units.count,
@@ -293,13 +291,26 @@ def telling_steps(steps: Sequence[StepReport], most: int) -> list[StepReport]:
 
 
 def step_limit(step: StepReport) -> str:
-    """What limits a step, and what does so without the recording's own cost: ``overhead-bound: launch``."""
+    """What limits a step, and what does so without the recording's own cost: ``Overhead-bound: launch``."""
     if step.regime is None:
         return "–"
-    limit = step.regime + (f": {step.cause}" if step.cause else "")
-    second = f", {step.runner_up} close" if step.runner_up else ""
-    other = step.unrecorded_regime not in (None, step.regime)
-    return limit + (f", without recording perhaps {step.unrecorded_regime}" if other else second)
+    limit = regime_label(step.regime, step.cause)
+    second = f", runner-up {phrase(step.runner_up)}" if step.runner_up else ""
+    if step.unrecorded_regime is None or step.unrecorded_regime == step.regime:
+        return limit + second
+    return f"{limit}, without recording perhaps {phrase(step.unrecorded_regime)}"
+
+
+def regime_label(regime: str, cause: str | None) -> str:
+    """Regime and cause: ``Overhead-bound: data loading``."""
+    return label(regime) + (f": {phrase(cause)}" if cause else "")
+
+
+def verdict_label(verdict: Verdict) -> str:
+    """Regime and cause, or the status where there is no verdict: ``No verdict: not enough to judge``."""
+    if verdict.regime is None:
+        return f"No verdict: {STATUSES[verdict.status].phrase}"
+    return regime_label(verdict.regime, verdict.cause)
 
 
 def blamed(report: Report, most: int) -> list[tuple[Blame, str]]:
@@ -361,12 +372,13 @@ def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
     idle = unbiased.shares.idle if unbiased.shares else None
     least, most = units.duration(unbiased.least_removed_ns), units.duration(unbiased.removed_ns)
     took = f"{least} to {most}" if 0 < unbiased.least_removed_ns < unbiased.removed_ns else most
+    regime = phrase(unbiased.regime) if unbiased.regime else "of no regime"
     survives = {
-        True: f"still {unbiased.regime}",
-        False: f"then {unbiased.regime}",
-        None: f"then perhaps {unbiased.regime}",
+        True: f"still {regime}",
+        False: f"then {regime}",
+        None: f"then perhaps {regime}",
     }
-    cause = f" ({unbiased.cause})" if unbiased.cause else ""
+    cause = f" ({phrase(unbiased.cause)})" if unbiased.cause else ""
     return (
         f"idle {units.percent(raw.idle)} → {units.percent(idle)}, {survives[unbiased.survives]}{cause};"
         f" {unbiased.method} at {took}: {unbiased.why}"

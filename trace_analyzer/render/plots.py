@@ -1,6 +1,6 @@
 """HoloViews objects of a report, to be shown, restyled and composed: ``report.plots["gaps"].opts(color="red")``.
 
-Each reads one table of the report. Nothing is computed here but the binning that drawing needs. Importing this module
+Each reads one table of the report. Importing this module
 loads HoloViews with its Bokeh backend. Points and bars carry the place in the trace that they speak for, ``start_ns`` and
 ``end_ns`` (-1: none), so that a tap on the page can lead there; curves over time say in a tag of their renderer whose they
 are and how many ns a unit of their axis has.
@@ -17,9 +17,12 @@ import polars as pl
 from bokeh.models import FixedTicker
 
 from trace_analyzer import units
+from trace_analyzer.analyses.distributions import highest_per_bin, logarithmic_histogram
+from trace_analyzer.analyses.places import named_events
 from trace_analyzer.render.palette import palette
 from trace_analyzer.render.phrasing import judged_device
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import REGIMES
 
 BINS_PER_DECADE = 6
 MOST_POINTS = 2000
@@ -42,8 +45,7 @@ def roofline(report: Report) -> hv.Element | None:
         return None
     rows = rows.sort("time_ns", descending=True).head(MOST_POINTS)
     keys = ["device", "name", "operator"]
-    places = _longest(report.tables["activities"], keys)
-    rows = rows.join(places, on=keys, how="left", maintain_order="left", nulls_equal=True)
+    rows = named_events(report.tables["activities"], rows, keys)
     points = {
         group: _points(part, group)
         for (group,), part in rows.partition_by("group", as_dict=True, maintain_order=True).items()
@@ -101,7 +103,7 @@ def step_times(report: Report) -> hv.Element | None:
     factor, unit = _unit(max(step.duration_ns for step in report.steps))
     rows = [
         (f"{step.device}: {step.index}" if len(report.devices) > 1 else str(step.index), step.duration_ns / factor,
-         _REGIME_COLOURS.get(step.regime or "", "p-other"))
+         f"p-{REGIMES[step.regime].part if step.regime else 'other'}")
         for step in report.steps
     ]  # fmt: skip
     colours = palette()
@@ -131,13 +133,6 @@ PLOTS: Mapping[str, Callable[[Report], hv.Element | None]] = {
     "runway": runway,
 }
 """Name to the function that draws it, None where the report has no data."""
-
-_REGIME_COLOURS = {
-    "overhead-bound": "p-python",
-    "memory-bandwidth-bound": "p-memory",
-    "compute-bound": "p-compute",
-    "communication-bound": "p-communication",
-}
 
 
 def _points(rows: pl.DataFrame, group: str | None) -> hv.Element:
@@ -202,13 +197,6 @@ def _line(peak: float, bandwidth: float | None, low: float, high: float) -> hv.E
     return hv.Curve((corners, heights), "FLOP per byte", "FLOP/s").opts(color=palette()["queue"], line_width=1.5)
 
 
-def _longest(events: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Per key start and end of the longest event."""
-    longest = pl.col("duration_ns").arg_max()
-    start, end = pl.col("start_ns"), pl.col("start_ns") + pl.col("duration_ns")
-    return events.group_by(keys).agg(start.get(longest), end.get(longest).alias("end_ns"))
-
-
 def _times(rows: pl.DataFrame, column: str) -> npt.NDArray[np.float64]:
     """Times as JavaScript has them; -1 for none, since HoloViews takes the range of what it draws."""
     return rows.get_column(column).cast(pl.Float64).fill_null(-1).to_numpy()
@@ -221,21 +209,10 @@ def _histogram(rows: pl.DataFrame, label: str, height_label: str, colour: str) -
     """
     if rows.is_empty():
         return None
-    edges = _edges(rows.get_column("value_ns"))
-    is_weighted = "weight_ns" in rows.columns
-    inside = np.searchsorted(edges[1:-1], rows.get_column("value_ns").to_numpy(), side="right")
-    bins = (
-        rows.with_columns(bin=pl.Series(inside, dtype=pl.Int64))
-        .group_by("bin")
-        .agg(
-            (pl.col("weight_ns").sum() if is_weighted else pl.len()).alias("height"),
-            pl.col("start_ns", "end_ns").get(pl.col("value_ns").arg_max()),
-        )
-        .with_columns(pl.exclude("bin").cast(pl.Float64))
-    )
-    drawn = pl.DataFrame({"bin": np.arange(len(edges) - 1)}).join(bins, on="bin", how="left", maintain_order="left")
-    height = drawn.get_column("height").fill_null(0).to_numpy()
-    factor, unit = _unit(height.max()) if is_weighted else (1, "")
+    drawn = logarithmic_histogram(rows, BINS_PER_DECADE)
+    edges = np.append(drawn.get_column("low_ns").to_numpy(), drawn.get_column("high_ns")[-1])
+    height = drawn.get_column("height").to_numpy()
+    factor, unit = _unit(height.max()) if "weight_ns" in rows.columns else (1, "")
     places = (_times(drawn, column) for column in ("start_ns", "end_ns"))
     histogram = hv.Histogram(
         (edges, height / factor, *places), kdims=[label], vdims=[height_label, "start_ns", "end_ns"]
@@ -247,12 +224,6 @@ def _histogram(rows: pl.DataFrame, label: str, height_label: str, colour: str) -
             ylabel=f"{height_label} ({unit})" if unit else height_label, ylim=(0, None),
         )
     )  # fmt: skip
-
-
-def _edges(values: pl.Series) -> npt.NDArray[np.float64]:
-    least, most = np.log10(values.min()), np.log10(values.max())  # type: ignore[arg-type]
-    first, last = np.floor(least), max(np.ceil(most), np.floor(least) + 1)
-    return 10 ** np.linspace(first, last, round((last - first) * BINS_PER_DECADE) + 1)
 
 
 def _decades(edges: npt.NDArray[np.float64]) -> dict[float, str]:
@@ -287,9 +258,10 @@ def _over_time(report: Report, column: str, label: str, factor: int, unit: str) 
         return None
     labels = dict(report.tables["devices"].select("device", "label").iter_rows())
     time_factor, time_unit = _unit(queue.get_column("time_ns").max())  # type: ignore[arg-type]
+    scales = (("time_ns", time_factor), (column, factor))
     curves = {
         f"GPU {labels.get(device, device)}": hv.Curve(
-            (time / time_factor, value / factor),
+            tuple(changes.get_column(name).to_numpy().astype(float) / by for name, by in scales),
             f"Time ({time_unit})",
             f"{label} ({unit})" if unit else label,
         ).opts(
@@ -303,23 +275,11 @@ def _over_time(report: Report, column: str, label: str, factor: int, unit: str) 
             _repeated(("k-matmul", "p-python", "p-copy", "p-communication")),
             strict=False,
         )
-        for time, value in [_highest(steps, column)]
+        for changes in [highest_per_bin(steps, column, TIME_BINS)]
     }
     if len(curves) == 1:
         return _framed(next(iter(curves.values())))
     return _framed(hv.NdOverlay(curves, kdims="Device"))
-
-
-def _highest(steps: pl.DataFrame, column: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """A step function with at most one change per bin of time: the highest value that it has there."""
-    start, end = steps.select(pl.min("time_ns").alias("start"), pl.max("time_ns").alias("end")).row(0)
-    width = max((end - start) / TIME_BINS, 1)
-    binned = (
-        steps.select("time_ns", column)
-        .group_by((pl.col("time_ns") - start) // width, maintain_order=True)
-        .agg(pl.col("time_ns").first().alias("first_ns"), pl.col(column).max())
-    )
-    return binned.get_column("first_ns").to_numpy().astype(float), binned.get_column(column).to_numpy().astype(float)
 
 
 def _repeated(names: Sequence[str]) -> Sequence[str]:

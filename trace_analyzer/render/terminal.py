@@ -8,12 +8,14 @@ from typing import Any
 
 from trace_analyzer import units
 from trace_analyzer.render import phrasing
+from trace_analyzer.render.declared import DeclaredSection, declared_sections
 from trace_analyzer.render.layout import Line, bar, beside, cells, columns, hanging, wrapped, written
 from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, RunAhead, StepReport, Verdict
+from trace_analyzer.vocabulary import label, phrase
 
 _SIDE_BY_SIDE = 92  # cells from which two blocks fit next to each other
 _TOP_KERNELS, _TOP_CAUSES, _TOP_EVIDENCE, _TOP_ADVICE, _TOP_NOTES, _TOP_DEVICES, _TOP_BLAME = 5, 5, 5, 3, 3, 2, 3
-_TOP_FUSIONS = 3
+_TOP_FUSIONS, _TOP_DECLARED = 3, 5
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ _KERNEL_COLUMNS = (
     _Column("share", "r", 40, lambda row: units.percent(row["time_ratio"])),
     _Column("count", "r", 64, lambda row: units.count(row["count"])),
     _Column("median", "r", 116, lambda row: units.duration(row["median_ns"])),
-    _Column("bound", "l", 72, lambda row: row["bound"] or "–"),
+    _Column("bound", "l", 72, lambda row: label(row["bound"])),
     _Column("bucket", "l", 80, lambda row: row["bucket"] or row["kind"]),
 )
 
@@ -56,6 +58,7 @@ def summary(report: Report, width: int = 100, colour: bool = False) -> str:
         _movements(report, width),
         _fusions(report, width),
         _operators(report, width),
+        *(_declared(shown, width) for shown in declared_sections(report)),
         _advice(report, width),
         _record_instead(report, width),
         _trust(report, width),
@@ -79,12 +82,12 @@ def _verdict(report: Report, width: int) -> list[Line]:
     """Regime, headline and how sure that is: its first line alone answers the question."""
     verdict = report.verdict
     if verdict.regime is None:
-        lines: list[Line] = [[(f"no verdict: {verdict.status}", "bad")]]
+        lines: list[Line] = [[(phrasing.verdict_label(verdict), "bad")]]
     else:
-        lines = [[(verdict.regime + (f": {verdict.cause}" if verdict.cause else ""), "verdict")]]
+        lines = [[(phrasing.verdict_label(verdict), "verdict")]]
         asides = (
             f"{verdict.confidence} confidence",
-            f"close second: {verdict.runner_up}" if verdict.runner_up else "",
+            f"runner-up: {phrase(verdict.runner_up)}" if verdict.runner_up else "",
         )
         _append(lines, ", ".join(aside for aside in asides if aside), "dim", width)
     lines += [[(line, "bold")] for line in wrapped(units.visible(phrasing.headline(verdict)), width, 3)]
@@ -195,7 +198,8 @@ def _bars(
 ) -> list[Line]:
     """One line per part: its name, a bar, its share of the total and its time."""
     rows: list[Line] = [
-        [(units.visible(part), ""), (units.percent(ns / total), ""), (units.duration(ns), "dim")] for part, ns in parts
+        [(units.visible(label(part)), ""), (units.percent(ns / total), ""), (units.duration(ns), "dim")]
+        for part, ns in parts
     ]
     table = columns(rows, "lrr")
     room = width - cells(table[0]) - 4 if table else 0
@@ -213,7 +217,9 @@ def _blame(report: Report, width: int) -> list[Line]:
     shown = phrasing.blamed(report, _TOP_BLAME)
     if not shown:
         return []
-    rows: list[Line] = [[(units.duration(item.idle_ns), "bold"), (units.visible(item.cause), "")] for item, _ in shown]
+    rows: list[Line] = [
+        [(units.duration(item.idle_ns), "bold"), (units.visible(label(item.cause)), "")] for item, _ in shown
+    ]
     heads = [[("  ", ""), *line, ("  ", "")] for line in columns(rows, "rl")]
     lines: list[Line] = [[("Who kept it waiting", "title")]]
     for head, (_, place) in zip(heads, shown, strict=True):
@@ -239,11 +245,11 @@ def _work(report: Report, width: int) -> list[Line]:
     told_measured = phrasing.measured_roofs(device) if device else ""
     if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or told_measured):
         return []
-    wide = width >= 72
+    wide = width >= 96
     head = ("group", "time", "FLOP", "FLOP/s", "against matmul", *(("BERT: time", "FLOP") if wide else ()))
     rows = [
         (
-            group.group,
+            label(group.group),
             units.percent(group.time_ratio),
             phrasing.flop_share(group.flop_ratio),
             units.flops(group.achieved_flop_per_s),
@@ -312,6 +318,34 @@ def _top(title: str, rows: list[dict[str, Any]], columns_: Sequence[_Column], wi
     names = [("name", "dim"), *((phrasing.kernel_label(row["name"], room), "bold") for row in rows)]
     titled: list[Line] = [[(title, "title"), ("  of the whole trace", "dim")]]
     return titled + [[("  ", ""), *line, ("  ", ""), name] for line, name in zip(lines, names, strict=True)]
+
+
+def _declared(shown: DeclaredSection, width: int) -> list[Line]:
+    """A section that an analysis declares, its texts as long as there is room."""
+    rows = shown.rows[: shown.section.rows or _TOP_DECLARED]
+    texts = [[units.visible(cell) for cell in shown.cells(row)] for row in rows]
+    sides = shown.alignment
+    figures = sum(
+        max(map(units.cell_width, column))
+        for column, side in zip(zip(shown.headings, *texts, strict=True), sides, strict=True)
+        if side == "r"
+    )
+    room = (width - 2 * len(sides) - figures) // max(1, sides.count("l"))
+    cut = [
+        [
+            phrasing.middle_cut(cell, max(8, room)) if side == "l" else cell
+            for cell, side in zip(row, sides, strict=True)
+        ]
+        for row in texts
+    ]
+    lines = columns([[(head, "dim") for head in shown.headings], *([(cell, "") for cell in row] for row in cut)], sides)
+    title: Line = [(shown.section.title, "title"), *([("  " + shown.section.doc, "dim")] if shown.section.doc else [])]
+    return [title, *([("  ", ""), *line] for line in lines), *_left_out(len(shown.rows) - len(rows))]
+
+
+def _left_out(count: int) -> list[Line]:
+    """How many rows are left out, if any are."""
+    return [[(f"  and {units.count(count)} more", "dim")]] if count else []
 
 
 def _device_code(report: Report) -> int | None:

@@ -7,9 +7,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.analyses import article_groups, copies, roofline, run_ahead, tensor_cores
-from trace_analyzer.analyses.causes import CAUSES
 from trace_analyzer.analyses.device_models import MatchedDevices
-from trace_analyzer.analyses.partition import PARTS
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.article import article as article_figures
 from trace_analyzer.findings import ordered, time_ratio, time_ratios
@@ -33,6 +31,7 @@ from trace_analyzer.report import (
     WorkCoverage,
 )
 from trace_analyzer.report_parts.attained import attained, with_attained
+from trace_analyzer.vocabulary import IDLE_CAUSES, PARTS
 from trace_analyzer.windows import device_id
 
 _TOP_FUSIONS = 10
@@ -101,7 +100,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
         gaps=Gaps(
             gaps.height,
             int(gaps.select(pl.col("duration_ns").max().fill_null(0)).item() or 0),
-            ordered(caused, CAUSES),
+            ordered(caused, IDLE_CAUSES),
         ),
         partition_ns=ordered(pl.concat([parts, caused.rename({"cause": "part", "idle_ns": "ns"})]), PARTS),
         run_ahead=_run_ahead(this, tables, busy / (end - start) if end > start else 0.0),

@@ -5,7 +5,7 @@ from trace_analyzer.findings import Findings
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.report import Verdict
 from trace_analyzer.verdict.decide import verdict
-from trace_analyzer.verdict.judge import CURES, KERNEL_REGIMES, Judgement, cause_sums, judge, shares
+from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
 from trace_analyzer.verdict.recording import debiased
 from trace_analyzer.verdict.steps import StepVerdict, step_verdict, step_verdicts
 from trace_analyzer.verdict.without_activities import without_activities, without_regime
@@ -19,7 +19,6 @@ def trace_verdict(trace: Trace, window_findings: Findings | None) -> Verdict:
 VALUES = (Value("step_verdicts", step_verdicts), Value("verdict", trace_verdict))
 
 __all__ = [
-    "CURES",
     "KERNEL_REGIMES",
     "VALUES",
     "Judgement",

@@ -1,12 +1,12 @@
 """Decide what limits the verdict's window, by its partition, with evidence and confidence."""
 
 from trace_analyzer import thresholds as t
-from trace_analyzer.analyses.causes import CAUSES, WITHHELD
 from trace_analyzer.findings import Findings
-from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdict
+from trace_analyzer.report import Confidence, Debiased, Evidence, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent
-from trace_analyzer.verdict.judge import IN_DOUBT, KERNEL_REGIMES, UNKNOWN_PARTS, Judgement, cause_sums, judge, shares
+from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
 from trace_analyzer.verdict.recording import debiased
+from trace_analyzer.vocabulary import CAUSES, IDLE_CAUSES, PARTS, REGIMES, UNKNOWN_PARTS, WITHHELD
 
 
 def verdict(findings: Findings) -> Verdict:
@@ -15,7 +15,7 @@ def verdict(findings: Findings) -> Verdict:
     window = sum(parts.values())
     if (withheld := withheld_inputs(findings, "the window")) is not None:
         return _without_inputs(findings, *withheld)
-    unknown = sum(parts.get(part, 0) for part in IN_DOUBT)
+    unknown = sum(parts.get(part, 0) for part in UNKNOWN_PARTS)
     judgement = judge(parts, findings.cold_gap_ns)
     too_little = device.kernel_count < t.INSUFFICIENT_KERNELS and device.busy_ns < t.INSUFFICIENT_TIME_NS
     too_unknown = window > 0 and unknown > t.UNKNOWN_RATIO * window
@@ -106,38 +106,23 @@ def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> V
     return _without_inputs(findings, headline, "the trace does not hold what a verdict needs")
 
 
-_SENTENCES: dict[tuple[Regime, str | None], str] = {
-    ("overhead-bound", "launch"): "the CPU cannot launch work fast enough",
-    ("overhead-bound", "synchronization"): "the CPU waits for the GPU, and then the GPU for the CPU",
-    ("overhead-bound", "data-loading"): "the GPU waits for input data",
-    ("overhead-bound", "blocking-copy"): "the CPU stands still in copies that block it",
-    ("overhead-bound", "allocation"): "the CPU stands still in allocator calls",
-    ("overhead-bound", "compilation"): "code is compiled or loaded while the GPU waits",
-    ("overhead-bound", "cpu-operator"): "operators hold the CPU for long while the GPU waits",
-    ("overhead-bound", "cold-start"): "most waiting comes before the first use of kernels: this is a cold start",
-    ("overhead-bound", "small-kernels"): "the kernels are too small to fill the GPU",
-    ("communication-bound", "collectives"): "collectives run while nothing else does",
-    ("communication-bound", "copies"): "copies between host and device run while nothing else does",
-    ("communication-bound", "dependency"): "queued work waits for other streams or peers, not for the CPU",
-    ("memory-bandwidth-bound", None): "kernels spend their time moving data, not computing",
-    ("compute-bound", None): "the GPU spends its time in contractions",
-}
+_COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None)
+"""Parts that count as no regime."""
 
 
 def headline_of(findings: Findings, judgement: Judgement, window: int) -> str:
     """The verdict in one sentence."""
     share = judgement.groups_ns[judgement.regime] / window
-    what = judgement.regime.replace("-bound", "").replace("-", " ")
-    noun = {"overhead": "overhead", "memory bandwidth": "memory-bound kernels", "compute": "compute-bound kernels"}
-    sentence = _SENTENCES.get((judgement.regime, judgement.cause), _SENTENCES.get((judgement.regime, None), ""))
+    regime = REGIMES[judgement.regime]
+    clause = CAUSES[judgement.cause].definition if judgement.cause else regime.clause
     of = {"steady": "the steady steps", "whole": "the window", "step": "the step"}[findings.window.kind]
-    unknown = sum(findings.parts_ns.get(part, 0) for part in UNKNOWN_PARTS) / window
+    unknown = sum(findings.parts_ns.get(part, 0) for part in _COUNTED_NOWHERE) / window
     known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
-    return f"{judgement.regime.capitalize()}: {sentence} ({noun.get(what, what)}: {percent(share)} of {of}{known})."
+    return f"{regime.label}: {clause} ({regime.noun}: {percent(share)} of {of}{known})."
 
 
 def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
-    idle = sum(findings.parts_ns.get(cause, 0) for cause in CAUSES)
+    idle = sum(findings.parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
     known = window and findings.device.report.busy_ratio is not None  # else a check of the trace withholds it
     busy_ratio = 1 - idle / window if known else None
     return [
@@ -194,7 +179,7 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
                 "mean number in the queue while the device waited: the CPU had done its part",
             )
         )
-    idle = sum(findings.parts_ns.get(cause, 0) for cause in CAUSES)
+    idle = sum(findings.parts_ns.get(cause, 0) for cause in IDLE_CAUSES)
     if findings.device.idle_peak is not None and idle:
         dtype, peak = findings.device.idle_peak
         evidence.append(
@@ -230,7 +215,7 @@ def confidence_of(
         doubts.append(f"launches are known for only {percent(coverage)} of device time")
         if coverage < t.POOR_COVERAGE:
             doubts.append("most idle time cannot be explained without launches")
-    unknown = sum(findings.parts_ns.get(part, 0) for part in UNKNOWN_PARTS) / window
+    unknown = sum(findings.parts_ns.get(part, 0) for part in _COUNTED_NOWHERE) / window
     if unknown > t.UNKNOWN_DOUBT_RATIO:
         doubts.append(f"{percent(unknown)} of the window has no known bound or cause")
     if judgement.runner_up is not None:

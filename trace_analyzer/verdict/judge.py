@@ -4,31 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trace_analyzer import thresholds as t
-from trace_analyzer.analyses.causes import CAUSES, HOST_CAUSES, WITHHELD
-from trace_analyzer.analyses.partition import PARTS, WORK
 from trace_analyzer.report import Regime, Shares
+from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, PARTS, REGIMES, WORK
 
-# Part of the partition -> (regime, cause): what cures it. Parts that are missing here are in no group.
-CURES: dict[str, tuple[Regime, str | None]] = {
-    "compute": ("compute-bound", None),
-    "memory": ("memory-bandwidth-bound", None),
-    "communication": ("communication-bound", "collectives"),
-    "copy": ("communication-bound", "copies"),
-    "device-wait": ("communication-bound", "dependency"),
-    **{
-        cause: ("overhead-bound", cause)
-        for cause in ("synchronization", "data-loading", "allocation", "compilation", "blocking-copy", "cpu-operator")
-    },
-    **dict.fromkeys(
-        ("python", "dispatch", "runtime-call", "garbage-collection", "launch-latency", "host-unknown", "profiler"),
-        ("overhead-bound", "launch"),
-    ),
-    "latency": ("overhead-bound", "small-kernels"),
-    "device-gap": ("overhead-bound", "small-kernels"),
-}
-IN_DOUBT = ("unlinked", "unexplained", "untraced", WITHHELD)
-"""Parts of which nobody knows whose time they are."""
-UNKNOWN_PARTS = tuple(part for part in PARTS if part not in CURES)
 KERNEL_REGIMES: tuple[Regime, ...] = ("compute-bound", "memory-bandwidth-bound")
 
 
@@ -48,12 +26,10 @@ def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None
     The largest group wins; waiting (overhead, communication) already at 0.6 of the largest kernel group
     when it holds a quarter of the window.
     """
-    groups: dict[Regime, int] = dict.fromkeys(
-        ("overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound"), 0
-    )
+    groups: dict[Regime, int] = {regime.key: 0 for regime in REGIMES.values()}
     for part, ns in parts_ns.items():
-        if part in CURES:
-            groups[CURES[part][0]] += ns
+        if cure := PARTS[part].cure:
+            groups[cure[0]] += ns
     window = sum(parts_ns.values())
     ranked = sorted(groups, key=lambda regime: -groups[regime])
     first = ranked[0]
@@ -83,7 +59,7 @@ def cause_sums(regime: Regime, parts_ns: Mapping[str, int]) -> dict[str, int]:
     """Time of each cause of a regime, ns."""
     sums: dict[str, int] = {}
     for part, ns in parts_ns.items():
-        of, cause = CURES.get(part, (None, None))
+        of, cause = PARTS[part].cure or (None, None)
         if of == regime and cause is not None:
             sums[cause] = sums.get(cause, 0) + ns
     return sums
@@ -95,4 +71,4 @@ def shares(parts_ns: Mapping[str, int]) -> Shares | None:
     if not window:
         return None
     ratios = {part: parts_ns.get(part, 0) / window for part in WORK}
-    return Shares(**ratios, idle=sum(parts_ns.get(cause, 0) for cause in CAUSES) / window)
+    return Shares(**ratios, idle=sum(parts_ns.get(cause, 0) for cause in IDLE_CAUSES) / window)

@@ -11,8 +11,9 @@ from trace_analyzer.findings import StepFindings
 from trace_analyzer.report import Confidence, Debiased, Regime
 from trace_analyzer.units import duration, percent
 from trace_analyzer.verdict.decide import confidence_of, headline_of, withheld_inputs
-from trace_analyzer.verdict.judge import IN_DOUBT, Judgement, judge
+from trace_analyzer.verdict.judge import Judgement, judge
 from trace_analyzer.verdict.recording import debiased
+from trace_analyzer.vocabulary import UNKNOWN_PARTS
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def step_verdict(step: StepFindings) -> StepVerdict:
         return StepVerdict(None, None, None, None, None, cold)
     unbiased = debiased(findings.parts_ns, findings.recording, cold)
     own = replace(findings, device=replace(findings.device, set_aside_ratio=0.0))
-    unknown = sum(findings.parts_ns.get(part, 0) for part in IN_DOUBT)
+    unknown = sum(findings.parts_ns.get(part, 0) for part in UNKNOWN_PARTS)
     too_little = step.activity_count < t.INSUFFICIENT_KERNELS and step.busy_ns < t.INSUFFICIENT_TIME_NS
     level, _ = confidence_of(own, judgement, window, unbiased)
     return StepVerdict(

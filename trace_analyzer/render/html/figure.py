@@ -13,9 +13,9 @@ from bokeh.models import ColumnDataSource, FixedTicker, Grid, Range1d, RangeTool
 from bokeh.models.annotations import BoxAnnotation
 from bokeh.plotting import figure
 
-from trace_analyzer.render.html.labels import WORK_PARTS
 from trace_analyzer.render.html.timeline import TimelineColumns
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import WORK
 
 _OVERVIEW_BINS = 1200
 
@@ -52,7 +52,7 @@ def timeline_figures(report: Report, columns: TimelineColumns) -> TimelineFigure
 def busy_bins(report: Report, span_ns: int) -> npt.NDArray[np.float64]:
     """Share of each of equally wide bins in which the devices worked, all devices together."""
     partition = report.tables["partition"]
-    busy = partition.filter(pl.col("part").is_in(WORK_PARTS))
+    busy = partition.filter(pl.col("part").is_in(WORK))
     share = _bins(busy.get_column("start_ns"), busy.get_column("end_ns"), span_ns)
     return share / partition.get_column("device").n_unique()
 

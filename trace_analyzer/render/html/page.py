@@ -17,12 +17,14 @@ from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
 from trace_analyzer.render.html.inert import inert
-from trace_analyzer.render.html.labels import GLOSSARY, KINDS, PARTS, REGIMES, STATES, STATUSES, TERMS, UNKNOWN_PARTS
-from trace_analyzer.render.html.page_tables import SHOWN_ROWS
+from trace_analyzer.render.html.labels import GLOSSARY, KINDS, TERMS
+from trace_analyzer.render.html.page_cells import SHOWN_ROWS
 from trace_analyzer.render.html.timeline import TimelineColumns, payload, thinned_columns, timeline_columns
 from trace_analyzer.render.html.view import View, view
+from trace_analyzer.render.palette import palette_css
 from trace_analyzer.render.phrasing import confidence, record_instead
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import PARTS, REGIMES, RUN_AHEAD_STATES, STATUSES, UNKNOWN_PARTS, phrase
 
 if TYPE_CHECKING:
     from trace_analyzer.render.html.drawings import Drawing
@@ -33,7 +35,7 @@ OPEN_ADVICE = 4
 MOST_TIP = 240
 """Characters of a name in a tooltip; the timeline has all of them."""
 
-STYLES = ("palette.css", "style.css", "timeline.css")
+STYLES = ("style.css", "timeline.css")
 
 SCRIPTS = (
     "format.js",
@@ -95,7 +97,7 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             compact=compact,
             record_instead=record_instead(report),
             generator=GENERATOR,
-            style=Markup("\n".join(_asset(name) for name in STYLES)),
+            style=Markup("\n".join((palette_css(), *map(_asset, STYLES)))),
             bokeh_js=Markup(_bokeh()),
             figures=_embedded(figures),
             plots=Markup(_plots(drawn)),
@@ -201,11 +203,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"duration": units.duration, "percent": units.percent, "count": units.count}
-    environment.filters["confidence"] = confidence
+    environment.filters |= {"confidence": confidence, "phrase": phrase}
     environment.filters["brief"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.globals |= {
-        "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "STATES": STATES, "TERMS": TERMS,
+        "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "STATES": RUN_AHEAD_STATES, "TERMS": TERMS,
         "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP,
     }  # fmt: skip
     return environment

@@ -1,159 +1,51 @@
-"""The page's sortable tables: which table of the report each one shows, which columns, and where its rows lead.
+"""Choose the page's sortable tables: which table of the report each one shows, which columns, and where its rows lead."""
 
-A `Listing` is what `assets/page.html.j2` lays out and `assets/tables.js` sorts and filters. It holds the top rows of a
-table of the report; how many are left out is part of it, so that the page can say so.
-"""
-
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Literal
 
 import polars as pl
 
-from trace_analyzer import units
-from trace_analyzer.frames.intervals import longest_place
-from trace_analyzer.render.html.labels import KINDS, PARTS, Word, short_name
-from trace_analyzer.render.html.timeline_rows import device_labels
+from trace_analyzer.analyses.places import longest_intervals, named_events
+from trace_analyzer.render.declared import DeclaredSection
+from trace_analyzer.render.html.page_cells import MOST_ROWS, Field, Form, Listing, listing, written_rows
+from trace_analyzer.render.html.timeline_rows import MODULE_PREFIX, device_labels
 from trace_analyzer.report import Blame, Bucket, DeviceReport, Group, Report
 
-MOST_ROWS = 100
-SHOWN_ROWS = 12
-MODULE_PREFIX = "nn.Module: "
-
-_FRAME = re.compile(r"(?:.*[/\\\\])?([^/\\\\]+\(\d+\)): (.+)")
-
-Form = Literal[
-    "name",
-    "text",
-    "code",
-    "frame",
-    "module",
-    "part",
-    "group",
-    "count",
-    "duration",
-    "time",
-    "ratio",
-    "share",
-    "times",
-    "number",
-    "flop",
-    "flops",
-    "bandwidth",
-    "bytes",
-]
+# Unit of a column -> form of the page's cells.
+_FORMS: dict[str, Form] = {
+    "ns": "duration",
+    "ratio": "ratio",
+    "count": "count",
+    "bytes": "bytes",
+    "byte/s": "bandwidth",
+    "FLOP": "flop",
+    "FLOP/s": "flops",
+    "FLOP/byte": "number",
+}
 
 
-@dataclass(frozen=True)
-class Span:
-    """A place on the timeline that a click leads to."""
-
-    start_ns: int
-    end_ns: int
-
-
-@dataclass(frozen=True)
-class Field:
-    """One column of a listing: where its values come from and how they are written.
-
-    ``term`` names the definition of the heading (`words.TERMS`); ``group`` the column with the group of kernels whose
-    colour marks the value. A column whose values are all missing is left out.
-    """
-
-    column: str
-    label: str
-    form: Form = "text"
-    term: str = ""
-    group: str = ""
-
-    @property
-    def is_number(self) -> bool:
-        """Whether the values are quantities: written to the right, sorted downwards first."""
-        return self.form not in ("name", "text", "code", "frame", "module", "part", "group")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A value as people read it, as it sorts (None: last), and in full where the text is shortened."""
-
-    text: str
-    sort: int | float | str | None
-    full: str = ""
-    key: str = ""
-
-
-@dataclass(frozen=True)
-class Row:
-    """Cells in the order of the listing's fields."""
-
-    cells: tuple[Cell, ...]
-    span: Span | None
-
-
-@dataclass(frozen=True)
-class Listing:
-    """A table of the page; ``total`` rows exist in the report, ``record`` says what to record if there are none."""
-
-    key: str
-    title: str
-    fields: tuple[Field, ...]
-    rows: tuple[Row, ...]
-    total: int
-    record: str = ""
-
-    @property
-    def left_out(self) -> int:
-        """Rows of the report that are not on the page."""
-        return self.total - len(self.rows)
-
-
-def part_word(key: str) -> Word:
-    """What a part of a partition is called."""
-    return PARTS.get(key, Word(key[:1].upper() + key[1:].replace("-", " "), ""))
-
-
-def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], record: str = "") -> Listing:
-    """The top rows of ``frame``, in its order; columns ``start_ns`` and ``end_ns`` say where a row leads."""
-    shown = tuple(
-        f for f in fields if f.column in frame.columns and frame.get_column(f.column).null_count() < frame.height
+def declared_listing(declared: DeclaredSection) -> Listing:
+    """The rows of a section that an analysis declares; a row with ``start_ns`` and ``end_ns`` leads there."""
+    fields = tuple(
+        Field(column.name, heading, _FORMS.get(column.unit or "", "number" if side == "r" else "text"))
+        for column, heading, side in zip(declared.columns, declared.headings, declared.alignment, strict=True)
     )
-    top = frame.head(MOST_ROWS)
-    has_place = {"start_ns", "end_ns"} <= set(frame.columns)
-    rows = tuple(
-        Row(
-            cells=tuple(_cell(field, row) for field in shown),
-            span=Span(row["start_ns"], row["end_ns"]) if has_place and row["start_ns"] is not None else None,
-        )
-        for row in top.iter_rows(named=True)
-    )
-    return Listing(key, title, shown, rows, frame.height, record)
-
-
-def longest(events: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Per key the longest event: the place that its row leads to."""
-    return events.group_by(keys).agg(longest_place())
-
-
-def with_duration(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Intervals (start_ns, end_ns) with duration_ns."""
-    return intervals.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns"))
+    rows = written_rows(fields, declared.rows[:MOST_ROWS])
+    return Listing(f"declared-{declared.key}", declared.section.title, fields, rows, len(declared.rows))
 
 
 def kernel_listing(report: Report) -> Listing:
     """Activities by name, those that take most device time first; a row leads to the longest of them."""
-    places = longest(report.tables["activities"], ["device", "name"])
-    frame = (
-        report.tables["kernels"]
-        .sort("time_ns", "name", descending=[True, False])
-        .join(places, on=["device", "name"], how="left", maintain_order="left")
-        .with_columns(_device_column(report), bucket=pl.col("bucket").fill_null(pl.col("kind")))
+    kernels = report.tables["kernels"].sort("time_ns", "name", descending=[True, False])
+    frame = named_events(report.tables["activities"], kernels, ["device", "name"]).with_columns(
+        _device_column(report), bucket=pl.col("bucket").fill_null(pl.col("kind"))
     )
     fields = (
         Field("name", "Kernel", "name"),
         Field("device_label", "Device"),
         Field("bucket", "Bucket", term="bucket"),
-        Field("bound", "Bound", term="bound"),
+        Field("bound", "Bound", "part", "bound"),
         Field("operator", "Operator", "name"),
         Field("count", "Count", "count"),
         Field("median_ns", "Median", "duration"),
@@ -167,7 +59,7 @@ def operator_listing(report: Report) -> Listing:
     """Operators by name, by device time and then by CPU time; a row leads to the longest call."""
     top = report.tables["operators"].sort("device_ns", "host_self_ns", "name", descending=[True, True, False])
     calls = report.tables["host_events"].filter(kind="operator").join(top.head(MOST_ROWS), on="name", how="semi")
-    frame = top.join(longest(calls, ["name"]), on="name", how="left", maintain_order="left")
+    frame = named_events(calls, top, ["name"])
     fields = (
         Field("name", "Operator", "name"),
         Field("count", "Calls", "count"),
@@ -200,9 +92,7 @@ def module_listing(report: Report) -> Listing:
         .with_columns(module=pl.col("name").str.strip_prefix(MODULE_PREFIX))
         .join(top.head(MOST_ROWS), on="module", how="semi")
     )
-    frame = top.join(longest(calls, ["module"]), on="module", how="left", maintain_order="left").with_columns(
-        _device_column(report)
-    )
+    frame = named_events(calls, top, ["module"]).with_columns(_device_column(report))
     fields = (
         Field("module", "Module", "name"),
         Field("parent", "In", "name"),
@@ -253,13 +143,10 @@ def bucket_listing(report: Report, device: DeviceReport) -> Listing:
 
 def roofline_listing(report: Report) -> Listing:
     """Kernels of known work, those first that lose most time against the roof; a row leads to the longest of them."""
-    places = longest(report.tables["activities"], ["device", "name", "operator"])
-    frame = (
-        report.tables["roofline"]
-        .filter(pl.col("roof_ratio").is_not_null())
-        .sort("lost_ns", "name", descending=[True, False])
-        .join(places, on=["device", "name", "operator"], how="left", maintain_order="left", nulls_equal=True)
-        .with_columns(_device_column(report))
+    known = report.tables["roofline"].filter(pl.col("roof_ratio").is_not_null())
+    losing = known.sort("lost_ns", "name", descending=[True, False])
+    frame = named_events(report.tables["activities"], losing, ["device", "name", "operator"]).with_columns(
+        _device_column(report)
     )
     fields = (
         Field("name", "Kernel", "name", group="group"),
@@ -270,7 +157,7 @@ def roofline_listing(report: Report) -> Listing:
         Field("roof_ratio", "Of the roof", "share", "roof"),
         Field("count", "Count", "count"),
         Field("time_ns", "Time", "duration"),
-        Field("bound", "Bound", term="bound"),
+        Field("bound", "Bound", "part", "bound"),
         Field("dtype", "Type"),
         Field("achieved_flop_per_s", "FLOP/s", "flops"),
         Field("achieved_byte_per_s", "Bandwidth", "bandwidth"),
@@ -419,13 +306,8 @@ def copy_listing(report: Report) -> Listing:
 def communication_listing(report: Report) -> Listing:
     """Collectives by name and size; a row leads to the longest of them."""
     keys = ["device", "collective", "name", "message_dtype", "group_size", "message_bytes"]
-    places = longest(report.tables["collectives"], keys)
-    frame = (
-        report.tables["communication"]
-        .sort("exposed_ns", "time_ns", descending=True)
-        .join(places, on=keys, how="left", maintain_order="left", nulls_equal=True)
-        .with_columns(_device_column(report))
-    )
+    exposed = report.tables["communication"].sort("exposed_ns", "time_ns", descending=True)
+    frame = named_events(report.tables["collectives"], exposed, keys).with_columns(_device_column(report))
     fields = (
         Field("name", "Kernel", "name"),
         Field("device_label", "Device"),
@@ -455,7 +337,7 @@ def cause_listing(report: Report) -> Listing:
         pl.DataFrame(rows, schema=schema)
         .sort("time_ns", descending=True)
         .join(
-            longest(with_duration(report.tables["idle"]), ["device", "cause"]),
+            longest_intervals(report.tables["idle"], ["device", "cause"]),
             on=["device", "cause"],
             how="left",
             maintain_order="left",
@@ -491,7 +373,7 @@ def _placed(report: Report, device: DeviceReport, rows: Sequence[Bucket | Group]
     """The rows, each with the longest kernel of the device that has this ``key``."""
     codes = report.tables["devices"].filter(pl.col("label") == str(device.index)).get_column("device")
     kernels = report.tables["activities"].filter(pl.col("kind") == "kernel", pl.col("device").is_in(codes.implode()))
-    return _rows(rows).join(longest(kernels, [key]), on=key, how="left", maintain_order="left")
+    return named_events(kernels, _rows(rows), [key])
 
 
 def _rows(rows: Sequence[Bucket | Group | Blame]) -> pl.DataFrame:
@@ -504,64 +386,3 @@ def _device_column(report: Report) -> pl.Expr:
     if len(labels) < 2:
         return pl.lit(None, pl.String).alias("device_label")
     return pl.col("device").replace_strict(labels, default="GPU", return_dtype=pl.String).alias("device_label")
-
-
-def _cell(field: Field, row: Mapping[str, Any]) -> Cell:
-    cell = _CELLS[field.form](row[field.column])
-    return replace(cell, key=row[field.group] or "other") if field.group else cell
-
-
-def _name_cell(value: str | None) -> Cell:
-    label = short_name(value) if value else "–"
-    return Cell(label, value, value if value and label != value else "")
-
-
-def _frame_cell(value: str | None) -> Cell:
-    """``dir/file.py(12): function`` as ``function · file.py(12)``."""
-    found = _FRAME.fullmatch(value or "")
-    return Cell(f"{found[2]} · {found[1]}", value, value or "") if found else _name_cell(value)
-
-
-def _module_cell(value: str | None) -> Cell:
-    """The end of a module's path, which tells it apart."""
-    parts = (value or "").split("/")
-    return Cell("… / " + " / ".join(parts[-2:]), value, value or "") if len(parts) > 2 else _text_cell(value)
-
-
-def _text_cell(value: Any) -> Cell:
-    return Cell("–" if value in (None, "") else str(value), value)
-
-
-def _part_cell(value: str | None) -> Cell:
-    return Cell("–", None) if value is None else Cell(part_word(value).label, value, key=value)
-
-
-def _group_cell(value: str | None) -> Cell:
-    word = KINDS.get(value or "other")
-    return Cell(word.label if word else str(value), value, key=value or "other")
-
-
-def _number_cell(written: Callable[[Any], str]) -> Callable[[Any], Cell]:
-    return lambda value: Cell(written(value), value)
-
-
-_CELLS: Mapping[str, Callable[[Any], Cell]] = {
-    "name": _name_cell,
-    "text": _text_cell,
-    "code": _text_cell,
-    "frame": _frame_cell,
-    "module": _module_cell,
-    "part": _part_cell,
-    "group": _group_cell,
-    "count": _number_cell(units.count),
-    "duration": _number_cell(units.duration),
-    "time": _number_cell(units.duration),
-    "ratio": _number_cell(units.percent),
-    "share": _number_cell(units.percent),
-    "flops": _number_cell(units.flops),
-    "bandwidth": _number_cell(units.bandwidth),
-    "bytes": _number_cell(lambda value: units.quantity(value, "B")),
-    "flop": _number_cell(lambda value: units.quantity(value, "FLOP")),
-    "number": _number_cell(lambda value: "–" if value is None else f"{value:,.3g}"),
-    "times": _number_cell(lambda value: "–" if value is None else f"{value:,.3g} ×"),
-}

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trace_analyzer.frames.distinct import distinct_rows
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.labels import short_name
 from trace_analyzer.render.html.lanes import in_rows
@@ -212,13 +213,8 @@ def _no_details(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
 
 def _distinct(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
     """The distinct rows of these columns, in order of appearance, and for each row which of them it is."""
-    grouped = frame.select(keys).with_row_index("row").group_by(keys, maintain_order=True).agg("row")
-    which = np.empty(frame.height, np.int64)
-    lengths = grouped.get_column("row").list.len().to_numpy()
-    if frame.height:
-        which[grouped.get_column("row").explode().to_numpy()] = np.repeat(np.arange(grouped.height), lengths)
-    numbers = [pl.col(key).cast(pl.Float64) for key in keys if key in NUMBERS]
-    return grouped.drop("row").with_columns(numbers), which
+    rows, which = distinct_rows(frame.select(keys))
+    return rows.with_columns(pl.col(key).cast(pl.Float64) for key in keys if key in NUMBERS), which
 
 
 def _memory(report: Report) -> tuple[Curve, ...]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from trace_analyzer.analyses.thread_order import titled_threads
 from trace_analyzer.report import Report
 
 _FAMILIES = {
@@ -166,30 +167,9 @@ def _host_tracks(report: Report, host_events: pl.DataFrame) -> Iterator[TrackEve
         kind=pl.when(IS_MODULE).then(pl.lit("module")).otherwise(kind),
         family=pl.when(IS_MODULE).then(pl.lit("modules")).otherwise(its_family),
     ).partition_by("thread_id", "family", as_dict=True, include_key=False)
-    for place, (thread, title) in enumerate(_threads(report)):
+    threads = titled_threads(*(report.tables[name] for name in ("host_events", "launches", "threads")))
+    for place, (thread, title) in enumerate(threads.iter_rows()):
         for family, label in _HOST_LABELS.items():
             if (thread, family) in parts:
                 collapsed = family in _COLLAPSED or place >= _OPEN_THREADS
                 yield TrackEvents(title, label, family, thread, collapsed, parts[thread, family])
-
-
-def _threads(report: Report) -> list[tuple[int, str]]:
-    """Threads with events and their titles; those that launch work first, then those with most events."""
-    launches = report.tables["launches"].group_by("thread_id").agg(launches=pl.len())
-    threads = (
-        report.tables["host_events"]
-        .group_by("thread_id")
-        .agg(events=pl.len())
-        .join(launches, on="thread_id", how="left")
-        .join(_thread_titles(report), on="thread_id", how="left")
-        .sort(pl.col("launches").fill_null(0), "events", "thread_id", descending=[True, True, False])
-    )
-    return list(threads.select("thread_id", pl.col("title").fill_null("Thread")).iter_rows())
-
-
-def _thread_titles(report: Report) -> pl.DataFrame:
-    threads = report.tables["threads"]
-    several = threads.join(report.tables["host_events"].select("thread_id").unique(), on="thread_id", how="semi")
-    process = pl.format("Process {} · ", "pid") if several.get_column("process_id").n_unique() > 1 else pl.lit("")
-    thread = pl.when(pl.col("name").fill_null("") == "").then(pl.format("Thread {}", "tid")).otherwise(pl.col("name"))
-    return threads.select("thread_id", title=process + thread)

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import PurePath
 from typing import Literal
@@ -12,29 +12,28 @@ from typing import Literal
 import polars as pl
 
 from trace_analyzer import units
-from trace_analyzer.render.html.labels import WORK_PARTS, Word
+from trace_analyzer.analyses.places import longest_intervals
+from trace_analyzer.field_types import field_docs
+from trace_analyzer.render.declared import declared_sections
+from trace_analyzer.render.html.page_cells import Listing, Span
 from trace_analyzer.render.html.page_tables import (
-    Listing,
-    Span,
     blame_listing,
     bucket_listing,
     cause_listing,
     communication_listing,
     copy_listing,
     culprit_listing,
+    declared_listing,
     drain_listing,
     fusion_listing,
     gap_listing,
     group_listing,
     host_listing,
     kernel_listing,
-    longest,
     module_listing,
     operator_listing,
-    part_word,
     recomputation_listing,
     roofline_listing,
-    with_duration,
 )
 from trace_analyzer.render.phrasing import (
     alone,
@@ -45,6 +44,8 @@ from trace_analyzer.render.phrasing import (
     withheld_metrics,
 )
 from trace_analyzer.report import CheckStatus, DeviceReport, Report, StepReport, TraceInfo, Verdict
+from trace_analyzer.run_metadata import RunMetadata
+from trace_analyzer.vocabulary import WORK, Term, part_term
 
 GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
 
@@ -54,7 +55,7 @@ class Share:
     """One part of a partition of time; ``span`` is its longest interval."""
 
     key: str
-    word: Word
+    word: Term
     ns: int
     ratio: float
     span: Span | None = None
@@ -101,7 +102,7 @@ class Drawn:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A part of the page below the timeline: tables and plots; without any it is not shown."""
 
     key: str
@@ -132,7 +133,7 @@ class View:
     steps: tuple[tuple[str, tuple[StepRow, ...]], ...]
     trust: tuple[CheckRow, ...]
     facts: tuple[Fact, ...]
-    sections: tuple[Section, ...]
+    sections: tuple[PageSection, ...]
 
 
 def view(report: Report, *, compact: bool = False) -> View:
@@ -149,12 +150,12 @@ def view(report: Report, *, compact: bool = False) -> View:
     )
 
 
-def _sections(report: Report) -> tuple[Section, ...]:
+def _sections(report: Report) -> tuple[PageSection, ...]:
     """What stands below the timeline, in the order of reading; each piece only where its findings exist."""
     on_device = bool(report.devices)
     gaps, queue = report.tables["gaps"].height, report.tables["queue"].height
     return (
-        Section(
+        PageSection(
             "kernels",
             "Where device time goes",
             "Kernels",
@@ -163,7 +164,7 @@ def _sections(report: Report) -> tuple[Section, ...]:
                 *(bucket_listing(report, device) for device in _judged(report) if device.buckets),
             ),
         ),
-        Section(
+        PageSection(
             "roofline",
             "How good the kernels are",
             "Roofline",
@@ -176,7 +177,7 @@ def _sections(report: Report) -> tuple[Section, ...]:
             ),
             _measured(report),
         ),
-        Section(
+        PageSection(
             "idle",
             "Why the device idled",
             "Idle time",
@@ -188,14 +189,14 @@ def _sections(report: Report) -> tuple[Section, ...]:
                 *_if(gaps, *(blame_listing(report, by, title, record) for by, title, record in BLAME)),
             ),
         ),
-        Section(
+        PageSection(
             "ahead",
             "Does the CPU run ahead?",
             "Run-ahead",
             (*_if(queue, *RUN_AHEAD_PLOTS), *_if(report.tables["drains"].height, drain_listing(report))),
             "A CPU that launches early hides its own overhead. Where the queue runs empty, the device waits for it.",
         ),
-        Section(
+        PageSection(
             "transfers",
             "What moved between devices and host",
             "Transfers",
@@ -204,8 +205,18 @@ def _sections(report: Report) -> tuple[Section, ...]:
                 *_if(report.tables["copies"].height, copy_listing(report)),
             ),
         ),
-        Section("modules", "Time by module", "Modules", _if(on_device, module_listing(report))),
-        Section("operators", "Where CPU time goes", "Operators", (operator_listing(report),)),
+        PageSection("modules", "Time by module", "Modules", _if(on_device, module_listing(report))),
+        PageSection("operators", "Where CPU time goes", "Operators", (operator_listing(report),)),
+        *(
+            PageSection(
+                f"declared-{shown.key}",
+                shown.section.title,
+                shown.section.title,
+                (declared_listing(shown),),
+                shown.section.doc,
+            )
+            for shown in declared_sections(report)
+        ),
     )
 
 
@@ -268,10 +279,10 @@ RUN_AHEAD_PLOTS = (
 def shares(parts_ns: Mapping[str, int], spans: Mapping[str, Span] | None = None) -> tuple[Share, ...]:
     """A partition as shares of its sum: work in a fixed order, then idle time, the longest cause first."""
     total = sum(parts_ns.values())
-    work = [key for key in WORK_PARTS if parts_ns.get(key)]
-    idle = sorted((key for key, ns in parts_ns.items() if ns and key not in WORK_PARTS), key=lambda key: -parts_ns[key])
+    work = [key for key in WORK if parts_ns.get(key)]
+    idle = sorted((key for key, ns in parts_ns.items() if ns and key not in WORK), key=lambda key: -parts_ns[key])
     return tuple(
-        Share(key, part_word(key), parts_ns[key], parts_ns[key] / total, (spans or {}).get(key)) for key in work + idle
+        Share(key, part_term(key), parts_ns[key], parts_ns[key] / total, (spans or {}).get(key)) for key in work + idle
     )
 
 
@@ -284,7 +295,7 @@ def _part_spans(report: Report) -> dict[str, Span]:
     """Of the judged device, the longest interval of each part."""
     labels = report.tables["devices"].select("device", "label").iter_rows()
     judged = [code for code, label in labels if label == str(report.verdict.device)]
-    places = longest(with_duration(report.tables["partition"]).filter(pl.col("device").is_in(judged)), ["part"])
+    places = longest_intervals(report.tables["partition"].filter(pl.col("device").is_in(judged)), ["part"])
     return {part: Span(start, end) for part, start, end in places.iter_rows()}
 
 
@@ -325,10 +336,10 @@ def _settings(trace: TraceInfo) -> tuple[Fact, ...]:
     """What a recording by this package says about its run."""
     if trace.settings is None:
         return ()
-    known = ((f, getattr(trace.settings, f.name)) for f in fields(trace.settings))
+    known = ((name, doc, getattr(trace.settings, name)) for name, doc in field_docs(RunMetadata).items())
     return tuple(
-        Fact(_title(f.name), ("yes" if value else "no") if isinstance(value, bool) else str(value), f.metadata["doc"])
-        for f, value in known
+        Fact(_title(name), ("yes" if value else "no") if isinstance(value, bool) else str(value), doc)
+        for name, doc, value in known
         if value is not None
     )
 

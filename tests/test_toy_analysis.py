@@ -1,0 +1,163 @@
+"""A table that only declares its section shows in the terminal, in Markdown, on the page, in the docs and in the schema."""
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from jsonschema import Draft202012Validator
+from report_factory import gpu_report
+
+from trace_analyzer.analysis import Analysis
+from trace_analyzer.render import html
+from trace_analyzer.render.declared import declared_sections, heading
+from trace_analyzer.render.html.view import view
+from trace_analyzer.render.markdown import to_markdown
+from trace_analyzer.render.terminal import summary
+from trace_analyzer.report import DeclaredRows, Report
+from trace_analyzer.report_schema import json_schema
+from trace_analyzer.schema import BOOL, DEVICE, F64, I64, STR, Column, Table
+from trace_analyzer.sections import Section
+from trace_analyzer.units import written
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
+
+import generate
+
+TOYS = Table(
+    "toys",
+    "Toys, the fastest first.",
+    (
+        DEVICE,
+        Column("name", STR, "Name of the toy."),
+        Column("busy_ns", I64, "Time in play."),
+        Column("moved_bytes", I64, "Bytes moved."),
+        Column("play_ratio", F64, "Share of time in play."),
+        Column("flop", F64, "FLOP."),
+        Column("achieved_flop_per_s", F64, "FLOP over time."),
+        Column("achieved_byte_per_s", F64, "Bytes over time."),
+        Column("toy_count", I64, "Toys."),
+        Column("is_red", BOOL, "Whether it is red."),
+        Column("start_ns", I64, "Start of the longest."),
+        Column("end_ns", I64, "Its end."),
+    ),
+)
+SECTION = Section("Toy chest", "What was played with.", sort="busy_ns", rows=3)
+HOSTILE = "<b>x</b>|`y`\x1b[2J"
+
+
+def toy(name: str, busy_ns: int | None, **values: Any) -> dict[str, Any]:
+    """A row of table `toys`; what is not given is null."""
+    return dict.fromkeys(TOYS.schema) | {"device": 0, "name": name, "busy_ns": busy_ns} | values
+
+
+ROWS = (
+    toy("ball", 1_500_000, moved_bytes=2_040_000_000, play_ratio=0.25, start_ns=10, end_ns=20),
+    toy("top", None),
+    toy("kite", 2_500_000, flop=3.46e13, achieved_flop_per_s=3.12e14, achieved_byte_per_s=2.04e12),
+    toy(HOSTILE, 500_000, toy_count=12_345, is_red=True),
+)
+
+
+def toy_report(section: Section = SECTION) -> Report:
+    """A report with the toys."""
+    return replace(gpu_report(), declared=(DeclaredRows(TOYS, "devices[].toys", section, ROWS),))
+
+
+def test_rows_stand_in_the_order_of_the_section() -> None:
+    (shown,) = declared_sections(toy_report())
+    assert [row["name"] for row in shown.rows] == ["kite", "ball", HOSTILE, "top"]
+    assert shown.headings[:3] == ("Name", "Busy", "Moved")
+    assert shown.alignment == "lrrrrrrrl"
+
+
+def test_without_columns_named_all_are_shown_but_places_and_the_only_device() -> None:
+    (shown,) = declared_sections(toy_report(replace(SECTION, show=())))
+    assert {"device", "start_ns", "end_ns"}.isdisjoint(column.name for column in shown.columns)
+    (few,) = declared_sections(toy_report(replace(SECTION, show=("busy_ns", "name"))))
+    assert few.headings == ("Busy", "Name")
+
+
+def test_a_section_without_rows_is_left_out() -> None:
+    report = replace(
+        gpu_report(), declared=(DeclaredRows(TOYS, None, SECTION, ()), DeclaredRows(TOYS, "x", None, ROWS))
+    )
+    assert declared_sections(report) == ()
+    assert summary(report) == summary(gpu_report())
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (1_500_000, "ns", "1.50 ms"), (2_040_000_000, "bytes", "2.04 GB"), (0.25, "ratio", "25 %"), (25.0, "percent", "25 %"),
+        (3.46e13, "FLOP", "34.6 TFLOP"), (3.12e14, "FLOP/s", "312 TFLOP/s"), (2.04e12, "byte/s", "2.04 TB/s"),
+        (12_345, "count", "12,345"), (12_345, "", "12,345"), (0.123456, "", "0.123"), (7.5, "FLOP/byte", "7.5"),
+        (True, "", "yes"), (False, "", "no"), (None, "ns", "–"), ("", "", "–"), ("kite", "", "kite"),
+    ],
+)  # fmt: skip
+def test_a_value_is_written_by_its_unit(value: Any, unit: str, text: str) -> None:
+    assert written(value, unit) == text
+
+
+def test_headings_leave_units_to_the_values() -> None:
+    names = {column.name: heading(column) for column in TOYS.columns}
+    assert (names["achieved_flop_per_s"], names["play_ratio"], names["flop"]) == ("Achieved", "Play", "FLOP")
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_terminal_shows_it(width: int) -> None:
+    lines = summary(toy_report(), width).splitlines()
+    place = next(number for number, line in enumerate(lines) if line.startswith("Toy chest"))
+    assert [line.split()[0] for line in lines[place + 2 : place + 4]] == ["kite", "ball"]
+    assert "2.50 ms" in lines[place + 2]
+    assert lines[place + 5] == "  and 1 more"
+    assert max(map(len, lines)) <= width
+    assert "\x1b" not in "".join(lines)
+
+
+def test_markdown_shows_it() -> None:
+    text = to_markdown(toy_report())
+    section = text.partition("### Toy chest")[2].partition("###")[0]
+    assert "What was played with." in section
+    assert "| <code>kite</code> | 2.50 ms |" in section
+    assert "<b>" not in section
+    assert "And 1 more." in section
+
+
+def test_the_page_shows_it_behind_its_own_sections() -> None:
+    report = toy_report()
+    shown = view(report).sections[-1]
+    assert (shown.key, shown.title, shown.lead) == ("declared-toys", "Toy chest", "What was played with.")
+    (listing,) = shown.listings
+    assert [row.cells[0].text for row in listing.rows] == ["kite", "ball", HOSTILE, "top"]
+    assert listing.rows[1].span is not None
+    page = html.html(report)
+    assert re.search(r'id="table-declared-toys"', page)
+    assert "2.50 ms" in page.partition('id="table-declared-toys"')[2]
+    assert "<b>x</b>" not in page
+
+
+def test_the_schema_describes_its_rows() -> None:
+    schema = json_schema([Analysis(TOYS, TOYS.empty, json="devices[].toys"), Analysis(TOYS, TOYS.empty, json="toys")])
+    Draft202012Validator.check_schema(schema)
+    in_device = schema["properties"]["devices"]["items"]["properties"]["toys"]["items"]
+    assert in_device["properties"]["busy_ns"] == {"description": "Time in play.", "type": ["integer", "null"]}
+    assert "device" not in in_device["properties"]
+    assert "toys" in schema["required"]
+    items = schema["properties"]["toys"]["items"]
+    rows = Draft202012Validator(items)
+    assert all(rows.is_valid(row) for row in ROWS)
+    assert not rows.is_valid({**ROWS[0], "busy_ns": "long"})
+
+
+def test_the_docs_name_its_section() -> None:
+    text = generate.table_page(TOYS, SECTION)
+    assert "Shown in the section “Toy chest”." in text
+    assert "| `busy_ns` | Int64 | Time in play. |" in text
+
+
+def test_rows_conform_to_the_table() -> None:
+    assert TOYS.conform(pl.DataFrame(ROWS, schema=TOYS.schema)).height == len(ROWS)

@@ -1,0 +1,79 @@
+"""Bin times for plots: by their logarithm, or along the trace."""
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+
+def logarithmic_histogram(times: pl.DataFrame, bins_per_decade: int) -> pl.DataFrame:
+    """Count positive times in bins of equal width of their logarithm, over whole decades.
+
+    ``times`` has value_ns, start_ns, end_ns and at least one row; with a column weight_ns its sum is the height instead of
+    the count. Returns low_ns, high_ns, height, and start_ns, end_ns of each bin's largest time, null where it has none.
+    """
+    edges = _edges(times.get_column("value_ns"), bins_per_decade)
+    inside = np.searchsorted(edges[1:-1], times.get_column("value_ns").to_numpy(), side="right")
+    bins = (
+        times.with_columns(bin=pl.Series(inside, dtype=pl.Int64))
+        .group_by("bin")
+        .agg(
+            (pl.col("weight_ns").sum() if "weight_ns" in times.columns else pl.len()).alias("height"),
+            pl.col("start_ns", "end_ns").get(pl.col("value_ns").arg_max()),
+        )
+        .with_columns(pl.exclude("bin").cast(pl.Float64))
+    )
+    return (
+        pl.DataFrame({"bin": np.arange(len(edges) - 1), "low_ns": edges[:-1], "high_ns": edges[1:]})
+        .join(bins, on="bin", how="left", maintain_order="left")
+        .with_columns(pl.col("height").fill_null(0))
+        .drop("bin")
+    )
+
+
+def highest_per_bin(steps: pl.DataFrame, column: str, bins: int) -> pl.DataFrame:
+    """Reduce a step function of time to at most one change per bin: the highest value that it has there.
+
+    ``steps`` has time_ns and ``column``, in order of time, and at least one row. Returns the same columns, with the time of
+    the first change in each of ``bins`` bins that has one.
+    """
+    start, end = steps.select(pl.min("time_ns").alias("start"), pl.max("time_ns").alias("end")).row(0)
+    width = max((end - start) / bins, 1)
+    return (
+        steps.select("time_ns", column)
+        .group_by(((pl.col("time_ns") - start) // width).alias("bin"), maintain_order=True)
+        .agg(pl.col("time_ns").first(), pl.col(column).max())
+        .drop("bin")
+    )
+
+
+def narrow_blocks(events: pl.DataFrame, quantum_ns: int, faintest: float) -> pl.DataFrame:
+    """Join the events of a row that are narrower than ``quantum_ns`` and start within one quantum to one block.
+
+    ``events`` has row, place, name, kind, start_ns, end_ns and whole_start_ns, whole_ns (before they were clipped). Returns
+    the same with count, busy_ns (sum of their lengths) and alpha, the block's busy ratio but at least ``faintest``; a block
+    is called by its first event, and has the kind of its longest.
+    """
+    length = pl.col("end_ns") - pl.col("start_ns")
+    ordered = events.with_row_index("order").with_columns(
+        block=pl.when(length >= quantum_ns)
+        .then(-1 - pl.col("order").cast(pl.Int64))
+        .otherwise(pl.col("start_ns") // quantum_ns)
+    )
+    return (
+        ordered.group_by("row", "block", maintain_order=True)
+        .agg(
+            pl.col("place", "name", "whole_start_ns", "whole_ns").first(),
+            pl.col("kind").get(length.arg_max()),
+            pl.col("start_ns").min(),
+            pl.col("end_ns").max(),
+            pl.len().alias("count"),
+            length.sum().alias("busy_ns"),
+        )
+        .with_columns(alpha=(pl.col("busy_ns") / (pl.col("end_ns") - pl.col("start_ns"))).fill_nan(1).clip(faintest, 1))
+    )
+
+
+def _edges(values: pl.Series, bins_per_decade: int) -> npt.NDArray[np.float64]:
+    least, most = np.log10(values.min()), np.log10(values.max())  # type: ignore[arg-type]
+    first, last = np.floor(least), max(np.ceil(most), np.floor(least) + 1)
+    return 10 ** np.linspace(first, last, round((last - first) * bins_per_decade) + 1)

@@ -1,0 +1,185 @@
+"""Write rows of tables as cells of the page: as people read them, as they sort, and where they lead.
+
+A `Listing` is what `assets/page.html.j2` lays out and `assets/tables.js` sorts and filters. It holds the top rows of a
+table of the report; how many are left out is part of it, so that the page can say so.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import polars as pl
+
+from trace_analyzer import units
+from trace_analyzer.render.html.labels import KINDS, short_name
+from trace_analyzer.vocabulary import label
+
+MOST_ROWS = 100
+SHOWN_ROWS = 12
+
+_FRAME = re.compile(r"(?:.*[/\\\\])?([^/\\\\]+\(\d+\)): (.+)")
+
+Form = Literal[
+    "name",
+    "text",
+    "code",
+    "frame",
+    "module",
+    "part",
+    "group",
+    "count",
+    "duration",
+    "time",
+    "ratio",
+    "share",
+    "times",
+    "number",
+    "flop",
+    "flops",
+    "bandwidth",
+    "bytes",
+]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A place on the timeline that a click leads to."""
+
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column of a listing: where its values come from and how they are written.
+
+    ``term`` names the definition of the heading (`words.TERMS`); ``group`` the column with the group of kernels whose
+    colour marks the value. A column whose values are all missing is left out.
+    """
+
+    column: str
+    label: str
+    form: Form = "text"
+    term: str = ""
+    group: str = ""
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the values are quantities: written to the right, sorted downwards first."""
+        return self.form not in ("name", "text", "code", "frame", "module", "part", "group")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value as people read it, as it sorts (None: last), and in full where the text is shortened."""
+
+    text: str
+    sort: int | float | str | None
+    full: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Cells in the order of the listing's fields."""
+
+    cells: tuple[Cell, ...]
+    span: Span | None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A table of the page; ``total`` rows exist in the report, ``record`` says what to record if there are none."""
+
+    key: str
+    title: str
+    fields: tuple[Field, ...]
+    rows: tuple[Row, ...]
+    total: int
+    record: str = ""
+
+    @property
+    def left_out(self) -> int:
+        """Rows of the report that are not on the page."""
+        return self.total - len(self.rows)
+
+
+def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], record: str = "") -> Listing:
+    """The top rows of ``frame``, in its order; columns ``start_ns`` and ``end_ns`` say where a row leads."""
+    shown = tuple(
+        f for f in fields if f.column in frame.columns and frame.get_column(f.column).null_count() < frame.height
+    )
+    rows = written_rows(shown, frame.head(MOST_ROWS).iter_rows(named=True))
+    return Listing(key, title, shown, rows, frame.height, record)
+
+
+def written_rows(fields: Sequence[Field], rows: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
+    """Write rows as cells; values ``start_ns`` and ``end_ns`` of a row say where it leads."""
+    return tuple(Row(tuple(_cell(field, row) for field in fields), _span(row)) for row in rows)
+
+
+def _span(row: Mapping[str, Any]) -> Span | None:
+    start, end = row.get("start_ns"), row.get("end_ns")
+    return None if start is None or end is None else Span(start, end)
+
+
+def _cell(field: Field, row: Mapping[str, Any]) -> Cell:
+    cell = _CELLS[field.form](row[field.column])
+    return replace(cell, key=row[field.group] or "other") if field.group else cell
+
+
+def _name_cell(value: str | None) -> Cell:
+    label = short_name(value) if value else "–"
+    return Cell(label, value, value if value and label != value else "")
+
+
+def _frame_cell(value: str | None) -> Cell:
+    """``dir/file.py(12): function`` as ``function · file.py(12)``."""
+    found = _FRAME.fullmatch(value or "")
+    return Cell(f"{found[2]} · {found[1]}", value, value or "") if found else _name_cell(value)
+
+
+def _module_cell(value: str | None) -> Cell:
+    """The end of a module's path, which tells it apart."""
+    parts = (value or "").split("/")
+    return Cell("… / " + " / ".join(parts[-2:]), value, value or "") if len(parts) > 2 else _text_cell(value)
+
+
+def _text_cell(value: Any) -> Cell:
+    return Cell("–" if value in (None, "") else str(value), value)
+
+
+def _part_cell(value: str | None) -> Cell:
+    return Cell("–", None) if value is None else Cell(label(value), value, key=value)
+
+
+def _group_cell(value: str | None) -> Cell:
+    word = KINDS.get(value or "other")
+    return Cell(word.label if word else str(value), value, key=value or "other")
+
+
+def _number_cell(written: Callable[[Any], str]) -> Callable[[Any], Cell]:
+    return lambda value: Cell(written(value), value)
+
+
+_CELLS: Mapping[str, Callable[[Any], Cell]] = {
+    "name": _name_cell,
+    "text": _text_cell,
+    "code": _text_cell,
+    "frame": _frame_cell,
+    "module": _module_cell,
+    "part": _part_cell,
+    "group": _group_cell,
+    "count": _number_cell(units.count),
+    "duration": _number_cell(units.duration),
+    "time": _number_cell(units.duration),
+    "ratio": _number_cell(units.percent),
+    "share": _number_cell(units.percent),
+    "flops": _number_cell(units.flops),
+    "bandwidth": _number_cell(units.bandwidth),
+    "bytes": _number_cell(lambda value: units.quantity(value, "B")),
+    "flop": _number_cell(lambda value: units.quantity(value, "FLOP")),
+    "number": _number_cell(lambda value: "–" if value is None else f"{value:,.3g}"),
+    "times": _number_cell(lambda value: "–" if value is None else f"{value:,.3g} ×"),
+}

@@ -1,0 +1,217 @@
+"""Define `Report`, all that a renderer sees: scalars in frozen dataclasses, rows in ``tables``.
+
+The sentence of each field is its description in the JSON Schema and in docs/json.md.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import polars as pl
+
+from trace_analyzer.field_types import CheckStatus, Confidence, Limits, Regime, Status, Value
+from trace_analyzer.notes import Note
+from trace_analyzer.report.code_report import Advice, Blame, HostCost
+from trace_analyzer.report.device_report import (
+    Attained,
+    Bucket,
+    Communication,
+    Copies,
+    DeviceReport,
+    Fusion,
+    Gaps,
+    Group,
+    LaunchLead,
+    MeasuredRoof,
+    QueueDepth,
+    RunAhead,
+    Runway,
+    TensorCores,
+    WorkCoverage,
+)
+from trace_analyzer.report.trace_info import (
+    Check,
+    DeviceInfo,
+    Recorded,
+    TraceInfo,
+    Withheld,
+)
+from trace_analyzer.report.verdicts import (
+    Debiased,
+    Evidence,
+    Shares,
+    StepReport,
+    Verdict,
+    Window,
+)
+from trace_analyzer.schema import Table
+from trace_analyzer.sections import Section
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Advice",
+    "Attained",
+    "Blame",
+    "Bucket",
+    "Check",
+    "CheckStatus",
+    "Communication",
+    "Confidence",
+    "Copies",
+    "Debiased",
+    "DeclaredRows",
+    "DeviceInfo",
+    "DeviceReport",
+    "Evidence",
+    "Fusion",
+    "Gaps",
+    "Group",
+    "HostCost",
+    "LaunchLead",
+    "MeasuredRoof",
+    "QueueDepth",
+    "Recorded",
+    "Regime",
+    "Report",
+    "RunAhead",
+    "Runway",
+    "Shares",
+    "Status",
+    "StepReport",
+    "TensorCores",
+    "TraceInfo",
+    "Value",
+    "Verdict",
+    "Window",
+    "Withheld",
+    "WorkCoverage",
+]
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class DeclaredRows:
+    """The rows of an analysis that declares its place in the JSON report, or a section.
+
+    ``json`` is the name of a field of the report, such as ``copies``, or ``devices[].copies`` for the rows of each device.
+    Where rows have a ``device``, it is the device's ``index``.
+    """
+
+    table: Table
+    json: str | None
+    section: Section | None
+    rows: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of an analysis: frozen, saveable, and all that a renderer sees.
+
+    ``tables`` maps names of `trace_analyzer.analyses.registry.TABLES` to frames with those columns. Those that
+    nobody has asked for yet are made when they are asked for. ``steps_from`` says what
+    marks the steps: ``ProfilerStep``, an annotation's pattern, a framework, ``kernel sequence``, or None.
+    ``declared`` are the rows of analyses that declare where they show instead of having a field here.
+    """
+
+    schema_version: Annotated[Annotated[int, Limits(const=SCHEMA_VERSION)], "Version of this schema."]
+    tool_version: Annotated[str, "Version of the program that wrote it."]
+    trace: Annotated[TraceInfo, "The file."]
+    trust: Annotated[tuple[Check, ...], "Whether the trace supports its figures, the gravest first."]
+    notes: Annotated[tuple[Note, ...], "What is odd about the trace, yet survivable."]
+    verdict: Annotated[Verdict, "What limits the workload, or why that cannot be told."]
+    devices: Annotated[tuple[DeviceReport, ...], "Devices with activities."]
+    steps: Annotated[tuple[StepReport, ...], "Steps of the workload on each device."]
+    blame: Annotated[
+        tuple[Blame, ...],
+        "Idle time of the verdict's window by cause and by the code that was running, most first: the first 20.",
+    ]
+    host_costs: Annotated[
+        tuple[HostCost, ...],
+        "What the host did in the whole trace that can leave a device idle, by the code that asked for it, the"
+        " costliest first: the first 20.",
+    ]
+    advice: Annotated[tuple[Advice, ...], "What to change, the greatest saving first."]
+    tables: Mapping[str, pl.DataFrame] = field(repr=False, compare=False)
+    steps_from: Annotated[
+        str | None,
+        "What marks the steps: `ProfilerStep`, an annotation's pattern, a framework, `optimizer`, `data loader`,"
+        " `kernel sequence`; null without steps.",
+    ] = None
+    declared: tuple[DeclaredRows, ...] = ()
+
+    def summary(self, width: int = 100) -> str:
+        """The one-screen summary as plain text, ``width`` cells wide."""
+        from trace_analyzer.render.terminal import summary
+
+        return summary(self, width=width)
+
+    def to_json(self) -> str:
+        """The report as strict JSON text; ``analyze --json-schema`` prints its schema."""
+        from trace_analyzer.render.json import to_json
+
+        return to_json(self)
+
+    def to_markdown(self) -> str:
+        """The report as Markdown, for issues and CI comments."""
+        from trace_analyzer.render.markdown import to_markdown
+
+        return to_markdown(self)
+
+    def to_html(self, path: str | Path, *, command: str = "", max_mb: float | None = None) -> Path:
+        """Write the report as one offline HTML file and return its path.
+
+        ``command`` is what made the report; the page shows it. Where the file would be larger than ``max_mb`` (MB of
+        10^6 bytes), it leaves out the shortest Python frames, then details of events, then the shortest other host
+        events, and says so. Raises ``OSError`` when the file cannot be
+        written; nothing half written is left.
+        """
+        from trace_analyzer.render.html import write_html
+
+        return write_html(self, Path(path), command=command, max_mb=max_mb)
+
+    def to_png(self, path: str | Path, *, width: int = 1280, height: int = 1100) -> Path:
+        """Write a picture of verdict and timeline, ``width`` by ``height`` pixels, and return its path.
+
+        A Chromium or Chrome draws it: one on the ``PATH``, or the one that the environment variable ``CHROME``
+        names. Raises ``UsageError`` when there is none or it fails, ``OSError`` when the file cannot be written.
+        """
+        from trace_analyzer.render.png import write_png
+
+        return write_png(self, Path(path), width, height)
+
+    def timeline(self, start_ns: int | None = None, end_ns: int | None = None) -> Any:
+        """The timeline as a Bokeh figure for notebooks (``bokeh.io.show``), by default of the whole trace.
+
+        Events too narrow to be seen are joined into blocks; give times (ns) to look closer.
+        """
+        from trace_analyzer.render.notebook import timeline
+
+        return timeline(self, start_ns, end_ns)
+
+    @property
+    def plots(self) -> Mapping[str, Any]:
+        """HoloViews objects by name, those that the report has data for; made anew at each access.
+
+        HoloViews and its Bokeh backend are imported at the first access. In a notebook call
+        ``hv.extension("bokeh")`` to see them; ``hv.save(report.plots["gaps"], "gaps.html")`` works anywhere.
+        """
+        from trace_analyzer.render.plots import plots
+
+        return plots(self)
+
+    def write_tables(self, folder: str | Path, form: Literal["parquet", "csv"] = "parquet") -> tuple[Path, ...]:
+        """Write every table into ``folder``, as ``<table>.parquet`` or ``<table>.csv``, and return the files.
+
+        The folder is made if need be, and files of these names are replaced: all of them, or none where one cannot
+        be written. Raises ``ValueError`` for an unknown format and ``OSError``.
+        """
+        from trace_analyzer.render.table_files import write_tables
+
+        return write_tables(self, Path(folder), form)
+
+    def _repr_html_(self) -> str:
+        from trace_analyzer.render.html import notebook_html
+
+        return notebook_html(self)

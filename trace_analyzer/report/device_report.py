@@ -1,0 +1,323 @@
+"""Describe one device over the whole trace."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from trace_analyzer.field_types import (
+    Amount,
+    CopyDirection,
+    DeviceIndex,
+    HostMemory,
+    IdleCause,
+    KernelGroup,
+    Part,
+    Positive,
+    Quantity,
+    Ratio,
+)
+from trace_analyzer.report.trace_info import Withheld
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Idle time of a device by cause; the causes sum to the device's idle time."""
+
+    count: Annotated[Amount, "How many."]
+    longest_ns: Annotated[Amount, "The longest."]
+    by_cause_ns: Annotated[
+        Mapping[IdleCause, Amount],
+        "Idle time by cause; sums to `idle_ns`. `withheld` is that of a device whose trace does not support causes.",
+    ]
+
+
+@dataclass(frozen=True)
+class LaunchLead:
+    """Quantiles of the launch lead, ns."""
+
+    p10: Annotated[int | None, "10th percentile."]
+    p50: Annotated[int | None, "Median."]
+    p90: Annotated[int | None, "90th percentile."]
+
+
+@dataclass(frozen=True)
+class QueueDepth:
+    """Queue depth, weighted by time."""
+
+    mean: Annotated[float | None, "Mean."]
+    p50: Annotated[int | None, "Median."]
+    max: Annotated[int | None, "Maximum."]
+
+
+@dataclass(frozen=True)
+class Runway:
+    """Device time of the queued work, ns, weighted by time."""
+
+    mean: Annotated[float | None, "Mean."]
+    p50: Annotated[int | None, "Median."]
+    max: Annotated[int | None, "Maximum."]
+
+
+@dataclass(frozen=True)
+class RunAhead:
+    """Whether the CPU runs ahead of the device; all is null where a check of the trace withholds it."""
+
+    state: Annotated[
+        Literal["ahead", "keeping-up", "behind"] | None,
+        "In one word; null when too few launches are known, or another check withholds it.",
+    ]
+    launch_lead_ns: Annotated[
+        LaunchLead,
+        "Quantiles of the launch lead: start of a launch's first activity minus the call's end.",
+    ]
+    queue_depth: Annotated[QueueDepth, "Activities launched and not yet started, weighted by time."]
+    runway_ns: Annotated[
+        Runway,
+        "Device time of the queued work, ns, weighted by time: how long the device would stay busy if the CPU stopped.",
+    ]
+    empty_queue_ratio: Annotated[Ratio | None, "Share of the window in which nothing was queued."]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Kernel time of one bucket, and its work where it is known.
+
+    ``flop`` and ``bytes`` are those of the kernels whose shapes tell; rates are over the time of these kernels.
+    """
+
+    bucket: Annotated[str, "What the kernels do (catalog/kernels.toml)."]
+    group: Annotated[KernelGroup, "The bucket's group."]
+    kernel_count: Annotated[Amount, "Kernels in it."]
+    time_ns: Annotated[Amount, "Sum of their durations."]
+    time_ratio: Annotated[Ratio, "Share of the sum over all kernels of the device."]
+    flop: Annotated[Quantity | None, "FLOP of those kernels whose shapes tell; null when none does."] = None
+    bytes: Annotated[Quantity | None, "Bytes that these must move at least."] = None
+    flop_ratio: Annotated[Ratio | None, "Share of the device's known FLOP."] = None
+    achieved_flop_per_s: Annotated[Quantity | None, "FLOP over the time of the kernels whose FLOP are known."] = None
+    achieved_byte_per_s: Annotated[Quantity | None, "Bytes over the time of the kernels whose bytes are known."] = None
+    peak_ratio: Annotated[Quantity | None, "Share of the peak FLOP/s of their dtypes that they reached."] = None
+    roof_ratio: Annotated[
+        Quantity | None,
+        "Time at the roof (peak FLOP/s or full memory bandwidth) over time taken.",
+    ] = None
+    lost_ns: Annotated[Quantity | None, "Time lost against the roof."] = None
+    known_ratio: Annotated[Ratio, "Share of the bucket's time whose FLOP are known."] = 0.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """One row of the article's table: what share of FLOP and of kernel time a group of buckets takes.
+
+    ``slower_ratio`` is the matmul group's FLOP/s over this group's; ``article_flop_ratio`` and
+    ``article_time_ratio`` are those of BERT in the article (catalog/article.toml), null for other groups.
+    """
+
+    group: Annotated[KernelGroup, "Group of buckets."]
+    kernel_count: Annotated[Amount, "Kernels in it."]
+    time_ns: Annotated[Amount, "Sum of their durations."]
+    time_ratio: Annotated[Ratio, "Share of the sum over all kernels of the device."]
+    flop: Annotated[Quantity | None, "FLOP of those kernels whose shapes tell; null when none does."]
+    flop_ratio: Annotated[Ratio | None, "Share of the device's known FLOP."]
+    achieved_flop_per_s: Annotated[Quantity | None, "FLOP over the time of the kernels whose FLOP are known."]
+    slower_ratio: Annotated[Quantity | None, "FLOP/s of the matmul group over those of this one."]
+    known_ratio: Annotated[Ratio, "Share of the group's time whose FLOP are known."]
+    article_flop_ratio: Annotated[Ratio | None, "Share of FLOP in the article's table for BERT (arXiv:2007.00072)."]
+    article_time_ratio: Annotated[Ratio | None, "Share of time in that table."]
+
+
+@dataclass(frozen=True)
+class Communication:
+    """Communication kernels of one device, as unions over its streams.
+
+    ``exposed_ns`` is the time in which nothing else ran, ``hidden_ns`` the rest. ``message_bytes`` and
+    ``bus_byte_per_s`` are for those kernels whose messages are known, ``known_ns`` long.
+    """
+
+    kernel_count: Annotated[Amount, "Communication kernels."]
+    time_ns: Annotated[Amount, "Time in which at least one ran."]
+    exposed_ns: Annotated[Amount, "Time of it in which nothing else ran."]
+    hidden_ns: Annotated[Amount, "The rest."]
+    known_ns: Annotated[Amount, "Sum of durations of those whose bus bandwidth is known."]
+    message_bytes: Annotated[Quantity | None, "Sum of their messages, as nccl-tests counts sizes, where known."]
+    bus_byte_per_s: Annotated[Quantity | None, "Bus bandwidth (nccl-tests) of those, waiting for other ranks included."]
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Copies of one device in one direction, to or from one kind of host memory (null where not told).
+
+    ``exposed_ns`` is the time in which no kernel ran, ``call_ns`` the CPU's in the calls; small are those
+    that take longer to start than to move.
+    """
+
+    direction: Annotated[CopyDirection, "Direction."]
+    host_memory: Annotated[HostMemory | None, "Kind of host memory; null where the profiler does not tell it."]
+    count: Annotated[Amount, "Copies."]
+    time_ns: Annotated[Amount, "Sum of durations."]
+    bytes: Annotated[Amount | None, "Bytes copied, where recorded."]
+    byte_per_s: Annotated[Quantity | None, "Bytes over time."]
+    exposed_ns: Annotated[Amount, "Time in which no kernel ran."]
+    call_ns: Annotated[Amount, "CPU time in the calls that started them."]
+    small_count: Annotated[Amount, "Copies under 64 KiB, which take longer to start than to move."]
+    small_ns: Annotated[Amount, "Time of these."]
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Kernels that one kernel could replace: row of table `fusions`."""
+
+    kind: Annotated[Literal["chain", "attention", "optimizer"], "What kind of opportunity."]
+    what: Annotated[str, "What it is, in the user's terms."]
+    operators: Annotated[str, "Its operators in order; of an optimizer, its name."]
+    tensors: Annotated[
+        str | None,
+        "Shape and type of the tensors that need not go through memory; of an optimizer, `foreach` or `loop`.",
+    ]
+    module: Annotated[str | None, "Class of the nn.Module around it."]
+    function: Annotated[str | None, "The user's Python function around it."]
+    count: Annotated[Amount, "How often it ran."]
+    kernel_count: Annotated[Amount, "Kernels in all of these runs."]
+    time_ns: Annotated[Amount, "Their time."]
+    moved_bytes: Annotated[Quantity | None, "Bytes that their calls read and write, by shapes."]
+    byte_per_s: Annotated[Quantity | None, "The bandwidth they achieve."]
+    saved_bytes: Annotated[Quantity | None, "Bytes of these that need not move."]
+    saves_ns: Annotated[Quantity, "Time saved at most."]
+    how: Annotated[str, "How that was computed."]
+    code: Annotated[str, "What to write instead."]
+    start_ns: Annotated[int, "Start of the longest of them."]
+    end_ns: Annotated[int, "Its end."]
+
+
+@dataclass(frozen=True)
+class WorkCoverage:
+    """Shares of kernel time whose FLOP, bytes, or at least one of them are known.
+
+    Of all kernels, and of those that are linked to an operator; null where these took no time. FLOP of 0 alone are not
+    known work.
+    """
+
+    flop_ratio: Annotated[Ratio | None, "Share of the time of all kernels whose FLOP are known."]
+    bytes_ratio: Annotated[Ratio | None, "The same for bytes."]
+    either_ratio: Annotated[Ratio | None, "Where the bytes are known, or FLOP other than 0."]
+    linked_flop_ratio: Annotated[Ratio | None, "Share of the time of those kernels whose operator is known."]
+    linked_bytes_ratio: Annotated[Ratio | None, "The same for bytes."]
+    linked_either_ratio: Annotated[Ratio | None, "The same for either."]
+
+
+@dataclass(frozen=True)
+class TensorCores:
+    """Contractions that could use matrix units, or use them better, for one reason (sum over table `tensor_cores`)."""
+
+    reason: Annotated[
+        Literal["fp32", "vector-units", "unaligned"],
+        "FP32 operands, a type that has matrix units on vector units, or rows that do not start at 16 bytes.",
+    ]
+    target_dtype: Annotated[str, "Type that they could compute in."]
+    kernel_count: Annotated[Amount, "Kernels."]
+    time_ns: Annotated[Amount, "Their time."]
+    saves_ns: Annotated[Quantity, "Time saved at most: down to the roof on matrix units."]
+    code: Annotated[str, "What to do."]
+
+
+@dataclass(frozen=True)
+class MeasuredRoof:
+    """One roof that the kernels met, measured, beside the datasheet's: byte/s of the memory, else FLOP/s of a dtype.
+
+    ``datasheet_per_s`` is what all other metrics rest on; null where the catalogue does not know the device:
+    then the measured roof is.
+    """
+
+    dtype: Annotated[str | None, "Type of the arithmetic; null for the memory."]
+    matrix_units: Annotated[bool | None, "Whether of matrix units, not vector units; null for the memory."]
+    measured_per_s: Annotated[Positive, "What was measured: FLOP/s, byte/s for the memory."]
+    datasheet_per_s: Annotated[
+        Positive | None,
+        "What the datasheet says (or `--peak-tflops`, `--peak-gbps`), and all other metrics rest on; null for a"
+        " device that is not in the catalogue: they rest on the measured one then.",
+    ]
+
+
+@dataclass(frozen=True)
+class Attained:
+    """What the device was measured to do (``analyze calibrate``), and how near to that its kernels came.
+
+    ``roof_ratio``, by bucket: time at the measured roofs over time taken, of the kernels whose work is known.
+    """
+
+    memory_gbps: Annotated[Quantity | None, "Memory bandwidth of large copies, GB/s."]
+    peak_tflops: Annotated[Mapping[str, float], "TFLOP/s of matrix products, by dtype."]
+    launch_overhead_ns: Annotated[Quantity | None, "CPU time of one operator on one element."]
+    launch_latency_ns: Annotated[
+        Amount | None,
+        "Median time from a launch's end to its kernel's start on the idle device.",
+    ]
+    roof_ratio: Annotated[
+        Mapping[str, float],
+        "By bucket: time at the measured roofs over time taken, of the kernels whose work is known.",
+    ]
+    roofs: Annotated[
+        tuple[MeasuredRoof, ...],
+        "The measured roofs that the kernels met, beside the datasheet's: the memory's first.",
+    ] = ()
+
+
+@dataclass(frozen=True)
+class DeviceReport:
+    """One device over the whole trace, to the nanosecond of what the file says."""
+
+    index: Annotated[DeviceIndex, "The device's id in the file; a string where it is no number."]
+    name: Annotated[str | None, "Name from the file's header."]
+    window_ns: Annotated[Amount, "Length of the device's window."]
+    busy_ns: Annotated[Amount, "Time in which at least one activity ran, over all streams."]
+    idle_ns: Annotated[Amount, "The rest: `window_ns - busy_ns`."]
+    busy_ratio: Annotated[
+        Ratio | None,
+        "`busy_ns / window_ns`; null for an empty window, and where a check withholds it.",
+    ]
+    activity_count: Annotated[Amount, "Kernels, copies and memsets."]
+    kernel_count: Annotated[Amount, "Kernels only."]
+    linked_count: Annotated[Amount, "Activities whose launch is known."]
+    link_coverage_ratio: Annotated[Ratio | None, "`linked_count / activity_count`."]
+    link_coverage_time_ratio: Annotated[Ratio | None, "The same, weighted by the activities' durations."]
+    gaps: Annotated[Gaps, "Maximal idle intervals."]
+    partition_ns: Annotated[
+        Mapping[Part, Amount],
+        "What the device did and why it idled; sums to `window_ns`. Empty where a check withholds it.",
+    ]
+    run_ahead: Annotated[RunAhead, "How far the CPU runs ahead of the device."]
+    buckets: Annotated[
+        tuple[Bucket, ...],
+        "Kernel time by what the kernels do, longest first; empty where a check withholds it.",
+    ]
+    groups: Annotated[
+        tuple[Group, ...],
+        "The article's table: share of FLOP against share of time, longest first; empty where a check withholds it.",
+    ] = ()
+    mfu: Annotated[
+        Quantity | None,
+        "Model FLOP utilization: time of the contractions at the peak of their dtype, without recomputed ones,"
+        " over the window; a lower bound where FLOP are unknown.",
+    ] = None
+    hfu: Annotated[Quantity | None, "Hardware FLOP utilization: the same with recomputed ones."] = None
+    flop_time_ratio: Annotated[Ratio | None, "Share of kernel time whose FLOP are known."] = None
+    recomputed_ns: Annotated[Amount, "Time of kernels that did forward work again in the backward pass."] = 0
+    recomputed_flop: Annotated[Quantity | None, "FLOP of these, where known."] = None
+    communication: Annotated[Communication | None, "Communication kernels; null without any."] = None
+    copies: Annotated[tuple[Copies, ...], "Copies by direction and kind of host memory, longest first."] = ()
+    fusions: Annotated[tuple[Fusion, ...], "The fusion opportunities that save most, at most 10."] = ()
+    work_coverage: Annotated[
+        WorkCoverage | None,
+        "For how much of the kernel time it is known what the kernels had to do; null when that was not looked into.",
+    ] = None
+    tensor_cores: Annotated[
+        tuple[TensorCores, ...],
+        "Contractions that could use matrix units (Tensor Cores, MFMA), or use them better.",
+    ] = ()
+    attained: Annotated[
+        Attained | None,
+        "What this kind of device was measured to do by `analyze calibrate`; null without a calibration.",
+    ] = None
+    withheld: Annotated[
+        tuple[Withheld, ...],
+        "Metrics of the device that are not told, because their inputs fail a check.",
+    ] = ()
