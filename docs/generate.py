@@ -32,8 +32,12 @@ EXIT_CODES = """\
 |---|---|
 | 0 | The trace was analysed, whatever its verdict's status. |
 | 1 | A gate broke: `--fail-on`, `--max-idle`. One line on standard error says which, with the figures. |
-| 2 | Bad input or usage, an output that cannot be written, or a bug. One line on standard error says what. |
-| 130 | Interrupted (Ctrl-C). Nothing half written is left. |
+| 2 | Bad input or usage, an output that cannot be written (standard error too), too little memory, or a bug. One line on standard error says what. |
+| 130, 143 | Interrupted (Ctrl-C, SIGINT) or terminated (SIGTERM); any other signal that can be caught: 128 plus its number. Nothing half written is left, however often it comes. |
+
+Files are written under a temporary name in their folder, synchronized with the disk and renamed; the tables of `--tables`
+appear together or not at all. Only what no process can catch (SIGKILL, a power cut) leaves a file or folder
+`.analyze-*.tmp`, which may be deleted.
 """
 
 

@@ -299,7 +299,8 @@ HAPPENINGS = {
     "an earlier report stays",
     "an output is `/dev/full`": "error: `No space left on device`",
     "standard output is full": "error: `No space left on device`",
-    "Ctrl-C at any moment": "exit code 130, `interrupted; nothing half written was left`, or the whole result if it was done",
+    "Ctrl-C at any moment": "exit code 130, `interrupted; nothing half written was left`, or the whole result if it was done;"
+    " SIGTERM: 143 and `terminated`",
     "memory runs out": "error: `out of memory; a trace of fewer steps needs less`",
     "a million device ids": "the 256 busiest are reported, with a note that says so",
 }

@@ -42,7 +42,9 @@ def happening(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]
 
 
 def run(*args: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(arg) for arg in args])
+    result = CliRunner().invoke(main, [str(arg) for arg in args])
+    assert "a bug in this program" not in result.stderr
+    return result
 
 
 def command(*args: str | Path, **options: object) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,7 @@ from report_factory import frame, gpu_report
 from trace_analyzer.ingest.tables import HOST_EVENTS, OPERATOR_INPUTS, THREADS
 from trace_analyzer.notes import Note
 from trace_analyzer.render.redact import redacted, without_directories
-from trace_analyzer.report import Fusion, Report
+from trace_analyzer.report import Fusion, Report, Verdict
 
 SECRETS = ("alice", "acme", "node-17", "s3cr3t", "my job")
 
@@ -98,7 +98,7 @@ def test_no_secret_is_left_anywhere(secret: str) -> None:
 
 def test_what_the_report_is_about_stays() -> None:
     clean = redacted(secret_report())
-    assert clean.trace.path == "host_4242.1690000000.pt.trace.json.gz"
+    assert clean.trace.path == "host_4242.name1.pt.trace.json.gz"
     assert clean.tables["host_events"]["name"].to_list() == [
         "train.py(12): main",
         "loss.py(3): a/b",
@@ -115,9 +115,14 @@ def test_what_the_report_is_about_stays() -> None:
     assert clean.advice[0].where == "train.py(12): main; loss.py(3): loss"
 
 
+def figures(verdict: Verdict) -> Verdict:
+    """The verdict without the sentences that the factory made up, which are no words of the program."""
+    return replace(verdict, evidence=tuple(replace(fact, why="") for fact in verdict.evidence))
+
+
 def test_figures_and_schemas_are_untouched() -> None:
     before, after = secret_report(), redacted(secret_report())
-    assert after.verdict == before.verdict
+    assert figures(after.verdict) == figures(before.verdict)
     (device,), (clean,) = before.devices, after.devices
     assert replace(clean, fusions=()) == replace(device, fusions=())
     assert clean.fusions == (fused("loss.py(3): a/b"),)
@@ -138,7 +143,7 @@ def test_a_host_that_is_called_like_a_word_takes_no_word_away() -> None:
     named = replace(made, trace=replace(made.trace, path="compute_12.34.pt.trace.json"))
     clean = redacted(named)
     assert clean.trace.path == "host_12.34.pt.trace.json"
-    assert clean.verdict == made.verdict
+    assert figures(clean.verdict) == figures(made.verdict)
 
 
 @pytest.mark.parametrize(

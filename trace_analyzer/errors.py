@@ -4,6 +4,7 @@
 
     TraceAnalyzerError          anything this package refuses to do
     ├── UsageError              a wrong option, argument or output path
+    ├── ForkedError             this process was forked from one that had used Polars
     └── InputError              the input cannot be read as a trace
         ├── NotATrace           readable, but not a Chrome trace
         └── InputTooLarge       more bytes than the stated limit
@@ -19,6 +20,10 @@ class TraceAnalyzerError(Exception):
 
 class UsageError(TraceAnalyzerError):
     """A wrong option, argument or output path."""
+
+
+class ForkedError(TraceAnalyzerError):
+    """This process was forked from one that had used Polars, whose threads it lacks: to work would hang."""
 
 
 class InputError(TraceAnalyzerError):

@@ -15,6 +15,8 @@ from typing import Any
 
 import polars as pl
 
+from trace_analyzer import forks
+
 
 @dataclass(frozen=True)
 class Node:
@@ -92,6 +94,7 @@ class Graph:
         return value
 
     def _value(self, name: str) -> Any:
+        forks.check()
         if name not in self._nodes:
             return self._values[name]
         node = self._nodes[name]
@@ -182,6 +185,7 @@ class LazyTables(Mapping[str, pl.DataFrame]):
         self._locks = {name: threading.RLock() for name in self._tables}
 
     def __getitem__(self, name: str) -> pl.DataFrame:
+        forks.check()
         with self._locks[name]:
             table = self._tables[name]
             if not isinstance(table, pl.DataFrame):

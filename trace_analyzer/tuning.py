@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NoReturn
 
 SMALL_BYTES = 1 << 20
 """A file up to this size is worked on by one thread: over small tables, several mostly wait for each other."""
@@ -57,16 +58,17 @@ def beside(work: Callable[[], object]) -> Iterator[None]:
         thread.join()
 
 
-def exit_without_freeing(end: SystemExit) -> None:
-    """End the process with the code of ``end``, without freeing what it holds (benchmarks/startup.py).
+def exit_without_freeing(code: int, unwritten: int) -> NoReturn:
+    """End the process with ``code``, without freeing what it holds (benchmarks/startup.py).
 
-    Freeing takes a tenth of the time that a small trace takes. Streams are flushed and exit functions called before.
+    Freeing takes a tenth of the time that a small trace takes. Streams are flushed and exit functions called before; a
+    stream that cannot be flushed turns a ``code`` of 0 into ``unwritten``.
     """
-    try:
-        for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdout, sys.stderr):
+        try:
             if stream is not None:
                 stream.flush()
-    except OSError:
-        raise end from None  # Python says what it cannot flush
+        except OSError:  # its failure was reported where it was written
+            code = code or unwritten
     atexit._run_exitfuncs()
-    os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
+    os._exit(code)

@@ -16,12 +16,27 @@ _ACTIVE = re.compile(
 )
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 def visible(text: str) -> str:
     """The text with every character that a terminal would obey written as a visible escape."""
     return _ACTIVE.sub(lambda match: _escape(ord(match[0])), text)
 
 
+def visible_lines(text: str) -> str:
+    """The same, but with line breaks and tabs left as they are."""
+    return _ACTIVE.sub(lambda match: match[0] if match[0] in "\n\t" else _escape(ord(match[0])), text)
+
+
+def printable(text: str) -> str:
+    """The text with the bytes of a file name that is not UTF-8 as ``\\xe9``, and other lone surrogates as ``\\ud800``."""
+    return _SURROGATE.sub(lambda match: _escape(ord(match[0])), text)
+
+
 def _escape(code: int) -> str:
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that Python could not decode (PEP 383)
+        code -= 0xDC00
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 

@@ -2,13 +2,12 @@
 
 import gzip
 import json
-import os
-import secrets
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from io import BufferedWriter
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
+from trace_analyzer.files import Outputs, temporary_folder
 from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata
 
 _CHUNK = 1 << 20
@@ -29,23 +28,21 @@ def export(profile: Profile, path: Path, settings: RunMetadata | None = None) ->
     which is too early for a callback like ``on_trace_ready``; so they are put behind the file's first brace.
     Raises what the export raises, ``OSError`` included; nothing half written is left.
     """
-    token = secrets.token_hex(6)
-    raw, whole = (path.with_name(f".{path.name}-{token}.{suffix}") for suffix in ("json", "tmp"))
-    try:
+    with temporary_folder(path.parent) as folder, Outputs() as outputs:
+        raw = folder / "trace.json"
         profile.export_chrome_trace(str(raw))
-        with raw.open("rb") as source, _opened(whole, path.suffix == ".gz") as target:
+        with raw.open("rb") as source, outputs.open(path) as file, _compressed(file, path) as target:
             target.write(_with_facts(source.read(_CHUNK), settings))
             while chunk := source.read(_CHUNK):
                 target.write(chunk)
-        os.replace(whole, path)
-    finally:
-        raw.unlink(missing_ok=True)
-        whole.unlink(missing_ok=True)
     return path
 
 
-def _opened(path: Path, compressed: bool) -> gzip.GzipFile | BufferedWriter:
-    return gzip.open(path, "wb", compresslevel=_COMPRESSION) if compressed else path.open("wb")
+def _compressed(file: BinaryIO, path: Path) -> gzip.GzipFile | AbstractContextManager[BinaryIO]:
+    """What writes into the file, compressed if its name ends in ``.gz``."""
+    if path.suffix != ".gz":
+        return nullcontext(file)
+    return gzip.GzipFile(path.name, "wb", _COMPRESSION, file)
 
 
 def _with_facts(start: bytes, settings: RunMetadata | None) -> bytes:

@@ -94,7 +94,7 @@ def _report(trace: Path, stem: Path, flags: list[str], time_limit_s: float) -> N
     """Analyse the trace in a process of its own and print the verdict; on failure, warn."""
     html, document = (stem.with_name(f"{stem.name}.report.{kind}") for kind in ("html", "json"))
     # -P and a path that comes last: the trainer's folder must not shadow a module of the analysis.
-    code = f"import sys; sys.path.append({_PACKAGE_HOME!r}); from trace_analyzer.cli import main; main()"
+    code = f"import sys; sys.path.append({_PACKAGE_HOME!r}); from trace_analyzer.cli import run; run()"
     command = [sys.executable, "-P", "-c", code, "report", str(trace), "--report", str(html), "--force"]
     try:
         done = subprocess.run(

@@ -2,17 +2,16 @@
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trace_analyzer.capture.recorder import VARIABLE, Plan
 from trace_analyzer.errors import UsageError
+from trace_analyzer.files import temporary_folder
 
 HOOK = Path(__file__).with_name("hook")
 """Folder of the ``sitecustomize`` that every Python of the command runs first."""
@@ -50,17 +49,15 @@ def record(words: Sequence[str], plan: Plan) -> Recording:
     cannot be started or the folder not be written to.
     """
     folder = Path(plan.folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        private = Path(tempfile.mkdtemp(prefix=".analyze-record-", dir=folder)).resolve()
-    except OSError as error:
-        raise UsageError(f"--output {folder}: {error.strerror}") from None
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            private = stack.enter_context(temporary_folder(folder.resolve()))
+        except OSError as error:
+            raise UsageError(f"--output {folder}: {error.strerror}") from None
         returncode = _run(full_command(words), replace(plan, folder=str(private)))
         reasons = tuple(path.read_text(encoding="utf-8") for path in sorted(private.glob("*.reason")))
         return Recording(returncode, _named(private, folder, script_name(words)), reasons)
-    finally:
-        shutil.rmtree(private, ignore_errors=True)
 
 
 def _run(command: list[str], plan: Plan) -> int:

@@ -158,21 +158,29 @@ def device_named(query: str) -> Device:
     raise UsageError(f"{problem} {query!r}: choose from {names}")
 
 
+LARGEST_PEAK = 1e9
+"""TFLOP/s, or GB/s: a million times today's devices. What is larger is a mistake, and overflows what is computed of it."""
+
+
 def with_overrides(device: Device | None, peak_tflops: Mapping[str, float], peak_gbps: float | None) -> Device | None:
     """``device`` with the user's figures; an unlisted device (None) becomes a new one that has only these.
 
     Args:
-        peak_tflops: dense TFLOP/s by name of a field of ``Peaks``.
+        peak_tflops: dense TFLOP/s by name of a field of ``Peaks``; "" stands for all that have no figure of their own.
         peak_gbps: DRAM bandwidth, GB/s.
 
     Raises:
-        UsageError: an unknown name, or a figure that is not positive.
+        UsageError: an unknown name, or a figure that is not between 0 and `LARGEST_PEAK`.
     """
+    given = ["all" if name == "" else name for name in peak_tflops]
+    if "" in peak_tflops:
+        peak_tflops = {**dict.fromkeys(PEAK_NAMES, peak_tflops[""]), **{n: p for n, p in peak_tflops.items() if n}}
     if unknown := sorted(set(peak_tflops) - set(PEAK_NAMES)):
         raise UsageError(f"no peak is named {', '.join(unknown)}: choose from {', '.join(PEAK_NAMES)}")
     figures = {**peak_tflops} if peak_gbps is None else {**peak_tflops, "bandwidth": peak_gbps}
-    if wrong := sorted(name for name, figure in figures.items() if not 0 < figure < float("inf")):
-        raise UsageError(f"the peak of {', '.join(wrong)} must be a positive number")
+    given += [] if peak_gbps is None else ["bandwidth"]
+    if wrong := sorted(name for name, figure in figures.items() if not 0 < figure <= LARGEST_PEAK):
+        raise UsageError(f"the peak of {', '.join(wrong)} must be a number over 0, at most {LARGEST_PEAK:g}")
     if not figures:
         return device
     base = device or _UNLISTED
@@ -180,7 +188,7 @@ def with_overrides(device: Device | None, peak_tflops: Mapping[str, float], peak
         base,
         peaks=replace(base.peaks, **peak_tflops),
         memory_gbps=base.memory_gbps if peak_gbps is None else peak_gbps,
-        source="; ".join(filter(None, [base.source, f"{', '.join(figures)}: given by the user"])),
+        source="; ".join(filter(None, [base.source, f"{', '.join(given)}: given by the user"])),
     )
 
 

@@ -2,11 +2,12 @@
 
 Exit codes: 0 the trace was analysed, whatever its verdict's status; 1 a gate (``--fail-on``,
 ``--max-idle``) broke; 2 bad input or usage, or a bug: nothing was judged, or not everything that was asked
-for could be written; 130 interrupted.
+for could be written; 130 interrupted (SIGINT), 143 terminated (SIGTERM).
 
 Importing this module loads click and nothing else, so that ``analyze --help`` answers at once.
 """
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -115,9 +116,8 @@ def _fail(error: BaseException, debug: bool) -> NoReturn:
         import traceback
 
         traceback.print_exception(error)
-    if isinstance(error, BrokenPipeError):  # nobody reads standard error any more
-        sys.exit(FAILED)
-    complain(_line(error))
+    with contextlib.suppress(OSError):  # nobody can be told where standard error is full or gone
+        complain(_line(error))
     sys.exit(INTERRUPTED if isinstance(error, (click.Abort, KeyboardInterrupt)) else FAILED)
 
 
@@ -139,6 +139,13 @@ def _line(error: BaseException) -> str:
         case OSError():
             return ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
         case _:
+            from trace_analyzer.cli.limits import library_settings
+
+            if settings := library_settings():
+                return (
+                    f"{type(error).__name__}: {error}; the environment sets {', '.join(settings)}: "
+                    "try again without, and with --debug"
+                )
             return (
                 f"a bug in this program ({type(error).__name__}: {error}); the same command with --debug "
                 "shows where. Please report it, with the trace if you can share it"
@@ -191,8 +198,12 @@ def main() -> None:
 
 
 def run() -> None:
-    """The command as a process of its own."""
+    """Run the command as a process of its own."""
+    from trace_analyzer.cli import limits, signals
+
+    signals.end_cleanly()
+    limits.supervise(sys.argv[1:])
     try:
         main()
     except SystemExit as end:
-        tuning.exit_without_freeing(end)
+        tuning.exit_without_freeing(end.code if isinstance(end.code, int) else FAILED if end.code else 0, FAILED)

@@ -1,9 +1,8 @@
 """`analyze report TRACE`, or `analyze TRACE` for short: summary, HTML report and gates of one trace."""
 
-import math
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,12 +11,16 @@ import click
 
 from trace_analyzer import tuning
 from trace_analyzer.cli import ARGUMENTS, outputs
+from trace_analyzer.cli.limits import check_environment
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
+from trace_analyzer.files import write_text
 from trace_analyzer.stages import StageTimer
+from trace_analyzer.units import printable
 from trace_analyzer.vocabulary import REGIMES
 
 if TYPE_CHECKING:
+    from trace_analyzer.render.redact import Redaction
     from trace_analyzer.report import Report
 
 GATE_BROKE = 1
@@ -31,11 +34,14 @@ def ratio(text: str) -> float:
     return number
 
 
+LEAST, MOST = 1e-9, 1e9
+
+
 def positive(text: str) -> float:
-    """A finite number over 0."""
+    """A number over 0 of a size that has a meaning: nothing computed of it overflows."""
     number = _number(text)
-    if number is None or not 0 < number < math.inf:
-        raise click.BadParameter(f"{text!r} is no number over 0")
+    if number is None or not LEAST <= number <= MOST:
+        raise click.BadParameter(f"{text!r} is no number over 0 ({LEAST:g} to {MOST:g})")
     return number
 
 
@@ -177,8 +183,8 @@ class Gates:
 @click.option(
     "--redact",
     is_flag=True,
-    help="Leave directories, host names and arguments out of everything that is printed or written. "
-    "Names of kernels, operators, functions and modules stay, and shapes.",
+    help="Keep only what is known to be harmless in everything that is printed or written: figures, shapes, and names "
+    "made of PyTorch's own words. Other names become name1, name2, ...; directories, hosts and arguments go.",
 )
 @click.option(
     "--profile-self",
@@ -209,23 +215,23 @@ def report(
     HTML report embeds the names and times of all events in TRACE; --redact says what it leaves out.
     """
     timer = StageTimer()
+    check_environment()
     tuning.collect_garbage_rarely()
     if no_report and (report_path or open_report):
         raise UsageError("--no-report contradicts --report and --open")
-    html = None if no_report else Path(report_path) if report_path else outputs.default_report_path(trace)
+    redaction = _redaction(trace) if redact else None
+    html = _report_path(report_path, redaction.file_name if redaction and trace != "-" else trace)
     text = None if output in (None, "-") else Path(str(output))
     if tables_format and tables_path is None:
         raise UsageError("--tables-format says how to write tables; --tables DIR says where")
     tables = None if tables_path is None else Path(tables_path)
-    destinations = Destinations(html, text, tables, tables_format or "parquet")
+    destinations = Destinations(None if no_report else html, text, tables, tables_format or "parquet")
     _check(destinations, trace, force)
     result = _analysed(trace, choices, timer)
-    if redact:
-        from trace_analyzer.render.redact import redacted
-
-        result = redacted(result)
-    _write(result, form, destinations, _command(redact), max_report_mb, timer)
-    if open_report and html is not None:
+    if redaction:
+        result = redaction.report(result)
+    _write(result, form, destinations, redaction.text if redaction else printable, max_report_mb, timer)
+    if open_report:
         _open(html)
     broken = broken_gates(result, Gates(fail_on, max_idle))
     if profile_self:
@@ -282,33 +288,36 @@ def _prepare() -> None:
     prepare()
 
 
-def _command(redact: bool) -> str:
-    """The command line as it could be typed again; without directories if the report is to have none."""
-    words = ["analyze", *click.get_current_context().meta[ARGUMENTS]]
-    if redact:
-        from trace_analyzer.render.redact import without_directories
+def _redaction(trace: str) -> "Redaction":
+    """What is redacted of everything that is written about the trace."""
+    tuning.limit_threads(trace)
+    from trace_analyzer.render.redact import Redaction
 
-        words = [without_directories(word) for word in words]
-    return shlex.join(words)
+    return Redaction("" if trace == "-" else printable(trace))
+
+
+def _report_path(given: str | None, trace: str) -> Path:
+    return Path(given) if given else outputs.default_report_path(trace)
 
 
 def _write(
     result: "Report",
     form: str,
     destinations: Destinations,
-    command: str,
+    shown: Callable[[str], str],
     max_report_mb: float | None,
     timer: StageTimer,
 ) -> None:
-    """Print or write the result, then the HTML report, which may take longer."""
+    """Print or write the result, then the HTML report, which may take longer; paths appear as ``shown`` gives them."""
+    command = shlex.join(shown(word) for word in ("analyze", *click.get_current_context().meta[ARGUMENTS]))
     timer("printing")
     if destinations.text is None:
         outputs.say(_rendered(result, form, outputs.text_width(), outputs.wants_colour()))
     else:
-        outputs.write_file(destinations.text, _rendered(result, form, 100, colour=False))
+        write_text(destinations.text, _rendered(result, form, 100, colour=False))
     if destinations.tables is not None:
         written = result.write_tables(destinations.tables, destinations.tables_format)
-        outputs.complain(f"tables: {len(written)} files in {destinations.tables}")
+        outputs.complain(f"tables: {len(written)} files in {shown(str(destinations.tables))}")
     if destinations.html is not None:
         from trace_analyzer.cli.progress import Progress
 
@@ -316,7 +325,7 @@ def _write(
             timer("writing the report")
             progress("writing the report")
             result.to_html(destinations.html, command=command, max_mb=max_report_mb)
-        outputs.complain(f"report: {destinations.html}")
+        outputs.complain(f"report: {shown(str(destinations.html))}")
         size = destinations.html.stat().st_size / 1e6
         if max_report_mb is not None and size > max_report_mb:
             outputs.complain(f"--max-report-mb {max_report_mb:g}: the report takes {size:.1f} MB, the least it can")

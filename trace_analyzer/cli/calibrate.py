@@ -7,6 +7,7 @@ import click
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
+from trace_analyzer.files import write_text
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -50,12 +51,12 @@ def calibrate(
     path = Path(output) if output else calibration_folder() / file_name(found)
     if not output:
         path.parent.mkdir(parents=True, exist_ok=True)
-    outputs.write_file(path, found.to_json())
+    write_text(path, found.to_json())
     from trace_analyzer.render.calibration import calibration_html, calibration_text
 
     outputs.say(calibration_text(found))
     outputs.complain(f"calibration: {path}")
     if plot:
-        outputs.write_file(Path(plot), calibration_html(found))
+        write_text(Path(plot), calibration_html(found))
         outputs.complain(f"plot: {plot}")
     return 0

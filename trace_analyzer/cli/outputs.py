@@ -1,15 +1,14 @@
-"""Where results go: files that are whole or not there at all, and pipes that may close early."""
+"""Where results go: paths that may be written to, and pipes that may close early."""
 
-import contextlib
+import errno
 import os
 import re
-import secrets
-import stat
 import sys
 from pathlib import Path
 from typing import TextIO
 
 from trace_analyzer.errors import UsageError
+from trace_analyzer.files import is_special
 from trace_analyzer.units import visible
 
 _TRACE_SUFFIX = re.compile(r"(\.json)?(\.gz|\.zst)?$", re.IGNORECASE)
@@ -32,17 +31,19 @@ def check_writable(path: Path, trace: str, option: str) -> None:
     """
     if trace != "-" and same_file(path, Path(trace)):
         raise UsageError(f"{option} {path}: is the trace itself; it is never overwritten")
+    _check_name(path, option)
     if path.is_dir():
         raise UsageError(f"{option} {path}: is a directory; name a file in it")
     folder = path.absolute().parent
     if not folder.is_dir():
         raise UsageError(f"{option} {path}: no directory {folder}")
-    if not os.access(folder, os.W_OK) and not _is_special(path):
+    if not os.access(folder, os.W_OK) and not is_special(path):
         raise UsageError(f"{option} {path}: the directory {folder} cannot be written to")
 
 
 def check_folder(folder: Path, option: str) -> None:
     """Refuse, before any work is done, a folder that cannot be made or written to. Raises ``UsageError``."""
+    _check_name(folder, option)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{option} {folder}: is a file; name a directory")
     nearest = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
@@ -56,7 +57,7 @@ def check_report_path(path: Path, trace: str, force: bool) -> None:
     Raises ``UsageError``.
     """
     check_writable(path, trace, "--report")
-    if _is_special(path):
+    if is_special(path):
         raise UsageError(f"--report {path}: is no regular file; -o writes into pipes and devices")
     if force or not os.path.lexists(path):
         return
@@ -68,38 +69,24 @@ def check_report_path(path: Path, trace: str, force: bool) -> None:
         )
 
 
+def _check_name(path: Path, option: str) -> None:
+    """Refuse what the system does not take as a path: links that lead to each other, a name that is too long."""
+    try:
+        path.stat()
+    except FileNotFoundError as error:
+        if path.is_symlink() and not Path(os.path.realpath(path)).parent.is_dir():
+            raise UsageError(f"{option} {path}: leads to where no directory is") from error
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            raise UsageError(f"{option} {path}: {error.strerror}") from error
+
+
 def same_file(one: Path, other: Path) -> bool:
     """Whether both paths lead to one file, which may not exist yet."""
     try:
         return one.samefile(other)
     except OSError:
-        return one.resolve() == other.resolve()
-
-
-def write_file(path: Path, text: str) -> None:
-    """Write the text in one step: an earlier file stays as it was until the new one is whole.
-
-    A pipe or a device is written into. Raises ``OSError``, and leaves nothing half written then.
-    """
-    if _is_special(path):
-        with contextlib.suppress(BrokenPipeError):
-            path.write_text(text, encoding="utf-8")
-        return
-    target = path.resolve()  # through a link, so that the link stays one
-    temporary = target.with_name(f".analyze-{secrets.token_hex(6)}.tmp")
-    try:
-        with temporary.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        if target.exists():
-            temporary.chmod(stat.S_IMODE(target.stat().st_mode))
-        os.replace(temporary, target)
-    except BaseException:  # KeyboardInterrupt too: the temporary file must never stay
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _is_special(path: Path) -> bool:
-    return path.exists() and not path.is_file() and not path.is_dir()
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 def say(text: str) -> None:

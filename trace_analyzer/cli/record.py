@@ -11,10 +11,19 @@ import click
 from trace_analyzer.capture.session import LEVELS, SKIP
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.analyze import positive
+from trace_analyzer.cli.limits import check_environment
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
 
 if TYPE_CHECKING:
     from trace_analyzer.capture.record import Recording
+
+
+MOST_STEPS = 1_000_000_000
+
+
+def delay(text: str) -> float:
+    """Seconds, 0 included."""
+    return 0.0 if text.strip() in ("0", "0.0") else positive(text)
 
 
 @click.command(
@@ -26,12 +35,17 @@ if TYPE_CHECKING:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option(
     "--steps",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST_STEPS),
     metavar="N",
     help="Record N steps of the script's first optimizer (6 by default), after as many without the profiler.",
 )
 @click.option(
-    "--skip", type=click.IntRange(min=0), metavar="N", default=SKIP, show_default=True, help="Steps to let pass before."
+    "--skip",
+    type=click.IntRange(0, MOST_STEPS),
+    metavar="N",
+    default=SKIP,
+    show_default=True,
+    help="Steps to let pass before.",
 )
 @click.option(
     "--seconds",
@@ -41,7 +55,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--after",
-    type=click.FloatRange(min=0),
+    type=delay,
     metavar="X",
     help="With --seconds: begin X seconds after torch was imported.",
 )
@@ -91,6 +105,7 @@ def record(
         raise UsageError("--steps contradicts --seconds")
     if seconds is None and after is not None:
         raise UsageError("--after needs --seconds")
+    check_environment()
     plan = Plan(
         folder=output,
         steps=None if seconds is not None else steps or 6,

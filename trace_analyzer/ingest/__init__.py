@@ -2,6 +2,7 @@
 
 from contextlib import closing
 
+from trace_analyzer import forks
 from trace_analyzer.ingest.build import trace_tables
 from trace_analyzer.ingest.source import DEFAULT_MAX_BYTES, Progress, Source, content_of
 from trace_analyzer.ingest.strict import read_document
@@ -16,6 +17,7 @@ def load(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progre
     ``source`` is a path, ``"-"``, bytes or a binary file, compressed or not; it may hold ``max_bytes`` when
     decompressed. Raises ``InputError`` (or a subclass) when it cannot be read as a trace.
     """
+    forks.check()
     with closing(content_of(source, max_bytes=max_bytes, progress=progress)) as content:
         documents = [read_document(content)]
     if progress is not None:

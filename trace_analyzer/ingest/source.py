@@ -12,6 +12,7 @@ from typing import BinaryIO, TextIO
 
 from trace_analyzer.errors import InputError, InputTooLarge
 from trace_analyzer.notes import CHANGED, NUL_BYTES, Note
+from trace_analyzer.units import printable
 
 Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | TextIO
 Progress = Callable[[str, float | None], None]
@@ -43,7 +44,7 @@ class Content:
         progress: Progress | None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        self.name = name
+        self.name = printable(name)
         self._file = file
         self.close = close
         self._max_bytes = max_bytes

@@ -78,6 +78,6 @@ def calibration_html(calibration: Calibration) -> str:
     from bokeh.embed import file_html
     from bokeh.resources import INLINE
 
-    title = f"{calibration.name}, measured"
+    title = f"{units.visible(calibration.name)}, measured"
     figures = calibration_plots(calibration).opts(title=title)
     return str(file_html(hv.render(figures, backend="bokeh"), INLINE, title))

@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from trace_analyzer.errors import UsageError
+from trace_analyzer.files import write_bytes
 from trace_analyzer.render.html import write_html
-from trace_analyzer.render.html.files import write_bytes
 from trace_analyzer.report import Report
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")

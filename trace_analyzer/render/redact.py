@@ -1,7 +1,8 @@
-"""What is left of a report when it is to be shared: no directories, no host names, no arguments.
+"""Redact a report for sharing: keep what is known to be harmless, and replace or leave out all else.
 
-Names of kernels, operators, functions, modules and annotations stay, and so do shapes: they are what the
-report is about.
+Figures, times, shapes and the words of this program stay. A name stays where PyTorch's own words make it up (see
+`trace_analyzer.catalog.public_words`); any other identifier becomes ``name1``, ``name2``, ..., the same one
+wherever it occurs. Directories, addresses, the host's name, arguments and call stacks go.
 """
 
 import dataclasses
@@ -11,10 +12,19 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.report import DeviceReport, Report
+from trace_analyzer.catalog.public_words import is_public
+from trace_analyzer.report import DeviceReport, Report, TraceInfo
 
 ARGUMENTS = ("concrete_inputs", "group_size", "call_stack")
 """Columns that hold arguments, process groups or call stacks, in whatever table: emptied."""
+
+NUMBERS = ("pid", "tid", "flow_id", "label", "grid", "block", "input_dims", "input_strides")
+"""Columns of numbers as text: these stay however long they are."""
+
+PUBLIC_HOSTS = frozenset(
+    ("arxiv.org", "docs.nvidia.com", "docs.pytorch.org", "doi.org", "github.com/pytorch", "horace.io", "pytorch.org")
+)
+"""Addresses that advice may name; any other is left out."""
 
 # A directory may hold spaces, but not a file name and more words: "/a/b.py and /c/d.py" are two paths.
 _DIRECTORY = r"(?:(?!\.\w{1,5}[\s(),;:'\"`])[^/\\\n<>|\"'`])*[^/\\\s<>|\"'`][/\\]+"
@@ -27,30 +37,82 @@ _RELATIVE = re.compile(
 _FRAME = re.compile(r"[^\n]*[/\\]([^/\\\n]+\(\d+\): [^\n]*)")
 """A Python frame as Kineto names it, ``dir/file.py(12): function``; the directory may hold anything."""
 
+_ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://(?:www\.)?([^\s\"'<>)\]]*)|[^\s@\"'<>(\[]+@[^\s@\"'<>)\]]+")
+"""A URL, or ``user@host``, with what follows it."""
+_SHARE = re.compile(r"\\\\[^\s\"'<>]+[\\/]")
+"""Server and folders of a UNC path."""
+_IDENTIFIER = re.compile(r"[^\W_](?:\w*[^\W_])?|\w+")
+_FIGURES = re.compile(r"[\d\s\[\],.+-]*")
+
 _NOTHING = re.compile(r"(?!)")
 _TENSORBOARD_NAME = re.compile(r"(.+?)(_\d+\.\d+\.pt\.trace\.json.*)")
 """File name that ``tensorboard_trace_handler`` gives: ``host_pid.time.pt.trace.json``."""
 
 
-def redacted(report: Report) -> Report:
-    """The report without directories, host names and arguments, in its texts and its tables."""
-    path = report.trace.path
-    name = re.split(r"[/\\]", path)[-1]
-    host = _host_pattern(name)
+class Redaction:
+    """What is redacted in everything that comes of one trace; the same name gets the same number in all of it.
 
-    def without_names(text: str) -> str:
-        return host.sub("host", text.replace(path, name) if path else text)
+    ``path`` is the trace's, as the user gave it.
+    """
 
-    def prose(text: str) -> str:
-        return without_directories(without_names(text))
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._name = re.split(r"[/\\]", path)[-1]
+        self._host = _host_pattern(self._name)
+        self._shown: dict[str, str] = {}
+        self._count = 0
+        self.file_name = self.text(self._name)
+        """The trace's file name, redacted."""
 
-    def cell(text: str) -> str:
+    def text(self, text: str) -> str:
+        """A text without directories, addresses and names that are not public."""
+        if self._path:
+            text = text.replace(self._path, self._name)
+        text = without_directories(_SHARE.sub("", _ADDRESS.sub(_address, text)))
+        return _IDENTIFIER.sub(self._identifier, self._host.sub("host", text))
+
+    def report(self, report: Report) -> Report:
+        """The report, redacted: its texts and its tables."""
+        devices = tuple(self._without_places(device) for device in report.devices)
+        texts: Report = _clean_texts(dataclasses.replace(report, tables={}, devices=devices), self.text)
+        kept = TraceInfo(**{**vars(texts.trace), "path": self.file_name, **_times(report.trace)})
+        tables = {name: self._table(table) for name, table in report.tables.items()}
+        return dataclasses.replace(texts, trace=kept, tables=tables)
+
+    def _identifier(self, match: re.Match[str]) -> str:
+        identifier = match[0]
+        if identifier not in self._shown:
+            known = is_public(identifier)
+            self._count += not known
+            self._shown[identifier] = identifier if known else f"name{self._count}"
+        return self._shown[identifier]
+
+    def _cell(self, text: str) -> str:
         frame = _FRAME.fullmatch(text)
-        return without_names(frame[1]) if frame else prose(text)
+        return self.text(frame[1] if frame else text)
 
-    devices = tuple(_without_places(device, cell) for device in report.devices)
-    texts: Report = _clean_texts(dataclasses.replace(report, tables={}, devices=devices), prose)
-    return dataclasses.replace(texts, tables={name: _clean_table(t, cell) for name, t in report.tables.items()})
+    def _without_places(self, device: DeviceReport) -> DeviceReport:
+        """The device with the functions of its fusions redacted as frames, whose directories may hold spaces."""
+        fusions = (dataclasses.replace(f, function=f.function and self._cell(f.function)) for f in device.fusions)
+        return dataclasses.replace(device, fusions=tuple(fusions))
+
+    def _table(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """The frame with its arguments emptied and its other texts redacted."""
+        emptied = [pl.lit(None, dtype=frame.schema[name]).alias(name) for name in ARGUMENTS if name in frame.columns]
+        texts = [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in ARGUMENTS]
+        return frame.with_columns(*emptied, *(self._column(frame.get_column(name)) for name in texts))
+
+    def _column(self, column: pl.Series) -> pl.Series:
+        """The column redacted; each different text once, because names repeat a million times."""
+        old = column.unique(maintain_order=True).drop_nulls()
+        numbers = column.name in NUMBERS
+        new = [text if numbers and _FIGURES.fullmatch(text) else self._cell(text) for text in old]
+        return column.replace_strict(old, pl.Series(new, dtype=pl.String), default=None) if new else column
+
+
+def redacted(report: Report) -> Report:
+    """The report with nothing in it that is not known to be harmless."""
+    return Redaction(report.trace.path).report(report)
 
 
 def without_directories(text: str) -> str:
@@ -58,6 +120,21 @@ def without_directories(text: str) -> str:
     if "/" not in text and "\\" not in text:
         return text
     return _RELATIVE.sub("", _ABSOLUTE.sub("", text))
+
+
+def _address(match: re.Match[str]) -> str:
+    """The address if it is a public one."""
+    place = match[1] or ""
+    return match[0] if any(place == host or place.startswith(f"{host}/") for host in PUBLIC_HOSTS) else "address"
+
+
+def _times(trace: TraceInfo) -> dict[str, str | None]:
+    """The trace's absolute times, which are numbers as text."""
+    base = trace.base_time_ns
+    return {
+        "origin_ns": trace.origin_ns if _FIGURES.fullmatch(trace.origin_ns) else "",
+        "base_time_ns": base if base is None or _FIGURES.fullmatch(base) else None,
+    }
 
 
 def _host_pattern(file_name: str) -> re.Pattern[str]:
@@ -85,23 +162,3 @@ def _clean_texts(value: Any, clean: Callable[[str], str]) -> Any:
     if isinstance(value, tuple):
         return tuple(_clean_texts(item, clean) for item in value)
     return value
-
-
-def _without_places(device: DeviceReport, clean: Callable[[str], str]) -> DeviceReport:
-    """The device with the functions of its fusions cleaned as frames, whose directories may hold spaces."""
-    fusions = (dataclasses.replace(f, function=f.function and clean(f.function)) for f in device.fusions)
-    return dataclasses.replace(device, fusions=tuple(fusions))
-
-
-def _clean_table(frame: pl.DataFrame, clean: Callable[[str], str]) -> pl.DataFrame:
-    """The frame with its arguments emptied and its other texts cleaned."""
-    emptied = [pl.lit(None, dtype=frame.schema[name]).alias(name) for name in ARGUMENTS if name in frame.columns]
-    texts = [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in ARGUMENTS]
-    return frame.with_columns(*emptied, *(_clean_column(frame.get_column(name), clean) for name in texts))
-
-
-def _clean_column(column: pl.Series, clean: Callable[[str], str]) -> pl.Series:
-    """The column cleaned; each different text once, because names repeat a million times."""
-    old = column.unique().drop_nulls()
-    new = [clean(text) for text in old]
-    return column.replace_strict(old, pl.Series(new, dtype=pl.String), default=None) if new else column

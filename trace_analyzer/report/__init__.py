@@ -204,8 +204,8 @@ class Report:
     def write_tables(self, folder: str | Path, form: Literal["parquet", "csv"] = "parquet") -> tuple[Path, ...]:
         """Write every table into ``folder``, as ``<table>.parquet`` or ``<table>.csv``, and return the files.
 
-        The folder is made if need be, and files of these names are replaced. Raises ``ValueError`` for an
-        unknown format and ``OSError`` when a file cannot be written; none is left half written.
+        The folder is made if need be, and files of these names are replaced: all of them, or none where one cannot
+        be written. Raises ``ValueError`` for an unknown format and ``OSError``.
         """
         from trace_analyzer.render.table_files import write_tables
 

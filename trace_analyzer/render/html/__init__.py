@@ -7,7 +7,8 @@ without waiting for them; the functions below load them when they draw.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trace_analyzer.render.html.files import is_own_report, write_text
+from trace_analyzer.files import write_text
+from trace_analyzer.render.html.files import is_own_report
 
 if TYPE_CHECKING:
     from trace_analyzer.report import Report

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trace_analyzer.render.html.inert import inert
+
 _LENGTH_BYTES = 4
 _RAW_DEFLATE = -15
 _LARGEST = 2**53 - 1  # Number.MAX_SAFE_INTEGER
@@ -64,7 +66,7 @@ def encode(header: Mapping[str, Any], columns: Mapping[str, Column]) -> str:
         }
         for name, column in columns.items()
     }
-    head = json.dumps({**header, "columns": described}, ensure_ascii=False, allow_nan=False).encode()
+    head = json.dumps(inert({**header, "columns": described}), ensure_ascii=False, allow_nan=False).encode()
     return deflated(
         len(head).to_bytes(_LENGTH_BYTES, "little"), head, *(plane for name in columns for plane in planes[name])
     )

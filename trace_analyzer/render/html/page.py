@@ -16,6 +16,7 @@ from trace_analyzer import units
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
+from trace_analyzer.render.html.inert import inert
 from trace_analyzer.render.html.labels import GLOSSARY, KINDS, TERMS
 from trace_analyzer.render.html.page_cells import SHOWN_ROWS
 from trace_analyzer.render.html.timeline import TimelineColumns, payload, thinned_columns, timeline_columns
@@ -161,7 +162,9 @@ def _embedded(figures: TimelineFigures) -> Markup:
     places = {model.id: f"figure-{model.name}" for model in figures.all}
     items = [{"docid": "timeline", "roots": places, "root_ids": list(places)}]
     return Markup(
-        _renumbered(htmlsafe_json_dumps({"documents": {"timeline": document.to_json(deferred=False)}, "items": items}))
+        _renumbered(
+            htmlsafe_json_dumps({"documents": {"timeline": inert(document.to_json(deferred=False))}, "items": items})
+        )
     )
 
 
@@ -177,7 +180,10 @@ def _drawings(report: Report, shown: View) -> "Mapping[str, Drawing]":
 
 def _plots(drawn: "Mapping[str, Drawing]") -> str:
     """Bokeh's documents by the name of the plot; each is embedded on its own, so their ids must differ."""
-    parts = (f'"{name}": {_renumbered(htmlsafe_json_dumps(plot.document), f"{name}-")}' for name, plot in drawn.items())
+    parts = (
+        f'"{name}": {_renumbered(htmlsafe_json_dumps(inert(plot.document)), f"{name}-")}'
+        for name, plot in drawn.items()
+    )
     return "{" + ", ".join(parts) + "}"
 
 
@@ -192,6 +198,7 @@ def _environment() -> Environment:
         loader=PackageLoader("trace_analyzer.render.html", "assets"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=lambda value: inert(value) if isinstance(value, str) else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )

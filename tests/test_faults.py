@@ -1,0 +1,137 @@
+"""Every call that writes fails once, and signals come at every such call: nothing half written is ever left."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLE = ROOT / "sample_traces" / "synthetic_overhead_launch.json.gz"
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(COMPILER is None or sys.platform != "linux", reason="needs a C compiler and Linux"),
+]
+
+# Imports once, then forks a process for each point: Polars, not yet used, is sound in a fork.
+_DRIVER = """
+import ctypes, json, os, sys
+from pathlib import Path
+import polars, trace_analyzer.pipeline, trace_analyzer.render.html.page, trace_analyzer.render.html.drawings
+from trace_analyzer.cli import run
+
+library, folder, number, first, stride = sys.argv[1], Path(sys.argv[2]), *map(int, sys.argv[3:6])
+arguments = sys.argv[6:]
+faults = ctypes.CDLL(library)
+point = first
+while True:
+    place = folder / str(point)
+    place.mkdir()
+    (place / "out").write_text("old")
+    child = os.fork()
+    if not child:
+        os.chdir(place)
+        for fd, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(folder / f"{point}.{name}", os.O_WRONLY | os.O_CREAT), fd)
+        sys.argv = ["analyze", *arguments]
+        faults.faults_arm(point, number)
+        run()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print(json.dumps([point, code]), flush=True)
+    if code == 0:
+        break
+    point += stride
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the command ended when the fault came at a point, and what it left."""
+
+    point: int
+    code: int
+    stderr: str
+    left: dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The faults as a library to preload."""
+    assert COMPILER is not None
+    path = tmp_path_factory.mktemp("faults") / "faults.so"
+    subprocess.run(
+        [COMPILER, "-shared", "-fPIC", "-O1", "-o", str(path), str(ROOT / "tests" / "faults.c"), "-ldl"], check=True
+    )
+    return path
+
+
+def outcomes(
+    library: Path, folder: Path, number: int, *arguments: str, first: int = 1, stride: int = 1
+) -> list[Outcome]:
+    """What came of the fault at every point, until it came too late to matter."""
+    environment = {
+        **os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1",
+        "POLARS_MAX_THREADS": "1",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", _DRIVER, str(library), str(folder), str(number), str(first), str(stride), *arguments],
+        env=environment, capture_output=True, text=True, timeout=1500, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ended = [json.loads(line) for line in done.stdout.splitlines()]
+    assert ended[-1][1] == 0
+    return [
+        Outcome(point, code, (folder / f"{point}.stderr").read_text(), files(folder / str(point)))
+        for point, code in ended
+    ]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Everything in the folder, by its path in it."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else b""
+        for path in folder.rglob("*")
+    }  # fmt: skip
+
+
+WRITES = {
+    "text and page": ("--format", "json", "-o", "out"),
+    "tables": ("--no-report", "--format", "json", "-o", "out", "--tables", "new/tables"),
+}
+
+
+@pytest.mark.parametrize("number", [0, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("what", WRITES)
+def test_a_fault_at_every_write_leaves_nothing_half_written(
+    library: Path, tmp_path: Path, what: str, number: int
+) -> None:
+    stride = 1 if number in (0, signal.SIGINT) or what == "text and page" else 11
+    *faulty, whole = outcomes(library, tmp_path, number, str(SAMPLE), *WRITES[what], stride=stride)
+    assert len(faulty) > (5 if stride == 1 else 2)
+    expected = {0: 2, signal.SIGKILL: -signal.SIGKILL}.get(number, 128 + number)
+    for outcome in faulty:
+        assert outcome.code == expected, outcome
+        for name, content in outcome.left.items():
+            assert (
+                (name == "out" and content == b"old")
+                or whole.left.get(name) == content
+                or (number == signal.SIGKILL and (".analyze-" in name))
+            ), (outcome.point, name, outcome.stderr)
+        if number != signal.SIGKILL:
+            lines = [
+                line
+                for line in outcome.stderr.splitlines()
+                if not line.startswith(("analyze: tables:", "analyze: report:"))
+            ]
+            assert len(lines) == 1, outcome.stderr
+            assert lines[0].startswith("analyze: "), outcome.stderr
+            assert ("No space left on device" if number == 0 else "nothing half written was left") in lines[0]
+    if what == "tables" and number == 0:
+        assert any("new" not in outcome.left for outcome in faulty), "a folder made for tables that failed goes too"

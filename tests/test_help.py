@@ -1,0 +1,162 @@
+"""Every form that ``--help`` documents works from end to end: the test reads the help, so a new option needs a value here."""
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from trace_analyzer.cli import VERBS, main
+
+SAMPLES = Path(__file__).resolve().parents[1] / "sample_traces"
+SAMPLE = SAMPLES / "synthetic_overhead_launch.json.gz"
+CPU = SAMPLES / "cpu_mlp.json.gz"
+
+VALUES = {
+    ("--report", "PATH"): "there.html",
+    ("--max-report-mb", "N"): "5",
+    ("--output", "FILE"): "out.txt",
+    ("--tables", "DIR"): "tables",
+    ("--fail-on", "REGIME"): "compute-bound",
+    ("--max-idle", "RATIO"): "1",
+    ("--device", "N"): "0",
+    ("--step", "N"): "3",
+    ("--gpu", "NAME"): "H200",
+    ("--peak-tflops", "X"): "989",
+    ("--peak-tflops", "DTYPE=X"): "bf16=989",
+    ("--peak-gbps", "X"): "3350",
+    ("--measured-step-ms", "X"): "12.5",
+    ("--calibration", "FILE"): "calibration.json",
+    ("--max-bytes", "N"): "100000000",
+    ("--output", "FOLDER"): "recorded",
+    ("--steps", "N"): "2",
+    ("--skip", "N"): "1",
+    ("--seconds", "X"): "0.2",
+    ("--after", "X"): "0",
+    ("--plot", "FILE"): "plot.html",
+}
+"""A value for each placeholder of each option; words that the help spells out stand for themselves."""
+
+NEEDS = {"--tables-format": ("--tables", "tables"), "--force": ("--report", "there.html")}
+"""What an option needs beside itself."""
+
+ALONE = ("--help", "--version")
+_ROW = re.compile(r"^  (?:-\w, )?(--[\w-]+)(?: / (--[\w-]+))?(?: (\S+))?(?:  |$)", re.MULTILINE)
+
+
+def forms(verb: str) -> Iterator[tuple[str, ...]]:
+    """Each option of the verb with each documented form of its value."""
+    text = CliRunner().invoke(main, [verb, "--help"] if verb else ["--help"], terminal_width=100).stdout
+    rows = _ROW.findall(text[text.index("Options:") :])
+    assert len(rows) > 5, text
+    for option, opposite, metavar in rows:
+        if not metavar:
+            yield (option,)
+            if opposite:
+                yield (opposite,)
+            continue
+        for form in spelled_out(metavar):
+            yield option, VALUES.get((option, form), form if form.islower() else f"no value for {option} {form}")
+
+
+def spelled_out(metavar: str) -> list[str]:
+    """The forms of a placeholder: ``[a|b]`` and ``A|b`` are choices, ``[B=]X`` is with and without.
+
+    >>> spelled_out("[DTYPE=]X"), spelled_out("N|all|steady"), spelled_out("[text|json]")
+    (['X', 'DTYPE=X'], ['N', 'all', 'steady'], ['text', 'json'])
+    """
+    if optional := re.fullmatch(r"\[(\w+=)\](\w+)", metavar):
+        return [optional[2], optional[1] + optional[2]]
+    return metavar.strip("[]").split("|")
+
+
+def invoked(folder: Path, monkeypatch: pytest.MonkeyPatch, *args: str) -> Result:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("webbrowser.open", lambda url: url.startswith("file://"))
+    (folder / "calibration.json").write_text(json.dumps({"format": 1, "name": "a device", "kind": "cuda"}))
+    return CliRunner().invoke(main, args)
+
+
+REPORTING = sorted({(verb, *form) for verb in ("", "report") for form in forms(verb)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", REPORTING, ids=" ".join)
+def test_every_form_of_a_report_works(case: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    verb, option, *values = case
+    words = [option, *values, *NEEDS.get(option, ())]
+    if option not in ALONE:
+        quick = (
+            () if option in ("--report", "--open", "--no-report", "--max-report-mb", "--force") else ("--no-report",)
+        )
+        words = [str(SAMPLE), *words, *quick]
+    result = invoked(tmp_path, monkeypatch, *filter(None, [verb]), *words)
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout or (tmp_path / "out.txt").stat().st_size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("option", sorted({form[0] for verb in ("", "report") for form in forms(verb)} - {*ALONE}))
+def test_options_may_be_written_with_an_equals_sign(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forms_of_it = [form for form in forms("report") if form[0] == option and len(form) == 2]
+    words = [f"{option}={value}" for _, value in forms_of_it[:1]]
+    result = invoked(tmp_path, monkeypatch, str(CPU), *words, *NEEDS.get(option, ()))
+    refused = {"--step", "--device", "--measured-step-ms"}  # a run on the CPU has neither
+    assert result.exit_code in (
+        (0, 2) if option in refused else (0, 1) if option in ("--fail-on", "--max-idle") else (0,)
+    ), result.stderr
+    assert "a bug in this program" not in result.stderr
+
+
+def test_the_peak_for_all_types_is_that_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trace_analyzer.catalog.devices import PEAK_NAMES, with_overrides
+
+    device = with_overrides(None, {"": 100.0, "bf16": 200.0}, None)
+    assert device is not None
+    assert {name: getattr(device.peaks, name) for name in PEAK_NAMES} == {
+        **dict.fromkeys(PEAK_NAMES, 100.0),
+        "bf16": 200.0,
+    }
+    assert device.source == "all, bf16: given by the user"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", sorted(set(forms("calibrate")) - {("--help",)}), ids=" ".join)
+def test_every_form_of_calibrate_works(form: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    quick = [word for word in ("--quick", "--no-sweep") if word != form[0] and form[0] != "--sweep"]
+    where = [] if form[0] == "--device" else ["--device", "cpu"]
+    result = invoked(
+        tmp_path, monkeypatch, "calibrate", *form, *quick, *where, *(["--quick"] if form[0] == "--sweep" else [])
+    )
+    absent = form[0] == "--device" and form[1] != "cpu"
+    assert result.exit_code in ((0, 2) if absent else (0,)), result.stderr
+    assert "a bug in this program" not in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", sorted(set(forms("record")) - {("--help",)}), ids=" ".join)
+def test_every_form_of_record_works(form: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import time, torch\n"
+        "p = torch.zeros(3, requires_grad=True)\n"
+        "o = torch.optim.SGD([p], lr=0.1)\n"
+        "for _ in range(40):\n"
+        "    p.sum().backward(); o.step(); o.zero_grad(); time.sleep(0.01)\n"
+    )
+    more = ["--seconds", "0.2"] if form[0] == "--after" else []
+    result = invoked(tmp_path, monkeypatch, "record", *form, *more, "--", sys.executable, str(script))
+    assert result.exit_code == 0, result.stderr
+    assert "a bug in this program" not in result.stderr
+
+
+def test_every_verb_is_driven() -> None:
+    assert set(VERBS) == {"report", "record", "calibrate"}, "a new verb needs a test of its forms"

@@ -1,0 +1,332 @@
+"""What the world may do to the command beside giving it bad input: one line, the right exit code, and never "a bug"."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from kineto import A100, kernel, launched, trace_bytes
+
+from trace_analyzer import analyze
+from trace_analyzer.cli import main
+from trace_analyzer.errors import ForkedError, UsageError
+from trace_analyzer.files import Outputs, write_bytes
+from trace_analyzer.units import printable
+
+ROOT = Path(__file__).resolve().parents[1]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+COMMAND = [sys.executable, "-m", "trace_analyzer"]
+SOUND = trace_bytes([launched(f"k{t}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10)], deviceProperties=[A100])
+BUG = "a bug in this program"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current directory with one trace in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.json").write_bytes(SOUND)
+    return tmp_path
+
+
+def command(folder: Path, *args: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    defaults = {"capture_output": True, "text": True, "timeout": 120, "env": ENVIRONMENT, "cwd": folder}
+    return subprocess.run([*COMMAND, *args], **{**defaults, **options})  # type: ignore[call-overload, no-any-return]
+
+
+def refused(*args: str) -> str:
+    """The one line with which the command refuses these arguments."""
+    result = CliRunner().invoke(main, args)
+    assert result.exit_code == 2, result.output
+    assert BUG not in result.stderr
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+class TestPaths:
+    @pytest.mark.parametrize(
+        "args",
+        [("--report", "loop"), ("-o", "loop"), ("--tables", "loop"), ("--calibration", "loop"), ("--report", "loop/x"), ("--tables", "loop/x")],
+    )  # fmt: skip
+    def test_links_that_lead_to_each_other(self, folder: Path, args: tuple[str, ...]) -> None:
+        (folder / "loop").symlink_to("loop")
+        refused("t.json", *args)
+        assert sorted(path.name for path in folder.iterdir()) in (
+            ["loop", "t.json"],
+            ["loop", "t.json", "t.report.html"],
+        )
+
+    @pytest.mark.parametrize("option", ["--report", "-o", "--tables"])
+    def test_names_that_are_too_long(self, folder: Path, option: str) -> None:
+        assert "File name too long" in refused("t.json", option, "x" * 300)
+
+    def test_a_trace_whose_report_would_have_too_long_a_name(self, folder: Path) -> None:
+        name = "x" * 250 + ".json"
+        (folder / name).write_bytes(SOUND)
+        assert "File name too long" in refused(name)
+
+    def test_a_link_to_no_directory(self, folder: Path) -> None:
+        (folder / "link").symlink_to("nowhere/x")
+        assert "leads to where no directory is" in refused("t.json", "-o", "link")
+
+    def test_a_dangling_link_is_written_through(self, folder: Path) -> None:
+        (folder / "link").symlink_to("new")
+        assert CliRunner().invoke(main, ["t.json", "--no-report", "-o", "link"]).exit_code == 0
+        assert (folder / "link").is_symlink()
+        assert (folder / "new").stat().st_size
+
+    def test_a_pipe_that_nobody_reads_is_refused(self, folder: Path) -> None:
+        os.mkfifo(folder / "pipe")
+        assert "is a pipe that nobody reads" in refused("t.json", "--no-report", "-o", "pipe")
+
+    def test_a_pipe_whose_reader_comes_late_gets_it_all(self, folder: Path) -> None:
+        os.mkfifo(folder / "pipe")
+        read: list[bytes] = []
+
+        def reader() -> None:
+            time.sleep(0.3)
+            read.append((folder / "pipe").read_bytes())
+
+        thread = threading.Thread(target=reader)
+        thread.start()
+        write_bytes(folder / "pipe", b"x" * 300_000)
+        thread.join()
+        assert read == [b"x" * 300_000]
+
+    @pytest.mark.parametrize("form", ["text", "json", "markdown"])
+    def test_a_name_that_is_not_utf_8(self, folder: Path, form: str) -> None:
+        name = os.fsdecode(b"caf\xe9 \xff.json")
+        (folder / name).write_bytes(SOUND)
+        result = CliRunner().invoke(main, [name, "--format", form, "-o", "out", "--tables", "tables"])
+        assert (result.exit_code, BUG in result.stderr) == (0, False), result.stderr
+        page = (folder / os.fsdecode(b"caf\xe9 \xff.report.html")).read_text(encoding="utf-8")
+        assert r"caf\xe9 \xff.json" in page
+        shown = {"text": r"caf\xe9 \xff.json", "json": r"caf\\xe9 \\xff.json", "markdown": r"caf\\xe9 \\xff.json"}
+        assert shown[form] in (folder / "out").read_text(encoding="utf-8")
+
+    def test_the_bytes_of_a_name_stay_readable(self) -> None:
+        assert printable(os.fsdecode(b"caf\xe9")) == r"caf\xe9"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        (option, value)
+        for option in ("--measured-step-ms", "--peak-gbps", "--peak-tflops", "--max-report-mb")
+        for value in ("1e308", "1e-308", "1e999", "nan", "-1", "0")
+    ],
+)
+def test_numbers_beyond_all_sense_are_refused(folder: Path, args: tuple[str, str]) -> None:
+    refused("t.json", *args)
+
+
+def test_python_refuses_them_too() -> None:
+    for options in ({"measured_step_ms": 1e308}, {"peak_gbps": 1e308}, {"peak_tflops": {"bf16": 1e308}}):
+        with pytest.raises(UsageError):
+            analyze(SOUND, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "args", [("--after", "inf"), ("--after", "nan"), ("--seconds", "1e308"), ("--steps", "1" * 30)]
+)
+def test_numbers_beyond_all_sense_are_refused_for_recordings(folder: Path, args: tuple[str, str]) -> None:
+    more = ("--seconds", "1") if args[0] == "--after" else ()
+    refused("record", *args, *more, "--", "true")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("POLARS_MAX_THREADS", "0"), ("POLARS_MAX_THREADS", "99999999999999999999"), ("POLARS_IDEAL_MORSEL_SIZE", "0"), ("BOKEH_LOG_LEVEL", "x"), ("BOKEH_MINIFIED", "x")],
+)  # fmt: skip
+def test_settings_of_libraries_that_cannot_be(folder: Path, variable: str, value: str) -> None:
+    done = command(folder, "t.json", env={**ENVIRONMENT, variable: value})
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert variable in done.stderr
+    assert BUG not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [100, 300, 400, 500, 600, 700])
+def test_a_limit_on_memory(folder: Path, megabytes: int) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+
+    done = command(folder, "t.json", preexec_fn=limit)
+    if done.returncode:  # how much it takes depends on the machine
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1, done.stderr[:2000]
+        assert done.stderr.startswith("analyze: out of memory")
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "args", [("t.json",), ("nonsense.json",), ("t.json", "--no-report", "--max-idle", "0", "--step", "all")]
+)
+def test_standard_error_is_full(folder: Path, args: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = command(folder, *args, capture_output=False, stdout=subprocess.DEVNULL, stderr=full)
+    assert done.returncode == 2, "1 would mean that a gate broke"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_end_it_at_any_moment_however_often_they_come(folder: Path, number: signal.Signals) -> None:
+    (folder / "t.json").write_bytes(
+        trace_bytes([launched(f"k{t % 9}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(20_000)])
+    )
+    started = time.monotonic()
+    assert command(folder, "t.json", "--tables", "whole", "--force").returncode == 0
+    took = time.monotonic() - started
+    for part in (0.5, 0.7, 0.85, 0.95):
+        process = subprocess.Popen(
+            [*COMMAND, "t.json", "--tables", "tables", "--force"], cwd=folder, env=ENVIRONMENT,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        time.sleep(part * took)
+        for _ in range(5):
+            process.send_signal(number)
+            time.sleep(0.001)
+        err = process.communicate(timeout=60)[1]
+        assert "Traceback" not in err, err
+        assert BUG not in err
+        assert process.returncode in (0, 128 + number, -number), err  # -number: before it had come up
+        if process.returncode == 128 + number:
+            assert err.count("nothing half written was left") == 1
+        left = [path.name for path in (*folder.iterdir(), *(folder / "tables").glob("*")) if path.name.startswith(".")]
+        assert left == []
+
+
+@pytest.mark.slow
+def test_what_the_starter_has_ignored_stays_ignored(folder: Path) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    os.mkfifo(folder / "in")
+    process = subprocess.Popen(
+        [*COMMAND, "-", "--no-report"], cwd=folder, env=ENVIRONMENT, preexec_fn=ignore, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    time.sleep(1)
+    process.send_signal(signal.SIGHUP)
+    out, err = process.communicate(SOUND, timeout=60)
+    assert (process.returncode, err) == (0, b"")
+    assert out
+
+
+_FORK = """
+import os, sys, trace_analyzer as ta
+from trace_analyzer.errors import ForkedError
+{before}
+child = os.fork()
+if not child:
+    code = 1
+    try:
+        {inside}
+        code = 0
+    except ForkedError as error:
+        print(error, flush=True)
+        code = 42
+    finally:
+        os._exit(code)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "inside", "code"),
+    [
+        ("ta.analyze('t.json')", "ta.analyze('t.json')", 42),
+        ("report = ta.analyze('t.json')", "report.to_html('x.html')", 42),
+        ("report = ta.analyze('t.json')", "report.tables['gaps']", 42),
+        ("import polars; polars.DataFrame({'a': [2, 1]}).sort('a').select(polars.col('a').sum())", "ta.analyze('t.json')", 42),
+        ("import polars", "ta.analyze('t.json')", 0),
+        ("", "ta.analyze('t.json')", 0),
+    ],
+)  # fmt: skip
+def test_a_fork_works_or_says_at_once_that_it_cannot(folder: Path, before: str, inside: str, code: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FORK.format(before=before, inside=inside)],
+        cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert ("spawn" in done.stdout) == (code == 42)
+
+
+def test_the_process_that_forks_goes_on(folder: Path) -> None:
+    assert issubclass(ForkedError, Exception)
+    analyze(folder / "t.json")
+    assert os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn("/bin/true", ["true"], os.environ), 0)[1]) == 0
+    assert analyze(folder / "t.json").trace.event_count == 20
+
+
+class TestOutputs:
+    def test_files_appear_together_or_not_at_all(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_text("old")
+
+        def fail() -> None:
+            with Outputs() as outputs:
+                outputs.make_folder(tmp_path / "new" / "inner")
+                for name in ("a", "new/inner/b"):
+                    with outputs.open(tmp_path / name) as file:
+                        file.write(b"new")
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        assert [path.name for path in tmp_path.iterdir()] == ["a"]
+        assert (tmp_path / "a").read_text() == "old"
+
+    def test_two_at_a_time_do_not_disturb_each_other(self, tmp_path: Path) -> None:
+        with Outputs() as one:
+            with pytest.raises(ZeroDivisionError), Outputs() as other, other.open(tmp_path / "b"):
+                raise ZeroDivisionError
+            with one.open(tmp_path / "a") as file:
+                file.write(b"1")
+        assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+ACTIVE = "\x1b[31m\u202egpj.exe\u2066\x9b2J"
+
+
+def with_active_names(make: Callable[[str], str] = lambda name: name + ACTIVE) -> bytes:
+    """A trace whose every name is written to act in a terminal or a browser, that of its device too."""
+    events = [launched(make(f"k{t}"), 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10)]
+    odd = kernel(make("late"), 500, 5, device=make("dev"), correlation=77)
+    return trace_bytes([*events, odd], deviceProperties=[{**A100, "name": make("A100")}])
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+def test_no_output_holds_what_acts(folder: Path, form: str) -> None:
+    import base64
+    import re
+    import zlib
+
+    (folder / f"x{ACTIVE.replace('/', '')}.json").write_bytes(with_active_names())
+    result = CliRunner().invoke(main, [f"x{ACTIVE}.json", "--format", form, "--report", "r.html"])
+    assert result.exit_code == 0, result.stderr
+    page = (folder / "r.html").read_text(encoding="utf-8")
+    packed = re.findall(r'<script type="text/plain" id="events">([^<]+)<', page)[0]
+    data = zlib.decompress(base64.b64decode(packed), -15).decode("utf-8", "replace").partition("\x00")[0]
+    scripts = "".join(re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL))
+    names = json.dumps(re.findall(r'"[^"]*gpj[^"]*"', data), ensure_ascii=False)
+    for place, text in {
+        "printed": result.stdout + result.stderr,
+        "page": page,
+        "data": names,
+        "scripts": scripts,
+    }.items():
+        assert not re.search("[\x1b\x9b\u202e\u2066]", text), place
+    for escaped in ("001b", "202e", "2066", "009b"):
+        assert not re.search(rf"(?<!\\)\\u{escaped}", scripts), escaped
+    assert r"\x1b[31m" in page

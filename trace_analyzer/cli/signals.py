@@ -1,0 +1,48 @@
+"""Ctrl-C and its siblings: end at once, in one line, with nothing half written left, however often they come."""
+
+import contextlib
+import os
+import signal
+import threading
+from types import FrameType
+from typing import NoReturn
+
+from trace_analyzer import files
+
+_WORDS = {"SIGINT": "interrupted", "SIGTERM": "terminated"}
+
+ENDING = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGXCPU", "SIGUSR1", "SIGUSR2", "SIGALRM")
+    if hasattr(signal, name)
+)
+"""Signals that end a process and that it can catch: a terminal, an operator or a batch system sends them."""
+
+EXIT_BASE = 128
+"""The exit code of a process that a signal ended is this plus the signal's number, as shells count."""
+
+
+def end_cleanly() -> None:
+    """From now on each signal that ends this process first deletes what was begun to be written.
+
+    Signals that whoever started the process has it ignore (``nohup``) stay ignored. Only the main thread may call this;
+    elsewhere nothing is done.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
+
+
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    """End the process from within the handler: to raise an exception would let a second signal interrupt the cleaning."""
+    for other in ENDING:
+        signal.signal(other, signal.SIG_IGN)
+    files.remove_temporaries()
+    name = signal.Signals(number).name
+    clear = b"\r\x1b[K" if os.isatty(2) else b""
+    line = f"analyze: {_WORDS.get(name, f'ended by {name}')}; nothing half written was left\n"
+    with contextlib.suppress(OSError):
+        os.write(2, clear + line.encode())
+    os._exit(EXIT_BASE + number)

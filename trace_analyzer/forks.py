@@ -1,0 +1,63 @@
+"""Refuse to work in a process whose thread pool a fork has taken away.
+
+Polars runs on a pool of threads, which starts at its first use and which a forked child does not inherit: whatever
+asks the pool for work there waits for ever. See https://docs.pola.rs/user-guide/misc/multiprocessing/.
+"""
+
+import os
+import re
+import sys
+
+from trace_analyzer.errors import ForkedError
+
+_POOL = re.compile(r"polars-\d")
+"""How the names of the pool's threads begin."""
+
+
+class _Fork:
+    """What a child knows of its parent: what was in memory."""
+
+    pool_runs = False
+    pool_is_lost = False
+    polars_was_used = False
+
+
+def check() -> None:
+    """Note that Polars is about to be used. Raises ``ForkedError`` where it would hang."""
+    if _Fork.pool_is_lost:
+        raise ForkedError(
+            "this process was forked from one that had used Polars, and would hang: start processes with the method "
+            "'spawn' or 'forkserver' (multiprocessing.set_start_method), or fork before the first analysis"
+        )
+    _Fork.polars_was_used = True
+
+
+def _before() -> None:
+    _Fork.pool_runs = _pool_runs()
+
+
+def _in_child() -> None:
+    _Fork.pool_is_lost = _Fork.pool_is_lost or _Fork.pool_runs
+
+
+def _pool_runs() -> bool:
+    """Whether Polars' threads run: by their names where the system lists them, else whether this package used it."""
+    if "polars" not in sys.modules:
+        return False
+    try:
+        threads = os.listdir("/proc/self/task")
+    except OSError:
+        return _Fork.polars_was_used
+    return any(_POOL.match(_name(thread)) for thread in threads)
+
+
+def _name(thread: str) -> str:
+    try:
+        with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:  # it ended meanwhile
+        return ""
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_child=_in_child)
