@@ -16,10 +16,11 @@ from bokeh.models import ColumnDataSource
 from bokeh.resources import Resources
 from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
 
+from trace_analyzer import files
 from trace_analyzer.analyses.activities import ACTIVITIES
 from trace_analyzer.ingest.tables import DEVICES
 from trace_analyzer.render import html
-from trace_analyzer.render.html import codec, files
+from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.figure import busy_bins, host_bins, timeline_figures
 from trace_analyzer.render.html.labels import KINDS, short_name
 from trace_analyzer.render.html.lanes import first_fit, in_rows
