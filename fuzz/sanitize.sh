@@ -7,7 +7,7 @@
 set -euo pipefail
 
 seconds=${1:-600}
-python=$(command -v "${PYTHON:-python}")
+python=$(realpath -s "$(command -v "${PYTHON:-python}")")
 root=$(cd "$(dirname "$0")/.." && pwd)
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
