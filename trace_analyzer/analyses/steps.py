@@ -251,7 +251,13 @@ def device_steps(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
         .drop_nulls("start_ns")
         .with_columns(_unique_index())
     )
+    if bounds.height > MAX_STEP_ROWS:
+        bounds = bounds.filter(pl.col("activity_count") > 0)
     return STEPS.conform(_with_states(_with_busy(bounds, activities)))
+
+
+MAX_STEP_ROWS = 20_000
+"""With more, steps in which a device did nothing are left out: else a small file of many devices and steps has millions."""
 
 
 def _unique_index() -> pl.Expr:

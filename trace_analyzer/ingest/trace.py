@@ -91,12 +91,20 @@ def _device_properties(entry: Mapping[str, Any], refused: list[str]) -> DevicePr
     name = entry.get("name")
     return DeviceProperties(
         index=SURROGATE.sub("\ufffd", str(entry.get("id", ""))),
-        name=SURROGATE.sub("\ufffd", name) if isinstance(name, str) and name.strip() else None,
+        name=_shortened(SURROGATE.sub("\ufffd", name)) if isinstance(name, str) and name.strip() else None,
         memory_bytes=_integer(entry, "totalGlobalMem", _INT64, refused),
         compute_capability=None if major is None else f"{major}.{minor or 0}",
         sm_count=_integer(entry, "numSms", _INT32, refused),
         warp_size=_integer(entry, "warpSize", _INT32, refused),
     )
+
+
+_LONGEST_NAME = 256
+"""Characters that names of devices have room for where they are defined (CUDA's `cudaDeviceProp`, HIP's `hipDeviceProp_t`)."""
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "\u2026"
 
 
 _INT32, _INT64, _VERSION = 2**31 - 1, 2**63 - 1, 999

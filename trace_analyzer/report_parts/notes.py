@@ -7,6 +7,7 @@ import polars as pl
 
 from trace_analyzer import thresholds, units
 from trace_analyzer.analyses import roofline
+from trace_analyzer.analyses.steps import MAX_STEP_ROWS
 from trace_analyzer.analysis import Value
 from trace_analyzer.checks import clock_notes
 from trace_analyzer.ingest.trace import Trace
@@ -29,6 +30,8 @@ class NoteSources:
     rated: pl.DataFrame
     reported_devices: pl.DataFrame
     device_figures: pl.DataFrame
+    step_marks: pl.DataFrame
+    device_steps: pl.DataFrame
     device_reports: Mapping[int, DeviceReport]
 
 
@@ -42,6 +45,7 @@ def notes(note_sources: NoteSources) -> tuple[Note, ...]:
         *_shared_notes(trace, sources.activities),
         *clock_notes(device_ids(sources.reported_devices), sources.device_figures),
         *_unreported_notes(trace, sources.reported_devices),
+        *_empty_step_notes(sources.step_marks, sources.device_steps),
         *_unlinked_notes(tuple(sources.device_reports.values())),
         *_slow_notes(sources.rated, trace),
     )
@@ -83,6 +87,15 @@ def _unreported_notes(trace: Trace, reported: pl.DataFrame) -> list[Note]:
     more = trace.devices.height - reported.height
     message = f"the trace names {trace.devices.height:,} devices: only the {MAX_DEVICES} busiest are reported"
     return [Note("many-devices", "warning", message, more)] if more else []
+
+
+def _empty_step_notes(marks: pl.DataFrame, steps: pl.DataFrame) -> list[Note]:
+    devices = steps.get_column("device").n_unique()
+    more = marks.height * devices - steps.height
+    if marks.height * devices <= MAX_STEP_ROWS or more <= 0:
+        return []
+    message = f"{marks.height:,} steps and {devices:,} devices: only the steps in which a device worked are reported"
+    return [Note("many-steps", "info", message, more)]
 
 
 def _unlinked_notes(reports: tuple[DeviceReport, ...]) -> list[Note]:

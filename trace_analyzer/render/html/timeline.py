@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trace_analyzer import units
 from trace_analyzer.frames.distinct import distinct_rows
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.labels import short_name
@@ -77,7 +78,8 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
     With a ``thinning``, without what it leaves out.
     """
     host_events, left_out = kept(report, thinning)
-    shown = track_events(report, host_events)
+    shown, more = _busiest(track_events(report, host_events))
+    left_out += more
     laid = [replace(track, events=in_rows(track.events)) for track in shown]
     stored = sorted(range(len(laid)), key=lambda place: _storage_order(laid[place]))
     events = _empty_events() if not laid else pl.concat([laid[place].events for place in stored], how="diagonal")
@@ -97,6 +99,21 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
         end_ns=events.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item() or 0,
         left_out=left_out,
     )  # fmt: skip
+
+
+MAX_TRACKS = 512
+"""Streams and threads that the timeline shows: each takes milliseconds to lay out, and nobody scrolls through more."""
+
+
+def _busiest(tracks: tuple[TrackEvents, ...]) -> tuple[tuple[TrackEvents, ...], tuple[str, ...]]:
+    """Keep the tracks with most time in events; return what is missing, in words."""
+    if len(tracks) <= MAX_TRACKS:
+        return tracks, ()
+    busy = [int(track.events.get_column("duration_ns").sum()) for track in tracks]
+    least = sorted(range(len(tracks)), key=lambda place: -busy[place])[MAX_TRACKS:]
+    missing = set(least)
+    kept = tuple(track for place, track in enumerate(tracks) if place not in missing)
+    return kept, (f"{units.count(len(least))} rows of streams and threads, those with the least time in events",)
 
 
 def thinned_columns(report: Report, room_bytes: int) -> TimelineColumns:

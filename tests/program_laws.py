@@ -1,0 +1,70 @@
+"""What must hold for the whole program on any bytes: a refusal in one line, or a report that keeps its contract."""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from trace_analyzer import render
+from trace_analyzer.checks import of_device
+from trace_analyzer.errors import InputError
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.render.html.timeline import payload, timeline_columns
+from trace_analyzer.report import Report
+
+SCHEMA = Draft202012Validator(json.loads((Path(render.__path__[0]) / "report.schema.json").read_text(encoding="utf-8")))
+_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_SIGNED = ("origin_ns", "launch_lead_ns", "offset")
+"""Parts of the places in the JSON where a figure may be below zero."""
+
+
+def check_program(content: bytes, *, page: bool = True) -> Report | None:
+    """Analyse the bytes and check all outputs; None where they are refused.
+
+    Raises ``AssertionError`` where a promise is broken, and whatever the program should not have raised.
+    """
+    try:
+        report = analyze(content, max_bytes=1 << 24)
+    except InputError as error:
+        if "\n" in str(error):
+            raise AssertionError("an error of several lines") from error
+        return None
+    document = json.loads(report.to_json(), parse_constant=_refuse)
+    assert [f"{e.json_path}: {e.message}" for e in SCHEMA.iter_errors(document)] == []
+    _not_negative(document, "")
+    parts_add_up(report)
+    for text in (str(report), report.to_markdown()):
+        assert not _CONTROLS.search(text)
+    if page:
+        payload(timeline_columns(report))
+    return report
+
+
+def parts_add_up(report: Report) -> None:
+    """Busy and idle time are the window, causes the idle time, parts the window, unless a check suppresses them."""
+    for device in report.devices:
+        suppressed = {metric for check in of_device(report.trust, device.index) for metric in check.withholds}
+        assert device.busy_ns + device.idle_ns == device.window_ns
+        assert sum(device.gaps.by_cause_ns.values()) == device.idle_ns
+        if "partition" not in suppressed:
+            assert sum(device.partition_ns.values()) == device.window_ns
+
+
+def _refuse(constant: str) -> None:
+    raise AssertionError(f"{constant} is not JSON")
+
+
+def _not_negative(value: Any, place: str) -> None:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _not_negative(item, f"{place}.{key}")
+    elif isinstance(value, list):
+        for item in value:
+            _not_negative(item, place)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        assert math.isfinite(value)
+        is_free = place.endswith((".index", ".device", "value")) or any(part in place for part in _SIGNED)
+        assert value >= 0 or is_free, f"{place}: {value}"

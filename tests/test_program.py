@@ -1,0 +1,132 @@
+"""The whole program on damaged traces, and what must not matter to it, on real traces with random damage."""
+
+import gzip
+import json
+import random
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from broken_input import CASES
+from conftest import CORPUS, corpus_rows
+from program_laws import check_program
+
+from trace_analyzer.ingest import fast
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+
+sys.path.append(str(Path(__file__).parents[1] / "fuzz"))
+
+from mutations import mutated, random_trace
+
+SMALL = 1_500
+FILES = [row["file"] for row in corpus_rows()]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_promise_holds_on_random_damage(seed: int) -> None:
+    check_program(mutated(random_trace(random.Random(seed)), seed), page=seed % 4 == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [c for c in CASES if isinstance(c.make, bytes)], ids=lambda case: case.what)
+def test_every_promise_holds_on_hostile_input(case: Any) -> None:
+    check_program(case.make)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES)
+def test_every_promise_holds_on_damaged_real_traces(file: str) -> None:
+    content = json.dumps(first_events(file)).encode()
+    for seed in range(6):
+        check_program(mutated(content, 1_000 + seed), page=False)
+
+
+def first_events(file: str) -> dict[str, Any]:
+    """The document of a real trace with its first events, numbers as they stand."""
+    document = json.loads(gzip.decompress((CORPUS / file).read_bytes()), strict=False)
+    document = {"traceEvents": document} if isinstance(document, list) else document
+    return document | {"traceEvents": [e for e in document["traceEvents"] if isinstance(e, dict)][:SMALL]}
+
+
+def mutant(file: str, seed: int) -> dict[str, Any]:
+    """A real trace in which some events are gone and some have other times, durations or correlation ids."""
+    choose, document = random.Random(seed), first_events(file)
+    events = [
+        dict(e, args=dict(e["args"])) if isinstance(e.get("args"), dict) else dict(e) for e in document["traceEvents"]
+    ]
+    for event in choose.sample(events, len(events) // 20):
+        what = choose.choice(("drop", "ts", "dur", "correlation"))
+        if what == "drop":
+            event["ph"] = "gone"
+        elif what == "correlation" and isinstance(event.get("args"), dict):
+            event["args"]["correlation"] = choose.randrange(1, 500)
+        elif isinstance(event.get(what), (int, float)):
+            event[what] = round(
+                event[what] * choose.choice((0.5, 1.0, 1.5))
+                if what == "dur"
+                else event[what] + choose.randrange(-50, 50),
+                3,
+            )
+    kept = [event for event in events if event.get("ph") != "gone"]
+    for place, event in enumerate(kept):  # no two alike, so that their order cannot matter
+        if isinstance(event.get("ts"), (int, float)):
+            event["ts"] = round(event["ts"] - 0.001 * (place % 7), 3)
+    return document | {"traceEvents": kept}
+
+
+def essence(report: Report) -> dict[str, Any]:
+    """What a report says of the program."""
+    trace = replace(report.trace, path="", origin_ns="", base_time_ns=None)
+    return {
+        "trace": trace, "verdict": report.verdict, "devices": report.devices, "steps": report.steps, "advice": report.advice,
+        "trust": report.trust, "notes": report.notes,
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES)
+def test_packing_layout_and_reader_do_not_matter(file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compressed or not, in any layout, read by compiled code or strictly: the report is the same."""
+    document = mutant(file, 1)
+    content = json.dumps(document).encode()
+    expected = essence(analyze(content))
+    compact = json.dumps(document, separators=(",", ":")).encode()
+    for other in (
+        gzip.compress(content),
+        zstandard.compress(content),
+        compact,
+        json.dumps(document, indent=2).encode(),
+    ):
+        assert essence(analyze(other)) == expected
+    monkeypatch.setattr(fast, "_WORTH_BYTES", 0)
+    assert essence(analyze(content)) == expected
+    monkeypatch.setattr(fast, "_CHUNK", 5_000)
+    assert essence(analyze(compact)) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES)
+def test_the_origin_of_time_and_host_ids_do_not_matter(file: str) -> None:
+    document = mutant(file, 2)
+    expected = essence(analyze(json.dumps(document).encode()))
+    later = [event | {"ts": round(event["ts"] + 4_096, 3)} if isinstance(event.get("ts"), (int, float)) else event
+             for event in document["traceEvents"]]  # fmt: skip
+    assert essence(analyze(json.dumps(document | {"traceEvents": later}).encode())) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES)
+def test_blocks_of_events_in_another_order_do_not_matter(file: str) -> None:
+    """Kineto writes events by activity, not by time; blocks of one kind of event may come in any order."""
+    document = mutant(file, 3)
+    host = [e for e in document["traceEvents"] if "kernel" not in str(e.get("cat")) and "gpu_" not in str(e.get("cat"))]
+    device = [e for e in document["traceEvents"] if e not in host]
+    one, other = (json.dumps(document | {"traceEvents": rows}).encode() for rows in (host + device, device + host))
+    first, second = analyze(one), analyze(other)
+    assert first.verdict == second.verdict
+    assert first.devices == second.devices
+    assert first.trust == second.trust
