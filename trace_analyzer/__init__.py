@@ -18,6 +18,8 @@ Importing the package loads none of torch, polars, bokeh or holoviews; they are 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trace_analyzer.compare.api import compare
+    from trace_analyzer.compare.comparison import Comparison
     from trace_analyzer.capture.handler import trace_handler
     from trace_analyzer.capture.session import profile
     from trace_analyzer.errors import InputError, InputTooLarge, NotATrace, TraceAnalyzerError, UsageError
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from trace_analyzer.report_schema import json_schema
 
 __all__ = [
+    "Comparison",
     "InputError",
     "InputTooLarge",
     "NotATrace",
@@ -34,6 +37,7 @@ __all__ = [
     "__version__",
     "analyze",
     "json_schema",
+    "compare",
     "profile",
     "trace_handler",
 ]
@@ -42,8 +46,10 @@ _HOMES = {
     **dict.fromkeys(
         ("InputError", "InputTooLarge", "NotATrace", "TraceAnalyzerError", "UsageError"), "trace_analyzer.errors"
     ),
+    "Comparison": "trace_analyzer.compare.comparison",
     "Report": "trace_analyzer.report",
     "json_schema": "trace_analyzer.report_schema",
+    "compare": "trace_analyzer.compare.api",
     "profile": "trace_analyzer.capture.session",
     "trace_handler": "trace_analyzer.capture.handler",
 }

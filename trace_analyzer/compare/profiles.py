@@ -30,14 +30,17 @@ ROWS = {
     "kind": pl.String(),
     "category": pl.String(),
     "group": pl.String(),
+    "part": pl.String(),
     "kernel": pl.String(),
     "count": pl.Int64(),
     "total_ns": pl.Int64(),
     "roof_ns": pl.Float64(),
     "known_ns": pl.Int64(),
+    "blocks": pl.Int64(),
 }
 """Owned time by call and kernel, idle time by cause. ``category`` is a kernel's bucket, a copy's direction or the cause;
-``count`` is of kernels, copies or gaps; ``known_ns`` is the time of those whose ``roof_ns`` is known."""
+``count`` is of kernels, copies or gaps; ``known_ns`` is the time of those whose ``roof_ns`` is known;
+``blocks`` is the sum of their grids, which tells sizes where shapes were not recorded."""
 UNITS = {"row": pl.UInt32(), "unit": pl.UInt32(), "total_ns": pl.Int64()}
 """Owned time of each row in each unit of observation."""
 IDLE_CODE = {
@@ -203,10 +206,10 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
     rows = rows.join(numbers, on=["side", "call"], how="left", maintain_order="left").with_columns(
         pl.col("merged").alias("call")
     )
-    row_key = ["call", "kind", "category", "group", "kernel"]
+    row_key = ["call", "kind", "category", "group", "part", "kernel"]
     sums = (
         rows.group_by(row_key, maintain_order=True)
-        .agg(pl.col("count", "total_ns", "known_ns").sum(), _known_sum("roof_ns"))
+        .agg(pl.col("count", "total_ns", "roof_ns", "known_ns", "blocks").sum())
         .with_row_index("row")
     )
     units = rows.select(*row_key, pl.col("side").alias("unit"), "total_ns").join(
@@ -236,6 +239,40 @@ def _merged_facts(facts: Sequence[Facts]) -> Facts:
     )
 
 
+def in_parts(profile: Profile) -> Profile:
+    """The profile with nothing known but the parts of the partition, as of a side of which no more was kept."""
+    if profile.detail == "parts":
+        return profile
+    key = ["kind", "category"]
+    is_idle = pl.col("kind") == "idle"
+    rows = profile.rows.with_columns(pl.col("part").alias("category")).with_columns(pl.when(is_idle).then(pl.lit("idle")).otherwise(_kind_of_part()).alias("kind"))
+    summed = (
+        rows.group_by(key, maintain_order=True)
+        .agg(pl.col("total_ns").sum(), pl.col("row").alias("rows"))
+        .with_row_index("row")
+    )
+    numbers = summed.select(pl.col("row").alias("part_row"), pl.col("rows").alias("row")).explode("row")
+    units = None
+    if profile.units is not None:
+        units = profile.units.join(numbers, on="row").group_by(pl.col("part_row").alias("row"), "unit").agg(pl.col("total_ns").sum())
+    return replace(
+        profile, calls=profile.calls.clear(), rows=part_rows(summed), units=units, detail="parts"
+    )
+
+
+def part_rows(sums: pl.DataFrame) -> pl.DataFrame:
+    """`ROWS` of parts: from kind, category and total_ns."""
+    known = {"kind", "category", "total_ns", "row"}
+    zeros = {name: pl.lit(0, dtype) for name, dtype in ROWS.items() if dtype.is_numeric() and name not in known}
+    texts = {"group": pl.col("category"), "part": pl.col("category"), "kernel": pl.lit(None, pl.String)}
+    extra = {**zeros, **texts, "call": pl.lit(None, pl.UInt32)}
+    return _typed(sums.with_columns(expr.alias(name) for name, expr in extra.items() if name not in sums.columns), ROWS)
+
+
+def _kind_of_part() -> pl.Expr:
+    return pl.when(pl.col("category").is_in(["communication", "copy"])).then("category").otherwise(pl.lit("kernel"))
+
+
 def _device_code(report: Report) -> int | None:
     """The code of the device that the verdict is on."""
     if report.verdict.device is None:
@@ -248,7 +285,7 @@ def _device_code(report: Report) -> int | None:
 def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
     """Pieces of activities with kind, category, group, kernel, flop and roof_ns."""
     ids = pieces.get_column("activity_id")
-    names = report.tables["activities"].select("kind", "name", "bucket", "group", "flop")[ids]
+    names = report.tables["activities"].select("kind", "name", "bucket", "group", "flop", "blocks")[ids]
     roofs = report.tables["roofs"].select("activity_id", "roof_ns")
     places = inverse_index(roofs.get_column("activity_id"), report.tables["activities"].height)[ids]
     is_kernel = pl.col("kind") == "kernel"
@@ -272,6 +309,7 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
     flop = names.select(pl.when((pl.col("group") == "matmul").fill_null(False) & is_first).then("flop")).to_series()
     return pieces.hstack(named).with_columns(
         names.get_column("name").alias("kernel"),
+        names.get_column("blocks"),
         flop.alias("flop"),
         is_first.alias("is_first"),
         gather(roofs.get_column("roof_ns"), places).alias("roof_ns"),
@@ -313,13 +351,14 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
 
 def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return `ROWS` and `UNITS`."""
-    key = ["call", "kind", "category", "group", "kernel"]
+    key = ["call", "kind", "category", "group", "part", "kernel"]
     known = pl.col("roof_ns").is_not_null()
     summed = work.group_by(*key, "unit", maintain_order=True).agg(
         pl.col("is_first").sum().cast(pl.Int64).alias("count"),
         pl.col("total_ns").sum(),
         pl.col("roof_ns").filter("is_first").sum(),
         pl.col("total_ns").filter(known).sum().alias("known_ns"),
+        pl.col("blocks").filter("is_first").sum(),
     )
     causes = (
         idle.group_by("part", "unit", maintain_order=True)
@@ -329,18 +368,20 @@ def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.Data
             pl.lit("idle").alias("kind"),
             pl.col("part").alias("category"),
             pl.lit("idle").alias("group"),
+            "part",
             pl.lit(None, pl.String).alias("kernel"),
             "unit",
             "count",
             "total_ns",
             pl.lit(0.0).alias("roof_ns"),
             pl.lit(0, pl.Int64).alias("known_ns"),
+            pl.lit(0, pl.Int64).alias("blocks"),
         )
     )
     every = pl.concat([summed, causes.select(summed.columns)])
     rows = (
         every.group_by(key, maintain_order=True)
-        .agg(pl.col("count", "total_ns", "roof_ns", "known_ns").sum())
+        .agg(pl.col("count", "total_ns", "roof_ns", "known_ns", "blocks").sum())
         .with_row_index("row")
     )
     units = every.join(rows.select(*key, "row"), on=key, how="left", nulls_equal=True)
@@ -368,7 +409,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
     steady = steps.filter("steady")
     window = report.verdict.window
     step_count = max(1, len(window.steps)) if window else 1
-    fusions = report.tables["fusions"].filter((pl.col("device") == device) & (pl.col("kind") == "attention"))
+    fusions = report.tables["fusions"].filter(pl.col("kind") == "attention")
     shaped = calls.filter(pl.col("shapes").is_not_null() & (pl.col("shapes") != "[]"))
     return Facts(
         device_name=judged.name if judged else None,
@@ -383,7 +424,9 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         advice=tuple(
             Promise(item.id, item.title, item.saves_ns_at_most / step_count, item.how_bound) for item in report.advice
         ),
-        attention=tuple(sorted({name for text in fusions.get_column("operators") for name in text.replace(",", " ").split()})),
+        attention=tuple(
+            sorted({name for text in fusions.get_column("operators") for name in text.split(">") if name})
+        ),
     )
 
 

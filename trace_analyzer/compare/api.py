@@ -1,0 +1,23 @@
+"""`compare` and `scaling` as library calls."""
+
+
+from functools import partial
+from typing import Any
+
+from trace_analyzer.compare.comparison import Comparison, compare_profiles
+from trace_analyzer.compare.sides import SideSource, profile_side
+from trace_analyzer.pipeline import analyze
+
+
+def compare(before: SideSource, after: SideSource, **options: Any) -> Comparison:
+    """Compare two sides: what differs between their steps, line by line, without remainder.
+
+    Each side is a path of a trace, of a folder or of a saved JSON report, a pattern such as ``runs/*.json.gz``, a `Report`, or a list of paths or
+    reports; of several recordings each counts as one observation. ``options`` are those of `trace_analyzer.analyze`, for sides that are paths.
+    A comparison that makes no sense has the status ``refused`` and a reason. Raises ``InputError`` and ``UsageError`` as `analyze` does.
+    """
+    read = partial(analyze, **options)
+    return compare_profiles(profile_side(before, read), profile_side(after, read))
+
+
+
