@@ -87,7 +87,7 @@ class Bar:
 class Comparison:
     """What a comparison says; ``lines`` sum to the difference of the steps without remainder.
 
-    ``interval_ns`` is the 95 % confidence interval of ``difference_ns``; ``detectable_ns`` the difference that as many steps would have found
+    ``same_work`` and ``same_program`` are null where a saved report keeps no calls. ``interval_ns`` is the 95 % confidence interval of ``difference_ns``; ``detectable_ns`` the difference that as many steps would have found
     with a chance of 80 %. ``are_recordings_units`` says whether each side is several recordings: else a difference is one of the recordings.
     ``unit_of_work`` is how many units of work of the one side a step of the other holds. ``waterfall`` has lists by cause, bucket, operator and module, each
     of which sums to the difference. ``matches`` is the frame behind the lines.
@@ -179,7 +179,8 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
     table = with_split(matching.matches(before, after), before.steps, after.steps)
     matched = _matched_ratio(table)
     alike = judgement.likeness(before, after)
-    same_work = judgement.is_same_work(matched.call, before, after)
+    are_calls_known = before.detail == "calls"
+    same_work = judgement.is_same_work(matched.call, before, after) if are_calls_known else None
     samples = before.observations(), after.observations()
     independent = before.are_recordings_units, after.are_recordings_units
     floor = statistics.FLOOR_RATIO * before.total_ns / before.steps
@@ -192,7 +193,7 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
         reason=None,
         headline="",
         same_work=same_work,
-        same_program=judgement.is_same_program(same_work, alike),
+        same_program=judgement.is_same_program(same_work, alike) if same_work is not None else None,
         before=_side(before),
         after=_side(after),
         difference_ns=difference_ns,
@@ -202,7 +203,7 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
         are_recordings_units=all(independent),
         unit_of_work=unit,
         matched_ratio=matched,
-        likeness=alike,
+        likeness=alike if are_calls_known else None,
         input_changes=() if matched.call >= 1 else judgement.input_changes(before, after),
         waterfall=_waterfalls(table, before.steps, after.steps),
         lines=_lines(table, before, after, floor),
@@ -261,7 +262,7 @@ def _name() -> pl.Expr:
         .when(level == "kernel")
         .then(pl.coalesce("kernel", category))
         .when(level.is_in(["call", "operator", "anywhere"]))
-        .then(pl.coalesce("operator", category))
+        .then(pl.coalesce("operator", "kernel", category))
         .when(level.is_in(["new", "removed"]))
         .then(pl.coalesce("operator", "kernel", category))
         .when(level == "group")

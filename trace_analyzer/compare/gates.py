@@ -37,6 +37,8 @@ def refusal(result: Comparison) -> str | None:
     if result.status == "refused":
         return result.reason
     assert result.before is not None and result.after is not None
+    if result.same_program is None:
+        return "a saved report does not tell whether it is the same program; keep a baseline (analyze baseline save) instead"
     if not result.same_program:
         return "gates compare a program with itself, and these two are not known to be the same program"
     steps = min(result.before.steps, result.after.steps)

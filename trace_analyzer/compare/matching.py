@@ -62,7 +62,10 @@ def matches(before: Profile, after: Profile) -> pl.DataFrame:
         for place, (level, frame) in enumerate(_cascade(rows, before, after))
     ]
     every = pl.concat(matched, how="diagonal_relaxed")
-    return _sums(every)
+    known = _sums(every)
+    if "parts" in (before.detail, after.detail):
+        known = known.with_columns(pl.lit(None, pl.Int64).alias(f"{side}_count") for side in ("before", "after"))
+    return known
 
 
 def _rows(before: Profile, after: Profile) -> pl.DataFrame:
@@ -78,6 +81,7 @@ def _rows(before: Profile, after: Profile) -> pl.DataFrame:
     return pl.concat(sides).with_columns(
         pl.col(*_TEXTS).cast(pl.Categorical),
         pl.col("module").str.split("/").alias("path"),
+        (pl.col("blocks") / pl.col("count")).alias("grid"),
         pl.col("outer_operator").str.contains(_COMPILED).fill_null(True).alias("is_compiled"),
     )
 
@@ -103,6 +107,7 @@ def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> Iterator[_Le
     """The levels of work, the finest first."""
     operator, module = pl.col("operator").is_not_null(), pl.col("module").is_not_null()
     yield _Level("call", ["phase", "module", "operator", "shapes"], "calls", operator)
+    yield _Level("call", ["phase", "module", "kernel", "grid"], "rows", ~operator & pl.col("kernel").is_not_null())
     yield _Level("operator", ["phase", "module", "operator"], "calls", operator)
     yield _Level("outer", ["phase", "module", "outer_operator"], "outer_calls", ~pl.col("is_compiled"))
     attention = _attention(before, after)

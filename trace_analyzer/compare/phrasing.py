@@ -26,7 +26,7 @@ def headline(result: Comparison) -> str:
     text += ", no more than chance" if result.significant is False and result.difference_ns else ""
     text += f": {where}" if where else ""
     text += f"; {verdict}" if verdict else ""
-    if not result.same_program:
+    if result.same_program is False:
         text += ". Not known to be the same program"
     return text + "."
 
@@ -70,8 +70,7 @@ def _reality(result: Comparison) -> str:
 
 
 def _program(result: Comparison) -> str:
-    assert result.likeness is not None
-    if result.same_work:
+    if result.same_work or result.likeness is None:
         return ""
     flop = result.likeness.flop_ratio
     work = "" if flop is None else f" A step asks for {flop:.3g} times the FLOP of matrix products and convolutions."
@@ -100,7 +99,7 @@ def _rest(result: Comparison) -> list[str]:
     texts = []
     before, after = result.sides
     if "parts" in (before.detail, after.detail):
-        texts.append("A saved report keeps no calls: idle causes, bounds and copies are compared, operators and modules are not.")
+        texts.append("A saved report keeps no calls: idle causes, bounds and copies are compared, operators and modules are not, and whether it is one program is not known.")
     elif not (before.facts.shapes_known and after.facts.shapes_known):
         texts.append("Shapes of inputs were not recorded on both sides (record_shapes=True), so calls are matched without them.")
     for name, side in (("before", before), ("after", after)):
