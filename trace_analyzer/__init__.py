@@ -18,10 +18,11 @@ Importing the package loads none of torch, polars, bokeh or holoviews; they are 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trace_analyzer.compare.api import compare
+    from trace_analyzer.compare.api import compare, scaling
     from trace_analyzer.compare.comparison import Comparison
     from trace_analyzer.capture.handler import trace_handler
     from trace_analyzer.capture.session import profile
+    from trace_analyzer.compare.scaling import Scaling
     from trace_analyzer.errors import InputError, InputTooLarge, NotATrace, TraceAnalyzerError, UsageError
     from trace_analyzer.report import Report
     from trace_analyzer.report_schema import json_schema
@@ -32,6 +33,7 @@ __all__ = [
     "InputTooLarge",
     "NotATrace",
     "Report",
+    "Scaling",
     "TraceAnalyzerError",
     "UsageError",
     "__version__",
@@ -39,6 +41,7 @@ __all__ = [
     "json_schema",
     "compare",
     "profile",
+    "scaling",
     "trace_handler",
 ]
 
@@ -49,7 +52,9 @@ _HOMES = {
     "Comparison": "trace_analyzer.compare.comparison",
     "Report": "trace_analyzer.report",
     "json_schema": "trace_analyzer.report_schema",
+    "Scaling": "trace_analyzer.compare.scaling",
     "compare": "trace_analyzer.compare.api",
+    "scaling": "trace_analyzer.compare.api",
     "profile": "trace_analyzer.capture.session",
     "trace_handler": "trace_analyzer.capture.handler",
 }

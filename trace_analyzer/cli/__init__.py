@@ -23,6 +23,7 @@ VERBS = {
     "record": "trace_analyzer.cli.record:record",
     "calibrate": "trace_analyzer.cli.calibrate:calibrate",
     "compare": "trace_analyzer.cli.compare:compare",
+    "scaling": "trace_analyzer.cli.scaling:scaling",
     "baseline": "trace_analyzer.cli.compare:baseline",
 }
 """Each verb and where it lives (``module:attribute``), imported when it is used."""

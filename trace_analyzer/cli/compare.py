@@ -58,7 +58,7 @@ _COMMON = (
     click.option("--force", is_flag=True, help="Overwrite the FILE of --html."),
     *_GATES,
 )
-_READING = (
+READING = (
     click.option("--device", metavar="N", help="Compare this device, not the one with most busy time."),
     click.option("--gpu", metavar="NAME", help="Take the peaks of this device of the catalogue."),
     click.option("--no-cache", is_flag=True, help="Analyse all traces anew, and keep nothing of them."),
@@ -66,7 +66,7 @@ _READING = (
 )
 
 
-def _with(options: Sequence[Any]) -> Any:
+def with_options(options: Sequence[Any]) -> Any:
     """A decorator that adds the options, in this order."""
 
     def decorate(command: Any) -> Any:
@@ -80,7 +80,7 @@ def _with(options: Sequence[Any]) -> Any:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("before")
 @click.argument("after")
-@_with((*_COMMON, *_READING))
+@with_options((*_COMMON, *READING))
 def compare(
     before: str,
     after: str,
@@ -111,7 +111,7 @@ def baseline() -> None:
 @baseline.command("save", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("source", metavar="TRACE")
 @click.argument("file", metavar="FILE")
-@_with(_READING)
+@with_options(READING)
 def save(source: str, file: str, **reading: Any) -> int:
     """Save what a comparison needs of TRACE (or a folder or pattern of recordings) as JSON in FILE."""
     from trace_analyzer.compare import baselines
@@ -129,7 +129,7 @@ def save(source: str, file: str, **reading: Any) -> int:
 @baseline.command("check", context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("source", metavar="TRACE")
 @click.argument("file", metavar="FILE")
-@_with((*_COMMON, *_READING))
+@with_options((*_COMMON, *READING))
 def check(
     source: str,
     file: str,

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from trace_analyzer.compare.comparison import Comparison, compare_profiles
+from trace_analyzer.compare.scaling import Scaling, scale_profiles
 from trace_analyzer.compare.sides import SideSource, profile_side
 from trace_analyzer.pipeline import analyze
 
@@ -21,3 +22,12 @@ def compare(before: SideSource, after: SideSource, **options: Any) -> Comparison
 
 
 
+
+
+def scaling(*sources: SideSource, **options: Any) -> Scaling:
+    """Compare recordings of one program at several batches: what is flat, what grows, and where the regime flips.
+
+    ``sources`` are as those of `compare`, two or more; ``options`` are those of `trace_analyzer.analyze`. Raises ``UsageError`` for fewer than two.
+    """
+    read = partial(analyze, **options)
+    return scale_profiles([profile_side(source, read) for source in sources])

@@ -4,14 +4,13 @@ import dataclasses
 import json
 from typing import Any
 
-from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.render.json import plain
 
-_FRAMES = ("matches", "sides")
+_FRAMES = ("matches", "sides", "profiles")
 
 
-def to_json(result: Comparison) -> str:
-    """The comparison as strict JSON text that ends in a newline; the same comparison gives the same bytes."""
+def to_json(result: Any) -> str:
+    """A comparison or a scaling as strict JSON text that ends in a newline; the same comparison gives the same bytes."""
     return json.dumps(document(result), indent=2, allow_nan=False) + "\n"
 
 
