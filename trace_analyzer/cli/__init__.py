@@ -24,6 +24,7 @@ VERBS = {
     "calibrate": "trace_analyzer.cli.calibrate:calibrate",
     "compare": "trace_analyzer.cli.compare:compare",
     "scaling": "trace_analyzer.cli.scaling:scaling",
+    "export": "trace_analyzer.cli.export:export",
     "baseline": "trace_analyzer.cli.compare:baseline",
 }
 """Each verb and where it lives (``module:attribute``), imported when it is used."""

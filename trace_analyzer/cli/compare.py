@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from trace_analyzer.compare.comparison import Comparison
     from trace_analyzer.compare.gates import Gate
     from trace_analyzer.compare.profiles import Profile
+    from trace_analyzer.report import Report
 
 GATE_BROKE = 1
 _RATIO = re.compile(r"^(?:(?P<line>.+)=)?(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?$")
@@ -152,12 +153,15 @@ def check(
 def read_side(source: str, reading: dict[str, Any], progress: Progress) -> "Profile":
     """The profile of one side."""
     from trace_analyzer.compare.sides import profile_side
+
+    return profile_side(source, lambda path: read_report(path, reading, progress))
+
+
+def read_report(path: str | Path, reading: dict[str, Any], progress: Progress) -> "Report":
+    """The report on one trace."""
     from trace_analyzer.pipeline import analyze
 
-    def read(path: str | Path) -> Any:
-        return analyze(path, device=reading["device"], gpu=reading["gpu"], progress=progress)
-
-    return profile_side(source, read)
+    return analyze(path, device=reading["device"], gpu=reading["gpu"], progress=progress)
 
 
 def _check(output: str | None, html: str | None, force: bool, trace: str) -> None:

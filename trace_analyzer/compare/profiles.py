@@ -179,6 +179,18 @@ def profile_of(report: Report) -> Profile:
     )
 
 
+def categories(report: Report) -> pl.DataFrame:
+    """The owners of the judged device with total_ns, and as category the bucket, direction of copy or cause, in order of time."""
+    device = _device_code(report)
+    pieces = report.tables["owners"].filter(pl.col("device") == device).with_columns(
+        (pl.col("end_ns") - pl.col("start_ns")).alias("total_ns")
+    )
+    is_work = pl.col("activity_id").is_not_null()
+    work = _with_work(pieces.filter(is_work), report).select(*pieces.columns, "category")
+    idle = pieces.filter(~is_work).with_columns(pl.col("part").alias("category"))
+    return pl.concat([work, idle]).sort("device", "start_ns", "end_ns")
+
+
 def lookup_steps(pieces: pl.DataFrame, lengths: pl.DataFrame) -> pl.Series:
     """The unit of each piece: the place of its step among the steady ones."""
     places = lengths.select("step", pl.int_range(pl.len(), dtype=pl.UInt32).alias("unit"))
