@@ -1,11 +1,12 @@
 """Sum up what owned the steady steps of one side: the input of every comparison, small enough to be kept as a file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
 
 from trace_analyzer.catalog.copies import copy_direction
+from trace_analyzer.compare.timelines import typical_step
 from trace_analyzer.frames.lookups import gather, inverse_index, map_unique
 from trace_analyzer.report import Report
 
@@ -100,7 +101,7 @@ class Profile:
 
     ``calls``, ``rows``, ``units`` and ``idle_code`` are frames of the schemas of this module; rows sum to ``total_ns``
     exactly. ``unit_of_work`` says in how many units of work each step is cut. ``detail`` is ``parts`` where only the parts of the
-    partition are known.
+    partition are known. ``timeline`` makes the frame of one typical step; None where no single events are kept.
     """
 
     path: str
@@ -112,6 +113,7 @@ class Profile:
     facts: Facts
     unit_of_work: int = 1
     detail: str = "calls"
+    timeline: Callable[[], pl.DataFrame] | None = field(default=None, repr=False, compare=False)
 
     @property
     def steps(self) -> int:
@@ -176,6 +178,7 @@ def profile_of(report: Report) -> Profile:
         units=units,
         idle_code=_idle_code(idle),
         facts=_facts(report, device, work, steps, calls),
+        timeline=lambda: typical_step(_timeline(work, idle)),
     )
 
 
@@ -235,6 +238,7 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
         units=_typed(units.group_by("row", "unit").agg(pl.col("total_ns").sum()), UNITS),
         idle_code=_summed(pl.concat([p.idle_code for p in profiles]), list(IDLE_CODE)[:-1]),
         facts=_merged_facts([p.facts for p in profiles]),
+        timeline=profiles[0].timeline,
         detail="parts" if any(p.detail == "parts" for p in profiles) else "calls",
     )
 
@@ -398,6 +402,15 @@ def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.Data
     )
     units = every.join(rows.select(*key, "row"), on=key, how="left", nulls_equal=True)
     return _typed(rows, ROWS), _typed(units, UNITS)
+
+
+def _timeline(work: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+    """Owners of both kinds with kind, category, operator and kernel, in order of time."""
+    columns = ["step", "start_ns", "end_ns", "kind", "category", "operator", "kernel"]
+    waiting = idle.with_columns(
+        pl.lit("idle").alias("kind"), pl.col("part").alias("category"), pl.lit(None, pl.String).alias("kernel")
+    )
+    return pl.concat([work.select(columns), waiting.select(columns)]).sort("start_ns", "end_ns")
 
 
 def _idle_code(idle: pl.DataFrame) -> pl.DataFrame:
