@@ -231,7 +231,12 @@ def test_refusals() -> None:
 
 def test_gates() -> None:
     slower = compared(BASE, BASE.faster(mm_ns=430_000))
-    gates = [Gate("--fail-if-slower 5%", 0.05), Gate("10 %", 0.10), Gate("mm", 0.05, "aten::mm"), Gate("add", 0.01, "aten::add")]
+    gates = [
+        Gate("--fail-if-slower 5%", 0.05),
+        Gate("10 %", 0.10),
+        Gate("mm", 0.05, "aten::mm"),
+        Gate("add", 0.01, "aten::add"),
+    ]
     assert [found.broke for found in held(slower, gates)] == [True, False, True, False]
     assert not any(found.broke for found in held(compared(BASE, BASE), gates))
     assert "no line" in held(slower, [Gate("x", 0.1, "nonesuch")])[0].why
@@ -266,7 +271,9 @@ def test_a_saved_report_compares_by_parts(tmp_path: Path) -> None:
     assert not any(line.difference_ns for line in itself.lines)
 
 
-@pytest.mark.parametrize("damage", ["{}", '{"tool_version": 1, "verdict": {}, "devices": []}', '{"baseline_version": 99}'])
+@pytest.mark.parametrize(
+    "damage", ["{}", '{"tool_version": 1, "verdict": {}, "devices": []}', '{"baseline_version": 99}']
+)
 def test_damaged_files_are_bad_input(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "before.json"
     path.write_text(damage)

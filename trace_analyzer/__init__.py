@@ -18,10 +18,10 @@ Importing the package loads none of torch, polars, bokeh or holoviews; they are 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trace_analyzer.compare.api import compare, scaling
-    from trace_analyzer.compare.comparison import Comparison
     from trace_analyzer.capture.handler import trace_handler
     from trace_analyzer.capture.session import profile
+    from trace_analyzer.compare.api import compare, scaling
+    from trace_analyzer.compare.comparison import Comparison
     from trace_analyzer.compare.scaling import Scaling
     from trace_analyzer.errors import InputError, InputTooLarge, NotATrace, TraceAnalyzerError, UsageError
     from trace_analyzer.report import Report

@@ -1,9 +1,9 @@
 """`analyze compare BEFORE AFTER` and `analyze baseline save|check`: what changed between recordings, and gates on it."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from trace_analyzer.report import Report
 
 GATE_BROKE = 1
+
+F = TypeVar("F", bound=Callable[..., Any])
 _RATIO = re.compile(r"^(?:(?P<line>.+)=)?(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?$")
 
 
@@ -55,7 +57,9 @@ _COMMON = (
         help="What to print: the summary, the comparison for scripts (docs/compare.md), or a comment for a pull request.",
     ),
     click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it."),
-    click.option("--html", metavar="FILE", help="Write waterfalls, both timelines and a differential flame graph into FILE."),
+    click.option(
+        "--html", metavar="FILE", help="Write waterfalls, both timelines and a differential flame graph into FILE."
+    ),
     click.option("--force", is_flag=True, help="Overwrite the FILE of --html."),
     *_GATES,
 )
@@ -67,10 +71,10 @@ READING = (
 )
 
 
-def with_options(options: Sequence[Any]) -> Any:
+def with_options(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
     """A decorator that adds the options, in this order."""
 
-    def decorate(command: Any) -> Any:
+    def decorate(command: F) -> F:
         for option in reversed(options):
             command = option(command)
         return command
@@ -177,7 +181,9 @@ def _check(output: str | None, html: str | None, force: bool, trace: str) -> Non
 def _gates(slower: Sequence[tuple[str | None, float]], idle: tuple[str | None, float] | None) -> tuple["Gate", ...]:
     from trace_analyzer.compare.gates import Gate
 
-    gates = [Gate(f"--fail-if-slower {line + '=' if line else ''}{100 * ratio:g}%", ratio, line) for line, ratio in slower]
+    gates = [
+        Gate(f"--fail-if-slower {line + '=' if line else ''}{100 * ratio:g}%", ratio, line) for line, ratio in slower
+    ]
     if idle is not None:
         gates.append(Gate(f"--fail-if-more-idle {100 * idle[1]:g}%", idle[1], is_idle=True))
     return tuple(gates)

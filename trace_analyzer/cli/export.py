@@ -13,8 +13,17 @@ from trace_analyzer.errors import UsageError
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("trace")
-@click.option("--perfetto", metavar="OUT", required=True, help="Write the trace with the added tracks there (.json or .json.gz), for ui.perfetto.dev.")
-@click.option("--before", metavar="TRACE", help="Compare with this trace (or folder, report, baseline), and add what differs as a track.")
+@click.option(
+    "--perfetto",
+    metavar="OUT",
+    required=True,
+    help="Write the trace with the added tracks there (.json or .json.gz), for ui.perfetto.dev.",
+)
+@click.option(
+    "--before",
+    metavar="TRACE",
+    help="Compare with this trace (or folder, report, baseline), and add what differs as a track.",
+)
 @click.option("--force", is_flag=True, help="Overwrite OUT.")
 @with_options(READING)
 def export(trace: str, perfetto: str, before: str | None, force: bool, **reading: Any) -> int:

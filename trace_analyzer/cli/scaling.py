@@ -25,7 +25,9 @@ from trace_analyzer.errors import UsageError
 @click.option("--plot", metavar="FILE", help="Draw step, busy and idle time over the batch, as one HTML file.")
 @click.option("--force", is_flag=True, help="Overwrite the FILE of --plot.")
 @with_options(READING)
-def scaling(traces: tuple[str, ...], form: str, output: str | None, plot: str | None, force: bool, **reading: Any) -> int:
+def scaling(
+    traces: tuple[str, ...], form: str, output: str | None, plot: str | None, force: bool, **reading: Any
+) -> int:
     """Tell from recordings of one program at several batches what is overhead.
 
     The batch is recognised from the shapes of inputs (record_shapes=True). What stays flat while the work grows is overhead.

@@ -1,6 +1,5 @@
 """`compare` and `scaling` as library calls."""
 
-
 from functools import partial
 from typing import Any
 
@@ -19,9 +18,6 @@ def compare(before: SideSource, after: SideSource, **options: Any) -> Comparison
     """
     read = partial(analyze, **options)
     return compare_profiles(profile_side(before, read), profile_side(after, read))
-
-
-
 
 
 def scaling(*sources: SideSource, **options: Any) -> Scaling:

@@ -14,7 +14,12 @@ from trace_analyzer.version import tool_version
 
 KIND = "baseline_version"
 VERSION = 1
-_FRAMES = {"calls": CALLS, "rows": ROWS, "units": UNITS, "idle_code": IDLE_CODE}
+_FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {
+    "calls": CALLS,
+    "rows": ROWS,
+    "units": UNITS,
+    "idle_code": IDLE_CODE,
+}
 
 
 def to_json(profile: Profile) -> str:
@@ -32,7 +37,9 @@ def to_json(profile: Profile) -> str:
     head = {key: value for key, value in document.items() if key != "frames"}
     lines = [f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in head.items()]
     frames = [
-        f"{json.dumps(name)}: {{\n" + ",\n".join(f"  {json.dumps(c)}: {json.dumps(v)}" for c, v in columns.items()) + "\n}"
+        f"{json.dumps(name)}: {{\n"
+        + ",\n".join(f"  {json.dumps(c)}: {json.dumps(v)}" for c, v in columns.items())
+        + "\n}"
         if columns is not None
         else f"{json.dumps(name)}: null"
         for name, columns in document["frames"].items()  # type: ignore[attr-defined]
@@ -79,7 +86,8 @@ def _profile(document: Mapping[str, Any]) -> Profile:
     return Profile(
         path=document["path"],
         recordings=tuple(
-            Recording(item["path"], tuple(map(int, item["lengths_ns"])), bool(item["has_steps"])) for item in document["recordings"]
+            Recording(item["path"], tuple(map(int, item["lengths_ns"])), bool(item["has_steps"]))
+            for item in document["recordings"]
         ),
         facts=Facts(**facts),
         unit_of_work=int(document["unit_of_work"]),

@@ -1,7 +1,7 @@
 """`compare`: two sides -> what differs between their steps, line by line, without remainder."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -211,13 +211,7 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
         matches=table,
         sides=(before, after),
     )
-    return _with(result, headline=headline(result), notes=notes(result))
-
-
-def _with(result: Comparison, **changes: object) -> Comparison:
-    from dataclasses import replace
-
-    return replace(result, **changes)  # type: ignore[arg-type]
+    return replace(result, headline=headline(result), notes=notes(result))
 
 
 def _side(side: Profile) -> Side:
@@ -290,7 +284,10 @@ def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -
         .group_by(key, maintain_order=True)
         .agg(
             pl.col(*_SUMS).sum(),
-            *(pl.when(pl.col(c).null_count() == 0).then(pl.col(c).sum()).alias(c) for c in ("before_count", "after_count")),
+            *(
+                pl.when(pl.col(c).null_count() == 0).then(pl.col(c).sum()).alias(c)
+                for c in ("before_count", "after_count")
+            ),
             *(pl.when(all_known).then(pl.col(c).sum()).alias(c) for c in ("by_hardware_ns", "by_software_ns")),
             pl.when(pl.col("module").n_unique() == 1).then(pl.col("module").first()).alias("module"),
             pl.col("before_rows", "after_rows").list.explode(),
@@ -301,13 +298,21 @@ def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -
     lines = []
     for number, row in enumerate(frame.drop("before_rows", "after_rows").iter_rows(named=True)):
         tested = samples is not None and abs(row["difference_ns"]) > floor
-        real = statistics.difference(
-            *((s.get(number, [0.0] * n)) for s, n in samples),  # type: ignore[union-attr]
-            floor=floor,
-            independent=(before.are_recordings_units, after.are_recordings_units),
-        ) if tested else None
+        real = (
+            statistics.difference(
+                *((s.get(number, [0.0] * n)) for s, n in samples),  # type: ignore[union-attr]
+                floor=floor,
+                independent=(before.are_recordings_units, after.are_recordings_units),
+            )
+            if tested
+            else None
+        )
         lines.append(
-            Line(**row, interval_ns=real.interval if real else None, significant=real.significant if real else _below(samples))
+            Line(
+                **row,
+                interval_ns=real.interval if real else None,
+                significant=real.significant if real else _below(samples),
+            )
         )
     return tuple(lines)
 
@@ -317,9 +322,7 @@ def _below(samples: object) -> bool | None:
     return None if samples is None else False
 
 
-def _samples(
-    lines: pl.DataFrame, before: Profile, after: Profile
-) -> list[tuple[dict[int, list[float]], int]] | None:
+def _samples(lines: pl.DataFrame, before: Profile, after: Profile) -> list[tuple[dict[int, list[float]], int]] | None:
     """Of each side, the time a step of each line by unit of observation, and how many units there are."""
     found = []
     for side, column in ((before, "before_rows"), (after, "after_rows")):
@@ -342,15 +345,26 @@ def _waterfalls(table: pl.DataFrame, before_steps: int, after_steps: int) -> dic
     names = {
         "cause": pl.when(is_idle).then("category").otherwise(work_kind),
         "bucket": pl.col("category"),
-        "operator": pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.coalesce("operator", "outer_operator", "category")),
+        "operator": pl.when(is_idle)
+        .then(pl.lit("idle"))
+        .otherwise(pl.coalesce("operator", "outer_operator", "category")),
         "module": pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.col("module").fill_null("outside of modules")),
     }
-    return {by: _bars(table, name, before_steps, after_steps) for by, name in names.items()}
+    return {
+        by: _bars(table, name, before_steps, after_steps, keeps_kinds=by in ("cause", "bucket"))
+        for by, name in names.items()
+    }
 
 
-def _bars(table: pl.DataFrame, name: pl.Expr, before_steps: int, after_steps: int) -> tuple[Bar, ...]:
+def _bars(
+    table: pl.DataFrame, name: pl.Expr, before_steps: int, after_steps: int, *, keeps_kinds: bool
+) -> tuple[Bar, ...]:
+    is_idle = pl.col("kind") == "idle"
+    kind = (
+        pl.col("kind") if keeps_kinds else pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.lit("work")).alias("kind")
+    )
     frame = (
-        table.group_by(name.alias("name"), "kind", maintain_order=True)
+        table.group_by(name.alias("name"), kind, maintain_order=True)
         .agg(pl.col(*_SUMS).sum())
         .sort(pl.col("difference_ns").abs(), "name", "kind", descending=[True, False, False])
         .select(

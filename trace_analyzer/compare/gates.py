@@ -36,7 +36,8 @@ def refusal(result: Comparison) -> str | None:
     """Why no gate can be held against a comparison; None where they can."""
     if result.status == "refused":
         return result.reason
-    assert result.before is not None and result.after is not None
+    assert result.before is not None
+    assert result.after is not None
     if result.same_program is None:
         return "a saved report does not tell whether it is the same program; keep a baseline (analyze baseline save) instead"
     if not result.same_program:
@@ -61,7 +62,8 @@ def _hold(result: Comparison, gate: Gate) -> GateResult:
         before, after = before.divided(1), after.divided(1)
     step = before.total_ns / before.steps
     if gate.line is None and not gate.is_idle:
-        name, samples = "the step", (before.observations(), after.observations())
+        name = "the step"
+        samples: tuple[list[float], list[float]] | None = (before.observations(), after.observations())
     else:
         name = "idle time" if gate.is_idle else gate.line or ""
         samples = _of_lines(result, gate)
@@ -92,13 +94,13 @@ def _of_lines(result: Comparison, gate: Gate) -> tuple[list[float], list[float]]
         chosen = table.filter(names.list.contains(pl.lit(gate.line)))
         if chosen.is_empty():
             return None
-    found = []
+    found: list[list[float]] = []
     for side, column in zip(result.sides, ("before_rows", "after_rows"), strict=True):
         bare = side.divided(1) if all(s.has_steps for s in result.sides) else side
         weights = bare.weights()
         rows = chosen.select(pl.col(column).list.explode().alias("row")).drop_nulls()
         if side.units is None:
-            total = side.rows.join(rows, on="row", how="semi").get_column("total_ns").sum()
+            total = int(side.rows.join(rows, on="row", how="semi").get_column("total_ns").sum())
             found.append([total / bare.steps])
             continue
         sums = side.units.join(rows, on="row", how="semi").group_by("unit").agg(pl.col("total_ns").sum())

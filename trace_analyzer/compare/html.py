@@ -16,7 +16,7 @@ _STYLE = """
 body { margin: 0 auto; max-width: 1040px; padding: 24px 16px 64px; background: var(--page); color: var(--text);
   font: 15px/1.5 system-ui, sans-serif; }
 h1 { font-size: 1.35rem; line-height: 1.3; } h2 { font-size: 1.05rem; margin: 2.5rem 0 .5rem; }
-pre { overflow-x: auto; background: var(--sunken); padding: 12px; border-radius: 8px; font-size: 12.5px; }
+pre { overflow-x: auto; white-space: pre-wrap; background: var(--sunken); padding: 12px; border-radius: 8px; font-size: 12.5px; }
 .figure { overflow-x: auto; }
 """
 _TITLES = {

@@ -72,7 +72,9 @@ def unit_of_work(before: Profile, after: Profile) -> int | None:
     if any(c.is_empty() for c in counts):
         key = ["kernel"]
         counts = [
-            side.rows.filter(pl.col("kind") != "idle").group_by(key).agg(pl.col("count").sum() / side.steps, pl.col("total_ns").sum())
+            side.rows.filter(pl.col("kind") != "idle")
+            .group_by(key)
+            .agg(pl.col("count").sum() / side.steps, pl.col("total_ns").sum())
             for side in (before, after)
         ]
     both = counts[0].join(counts[1], on=key, how="inner", nulls_equal=True, suffix="_after")
@@ -132,7 +134,8 @@ def _ruzicka(one: pl.DataFrame, other: pl.DataFrame) -> float:
         pl.col("count", "count_other").fill_null(0)
     )
     least, most = both.select(
-        pl.min_horizontal("count", "count_other").sum().alias("least"), pl.max_horizontal("count", "count_other").sum().alias("most")
+        pl.min_horizontal("count", "count_other").sum().alias("least"),
+        pl.max_horizontal("count", "count_other").sum().alias("most"),
     ).row(0)
     return float(least / most) if most else 0.0
 
@@ -154,8 +157,8 @@ def _equal_grids(before: Profile, after: Profile) -> float:
     ]
     both = sums[0].join(sums[1], on="kernel", how="inner", suffix="_after")
     equal = both.filter((pl.col("blocks_after") / pl.col("blocks") - 1).abs() <= FLOP_TOLERANCE)
-    whole = both.get_column("total_ns").sum()
-    return float(equal.get_column("total_ns").sum() / whole) if whole else 1.0
+    whole = int(both.get_column("total_ns").sum())
+    return int(equal.get_column("total_ns").sum()) / whole if whole else 1.0
 
 
 def is_same_program(same_work: bool, alike: Likeness) -> bool:

@@ -131,7 +131,9 @@ def _attention(before: Profile, after: Profile) -> pl.Expr | None:
         if has_fused and other.facts.attention:
             names = [f"aten::{name}" for name in other.facts.attention]
             written_out = pl.col("operator").cast(pl.String).is_in(names) & pl.col("category").is_in(_SCORES)
-            conditions.append((pl.col("side") == number) & fused | (pl.col("side") == 1 - number) & (written_out | fused))
+            conditions.append(
+                (pl.col("side") == number) & fused | (pl.col("side") == 1 - number) & (written_out | fused)
+            )
     return pl.any_horizontal(conditions) if conditions else None
 
 
@@ -180,7 +182,9 @@ def _counted(rows: pl.DataFrame, level: _Level) -> pl.DataFrame:
         return rows.with_columns(pl.col("count").sum().over(place).alias("n"))
     if level.counts == "outer_calls":
         # Calls of one outermost operator launch in several inner ones: these are counted once.
-        once = rows.unique([*place, "call"]).group_by(*place, "outer_shapes").agg(pl.col("outer_calls").max().alias("n"))
+        once = (
+            rows.unique([*place, "call"]).group_by(*place, "outer_shapes").agg(pl.col("outer_calls").max().alias("n"))
+        )
     else:
         once = rows.unique([*place, "call"]).select(*place, pl.col("calls").alias("n"))
     counts = once.group_by(place).agg(pl.col("n").sum())
@@ -203,7 +207,10 @@ def _sums(rows: pl.DataFrame) -> pl.DataFrame:
     return (
         rows.group_by("order", "key", "level", "kind", "category", maintain_order=True)
         .agg(
-            *(sole(column) for column in ("phase", "module", "operator", "outer_operator", "shapes", "kernel", "group")),
+            *(
+                sole(column)
+                for column in ("phase", "module", "operator", "outer_operator", "shapes", "kernel", "group")
+            ),
             *(
                 of(side, column).sum().alias(f"{name}_{column}")
                 for side, name in enumerate(("before", "after"))
@@ -216,7 +223,9 @@ def _sums(rows: pl.DataFrame) -> pl.DataFrame:
         .with_columns(
             pl.when(is_counted).then(pl.col("before_count").fill_null(0)).alias("before_count"),
             pl.when(is_counted).then(pl.col("after_count").fill_null(0)).alias("after_count"),
-            pl.col("category", "phase", "module", "operator", "outer_operator", "shapes", "kernel", "group").cast(pl.String),
+            pl.col("category", "phase", "module", "operator", "outer_operator", "shapes", "kernel", "group").cast(
+                pl.String
+            ),
         )
         .with_row_index("match")
     )

@@ -13,7 +13,9 @@ _SHARE = 0.1
 def headline(result: Comparison) -> str:
     """One sentence: both step times, how much faster, where, and what limits now."""
     before, after = result.before, result.after
-    assert before is not None and after is not None and result.difference_ns is not None
+    assert before is not None
+    assert after is not None
+    assert result.difference_ns is not None
     unit = "step" if result.unit_of_work == 1 else "unit of work"
     scale, name = scale_of(max(before.step_ns, after.step_ns))
     times = f"{number(after.step_ns, scale)} {name} instead of {number(before.step_ns, scale)} a {unit}"
@@ -48,16 +50,23 @@ def label(bar: Bar) -> str:
 
 def notes(result: Comparison) -> tuple[str, ...]:
     """What a reader has to know beside the figures."""
-    return tuple(text for text in (_reality(result), _program(result), _unit(result), _inputs(result), *_rest(result)) if text)
+    return tuple(
+        text for text in (_reality(result), _program(result), _unit(result), _inputs(result), *_rest(result)) if text
+    )
 
 
 def _reality(result: Comparison) -> str:
     before, after = result.before, result.after
-    assert before is not None and after is not None
+    assert before is not None
+    assert after is not None
     steps = f"{counted(before.steps, 'step')} against {after.steps}"
     if result.significant is None:
         return f"{steps}: too few to tell a difference from chance; record three steps or more, or several recordings a side."
-    shown = f" So many would show {duration(result.detectable_ns)} with a chance of 80 %." if result.detectable_ns is not None else ""
+    shown = (
+        f" So many would show {duration(result.detectable_ns)} with a chance of 80 %."
+        if result.detectable_ns is not None
+        else ""
+    )
     units = f"{before.recordings} recordings against {after.recordings}" if result.are_recordings_units else steps
     if not result.significant:
         return f"No difference is shown by {units}: as much comes by chance.{shown}"
@@ -91,7 +100,9 @@ def _inputs(result: Comparison) -> str:
     changes = result.input_changes[:3]
     if not changes:
         return ""
-    sizes = ", ".join(f"{item.before} became {item.after} (in {counted(item.calls, 'kind')} of calls)" for item in changes)
+    sizes = ", ".join(
+        f"{item.before} became {item.after} (in {counted(item.calls, 'kind')} of calls)" for item in changes
+    )
     return f"Sizes of inputs changed: {sizes}."
 
 
@@ -99,9 +110,13 @@ def _rest(result: Comparison) -> list[str]:
     texts = []
     before, after = result.sides
     if "parts" in (before.detail, after.detail):
-        texts.append("A saved report keeps no calls: idle causes, bounds and copies are compared, operators and modules are not, and whether it is one program is not known.")
+        texts.append(
+            "A saved report keeps no calls: idle causes, bounds and copies are compared, operators and modules are not, and whether it is one program is not known."
+        )
     elif not (before.facts.shapes_known and after.facts.shapes_known):
-        texts.append("Shapes of inputs were not recorded on both sides (record_shapes=True), so calls are matched without them.")
+        texts.append(
+            "Shapes of inputs were not recorded on both sides (record_shapes=True), so calls are matched without them."
+        )
     for name, side in (("before", before), ("after", after)):
         if side.facts.causes_withheld:
             texts.append(f"Causes of idle time are not known of {name}.")

@@ -3,12 +3,12 @@
 Nothing is computed here but where rectangles lie. Importing this module loads HoloViews with its Bokeh backend.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import holoviews as hv
-import holoviews.plotting.bokeh  # noqa: F401 (registers the backend)
+import holoviews.plotting.bokeh
 import polars as pl
 from bokeh.models import FixedTicker
 
@@ -37,24 +37,48 @@ def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float, title: str
     scale, unit = scale_of(max(before_ns, after_ns))
     shown = [bar for bar in bars if bar.difference_ns][:_MOST_BARS]
     rest = (after_ns - before_ns) - sum(bar.difference_ns for bar in shown)
-    colours, level, rows = _colours(), before_ns, []
-    rows.append((0, before_ns, "before", before_ns, colours["total"]))
-    changes = [(bar.name, bar.difference_ns) for bar in shown] + ([("all others", rest)] if len(bars) > len(shown) else [])
+    colours, level = _colours(), before_ns
+    rows: list[tuple[float, float, str, float, str]] = []
+    rows.append((0.0, before_ns, "before", before_ns, colours["total"]))
+    changes = [(bar.name, bar.difference_ns) for bar in shown] + (
+        [("all others", rest)] if len(bars) > len(shown) else []
+    )
     for name, change in changes:
         rows.append((level, level + change, name, change, colours["slower" if change > 0 else "faster"]))
         level += change
-    rows.append((0, after_ns, "after", after_ns, colours["total"]))
+    rows.append((0.0, after_ns, "after", after_ns, colours["total"]))
     count = len(rows)
     boxes = [
-        (min(a, b) / scale, count - place - 0.9, max(a, b) / scale, count - place - 0.1, visible(name), size / scale, colour)
+        (
+            min(a, b) / scale,
+            count - place - 0.9,
+            max(a, b) / scale,
+            count - place - 0.1,
+            visible(name),
+            size / scale,
+            colour,
+        )
         for place, (a, b, name, size, colour) in enumerate(rows)
     ]
-    labels = {count - place - 0.5: shorten(visible(row[2]), _LABEL_CELLS) for place, row in enumerate(rows)}
+    labels = {count - place - 0.5: _end(visible(row[2])) for place, row in enumerate(rows)}
     return hv.Rectangles(boxes, ["x0", "y0", "x1", "y1"], ["name", "change", "colour"]).opts(
-        title=title, color="colour", line_color=None, width=_WIDTH, height=70 + 26 * count, tools=["hover"], xlabel=f"{unit} a step",
+        title=title, color="colour", line_color=None, xlim=_range(rows, scale), width=_WIDTH, height=70 + 26 * count, tools=["hover"], xlabel=f"{unit} a step",
         ylabel="", yticks=FixedTicker(ticks=list(labels)), show_grid=True, toolbar="right", hooks=[_named_ticks(labels)],
         hover_tooltips=[("", "@name"), (unit, "@change{+0,0.000}")],
     )  # fmt: skip
+
+
+def _end(name: str) -> str:
+    """The end of a long name: of a path of modules it tells most."""
+    return name if len(name) <= _LABEL_CELLS else f"…{name[1 - _LABEL_CELLS :]}"
+
+
+def _range(rows: Sequence[tuple[float, float, str, float, str]], scale: float) -> tuple[float, float]:
+    """The axis: from 0, or where all changes lie close together from somewhat before them, so that they can be seen."""
+    ends = [end for a, b, *_ in rows[1:-1] for end in (a, b)] or [rows[0][1], rows[-1][1]]
+    low, high = min(ends), max(*ends, rows[0][1], rows[-1][1])
+    start = max(0.0, low - 0.3 * (high - low)) if high - low < 0.4 * high else 0.0
+    return start / scale, (high + 0.03 * (high - start)) / scale
 
 
 def _named_ticks(labels: dict[float, str]) -> Any:
@@ -80,7 +104,16 @@ def timelines(result: Comparison) -> hv.Element | None:
         assert side is not None
         for start, end, kind, category, name in side.iter_rows():
             colour = _colour(known, kind, category)
-            box = (start / scale, place + 0.1, end / scale, place + 0.9, visible(category), visible(name), (end - start) / scale, colour)
+            box = (
+                start / scale,
+                place + 0.1,
+                end / scale,
+                place + 0.9,
+                visible(category),
+                visible(name),
+                (end - start) / scale,
+                colour,
+            )
             boxes.append(box)
     return hv.Rectangles(boxes, ["x0", "y0", "x1", "y1"], ["category", "name", "length", "colour"]).opts(
         title="A typical step of each, on one axis", color="colour", line_color=None, width=_WIDTH, height=220, tools=["hover", "xwheel_zoom"],
@@ -89,11 +122,13 @@ def timelines(result: Comparison) -> hv.Element | None:
     )  # fmt: skip
 
 
-def _colour(known: Any, kind: str, category: str) -> str:
+def _colour(known: Mapping[str, str], kind: str, category: str) -> str:
     if kind == "idle":
         return known.get(f"p-{category}", known["p-unexplained"])
     if kind == "kernel":
-        return known.get(f"k-{category}", known["k-matmul" if category in ("convolution", "attention", "bmm") else "k-pointwise"])
+        return known.get(
+            f"k-{category}", known["k-matmul" if category in ("convolution", "attention", "bmm") else "k-pointwise"]
+        )
     return known["p-communication" if kind == "communication" else "p-copy"]
 
 
@@ -129,7 +164,14 @@ def flame_graph(result: Comparison) -> hv.Element:
         height=60 + 26 * (1 + max(int(box[1]) for box in boxes)), tools=["hover"], xlabel=f"{unit} a step", ylabel="", yaxis=None,
         hover_tooltips=[("", "@name"), ("before", "@before{0,0.000}"), ("after", "@after{0,0.000}")],
     )  # fmt: skip
-    wide = [((box[0] + box[2]) / 2, box[1] + 0.45, shorten(box[4], max(3, int((box[2] - box[0]) * scale / root.width * 150)))) for box in boxes]
+    wide = [
+        (
+            (box[0] + box[2]) / 2,
+            box[1] + 0.45,
+            shorten(box[4], max(3, int((box[2] - box[0]) * scale / root.width * 150))),
+        )
+        for box in boxes
+    ]
     texts = [label for label, box in zip(wide, boxes, strict=True) if (box[2] - box[0]) * scale > 0.04 * root.width]
     labels = hv.Labels(texts, ["x", "y"], "name").opts(text_font_size="8pt", text_color="black")
     return rectangles * labels
@@ -186,7 +228,9 @@ def scaling_plot(result: Scaling) -> hv.Element:
     if result.device_line:
         line, last = result.device_line, max(result.points[-1].batch, result.flip_batch or 0)
         fitted = [(b, (line.fixed_ns + line.per_item_ns * b) / scale) for b in (result.points[0].batch, last)]
-        curves.append(hv.Curve(fitted, batch, time, label="device line").opts(color=known["p-compute"], line_dash="dotted"))
+        curves.append(
+            hv.Curve(fitted, batch, time, label="device line").opts(color=known["p-compute"], line_dash="dotted")
+        )
     return hv.Overlay(curves).opts(
-        width=_WIDTH, height=420, show_grid=True, legend_position="top_left", title="Time a step over the batch"
+        width=_WIDTH, height=420, show_grid=True, legend_position="right", title="Time a step over the batch"
     )

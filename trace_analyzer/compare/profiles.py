@@ -1,6 +1,6 @@
 """Sum up what owned the steady steps of one side: the input of every comparison, small enough to be kept as a file."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import polars as pl
@@ -10,7 +10,7 @@ from trace_analyzer.compare.timelines import typical_step
 from trace_analyzer.frames.lookups import gather, inverse_index, map_unique
 from trace_analyzer.report import Report
 
-CALLS = {
+CALLS: Mapping[str, pl.DataType] = {
     "call": pl.UInt32(),
     "phase": pl.String(),
     "module": pl.String(),
@@ -25,7 +25,7 @@ CALLS = {
 }
 """Calls of operators that launched work, equal ones summed up: ``count`` of them, within ``outer_count`` outermost operators;
 ``first`` is the number of the first of them, in order of time."""
-ROWS = {
+ROWS: Mapping[str, pl.DataType] = {
     "row": pl.UInt32(),
     "call": pl.UInt32(),
     "kind": pl.String(),
@@ -42,9 +42,9 @@ ROWS = {
 """Owned time by call and kernel, idle time by cause. ``category`` is a kernel's bucket, a copy's direction or the cause;
 ``count`` is of kernels, copies or gaps; ``known_ns`` is the time of those whose ``roof_ns`` is known;
 ``blocks`` is the sum of their grids, which tells sizes where shapes were not recorded."""
-UNITS = {"row": pl.UInt32(), "unit": pl.UInt32(), "total_ns": pl.Int64()}
+UNITS: Mapping[str, pl.DataType] = {"row": pl.UInt32(), "unit": pl.UInt32(), "total_ns": pl.Int64()}
 """Owned time of each row in each unit of observation."""
-IDLE_CODE = {
+IDLE_CODE: Mapping[str, pl.DataType] = {
     "cause": pl.String(),
     "module": pl.String(),
     "operator": pl.String(),
@@ -185,8 +185,10 @@ def profile_of(report: Report) -> Profile:
 def categories(report: Report) -> pl.DataFrame:
     """The owners of the judged device with total_ns, and as category the bucket, direction of copy or cause, in order of time."""
     device = _device_code(report)
-    pieces = report.tables["owners"].filter(pl.col("device") == device).with_columns(
-        (pl.col("end_ns") - pl.col("start_ns")).alias("total_ns")
+    pieces = (
+        report.tables["owners"]
+        .filter(pl.col("device") == device)
+        .with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("total_ns"))
     )
     is_work = pl.col("activity_id").is_not_null()
     work = _with_work(pieces.filter(is_work), report).select(*pieces.columns, "category")
@@ -261,7 +263,9 @@ def in_parts(profile: Profile) -> Profile:
         return profile
     key = ["kind", "category"]
     is_idle = pl.col("kind") == "idle"
-    rows = profile.rows.with_columns(pl.col("part").alias("category")).with_columns(pl.when(is_idle).then(pl.lit("idle")).otherwise(_kind_of_part()).alias("kind"))
+    rows = profile.rows.with_columns(pl.col("part").alias("category")).with_columns(
+        pl.when(is_idle).then(pl.lit("idle")).otherwise(_kind_of_part()).alias("kind")
+    )
     summed = (
         rows.group_by(key, maintain_order=True)
         .agg(pl.col("total_ns").sum(), pl.col("row").alias("rows"))
@@ -270,10 +274,12 @@ def in_parts(profile: Profile) -> Profile:
     numbers = summed.select(pl.col("row").alias("part_row"), pl.col("rows").alias("row")).explode("row")
     units = None
     if profile.units is not None:
-        units = profile.units.join(numbers, on="row").group_by(pl.col("part_row").alias("row"), "unit").agg(pl.col("total_ns").sum())
-    return replace(
-        profile, calls=profile.calls.clear(), rows=part_rows(summed), units=units, detail="parts"
-    )
+        units = (
+            profile.units.join(numbers, on="row")
+            .group_by(pl.col("part_row").alias("row"), "unit")
+            .agg(pl.col("total_ns").sum())
+        )
+    return replace(profile, calls=profile.calls.clear(), rows=part_rows(summed), units=units, detail="parts")
 
 
 def part_rows(sums: pl.DataFrame) -> pl.DataFrame:
@@ -338,9 +344,16 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
     shapes = operator_inputs.select("event_id", "input_dims")
     one_each = (
         work.select("operator_id", "outer_operator_id", "activity_id", *key[:4], "flop")
-        .group_by(pl.coalesce("operator_id", pl.lit(None, pl.UInt32)), *key[:4], "outer_operator_id", maintain_order=True)
+        .group_by(
+            pl.coalesce("operator_id", pl.lit(None, pl.UInt32)), *key[:4], "outer_operator_id", maintain_order=True
+        )
         .agg(_known_sum("flop"))
-        .join(shapes.rename({"event_id": "operator_id", "input_dims": "shapes"}), on="operator_id", how="left", maintain_order="left")
+        .join(
+            shapes.rename({"event_id": "operator_id", "input_dims": "shapes"}),
+            on="operator_id",
+            how="left",
+            maintain_order="left",
+        )
         .join(
             shapes.rename({"event_id": "outer_operator_id", "input_dims": "outer_shapes"}),
             on="outer_operator_id",
@@ -449,9 +462,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         advice=tuple(
             Promise(item.id, item.title, item.saves_ns_at_most / step_count, item.how_bound) for item in report.advice
         ),
-        attention=tuple(
-            sorted({name for text in fusions.get_column("operators") for name in text.split(">") if name})
-        ),
+        attention=tuple(sorted({name for text in fusions.get_column("operators") for name in text.split(">") if name})),
     )
 
 
@@ -460,5 +471,5 @@ def _known_sum(column: str) -> pl.Expr:
     return pl.when(pl.col(column).count() > 0).then(pl.col(column).sum()).alias(column)
 
 
-def _typed(frame: pl.DataFrame, schema: dict[str, pl.DataType]) -> pl.DataFrame:
+def _typed(frame: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
     return frame.select(pl.col(name).cast(dtype) for name, dtype in schema.items())

@@ -65,12 +65,23 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
             continue
         causes, buckets = TARGETS.get(promise.id, ((), ()))
         is_idle = pl.col("kind") == "idle"
-        aimed = table.filter((is_idle & pl.col("category").is_in(causes)) | (~is_idle & pl.col("category").is_in(buckets)))
-        came = -aimed.get_column("difference_ns").sum() if causes or buckets else step
+        aimed = table.filter(
+            (is_idle & pl.col("category").is_in(causes)) | (~is_idle & pl.col("category").is_in(buckets))
+        )
+        came = -float(aimed.get_column("difference_ns").sum()) if causes or buckets else step
         if came <= 0:
             continue
         evidence: Literal["advice gone", "bound halved"] = "bound halved" if promise.id in left else "advice gone"
         kept.append(
-            KeptPromise(promise.id, promise.title, bound, came, step, (*causes, *buckets), evidence, min(came, max(step, 0.0)) <= bound)
+            KeptPromise(
+                promise.id,
+                promise.title,
+                bound,
+                came,
+                step,
+                (*causes, *buckets),
+                evidence,
+                min(came, max(step, 0.0)) <= bound,
+            )
         )
     return tuple(kept)

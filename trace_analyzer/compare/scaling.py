@@ -133,7 +133,9 @@ def scale_profiles(profiles: Sequence[Profile]) -> Scaling:
         return _refused("a saved report keeps no shapes, so its batch is not known; give the trace")
     batches, others = _batches(ordered)
     if batches is None:
-        return _refused("no size of inputs tells the batch: shapes were not recorded (record_shapes=True), or do not differ")
+        return _refused(
+            "no size of inputs tells the batch: shapes were not recorded (record_shapes=True), or do not differ"
+        )
     series = sorted(zip(batches, ordered, strict=True), key=lambda item: item[0])
     return _scaled([batch for batch, _ in series], [side for _, side in series], others)
 
@@ -170,15 +172,21 @@ def _batches(ordered: Sequence[Profile]) -> tuple[list[int] | None, list[str]]:
         return None, []
     size = votes.most_common(1)[0][0]
     batches, others = [size], []
-    for side, found in zip(ordered[1:], changes, strict=True):
+    for _side, found in zip(ordered[1:], changes, strict=True):
         own = [item for item in found if item.before == size]
         batches.append(own[0].after if own else size)
         factor = batches[-1] / size
-        unlike = [item for item in found if item.before != size and abs(item.after / max(1, item.before) / factor - 1) > 0.01]
+        unlike = [
+            item for item in found if item.before != size and abs(item.after / max(1, item.before) / factor - 1) > 0.01
+        ]
         if unlike:
             others += [f"{item.before} to {item.after}" for item in unlike[:3]]
     sizes = ", ".join(dict.fromkeys(others))
-    others = [f"Other sizes change with the batch as well ({sizes}), so operators are put over their own work."] if others else []
+    others = (
+        [f"Other sizes change with the batch as well ({sizes}), so operators are put over their own work."]
+        if others
+        else []
+    )
     return (batches, others) if len(set(batches)) > 1 else (None, [])
 
 
@@ -227,7 +235,13 @@ def _exponent(name: str, one: Point, other: Point, before: float, after: float) 
 
 
 def _grown(
-    name: str, one: Point, other: Point, before: float, after: float, ratio: float, work: Literal["FLOP", "elements", "batch"]
+    name: str,
+    one: Point,
+    other: Point,
+    before: float,
+    after: float,
+    ratio: float,
+    work: Literal["FLOP", "elements", "batch"],
 ) -> Exponent:
     exponent = math.log(after / before) / math.log(ratio)
     growth: Literal["flat", "proportional", "between"] = "between"
@@ -241,7 +255,11 @@ def _grown(
 def _operators(one: Point, other: Point, before: Profile, after: Profile) -> list[Exponent]:
     """The exponents of the operators that both traces have, over their own FLOP, else the elements of their inputs; longest first."""
     sums = [_operator_sums(side) for side in (before, after)]
-    both = sums[0].join(sums[1], on="operator", how="inner", suffix="_after").sort("total_ns_after", "operator", descending=[True, False])
+    both = (
+        sums[0]
+        .join(sums[1], on="operator", how="inner", suffix="_after")
+        .sort("total_ns_after", "operator", descending=[True, False])
+    )
     found = []
     for row in both.iter_rows(named=True):
         if not row["total_ns"] or not row["total_ns_after"]:

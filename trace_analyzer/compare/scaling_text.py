@@ -12,7 +12,11 @@ def summary(result: Scaling, width: int = 100) -> str:
     if result.status == "refused":
         return f"{visible(result.headline)}\n"
     scale, unit = scale_of(max(point.step_ns for point in result.points))
-    text = [result.headline, "", f"  {'batch':>8}{f'step ({unit})':>12}{'busy':>9}{'idle':>9}{'busy %':>8}  verdict, trace"]
+    text = [
+        result.headline,
+        "",
+        f"  {'batch':>8}{f'step ({unit})':>12}{'busy':>9}{'idle':>9}{'busy %':>8}  verdict, trace",
+    ]
     for point in result.points:
         text.append(
             f"  {point.batch:>8}{number(point.step_ns, scale):>12}{number(point.busy_ns, scale):>9}{number(point.idle_ns, scale):>9}"

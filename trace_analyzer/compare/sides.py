@@ -88,7 +88,11 @@ def _saved(path: Path) -> Mapping[str, Any] | None:
             document = json.loads(head + file.read())
     except (OSError, ValueError):
         return None
-    return document if isinstance(document, dict) and ({"verdict", "devices"} <= document.keys() or baselines.KIND in document) else None
+    return (
+        document
+        if isinstance(document, dict) and ({"verdict", "devices"} <= document.keys() or baselines.KIND in document)
+        else None
+    )
 
 
 def _of_report(path: Path, document: Mapping[str, Any]) -> Profile:
@@ -108,7 +112,7 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
     lengths = tuple(int(s["duration_ns"]) for s in steps)
     if sum(lengths) != total:
         lengths = (total,) if total else ()
-    device = next((d for d in document["devices"] if d["index"] == verdict["device"]), {})
+    device: Mapping[str, Any] = next((d for d in document["devices"] if d["index"] == verdict["device"]), {})
     withheld = {item["metric"]: item["reason"] for item in device.get("withheld", ())}
     sums = pl.DataFrame(
         [(_kind(name), name, ns) for name, ns in parts.items()],

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 LEVEL = 0.95
 """Confidence of intervals: 5 % false alarms."""
@@ -74,7 +75,7 @@ def autocorrelation(sample: Sequence[float]) -> float:
     middle = mean(sample)
     deviations = [x - middle for x in sample]
     spread = sum(d * d for d in deviations)
-    return 0.0 if spread == 0 else sum(a * b for a, b in zip(deviations, deviations[1:], strict=False)) / spread
+    return 0.0 if spread == 0 else sum(a * b for a, b in pairwise(deviations)) / spread
 
 
 def mean(sample: Sequence[float]) -> float:

@@ -35,18 +35,26 @@ def summary(result: Comparison, width: int = 100) -> str:
     text += ["", *_table(result.waterfall["bucket"][:_BARS], scale, unit, width)]
     rest = result.waterfall["bucket"][_BARS:]
     if rest:
-        text.append(f"  {counted(len(rest), 'more line')}, together {signed(sum(b.difference_ns for b in rest), scale)} {unit}")
+        text.append(
+            f"  {counted(len(rest), 'more line')}, together {signed(sum(b.difference_ns for b in rest), scale)} {unit}"
+        )
     text += ["", f"Lines by operator and cause ({unit} a step)", *_lines(result.lines[:_LINES], scale, width)]
     text += _promises(result, scale, unit)
-    return "\n".join(shorten(visible(line), max(width, 60)) if len(line) > 400 else visible(line) for line in text) + "\n"
+    return (
+        "\n".join(shorten(visible(line), max(width, 60)) if len(line) > 400 else visible(line) for line in text) + "\n"
+    )
 
 
 def _steps(result: Comparison, scale: float, unit: str) -> list[str]:
-    assert result.before is not None and result.after is not None and result.matched_ratio is not None
+    assert result.before is not None
+    assert result.after is not None
+    assert result.matched_ratio is not None
     rows = []
     for name, side in (("before", result.before), ("after", result.after)):
         what = side.verdict or "no verdict"
-        rows.append(f"  {name:<7} {number(side.step_ns, scale):>8} {unit}  {counted(side.steps, 'step')}  {what}  {side.path}")
+        rows.append(
+            f"  {name:<7} {number(side.step_ns, scale):>8} {unit}  {counted(side.steps, 'step')}  {what}  {side.path}"
+        )
     interval = ""
     if result.interval_ns:
         interval = f", 95 % interval {signed(result.interval_ns[0], scale)} to {signed(result.interval_ns[1], scale)}"
@@ -65,7 +73,9 @@ def _table(bars: tuple[Bar, ...], scale: float, unit: str, width: int) -> list[s
     name_cells = min(name_cells, 28)
     room = max(8, min(30, width - name_cells - 3 * _NUMBER_CELLS - 4))
     greatest = max((abs(bar.difference_ns) for bar in bars), default=0.0)
-    rows = [f"  {f'{unit} a step':<{name_cells}}{'before':>{_NUMBER_CELLS}}{'after':>{_NUMBER_CELLS}}{'change':>{_NUMBER_CELLS}}"]
+    rows = [
+        f"  {f'{unit} a step':<{name_cells}}{'before':>{_NUMBER_CELLS}}{'after':>{_NUMBER_CELLS}}{'change':>{_NUMBER_CELLS}}"
+    ]
     for bar in bars:
         length = round(room * abs(bar.difference_ns) / greatest) if greatest else 0
         name = shorten(visible(bar.name), name_cells)
@@ -82,7 +92,9 @@ def _lines(lines: tuple[Line, ...], scale: float, width: int) -> list[str]:
     for line in lines:
         if not line.difference_ns:
             continue
-        rows.append(f"  {signed(line.difference_ns, scale):>8}  {shorten(visible(line.name), max(24, width - 70))}  {_detail(line, scale)}")
+        rows.append(
+            f"  {signed(line.difference_ns, scale):>8}  {shorten(visible(line.name), max(24, width - 70))}  {_detail(line, scale)}"
+        )
     return rows
 
 
@@ -121,7 +133,9 @@ def to_markdown(result: Comparison) -> str:
     scale, unit = scale_of(max(result.before.step_ns, result.after.step_ns))
     text = [f"**{_escaped(result.headline)}**", "", f"| | step ({unit}) | steps | verdict |", "|---|---:|---:|---|"]
     for name, side in (("before", result.before), ("after", result.after)):
-        text.append(f"| {name}: {_escaped(side.path)} | {number(side.step_ns, scale)} | {side.steps} | {side.verdict or '–'} |")
+        text.append(
+            f"| {name}: {_escaped(side.path)} | {number(side.step_ns, scale)} | {side.steps} | {side.verdict or '–'} |"
+        )
     text += ["", *(f"- {_escaped(note)}" for note in result.notes), ""]
     text += [f"| {unit} a step | before | after | change |", "|---|---:|---:|---:|"]
     for bar in result.waterfall["bucket"][:_BARS]:
@@ -131,7 +145,10 @@ def to_markdown(result: Comparison) -> str:
     shown = [line for line in result.lines[:_LINES] if line.difference_ns]
     if shown:
         text += ["", "<details><summary>Lines</summary>", "", f"| change ({unit}) | line | how |", "|---:|---|---|"]
-        text += [f"| {signed(line.difference_ns, scale)} | {_escaped(line.name)} | {_escaped(_detail(line, scale))} |" for line in shown]
+        text += [
+            f"| {signed(line.difference_ns, scale)} | {_escaped(line.name)} | {_escaped(_detail(line, scale))} |"
+            for line in shown
+        ]
         text += ["", "</details>"]
     promises = _promises(result, scale, unit)
     if promises:

@@ -4,7 +4,13 @@ import polars as pl
 
 from trace_analyzer.frames.intervals import coalesce
 
-TIMELINE = {"start_ns": pl.Int64(), "end_ns": pl.Int64(), "kind": pl.String(), "category": pl.String(), "name": pl.String()}
+TIMELINE: dict[str, pl.DataType] = {
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "kind": pl.String(),
+    "category": pl.String(),
+    "name": pl.String(),
+}
 MOST_PIECES = 4000
 
 
@@ -32,7 +38,7 @@ def typical_step(pieces: pl.DataFrame) -> pl.DataFrame:
         (pl.col("end_ns") - start).alias("end_ns"),
         pl.col("kind", "category").cast(pl.String),
         pl.coalesce("operator", "kernel", "category").cast(pl.String).alias("name"),
-    ).cast(dict(TIMELINE))
+    ).select(pl.col(name).cast(dtype) for name, dtype in TIMELINE.items())
 
 
 def _thinned(pieces: pl.DataFrame, length: int) -> pl.DataFrame:

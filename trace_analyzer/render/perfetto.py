@@ -32,7 +32,12 @@ _TRACKS = {_CAUSES: "why it is idle", _REGIMES: "regime of the step", _DIFFERENC
 
 
 def write_perfetto(
-    source: str | os.PathLike[str], report: Report, path: Path, differences: pl.DataFrame | None = None, *, max_bytes: int = DEFAULT_MAX_BYTES
+    source: str | os.PathLike[str],
+    report: Report,
+    path: Path,
+    differences: pl.DataFrame | None = None,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Path:
     """Write the trace at ``source`` with the added tracks to ``path``, compressed where its name ends in ``.gz``; return it.
 
@@ -96,14 +101,25 @@ def events(report: Report, differences: pl.DataFrame | None = None) -> Iterator[
         process = _PROCESS + device
         yield from _names(process, f"analyze: GPU {label}", differences is not None)
         idle = tables["blame"].filter(pl.col("device") == device)
-        yield from _slices(idle, process, _CAUSES, origin_ns, "cause", ("operator", "module", "python_function", "phase"))
+        yield from _slices(
+            idle, process, _CAUSES, origin_ns, "cause", ("operator", "module", "python_function", "phase")
+        )
         steps = tables["steps"].filter((pl.col("device") == device) & (pl.col("start_ns") < pl.col("end_ns")))
         regimes = steps.with_columns(pl.col("regime").fill_null("no regime"))
         yield from _slices(regimes, process, _REGIMES, origin_ns, "regime", ("name", "state", "headline"))
         for time, depth in tables["queue"].filter(pl.col("device") == device).select("time_ns", "depth").iter_rows():
-            yield {"ph": "C", "name": "queue depth", "pid": process, "tid": _QUEUE, "ts": origin_ns + time, "args": {"launched, not started": depth}}
+            yield {
+                "ph": "C",
+                "name": "queue depth",
+                "pid": process,
+                "tid": _QUEUE,
+                "ts": origin_ns + time,
+                "args": {"launched, not started": depth},
+            }
         if differences is not None:
-            yield from _slices(differences.filter(pl.col("device") == device), process, _DIFFERENCES, origin_ns, "name", ())
+            yield from _slices(
+                differences.filter(pl.col("device") == device), process, _DIFFERENCES, origin_ns, "name", ()
+            )
 
 
 def _names(process: int, name: str, has_differences: bool) -> Iterator[Event]:
