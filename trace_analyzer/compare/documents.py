@@ -6,7 +6,7 @@ from typing import Any
 
 from trace_analyzer.render.json import plain
 
-_FRAMES = ("matches", "sides", "profiles")
+FRAMES = ("matches", "sides", "profiles")
 
 
 def to_json(result: Any) -> str:
@@ -16,4 +16,4 @@ def to_json(result: Any) -> str:
 
 def document(result: Any) -> dict[str, Any]:
     """The fields of a result in JSON's own types, without its frames."""
-    return {f.name: plain(getattr(result, f.name)) for f in dataclasses.fields(result) if f.name not in _FRAMES}
+    return {f.name: plain(getattr(result, f.name)) for f in dataclasses.fields(result) if f.name not in FRAMES}
