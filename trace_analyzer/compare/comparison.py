@@ -89,7 +89,7 @@ class Comparison:
 
     ``same_work`` and ``same_program`` are null where a saved report keeps no calls. ``interval_ns`` is the 95 % confidence interval of ``difference_ns``; ``detectable_ns`` the difference that as many steps would have found
     with a chance of 80 %. ``are_recordings_units`` says whether each side is several recordings: else a difference is one of the recordings.
-    ``unit_of_work`` is how many units of work of the one side a step of the other holds. ``waterfall`` has lists by cause, bucket, operator and module, each
+    ``unit_of_work`` is how many units of work of the one side a step of the other holds. ``waterfall`` has lists by cause, group of buckets, bucket, operator and module, each
     of which sums to the difference. ``matches`` is the frame behind the lines.
     """
 
@@ -181,6 +181,7 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
     alike = judgement.likeness(before, after)
     are_calls_known = before.detail == "calls"
     same_work = judgement.is_same_work(matched.call, before, after) if are_calls_known else None
+    same_program = judgement.is_same_program(same_work, alike) if same_work is not None else None
     samples = before.observations(), after.observations()
     independent = before.are_recordings_units, after.are_recordings_units
     floor = statistics.FLOOR_RATIO * before.total_ns / before.steps
@@ -193,7 +194,7 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
         reason=None,
         headline="",
         same_work=same_work,
-        same_program=judgement.is_same_program(same_work, alike) if same_work is not None else None,
+        same_program=same_program,
         before=_side(before),
         after=_side(after),
         difference_ns=difference_ns,
@@ -204,7 +205,7 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
         unit_of_work=unit,
         matched_ratio=matched,
         likeness=alike if are_calls_known else None,
-        input_changes=() if matched.call >= 1 else judgement.input_changes(before, after),
+        input_changes=judgement.input_changes(before, after) if same_program and matched.call < 1 else (),
         waterfall=_waterfalls(table, before.steps, after.steps),
         lines=_lines(table, before, after, floor),
         promises=kept_promises(before, after, table) if same_work else (),
@@ -339,11 +340,12 @@ def _samples(lines: pl.DataFrame, before: Profile, after: Profile) -> list[tuple
 
 
 def _waterfalls(table: pl.DataFrame, before_steps: int, after_steps: int) -> dict[str, tuple[Bar, ...]]:
-    """The difference by cause, bucket, operator and module; each sums to it."""
+    """The difference by cause, group, bucket, operator and module; each sums to it."""
     is_idle = pl.col("kind") == "idle"
     work_kind = pl.col("kind").replace({"kernel": "kernels", "copy": "copies"})
     names = {
         "cause": pl.when(is_idle).then("category").otherwise(work_kind),
+        "group": pl.when(pl.col("kind") == "kernel").then(pl.coalesce("group", "category")).otherwise("category"),
         "bucket": pl.col("category"),
         "operator": pl.when(is_idle)
         .then(pl.lit("idle"))
@@ -351,7 +353,7 @@ def _waterfalls(table: pl.DataFrame, before_steps: int, after_steps: int) -> dic
         "module": pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.col("module").fill_null("outside of modules")),
     }
     return {
-        by: _bars(table, name, before_steps, after_steps, keeps_kinds=by in ("cause", "bucket"))
+        by: _bars(table, name, before_steps, after_steps, keeps_kinds=by in ("cause", "group", "bucket"))
         for by, name in names.items()
     }
 

@@ -6,6 +6,8 @@ from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted, durati
 
 _NAMED = 3
 """Lines that the headline names."""
+SAME_FLOP = 0.01
+"""FLOP a step that differ by less are not worth a word."""
 _SHARE = 0.1
 """A line is worth a word in the headline from this share of the greatest one on."""
 
@@ -36,7 +38,7 @@ def headline(result: Comparison) -> str:
 def named_bars(result: Comparison) -> list[Bar]:
     """The bars of causes and buckets that are worth a word, copies as one."""
     assert result.before is not None
-    bars = result.waterfall["bucket"]
+    bars = result.waterfall["group"]
     if not bars:
         return []
     floor = max(FLOOR_RATIO * result.before.step_ns, _SHARE / 5 * abs(bars[0].difference_ns))
@@ -79,9 +81,13 @@ def _reality(result: Comparison) -> str:
 
 
 def _program(result: Comparison) -> str:
-    if result.same_work or result.likeness is None:
+    if result.likeness is None:
         return ""
     flop = result.likeness.flop_ratio
+    if result.same_work and (flop is None or abs(flop - 1) <= SAME_FLOP):
+        return ""
+    if result.same_work:
+        return f"Most calls are the same, but a step asks for {flop:.3g} times the FLOP of matrix products and convolutions."
     work = "" if flop is None else f" A step asks for {flop:.3g} times the FLOP of matrix products and convolutions."
     if result.same_program:
         return f"The same program with other work: calls differ in their shapes.{work}"
