@@ -25,7 +25,11 @@ OWNERS = Table(
         Column("gap_id", U32, "The gap; null for work."),
         Column("event_id", U32, "The host event to blame for idle time; null for work."),
         Column("operator_id", U32, "`event_id` of the innermost operator around the launch, or of the one to blame."),
-        Column("outer_operator_id", U32, "`event_id` of the outermost operator around the launch; compiled regions are none."),
+        Column(
+            "outer_operator_id",
+            U32,
+            "`event_id` of the outermost operator around the launch; compiled regions are none.",
+        ),
         OPERATOR,
         Column("outer_operator", STR, "Name of the outermost operator around the launch; null for idle time."),
         Column("module", STR, "Path of the nn.Modules without numbers of instances, `Net/Block/Linear`."),

@@ -163,9 +163,12 @@ def read_side(source: str, reading: dict[str, Any], progress: Progress) -> "Prof
 
 def read_report(path: str | Path, reading: dict[str, Any], progress: Progress) -> "Report":
     """The report on one trace."""
-    from trace_analyzer.pipeline import analyze
+    from trace_analyzer.ingest import load
+    from trace_analyzer.pipeline import Options, report_of
+    from trace_analyzer.trace_cache import load_cached
 
-    return analyze(path, device=reading["device"], gpu=reading["gpu"], progress=progress)
+    read = load if reading["no_cache"] else load_cached
+    return report_of(read(path, progress=progress), Options(device=reading["device"], gpu=reading["gpu"]), progress)
 
 
 def _check(output: str | None, html: str | None, force: bool, trace: str) -> None:
