@@ -79,7 +79,8 @@ def test_more_correlated_steps_are_worth_less() -> None:
 def test_too_few_observations_say_nothing() -> None:
     assert difference([1.0], [2.0], floor=0.0).interval is None
     assert difference([1.0, 1.1], [2.0, 2.1], floor=0.0).significant is None
-    assert difference([1.0, 1.1], [2.0, 2.1], floor=0.0, independent=(True, True)).interval is not None
+    assert difference([1.0, 1.1], [2.0, 2.1], floor=0.0, independent=(True, True)).interval is None
+    assert difference([1.0, 1.1, 1.0], [2.0, 2.1, 2.0], floor=0.0, independent=(True, True)).significant
 
 
 def test_the_floor_and_samples_without_scatter() -> None:

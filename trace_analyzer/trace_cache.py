@@ -101,15 +101,9 @@ def _write(entry: Path, trace: Trace) -> None:
         frames = _frames(trace)
         for name, frame in frames.items():
             frame.write_parquet(made / f"{name}.parquet", compression="lz4", statistics=False)
-        facts = {f.name: getattr(trace, f.name) for f in dataclasses.fields(trace) if f.name not in frames}
-        document = {
-            "facts": {
-                k: dataclasses.asdict(v) if dataclasses.is_dataclass(v) and not isinstance(v, type) else v
-                for k, v in facts.items()
-            },
-            "frames": {name: _digest((made / f"{name}.parquet").read_bytes()) for name in frames},
-        }
-        document["facts"]["notes"] = [dataclasses.asdict(note) for note in trace.notes]
+        facts = {f.name: _plain(getattr(trace, f.name)) for f in dataclasses.fields(trace) if f.name not in frames}
+        digests = {name: _digest((made / f"{name}.parquet").read_bytes()) for name in frames}
+        document = {"facts": facts, "frames": digests}
         text = json.dumps(document)
         (made / _META).write_text(f"{_digest(text.encode())}\n{text}", encoding="utf-8")
         made.rename(entry)  # of two writers the second fails here: the first one's entry is as good
@@ -160,6 +154,13 @@ def _trace(entry: Path, path: str) -> Trace:
             "boundaries": tuple(facts["boundaries"]),
         }
     )
+
+
+def _plain(value: object) -> object:
+    """A header or notes as JSON's own types; all else as it is."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _digest(content: bytes) -> str:
