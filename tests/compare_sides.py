@@ -29,6 +29,7 @@ class Program:
     add_ns: int = 50_000
     adds: int = 1
     host_ns: int = 20_000
+    slow_layer: int | None = None
     loading_ns: int = 0
     scatter: float = 0.0
     seed: int = 0
@@ -60,7 +61,14 @@ class Program:
         wide = (Tensor((self.batch, 1024)), Tensor((1024, 1024)))
         for layer in range(self.layers):
             with thread.frame(f"nn.Module: Layer_{layer}"):
-                self._launch(thread, stream, "aten::mm", GEMM, round(self.mm_ns * factor), wide)
+                self._launch(
+                    thread,
+                    stream,
+                    "aten::mm",
+                    GEMM,
+                    round(self.mm_ns * factor * (1 + (layer == self.slow_layer))),
+                    wide,
+                )
                 self._launch(thread, stream, "aten::native_layer_norm", NORM, round(self.norm_ns * factor), wide[:1])
                 for _ in range(self.adds):
                     self._launch(thread, stream, "aten::add", ADD, round(self.add_ns * factor), wide[:1])

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from simulator import Kernel, Stream, Tensor, Thread
 
 from trace_analyzer.cli import main
+from trace_analyzer.compare import baselines
 from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.decomposition import split
+from trace_analyzer.compare.differences import paired_calls
 from trace_analyzer.compare.gates import Gate, held, refusal
 from trace_analyzer.compare.profiles import Profile, in_parts, profile_of
 from trace_analyzer.errors import InputError, UsageError
@@ -357,6 +359,36 @@ def test_hostile_names_stay_text() -> None:
     assert "\x1b" not in result.summary()
     assert "<script>" not in result.to_markdown()
     assert "\x1b" not in result.to_json()
+
+
+def test_the_page(tmp_path: Path) -> None:
+    """Figures of all kinds, and names that stay text."""
+    name = "</script><script>alert(1)</script>"
+    result = compared(BASE, BASE.faster(extra=launch(name, f"void {name}()", 500_000)))
+    page = result.to_html(tmp_path / "page.html").read_text()
+    for title in (
+        "By cause and bucket",
+        "Timelines",
+        "By operator",
+        "By module",
+        "Differential flame graph",
+        "In words",
+    ):
+        assert f"<h2>{title}</h2>" in page
+    assert name not in page
+    (tmp_path / "kept.json").write_text(baselines.to_json(profile_of(report(BASE))))
+    kept = compare(tmp_path / "kept.json", report(BASE)).to_html(tmp_path / "other.html").read_text()
+    assert "<h2>Timelines</h2>" not in kept
+
+
+def test_calls_are_paired_in_order() -> None:
+    """The product of one layer alone became slower: pairs tell which."""
+    slow = report(BASE.faster(slow_layer=2))
+    pairs = paired_calls(report(BASE), slow, "aten::mm")
+    assert set(pairs.head(5).get_column("module")) == {"Layer"}
+    numbers = pairs.filter(pl.col("difference_ns") > 100_000).get_column("number")
+    assert sorted(numbers % BASE.layers) == [2] * 5
+    assert pairs.get_column("difference_ns").sum() == pytest.approx(5 * BASE.mm_ns, rel=0.05)
 
 
 def test_promises() -> None:

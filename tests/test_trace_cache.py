@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from trace_analyzer import trace_cache
+from trace_analyzer import ingest
 from trace_analyzer.cli import main
 from trace_analyzer.errors import InputTooLarge
 from trace_analyzer.ingest import Trace, load
@@ -41,7 +41,7 @@ def entries() -> list[Path]:
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_the_same_trace_comes_back_without_the_file_being_read(path: Path) -> None:
     first = load_cached(path)
-    with patch.object(trace_cache, "load", side_effect=AssertionError("the file was read again")):
+    with patch.object(ingest, "load", side_effect=AssertionError("the file was read again")):
         again = load_cached(path)
     assert equal(first, again)
     assert report_of(again).to_json() == report_of(load(path)).to_json()
@@ -76,7 +76,7 @@ def test_damaged_entries_are_ignored(file: str, damage: str) -> None:
     else:
         path.write_bytes(content if damage == "flipped" else content[: len(content) // 2])
     assert equal(load_cached(SAMPLE), load(SAMPLE))
-    with patch.object(trace_cache, "load", side_effect=AssertionError("the entry was not made again")):
+    with patch.object(ingest, "load", side_effect=AssertionError("the entry was not made again")):
         load_cached(SAMPLE)
 
 

@@ -20,7 +20,8 @@ from pathlib import Path
 
 import polars as pl
 
-from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Trace, load
+from trace_analyzer import ingest
+from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Trace
 from trace_analyzer.ingest.trace import DeviceProperties, Header
 from trace_analyzer.notes import CHANGED, Note
 from trace_analyzer.run_metadata import RunMetadata
@@ -48,7 +49,7 @@ def load_cached(path: str | Path, *, max_bytes: int = DEFAULT_MAX_BYTES, progres
     known = _read(entry, str(path)) if entry is not None else None
     if known is not None:
         return known
-    trace = load(path, max_bytes=max_bytes, progress=progress)
+    trace = ingest.load(path, max_bytes=max_bytes, progress=progress)
     if entry is not None and all(note.code != CHANGED for note in trace.notes):
         with contextlib.suppress(OSError, pl.exceptions.PolarsError):
             _write(entry, trace)

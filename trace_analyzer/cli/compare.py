@@ -10,6 +10,7 @@ import click
 from trace_analyzer.cli import FAILED, outputs
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
+from trace_analyzer.files import write_text
 
 if TYPE_CHECKING:
     from trace_analyzer.compare.comparison import Comparison
@@ -126,7 +127,7 @@ def save(source: str, file: str, **reading: Any) -> int:
         profile = read_side(source, reading, progress)
     if profile.facts.withheld or not profile.total_ns:
         raise UsageError(f"{source}: no baseline can be made of it: {profile.facts.withheld or 'no device worked'}")
-    outputs.write_file(Path(file), baselines.to_json(profile))
+    write_text(Path(file), baselines.to_json(profile))
     outputs.complain(f"baseline: {file}")
     return 0
 
@@ -204,7 +205,7 @@ def _finish(
     if output in (None, "-"):
         outputs.say(text)
     else:
-        outputs.write_file(Path(str(output)), text)
+        write_text(Path(str(output)), text)
     if result.status == "refused":
         outputs.complain(f"not compared: {result.reason}")
         return FAILED

@@ -9,6 +9,7 @@ from trace_analyzer.cli import FAILED, outputs
 from trace_analyzer.cli.compare import READING, read_side, with_options
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
+from trace_analyzer.files import write_text
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -48,7 +49,7 @@ def scaling(
     if output in (None, "-"):
         outputs.say(text)
     else:
-        outputs.write_file(Path(str(output)), text)
+        write_text(Path(str(output)), text)
     if result.status == "refused":
         outputs.complain(f"not scaled: {result.reason}")
         return FAILED

@@ -7,7 +7,7 @@ from markupsafe import Markup, escape
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.compare.text import summary
-from trace_analyzer.render.html.files import write_text
+from trace_analyzer.files import write_text
 from trace_analyzer.render.palette import palette_css
 from trace_analyzer.units import visible
 from trace_analyzer.version import tool_version

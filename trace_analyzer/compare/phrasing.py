@@ -8,7 +8,7 @@ _NAMED = 3
 """Lines that the headline names."""
 SAME_FLOP = 0.01
 """FLOP a step that differ by less are not worth a word."""
-_SHARE = 0.1
+_SHARE = 0.02
 """A line is worth a word in the headline from this share of the greatest one on."""
 
 
@@ -41,7 +41,7 @@ def named_bars(result: Comparison) -> list[Bar]:
     bars = result.waterfall["group"]
     if not bars:
         return []
-    floor = max(FLOOR_RATIO * result.before.step_ns, _SHARE / 5 * abs(bars[0].difference_ns))
+    floor = max(FLOOR_RATIO * result.before.step_ns, _SHARE * abs(bars[0].difference_ns))
     return [bar for bar in bars if abs(bar.difference_ns) > floor][:_NAMED]
 
 

@@ -70,7 +70,7 @@ def _read(path: Path, analyze: Analyze) -> Profile:
     """A baseline or a saved report is recognised by its first bytes; all else is a trace."""
     saved = _saved(path)
     if saved is None:
-        return profile_of(analyze(path))
+        return profile_of(analyze(str(path)))
     if baselines.KIND in saved:
         return baselines.read(path, saved)
     return _of_report(path, saved)

@@ -40,9 +40,7 @@ def summary(result: Comparison, width: int = 100) -> str:
         )
     text += ["", f"Lines by operator and cause ({unit} a step)", *_lines(result.lines[:_LINES], scale, width)]
     text += _promises(result, scale, unit)
-    return (
-        "\n".join(shorten(visible(line), max(width, 60)) if len(line) > 400 else visible(line) for line in text) + "\n"
-    )
+    return "\n".join(map(visible, text)) + "\n"
 
 
 def _steps(result: Comparison, scale: float, unit: str) -> list[str]:
