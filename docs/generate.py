@@ -3,6 +3,7 @@
 ``python docs/generate.py`` writes them; ``--check`` exits with 1 when one is stale and names it.
 """
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -50,7 +51,10 @@ def pages() -> dict[str, str]:
         "tables.md": tables_page(),
         "broken-input.md": broken_page(),
         "words.md": words_page(),
-        **{f"../trace_analyzer/compare/{name}.schema.json": json.dumps(schema(name), indent=2) + "\n" for name in DOCUMENTS},
+        **{
+            f"../trace_analyzer/compare/{name}.schema.json": json.dumps(schema(name), indent=2) + "\n"
+            for name in DOCUMENTS
+        },
     }
 
 

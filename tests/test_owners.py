@@ -12,9 +12,9 @@ from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 
 from trace_analyzer.analyses.owners import step_windows
-from trace_analyzer.analyses.partition import WORK
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import WORK
 
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("*.json.gz"))

@@ -6,11 +6,11 @@ Owners sum to the length of the steps in integer ns, which makes the difference 
 import polars as pl
 
 from trace_analyzer.analyses.context import Context
-from trace_analyzer.analyses.partition import WORK
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.schema import DEVICE, END, I64, OPERATOR, PART, START, STR, U32, Column, Table
+from trace_analyzer.vocabulary import WORK
 
 OWNERS = Table(
     "owners",

@@ -144,6 +144,6 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
 
 def _kind(part: str) -> str:
     """The kind of a line by its part."""
-    from trace_analyzer.analyses.partition import WORK
+    from trace_analyzer.vocabulary import WORK
 
     return _WORK_KINDS.get(part, "kernel") if part in WORK else "idle"
