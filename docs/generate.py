@@ -3,6 +3,7 @@
 ``python docs/generate.py`` writes them; ``--check`` exits with 1 when one is stale and names it.
 """
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from trace_analyzer.analyses.registry import ANALYSES, TABLES  # noqa: E402
 from trace_analyzer.analysis import Analysis  # noqa: E402
 from trace_analyzer.catalog import kernels as kernel_catalog  # noqa: E402
 from trace_analyzer.cli import VERBS, main  # noqa: E402
+from trace_analyzer.compare.schemas import DOCUMENTS, schema  # noqa: E402
 from trace_analyzer.report_schema import json_schema  # noqa: E402
 from trace_analyzer.schema import Table  # noqa: E402
 from trace_analyzer.sections import Section  # noqa: E402
@@ -42,13 +44,17 @@ appear together or not at all. Only what no process can catch (SIGKILL, a power 
 
 
 def pages() -> dict[str, str]:
-    """File name to text of every generated page."""
+    """File name, from this folder, to text of every generated page and schema."""
     return {
         "cli.md": cli_page(),
         "json.md": json_page(),
         "tables.md": tables_page(),
         "broken-input.md": broken_page(),
         "words.md": words_page(),
+        **{
+            f"../trace_analyzer/compare/{name}.schema.json": json.dumps(schema(name), indent=2) + "\n"
+            for name in DOCUMENTS
+        },
     }
 
 

@@ -33,5 +33,6 @@ def corpus_report() -> Callable[[str], Report]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The calibrations of whoever runs the tests must not change what reports say."""
+    """The calibrations and the cache of whoever runs the tests must not change what reports say."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["XDG_CONFIG_HOME"] = os.environ["APPDATA"] = str(tmp_path_factory.mktemp("config"))

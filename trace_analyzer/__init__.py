@@ -20,21 +20,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trace_analyzer.capture.handler import trace_handler
     from trace_analyzer.capture.session import profile
+    from trace_analyzer.compare.api import compare, scaling
+    from trace_analyzer.compare.comparison import Comparison
+    from trace_analyzer.compare.scaling import Scaling
     from trace_analyzer.errors import InputError, InputTooLarge, NotATrace, TraceAnalyzerError, UsageError
     from trace_analyzer.report import Report
     from trace_analyzer.report_schema import json_schema
 
 __all__ = [
+    "Comparison",
     "InputError",
     "InputTooLarge",
     "NotATrace",
     "Report",
+    "Scaling",
     "TraceAnalyzerError",
     "UsageError",
     "__version__",
     "analyze",
+    "compare",
     "json_schema",
     "profile",
+    "scaling",
     "trace_handler",
 ]
 
@@ -42,8 +49,12 @@ _HOMES = {
     **dict.fromkeys(
         ("InputError", "InputTooLarge", "NotATrace", "TraceAnalyzerError", "UsageError"), "trace_analyzer.errors"
     ),
+    "Comparison": "trace_analyzer.compare.comparison",
     "Report": "trace_analyzer.report",
     "json_schema": "trace_analyzer.report_schema",
+    "Scaling": "trace_analyzer.compare.scaling",
+    "compare": "trace_analyzer.compare.api",
+    "scaling": "trace_analyzer.compare.api",
     "profile": "trace_analyzer.capture.session",
     "trace_handler": "trace_analyzer.capture.handler",
 }

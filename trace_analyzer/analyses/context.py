@@ -47,6 +47,11 @@ class Context:
         """Return the rule name of the outermost event around each that a rule names."""
         return self.host.by_name("source", self.events.get_column("source_id")[ids])
 
+    def outermost_operators(self, condition: pl.Expr) -> pl.Series:
+        """The ids of the outermost operators around every event, itself included, of whose name a condition holds; null for none."""
+        wanted = self.host.each((pl.col("kind") == "operator") & ~pl.col("marks") & condition)
+        return self.tree.outermost(wanted)
+
     def functions(self, ids: pl.Series) -> pl.Series:
         """Return the Python function of each event as the trace names it, ``file.py(12): f``; null where unknown.
 

@@ -20,6 +20,7 @@ from trace_analyzer.analyses import (
     links,
     modules,
     operators,
+    owners,
     partition,
     profiler_overhead,
     queue_underruns,
@@ -34,7 +35,7 @@ from trace_analyzer.analysis import Analysis, Declaration
 from trace_analyzer.ingest import tables as ingest
 
 _MODULES = (
-    activities, links, idle, causes, blame, host_costs, partition, steps, run_ahead, queue_underruns, kernel_bounds, operators,
+    activities, links, idle, causes, blame, host_costs, partition, owners, steps, run_ahead, queue_underruns, kernel_bounds, operators,
     roofline, modules, communication, copies, fusion, recomputation, tensor_cores, backward,
     # Values that these share
     host, context, launch_latency, recording_pauses, clocks, consistency, cold_start, profiler_overhead,

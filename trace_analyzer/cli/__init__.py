@@ -22,6 +22,10 @@ VERBS = {
     "report": "trace_analyzer.cli.analyze:report",
     "record": "trace_analyzer.cli.record:record",
     "calibrate": "trace_analyzer.cli.calibrate:calibrate",
+    "compare": "trace_analyzer.cli.compare:compare",
+    "scaling": "trace_analyzer.cli.scaling:scaling",
+    "export": "trace_analyzer.cli.export:export",
+    "baseline": "trace_analyzer.cli.compare:baseline",
 }
 """Each verb and where it lives (``module:attribute``), imported when it is used."""
 

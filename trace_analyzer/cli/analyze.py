@@ -180,6 +180,7 @@ class Gates:
     default=16 << 30,
     help="Refuse a trace that is larger than this when decompressed (16 GiB by default).",
 )
+@click.option("--no-cache", is_flag=True, help="Read the trace anew, and keep nothing of it for the next time.")
 @click.option(
     "--redact",
     is_flag=True,
@@ -264,9 +265,11 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
     tuning.limit_threads(trace)
     from trace_analyzer.cli.progress import Progress
     from trace_analyzer.ingest import load
+    from trace_analyzer.trace_cache import load_cached
 
     options = {**choices, "peak_tflops": dict(choices["peak_tflops"])}
     max_bytes = options.pop("max_bytes")
+    read = load if options.pop("no_cache") else load_cached
     with Progress() as progress:
 
         def tell(stage: str, fraction: float | None) -> None:
@@ -274,7 +277,7 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
             progress(stage, fraction)
 
         with tuning.beside(_prepare):
-            loaded = load(trace, max_bytes=max_bytes, progress=tell)
+            loaded = read(trace, max_bytes=max_bytes, progress=tell)
         from trace_analyzer.pipeline import Options, report_of
 
         return report_of(loaded, Options(**options), tell)

@@ -16,7 +16,7 @@ def to_json(report: Report) -> str:
     pipe and locale; characters beyond it are escaped as JSON has it.
     """
     fields = (field.name for field in dataclasses.fields(report) if field.name not in ("tables", "declared"))
-    document = {name: _plain(getattr(report, name)) for name in fields}
+    document = {name: plain(getattr(report, name)) for name in fields}
     for declared in report.declared:
         _insert(document, declared)
     return json.dumps(document, indent=2, allow_nan=False) + "\n"
@@ -28,21 +28,21 @@ def _insert(document: dict[str, Any], declared: DeclaredRows) -> None:
         return
     of_devices, name = declared.json.startswith("devices[]."), declared.json.removeprefix("devices[].")
     if not of_devices:
-        document[name] = [_plain(row) for row in declared.rows]
+        document[name] = [plain(row) for row in declared.rows]
         return
     for device in document["devices"]:
         document_rows = (row for row in declared.rows if row["device"] == device["index"])
-        device[name] = [_plain({key: value for key, value in row.items() if key != "device"}) for row in document_rows]
+        device[name] = [plain({key: value for key, value in row.items() if key != "device"}) for row in document_rows]
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The value in JSON's own types."""
     if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {_encodable(key): _plain(item) for key, item in value.items()}
+        return {_encodable(key): plain(item) for key, item in value.items()}
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, str):
         return _encodable(value)
     if isinstance(value, float) and not math.isfinite(value):

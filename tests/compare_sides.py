@@ -1,0 +1,82 @@
+"""Simulated recordings of one training loop with known changes, for tests and benchmarks of comparisons."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from simulator import Kernel, Simulation, Stream, Tensor, Thread
+
+GEMM = "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn"
+ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, x>(int)"
+NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float, float const*)"
+
+Extra = Callable[[Thread, Stream], None]
+
+
+def nothing(thread: Thread, stream: Stream) -> None:
+    """Do nothing at the seam of steps."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A loop of steps over layers of a product, a normalization and an addition; times in ns, on the device unless named otherwise."""
+
+    steps: int = 6
+    layers: int = 4
+    batch: int = 32
+    mm_ns: int = 400_000
+    norm_ns: int = 60_000
+    add_ns: int = 50_000
+    adds: int = 1
+    host_ns: int = 20_000
+    slow_layer: int | None = None
+    loading_ns: int = 0
+    scatter: float = 0.0
+    seed: int = 0
+    marked: bool = True
+    extra: Extra = nothing
+
+    def trace(self) -> bytes:
+        """The recording as a Kineto file."""
+        simulation = Simulation(python_frames=True, seed=self.seed)
+        thread, stream = simulation.thread(), simulation.stream()
+        rng = random.Random(self.seed)
+        for number in range(self.steps):
+            if self.marked:
+                with thread.step(number):
+                    self._step(thread, stream, rng)
+            else:
+                self._step(thread, stream, rng)
+        return simulation.json().encode()
+
+    def faster(self, **changes: object) -> "Program":
+        """The same program with changes."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def _step(self, thread: Thread, stream: Stream, rng: random.Random) -> None:
+        factor = 1 + self.scatter * rng.gauss(0, 1)
+        if self.loading_ns:
+            with thread.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
+                thread.spend(round(self.loading_ns * factor))
+        wide = (Tensor((self.batch, 1024)), Tensor((1024, 1024)))
+        for layer in range(self.layers):
+            with thread.frame(f"nn.Module: Layer_{layer}"):
+                self._launch(
+                    thread,
+                    stream,
+                    "aten::mm",
+                    GEMM,
+                    round(self.mm_ns * factor * (1 + (layer == self.slow_layer))),
+                    wide,
+                )
+                self._launch(thread, stream, "aten::native_layer_norm", NORM, round(self.norm_ns * factor), wide[:1])
+                for _ in range(self.adds):
+                    self._launch(thread, stream, "aten::add", ADD, round(self.add_ns * factor), wide[:1])
+        self.extra(thread, stream)
+        thread.synchronize(stream)
+
+    def _launch(
+        self, thread: Thread, stream: Stream, operator: str, kernel: str, ns: int, inputs: tuple[Tensor, ...]
+    ) -> None:
+        with thread.op(operator, inputs, before_ns=self.host_ns):
+            thread.launch(Kernel(kernel, ns, (432, 1, 1)), stream)

@@ -1,0 +1,76 @@
+"""The GitHub Action: its script run as the runner would, with a stand-in for `gh`."""
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from compare_sides import Program
+
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "action" / "compare.sh"
+pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    (tmp_path / "before.json").write_bytes(Program().trace())
+    (tmp_path / "after.json").write_bytes(Program(mm_ns=500_000).trace())
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    run = "import sys; from trace_analyzer.cli import run; sys.exit(run())"
+    (tools / "analyze").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(run)} "$@"\n')
+    (tools / "gh").write_text('#!/bin/sh\necho "$@" >> "$GH_LOG"\n')
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    return tmp_path
+
+
+def action(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
+    environment = {
+        **os.environ,
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "RUNNER_TEMP": str(folder),
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+        "GITHUB_OUTPUT": str(folder / "output.txt"),
+        "GITHUB_REPOSITORY": "somebody/something",
+        "GH_LOG": str(folder / "gh.log"),
+        "BEFORE": str(folder / "before.json"),
+        "AFTER": str(folder / "after.json"),
+        **inputs,
+    }
+    return subprocess.run(["bash", str(SCRIPT)], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_gate_that_breaks_fails_the_job_and_is_commented(traces: Path) -> None:
+    run = action(traces, FAIL_IF_SLOWER="5%\naten::add=50%", COMMENT="true", PULL_REQUEST="7")
+    assert run.returncode == 1, run.stderr
+    summary = (traces / "summary.md").read_text()
+    assert "slower: matmul" in summary
+    assert "gate broke: --fail-if-slower 5%" in summary
+    assert "exit-code=1" in (traces / "output.txt").read_text()
+    assert "pr comment 7" in (traces / "gh.log").read_text()
+
+
+def test_without_gates_the_job_passes(traces: Path) -> None:
+    run = action(traces)
+    assert run.returncode == 0, run.stderr
+    assert not (traces / "gh.log").exists()
+
+
+def test_inputs_are_never_run_as_commands(traces: Path) -> None:
+    run = action(traces, AFTER=f"$(touch {traces}/ran); --help")
+    assert run.returncode == 2
+    assert not (traces / "ran").exists()
+
+
+def test_the_action_passes_every_input() -> None:
+    text = (ROOT / "action.yml").read_text()
+    script = SCRIPT.read_text()
+    for name in ("BEFORE", "AFTER", "FAIL_IF_SLOWER", "FAIL_IF_MORE_IDLE", "COMMENT", "PULL_REQUEST"):
+        assert f"{name}: ${{{{" in text
+        assert name in script

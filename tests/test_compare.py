@@ -1,0 +1,409 @@
+"""Comparisons: exact, antisymmetric, zero against itself; planted changes in their line; what is refused; what gates say."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from compare_sides import Program
+from generator import RandomTrace, random_traces
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from simulator import Kernel, Stream, Tensor, Thread
+
+from trace_analyzer.cli import main
+from trace_analyzer.compare import baselines
+from trace_analyzer.compare.api import compare
+from trace_analyzer.compare.comparison import Comparison
+from trace_analyzer.compare.decomposition import split
+from trace_analyzer.compare.differences import paired_calls
+from trace_analyzer.compare.gates import Gate, held, refusal
+from trace_analyzer.compare.profiles import Profile, in_parts, profile_of
+from trace_analyzer.errors import InputError, UsageError
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+
+SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("synthetic_*.json.gz"))
+UNHURRIED = settings(max_examples=6, suppress_health_check=list(HealthCheck))
+BASE = Program()
+
+
+@cache
+def report(program: Program) -> Report:
+    return analyze(program.trace())
+
+
+def compared(before: Program, after: Program) -> Comparison:
+    return compare(report(before), report(after))
+
+
+def sums_are_exact(result: Comparison) -> None:
+    """Lines, matches and waterfalls sum to the difference as rationals, and counts never lose time."""
+    assert result.before is not None
+    assert result.after is not None
+    assert sum(line.before_total_ns for line in result.lines) == result.before.total_ns
+    assert sum(line.after_total_ns for line in result.lines) == result.after.total_ns
+    whole = Fraction(result.after.total_ns, result.after.steps) - Fraction(result.before.total_ns, result.before.steps)
+    parts = [
+        split(
+            Fraction(row["before_total_ns"], result.before.steps),
+            Fraction(row["after_total_ns"], result.after.steps),
+            None if row["before_count"] is None else Fraction(row["before_count"], result.before.steps),
+            None if row["after_count"] is None else Fraction(row["after_count"], result.after.steps),
+        )
+        for row in result.matches.iter_rows(named=True)
+    ]
+    assert sum(by_count + by_time for by_count, by_time in parts) == whole
+    for (by_count, by_time), row in zip(parts, result.matches.iter_rows(named=True), strict=True):
+        assert row["by_count_ns"] == pytest.approx(float(by_count), rel=1e-9, abs=1e-3)
+        assert row["by_time_ns"] == pytest.approx(float(by_time), rel=1e-9, abs=1e-3)
+    for bars in result.waterfall.values():
+        assert sum(bar.difference_ns for bar in bars) == pytest.approx(float(whole), rel=1e-9, abs=1e-2)
+
+
+def swap_flips_every_sign(one: Comparison, other: Comparison) -> None:
+    def key(line: object) -> tuple[object, ...]:
+        return tuple(
+            {"new": "removed", "removed": "new"}.get(str(value), value)
+            for value in (line.kind, line.level, line.phase, line.name, line.category)  # type: ignore[attr-defined]
+        )
+
+    forward = {key(line): line for line in one.lines}
+    backward = {
+        tuple({"new": "removed", "removed": "new"}.get(str(v), v) for v in key(line)): line for line in other.lines
+    }
+    assert forward.keys() == backward.keys()
+    for name, line in forward.items():
+        mirrored = backward[name]
+        assert (line.before_total_ns, line.after_total_ns) == (mirrored.after_total_ns, mirrored.before_total_ns)
+        assert line.by_count_ns == pytest.approx(-mirrored.by_count_ns, abs=1e-3)
+        assert line.by_time_ns == pytest.approx(-mirrored.by_time_ns, abs=1e-3)
+
+
+counts = st.one_of(st.none(), st.integers(0, 50))
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**12), counts, counts)
+def test_splitting_leaves_no_remainder_and_flips_with_the_sides(
+    before: int, after: int, before_count: int | None, after_count: int | None
+) -> None:
+    parts = split(before, after, before_count, after_count)
+    assert sum(parts) == after - before
+    assert split(after, before, after_count, before_count) == tuple(-part for part in parts)
+    assert split(before, before, before_count, before_count) == (0, 0)
+
+
+@given(random_traces(), random_traces())
+@UNHURRIED
+def test_laws_on_random_traces(one: RandomTrace, other: RandomTrace) -> None:
+    sides = [profile_of(analyze(trace.content)) for trace in (one, other)]
+    for side in sides:
+        assert side.rows.get_column("total_ns").sum() == side.total_ns
+    result, swapped = compare(*sides), compare(*reversed(sides))
+    assert result.status == swapped.status
+    if result.status == "ok":
+        sums_are_exact(result)
+        swap_flips_every_sign(result, swapped)
+    itself = compare(sides[0], sides[0])
+    if itself.status == "ok":
+        assert itself.difference_ns == 0
+        assert all(line.difference_ns == line.by_count_ns == line.by_time_ns == 0 for line in itself.lines)
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_a_sample_against_itself_and_the_others(path: Path) -> None:
+    itself = compare(path, path)
+    sums_are_exact(itself)
+    assert itself.same_work
+    assert itself.difference_ns == 0
+    assert not any(line.difference_ns for line in itself.lines)
+    result, swapped = compare(path, SAMPLES[0]), compare(SAMPLES[0], path)
+    sums_are_exact(result)
+    swap_flips_every_sign(result, swapped)
+
+
+# Planted changes
+
+
+def launch(operator: str, kernel: str, ns: int) -> Callable[[Thread, Stream], None]:
+    def extra(thread: Thread, stream: Stream) -> None:
+        with thread.op(operator, (Tensor((32, 1024)),)):
+            thread.launch(Kernel(kernel, ns, (432, 1, 1)), stream)
+
+    return extra
+
+
+ROLL = launch("aten::roll", "void at::native::roll_cuda_kernel<float>(float const*, float*, long)", 300_000)
+PLANTED = {
+    "slower products": (BASE.faster(mm_ns=500_000), "aten::mm", 400_000, "by_time_ns"),
+    "more additions": (BASE.faster(adds=3), "aten::add", 400_000, "by_count_ns"),
+    "another operator": (BASE.faster(extra=ROLL), "aten::roll", 300_000, "by_count_ns"),
+    "a slower normalization": (BASE.faster(norm_ns=100_000), "aten::native_layer_norm", 160_000, "by_time_ns"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_change_is_in_its_line(name: str) -> None:
+    program, line_name, planted_ns, column = PLANTED[name]
+    result = compared(BASE, program)
+    sums_are_exact(result)
+    line = result.lines[0]
+    assert line.name == line_name
+    assert getattr(line, column) == pytest.approx(planted_ns, rel=0.05)
+    assert result.same_program
+    removed = compared(program, BASE).lines[0]
+    assert (removed.name, getattr(removed, column)) == (line_name, pytest.approx(-planted_ns, rel=0.05))
+
+
+def test_planted_data_loading() -> None:
+    """The loader's time at a step's end is idle time of its cause, but for what the device worked meanwhile."""
+    host_bound = BASE.faster(mm_ns=4_000, norm_ns=4_000, add_ns=4_000, host_ns=60_000)
+    result = compared(host_bound, host_bound.faster(loading_ns=2_000_000))
+    line = result.lines[0]
+    assert (line.kind, line.name) == ("idle", "data-loading")
+    assert line.difference_ns == pytest.approx(result.difference_ns, rel=0.05)
+
+
+def test_inputs_that_changed() -> None:
+    result = compared(BASE, BASE.faster(batch=64, mm_ns=800_000))
+    assert (result.same_work, result.same_program) == (False, True)
+    assert (result.input_changes[0].before, result.input_changes[0].after) == (32, 64)
+    assert result.likeness is not None
+    assert result.likeness.flop_ratio == pytest.approx(2.0)
+
+
+def test_units_of_work() -> None:
+    """A recording without steps is cut by the calls of the other; where neither has steps, each is one."""
+    result = compared(BASE, BASE.faster(marked=False))
+    assert result.unit_of_work == BASE.steps
+    assert result.after is not None
+    assert result.after.steps == BASE.steps
+    assert result.after.step_ns * result.after.steps == result.after.total_ns
+    assert compared(BASE.faster(marked=False), BASE).unit_of_work == -BASE.steps
+    assert "units of work" in " ".join(result.notes)
+
+
+def test_several_recordings_are_units() -> None:
+    noisy = [[report(BASE.faster(steps=4, scatter=0.02, seed=10 * side + n)) for n in range(4)] for side in range(2)]
+    result = compare(*noisy)
+    assert result.are_recordings_units
+    assert result.before is not None
+    assert (result.before.recordings, result.before.steps) == (4, 12)
+    slower = [report(BASE.faster(steps=4, scatter=0.02, seed=50 + n, mm_ns=480_000)) for n in range(4)]
+    found = compare(noisy[0], slower)
+    assert found.significant
+    assert "recordings differ" not in " ".join(found.notes)
+    sums_are_exact(found)
+
+
+def test_steps_of_one_recording_say_that_recordings_differ() -> None:
+    result = compared(BASE, BASE.faster(mm_ns=500_000))
+    assert result.significant
+    assert "The recordings differ" in result.notes[0]
+    single = compare(*(profile_of(report(BASE.faster(steps=2, seed=n))) for n in range(2)))
+    assert single.significant is None
+    assert single.interval_ns is None
+
+
+# Refusals and gates
+
+
+def cpu_only() -> Path:
+    return Path(__file__).parents[1] / "sample_traces" / "cpu_mlp.json.gz"
+
+
+def test_refusals() -> None:
+    result = compare(cpu_only(), report(BASE))
+    assert result.status == "refused"
+    assert "no device work" in str(result.reason)
+    one = profile_of(report(BASE))
+    withheld = replace(one, facts=replace(one.facts, withheld="corrupt durations"))
+    assert "corrupt durations" in str(compare(withheld, one).reason)
+    cold = replace(one, facts=replace(one.facts, cold=True))
+    assert "cold start" in str(compare(cold, one).reason)
+    unlike = SAMPLES[0]
+    bare = profile_of(report(BASE.faster(marked=False)))
+    assert "has no steps" in str(compare(bare, unlike).reason)
+
+
+def test_gates() -> None:
+    slower = compared(BASE, BASE.faster(mm_ns=430_000))
+    gates = [
+        Gate("--fail-if-slower 5%", 0.05),
+        Gate("10 %", 0.10),
+        Gate("mm", 0.05, "aten::mm"),
+        Gate("add", 0.01, "aten::add"),
+    ]
+    assert [found.broke for found in held(slower, gates)] == [True, False, True, False]
+    assert not any(found.broke for found in held(compared(BASE, BASE), gates))
+    assert "no line" in held(slower, [Gate("x", 0.1, "nonesuch")])[0].why
+    idle = compared(BASE, BASE.faster(loading_ns=3_000_000))
+    assert held(idle, [Gate("idle", 0.05, is_idle=True)])[0].broke
+    assert "not known to be the same program" in str(refusal(compare(SAMPLES[0], report(BASE))))
+    assert "need 3 steps" in str(refusal(compared(BASE, BASE.faster(steps=2))))
+
+
+def test_gates_do_not_break_by_chance() -> None:
+    noisy = compared(BASE.faster(scatter=0.3, seed=1), BASE.faster(scatter=0.3, seed=4))
+    (found,) = held(noisy, [Gate("--fail-if-slower 1%", 0.0001)])
+    assert not found.broke
+    assert noisy.significant is False
+
+
+# What is kept
+
+
+def test_a_saved_report_compares_by_parts(tmp_path: Path) -> None:
+    path = tmp_path / "before.json"
+    path.write_text(report(BASE).to_json())
+    result = compare(path, report(BASE.faster(mm_ns=500_000)))
+    assert (result.same_work, result.same_program) == (None, None)
+    assert result.difference_ns == pytest.approx(400_000, rel=0.05)
+    sums_are_exact(result)
+    assert "saved report" in str(refusal(result))
+    parts = in_parts(profile_of(report(BASE)))
+    assert parts.rows.get_column("total_ns").sum() == parts.total_ns
+    itself = compare(path, report(BASE))
+    assert itself.difference_ns == 0
+    assert not any(line.difference_ns for line in itself.lines)
+
+
+@pytest.mark.parametrize(
+    "damage", ["{}", '{"tool_version": 1, "verdict": {}, "devices": []}', '{"baseline_version": 99}']
+)
+def test_damaged_files_are_bad_input(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "before.json"
+    path.write_text(damage)
+    with pytest.raises(InputError):
+        compare(path, report(BASE))
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> dict[str, Path]:
+    programs = {"base": BASE, "slower": BASE.faster(mm_ns=500_000), "short": BASE.faster(steps=2)}
+    for name, program in programs.items():
+        (tmp_path / f"{name}.json").write_bytes(program.trace())
+    return {name: tmp_path / f"{name}.json" for name in programs}
+
+
+def test_the_contract(traces: dict[str, Path]) -> None:
+    code, out, _ = run("compare", traces["base"], traces["slower"], "--format", "json")
+    assert code == 0
+    document = json.loads(out)
+    assert document["status"] == "ok"
+    for side in ("before", "after"):
+        assert sum(line[f"{side}_total_ns"] for line in document["lines"]) == document[side]["total_ns"]
+        assert document[side]["step_ns"] == document[side]["total_ns"] / document[side]["steps"]
+    assert {"call", "outer", "module", "bucket"} == document["matched_ratio"].keys()
+    assert document["significant"] is True
+    low, high = document["interval_ns"]
+    assert low <= document["difference_ns"] <= high
+    split_sum = sum(line["by_count_ns"] + line["by_time_ns"] for line in document["lines"])
+    assert split_sum == pytest.approx(document["difference_ns"], abs=1)
+
+
+def test_exit_codes(traces: dict[str, Path]) -> None:
+    assert run("compare", traces["base"], traces["slower"], "--fail-if-slower", "30%")[0] == 0
+    code, _, err = run("compare", traces["base"], traces["slower"], "--fail-if-slower", "5%")
+    assert (code, "gate broke" in err) == (1, True)
+    assert run("compare", traces["base"], traces["short"], "--fail-if-slower", "5%")[0] == 2
+    code, out, err = run("compare", cpu_only(), traces["base"], "--format", "json")
+    assert (code, json.loads(out)["status"]) == (2, "refused")
+    assert "not compared" in err
+    assert run("compare", traces["base"], "nowhere/*.json")[0] == 2
+    assert run("compare", traces["base"], traces["slower"], "--fail-if-slower", "soon")[0] == 2
+
+
+def test_baselines(traces: dict[str, Path], tmp_path: Path) -> None:
+    kept = tmp_path / "baseline.json"
+    assert run("baseline", "save", traces["base"], kept)[0] == 0
+    assert kept.stat().st_size < 64_000
+    assert run("baseline", "check", traces["base"], kept)[0] == 0
+    assert run("baseline", "check", traces["slower"], kept)[0] == 1
+    assert run("baseline", "check", traces["slower"], kept, "--fail-if-slower", "50%")[0] == 0
+    direct, from_file = (compare(side, traces["slower"]) for side in (traces["base"], kept))
+    assert from_file.lines == direct.lines
+    assert from_file.interval_ns == direct.interval_ns
+    document = json.loads(kept.read_text())
+    document["frames"]["rows"]["total_ns"][0] += 1
+    kept.write_text(json.dumps(document))
+    code, _, err = run("baseline", "check", traces["base"], kept)
+    assert (code, "damaged" in err) == (2, True)
+    assert run("baseline", "save", cpu_only(), tmp_path / "none.json")[0] == 2
+    assert not (tmp_path / "none.json").exists()
+
+
+def test_folders_and_patterns(traces: dict[str, Path], tmp_path: Path) -> None:
+    result = compare(tmp_path / "s*.json", traces["base"])
+    assert result.before is not None
+    assert result.before.recordings == 2
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    with pytest.raises(UsageError, match="no trace"):
+        compare(folder, traces["base"])
+
+
+def test_hostile_names_stay_text() -> None:
+    name = "<script>alert(1)</script>\x1b[31m|`x`"
+    result = compared(BASE, BASE.faster(extra=launch(name, f"void {name}()", 500_000)))
+    assert "\x1b" not in result.summary()
+    assert "<script>" not in result.to_markdown()
+    assert "\x1b" not in result.to_json()
+
+
+def test_the_page(tmp_path: Path) -> None:
+    """Figures of all kinds, and names that stay text."""
+    name = "</script><script>alert(1)</script>"
+    result = compared(BASE, BASE.faster(extra=launch(name, f"void {name}()", 500_000)))
+    page = result.to_html(tmp_path / "page.html").read_text()
+    for title in (
+        "By cause and bucket",
+        "Timelines",
+        "By operator",
+        "By module",
+        "Differential flame graph",
+        "In words",
+    ):
+        assert f"<h2>{title}</h2>" in page
+    assert name not in page
+    (tmp_path / "kept.json").write_text(baselines.to_json(profile_of(report(BASE))))
+    kept = compare(tmp_path / "kept.json", report(BASE)).to_html(tmp_path / "other.html").read_text()
+    assert "<h2>Timelines</h2>" not in kept
+
+
+def test_calls_are_paired_in_order() -> None:
+    """The product of one layer alone became slower: pairs tell which."""
+    slow = report(BASE.faster(slow_layer=2))
+    pairs = paired_calls(report(BASE), slow, "aten::mm")
+    assert set(pairs.head(5).get_column("module")) == {"Layer"}
+    numbers = pairs.filter(pl.col("difference_ns") > 100_000).get_column("number")
+    assert sorted(numbers % BASE.layers) == [2] * 5
+    assert pairs.get_column("difference_ns").sum() == pytest.approx(5 * BASE.mm_ns, rel=0.05)
+
+
+def test_promises() -> None:
+    host_bound = Program(mm_ns=4_000, norm_ns=4_000, add_ns=4_000, host_ns=60_000, loading_ns=3_000_000)
+    result = compared(host_bound, host_bound.faster(loading_ns=0))
+    kept = {item.id: item for item in result.promises}["data-loading"]
+    assert kept.came_ns <= kept.promised_ns_at_most * 1.01
+    assert kept.bound_held
+    assert kept.came_ns == pytest.approx(-(result.difference_ns or 0), rel=0.1)
+    assert not compared(host_bound, host_bound).promises
+
+
+def test_profiles_keep_owned_time(tmp_path: Path) -> None:
+    side: Profile = profile_of(report(BASE))
+    assert side.steps == 5
+    assert side.units is not None
+    assert side.units.get_column("total_ns").sum() == side.total_ns
+    assert side.rows.filter(pl.col("kind") == "kernel").get_column("count").sum() == 5 * 4 * 3

@@ -1,0 +1,115 @@
+"""Real pairs: what is said of recordings whose story is known, unchanged passes, and the same programs on two vendors' devices."""
+
+import itertools
+import random
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import jsonschema
+import pytest
+from conftest import CORPUS, corpus_rows
+
+from trace_analyzer.compare import schemas
+from trace_analyzer.compare.api import compare
+from trace_analyzer.compare.comparison import Comparison
+from trace_analyzer.compare.documents import document
+from trace_analyzer.compare.profiles import Profile, merged, profile_of
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+
+PAIRS = CORPUS.parent / "pairs"
+pytestmark = pytest.mark.skipif(not (PAIRS.exists() and corpus_rows()), reason="the corpus ($TRACE_CORPUS) is absent")
+AGAIN = [f"a100_forward_batch2_again{number:02}.json.gz" for number in range(12)]
+Reports = Callable[[str], Report]
+
+
+@cache
+def side(name: str) -> Profile:
+    folder = PAIRS if (PAIRS / name).exists() else CORPUS
+    return profile_of(analyze(folder / name))
+
+
+def pair(before: str, after: str) -> Comparison:
+    return compare(side(f"{before}.json.gz"), side(f"{after}.json.gz"))
+
+
+def change_ms(result: Comparison, by: str, name: str) -> float:
+    return sum(bar.difference_ns for bar in result.waterfall[by] if bar.name == name) / 1e6
+
+
+def test_more_workers_load_data_faster() -> None:
+    result = pair("v100_resnet50_workers0", "v100_resnet50_workers4")
+    assert result.same_work
+    assert result.before is not None
+    assert result.before.step_ns == pytest.approx(175.5e6, rel=0.001)
+    assert change_ms(result, "cause", "data-loading") == pytest.approx(-56.7, abs=1)
+    assert change_ms(result, "bucket", "host-to-device copy") == pytest.approx(1.0, abs=0.3)
+    assert result.matched_ratio is not None
+    assert result.matched_ratio.call == 1
+    (kept,) = result.promises
+    assert kept.id == "data-loading"
+    assert kept.bound_held
+
+
+def test_one_model_on_two_vendors_devices() -> None:
+    result = pair("h100_qwen1.5_0.5b", "mi300_qwen1.5_0.5b")
+    assert result.same_work
+    assert result.likeness is not None
+    assert result.likeness.flop_ratio == pytest.approx(1, abs=1e-6)
+    assert change_ms(result, "group", "pointwise") == pytest.approx(-6.0, abs=0.2)
+    assert change_ms(result, "group", "matmul") == pytest.approx(4.0, abs=0.2)
+    assert change_ms(result, "cause", "launch-latency") == pytest.approx(1.2, abs=0.1)
+    hardware = sum(line.by_hardware_ns for line in result.lines if line.by_hardware_ns is not None)
+    assert hardware < 0
+
+
+def test_a_bigger_batch() -> None:
+    result = pair("a100_forward_batch2_again00", "a100_forward_batch128")
+    assert (result.same_work, result.same_program) == (False, True)
+    assert (result.input_changes[0].before, result.input_changes[0].after) == (2, 128)
+
+
+def test_programs_that_have_nothing_to_do_with_each_other() -> None:
+    names = ["h100_bert_small_fillmask", "mi300_timesformer", "b200_vllm_eager", "a100_training_16ranks_rank0"]
+    for before, after in itertools.combinations(names, 2):
+        result = pair(before, after)
+        if result.status == "ok":
+            assert (result.same_work, result.same_program) == (False, False)
+            assert "Not known to be the same program" in result.headline
+
+
+def test_unchanged_passes_raise_few_alarms() -> None:
+    """12 consecutive passes of one process: three recordings a side, drawn at random."""
+    rng, found, draws = random.Random(1), 0, 40
+    for _ in range(draws):
+        drawn = rng.sample(AGAIN, 6)
+        result = compare(merged("before", [side(n) for n in drawn[:3]]), merged("after", [side(n) for n in drawn[3:]]))
+        found += bool(result.significant)
+        assert result.before is not None
+        assert sum(line.before_total_ns for line in result.lines) == result.before.total_ns
+    assert found <= 0.05 * draws
+
+
+@pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
+def test_laws_of_every_trace(file: str, corpus_report: Reports) -> None:
+    own = profile_of(corpus_report(file))
+    itself, other = compare(own, own), compare(own, side("a100_forward_batch16.json.gz"))
+    for result in (itself, other):
+        jsonschema.validate(document(result), schemas.schema("comparison"))
+        if result.status == "ok":
+            assert result.before is not None
+            assert result.after is not None
+            assert sum(line.before_total_ns for line in result.lines) == result.before.total_ns
+            assert sum(line.after_total_ns for line in result.lines) == result.after.total_ns
+    if itself.status == "ok":
+        assert not any(line.difference_ns for line in itself.lines)
+
+
+def test_the_page_of_a_real_pair(tmp_path: Path) -> None:
+    result = pair("h100_qwen1.5_0.5b", "mi300_qwen1.5_0.5b")
+    page = result.to_html(tmp_path / "page.html").read_text()
+    assert "Differential flame graph" in page
+    assert "Timelines" in page
+    assert not re.search(r"<(?:script|link|img)[^>]*(?:src|href)=.http", page)

@@ -1,0 +1,100 @@
+"""Statistics of comparisons: known quantiles, few false alarms where nothing changed, changes found; recordings as units."""
+
+import random
+
+import pytest
+
+from trace_analyzer.compare.statistics import (
+    autocorrelation,
+    difference,
+    effective_size,
+    incomplete_beta,
+    t_quantile,
+)
+
+PAIRS = 1_000
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"), [(1, 12.706), (2, 4.303), (4, 2.776), (10, 2.228), (30, 2.042), (1000, 1.962)]
+)
+def test_quantiles_are_those_of_the_tables(freedom: float, expected: float) -> None:
+    """Student's t at 97.5 %, as printed in every textbook."""
+    assert t_quantile(0.975, freedom) == pytest.approx(expected, abs=5e-4)
+
+
+def test_the_incomplete_beta_function() -> None:
+    """I_x(1, 1) = x, I_x(a, 1) = x^a, and I_x(a, b) = 1 - I_1-x(b, a)."""
+    for x in (0.0, 0.1, 0.5, 0.9, 1.0):
+        assert incomplete_beta(x, 1, 1) == pytest.approx(x)
+        assert incomplete_beta(x, 3.5, 1) == pytest.approx(x**3.5)
+        assert incomplete_beta(x, 2.5, 0.5) == pytest.approx(1 - incomplete_beta(1 - x, 0.5, 2.5))
+
+
+def correlated(rng: random.Random, count: int, correlation: float) -> list[float]:
+    """Step times of one recording: consecutive ones resemble each other."""
+    times, deviation = [], rng.gauss(0, 1)
+    for _ in range(count):
+        deviation = correlation * deviation + (1 - correlation**2) ** 0.5 * rng.gauss(0, 1)
+        times.append(100 + 3 * deviation)
+    return times
+
+
+def alarms(count: int, correlation: float, change: float, independent: bool) -> float:
+    """The share of pairs of samples that are told apart."""
+    rng = random.Random(count)
+    found = 0
+    for _ in range(PAIRS):
+        before, after = (correlated(rng, count, correlation) for _ in range(2))
+        result = difference(
+            before, [time * (1 + change) for time in after], floor=0.5, independent=(independent, independent)
+        )
+        found += bool(result.significant)
+    return found / PAIRS
+
+
+@pytest.mark.parametrize(("count", "correlation"), [(3, 0.3), (5, 0.3), (10, 0.3), (20, 0.3), (30, 0.6)])
+def test_few_false_alarms_between_unchanged_recordings(count: int, correlation: float) -> None:
+    assert alarms(count, correlation, 0.0, independent=False) <= 0.08
+
+
+@pytest.mark.parametrize("count", [3, 5, 10])
+def test_few_false_alarms_between_folders_of_recordings(count: int) -> None:
+    assert alarms(count, 0.0, 0.0, independent=True) <= 0.065
+
+
+def test_ten_percent_are_found_by_five_recordings_a_side() -> None:
+    assert alarms(5, 0.0, 0.10, independent=True) >= 0.9
+
+
+def test_more_correlated_steps_are_worth_less() -> None:
+    rng = random.Random(1)
+    loose, tight = correlated(rng, 200, 0.0), correlated(rng, 200, 0.8)
+    assert autocorrelation(tight) > autocorrelation(loose)
+    assert effective_size(tight, False) < effective_size(loose, False) == pytest.approx(200 * 0.7 / 1.3)
+    assert effective_size(tight, True) == 200
+    assert autocorrelation([1.0, 1.0, 1.0]) == 0
+
+
+def test_too_few_observations_say_nothing() -> None:
+    assert difference([1.0], [2.0], floor=0.0).interval is None
+    assert difference([1.0, 1.1], [2.0, 2.1], floor=0.0).significant is None
+    assert difference([1.0, 1.1], [2.0, 2.1], floor=0.0, independent=(True, True)).interval is None
+    assert difference([1.0, 1.1, 1.0], [2.0, 2.1, 2.0], floor=0.0, independent=(True, True)).significant
+
+
+def test_the_floor_and_samples_without_scatter() -> None:
+    same = difference([100.0] * 5, [100.0] * 5, floor=0.5)
+    assert (same.value, same.interval, same.significant) == (0.0, (0.0, 0.0), False)
+    assert difference([100.0] * 5, [100.4] * 5, floor=0.5).significant is False
+    assert difference([100.0] * 5, [101.0] * 5, floor=0.5).significant is True
+
+
+def test_the_difference_flips_with_the_sides() -> None:
+    rng = random.Random(2)
+    a, b = correlated(rng, 6, 0.3), correlated(rng, 8, 0.3)
+    forward, backward = difference(a, b, floor=0.1), difference(b, a, floor=0.1)
+    assert forward.interval is not None
+    assert backward.interval is not None
+    assert forward.value == -backward.value
+    assert forward.interval == pytest.approx(tuple(-end for end in reversed(backward.interval)))

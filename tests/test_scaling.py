@@ -1,0 +1,85 @@
+"""Series of batches: the batch is found in shapes, exponents and floors are those of the model, and real series say what is known."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from compare_sides import Program
+from conftest import CORPUS
+
+from trace_analyzer.cli import main
+from trace_analyzer.compare.api import scaling
+from trace_analyzer.errors import UsageError
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+
+PAIRS = CORPUS.parent / "pairs"
+FIXED_NS, ITEM_NS = 5_000, 400
+
+
+@cache
+def at(batch: int, host_ns: int = 100_000) -> Report:
+    """A program whose product takes so long by its batch, on a host that needs so long an operator."""
+    program = Program(batch=batch, mm_ns=FIXED_NS + ITEM_NS * batch, norm_ns=5_000, add_ns=5_000, host_ns=host_ns)
+    return analyze(program.trace())
+
+
+def test_overhead_is_proven_and_the_flip_is_where_the_model_has_it() -> None:
+    result = scaling(at(64), at(16), at(256))
+    assert [point.batch for point in result.points] == [16, 64, 256]
+    assert result.overhead_is_proven
+    assert all(item.growth == "flat" for item in result.step)
+    assert result.host_floor_ns is not None
+    assert result.device_line is not None
+    assert result.device_line.per_item_ns == pytest.approx(4 * ITEM_NS, rel=0.02)
+    measured = next(
+        batch for batch in range(300, 2000, 20) if at(batch).steps[2].idle_ns < 0.15 * at(batch).steps[2].duration_ns
+    )
+    assert result.flip_batch == pytest.approx(measured, rel=0.15)
+    assert result.is_upper_bound
+    (product,) = [item for item in result.operators if item.name == "aten::mm" and item.to_batch == 256]
+    assert product.work == "FLOP"
+    assert product.work_ratio == pytest.approx(4)
+
+
+def test_work_that_takes_its_time_is_no_overhead() -> None:
+    result = scaling(at(4096, 5_000), at(8192, 5_000))
+    assert result.step[0].growth == "proportional"
+    assert not result.overhead_is_proven
+    assert result.host_floor_ns is None
+    assert "grows with the work" in result.headline
+
+
+def test_what_is_refused() -> None:
+    assert "do not differ" in str(scaling(at(16), at(16)).reason)
+    other = next((Path(__file__).parents[1] / "sample_traces").glob("*communication_coll*"))
+    assert scaling(at(16), other).status == "refused"
+    with pytest.raises(UsageError):
+        scaling(at(16))
+
+
+def test_the_command(tmp_path: Path) -> None:
+    for batch in (16, 64):
+        program = Program(batch=batch, mm_ns=FIXED_NS + ITEM_NS * batch, norm_ns=5_000, add_ns=5_000, host_ns=100_000)
+        (tmp_path / f"{batch}.json").write_bytes(program.trace())
+    traces = [str(tmp_path / "16.json"), str(tmp_path / "64.json")]
+    run = CliRunner().invoke(main, ["scaling", *traces, "--format", "json", "--plot", str(tmp_path / "plot.html")])
+    assert run.exit_code == 0, run.stderr
+    assert json.loads(run.stdout)["overhead_is_proven"] is True
+    assert "Bokeh" in (tmp_path / "plot.html").read_text()
+    assert "http-equiv" not in (tmp_path / "plot.html").read_text()
+    assert CliRunner().invoke(main, ["scaling", traces[0]]).exit_code == 2
+
+
+@pytest.mark.skipif(not PAIRS.exists(), reason="the recorded pairs are absent")
+def test_a_real_series() -> None:
+    files = ["batch2_again00", "batch16", "batch64", "batch128"]
+    result = scaling(*(PAIRS / f"a100_forward_{name}.json.gz" for name in files))
+    assert [point.batch for point in result.points] == [2, 16, 64, 128]
+    assert result.overhead_is_proven
+    assert result.host_floor_ns == pytest.approx(30e6, rel=0.05)
+    assert result.flip_batch is not None
+    assert 128 < result.flip_batch < 256
+    assert any("faster kernels alone save nothing" in text for text in result.contradictions)

@@ -1,0 +1,113 @@
+"""The cache: the same trace comes back; damage, concurrent writers, a full or unusable folder are no failure."""
+
+import dataclasses
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest.mock import patch
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+from trace_analyzer import ingest
+from trace_analyzer.cli import main
+from trace_analyzer.errors import InputTooLarge
+from trace_analyzer.ingest import Trace, load
+from trace_analyzer.pipeline import report_of
+from trace_analyzer.trace_cache import LIMIT, folder, load_cached
+
+SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("*.json.gz"))
+SAMPLE = SAMPLES[0]
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def equal(one: Trace, other: Trace) -> bool:
+    for field in dataclasses.fields(one):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        if not (a.equals(b) and a.schema == b.schema if isinstance(a, pl.DataFrame) else a == b):
+            return False
+    return True
+
+
+def entries() -> list[Path]:
+    return sorted(folder().iterdir()) if folder().exists() else []
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+def test_the_same_trace_comes_back_without_the_file_being_read(path: Path) -> None:
+    first = load_cached(path)
+    with patch.object(ingest, "load", side_effect=AssertionError("the file was read again")):
+        again = load_cached(path)
+    assert equal(first, again)
+    assert report_of(again).to_json() == report_of(load(path)).to_json()
+
+
+def test_the_key_is_the_content(tmp_path: Path) -> None:
+    copy = tmp_path / "copy.json.gz"
+    shutil.copy(SAMPLE, copy)
+    load_cached(SAMPLE)
+    assert load_cached(copy).path == str(copy)
+    assert len(entries()) == 1
+    shutil.copy(SAMPLES[1], copy)
+    assert equal(load_cached(copy), dataclasses.replace(load(SAMPLES[1]), path=str(copy)))
+    assert len(entries()) == 2
+
+
+def test_limits_still_hold() -> None:
+    load_cached(SAMPLE)
+    with pytest.raises(InputTooLarge):
+        load_cached(SAMPLE, max_bytes=1000)
+
+
+@pytest.mark.parametrize("file", ["trace.json", "host_events.parquet", "device_events.parquet"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
+def test_damaged_entries_are_ignored(file: str, damage: str) -> None:
+    load_cached(SAMPLE)
+    path = entries()[0] / file
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(content if damage == "flipped" else content[: len(content) // 2])
+    assert equal(load_cached(SAMPLE), load(SAMPLE))
+    with patch.object(ingest, "load", side_effect=AssertionError("the entry was not made again")):
+        load_cached(SAMPLE)
+
+
+def test_writers_beside_each_other() -> None:
+    with ThreadPoolExecutor(4) as pool:
+        traces = list(pool.map(lambda _: load_cached(SAMPLE), range(8)))
+    expected = load(SAMPLE)
+    assert all(equal(trace, expected) for trace in traces)
+    assert [path.name.endswith(".tmp") for path in entries()] == [False]
+
+
+def test_the_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in SAMPLES:
+        load_cached(path)
+    sizes = [sum(file.stat().st_size for file in entry.iterdir()) for entry in entries()]
+    assert len(sizes) == len(SAMPLES)
+    monkeypatch.setenv(LIMIT, str(sum(sizes) / 2e6))
+    shutil.rmtree(entries()[0])
+    for path in SAMPLES:
+        load_cached(path)
+    assert sum(sum(file.stat().st_size for file in entry.iterdir()) for entry in entries()) <= sum(sizes) / 2
+
+
+def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    assert equal(load_cached(SAMPLE), load(SAMPLE))
+
+
+def test_no_cache() -> None:
+    run = CliRunner().invoke(main, [str(SAMPLE), "--no-report", "--no-cache"])
+    assert run.exit_code == 0
+    assert not entries()
+    assert CliRunner().invoke(main, [str(SAMPLE), "--no-report"]).stdout == run.stdout
+    assert len(entries()) == 1

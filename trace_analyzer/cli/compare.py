@@ -1,0 +1,230 @@
+"""`analyze compare BEFORE AFTER` and `analyze baseline save|check`: what changed between recordings, and gates on it."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from trace_analyzer.cli import FAILED, outputs
+from trace_analyzer.cli.progress import Progress
+from trace_analyzer.errors import UsageError
+from trace_analyzer.files import write_text
+
+if TYPE_CHECKING:
+    from trace_analyzer.compare.comparison import Comparison
+    from trace_analyzer.compare.gates import Gate
+    from trace_analyzer.compare.profiles import Profile
+    from trace_analyzer.report import Report
+
+GATE_BROKE = 1
+
+F = TypeVar("F", bound=Callable[..., Any])
+_RATIO = re.compile(r"^(?:(?P<line>.+)=)?(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?$")
+
+
+def bound(text: str) -> tuple[str | None, float]:
+    """``5%``, ``0.05`` or ``LINE=5%``: a line (None for the step) and how much of the step it may grow by."""
+    match = _RATIO.match(text.strip())
+    if match is None:
+        raise click.BadParameter(f"{text!r} is no share such as 5% or 0.05, nor LINE=5%")
+    value = float(match["number"])
+    return match["line"], value / 100 if match["percent"] else value
+
+
+_GATES = (
+    click.option(
+        "--fail-if-slower",
+        type=bound,
+        multiple=True,
+        metavar="[LINE=]R",
+        help="Exit with 1 if the step, or LINE (a cause, bucket, operator or module), takes more by over R (5% or 0.05) of BEFORE's step. Repeatable.",
+    ),
+    click.option(
+        "--fail-if-more-idle",
+        type=bound,
+        metavar="R",
+        help="Exit with 1 if idle time a step grows by over R of BEFORE's step.",
+    ),
+)
+_COMMON = (
+    click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", "markdown"]),
+        default="text",
+        show_default=True,
+        help="What to print: the summary, the comparison for scripts (docs/compare.md), or a comment for a pull request.",
+    ),
+    click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it."),
+    click.option(
+        "--html", metavar="FILE", help="Write waterfalls, both timelines and a differential flame graph into FILE."
+    ),
+    click.option("--force", is_flag=True, help="Overwrite the FILE of --html."),
+    *_GATES,
+)
+READING = (
+    click.option("--device", metavar="N", help="Compare this device, not the one with most busy time."),
+    click.option("--gpu", metavar="NAME", help="Take the peaks of this device of the catalogue."),
+    click.option("--no-cache", is_flag=True, help="Analyse all traces anew, and keep nothing of them."),
+    click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."),
+)
+
+
+def with_options(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
+    """A decorator that adds the options, in this order."""
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("before")
+@click.argument("after")
+@with_options((*_COMMON, *READING))
+def compare(
+    before: str,
+    after: str,
+    form: str,
+    output: str | None,
+    html: str | None,
+    force: bool,
+    fail_if_slower: tuple[tuple[str | None, float], ...],
+    fail_if_more_idle: tuple[str | None, float] | None,
+    **reading: Any,
+) -> int:
+    """Tell what changed from BEFORE to AFTER, line by line, and whether it is more than chance.
+
+    Each is a trace, a folder or pattern ('runs/*.json.gz') of recordings, a report saved with --format json, or a baseline. Several recordings
+    a side show whether the program differs; steps of one recording show only that the recordings do.
+    """
+    _check(output, html, force, before)
+    with Progress() as progress:
+        sides = [read_side(side, reading, progress) for side in (before, after)]
+    return _finish(sides[0], sides[1], form, output, html, _gates(fail_if_slower, fail_if_more_idle))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def baseline() -> None:
+    """Keep recordings as a small file in the repository, and hold later ones against it."""
+
+
+@baseline.command("save", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("source", metavar="TRACE")
+@click.argument("file", metavar="FILE")
+@with_options(READING)
+def save(source: str, file: str, **reading: Any) -> int:
+    """Save what a comparison needs of TRACE (or a folder or pattern of recordings) as JSON in FILE."""
+    from trace_analyzer.compare import baselines
+
+    outputs.check_writable(Path(file), source, "FILE")
+    with Progress() as progress:
+        profile = read_side(source, reading, progress)
+    if profile.facts.withheld or not profile.total_ns:
+        raise UsageError(f"{source}: no baseline can be made of it: {profile.facts.withheld or 'no device worked'}")
+    write_text(Path(file), baselines.to_json(profile))
+    outputs.complain(f"baseline: {file}")
+    return 0
+
+
+@baseline.command("check", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("source", metavar="TRACE")
+@click.argument("file", metavar="FILE")
+@with_options((*_COMMON, *READING))
+def check(
+    source: str,
+    file: str,
+    form: str,
+    output: str | None,
+    html: str | None,
+    force: bool,
+    fail_if_slower: tuple[tuple[str | None, float], ...],
+    fail_if_more_idle: tuple[str | None, float] | None,
+    **reading: Any,
+) -> int:
+    """Compare TRACE with the baseline in FILE; without a gate, exit with 1 if the step is over 5 % slower."""
+    _check(output, html, force, source)
+    gates = _gates(fail_if_slower, fail_if_more_idle) or _gates(((None, 0.05),), None)
+    with Progress() as progress:
+        sides = [read_side(side, reading, progress) for side in (file, source)]
+    return _finish(sides[0], sides[1], form, output, html, gates)
+
+
+def read_side(source: str, reading: dict[str, Any], progress: Progress) -> "Profile":
+    """The profile of one side."""
+    from trace_analyzer.compare.sides import profile_side
+
+    return profile_side(source, lambda path: read_report(path, reading, progress))
+
+
+def read_report(path: str | Path, reading: dict[str, Any], progress: Progress) -> "Report":
+    """The report on one trace."""
+    from trace_analyzer.ingest import load
+    from trace_analyzer.pipeline import Options, report_of
+    from trace_analyzer.trace_cache import load_cached
+
+    read = load if reading["no_cache"] else load_cached
+    return report_of(read(path, progress=progress), Options(device=reading["device"], gpu=reading["gpu"]), progress)
+
+
+def _check(output: str | None, html: str | None, force: bool, trace: str) -> None:
+    """Refuse what must not be written, before the work is done."""
+    if output not in (None, "-"):
+        outputs.check_writable(Path(str(output)), trace, "--output")
+    if html:
+        outputs.check_writable(Path(html), trace, "--html")
+        if Path(html).exists() and not force:
+            raise UsageError(f"--html {html}: exists; --force overwrites it")
+
+
+def _gates(slower: Sequence[tuple[str | None, float]], idle: tuple[str | None, float] | None) -> tuple["Gate", ...]:
+    from trace_analyzer.compare.gates import Gate
+
+    gates = [
+        Gate(f"--fail-if-slower {line + '=' if line else ''}{100 * ratio:g}%", ratio, line) for line, ratio in slower
+    ]
+    if idle is not None:
+        gates.append(Gate(f"--fail-if-more-idle {100 * idle[1]:g}%", idle[1], is_idle=True))
+    return tuple(gates)
+
+
+def _finish(
+    before: "Profile", after: "Profile", form: str, output: str | None, html: str | None, gates: tuple["Gate", ...]
+) -> int:
+    """Compare, write what is asked for, and hold the gates; the exit code."""
+    from trace_analyzer.compare import gates as bounds
+    from trace_analyzer.compare.comparison import compare_profiles
+
+    result = compare_profiles(before, after)
+    text = _rendered(result, form, 100 if output not in (None, "-") else outputs.text_width())
+    if output in (None, "-"):
+        outputs.say(text)
+    else:
+        write_text(Path(str(output)), text)
+    if result.status == "refused":
+        outputs.complain(f"not compared: {result.reason}")
+        return FAILED
+    if html:
+        result.to_html(html)
+        outputs.complain(f"comparison: {html}")
+    if not gates:
+        return 0
+    reason = bounds.refusal(result)
+    if reason:
+        outputs.complain(f"no gate was held: {reason}")
+        return FAILED
+    found = bounds.held(result, gates)
+    for item in found:
+        outputs.complain(f"gate {'broke' if item.broke else 'held'}: {item.why}")
+    return GATE_BROKE if any(item.broke for item in found) else 0
+
+
+def _rendered(result: "Comparison", form: str, width: int) -> str:
+    if form == "json":
+        return result.to_json()
+    return result.to_markdown() if form == "markdown" else result.summary(width)

@@ -1,0 +1,55 @@
+"""`analyze export TRACE --perfetto OUT`: the trace with what was found in it as tracks."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trace_analyzer.cli import outputs
+from trace_analyzer.cli.compare import READING, read_report, read_side, with_options
+from trace_analyzer.cli.progress import Progress
+from trace_analyzer.errors import UsageError
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("trace")
+@click.option(
+    "--perfetto",
+    metavar="OUT",
+    required=True,
+    help="Write the trace with the added tracks there (.json or .json.gz), for ui.perfetto.dev.",
+)
+@click.option(
+    "--before",
+    metavar="TRACE",
+    help="Compare with this trace (or folder, report, baseline), and add what differs as a track.",
+)
+@click.option("--force", is_flag=True, help="Overwrite OUT.")
+@with_options(READING)
+def export(trace: str, perfetto: str, before: str | None, force: bool, **reading: Any) -> int:
+    """Write TRACE with idle causes, queue depth and the regime of each step as tracks of their own.
+
+    The original events stay as they are.
+    """
+    path = Path(perfetto)
+    outputs.check_writable(path, trace, "--perfetto")
+    if path.exists() and not force:
+        raise UsageError(f"--perfetto {perfetto}: exists; --force overwrites it")
+    from trace_analyzer.render.perfetto import write_perfetto
+
+    with Progress() as progress:
+        report = read_report(trace, reading, progress)
+        differences = None
+        if before is not None:
+            from trace_analyzer.compare.comparison import compare_profiles
+            from trace_analyzer.compare.differences import differing_intervals
+            from trace_analyzer.compare.profiles import profile_of
+
+            result = compare_profiles(read_side(before, reading, progress), profile_of(report))
+            if result.status == "refused":
+                raise UsageError(f"--before {before}: not compared: {result.reason}")
+            differences = differing_intervals(report, result)
+        progress("writing the trace", None)
+        write_perfetto(trace, report, path, differences)
+    outputs.complain(f"trace: {path}")
+    return 0

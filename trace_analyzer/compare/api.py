@@ -1,0 +1,29 @@
+"""`compare` and `scaling` as library calls."""
+
+from functools import partial
+from typing import Any
+
+from trace_analyzer.compare.comparison import Comparison, compare_profiles
+from trace_analyzer.compare.scaling import Scaling, scale_profiles
+from trace_analyzer.compare.sides import SideSource, profile_side
+from trace_analyzer.pipeline import analyze
+
+
+def compare(before: SideSource, after: SideSource, **options: Any) -> Comparison:
+    """Compare two sides: what differs between their steps, line by line, without remainder.
+
+    Each side is a path of a trace, of a folder or of a saved JSON report, a pattern such as ``runs/*.json.gz``, a `Report`, or a list of paths or
+    reports; of several recordings each counts as one observation. ``options`` are those of `trace_analyzer.analyze`, for sides that are paths.
+    A comparison that makes no sense has the status ``refused`` and a reason. Raises ``InputError`` and ``UsageError`` as `analyze` does.
+    """
+    read = partial(analyze, **options)
+    return compare_profiles(profile_side(before, read), profile_side(after, read))
+
+
+def scaling(*sources: SideSource, **options: Any) -> Scaling:
+    """Compare recordings of one program at several batches: what is flat, what grows, and where the regime flips.
+
+    ``sources`` are as those of `compare`, two or more; ``options`` are those of `trace_analyzer.analyze`. Raises ``UsageError`` for fewer than two.
+    """
+    read = partial(analyze, **options)
+    return scale_profiles([profile_side(source, read) for source in sources])

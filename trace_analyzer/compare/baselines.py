@@ -1,0 +1,109 @@
+"""Keep a side as a small JSON file, to compare with it later without its traces."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, ROWS, UNITS, Facts, Profile, Promise, Recording
+from trace_analyzer.errors import InputError
+from trace_analyzer.version import tool_version
+
+KIND = "baseline_version"
+VERSION = 1
+_FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {
+    "calls": CALLS,
+    "rows": ROWS,
+    "units": UNITS,
+    "idle_code": IDLE_CODE,
+}
+
+
+def to_json(profile: Profile) -> str:
+    """The profile as JSON text, one column a line: calls and kernels with their sums, steps, facts, and nothing of single events."""
+    document = {
+        KIND: VERSION,
+        "tool_version": tool_version(),
+        "path": profile.path,
+        "detail": profile.detail,
+        "unit_of_work": profile.unit_of_work,
+        "recordings": [dataclasses.asdict(recording) for recording in profile.recordings],
+        "facts": dataclasses.asdict(profile.facts),
+        "frames": {name: _columns(getattr(profile, name)) for name in _FRAMES},
+    }
+    head = {key: value for key, value in document.items() if key != "frames"}
+    lines = [f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in head.items()]
+    frames = [
+        f"{json.dumps(name)}: {{\n"
+        + ",\n".join(f"  {json.dumps(c)}: {json.dumps(v)}" for c, v in columns.items())
+        + "\n}"
+        if columns is not None
+        else f"{json.dumps(name)}: null"
+        for name, columns in document["frames"].items()  # type: ignore[attr-defined]
+    ]
+    return "{\n" + ",\n".join([*lines, '"frames": {\n' + ",\n".join(frames) + "\n}"]) + "\n}\n"
+
+
+def _columns(frame: pl.DataFrame | None) -> dict[str, list[Any]] | None:
+    """Columns as lists; texts that repeat as a list of distinct ones and places in it."""
+    if frame is None:
+        return None
+    columns: dict[str, Any] = {}
+    for name, dtype in frame.schema.items():
+        values = frame.get_column(name)
+        if dtype == pl.String:
+            distinct = values.drop_nulls().unique(maintain_order=True)
+            places = {text: place for place, text in enumerate(distinct)}
+            columns[name] = {"texts": distinct.to_list(), "rows": [places.get(text, -1) for text in values]}
+        else:
+            columns[name] = values.to_list()
+    return columns
+
+
+def read(path: Path, document: Mapping[str, Any]) -> Profile:
+    """Read a baseline. Raises ``InputError`` for one of another version, or one that is damaged."""
+    if document[KIND] != VERSION:
+        raise InputError(
+            f"{path}: a baseline of version {document[KIND]}; this program reads version {VERSION}: save it again"
+        )
+    try:
+        profile = _profile(document)
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError, pl.exceptions.PolarsError) as error:
+        raise InputError(f"{path}: a damaged baseline ({type(error).__name__}: {error}); save it again") from None
+    if profile.rows.get_column("total_ns").sum() != profile.total_ns:
+        raise InputError(f"{path}: a damaged baseline: its lines do not sum to its steps; save it again")
+    return profile
+
+
+def _profile(document: Mapping[str, Any]) -> Profile:
+    facts = dict(document["facts"])
+    facts["advice"] = tuple(Promise(**item) for item in facts["advice"])
+    facts["attention"] = tuple(facts["attention"])
+    frames = {name: _frame(document["frames"][name], schema) for name, schema in _FRAMES.items()}
+    return Profile(
+        path=document["path"],
+        recordings=tuple(
+            Recording(item["path"], tuple(map(int, item["lengths_ns"])), bool(item["has_steps"]))
+            for item in document["recordings"]
+        ),
+        facts=Facts(**facts),
+        unit_of_work=int(document["unit_of_work"]),
+        detail=document["detail"],
+        **frames,
+    )
+
+
+def _frame(columns: Mapping[str, Any] | None, schema: Mapping[str, pl.DataType]) -> Any:
+    if columns is None:
+        return None
+    return pl.DataFrame([pl.Series(name, _values(columns[name], dtype), dtype) for name, dtype in schema.items()])
+
+
+def _values(column: Any, dtype: pl.DataType) -> list[Any]:
+    if dtype != pl.String:
+        return list(column)
+    texts = column["texts"]
+    return [None if row < 0 else texts[row] for row in column["rows"]]

@@ -1,0 +1,51 @@
+"""Where on the timeline of one side its differences from the other lie, and the calls that pair up, in order."""
+
+import polars as pl
+
+from trace_analyzer.compare.comparison import Comparison
+from trace_analyzer.compare.phrasing import scale_of, signed
+from trace_analyzer.compare.profiles import categories
+from trace_analyzer.compare.statistics import FLOOR_RATIO
+from trace_analyzer.frames.intervals import coalesce
+from trace_analyzer.report import Report
+
+
+def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
+    """Return device, start_ns, end_ns, name: the owned time of AFTER's report in the bars that differ, named by their difference a step."""
+    assert result.before is not None
+    scale, unit = scale_of(result.before.step_ns)
+    floor = FLOOR_RATIO * result.before.step_ns
+    names = {
+        bar.name: f"{bar.name} {signed(bar.difference_ns, scale)} {unit} a step"
+        for bar in result.waterfall["bucket"]
+        if abs(bar.difference_ns) > floor
+    }
+    named = categories(report).with_columns(
+        pl.col("category").replace_strict(names, default=None, return_dtype=pl.String).alias("name")
+    )
+    return coalesce(named.drop_nulls("name").select("device", "start_ns", "end_ns", "name"), ["device"], "name")
+
+
+def paired_calls(before: Report, after: Report, operator: str) -> pl.DataFrame:
+    """Pair the calls of an operator of both reports in order, by phase and module: only layer 7 may have changed.
+
+    Returns phase, module, number (of the call within these), before_ns, after_ns (owned time) and difference_ns, the greatest difference first; phases and
+    modules with another number of calls a side have no rows.
+    """
+    key = ["phase", "module"]
+    sides = [_calls_in_order(report, operator) for report in (before, after)]
+    sizes = [side.group_by(key).len() for side in sides]
+    equal = sizes[0].join(sizes[1], on=[*key, "len"], how="inner", nulls_equal=True).select(key)
+    paired = sides[0].join(sides[1], on=[*key, "number"], how="inner", nulls_equal=True, suffix="_after")
+    return (
+        paired.join(equal, on=key, how="semi", nulls_equal=True)
+        .select(*key, "number", pl.col("total_ns").alias("before_ns"), pl.col("total_ns_after").alias("after_ns"))
+        .with_columns((pl.col("after_ns") - pl.col("before_ns")).alias("difference_ns"))
+        .sort(pl.col("difference_ns").abs(), "number", descending=[True, False])
+    )
+
+
+def _calls_in_order(report: Report, operator: str) -> pl.DataFrame:
+    pieces = categories(report).filter((pl.col("operator") == operator) & pl.col("activity_id").is_not_null())
+    calls = pieces.group_by("operator_id", "phase", "module", maintain_order=True).agg(pl.col("total_ns").sum())
+    return calls.with_columns(pl.int_range(pl.len()).over("phase", "module").alias("number"))

@@ -1,0 +1,111 @@
+"""Bounds that a comparison must hold in CI: how much slower, how much more idle, how much more of one line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from trace_analyzer.compare import statistics
+from trace_analyzer.compare.comparison import Comparison
+from trace_analyzer.compare.phrasing import number, scale_of, signed
+from trace_analyzer.units import counted, percent
+
+LEAST_STEPS = 3
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A bound: of the step, of its idle time or of the lines of one name; by at most so much of BEFORE's step it may grow."""
+
+    option: str
+    ratio: float
+    line: str | None = None
+    is_idle: bool = False
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """Whether a gate held; ``why`` says it in a sentence."""
+
+    gate: Gate
+    broke: bool
+    why: str
+
+
+def refusal(result: Comparison) -> str | None:
+    """Why no gate can be held against a comparison; None where they can."""
+    if result.status == "refused":
+        return result.reason
+    assert result.before is not None
+    assert result.after is not None
+    if result.same_program is None:
+        return "a saved report does not tell whether it is the same program; keep a baseline (analyze baseline save) instead"
+    if not result.same_program:
+        return "gates compare a program with itself, and these two are not known to be the same program"
+    steps = min(result.before.steps, result.after.steps)
+    if steps < LEAST_STEPS:
+        return f"gates need {LEAST_STEPS} steps of each side, and one has {counted(steps, 'step')}; record more"
+    return None
+
+
+def held(result: Comparison, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
+    """Hold a comparison against the gates. Where both sides have steps, steps count and not units of work.
+
+    A gate breaks when the time grows by more than its ratio of BEFORE's step and by more than chance; where chance cannot be told, by the ratio alone.
+    """
+    return tuple(_hold(result, gate) for gate in gates)
+
+
+def _hold(result: Comparison, gate: Gate) -> GateResult:
+    before, after = result.sides
+    if before.has_steps and after.has_steps:
+        before, after = before.divided(1), after.divided(1)
+    step = before.total_ns / before.steps
+    if gate.line is None and not gate.is_idle:
+        name = "the step"
+        samples: tuple[list[float], list[float]] | None = (before.observations(), after.observations())
+    else:
+        name = "idle time" if gate.is_idle else gate.line or ""
+        samples = _of_lines(result, gate)
+    floor = statistics.FLOOR_RATIO * step
+    if samples is None:
+        return GateResult(gate, False, f"{gate.option}: no line is called {name!r} on either side")
+    independent = before.are_recordings_units, after.are_recordings_units
+    real = statistics.difference(*samples, floor=floor, independent=independent)
+    scale, unit = scale_of(step)
+    grown = (
+        f"{name} takes {signed(real.value, scale)} {unit} a step ({percent(abs(real.value) / step)} of BEFORE's"
+        f" {number(step, scale)} {unit})"
+    )
+    too_much = real.value > gate.ratio * step
+    if too_much and real.significant is False:
+        shown = f"; so many steps show {number(real.detectable or 0.0, scale)} {unit}"
+        return GateResult(gate, False, f"{gate.option}: {grown}, no more than chance{shown}")
+    return GateResult(gate, too_much, f"{gate.option}: {grown}; allowed are {percent(gate.ratio)}")
+
+
+def _of_lines(result: Comparison, gate: Gate) -> tuple[list[float], list[float]] | None:
+    """Time a step of the lines that a gate is about, by unit of observation of each side; None where neither has any."""
+    table = result.matches
+    if gate.is_idle:
+        chosen = table.filter(pl.col("kind") == "idle")
+    else:
+        names = pl.concat_list("category", "operator", "outer_operator", "module", "group", "kernel")
+        chosen = table.filter(names.list.contains(pl.lit(gate.line)))
+        if chosen.is_empty():
+            return None
+    found: list[list[float]] = []
+    for side, column in zip(result.sides, ("before_rows", "after_rows"), strict=True):
+        bare = side.divided(1) if all(s.has_steps for s in result.sides) else side
+        weights = bare.weights()
+        rows = chosen.select(pl.col(column).list.explode().alias("row")).drop_nulls()
+        if side.units is None:
+            total = int(side.rows.join(rows, on="row", how="semi").get_column("total_ns").sum())
+            found.append([total / bare.steps])
+            continue
+        sums = side.units.join(rows, on="row", how="semi").group_by("unit").agg(pl.col("total_ns").sum())
+        times = [0.0] * len(weights)
+        for place, total in sums.iter_rows():
+            times[place] = total / weights[place]
+        found.append(times)
+    return found[0], found[1]

@@ -1,0 +1,209 @@
+"""Tell whether two sides did the same work, ran the same program, with which inputs, or cannot be compared at all."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+from trace_analyzer.compare.profiles import Profile
+
+SAME_WORK_RATIO = 0.5
+"""Calls of equal shapes hold at least this share of the kernel time of each side: different programs reach 3 % at most."""
+SAME_PROGRAM_LIKENESS = 0.8
+"""Likeness of calls from which two programs are one in other sizes: the 95th percentile of unlike ones is 0.31."""
+MODULE_LIKENESS = 0.5
+"""Programs that make like calls in other modules are two: BERT and ViT have a likeness of 0.79."""
+FLOP_TOLERANCE = 0.001
+UNIT_AGREEMENT = 0.8
+"""Share of matched operators that must agree on the number of units of work in a step."""
+_UNIT_TOLERANCE = 0.02
+"""Calls that a window cuts off at its ends make a ratio uneven."""
+
+
+@dataclass(frozen=True)
+class InputChange:
+    """A size that became another in the inputs of operators, and how many kinds of calls it became so in."""
+
+    before: int
+    after: int
+    calls: int
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How alike two programs are.
+
+    ``calls`` is the Ruzicka similarity of calls a step over operator and bucket, ``modules`` that over modules (null where a side has none);
+    ``flop_ratio`` is FLOP of contractions a step, after over before.
+    """
+
+    calls: float
+    modules: float | None
+    flop_ratio: float | None
+
+    @property
+    def is_same_flop(self) -> bool:
+        """Whether a step of both sides asks for the same FLOP."""
+        return self.flop_ratio is not None and abs(self.flop_ratio - 1) <= FLOP_TOLERANCE
+
+
+def refusal(before: Profile, after: Profile) -> str | None:
+    """Why the sides cannot be compared, before their work is looked at; None where they can."""
+    for name, side in (("before", before), ("after", after)):
+        if not side.recordings or side.total_ns == 0:
+            return f"{name} ({side.path}) has no device work: {side.facts.headline or 'nothing ran on a device'}"
+        if side.facts.withheld:
+            return f"{name} ({side.path}): what the device did is not known: {side.facts.withheld}"
+    if before.facts.cold != after.facts.cold:
+        cold, other = ("before", "after") if before.facts.cold else ("after", "before")
+        return f"all steps of {cold} are a cold start, and those of {other} are not; record {cold} after some warm-up steps"
+    return None
+
+
+def unit_of_work(before: Profile, after: Profile) -> int | None:
+    """How many units of work of one side's step a step of the other makes: over 1 where after makes more, below -1 where before does.
+
+    None where the matched operators do not agree on a number, or launch less than half the work; 1 where both make the same.
+    """
+    key = ["phase", "module", "operator"]
+    counts = [_calls_a_step(side, key) for side in (before, after)]
+    if any(c.is_empty() for c in counts):
+        key = ["kernel"]
+        counts = [
+            side.rows.filter(pl.col("kind") != "idle")
+            .group_by(key)
+            .agg(pl.col("count").sum() / side.steps, pl.col("total_ns").sum())
+            for side in (before, after)
+        ]
+    both = counts[0].join(counts[1], on=key, how="inner", nulls_equal=True, suffix="_after")
+    matched_ns = both.select(pl.col("total_ns", "total_ns_after").sum()).row(0)
+    if any(2 * part < side.get_column("total_ns").sum() for part, side in zip(matched_ns, counts, strict=True)):
+        return None
+    ratios = both.select(pl.col("count_after") / pl.col("count")).to_series()
+    if ratios.is_empty():
+        return None
+    votes = Counter(number for ratio in ratios if (number := _whole(ratio)) is not None)
+    if not votes:
+        return None
+    number, agreeing = votes.most_common(1)[0]
+    return number if agreeing >= UNIT_AGREEMENT * ratios.len() else None
+
+
+def _calls_a_step(side: Profile, key: list[str]) -> pl.DataFrame:
+    """Calls a step of each operator, and the time that they own."""
+    owned = side.rows.drop_nulls("call").group_by("call").agg(pl.col("total_ns").sum())
+    calls = side.calls.drop_nulls("operator").join(owned, on="call", how="left")
+    return calls.group_by(key).agg(pl.col("count").sum() / side.steps, pl.col("total_ns").sum())
+
+
+def _whole(ratio: float) -> int | None:
+    """A ratio as a whole number, negative for its inverse; None where it is near none."""
+    size = max(ratio, 1 / ratio)
+    number = round(size)
+    if abs(size - number) > _UNIT_TOLERANCE * number:
+        return None
+    return number if ratio >= 1 or number == 1 else -number
+
+
+def likeness(before: Profile, after: Profile) -> Likeness:
+    """Compare calls, modules and FLOP a step."""
+    flop = [side.facts.flop / side.steps if side.facts.flop else None for side in (before, after)]
+    modules = [_counts(side, ["module"]) for side in (before, after)]
+    has_modules = all(frame.get_column("module").null_count() < frame.height for frame in modules)
+    return Likeness(
+        calls=_ruzicka(*(_counts(side, ["operator", "category"]) for side in (before, after))),
+        modules=_ruzicka(*(frame.drop_nulls("module") for frame in modules)) if has_modules else None,
+        flop_ratio=flop[1] / flop[0] if flop[0] and flop[1] else None,
+    )
+
+
+def _counts(side: Profile, key: list[str]) -> pl.DataFrame:
+    """Kernels a step by key."""
+    rows = side.rows.filter(pl.col("kind") != "idle").join(
+        side.calls.select("call", "operator", "module"), on="call", how="left"
+    )
+    return rows.group_by(key).agg(pl.col("count").sum() / side.steps)
+
+
+def _ruzicka(one: pl.DataFrame, other: pl.DataFrame) -> float:
+    """Sum of minima over sum of maxima (Ruzicka 1958) of two frames of counts by key."""
+    key = [column for column in one.columns if column != "count"]
+    both = one.join(other, on=key, how="full", nulls_equal=True, suffix="_other").select(
+        pl.col("count", "count_other").fill_null(0)
+    )
+    least, most = both.select(
+        pl.min_horizontal("count", "count_other").sum().alias("least"),
+        pl.max_horizontal("count", "count_other").sum().alias("most"),
+    ).row(0)
+    return float(least / most) if most else 0.0
+
+
+def is_same_work(matched_by_call: float, before: Profile, after: Profile) -> bool:
+    """Whether equal calls hold most kernel time; where shapes were not recorded, kernels of one name must also have equal grids."""
+    if "parts" in (before.detail, after.detail) or matched_by_call < SAME_WORK_RATIO:
+        return False
+    return (before.facts.shapes_known and after.facts.shapes_known) or _equal_grids(before, after) >= SAME_WORK_RATIO
+
+
+def _equal_grids(before: Profile, after: Profile) -> float:
+    """Share of the time of kernels of one name that have as many blocks on both sides; 1 where no name is on both."""
+    sums = [
+        side.rows.filter(pl.col("kind") == "kernel")
+        .group_by("kernel")
+        .agg(pl.col("total_ns").sum(), (pl.col("blocks").sum() / pl.col("count").sum()).alias("blocks"))
+        for side in (before, after)
+    ]
+    both = sums[0].join(sums[1], on="kernel", how="inner", suffix="_after")
+    equal = both.filter((pl.col("blocks_after") / pl.col("blocks") - 1).abs() <= FLOP_TOLERANCE)
+    whole = int(both.get_column("total_ns").sum())
+    return int(equal.get_column("total_ns").sum()) / whole if whole else 1.0
+
+
+def is_same_program(same_work: bool, alike: Likeness) -> bool:
+    """Whether both sides run one program, perhaps with other sizes."""
+    if same_work:
+        return True
+    if alike.modules is not None and alike.modules < MODULE_LIKENESS:
+        return False
+    return alike.calls >= SAME_PROGRAM_LIKENESS or (alike.is_same_flop and alike.modules is not None)
+
+
+def input_changes(before: Profile, after: Profile) -> tuple[InputChange, ...]:
+    """The sizes that differ between calls paired in order, the most frequent first.
+
+    Calls of one phase, module and operator are paired in order of their first appearance where both sides make as many kinds of them.
+    """
+    key = ["phase", "module", "operator"]
+    kinds = [
+        side.calls.drop_nulls(["operator", "shapes"]).sort("first").group_by(key, maintain_order=True).agg("shapes")
+        for side in (before, after)
+    ]
+    both = kinds[0].join(kinds[1], on=key, how="inner", nulls_equal=True, maintain_order="left", suffix="_after")
+    changes: Counter[tuple[int, int]] = Counter()
+    for shapes, shapes_after in both.select("shapes", "shapes_after").iter_rows():
+        if len(shapes) == len(shapes_after):
+            for one, other in zip(shapes, shapes_after, strict=True):
+                changes.update(set(_changed_sizes(one, other)))
+    return tuple(InputChange(*pair, calls) for pair, calls in changes.most_common())
+
+
+def _changed_sizes(one: str, other: str) -> Iterator[tuple[int, int]]:
+    """Pairs of sizes that differ in two lists of shapes of the same form."""
+    if one == other:
+        return
+    try:
+        shapes, others = json.loads(one), json.loads(other)
+    except ValueError:
+        return
+    yield from _pairs(shapes, others)
+
+
+def _pairs(one: object, other: object) -> Iterator[tuple[int, int]]:
+    if isinstance(one, list) and isinstance(other, list):
+        if len(one) == len(other):
+            for a, b in zip(one, other, strict=True):
+                yield from _pairs(a, b)
+    elif isinstance(one, int) and isinstance(other, int) and one != other:
+        yield one, other

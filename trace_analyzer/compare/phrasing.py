@@ -1,0 +1,161 @@
+"""Say in sentences what a comparison found."""
+
+from trace_analyzer.compare.comparison import Bar, Comparison
+from trace_analyzer.compare.statistics import FLOOR_RATIO
+from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted, duration, percent
+
+_NAMED = 3
+"""Lines that the headline names."""
+SAME_FLOP = 0.01
+"""FLOP a step that differ by less are not worth a word."""
+_SHARE = 0.02
+"""A line is worth a word in the headline from this share of the greatest one on."""
+
+
+def headline(result: Comparison) -> str:
+    """One sentence: both step times, how much faster, where, and what limits now."""
+    before, after = result.before, result.after
+    assert before is not None
+    assert after is not None
+    assert result.difference_ns is not None
+    unit = "step" if result.unit_of_work == 1 else "unit of work"
+    scale, name = scale_of(max(before.step_ns, after.step_ns))
+    times = f"{number(after.step_ns, scale)} {name} instead of {number(before.step_ns, scale)} a {unit}"
+    bars = named_bars(result)
+    where = ", ".join(f"{label(bar)} {signed(bar.difference_ns, scale)}" for bar in bars)
+    verdict = ""
+    if after.verdict:
+        verdict = f"now {after.verdict}" if after.verdict != before.verdict else f"still {after.verdict}"
+    text = f"{times}, {change(before.step_ns, after.step_ns)}"
+    text += ", no more than chance" if result.significant is False and result.difference_ns else ""
+    text += f": {where}" if where else ""
+    text += f"; {verdict}" if verdict else ""
+    if result.same_program is False:
+        text += ". Not known to be the same program"
+    return text + "."
+
+
+def named_bars(result: Comparison) -> list[Bar]:
+    """The bars of causes and buckets that are worth a word, copies as one."""
+    assert result.before is not None
+    bars = result.waterfall["group"]
+    if not bars:
+        return []
+    floor = max(FLOOR_RATIO * result.before.step_ns, _SHARE * abs(bars[0].difference_ns))
+    return [bar for bar in bars if abs(bar.difference_ns) > floor][:_NAMED]
+
+
+def label(bar: Bar) -> str:
+    """What a bar is called in a sentence."""
+    return bar.name.replace("-", " ").replace("_", " ")
+
+
+def notes(result: Comparison) -> tuple[str, ...]:
+    """What a reader has to know beside the figures."""
+    return tuple(
+        text for text in (_reality(result), _program(result), _unit(result), _inputs(result), *_rest(result)) if text
+    )
+
+
+def _reality(result: Comparison) -> str:
+    before, after = result.before, result.after
+    assert before is not None
+    assert after is not None
+    steps = f"{counted(before.steps, 'step')} against {after.steps}"
+    if result.significant is None:
+        return f"{steps}: too few to tell a difference from chance; record three steps or more, or several recordings a side."
+    shown = (
+        f" So many would show {duration(result.detectable_ns)} with a chance of 80 %."
+        if result.detectable_ns is not None
+        else ""
+    )
+    units = f"{before.recordings} recordings against {after.recordings}" if result.are_recordings_units else steps
+    if not result.significant:
+        return f"No difference is shown by {units}: as much comes by chance.{shown}"
+    if result.are_recordings_units:
+        return f"The difference is more than chance between recordings ({units}).{shown}"
+    return (
+        f"The recordings differ by more than chance between their steps ({steps}); that the program does, only several recordings"
+        f" of each side can show.{shown}"
+    )
+
+
+def _program(result: Comparison) -> str:
+    if result.likeness is None:
+        return ""
+    flop = result.likeness.flop_ratio
+    if result.same_work and (flop is None or abs(flop - 1) <= SAME_FLOP):
+        return ""
+    if result.same_work:
+        return f"Most calls are the same, but a step asks for {flop:.3g} times the FLOP of matrix products and convolutions."
+    work = "" if flop is None else f" A step asks for {flop:.3g} times the FLOP of matrix products and convolutions."
+    if result.same_program:
+        return f"The same program with other work: calls differ in their shapes.{work}"
+    return f"The two are not known to be one program (likeness of calls {result.likeness.calls:.2f}).{work}"
+
+
+def _unit(result: Comparison) -> str:
+    unit = result.unit_of_work
+    if unit == 1:
+        return ""
+    more, less = ("after", "before") if unit > 1 else ("before", "after")
+    return f"A step of {more} makes {abs(unit)} times the calls of one of {less}, so it is taken as {abs(unit)} units of work."
+
+
+def _inputs(result: Comparison) -> str:
+    changes = result.input_changes[:3]
+    if not changes:
+        return ""
+    sizes = ", ".join(
+        f"{item.before} became {item.after} (in {counted(item.calls, 'kind')} of calls)" for item in changes
+    )
+    return f"Sizes of inputs changed: {sizes}."
+
+
+def _rest(result: Comparison) -> list[str]:
+    texts = []
+    before, after = result.sides
+    if "parts" in (before.detail, after.detail):
+        texts.append(
+            "A saved report keeps no calls: idle causes, bounds and copies are compared, operators and modules are not, and whether it is one program is not known."
+        )
+    elif not (before.facts.shapes_known and after.facts.shapes_known):
+        texts.append(
+            "Shapes of inputs were not recorded on both sides (record_shapes=True), so calls are matched without them."
+        )
+    for name, side in (("before", before), ("after", after)):
+        if side.facts.causes_withheld:
+            texts.append(f"Causes of idle time are not known of {name}.")
+    if before.facts.cold and after.facts.cold:
+        texts.append("All steps of both sides are a cold start.")
+    return texts
+
+
+def change(before: float, after: float) -> str:
+    """How much faster or slower, as a share of the time before."""
+    ratio = after / before - 1 if before else 0.0
+    if abs(ratio) < 0.0005:
+        return "as fast"
+    return f"{percent(abs(ratio))} {'faster' if ratio < 0 else 'slower'}"
+
+
+def scale_of(ns: float) -> tuple[float, str]:
+    """The unit in which all times of a sentence are given."""
+    for scale, name in ((10 * NS_PER_S, "s"), (NS_PER_MS / 10, "ms"), (NS_PER_US / 10, "us")):
+        if abs(ns) >= scale:
+            return {"s": float(NS_PER_S), "ms": float(NS_PER_MS), "us": float(NS_PER_US)}[name], name
+    return 1.0, "ns"
+
+
+def number(ns: float, scale: float) -> str:
+    """A time in that unit, with three digits."""
+    value = ns / scale
+    digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
+    return f"{value:,.{digits}f}"
+
+
+def signed(ns: float, scale: float) -> str:
+    """A difference in that unit, with its sign."""
+    value = ns / scale
+    digits = 0 if abs(value) >= 9.95 else 1 if abs(value) >= 0.95 else 2
+    return f"{value:+,.{digits}f}"

@@ -1,0 +1,236 @@
+"""HoloViews figures of a comparison: waterfalls, both timelines on one axis, a differential flame graph; and of a series of batches.
+
+Nothing is computed here but where rectangles lie. Importing this module loads HoloViews with its Bokeh backend.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import holoviews as hv
+import holoviews.plotting.bokeh
+import polars as pl
+from bokeh.models import FixedTicker
+
+from trace_analyzer.compare.comparison import Bar, Comparison
+from trace_analyzer.compare.phrasing import scale_of
+from trace_analyzer.compare.scaling import Scaling
+from trace_analyzer.render.palette import palette
+from trace_analyzer.units import shorten, visible
+
+_MOST_BARS = 14
+_WIDTH = 1000
+_DEPTH = 9
+"""Levels of the flame graph: the step, the kind of time, modules, the operator."""
+_LEAST_SHARE = 0.002
+"""Frames of the flame graph under this share of the step are not drawn."""
+_LABEL_CELLS = 30
+
+
+def _colours() -> dict[str, str]:
+    known = palette()
+    return {"slower": known["p-python"], "faster": known["p-compute"], "even": known["share"], "total": known["queue"]}
+
+
+def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float, title: str) -> hv.Element:
+    """A waterfall from the step before to the step after, the greatest changes first; the rest is one bar."""
+    scale, unit = scale_of(max(before_ns, after_ns))
+    shown = [bar for bar in bars if bar.difference_ns][:_MOST_BARS]
+    rest = (after_ns - before_ns) - sum(bar.difference_ns for bar in shown)
+    colours, level = _colours(), before_ns
+    rows: list[tuple[float, float, str, float, str]] = []
+    rows.append((0.0, before_ns, "before", before_ns, colours["total"]))
+    changes = [(bar.name, bar.difference_ns) for bar in shown] + (
+        [("all others", rest)] if len(bars) > len(shown) else []
+    )
+    for name, change in changes:
+        rows.append((level, level + change, name, change, colours["slower" if change > 0 else "faster"]))
+        level += change
+    rows.append((0.0, after_ns, "after", after_ns, colours["total"]))
+    count = len(rows)
+    boxes = [
+        (
+            min(a, b) / scale,
+            count - place - 0.9,
+            max(a, b) / scale,
+            count - place - 0.1,
+            visible(name),
+            size / scale,
+            colour,
+        )
+        for place, (a, b, name, size, colour) in enumerate(rows)
+    ]
+    labels = {count - place - 0.5: _end(visible(row[2])) for place, row in enumerate(rows)}
+    return hv.Rectangles(boxes, ["x0", "y0", "x1", "y1"], ["name", "change", "colour"]).opts(
+        title=title, color="colour", line_color=None, xlim=_range(rows, scale), width=_WIDTH, height=70 + 26 * count, tools=["hover"], xlabel=f"{unit} a step",
+        ylabel="", yticks=FixedTicker(ticks=list(labels)), show_grid=True, toolbar="right", hooks=[_named_ticks(labels)],
+        hover_tooltips=[("", "@name"), (unit, "@change{+0,0.000}")],
+    )  # fmt: skip
+
+
+def _end(name: str) -> str:
+    """The end of a long name: of a path of modules it tells most."""
+    return name if len(name) <= _LABEL_CELLS else f"…{name[1 - _LABEL_CELLS :]}"
+
+
+def _range(rows: Sequence[tuple[float, float, str, float, str]], scale: float) -> tuple[float, float]:
+    """The axis: from 0, or where all changes lie close together from somewhat before them, so that they can be seen."""
+    ends = [end for a, b, *_ in rows[1:-1] for end in (a, b)] or [rows[0][1], rows[-1][1]]
+    low, high = min(ends), max(*ends, rows[0][1], rows[-1][1])
+    start = max(0.0, low - 0.3 * (high - low)) if high - low < 0.4 * high else 0.0
+    return start / scale, (high + 0.03 * (high - start)) / scale
+
+
+def _named_ticks(labels: dict[float, str]) -> Any:
+    """A hook that names the ticks of the vertical axis; labels are text, never HTML."""
+
+    def hook(plot: Any, element: object) -> None:
+        axis = plot.state.yaxis[0]
+        axis.ticker = FixedTicker(ticks=list(labels))
+        axis.major_label_overrides = labels
+
+    return hook
+
+
+def timelines(result: Comparison) -> hv.Element | None:
+    """One typical step of each side on one axis, from its start on, by category; None where a side keeps no single events."""
+    sides = [side.timeline() if side.timeline else None for side in result.sides]
+    if any(side is None or side.is_empty() for side in sides):
+        return None
+    assert result.before is not None
+    scale, unit = scale_of(result.before.step_ns)
+    known, boxes = palette(), []
+    for place, side in zip((1, 0), sides, strict=True):
+        assert side is not None
+        for start, end, kind, category, name in side.iter_rows():
+            colour = _colour(known, kind, category)
+            box = (
+                start / scale,
+                place + 0.1,
+                end / scale,
+                place + 0.9,
+                visible(category),
+                visible(name),
+                (end - start) / scale,
+                colour,
+            )
+            boxes.append(box)
+    return hv.Rectangles(boxes, ["x0", "y0", "x1", "y1"], ["category", "name", "length", "colour"]).opts(
+        title="A typical step of each, on one axis", color="colour", line_color=None, width=_WIDTH, height=220, tools=["hover", "xwheel_zoom"],
+        active_tools=["xwheel_zoom"], xlabel=unit, ylabel="", toolbar="right", hooks=[_named_ticks({1.5: "before", 0.5: "after"})],
+        hover_tooltips=[("", "@category"), ("", "@name"), (unit, "@length{0,0.000}")],
+    )  # fmt: skip
+
+
+def _colour(known: Mapping[str, str], kind: str, category: str) -> str:
+    if kind == "idle":
+        return known.get(f"p-{category}", known["p-unexplained"])
+    if kind == "kernel":
+        return known.get(
+            f"k-{category}", known["k-matmul" if category in ("convolution", "attention", "bmm") else "k-pointwise"]
+        )
+    return known["p-communication" if kind == "communication" else "p-copy"]
+
+
+@dataclass
+class _Frame:
+    """A frame of the flame graph: time a step of both sides, and what lies on it."""
+
+    name: str
+    before_ns: float = 0.0
+    after_ns: float = 0.0
+    children: dict[str, "_Frame"] = field(default_factory=dict)
+
+    @property
+    def width(self) -> float:
+        """The wider of both sides, children included: what was removed is seen as well."""
+        return max(self.before_ns, self.after_ns, sum(child.width for child in self.children.values()))
+
+
+def flame_graph(result: Comparison) -> hv.Element:
+    """A differential flame graph: kinds of time, modules, operators; as wide as the longer of both sides, coloured by what changed.
+
+    After Gregg 2016, "The Flame Graph" (https://doi.org/10.1145/2909476), with both widths kept.
+    """
+    assert result.before is not None
+    assert result.after is not None
+    root = _tree(result.matches, result.before.steps, result.after.steps)
+    scale, unit = scale_of(max(root.before_ns, root.after_ns))
+    boxes = list(_boxes(root, 0.0, 0, root.width, scale))
+    rectangles = hv.Rectangles(
+        [box[:8] for box in boxes], ["x0", "y0", "x1", "y1"], ["name", "before", "after", "colour"]
+    ).opts(
+        title="What changed, by module and operator: as wide as the longer side", color="colour", line_color="white", width=_WIDTH,
+        height=60 + 26 * (1 + max(int(box[1]) for box in boxes)), tools=["hover"], xlabel=f"{unit} a step", ylabel="", yaxis=None,
+        hover_tooltips=[("", "@name"), ("before", "@before{0,0.000}"), ("after", "@after{0,0.000}")],
+    )  # fmt: skip
+    wide = [
+        (
+            (box[0] + box[2]) / 2,
+            box[1] + 0.45,
+            shorten(box[4], max(3, int((box[2] - box[0]) * scale / root.width * 150))),
+        )
+        for box in boxes
+    ]
+    texts = [label for label, box in zip(wide, boxes, strict=True) if (box[2] - box[0]) * scale > 0.04 * root.width]
+    labels = hv.Labels(texts, ["x", "y"], "name").opts(text_font_size="8pt", text_color="black")
+    return rectangles * labels
+
+
+def _tree(table: pl.DataFrame, before_steps: int, after_steps: int) -> _Frame:
+    root = _Frame("step")
+    rows = table.select(
+        "kind", "category", "module", pl.coalesce("operator", "outer_operator", "kernel", "category").alias("operator"),
+        (pl.col("before_total_ns") / before_steps).alias("before"), (pl.col("after_total_ns") / after_steps).alias("after"),
+    )  # fmt: skip
+    for kind, category, module, operator, before, after in rows.iter_rows():
+        path = [kind, category] if kind == "idle" else [kind, *(module or "").split("/"), operator]
+        frame = root
+        frame.before_ns, frame.after_ns = frame.before_ns + before, frame.after_ns + after
+        for name in [part for part in path if part][: _DEPTH - 1]:
+            frame = frame.children.setdefault(name, _Frame(name))
+            frame.before_ns, frame.after_ns = frame.before_ns + before, frame.after_ns + after
+    return root
+
+
+def _boxes(frame: _Frame, x: float, depth: int, whole: float, scale: float) -> Iterator[tuple[Any, ...]]:
+    width = frame.width
+    if width < _LEAST_SHARE * whole:
+        return
+    colours = _colours()
+    change = frame.after_ns - frame.before_ns
+    is_even = abs(change) <= 0.02 * max(frame.before_ns, frame.after_ns)
+    colour = colours["even" if is_even else "slower" if change > 0 else "faster"]
+    yield (
+        x / scale, float(depth), (x + width) / scale, depth + 0.92, visible(frame.name), frame.before_ns / scale, frame.after_ns / scale, colour
+    )  # fmt: skip
+    for child in sorted(frame.children.values(), key=lambda item: (-item.width, item.name)):
+        yield from _boxes(child, x, depth + 1, whole, scale)
+        x += child.width
+
+
+def scaling_plot(result: Scaling) -> hv.Element:
+    """Step, busy and idle time over the batch, with the host's floor and the device's line."""
+    scale, unit = scale_of(max(point.step_ns for point in result.points))
+    known, batch, time = palette(), hv.Dimension("batch"), hv.Dimension("time", label=f"{unit} a step")
+    series = {"step": known["text"], "busy": known["p-compute"], "idle": known["p-python"]}
+    curves = [
+        curve
+        for name, colour in series.items()
+        for points in [[(p.batch, getattr(p, f"{name}_ns") / scale) for p in result.points]]
+        for curve in (
+            hv.Curve(points, batch, time, label=name).opts(color=colour),
+            hv.Scatter(points, batch, time).opts(color=colour, size=7, tools=["hover"]),
+        )
+    ]
+    if result.host_floor_ns is not None:
+        curves.append(hv.HLine(result.host_floor_ns / scale).opts(color=known["text-muted"], line_dash="dashed"))
+    if result.device_line:
+        line, last = result.device_line, max(result.points[-1].batch, result.flip_batch or 0)
+        fitted = [(b, (line.fixed_ns + line.per_item_ns * b) / scale) for b in (result.points[0].batch, last)]
+        curves.append(
+            hv.Curve(fitted, batch, time, label="device line").opts(color=known["p-compute"], line_dash="dotted")
+        )
+    return hv.Overlay(curves).opts(
+        width=_WIDTH, height=420, show_grid=True, legend_position="right", title="Time a step over the batch"
+    )

@@ -1,0 +1,475 @@
+"""Sum up what owned the steady steps of one side: the input of every comparison, small enough to be kept as a file."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import polars as pl
+
+from trace_analyzer.catalog.copy_directions import copy_direction
+from trace_analyzer.compare.timelines import typical_step
+from trace_analyzer.frames.lookups import gather, inverse_index, map_unique
+from trace_analyzer.report import Report
+
+CALLS: Mapping[str, pl.DataType] = {
+    "call": pl.UInt32(),
+    "phase": pl.String(),
+    "module": pl.String(),
+    "operator": pl.String(),
+    "outer_operator": pl.String(),
+    "shapes": pl.String(),
+    "outer_shapes": pl.String(),
+    "count": pl.Int64(),
+    "outer_count": pl.Int64(),
+    "flop": pl.Float64(),
+    "first": pl.UInt32(),
+}
+"""Calls of operators that launched work, equal ones summed up: ``count`` of them, within ``outer_count`` outermost operators;
+``first`` is the number of the first of them, in order of time."""
+ROWS: Mapping[str, pl.DataType] = {
+    "row": pl.UInt32(),
+    "call": pl.UInt32(),
+    "kind": pl.String(),
+    "category": pl.String(),
+    "group": pl.String(),
+    "part": pl.String(),
+    "kernel": pl.String(),
+    "count": pl.Int64(),
+    "total_ns": pl.Int64(),
+    "roof_ns": pl.Float64(),
+    "known_ns": pl.Int64(),
+    "blocks": pl.Int64(),
+}
+"""Owned time by call and kernel, idle time by cause. ``category`` is a kernel's bucket, a copy's direction or the cause;
+``count`` is of kernels, copies or gaps; ``known_ns`` is the time of those whose ``roof_ns`` is known;
+``blocks`` is the sum of their grids, which tells sizes where shapes were not recorded."""
+UNITS: Mapping[str, pl.DataType] = {"row": pl.UInt32(), "unit": pl.UInt32(), "total_ns": pl.Int64()}
+"""Owned time of each row in each unit of observation."""
+IDLE_CODE: Mapping[str, pl.DataType] = {
+    "cause": pl.String(),
+    "module": pl.String(),
+    "operator": pl.String(),
+    "python_function": pl.String(),
+    "total_ns": pl.Int64(),
+}
+"""Idle time by the code to blame."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One trace: where it lies, and the lengths of its steady steps in ns; a trace without steps is one step long."""
+
+    path: str
+    lengths_ns: tuple[int, ...]
+    has_steps: bool
+
+    @property
+    def total_ns(self) -> int:
+        """The sum of the steps."""
+        return sum(self.lengths_ns)
+
+
+@dataclass(frozen=True)
+class Promise:
+    """An advice of a report and what it said to save at most, in ns a step."""
+
+    id: str
+    title: str
+    saves_ns_at_most: float
+    how: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What else a comparison has to know of a side."""
+
+    device_name: str | None = None
+    regime: str | None = None
+    cause: str | None = None
+    headline: str = ""
+    withheld: str | None = None
+    causes_withheld: bool = False
+    cold: bool = False
+    shapes_known: bool = True
+    flop: float | None = None
+    advice: tuple[Promise, ...] = ()
+    attention: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The steady steps of one side, summed up.
+
+    ``calls``, ``rows``, ``units`` and ``idle_code`` are frames of the schemas of this module; rows sum to ``total_ns``
+    exactly. ``unit_of_work`` says in how many units of work each step is cut. ``detail`` is ``parts`` where only the parts of the
+    partition are known. ``timeline`` makes the frame of one typical step; None where no single events are kept.
+    """
+
+    path: str
+    recordings: tuple[Recording, ...]
+    calls: pl.DataFrame = field(repr=False, compare=False)
+    rows: pl.DataFrame = field(repr=False, compare=False)
+    units: pl.DataFrame | None = field(repr=False, compare=False)
+    idle_code: pl.DataFrame = field(repr=False, compare=False)
+    facts: Facts
+    unit_of_work: int = 1
+    detail: str = "calls"
+    timeline: Callable[[], pl.DataFrame] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def steps(self) -> int:
+        """Steps of all recordings, or units of work where a step holds several."""
+        return sum(len(recording.lengths_ns) for recording in self.recordings) * self.unit_of_work
+
+    @property
+    def total_ns(self) -> int:
+        """Length of all steps of all recordings."""
+        return sum(recording.total_ns for recording in self.recordings)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether every recording has steps."""
+        return all(recording.has_steps for recording in self.recordings)
+
+    @property
+    def are_recordings_units(self) -> bool:
+        """Whether a recording is the unit of observation: there are several."""
+        return len(self.recordings) > 1
+
+    def observations(self) -> list[float]:
+        """The time of a step in ns, by unit of observation: each step of a single recording, the mean of each of several."""
+        if self.are_recordings_units:
+            return [r.total_ns / len(r.lengths_ns) / self.unit_of_work for r in self.recordings]
+        return [length / self.unit_of_work for length in self.recordings[0].lengths_ns]
+
+    def weights(self) -> list[int]:
+        """Steps, or units of work, in each unit of observation."""
+        if self.are_recordings_units:
+            return [len(r.lengths_ns) * self.unit_of_work for r in self.recordings]
+        return [self.unit_of_work] * len(self.recordings[0].lengths_ns)
+
+    def divided(self, units: int) -> "Profile":
+        """The same with each step cut into so many units of work."""
+        return replace(self, unit_of_work=units)
+
+
+def profile_of(report: Report) -> Profile:
+    """Sum up the owners of the judged device's steady steps."""
+    tables = report.tables
+    device = _device_code(report)
+    pieces = tables["owners"].filter(pl.col("device") == device) if device is not None else tables["owners"].clear()
+    steps = tables["steps"].filter(pl.col("device") == device) if device is not None else tables["steps"].clear()
+    lengths = (
+        pieces.group_by("step").agg((pl.col("end_ns").max() - pl.col("start_ns").min()).alias("length_ns")).sort("step")
+    )
+    has_steps = pieces.height > 0 and pieces.get_column("step").null_count() == 0
+    pieces = pieces.with_columns(
+        (pl.col("end_ns") - pl.col("start_ns")).alias("total_ns"),
+        lookup_steps(pieces, lengths),
+    )
+    work = _with_work(pieces.filter(pl.col("activity_id").is_not_null()), report)
+    calls, work = _calls(work, tables["operator_inputs"])
+    idle = pieces.filter(pl.col("activity_id").is_null())
+    rows, units = _rows(work, idle)
+    return Profile(
+        path=report.trace.path,
+        recordings=(Recording(report.trace.path, tuple(lengths.get_column("length_ns")), has_steps),),
+        calls=calls,
+        rows=rows,
+        units=units,
+        idle_code=_idle_code(idle),
+        facts=_facts(report, device, work, steps, calls),
+        timeline=lambda: typical_step(_timeline(work, idle)),
+    )
+
+
+def categories(report: Report) -> pl.DataFrame:
+    """The owners of the judged device with total_ns, and as category the bucket, direction of copy or cause, in order of time."""
+    device = _device_code(report)
+    pieces = (
+        report.tables["owners"]
+        .filter(pl.col("device") == device)
+        .with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("total_ns"))
+    )
+    is_work = pl.col("activity_id").is_not_null()
+    work = _with_work(pieces.filter(is_work), report).select(*pieces.columns, "category")
+    idle = pieces.filter(~is_work).with_columns(pl.col("part").alias("category"))
+    return pl.concat([work, idle]).sort("device", "start_ns", "end_ns")
+
+
+def lookup_steps(pieces: pl.DataFrame, lengths: pl.DataFrame) -> pl.Series:
+    """The unit of each piece: the place of its step among the steady ones."""
+    places = lengths.select("step", pl.int_range(pl.len(), dtype=pl.UInt32).alias("unit"))
+    joined = pieces.select("step").join(places, on="step", how="left", nulls_equal=True, maintain_order="left")
+    return joined.get_column("unit")
+
+
+def merged(path: str, profiles: Sequence[Profile]) -> Profile:
+    """The profile of several recordings of one side; each is a unit of observation."""
+    if len(profiles) == 1:
+        return replace(profiles[0], path=path)
+    call_key = [c for c in CALLS if c not in ("call", "count", "outer_count", "flop", "first")]
+    known = [p.calls.with_columns(pl.lit(i, pl.UInt32).alias("side")) for i, p in enumerate(profiles)]
+    every = pl.concat(known)
+    calls = (
+        every.group_by(call_key, maintain_order=True)
+        .agg(pl.col("count", "outer_count").sum(), _known_sum("flop"), pl.col("first").min())
+        .with_row_index("call")
+        .cast({"call": pl.UInt32})
+    )
+    numbers = every.join(
+        calls.select(*call_key, pl.col("call").alias("merged")), on=call_key, how="left", nulls_equal=True
+    ).select("side", "call", "merged")
+    rows = pl.concat([p.rows.with_columns(pl.lit(i, pl.UInt32).alias("side")) for i, p in enumerate(profiles)])
+    rows = rows.join(numbers, on=["side", "call"], how="left", maintain_order="left").with_columns(
+        pl.col("merged").alias("call")
+    )
+    row_key = ["call", "kind", "category", "group", "part", "kernel"]
+    sums = (
+        rows.group_by(row_key, maintain_order=True)
+        .agg(pl.col("count", "total_ns", "roof_ns", "known_ns", "blocks").sum())
+        .with_row_index("row")
+    )
+    units = rows.select(*row_key, pl.col("side").alias("unit"), "total_ns").join(
+        sums.select(*row_key, "row"), on=row_key, how="left", nulls_equal=True
+    )
+    return Profile(
+        path=path,
+        recordings=tuple(recording for profile in profiles for recording in profile.recordings),
+        calls=_typed(calls, CALLS),
+        rows=_typed(sums, ROWS),
+        units=_typed(units.group_by("row", "unit").agg(pl.col("total_ns").sum()), UNITS),
+        idle_code=_summed(pl.concat([p.idle_code for p in profiles]), list(IDLE_CODE)[:-1]),
+        facts=_merged_facts([p.facts for p in profiles]),
+        timeline=profiles[0].timeline,
+        detail="parts" if any(p.detail == "parts" for p in profiles) else "calls",
+    )
+
+
+def _merged_facts(facts: Sequence[Facts]) -> Facts:
+    """Facts of several recordings: the first one's, with the doubts of any and the FLOP of all."""
+    flop = [f.flop for f in facts]
+    return replace(
+        facts[0],
+        withheld=next((f.withheld for f in facts if f.withheld), None),
+        cold=all(f.cold for f in facts),
+        shapes_known=all(f.shapes_known for f in facts),
+        flop=None if None in flop else sum(f for f in flop if f is not None),
+    )
+
+
+def in_parts(profile: Profile) -> Profile:
+    """The profile with nothing known but the parts of the partition, as of a side of which no more was kept."""
+    if profile.detail == "parts":
+        return profile
+    key = ["kind", "category"]
+    is_idle = pl.col("kind") == "idle"
+    rows = profile.rows.with_columns(pl.col("part").alias("category")).with_columns(
+        pl.when(is_idle).then(pl.lit("idle")).otherwise(_kind_of_part()).alias("kind")
+    )
+    summed = (
+        rows.group_by(key, maintain_order=True)
+        .agg(pl.col("total_ns").sum(), pl.col("row").alias("rows"))
+        .with_row_index("row")
+    )
+    numbers = summed.select(pl.col("row").alias("part_row"), pl.col("rows").alias("row")).explode("row")
+    units = None
+    if profile.units is not None:
+        units = (
+            profile.units.join(numbers, on="row")
+            .group_by(pl.col("part_row").alias("row"), "unit")
+            .agg(pl.col("total_ns").sum())
+        )
+    return replace(profile, calls=profile.calls.clear(), rows=part_rows(summed), units=units, detail="parts")
+
+
+def part_rows(sums: pl.DataFrame) -> pl.DataFrame:
+    """`ROWS` of parts: from kind, category and total_ns."""
+    known = {"kind", "category", "total_ns", "row"}
+    zeros = {name: pl.lit(0, dtype) for name, dtype in ROWS.items() if dtype.is_numeric() and name not in known}
+    texts = {"group": pl.col("category"), "part": pl.col("category"), "kernel": pl.lit(None, pl.String)}
+    extra = {**zeros, **texts, "call": pl.lit(None, pl.UInt32)}
+    return _typed(sums.with_columns(expr.alias(name) for name, expr in extra.items() if name not in sums.columns), ROWS)
+
+
+def _kind_of_part() -> pl.Expr:
+    return pl.when(pl.col("category").is_in(["communication", "copy"])).then("category").otherwise(pl.lit("kernel"))
+
+
+def _device_code(report: Report) -> int | None:
+    """The code of the device that the verdict is on."""
+    if report.verdict.device is None:
+        return None
+    labels = report.tables["devices"].select("device", "label")
+    known = labels.filter(pl.col("label") == str(report.verdict.device)).get_column("device")
+    return None if known.is_empty() else int(known[0])
+
+
+def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
+    """Pieces of activities with kind, category, group, kernel, flop and roof_ns."""
+    ids = pieces.get_column("activity_id")
+    names = report.tables["activities"].select("kind", "name", "bucket", "group", "flop", "blocks")[ids]
+    roofs = report.tables["roofs"].select("activity_id", "roof_ns")
+    places = inverse_index(roofs.get_column("activity_id"), report.tables["activities"].height)[ids]
+    is_kernel = pl.col("kind") == "kernel"
+    named = map_unique(
+        names.select("kind", "name", "bucket", "group"),
+        pl.when(is_kernel & (pl.col("bucket") == "communication"))
+        .then(pl.lit("communication"))
+        .when(pl.col("kind") == "memcpy")
+        .then(pl.lit("copy"))
+        .otherwise(pl.lit("kernel"))
+        .alias("kind"),
+        pl.when(is_kernel)
+        .then(pl.col("bucket").fill_null("other"))
+        .when(pl.col("kind") == "memset")
+        .then(pl.lit("memset"))
+        .otherwise(pl.concat_str(copy_direction().fill_null("unknown"), pl.lit(" copy")))
+        .alias("category"),
+        pl.when(is_kernel).then(pl.col("group").fill_null("other")).otherwise(pl.lit("copy")).alias("group"),
+    )
+    is_first = ids.is_first_distinct()
+    flop = names.select(pl.when((pl.col("group") == "matmul").fill_null(False) & is_first).then("flop")).to_series()
+    return pieces.hstack(named).with_columns(
+        names.get_column("name").alias("kernel"),
+        names.get_column("blocks"),
+        flop.alias("flop"),
+        is_first.alias("is_first"),
+        gather(roofs.get_column("roof_ns"), places).alias("roof_ns"),
+    )
+
+
+def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return `CALLS`, and the work with the ``call`` that each piece belongs to."""
+    key = ["phase", "module", "operator", "outer_operator", "shapes", "outer_shapes"]
+    shapes = operator_inputs.select("event_id", "input_dims")
+    one_each = (
+        work.select("operator_id", "outer_operator_id", "activity_id", *key[:4], "flop")
+        .group_by(
+            pl.coalesce("operator_id", pl.lit(None, pl.UInt32)), *key[:4], "outer_operator_id", maintain_order=True
+        )
+        .agg(_known_sum("flop"))
+        .join(
+            shapes.rename({"event_id": "operator_id", "input_dims": "shapes"}),
+            on="operator_id",
+            how="left",
+            maintain_order="left",
+        )
+        .join(
+            shapes.rename({"event_id": "outer_operator_id", "input_dims": "outer_shapes"}),
+            on="outer_operator_id",
+            how="left",
+            maintain_order="left",
+        )
+    )
+    calls = (
+        one_each.with_row_index("first")
+        .group_by(key, maintain_order=True)
+        .agg(
+            pl.col("operator_id").n_unique().cast(pl.Int64).alias("count"),
+            pl.col("outer_operator_id").n_unique().cast(pl.Int64).alias("outer_count"),
+            _known_sum("flop"),
+            pl.col("first").first(),
+        )
+        .with_row_index("call")
+    )
+    place = ["operator_id", *key[:4], "outer_operator_id"]
+    numbered = one_each.join(calls.select("call", *key), on=key, how="left", nulls_equal=True).select(*place, "call")
+    joined = work.join(numbered, on=place, how="left", nulls_equal=True, maintain_order="left")
+    return _typed(calls, CALLS), joined
+
+
+def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return `ROWS` and `UNITS`."""
+    key = ["call", "kind", "category", "group", "part", "kernel"]
+    known = pl.col("roof_ns").is_not_null()
+    summed = work.group_by(*key, "unit", maintain_order=True).agg(
+        pl.col("is_first").sum().cast(pl.Int64).alias("count"),
+        pl.col("total_ns").sum(),
+        pl.col("roof_ns").filter("is_first").sum(),
+        pl.col("total_ns").filter(known).sum().alias("known_ns"),
+        pl.col("blocks").filter("is_first").sum(),
+    )
+    causes = (
+        idle.group_by("part", "unit", maintain_order=True)
+        .agg(pl.col("gap_id").n_unique().cast(pl.Int64).alias("count"), pl.col("total_ns").sum())
+        .select(
+            pl.lit(None, pl.UInt32).alias("call"),
+            pl.lit("idle").alias("kind"),
+            pl.col("part").alias("category"),
+            pl.lit("idle").alias("group"),
+            "part",
+            pl.lit(None, pl.String).alias("kernel"),
+            "unit",
+            "count",
+            "total_ns",
+            pl.lit(0.0).alias("roof_ns"),
+            pl.lit(0, pl.Int64).alias("known_ns"),
+            pl.lit(0, pl.Int64).alias("blocks"),
+        )
+    )
+    every = pl.concat([summed, causes.select(summed.columns)])
+    rows = (
+        every.group_by(key, maintain_order=True)
+        .agg(pl.col("count", "total_ns", "roof_ns", "known_ns", "blocks").sum())
+        .with_row_index("row")
+    )
+    units = every.join(rows.select(*key, "row"), on=key, how="left", nulls_equal=True)
+    return _typed(rows, ROWS), _typed(units, UNITS)
+
+
+def _timeline(work: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+    """Owners of both kinds with kind, category, operator and kernel, in order of time."""
+    columns = ["step", "start_ns", "end_ns", "kind", "category", "operator", "kernel"]
+    waiting = idle.with_columns(
+        pl.lit("idle").alias("kind"), pl.col("part").alias("category"), pl.lit(None, pl.String).alias("kernel")
+    )
+    return pl.concat([work.select(columns), waiting.select(columns)]).sort("start_ns", "end_ns")
+
+
+def _idle_code(idle: pl.DataFrame) -> pl.DataFrame:
+    """Return `IDLE_CODE`."""
+    return _summed(idle.rename({"part": "cause"}), list(IDLE_CODE)[:-1])
+
+
+def _summed(rows: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+    return _typed(
+        rows.group_by(key)
+        .agg(pl.col("total_ns").sum())
+        .sort("total_ns", *key, descending=[True, *[False] * len(key)], nulls_last=True),
+        IDLE_CODE,
+    )
+
+
+def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.DataFrame, calls: pl.DataFrame) -> Facts:
+    """What the report says of the side beside its owners."""
+    judged = next((d for d in report.devices if d.index == report.verdict.device), None)
+    withheld = {item.metric: item.reason for item in judged.withheld} if judged else {}
+    steady = steps.filter("steady")
+    window = report.verdict.window
+    step_count = max(1, len(window.steps)) if window else 1
+    fusions = report.tables["fusions"].filter(pl.col("kind") == "attention")
+    shaped = calls.filter(pl.col("shapes").is_not_null() & (pl.col("shapes") != "[]"))
+    return Facts(
+        device_name=judged.name if judged else None,
+        regime=report.verdict.regime,
+        cause=report.verdict.cause,
+        headline=report.verdict.headline,
+        withheld=report.verdict.headline if work.is_empty() else withheld.get("partition"),
+        causes_withheld="idle_causes" in withheld,
+        cold=steady.height > 0 and steady.get_column("state").is_in(["first", "warm-up"]).all(),
+        shapes_known=shaped.height > 0,
+        flop=work.select(_known_sum("flop")).item(),
+        advice=tuple(
+            Promise(item.id, item.title, item.saves_ns_at_most / step_count, item.how_bound) for item in report.advice
+        ),
+        attention=tuple(sorted({name for text in fusions.get_column("operators") for name in text.split(">") if name})),
+    )
+
+
+def _known_sum(column: str) -> pl.Expr:
+    """The sum of the values that are known; null when none is."""
+    return pl.when(pl.col(column).count() > 0).then(pl.col(column).sum()).alias(column)
+
+
+def _typed(frame: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in schema.items())

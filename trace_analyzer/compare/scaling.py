@@ -1,0 +1,391 @@
+"""Scale with the batch: what stays flat is overhead, what grows with the work is not, and where the one becomes the other.
+
+The test of Horace He's article (https://horace.io/brrr_intro.html): if the batch doubles and the step takes hardly longer, it was overhead.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+import polars as pl
+
+from trace_analyzer.compare import judgement
+from trace_analyzer.compare.profiles import Profile
+from trace_analyzer.errors import UsageError
+from trace_analyzer.units import counted, duration, percent
+from trace_analyzer.version import tool_version
+
+SCHEMA_VERSION = 1
+FLAT, PROPORTIONAL = 0.2, 0.8
+"""Exponents under the one are flat, over the other proportional."""
+_FLOOR_QUANTILE = 0.1
+_AT_FLOOR = 1.1
+"""A step of up to this times the host's floor takes the host's time."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One trace: its batch, the time of a step and what of it the device worked or idled, and its own verdict."""
+
+    path: str
+    batch: int
+    steps: int
+    step_ns: float
+    busy_ns: float
+    idle_ns: float
+    flop: float | None
+    verdict: str | None
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """How a time grows with the work between two batches: ln(t'/t) / ln(work'/work).
+
+    ``work`` says by what: FLOP, elements of the inputs, or the batch.
+    """
+
+    name: str
+    from_batch: int
+    to_batch: int
+    before_ns: float
+    after_ns: float
+    work_ratio: float
+    work: Literal["FLOP", "elements", "batch"]
+    exponent: float
+    growth: Literal["flat", "proportional", "between"]
+
+
+@dataclass(frozen=True)
+class DeviceLine:
+    """The device's time of a step as a line over the batch: ``fixed_ns`` + ``per_item_ns`` * batch."""
+
+    fixed_ns: float
+    per_item_ns: float
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What a series of batches says.
+
+    ``flip_batch`` is where the device takes as long as the host; as the device's time is convex in the batch, it is an upper bound where it is
+    extrapolated (``is_upper_bound``). ``overhead_is_proven`` where more work took hardly longer and idle time fell by what busy time rose.
+    """
+
+    schema_version: int
+    tool_version: str
+    status: Literal["ok", "refused"]
+    reason: str | None
+    headline: str
+    points: tuple[Point, ...] = ()
+    step: tuple[Exponent, ...] = ()
+    busy: tuple[Exponent, ...] = ()
+    operators: tuple[Exponent, ...] = ()
+    host_floor_ns: float | None = None
+    device_line: DeviceLine | None = None
+    flip_batch: float | None = None
+    is_upper_bound: bool = False
+    overhead_is_proven: bool = False
+    contradictions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    profiles: tuple[Profile, ...] = field(default=(), repr=False, compare=False)
+
+    def to_json(self) -> str:
+        """The result as strict JSON text."""
+        from trace_analyzer.compare.documents import to_json
+
+        return to_json(self)
+
+    def summary(self, width: int = 100) -> str:
+        """The result as plain text."""
+        from trace_analyzer.compare.scaling_text import summary
+
+        return summary(self, width)
+
+    def plot(self) -> object:
+        """Step, busy and idle time over the batch as a HoloViews overlay."""
+        from trace_analyzer.compare.plots import scaling_plot
+
+        return scaling_plot(self)
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the plot as one offline HTML file and return its path."""
+        from trace_analyzer.compare.html import write_scaling
+
+        return write_scaling(self, Path(path))
+
+
+def scale_profiles(profiles: Sequence[Profile]) -> Scaling:
+    """Compare recordings of one program at several batches. Raises ``UsageError`` for fewer than two."""
+    if len(profiles) < 2:
+        raise UsageError("scaling needs two traces or more, of one program at several batches")
+    ordered = sorted(profiles, key=_work)
+    first = ordered[0]
+    for side in ordered[1:]:
+        reason = judgement.refusal(first, side) or _unlike(first, side)
+        if reason:
+            return _refused(reason)
+    if any(side.detail == "parts" for side in ordered):
+        return _refused("a saved report keeps no shapes, so its batch is not known; give the trace")
+    batches, others = _batches(ordered)
+    if batches is None:
+        return _refused(
+            "no size of inputs tells the batch: shapes were not recorded (record_shapes=True), or do not differ"
+        )
+    series = sorted(zip(batches, ordered, strict=True), key=lambda item: item[0])
+    return _scaled([batch for batch, _ in series], [side for _, side in series], others)
+
+
+def _refused(reason: str) -> Scaling:
+    return Scaling(SCHEMA_VERSION, tool_version(), "refused", reason, f"Not scaled: {reason}.")
+
+
+def _work(side: Profile) -> float:
+    """The order of traces until their batch is known: FLOP a step, else busy time."""
+    return side.facts.flop / side.steps if side.facts.flop else _busy(side) / side.steps
+
+
+def _busy(side: Profile) -> int:
+    return int(side.rows.filter(pl.col("kind") != "idle").get_column("total_ns").sum())
+
+
+def _unlike(one: Profile, other: Profile) -> str | None:
+    """Why two traces are not of one program; None where they are."""
+    alike = judgement.likeness(one, other)
+    if alike.calls >= judgement.SAME_PROGRAM_LIKENESS or (alike.modules or 0.0) >= judgement.SAME_PROGRAM_LIKENESS:
+        return None
+    return f"{one.path} and {other.path} are not known to be one program (likeness of calls {alike.calls:.2f})"
+
+
+def _batches(ordered: Sequence[Profile]) -> tuple[list[int] | None, list[str]]:
+    """The batch of each trace: the size of the first one's inputs that became another in most calls; and what else changed."""
+    first, votes = ordered[0], Counter[int]()
+    changes = [judgement.input_changes(first, side) for side in ordered[1:]]
+    for found in changes:
+        for item in found:
+            votes[item.before] += item.calls
+    if not votes:
+        return None, []
+    size = votes.most_common(1)[0][0]
+    batches, others = [size], []
+    for _side, found in zip(ordered[1:], changes, strict=True):
+        own = [item for item in found if item.before == size]
+        batches.append(own[0].after if own else size)
+        factor = batches[-1] / size
+        unlike = [
+            item for item in found if item.before != size and abs(item.after / max(1, item.before) / factor - 1) > 0.01
+        ]
+        if unlike:
+            others += [f"{item.before} to {item.after}" for item in unlike[:3]]
+    sizes = ", ".join(dict.fromkeys(others))
+    others = (
+        [f"Other sizes change with the batch as well ({sizes}), so operators are put over their own work."]
+        if others
+        else []
+    )
+    return (batches, others) if len(set(batches)) > 1 else (None, [])
+
+
+def _scaled(batches: list[int], sides: list[Profile], others: list[str]) -> Scaling:
+    points = tuple(_point(batch, side) for batch, side in zip(batches, sides, strict=True))
+    pairs = [(a, b) for a, b in pairwise(range(len(points))) if batches[a] != batches[b]]
+    step = tuple(_exponent("step", points[a], points[b], points[a].step_ns, points[b].step_ns) for a, b in pairs)
+    busy = tuple(_exponent("busy", points[a], points[b], points[a].busy_ns, points[b].busy_ns) for a, b in pairs)
+    operators = tuple(item for a, b in pairs for item in _operators(points[a], points[b], sides[a], sides[b]))
+    line = _device_line(points)
+    floor = _host_floor(points, step, sides)
+    flip = (floor - line.fixed_ns) / line.per_item_ns if floor is not None and line and line.per_item_ns > 0 else None
+    flip = flip if flip is not None and flip > 0 else None
+    proof = _proof(points)
+    result = Scaling(
+        SCHEMA_VERSION,
+        tool_version(),
+        "ok",
+        None,
+        _headline(points, floor, flip, proof, bool(others)),
+        points=points,
+        step=step,
+        busy=busy,
+        operators=operators,
+        host_floor_ns=floor,
+        device_line=line,
+        flip_batch=flip,
+        is_upper_bound=flip is not None and flip > max(batches) and not others,
+        overhead_is_proven=proof is not None,
+        contradictions=tuple(_contradictions(points, floor, step)),
+        notes=(*others, *([proof] if proof else [])),
+        profiles=tuple(sides),
+    )
+    return result
+
+
+def _point(batch: int, side: Profile) -> Point:
+    busy = _busy(side) / side.steps
+    step = side.total_ns / side.steps
+    flop = side.facts.flop / side.steps if side.facts.flop else None
+    return Point(side.path, batch, side.steps, step, busy, step - busy, flop, side.facts.regime)
+
+
+def _exponent(name: str, one: Point, other: Point, before: float, after: float) -> Exponent:
+    return _grown(name, one, other, before, after, other.batch / one.batch, "batch")
+
+
+def _grown(
+    name: str,
+    one: Point,
+    other: Point,
+    before: float,
+    after: float,
+    ratio: float,
+    work: Literal["FLOP", "elements", "batch"],
+) -> Exponent:
+    exponent = math.log(after / before) / math.log(ratio)
+    growth: Literal["flat", "proportional", "between"] = "between"
+    if exponent < FLAT:
+        growth = "flat"
+    elif exponent > PROPORTIONAL:
+        growth = "proportional"
+    return Exponent(name, one.batch, other.batch, before, after, ratio, work, exponent, growth)
+
+
+def _operators(one: Point, other: Point, before: Profile, after: Profile) -> list[Exponent]:
+    """The exponents of the operators that both traces have, over their own FLOP, else the elements of their inputs; longest first."""
+    sums = [_operator_sums(side) for side in (before, after)]
+    both = (
+        sums[0]
+        .join(sums[1], on="operator", how="inner", suffix="_after")
+        .sort("total_ns_after", "operator", descending=[True, False])
+    )
+    found = []
+    for row in both.iter_rows(named=True):
+        if not row["total_ns"] or not row["total_ns_after"]:
+            continue
+        ratio, work = other.batch / one.batch, "batch"
+        for column in ("flop", "elements"):
+            if row[column] and row[f"{column}_after"]:
+                ratio, work = row[f"{column}_after"] / row[column], "FLOP" if column == "flop" else "elements"
+                break
+        if abs(math.log(ratio)) > 0.05:
+            found.append(
+                _grown(row["operator"], one, other, row["total_ns"], row["total_ns_after"], ratio, work)  # type: ignore[arg-type]
+            )
+    return found
+
+
+def _operator_sums(side: Profile) -> pl.DataFrame:
+    """operator, and a step: total_ns, flop and elements of its inputs."""
+    owned = side.rows.drop_nulls("call").group_by("call").agg(pl.col("total_ns").sum())
+    calls = side.calls.drop_nulls("operator").join(owned, on="call", how="inner")
+    shapes = calls.select("shapes").drop_nulls().unique()
+    sizes = pl.DataFrame(
+        {"shapes": shapes.get_column("shapes"), "size": [_elements(text) for text in shapes.get_column("shapes")]},
+        schema={"shapes": pl.String, "size": pl.Float64},
+    )
+    known = calls.join(sizes, on="shapes", how="left")
+    return known.group_by("operator").agg(
+        pl.col("total_ns").sum() / side.steps,
+        pl.when(pl.col("flop").null_count() == 0).then(pl.col("flop").sum() / side.steps).alias("flop"),
+        ((pl.col("size") * pl.col("count")).sum() / side.steps).alias("elements"),
+    )
+
+
+def _elements(shapes: str) -> float:
+    """Elements of all inputs."""
+    try:
+        parsed = json.loads(shapes)
+    except ValueError:
+        return 0.0
+    return float(sum(_product(shape) for shape in parsed if isinstance(shape, list)))
+
+
+def _product(shape: list[object]) -> float:
+    """Elements of one input, or of the tensors in a list of them."""
+    if any(isinstance(size, list) for size in shape):
+        return sum(_product(inner) for inner in shape if isinstance(inner, list))
+    return math.prod(size for size in shape if isinstance(size, int)) if shape else 0.0
+
+
+def _device_line(points: Sequence[Point]) -> DeviceLine | None:
+    """Fit busy time = a + c * batch by least relative squares: each residual over its own time."""
+    weights = [1 / point.busy_ns**2 for point in points if point.busy_ns > 0]
+    if len(weights) < len(points):
+        return None
+    total = sum(weights)
+    x = sum(w * p.batch for w, p in zip(weights, points, strict=True)) / total
+    y = sum(w * p.busy_ns for w, p in zip(weights, points, strict=True)) / total
+    spread = sum(w * (p.batch - x) ** 2 for w, p in zip(weights, points, strict=True))
+    slope = sum(w * (p.batch - x) * (p.busy_ns - y) for w, p in zip(weights, points, strict=True)) / spread
+    return DeviceLine(y - slope * x, slope)
+
+
+def _host_floor(points: Sequence[Point], step: Sequence[Exponent], sides: Sequence[Profile]) -> float | None:
+    """The 10th percentile of the steps of the batches between which the step is flat; None where it grows from the first on."""
+    flat = {batch for item in step if item.growth == "flat" for batch in (item.from_batch, item.to_batch)}
+    times = sorted(
+        time for point, side in zip(points, sides, strict=True) if point.batch in flat for time in side.observations()
+    )
+    return times[min(len(times) - 1, int(_FLOOR_QUANTILE * len(times)))] if times else None
+
+
+def _proof(points: Sequence[Point]) -> str | None:
+    """The proof of overhead, in a sentence: the widest span of batches over which the step is flat while idle time pays for busy time."""
+    best = None
+    for i, one in enumerate(points):
+        for other in points[i + 1 :]:
+            factor = other.batch / one.batch
+            risen, fallen = other.busy_ns - one.busy_ns, one.idle_ns - other.idle_ns
+            if factor < 1.5 or risen <= 0 or math.log(other.step_ns / one.step_ns) / math.log(factor) >= FLAT:
+                continue
+            if fallen >= risen / 2 and (best is None or factor > best[0]):
+                best = (factor, one, other)
+    if best is None:
+        return None
+    factor, one, other = best
+    return (
+        f"Overhead is proven between batch {one.batch} and {other.batch}: {factor:.3g} times the work, the step takes"
+        f" {other.step_ns / one.step_ns:.2f} times as long and the device works {other.busy_ns / one.busy_ns:.2f} times as long; idle time falls by"
+        f" {duration(one.idle_ns - other.idle_ns)} while busy time rises by {duration(other.busy_ns - one.busy_ns)}."
+    )
+
+
+def _contradictions(points: Sequence[Point], floor: float | None, step: Sequence[Exponent]) -> list[str]:
+    """Where the series and a single trace's verdict disagree: both are said."""
+    texts = []
+    for point in points:
+        at_floor = floor is not None and point.step_ns <= _AT_FLOOR * floor
+        if at_floor and point.verdict not in ("overhead-bound", None):
+            texts.append(
+                f"Batch {point.batch}: its own verdict is {point.verdict} (the device works {percent(point.busy_ns / point.step_ns)} of the step),"
+                " yet the step still takes the host's time: faster kernels alone save nothing."
+            )
+        grows = [item for item in step if point.batch == item.from_batch and item.growth == "proportional"]
+        if grows and not at_floor and point.verdict == "overhead-bound":
+            texts.append(
+                f"Batch {point.batch}: its own verdict is overhead-bound, yet from there on the step grows with the work"
+                f" (exponent {grows[0].exponent:.2f})."
+            )
+    return texts
+
+
+def _how_sure(flip: float, last: Point, others: bool) -> str:
+    """What an extrapolated batch is: an upper bound, as the device's time is convex in the batch, unless other sizes change with it."""
+    if flip <= last.batch:
+        return ""
+    return ", if other sizes change as they did" if others else " at the latest"
+
+
+def _headline(points: Sequence[Point], floor: float | None, flip: float | None, proof: str | None, others: bool) -> str:
+    """One sentence: what grows, and where the regime flips."""
+    first, last = points[0], points[-1]
+    text = (
+        f"From batch {first.batch} to {last.batch} ({counted(len(points), 'trace')}) the step goes from {duration(first.step_ns)} to"
+        f" {duration(last.step_ns)}"
+    )
+    if floor is None:
+        return f"{text}: it grows with the work from the first batch on."
+    where = "" if flip is None else f"; the device takes over at batch {flip:.0f}" + (_how_sure(flip, last, others))
+    return f"{text}: {'overhead is proven' if proof else 'it is flat'}, the host takes {duration(floor)}{where}."

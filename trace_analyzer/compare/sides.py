@@ -1,0 +1,149 @@
+"""Read the sides of a comparison: a trace, a folder or pattern of recordings, a saved report, or a baseline."""
+
+import glob
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from trace_analyzer.compare import baselines
+from trace_analyzer.compare.profiles import (
+    CALLS,
+    IDLE_CODE,
+    Facts,
+    Profile,
+    Promise,
+    Recording,
+    merged,
+    part_rows,
+    profile_of,
+)
+from trace_analyzer.errors import InputError, UsageError
+from trace_analyzer.report import Report
+
+Analyze = Callable[[str | Path], Report]
+SideSource = str | Path | Report | Profile | Sequence[str | Path | Report]
+SUFFIXES = (".json", ".json.gz", ".json.zst")
+_HEAD_BYTES = 4096
+_WORK_KINDS = {"communication": "communication", "copy": "copy"}
+
+
+def profile_side(source: SideSource, analyze: Analyze) -> Profile:
+    """Read one side.
+
+    A string or path is a trace, a baseline, a saved JSON report, a folder of traces or a pattern (``runs/*.json.gz``). Of several traces each
+    is one recording. Raises ``UsageError`` where nothing is there, and ``InputError`` for a file that is no trace.
+    """
+    if isinstance(source, Profile):
+        return source
+    if isinstance(source, Report):
+        return profile_of(source)
+    if not isinstance(source, str | Path):
+        return merged(", ".join(_name(item) for item in source), [profile_side(item, analyze) for item in source])
+    paths = recordings(source)
+    return merged(str(source), [_read(path, analyze) for path in paths])
+
+
+def recordings(source: str | Path) -> list[Path]:
+    """The files that a path, a folder or a pattern names, in order. Raises ``UsageError`` where there is none."""
+    path = Path(source)
+    if path.is_dir():
+        found = sorted(item for item in path.iterdir() if item.is_file() and item.name.endswith(SUFFIXES))
+        if not found:
+            raise UsageError(f"{source}: no trace (*.json, *.json.gz, *.json.zst) in this folder")
+        return found
+    if path.exists() or not glob.has_magic(str(source)):
+        return [path]
+    found = sorted(Path(item) for item in glob.glob(str(source), recursive=True) if Path(item).is_file())
+    if not found:
+        raise UsageError(f"{source}: no file matches this pattern")
+    return found
+
+
+def _name(item: object) -> str:
+    return item.trace.path if isinstance(item, Report) else str(item)
+
+
+def _read(path: Path, analyze: Analyze) -> Profile:
+    """A baseline or a saved report is recognised by its first bytes; all else is a trace."""
+    saved = _saved(path)
+    if saved is None:
+        return profile_of(analyze(str(path)))
+    if baselines.KIND in saved:
+        return baselines.read(path, saved)
+    return _of_report(path, saved)
+
+
+def _saved(path: Path) -> Mapping[str, Any] | None:
+    """The document of a baseline or of a saved report; None for other files, which the reader of traces judges."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+            if not head.lstrip().startswith(b"{") or (
+                b'"tool_version"' not in head and f'"{baselines.KIND}"'.encode() not in head
+            ):
+                return None
+            document = json.loads(head + file.read())
+    except (OSError, ValueError):
+        return None
+    return (
+        document
+        if isinstance(document, dict) and ({"verdict", "devices"} <= document.keys() or baselines.KIND in document)
+        else None
+    )
+
+
+def _of_report(path: Path, document: Mapping[str, Any]) -> Profile:
+    """What a saved JSON report keeps: the verdict's window by part, and the lengths of its steps."""
+    try:
+        return _parts_profile(path, document)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InputError(f"{path}: not a report of this program that can be read ({error!r}); save it again") from None
+
+
+def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
+    verdict = document["verdict"]
+    window = verdict["window"] or {"intervals": [], "steps": [], "kind": "whole"}
+    parts = {name: int(ns) for name, ns in (verdict["parts_ns"] or {}).items() if ns}
+    total = sum(parts.values())
+    steps = [s for s in document["steps"] if s["index"] in window["steps"] and s["device"] == verdict["device"]]
+    lengths = tuple(int(s["duration_ns"]) for s in steps)
+    if sum(lengths) != total:
+        lengths = (total,) if total else ()
+    device: Mapping[str, Any] = next((d for d in document["devices"] if d["index"] == verdict["device"]), {})
+    withheld = {item["metric"]: item["reason"] for item in device.get("withheld", ())}
+    sums = pl.DataFrame(
+        [(_kind(name), name, ns) for name, ns in parts.items()],
+        schema={"kind": pl.String, "category": pl.String, "total_ns": pl.Int64},
+        orient="row",
+    ).with_row_index("row")
+    count = max(1, len(lengths))
+    return Profile(
+        path=str(path),
+        recordings=(Recording(document["trace"]["path"], lengths, bool(steps)),),
+        calls=pl.DataFrame(schema=CALLS),
+        rows=part_rows(sums),
+        units=None,
+        idle_code=pl.DataFrame(schema=IDLE_CODE),
+        facts=Facts(
+            device_name=device.get("name"),
+            regime=verdict["regime"],
+            cause=verdict["cause"],
+            headline=verdict["headline"],
+            withheld=withheld.get("partition") or (None if parts else verdict["headline"]),
+            causes_withheld="idle_causes" in withheld,
+            advice=tuple(
+                Promise(a["id"], a["title"], a["saves_ns_at_most"] / count, a["how_bound"]) for a in document["advice"]
+            ),
+        ),
+        detail="parts",
+    )
+
+
+def _kind(part: str) -> str:
+    """The kind of a line by its part."""
+    from trace_analyzer.vocabulary import WORK
+
+    return _WORK_KINDS.get(part, "kernel") if part in WORK else "idle"

@@ -1,0 +1,157 @@
+"""Add what was found to the original trace, as tracks that Perfetto and chrome://tracing show beside its own.
+
+The original's bytes stay as they are: new events are written in front of its first one. Format: Trace Event Format,
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
+"""
+
+import gzip
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from trace_analyzer.errors import NotATrace
+from trace_analyzer.ingest.source import DEFAULT_MAX_BYTES, content_of
+from trace_analyzer.report import Report
+
+Event = Mapping[str, Any]
+
+_PROCESS = 2_000_000_000
+"""The process of the added tracks: no system gives a process such a number, nor does Kineto a device."""
+_EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BLANK = b" \t\r\n"
+_HEAD_BYTES = 64 << 20
+_TIMES = ("ts", "dur")
+_CAUSES, _REGIMES, _QUEUE, _DIFFERENCES = range(4)
+_TRACKS = {_CAUSES: "why it is idle", _REGIMES: "regime of the step", _DIFFERENCES: "difference from before"}
+
+
+def write_perfetto(
+    source: str | os.PathLike[str],
+    report: Report,
+    path: Path,
+    differences: pl.DataFrame | None = None,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+) -> Path:
+    """Write the trace at ``source`` with the added tracks to ``path``, compressed where its name ends in ``.gz``; return it.
+
+    ``differences`` (device, start_ns, end_ns, name) become a track of their own. Raises ``NotATrace`` where the file holds no array of events, and
+    ``OSError`` when nothing can be written; nothing half written is left.
+    """
+    added = b",\n".join(map(_text, events(report, differences)))
+    temporary = path.with_name(f".analyze-{secrets.token_hex(6)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            if path.name.endswith(".gz"):
+                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
+                    packed.writelines(_with_added(content_of(source, max_bytes=max_bytes).blocks(), added, str(source)))
+            else:
+                file.writelines(_with_added(content_of(source, max_bytes=max_bytes).blocks(), added, str(source)))
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _with_added(blocks: Iterable[bytes], added: bytes, name: str) -> Iterator[bytes]:
+    """The original's bytes with the added events before its first one."""
+    head, rest = b"", iter(blocks)
+    for block in rest:
+        head += block
+        place = _first_event(head)
+        if place is not None:
+            following = head[place:].lstrip(_BLANK)
+            comma = b"" if not added or following.startswith(b"]") else b","
+            yield head[:place] + (b"\n" + added + comma if added else b"")
+            yield head[place:]
+            yield from rest
+            return
+        if len(head) > _HEAD_BYTES:
+            break
+    raise NotATrace(f"{name}: no array of trace events to add tracks to")
+
+
+def _first_event(head: bytes) -> int | None:
+    """Where the first event of the array begins or the array ends; None where that is not in the bytes yet."""
+    text = head.lstrip(_BLANK)
+    if text.startswith(b"["):
+        place = len(head) - len(text) + 1
+    else:
+        match = _EVENTS.search(head)
+        if match is None:
+            return None
+        place = match.end()
+    return place if head[place:].lstrip(_BLANK) else None
+
+
+def events(report: Report, differences: pl.DataFrame | None = None) -> Iterator[Event]:
+    """The added events, times in ns: their tracks' names, idle intervals by cause, queue depth, regimes of steps, and differences."""
+    origin_ns = int(report.trace.origin_ns)
+    tables = report.tables
+    for device, label in tables["devices"].select("device", "label").iter_rows():
+        if not tables["activities"].get_column("device").eq(device).any():
+            continue
+        process = _PROCESS + device
+        yield from _names(process, f"analyze: GPU {label}", differences is not None)
+        idle = tables["blame"].filter(pl.col("device") == device)
+        yield from _slices(
+            idle, process, _CAUSES, origin_ns, "cause", ("operator", "module", "python_function", "phase")
+        )
+        steps = tables["steps"].filter((pl.col("device") == device) & (pl.col("start_ns") < pl.col("end_ns")))
+        regimes = steps.with_columns(pl.col("regime").fill_null("no regime"))
+        yield from _slices(regimes, process, _REGIMES, origin_ns, "regime", ("name", "state", "headline"))
+        for time, depth in tables["queue"].filter(pl.col("device") == device).select("time_ns", "depth").iter_rows():
+            yield {
+                "ph": "C",
+                "name": "queue depth",
+                "pid": process,
+                "tid": _QUEUE,
+                "ts": origin_ns + time,
+                "args": {"launched, not started": depth},
+            }
+        if differences is not None:
+            yield from _slices(
+                differences.filter(pl.col("device") == device), process, _DIFFERENCES, origin_ns, "name", ()
+            )
+
+
+def _names(process: int, name: str, has_differences: bool) -> Iterator[Event]:
+    """The names of the process and its tracks, above the original's."""
+    yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
+    yield {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": -1}}
+    for track, title in _TRACKS.items():
+        if track != _DIFFERENCES or has_differences:
+            yield {"ph": "M", "name": "thread_name", "pid": process, "tid": track, "args": {"name": title}}
+
+
+def _slices(
+    spans: pl.DataFrame, process: int, track: int, origin_ns: int, name: str, details: tuple[str, ...]
+) -> Iterator[Event]:
+    """Intervals as complete events, with the details that are known."""
+    for row in spans.select("start_ns", "end_ns", pl.col(name).alias("is called"), *details).iter_rows(named=True):
+        args = {key: row[key] for key in details if row[key] is not None}
+        start, end = row["start_ns"], row["end_ns"]
+        yield {
+            "ph": "X",
+            "cat": "analyze",
+            "name": row["is called"],
+            "pid": process,
+            "tid": track,
+            "ts": origin_ns + start,
+            "dur": end - start,
+            "args": args,
+        }
+
+
+def _text(event: Event) -> bytes:
+    """The event as JSON; times, in ns, become microseconds with all their digits, for which a double has too few."""
+    head = json.dumps({key: value for key, value in event.items() if key not in _TIMES})
+    times = "".join(f', "{key}": {event[key] // 1000}.{event[key] % 1000:03d}' for key in _TIMES if key in event)
+    return f"{head[:-1]}{times}}}".encode()

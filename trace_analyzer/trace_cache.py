@@ -1,0 +1,200 @@
+"""Keep what was read from trace files, so that the next verb on the same file starts at once.
+
+An entry is a folder of Parquet files in the user's cache folder, named by a digest of the file's content, this program's version and its reading
+code. It is made under another name and renamed, so that writers beside each other never mix; what is damaged, or vanishes while it is read, counts
+as not there.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+
+from trace_analyzer import ingest
+from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Trace
+from trace_analyzer.ingest.trace import DeviceProperties, Header
+from trace_analyzer.notes import CHANGED, Note
+from trace_analyzer.run_metadata import RunMetadata
+from trace_analyzer.version import tool_version
+
+MAX_BYTES = 2 << 30
+"""All entries together take no more; the environment variable `LIMIT` says otherwise, in MB."""
+LIMIT = "TRACE_ANALYZER_CACHE_MB"
+_FORMAT = 1
+_META = "trace.json"
+_CHUNK = 1 << 20
+_STALE_SECONDS = 3600
+"""Half-made entries of writers that died are removed after so long."""
+
+
+def load_cached(path: str | Path, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Trace:
+    """Read a trace as `trace_analyzer.ingest.load` does, from the cache where it is kept; then keep it.
+
+    Only regular files are kept, and no file that changed while it was read. A cache that cannot be used is no failure. Raises as `load` does.
+    """
+    try:
+        entry = folder() / _key(Path(path), max_bytes) if Path(path).is_file() else None
+    except OSError:
+        entry = None
+    known = _read(entry, str(path)) if entry is not None else None
+    if known is not None:
+        return known
+    trace = ingest.load(path, max_bytes=max_bytes, progress=progress)
+    if entry is not None and all(note.code != CHANGED for note in trace.notes):
+        with contextlib.suppress(OSError, pl.exceptions.PolarsError):
+            _write(entry, trace)
+            _evict(entry.parent)
+    return trace
+
+
+def folder() -> Path:
+    """The cache folder: below XDG_CACHE_HOME, LOCALAPPDATA or the platform's own place."""
+    if base := os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA"):
+        return Path(base) / "trace-analyzer"
+    home = Path.home()
+    return (home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache") / "trace-analyzer"
+
+
+def _key(path: Path, max_bytes: int) -> str:
+    """The digest of the file's bytes and of what reads them."""
+    digest = hashlib.blake2b(f"{_FORMAT} {tool_version()} {max_bytes} {_reader()}".encode(), digest_size=20)
+    with path.open("rb") as file:
+        while block := file.read(_CHUNK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@cache
+def _reader() -> str:
+    """What the reading code is: a program that is being worked on keeps its version."""
+    package = Path(__file__).parent
+    files = sorted(
+        f
+        for name in ("ingest", "frames")
+        for f in (package / name).iterdir()
+        if f.suffix in (".py", ".pyx", ".so", ".pyd")
+    )
+    return " ".join(f"{f.name} {(s := f.stat()).st_size} {s.st_mtime_ns}" for f in files)
+
+
+def _frames(trace: Trace) -> Mapping[str, pl.DataFrame]:
+    return {
+        f.name: value for f in dataclasses.fields(trace) if isinstance(value := getattr(trace, f.name), pl.DataFrame)
+    }
+
+
+def _write(entry: Path, trace: Trace) -> None:
+    """Keep a trace: frames as Parquet, all else as JSON with the digests of the frames and its own."""
+    entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    made = entry.with_name(f"{entry.name}.{secrets.token_hex(6)}.tmp")
+    try:
+        made.mkdir(mode=0o700)
+        frames = _frames(trace)
+        for name, frame in frames.items():
+            frame.write_parquet(made / f"{name}.parquet", compression="lz4", statistics=False)
+        facts = {f.name: _plain(getattr(trace, f.name)) for f in dataclasses.fields(trace) if f.name not in frames}
+        digests = {name: _digest((made / f"{name}.parquet").read_bytes()) for name in frames}
+        document = {"facts": facts, "frames": digests}
+        text = json.dumps(document)
+        (made / _META).write_text(f"{_digest(text.encode())}\n{text}", encoding="utf-8")
+        made.rename(entry)  # of two writers the second fails here: the first one's entry is as good
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _read(entry: Path, path: str) -> Trace | None:
+    """The kept trace; None where there is none, or one that is damaged, which is removed."""
+    if not entry.is_dir():
+        return None
+    try:
+        trace = _trace(entry, path)
+        os.utime(entry)
+        return trace
+    except Exception:  # whatever is wrong with it, the file itself can be read
+        shutil.rmtree(entry, ignore_errors=True)
+        return None
+
+
+def _trace(entry: Path, path: str) -> Trace:
+    digest, _, text = (entry / _META).read_text(encoding="utf-8").partition("\n")
+    if digest != _digest(text.encode()):
+        raise ValueError("damaged")
+    document = json.loads(text)
+    frames = {}
+    for name, known in document["frames"].items():
+        content = (entry / f"{name}.parquet").read_bytes()
+        if _digest(content) != known:
+            raise ValueError("damaged")
+        frames[name] = pl.read_parquet(content)
+    facts = document["facts"]
+    header = facts["header"]
+    return Trace(
+        **{
+            **facts,
+            **frames,
+            "path": path,
+            "header": Header(
+                **{
+                    **header,
+                    "devices": tuple(DeviceProperties(**device) for device in header["devices"]),
+                    "settings": RunMetadata(**header["settings"]) if header["settings"] else None,
+                }
+            ),
+            "notes": tuple(Note(**note) for note in facts["notes"]),
+            "profiler_sessions": tuple((start, end) for start, end in facts["profiler_sessions"]),
+            "boundaries": tuple(facts["boundaries"]),
+        }
+    )
+
+
+def _plain(value: object) -> object:
+    """A header or notes as JSON's own types; all else as it is."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=20).hexdigest()
+
+
+def _evict(cache_folder: Path) -> None:
+    """Remove what was not used for longest until all entries fit, and what dead writers left."""
+    limit = _limit()
+    entries = sorted(_entries(cache_folder), reverse=True)
+    total = 0
+    for _, size, entry in entries:
+        total += size
+        if total > limit:
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+def _limit() -> int:
+    with contextlib.suppress(ValueError):
+        return int(float(os.environ[LIMIT]) * 1e6) if LIMIT in os.environ else MAX_BYTES
+    return MAX_BYTES
+
+
+def _entries(cache_folder: Path) -> Iterator[tuple[float, int, Path]]:
+    """Time of last use, size and folder of every entry."""
+    for entry in cache_folder.iterdir():
+        with contextlib.suppress(OSError):
+            used = entry.stat().st_mtime
+            if entry.name.endswith(".tmp"):
+                if time.time() - used > _STALE_SECONDS:
+                    shutil.rmtree(entry, ignore_errors=True)
+                continue
+            yield used, sum(file.stat().st_size for file in entry.iterdir()), entry
+
+
+__all__ = ["LIMIT", "MAX_BYTES", "folder", "load_cached"]
