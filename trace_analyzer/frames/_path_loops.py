@@ -1,0 +1,73 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
+"""Loops over an acyclic graph whose points are in order: longest paths from the roots, and the way back.
+
+Plain Python, which Cython compiles with the types of ``_path_loops.pxd``. Of each point the edges that lead to it stand together,
+from ``offsets`` of the point to ``offsets`` of the next; ``sources`` are earlier points. Compiled, indices are not checked:
+lengths and the order of edges are, before the loop.
+"""
+
+try:
+    import cython
+except ImportError:  # it is needed to compile this, and not to run it
+    from contextlib import nullcontext
+    from types import SimpleNamespace
+
+    cython = SimpleNamespace(nogil=nullcontext())
+
+REMOVED = -(1 << 62)
+"""The weight of an edge that does not count."""
+
+
+def check(offsets: object, sources: object) -> None:
+    """Raise ``ValueError`` unless every edge leads from an earlier point to a later one."""
+    points = len(offsets) - 1
+    if points < 0 or offsets[0] != 0 or offsets[points] != len(sources):
+        raise ValueError("offsets do not fit the edges")
+    wrong = 0
+    with cython.nogil:
+        for p in range(points):
+            if offsets[p] > offsets[p + 1]:
+                wrong = 1
+                break
+            for e in range(offsets[p], offsets[p + 1]):
+                if sources[e] < 0 or sources[e] >= p:
+                    wrong = 1
+    if wrong:
+        raise ValueError("an edge leads back")
+
+
+def longest(
+    offsets: object, sources: object, weights: object, roots: object, times: object, binding: object
+) -> None:
+    """Set the time of each point to the latest that one of its edges allows, and the binding edge to that one.
+
+    A point none of whose edges counts keeps its time in ``roots``, and -1 as edge. `check` accepts the edges.
+    """
+    points = len(offsets) - 1
+    if not (len(roots) == len(times) == len(binding) == points and len(weights) == len(sources)):
+        raise ValueError("columns of different lengths")
+    removed = REMOVED
+    with cython.nogil:
+        for p in range(points):
+            best, edge = removed, -1
+            for e in range(offsets[p], offsets[p + 1]):
+                if weights[e] == removed:
+                    continue
+                time = times[sources[e]] + weights[e]
+                if edge < 0 or time > best:
+                    best, edge = time, e
+            times[p] = roots[p] if edge < 0 else best
+            binding[p] = edge
+
+
+def walk_back(sources: object, binding: object, point: int, until: int, path: object) -> int:
+    """Write the binding edges from ``point`` back to a root or to a point up to ``until``; how many these are."""
+    points, count, room = len(binding), 0, len(path)
+    if point >= points:
+        raise ValueError("no such point")
+    with cython.nogil:
+        while point > until and binding[point] >= 0 and count < room:
+            path[count] = binding[point]
+            count += 1
+            point = sources[binding[point]]
+    return count

@@ -1,0 +1,378 @@
+"""When work on a device can start: after its launch, after its stream's previous work, after other streams' work.
+
+Each function returns edges between points of the recording; ``starts[a]`` and ``ends[a]`` number the points of activities.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trace_analyzer.replay.recording import (
+    BLOCKING_COPY,
+    COPY,
+    GRAPH,
+    GRAPH_KERNEL,
+    LAUNCH,
+    OTHER_COPY,
+    SET,
+    WAIT,
+    Activities,
+    Calls,
+    Flags,
+    Ints,
+    Recording,
+)
+
+LATENCY_MAX_NS = 100_000
+"""A launch on an empty stream that takes longer to start waited for something else."""
+LONG_CALL_MEDIANS = 3
+"""A longer launch call does something else first, such as loading a module."""
+GAP_MAX_NS = 20_000
+"""Queued work of one stream follows within this; more has another reason."""
+OVERLAP_ROUNDING_NS = 1_500
+"""Work of one stream that overlaps by no more was rounded."""
+LATE_NS = 5_000
+"""Work that starts later than explained by more waited for another stream, where one ended just before."""
+REST_NS = 20_000
+"""A larger delay that nothing explains stays, as unexplained."""
+WAIT_LAG_RATIO, WAIT_LAG_MIN_NS, WAIT_LAG_MAX_NS, WAIT_LAG_SHORT_NS = 0.1, 5_000, 50_000, 10_000
+SHORT_WAIT_NS = 50_000
+TAIL_RATIO = 0.15
+"""A kernel in this last part of its duration leaves SMs to others."""
+_DEFAULT_LATENCY_NS, _DEFAULT_GAP_NS = 7_000, 1_000
+_KINDS = OTHER_COPY + 2
+_CANDIDATES = 6
+"""So many neighbours are looked at to find one on another stream."""
+
+ENQUEUING = (LAUNCH, GRAPH, COPY, BLOCKING_COPY, SET)
+
+
+@dataclass(frozen=True)
+class Links:
+    """Edges of one kind: from point ``source`` to point ``target``, ``weight`` ns, of which ``host`` are the CPU's.
+
+    ``ref`` is the activity or call that they belong to.
+    """
+
+    source: Ints
+    target: Ints
+    weight: Ints
+    ref: Ints
+    host: Ints | None = None
+    inferred: Flags | None = None
+
+
+@dataclass(frozen=True)
+class DeviceLinks:
+    """The edges that lead to starts of activities, and what is left unexplained of each start, ns."""
+
+    latency: Links
+    gap: Links
+    wait: Links
+    contention: Links
+    rest: Ints
+    boundary: Flags
+
+
+def trimmed(activities: Activities) -> Ints:
+    """Return the ends of activities, cut to the start of the stream's next where they overlap by rounding."""
+    order = np.lexsort((activities.start, activities.track))
+    end = activities.end.copy()
+    this, following = order[:-1], order[1:]
+    over = activities.end[this] - activities.start[following]
+    rounded = (activities.track[this] == activities.track[following]) & (over > 0) & (over <= OVERLAP_ROUNDING_NS)
+    rounded &= activities.start[following] >= activities.start[this]
+    end[this[rounded]] = activities.start[following][rounded]
+    return end
+
+
+def device_links(recorded: Recording, end: Ints, blocked: Flags, fitted: Flags) -> DeviceLinks:
+    """Return the edges to starts of activities; ``end`` from `trimmed`.
+
+    ``blocked`` says which calls waited for room in a queue; class values come from ``fitted`` activities.
+    """
+    activities, calls = recorded.activities, recorded.calls
+    count = activities.start.size
+    starts, ends = np.arange(count), count + np.arange(count)
+    call_starts, call_ends = 2 * count + np.arange(calls.start.size), 2 * count + calls.start.size + np.arange(calls.start.size)
+    before = previous(activities, end)
+    awaited = _awaited(recorded, end)
+    waits = np.zeros(count, dtype=bool)
+    waits[awaited.ref] = True
+    leads = _first_of_call(activities)
+    latency, host = _latencies(activities, calls, end, before, leads & ~waits & fitted, leads)
+    after_call = blocked[activities.call] & (activities.call >= 0)
+    anchor = np.where(after_call, call_ends[activities.call], call_starts[activities.call]) if calls.start.size else starts
+    own = np.flatnonzero(leads)
+    call_ns = calls.end - calls.start
+    blocked_ns = np.maximum(latency - np.minimum(call_ns[activities.call], latency), 1) if calls.start.size else latency
+    weight = np.where(after_call, blocked_ns, latency)
+    gap = _gaps(activities, calls, end, before, ~waits & fitted)
+    follows = np.flatnonzero(before >= 0)
+
+    never = np.iinfo(np.int64).min // 4
+    ready = np.full(count, never, dtype=np.int64)
+    if own.size:
+        begun = np.where(after_call[own], calls.end[activities.call[own]], calls.start[activities.call[own]])
+        ready[own] = begun + weight[own]
+    ready[follows] = np.maximum(ready[follows], end[before[follows]] + gap[follows])
+    lag = _wait_lag(activities, end, awaited, ready)
+    np.maximum.at(ready, awaited.ref, end[awaited.source] + np.minimum(lag, awaited.weight))
+
+    late = activities.start - ready
+    boundary = _boundaries(activities, late)
+    open_ = ~boundary & (late > LATE_NS)
+    sources = _just_ended(activities, end, ready, np.flatnonzero(open_))
+    bound = np.flatnonzero(sources >= 0)
+    ready[bound] = np.maximum(ready[bound], end[sources[bound]] + np.minimum(lag, activities.start[bound] - end[sources[bound]]))
+    wait_ref = np.concatenate([awaited.ref, bound])
+    wait_source = np.concatenate([awaited.source, sources[bound]])
+    slack = activities.start[wait_ref] - end[wait_source]
+
+    late = activities.start - ready
+    open_ = ~boundary & (late > REST_NS)
+    open_[bound] = False
+    holders = _held(activities, end, ready, np.flatnonzero(open_))
+    held = np.flatnonzero(holders >= 0)
+    ready[held] = activities.start[held]
+
+    rest = np.where(boundary | (ready == never), 0, activities.start - ready)
+    rest[rest <= REST_NS] = 0
+    keep = ~boundary
+    own, follows = own[keep[own]], follows[keep[follows]]
+    kept = keep[wait_ref]
+    return DeviceLinks(
+        Links(anchor[own], starts[own], weight[own], own, np.where(after_call, 0, host)[own]),
+        Links(ends[before[follows]], starts[follows], gap[follows], follows),
+        Links(
+            ends[wait_source[kept]], starts[wait_ref[kept]], np.minimum(lag, slack)[kept], wait_ref[kept],
+            inferred=np.concatenate([np.zeros(awaited.ref.size, dtype=bool), np.ones(bound.size, dtype=bool)])[kept],
+        ),
+        Links(
+            starts[holders[held]], starts[held], activities.start[held] - activities.start[holders[held]], holders[held]
+        ),
+        rest,
+        boundary,
+    )  # fmt: skip
+
+
+def previous(activities: Activities, end: Ints) -> Ints:
+    """Return, for each activity, the one of its stream with the latest end up to its start; -1 for none."""
+    count = activities.start.size
+    found = np.full(count, -1, dtype=np.int64)
+    if not count:
+        return found
+    low = int(activities.start.min())
+    span = int(max(end.max(), activities.start.max())) - low + 1
+    order = np.lexsort((activities.start, end, activities.track))
+    keys = activities.track[order] * span + (end[order] - low)
+    at = np.searchsorted(keys, activities.track * span + (activities.start - low), "right") - 1
+    # Work that takes no time ends when it starts, perhaps together with others: only earlier rows come before.
+    for _ in range(_CANDIDATES):
+        source = order[np.maximum(at, 0)]
+        wrong = (at >= 0) & (activities.track[source] == activities.track) & (end[source] == activities.start)
+        wrong &= (source >= np.arange(count)) & (activities.start[source] == activities.start)
+        if not wrong.any():
+            break
+        at = at - wrong
+    source = order[np.maximum(at, 0)]
+    fits = (at >= 0) & (activities.track[source] == activities.track) & (source != np.arange(count))
+    found[fits] = source[fits]
+    return found
+
+
+def _first_of_call(activities: Activities) -> Flags:
+    """Return which activities are the first of their call on their stream."""
+    first = np.zeros(activities.start.size, dtype=bool)
+    linked = np.flatnonzero(activities.call >= 0)
+    if linked.size:
+        tracks = int(activities.track.max()) + 1
+        _, place = np.unique(activities.call[linked] * tracks + activities.track[linked], return_index=True)
+        first[linked[place]] = True
+    return first
+
+
+def _latencies(
+    activities: Activities, calls: Calls, end: Ints, before: Ints, fitted: Flags, leads: Flags
+) -> tuple[Ints, Ints]:
+    """Return the time from the start of its call to that of each first activity, and the part that the call takes of it."""
+    latency = np.zeros(activities.start.size, dtype=np.int64)
+    own = np.flatnonzero(leads)
+    if not own.size:
+        return latency, latency.copy()
+    call = activities.call[own]
+    begun, done = calls.start[call], calls.end[call]
+    taken = done - begun
+    typical = medians(taken, calls.name[call])
+    is_long = taken > LONG_CALL_MEDIANS * typical
+    is_idle = (before[own] < 0) | (end[before[own]] <= begun)
+    measured, lead = activities.start[own] - begun, activities.start[own] - done
+    is_starved = is_idle & (lead <= LATENCY_MAX_NS) & (measured >= 0)
+    sample = is_starved & ~is_long & ~activities.pageable[own] & fitted[own]
+    kind = activities.kind[own]
+    usual = class_means(measured, kind, sample, _KINDS, _DEFAULT_LATENCY_NS)
+    usual_lead = class_means(lead, kind, sample, _KINDS, 0)
+    value = np.where(is_long, np.maximum(taken + usual_lead[kind], 0), usual[kind])
+    staged = activities.pageable[own]
+    value = np.where(staged & is_starved, measured, value)
+    latency[own] = value
+    host = np.zeros_like(latency)
+    host[own] = np.minimum(taken, value)
+    return latency, host
+
+
+def _gaps(activities: Activities, calls: Calls, end: Ints, before: Ints, fitted: Flags) -> Ints:
+    """Return the usual time from the end of the stream's previous activity to the start of each."""
+    gap = np.zeros(activities.start.size, dtype=np.int64)
+    own = np.flatnonzero(before >= 0)
+    if not own.size:
+        return gap
+    source = before[own]
+    measured = activities.start[own] - end[source]
+    same = (activities.call[own] >= 0) & (activities.call[own] == activities.call[source])
+    queued = (activities.call[own] < 0) | same
+    if calls.start.size:
+        queued |= calls.end[activities.call[own]] < end[source]
+    pair = activities.kind[source] * _KINDS + activities.kind[own]
+    inside = same & (activities.kind[own] == GRAPH_KERNEL)
+    pair = np.where(inside, _KINDS * _KINDS, pair)
+    sample = queued & (measured <= GAP_MAX_NS) & fitted[own]
+    usual = class_means(measured, pair, sample, _KINDS * _KINDS + 1, _DEFAULT_GAP_NS)
+    gap[own] = usual[pair]
+    return gap
+
+
+def class_means(values: Ints, classes: Ints, sample: Flags, count: int, default: int) -> Ints:
+    """Return the mean of the sample of each class; of classes without one the mean of all, or ``default``."""
+    if not sample.any():
+        return np.full(count, default, dtype=np.int64)
+    totals = np.bincount(classes[sample], weights=values[sample], minlength=count)
+    counts = np.bincount(classes[sample], minlength=count)
+    overall = totals.sum() / counts.sum()
+    return np.round(np.where(counts > 0, totals / np.maximum(counts, 1), overall)).astype(np.int64)
+
+
+def medians(values: Ints, classes: Ints) -> Ints:
+    """Return, for each value, the lower median of its class."""
+    order = np.lexsort((values, classes))
+    _, first, inverse, counts = np.unique(classes[order], return_index=True, return_inverse=True, return_counts=True)
+    middle = values[order][first + (counts - 1) // 2]
+    result = np.empty_like(values)
+    result[order] = middle[inverse]
+    return result
+
+
+def launch_orders(activities: Activities, calls: Calls, tracks: int) -> list[tuple[Ints, Ints]]:
+    """Return, for each track, its linked activities in order of launch, and the starts of their calls."""
+    linked = np.flatnonzero(activities.call >= 0)
+    begun = calls.start[activities.call[linked]] if calls.start.size else linked
+    order = np.lexsort((activities.start[linked], begun, activities.track[linked]))
+    linked, begun = linked[order], begun[order]
+    edges = np.searchsorted(activities.track[linked], np.arange(tracks + 1))
+    return [(linked[a:b], begun[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+
+def _awaited(recorded: Recording, end: Ints) -> Links:
+    """Return what calls of ``cudaStreamWaitEvent`` tell: ends of other streams' work before the next launch.
+
+    ``source`` and ``ref`` are activities here, and ``weight`` the time between them.
+    """
+    activities, calls = recorded.activities, recorded.calls
+    none = np.zeros(0, dtype=np.int64)
+    waits = np.flatnonzero(calls.kind == WAIT)
+    if not waits.size or not activities.start.size:
+        return Links(none, none, none, none)
+    orders = launch_orders(activities, calls, recorded.tracks.shape[0])
+    target = _waiting(recorded, waits, orders)
+    waits, target = waits[target >= 0], target[target >= 0]
+    awaited = calls.awaits[waits]
+    sources, targets = [none], [none]
+    for track, (members, begun) in enumerate(orders):
+        if not members.size:
+            continue
+        number = recorded.tracks[track, 1]
+        asked = (activities.track[target] != track) & ((awaited == -1) | (awaited == -2 - number))
+        at = np.searchsorted(begun, calls.start[waits], "left") - 1
+        asked &= at >= 0
+        source = members[np.maximum(at, 0)]
+        asked &= end[source] <= activities.start[target]
+        sources.append(source[asked])
+        targets.append(target[asked])
+    source, ref = np.concatenate(sources), np.concatenate(targets)
+    return Links(source, ref, activities.start[ref] - end[source], ref)
+
+
+def _waiting(recorded: Recording, waits: Ints, orders: list[tuple[Ints, Ints]]) -> Ints:
+    """Return the first activity that each wait holds back; -1 where none is known."""
+    activities, calls = recorded.activities, recorded.calls
+    first = np.full(calls.start.size + 1, -1, dtype=np.int64)
+    linked = np.flatnonzero(activities.call >= 0)[::-1]
+    first[activities.call[linked]] = linked
+    row = np.where(first[:-1] >= 0, np.arange(calls.start.size), calls.start.size)
+    following = np.minimum.accumulate(row[::-1])[::-1]
+    after = np.append(following, calls.start.size)[waits + 1]
+    same = (after < calls.start.size) & (calls.thread[np.minimum(after, calls.start.size - 1)] == calls.thread[waits])
+    target = np.where(same, first[after], -1)
+    for track, (members, begun) in enumerate(orders):
+        known = np.flatnonzero(calls.waiting[waits] == track)
+        at = np.searchsorted(begun, calls.start[waits[known]], "right")
+        fits = at < members.size
+        target[known] = np.where(fits, members[np.minimum(at, members.size - 1)] if members.size else -1, -1)
+    return target
+
+
+def _wait_lag(activities: Activities, end: Ints, awaited: Links, ready: Ints) -> int:
+    """Return the usual time from the end of awaited work to the start of what waits for it."""
+    binding = (end[awaited.source] >= ready[awaited.ref]) & (awaited.weight <= GAP_MAX_NS)
+    return int(np.median(awaited.weight[binding])) if binding.any() else _DEFAULT_GAP_NS
+
+
+def _boundaries(activities: Activities, late: Ints) -> Flags:
+    """Return which activities are the first of their device, and later than what was recorded before explains."""
+    _, first = np.unique(activities.device, return_index=True)
+    boundary = np.zeros(activities.start.size, dtype=bool)
+    boundary[first] = late[first] > REST_NS
+    return boundary
+
+
+def _just_ended(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> Ints:
+    """Return, for late activities, the one of another stream that ended last before, if it ended just before; -1 for none."""
+    found = np.full(activities.start.size, -1, dtype=np.int64)
+    if not rows.size:
+        return found
+    order = np.argsort(end, kind="stable")
+    at = np.searchsorted(end[order], activities.start[rows], "right") - 1
+    for _ in range(_CANDIDATES):
+        same = (at >= 0) & (activities.track[order[np.maximum(at, 0)]] == activities.track[rows])
+        if not same.any():
+            break
+        at = at - same
+    source = order[np.maximum(at, 0)]
+    late, lag = activities.start[rows] - ready[rows], activities.start[rows] - end[source]
+    most = np.where(
+        late < SHORT_WAIT_NS,
+        WAIT_LAG_SHORT_NS,
+        np.minimum(np.maximum(WAIT_LAG_RATIO * late, WAIT_LAG_MIN_NS), WAIT_LAG_MAX_NS),
+    )
+    fits = (at >= 0) & (activities.track[source] != activities.track[rows]) & (end[source] >= ready[rows]) & (lag <= most)
+    found[rows[fits]] = source[fits]
+    return found
+
+
+def _held(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> Ints:
+    """Return, for late activities, a kernel of the device in its last part that held the SMs until then; -1 for none."""
+    found = np.full(activities.start.size, -1, dtype=np.int64)
+    if not rows.size:
+        return found
+    order = np.argsort(end, kind="stable")
+    at = np.searchsorted(end[order], activities.start[rows], "right")
+    for _ in range(_CANDIDATES):
+        source = order[np.minimum(at, order.size - 1)]
+        left = end[source] - activities.start[rows]
+        fits = (at < order.size) & (activities.device[source] == activities.device[rows])
+        fits &= (activities.track[source] != activities.track[rows]) & (activities.start[source] < activities.start[rows])
+        fits &= (left > 0) & (left <= TAIL_RATIO * (end[source] - activities.start[source]))
+        fits &= (found[rows] < 0) & (ready[rows] < end[source])
+        found[rows[fits]] = source[fits]
+        at = at + 1
+    return found

@@ -1,0 +1,247 @@
+"""The dependency graph of a recording: points in time, and the edges that say which of them waits for which.
+
+A point is the start or end of an activity or of a runtime call, or the begin or end of a thread's silence. Points come in
+order of time, so that every edge leads forward and one pass over the points replays the recording.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trace_analyzer.frames import _path_loops
+from trace_analyzer.replay.device_edges import device_links, trimmed
+from trace_analyzer.replay.host_edges import Silences, hand_overs, queue_room, returns, silences, spins
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Flags, Ints, Recording
+
+THREAD, CALL, LATENCY, EXECUTION, GAP, WAIT, CONTENTION, RETURN, SPIN, HAND_OVER, QUEUE = range(11)
+EDGES = (
+    "thread", "call", "launch-latency", "execution", "stream-order", "stream-wait", "contention", "synchronization",
+    "polling", "hand-over", "queue-room",
+)  # fmt: skip
+"""Kinds of edges, by number: the words that tables and JSON use."""
+
+_ACTIVITY_END, _CALL_END, _RELEASE, _RESUME, _CALL_START, _ACTIVITY_START, _EMPTY_END = range(7)
+"""Order of points of one instant: what ends comes before what may have waited for it."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A recording's graph. Edges stand together by the point that they lead to, `offsets` says where.
+
+    ``weight`` holds ns, ``host`` the part of it that the CPU takes, ``rest`` the part that nothing explains. ``ref`` is the
+    activity of `LATENCY`, `EXECUTION`, `GAP`, `WAIT` and `CONTENTION` (the one that held the SMs), the call of `CALL`,
+    `RETURN` and `QUEUE`, and of `THREAD` the row of ``parts``: ns of each of `HOST_PARTS`. ``starts``, ``ends``,
+    ``call_starts`` and ``call_ends`` are points.
+    """
+
+    recorded: Recording
+    time: Ints
+    offsets: Ints
+    source: Ints
+    target: Ints
+    kind: Ints
+    ref: Ints
+    weight: Ints
+    host: Ints
+    rest: Ints
+    inferred: Flags
+    parts: Ints
+    starts: Ints
+    ends: Ints
+    call_starts: Ints
+    call_ends: Ints
+    thread: Ints
+
+    def replay(self, weights: Ints) -> tuple[Ints, Ints]:
+        """Return the time of each point under ``weights``, and the edge that binds it (-1 for none)."""
+        times, binding = np.empty_like(self.time), np.empty_like(self.time)
+        _path_loops.longest(self.offsets, self.source, weights, self.time, times, binding)
+        return times, binding
+
+
+@dataclass(frozen=True)
+class _Raw:
+    """Edges of one kind before points are in order."""
+
+    kind: int
+    source: Ints
+    target: Ints
+    weight: Ints
+    ref: Ints
+    host: Ints
+    inferred: Flags
+
+    @staticmethod
+    def of(
+        kind: int, ends: tuple[Ints, Ints], weight: Ints, ref: Ints, host: Ints | None = None, inferred: Flags | bool = False
+    ) -> "_Raw":
+        """Return edges whose ``host`` part and ``inferred`` flag default to none."""
+        none = np.zeros(weight.size, dtype=np.int64)
+        flags = np.full(weight.size, inferred) if isinstance(inferred, bool) else inferred
+        return _Raw(kind, *ends, weight, ref, none if host is None else host, flags)
+
+
+def build(recorded: Recording, fitted: Flags | None = None) -> Graph:
+    """Return the graph of a recording; class values come from the ``fitted`` activities, by default from all."""
+    activities, calls = recorded.activities, recorded.calls
+    n, m = activities.start.size, calls.start.size
+    end = trimmed(activities)
+    room = queue_room(recorded)
+    blocked = np.zeros(max(m, 1), dtype=bool)
+    blocked[room.call[~room.hidden]] = True
+    device = device_links(recorded, end, blocked, np.ones(n, dtype=bool) if fitted is None else fitted)
+    waited = returns(recorded, end)
+    quiet = silences(recorded)
+    polled = spins(recorded, quiet, end)
+    handed = hand_overs(recorded, quiet, polled.silence)
+    resumed = np.unique(np.concatenate([polled.silence, handed.silence]))
+    used = np.unique(np.concatenate([resumed, handed.release]))
+
+    first = 2 * n + 2 * m
+    begins, stops = np.full(quiet.start.size, -1), np.full(quiet.start.size, -1)
+    has_begin, has_stop = used[np.abs(quiet.start[used]) < _OUTSIDE], used[np.abs(quiet.end[used]) < _OUTSIDE]
+    begins[has_begin] = first + np.arange(has_begin.size)
+    stops[has_stop] = first + has_begin.size + np.arange(has_stop.size)
+    time = np.concatenate([activities.start, end, calls.start, calls.end, quiet.start[has_begin], quiet.end[has_stop]])
+    rank = np.concatenate([
+        np.full(n, _ACTIVITY_START), np.where(end > activities.start, _ACTIVITY_END, _EMPTY_END),
+        np.full(m, _CALL_START), np.where(calls.end > calls.start, _CALL_END, _EMPTY_END),
+        np.full(has_begin.size, _RELEASE), np.full(has_stop.size, _RESUME),
+    ])  # fmt: skip
+
+    starts, ends, call_starts, call_ends = (np.arange(a, a + k) for a, k in ((0, n), (n, n), (2 * n, m), (2 * n + m, m)))
+    base = waited.base.copy()
+    base[room.call] = np.minimum(base, calls.end - calls.start)[room.call]
+    base[room.call[~room.hidden]] = room.base[~room.hidden]
+    thread, parts = _thread_edges(recorded, (time, rank), quiet, (begins, stops), resumed)
+    raw = [
+        thread,
+        _Raw.of(CALL, (call_starts, call_ends), base, np.arange(m), base),
+        _Raw.of(EXECUTION, (starts, ends), end - activities.start, np.arange(n)),
+        *(
+            _Raw.of(kind, (links.source, links.target), links.weight, links.ref, links.host, inferred)
+            for kind, links, inferred in (
+                (LATENCY, device.latency, False),
+                (GAP, device.gap, False),
+                (WAIT, device.wait, True if device.wait.inferred is None else device.wait.inferred),
+                (CONTENTION, device.contention, True),
+            )
+        ),
+        _Raw.of(RETURN, (ends[waited.source], call_ends[waited.target]), waited.lag, waited.target, waited.lag, waited.inferred),
+        _Raw.of(SPIN, (ends[polled.release], stops[polled.silence]), polled.lag, polled.release, polled.lag, True),
+        _Raw.of(HAND_OVER, (begins[handed.release], stops[handed.silence]), handed.lag, handed.silence, handed.lag, True),
+        _Raw.of(QUEUE, (starts[room.activity], call_ends[room.call]), room.lag, room.call, room.lag, True),
+    ]  # fmt: skip
+    rest = np.zeros(time.size, dtype=np.int64)
+    rest[starts] = device.rest
+    rest[call_ends] = waited.rest
+    return _assembled(recorded, (time, rank), raw, rest, parts)
+
+
+_OUTSIDE = np.iinfo(np.int64).max // 8
+
+
+def _thread_edges(
+    recorded: Recording, points: tuple[Ints, Ints], quiet: Silences, silence_points: tuple[Ints, Ints], resumed: Ints
+) -> tuple[_Raw, Ints]:
+    """Return the edges from each point of a thread to its next, but for calls, and what each of them consists of."""
+    time, rank = points
+    begins, stops = silence_points
+    n, m, calls = recorded.activities.start.size, recorded.calls.start.size, recorded.calls
+    has_begin, has_stop = np.flatnonzero(begins >= 0), np.flatnonzero(stops >= 0)
+    point = np.concatenate([np.arange(2 * n, 2 * n + 2 * m), begins[has_begin], stops[has_stop]])
+    thread = np.concatenate([calls.thread, calls.thread, quiet.thread[has_begin], quiet.thread[has_stop]])
+    item = np.concatenate([np.arange(m), np.arange(m), m + has_begin, m + has_stop])
+    order = np.lexsort((item, rank[point], time[point], thread))
+    point, thread, item = point[order], thread[order], item[order]
+    same = (thread[1:] == thread[:-1]) & ~((item[1:] == item[:-1]) & (item[1:] < m))
+    source, target = point[:-1][same], point[1:][same]
+    parts = _parts(recorded, thread[:-1][same], time[source], time[target])
+    slept = np.zeros(quiet.start.size + m, dtype=bool)
+    slept[m + resumed] = True
+    silent = (item[:-1] == item[1:])[same] & slept[item[1:][same]]
+    parts[:, silent] = 0
+    length = parts.sum(axis=0)
+    return _Raw.of(THREAD, (source, target), length, np.arange(source.size), length), parts
+
+
+def _parts(recorded: Recording, thread: Ints, begin: Ints, end: Ints) -> Ints:
+    """Return how much each part of `HOST_PARTS` has of each stretch of a thread, in rows by part."""
+    segments = recorded.segments
+    result = np.zeros((len(HOST_PARTS), thread.size), dtype=np.int64)
+    if not thread.size:
+        return result
+    low = min(int(begin.min()), int(segments.start.min(initial=0)))
+    span = max(int(end.max()), int(segments.end.max(initial=0))) - low + 1
+    keys = segments.thread * span + (segments.start - low)
+    since, until = (np.searchsorted(keys, thread * span + (time - low), "right") - 1 for time in (begin, end))
+    length = segments.end - segments.start
+    for part in np.unique(segments.part):
+        own = segments.part == part
+        before = np.append(0, np.cumsum(np.where(own, length, 0)))
+        own = np.append(own, False)
+        result[part] = _covered(segments.thread, before, own, until, (thread, end), segments.start, segments.end)
+        result[part] -= _covered(segments.thread, before, own, since, (thread, begin), segments.start, segments.end)
+    result[UNKNOWN] += (end - begin) - result.sum(axis=0)
+    return result
+
+
+def _covered(
+    threads: Ints, before: Ints, own: Flags, at: Ints, point: tuple[Ints, Ints], starts: Ints, ends: Ints
+) -> Ints:
+    """Return how much of one part all threads have up to each point; ``at`` is the last segment begun by then."""
+    thread, time = point
+    row = np.maximum(at, 0)
+    inside = (at >= 0) & (threads[row] == thread)
+    partial = np.where(own[row], np.minimum(time, ends[row]) - starts[row], 0)
+    return np.where(inside, before[row] + partial, before[at + 1])
+
+
+def _assembled(recorded: Recording, points: tuple[Ints, Ints], raw: list[_Raw], rest: Ints, parts: Ints) -> Graph:
+    """Return the graph with points in order and edges by the point that they lead to; edges that lead back are left out."""
+    time, rank = points
+    order = np.lexsort((rank, time))
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    kind = np.concatenate([np.full(part.source.size, part.kind) for part in raw])
+    source, target = (place[np.concatenate([getattr(part, name) for part in raw])] for name in ("source", "target"))
+    weight, ref, host, inferred = (
+        np.concatenate([getattr(part, name) for part in raw]) for name in ("weight", "ref", "host", "inferred")
+    )
+    forward = np.flatnonzero(source < target)
+    sorted_ = forward[np.argsort(target[forward], kind="stable")]
+    source, target, kind, weight, ref, host, inferred = (
+        np.ascontiguousarray(column[sorted_]) for column in (source, target, kind, weight, ref, host, inferred)
+    )
+    offsets = np.searchsorted(target, np.arange(order.size + 1))
+    measured = time[order]
+    edge_rest = _on_binding(measured, (offsets, source, target), weight, rest[order])
+    n, m = recorded.activities.start.size, recorded.calls.start.size
+    _path_loops.check(offsets, source)
+    return Graph(
+        recorded, measured, offsets, source, target, kind, ref, weight + edge_rest, host, edge_rest, inferred,
+        parts, place[:n], place[n : 2 * n], place[2 * n : 2 * n + m], place[2 * n + m : 2 * n + 2 * m],
+        _point_threads(recorded, order),
+    )  # fmt: skip
+
+
+def _point_threads(recorded: Recording, order: Ints) -> Ints:
+    """Return the thread of each point in order that is of a call, else -1."""
+    n, calls = recorded.activities.start.size, recorded.calls
+    thread = np.full(order.size, -1, dtype=np.int64)
+    thread[2 * n : 2 * n + 2 * calls.start.size] = np.tile(calls.thread, 2)
+    return thread[order]
+
+
+def _on_binding(time: Ints, edges: tuple[Ints, Ints, Ints], weight: Ints, rest: Ints) -> Ints:
+    """Return the rest of each point on the one of its edges that allows the latest time, as measured."""
+    offsets, source, target = edges
+    on_edge = np.zeros(weight.size, dtype=np.int64)
+    late = np.flatnonzero((rest > 0) & (np.diff(offsets) > 0))
+    if not late.size:
+        return on_edge
+    mine = np.flatnonzero((rest > 0)[target])
+    order = mine[np.lexsort((time[source[mine]] + weight[mine], target[mine]))]
+    last = np.append(target[order][1:] != target[order][:-1], True)
+    on_edge[order[last]] = rest[target[order[last]]]
+    return on_edge

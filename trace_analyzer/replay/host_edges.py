@@ -1,0 +1,361 @@
+"""When a host thread goes on: after waits for the device, for another thread, or for room in a queue."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from trace_analyzer.replay.device_edges import ENQUEUING, Links, launch_orders, medians
+from trace_analyzer.replay.recording import (
+    ALLOC,
+    BLOCKING_COPY,
+    COPY,
+    FREE,
+    GRAPH,
+    LAUNCH,
+    SILENCE_NS,
+    SYNC_DEVICE,
+    SYNC_EVENT,
+    SYNC_STREAM,
+    Activities,
+    Calls,
+    Flags,
+    Ints,
+    Recording,
+)
+
+CLOCK_NS = 1_000
+"""Host and device times of one instant differ by so much."""
+RETURN_MAX_NS = 30_000
+"""A call that waited for the device returns within this, unless it does more."""
+STREAM_RETURN_MAX_NS = 60_000
+SPIN_MIN_NS = 500_000
+SPIN_RETURN_NS, SPIN_RETURN_RATIO = 60_000, 0.02
+"""A thread that polls memory which a kernel writes goes on so soon after that kernel."""
+AFTER_LAUNCH_NS = 20_000
+BLOCKED_MEDIANS, BLOCKED_NS, BLOCKED_DEPTH = 10, 40_000, 450
+"""A launch call that takes longer than both at such a depth waited for room in the queue."""
+FREED_NS = 50_000
+"""Room was made at most so long before that call returned."""
+HAND_OVER_NS = 200_000
+"""A thread that resumes at most so long after another, or half its silence, resumed because of it."""
+_IDLE_CALL_NS, _RETURN_NS = 5_000, 5_000
+_CANDIDATES = 6
+_FAR = np.iinfo(np.int64).max // 4
+
+
+@dataclass(frozen=True)
+class Returns:
+    """Edges from ends of activities to ends of calls that wait; ``base`` is what each call takes without waiting.
+
+    Sources are activities, targets calls. ``rest`` is what nothing explains of each call. ``copies`` says which are
+    calls of copies.
+    """
+
+    source: Ints
+    target: Ints
+    lag: Ints
+    inferred: Flags
+    base: Ints
+    rest: Ints
+
+
+@dataclass(frozen=True)
+class Silences:
+    """Stretches without an event in which a thread may have slept; the outer ones have no start or no end."""
+
+    thread: Ints
+    start: Ints
+    end: Ints
+
+
+@dataclass(frozen=True)
+class Resumes:
+    """Why silent threads went on: ``silence`` ended ``lag`` ns after a ``release``: a silence that began, or an activity that ended."""
+
+    silence: Ints
+    release: Ints
+    lag: Ints
+
+
+@dataclass(frozen=True)
+class Room:
+    """Launch calls that waited for room in a queue, or might, and the activities whose start made it.
+
+    ``hidden`` ones did not wait; ``base`` is what a call takes without waiting.
+    """
+
+    call: Ints
+    activity: Ints
+    lag: Ints
+    base: Ints
+    hidden: Flags
+
+
+def returns(recorded: Recording, end: Ints) -> Returns:
+    """Return what synchronizing, copying and freeing calls waited for."""
+    calls, activities = recorded.calls, recorded.activities
+    base = (calls.end - calls.start).copy()
+    orders = launch_orders(activities, calls, recorded.tracks.shape[0])
+    found = [
+        _last_launched(recorded, end, orders, (SYNC_DEVICE, FREE)),
+        _own_stream(recorded, end, orders),
+        _latest_end(recorded, end, np.flatnonzero(np.isin(calls.kind, (SYNC_EVENT, ALLOC))), RETURN_MAX_NS),
+        _copies(activities, calls, end),
+    ]
+    source = np.concatenate([pair[0] for pair in found])
+    target = np.concatenate([pair[1] for pair in found])
+    inferred = np.concatenate([np.full(pair[0].size, n in (1, 2)) for n, pair in enumerate(found)])
+    inferred &= calls.awaits[target] < 0
+    lag = calls.end[target] - end[source]
+    waited = end[source] > calls.start[target]
+    typical = _typical_lags(calls, target, lag, waited)
+    latest = np.full(calls.start.size, -_FAR, dtype=np.int64)
+    np.maximum.at(latest, target, end[source])
+    idle = _idle_base(calls, latest)
+    has = latest > -_FAR
+    base[has] = np.minimum(base, idle)[has]
+    keeps = np.isin(calls.kind[target], (FREE, ALLOC))
+    # Freed memory is worked on after the wait; else the call returns as it usually does.
+    own = np.where(keeps & waited, calls.end[target] - latest[target], typical)
+    lag = np.minimum(own, np.where(waited, own, np.maximum(lag, 0)))
+    ready = calls.start + base
+    np.maximum.at(ready, target, end[source] + lag)
+    rest = np.where(has, calls.end - ready, 0)
+    rest[rest <= 20_000] = 0
+    return Returns(source, target, lag, inferred, base, rest)
+
+
+def _typical_lags(calls: Calls, target: Ints, lag: Ints, waited: Flags) -> Ints:
+    """Return the usual time from the end of awaited work to the return of calls of each kind."""
+    typical = np.full(int(calls.kind.max(initial=0)) + 1, _RETURN_NS, dtype=np.int64)
+    near = waited & (lag <= STREAM_RETURN_MAX_NS) & (lag >= 0)
+    for kind in np.unique(calls.kind[target[near]]):
+        own = near & (calls.kind[target] == kind)
+        least = np.full(calls.start.size, _FAR, dtype=np.int64)
+        np.minimum.at(least, target[own], lag[own])
+        typical[kind] = int(np.median(least[least < _FAR]))
+    return typical[calls.kind[target]]
+
+
+def _idle_base(calls: Calls, latest: Ints) -> Ints:
+    """Return what calls of each name take where nothing is left to wait for."""
+    taken = calls.end - calls.start
+    free = latest <= calls.start
+    base = np.full(calls.start.size, _IDLE_CALL_NS, dtype=np.int64)
+    waiting = np.isin(calls.kind, (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, ALLOC, FREE))
+    sample = waiting & free & (latest > -_FAR)
+    if sample.any():
+        usual = dict(zip(calls.name[sample].tolist(), medians(taken[sample], calls.name[sample]).tolist(), strict=True))
+        for name, value in usual.items():
+            base[calls.name == name] = value
+    return base
+
+
+def _last_launched(
+    recorded: Recording, end: Ints, orders: list[tuple[Ints, Ints]], kinds: tuple[int, ...]
+) -> tuple[Ints, Ints]:
+    """Return, for calls that wait for a device, the last activity launched before on each of its streams."""
+    calls, activities = recorded.calls, recorded.activities
+    rows = np.flatnonzero(np.isin(calls.kind, kinds))
+    none = np.zeros(0, dtype=np.int64)
+    if not rows.size or not activities.start.size:
+        return none, none
+    found = np.full((len(orders), rows.size), -1, dtype=np.int64)
+    for track, (members, begun) in enumerate(orders):
+        if not members.size:
+            continue
+        at = np.searchsorted(begun, calls.start[rows], "left") - 1
+        source = members[np.maximum(at, 0)]
+        fits = (at >= 0) & (end[source] <= calls.end[rows] + CLOCK_NS)
+        found[track, fits] = source[fits]
+    ends = np.where(found >= 0, end[found], -_FAR)
+    best = ends.argmax(axis=0)
+    known = calls.awaits[rows]
+    device = np.where(known >= 0, recorded.tracks[np.maximum(known, 0), 0], recorded.tracks[best, 0])
+    same = recorded.tracks[:, :1] == device[None, :]
+    track, column = np.nonzero((found >= 0) & same)
+    return found[track, column], rows[column]
+
+
+def _own_stream(recorded: Recording, end: Ints, orders: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+    """Return, for calls that wait for a stream, the last activity launched on it: CUPTI names it, else the thread's last."""
+    calls, activities = recorded.calls, recorded.activities
+    rows = np.flatnonzero(calls.kind == SYNC_STREAM)
+    none = np.zeros(0, dtype=np.int64)
+    if not rows.size or not activities.start.size:
+        return none, none
+    last = np.full(calls.start.size + 1, -1, dtype=np.int64)
+    linked = np.flatnonzero(activities.call >= 0)
+    last[activities.call[linked] + 1] = linked
+    row = np.where(last >= 0, np.arange(last.size), 0)
+    before = np.maximum.accumulate(row)[rows]
+    same = (before > 0) & (calls.thread[np.maximum(before - 1, 0)] == calls.thread[rows])
+    source = np.where(same, last[before], -1)
+    for track, (members, begun) in enumerate(orders):
+        known = np.flatnonzero(calls.awaits[rows] == track)
+        at = np.searchsorted(begun, calls.start[rows[known]], "left") - 1
+        source[known] = np.where(at >= 0, members[np.maximum(at, 0)] if members.size else -1, -1)
+    fits = (source >= 0) & (end[np.maximum(source, 0)] <= calls.end[rows] + CLOCK_NS)
+    # The thread's last launch may have been on another stream: what the call did wait for ended just before it returned.
+    guessed = np.flatnonzero(calls.awaits[rows] < 0)
+    bound, targets = _latest_end(recorded, end, rows[guessed], STREAM_RETURN_MAX_NS)
+    gap = np.full(calls.start.size, _FAR, dtype=np.int64)
+    gap[rows[fits]] = calls.end[rows[fits]] - end[source[fits]]
+    better = gap[targets] > STREAM_RETURN_MAX_NS
+    return np.concatenate([source[fits], bound[better]]), np.concatenate([rows[fits], targets[better]])
+
+
+def _latest_end(recorded: Recording, end: Ints, rows: Ints, most: int) -> tuple[Ints, Ints]:
+    """Return, for calls, the activity launched before that ended last in their time, if just before they returned."""
+    calls, activities = recorded.calls, recorded.activities
+    none = np.zeros(0, dtype=np.int64)
+    if not rows.size or not activities.start.size:
+        return none, none
+    order = np.argsort(end, kind="stable")
+    at = np.searchsorted(end[order], calls.end[rows] + CLOCK_NS, "right") - 1
+    launched = calls.start[activities.call] if calls.start.size else activities.start
+    for _ in range(_CANDIDATES):
+        source = order[np.maximum(at, 0)]
+        later = (at >= 0) & (activities.call[source] >= 0) & (launched[source] >= calls.start[rows])
+        if not later.any():
+            break
+        at = at - later
+    source = order[np.maximum(at, 0)]
+    fits = (at >= 0) & (end[source] > calls.start[rows]) & (calls.end[rows] - end[source] <= most)
+    fits &= (activities.call[source] < 0) | (launched[source] < calls.start[rows])
+    return source[fits], rows[fits]
+
+
+def _copies(activities: Activities, calls: Calls, end: Ints) -> tuple[Ints, Ints]:
+    """Return the activities of copies whose calls return after them: of pageable memory, or by a call that blocks."""
+    own = np.flatnonzero(activities.call >= 0)
+    call = activities.call[own]
+    blocks = (calls.kind[call] == BLOCKING_COPY) | ((calls.kind[call] == COPY) & activities.pageable[own])
+    fits = blocks & (end[own] <= calls.end[call] + CLOCK_NS)
+    return own[fits], call[fits]
+
+
+def silences(recorded: Recording) -> Silences:
+    """Return stretches of at least `SILENCE_NS` without an event in which a thread may have slept or polled memory."""
+    segments = recorded.segments
+    if not segments.start.size:
+        none = np.zeros(0, dtype=np.int64)
+        return Silences(none, none, none)
+    same = segments.thread[1:] == segments.thread[:-1]
+    hole = np.flatnonzero(same & (segments.start[1:] - segments.end[:-1] >= SILENCE_NS))
+    long_ = np.flatnonzero(~segments.busy & (segments.end - segments.start >= SILENCE_NS))
+    first = np.flatnonzero(np.append(True, ~same))
+    last = np.flatnonzero(np.append(~same, True))
+    thread = np.concatenate([segments.thread[rows] for rows in (hole, long_, first, last)])
+    start = np.concatenate(
+        [segments.end[hole], segments.start[long_], np.full(first.size, -_FAR), segments.end[last]]
+    )  # fmt: skip
+    end = np.concatenate([segments.start[hole + 1], segments.end[long_], segments.start[first], np.full(last.size, _FAR)])
+    order = np.lexsort((start, thread))
+    return Silences(thread[order], start[order], end[order])
+
+
+def spins(recorded: Recording, quiet: Silences, end: Ints) -> Resumes:
+    """Return silences right after a launch that end just after its kernel: the CPU polled memory. Releases are activities."""
+    calls, activities = recorded.calls, recorded.activities
+    none = np.zeros(0, dtype=np.int64)
+    rows = np.flatnonzero((quiet.start > -_FAR) & (quiet.end < _FAR) & (quiet.end - quiet.start >= SPIN_MIN_NS))
+    if not rows.size or not calls.start.size or not activities.start.size:
+        return Resumes(none, none, none)
+    low = min(int(calls.start.min()), int(quiet.start[rows].min()))
+    span = max(int(calls.end.max()), int(quiet.end[rows].max())) - low + 1
+    at = np.searchsorted(calls.thread * span + (calls.end - low), quiet.thread[rows] * span + (quiet.start[rows] - low), "right") - 1
+    call = np.maximum(at, 0)
+    last = np.full(calls.start.size, -1, dtype=np.int64)
+    linked = np.flatnonzero(activities.call >= 0)
+    last[activities.call[linked]] = linked
+    activity = last[call]
+    fits = (at >= 0) & (calls.thread[call] == quiet.thread[rows]) & (activity >= 0)
+    fits &= np.isin(calls.kind[call], (LAUNCH, GRAPH)) & (quiet.start[rows] - calls.end[call] <= AFTER_LAUNCH_NS)
+    lag = quiet.end[rows] - end[activity]
+    length = quiet.end[rows] - quiet.start[rows]
+    fits &= (lag >= 0) & (lag <= np.maximum(SPIN_RETURN_NS, SPIN_RETURN_RATIO * length))
+    return Resumes(rows[fits], activity[fits], lag[fits])
+
+
+def hand_overs(recorded: Recording, quiet: Silences, taken: Ints) -> Resumes:
+    """Return silences that ended after another thread of the process worked and fell silent. Releases are silences."""
+    none = np.zeros(0, dtype=np.int64)
+    free = np.ones(quiet.start.size, dtype=bool)
+    free[taken] = False
+    rows = np.flatnonzero((quiet.end < _FAR) & free)
+    releases = np.flatnonzero(quiet.start > -_FAR)
+    if not rows.size or not releases.size:
+        return Resumes(none, none, none)
+    process = recorded.processes[quiet.thread]
+    order = releases[np.argsort(quiet.start[releases], kind="stable")]
+    at = np.searchsorted(quiet.start[order], quiet.end[rows], "right") - 1
+    found = np.full(rows.size, -1, dtype=np.int64)
+    for _ in range(_CANDIDATES):
+        other = order[np.maximum(at, 0)]
+        fits = (at >= 0) & (found < 0) & (quiet.thread[other] != quiet.thread[rows]) & (process[other] == process[rows])
+        fits &= (quiet.start[other] > quiet.start[rows]) & (quiet.end[other] > quiet.end[rows])
+        found[fits] = other[fits]
+        at = at - 1
+    known = found >= 0
+    lag = quiet.end[rows] - quiet.start[np.maximum(found, 0)]
+    length = np.minimum(quiet.end[rows] - quiet.start[rows], _FAR)
+    known &= lag <= np.maximum(HAND_OVER_NS, np.where(length < _FAR, length // 2, 0))
+    return Resumes(rows[known], found[known], lag[known])
+
+
+def queue_room(recorded: Recording) -> Room:
+    """Return the launch calls that waited for room in their queue, with the activity whose start made it."""
+    calls, activities = recorded.calls, recorded.activities
+    none = np.zeros(0, dtype=np.int64)
+    linked = np.flatnonzero(activities.call >= 0)
+    rows = np.flatnonzero(np.isin(calls.kind, ENQUEUING))
+    if not rows.size or not linked.size:
+        return Room(none, none, none, none, none.astype(bool))
+    typical = np.zeros(calls.start.size, dtype=np.int64)
+    typical[rows] = medians((calls.end - calls.start)[rows], calls.name[rows])
+    first = np.full(calls.start.size, -1, dtype=np.int64)
+    first[activities.call[linked[::-1]]] = linked[::-1]
+    rows = rows[first[rows] >= 0]
+    taken = calls.end[rows] - calls.start[rows]
+    slow = rows[(taken > BLOCKED_MEDIANS * typical[rows]) & (taken > BLOCKED_NS)]
+    found = [
+        _blocked(recorded, members, slow[activities.track[first[slow]] == track], rows[activities.track[first[rows]] == track])
+        for track, (members, _) in enumerate(launch_orders(activities, calls, recorded.tracks.shape[0]))
+    ]
+    call = np.concatenate([none, *(part[0] for part in found)])
+    activity = np.concatenate([none, *(part[1] for part in found)])
+    hidden = np.concatenate([np.zeros(0, dtype=bool), *(part[2] for part in found)])
+    lag = calls.end[call] - activities.start[activity]
+    usual = int(np.median(lag[~hidden])) if (~hidden).any() else 0
+    base = np.where(hidden, calls.end[call] - calls.start[call], typical[call])
+    return Room(call, activity, np.where(hidden, np.minimum(lag, usual), lag), base, hidden)
+
+
+def _blocked(recorded: Recording, members: Ints, slow: Ints, rows: Ints) -> tuple[Ints, Ints, Flags]:
+    """Return calls of one stream and the activities whose start makes room: of those that waited, then of all others."""
+    calls, activities = recorded.calls, recorded.activities
+    begun = calls.start[activities.call[members]]
+    order = np.argsort(activities.start[members], kind="stable")
+    started = activities.start[members][order]
+    place = np.searchsorted(begun, calls.start[slow], "left")
+    depth = place - np.searchsorted(started, calls.start[slow], "right")
+    at = np.searchsorted(started, calls.end[slow], "right") - 1
+    source = order[np.maximum(at, 0)] if order.size else at
+    fits = (depth >= BLOCKED_DEPTH) & (at >= 0)
+    if order.size:
+        fits &= calls.end[slow] - activities.start[members[source]] <= FREED_NS
+        fits &= activities.start[members[source]] > calls.start[slow]
+    call, activity = slow[fits], members[source[fits]] if order.size else slow[fits]
+    if not call.size:
+        return call, activity, np.zeros(0, dtype=bool)
+    # The queue holds as many calls as had been made since the one that made room; fewer where events fill it.
+    room = int((place[fits] - source[fits]).max())
+    others = rows[~np.isin(rows, call)]
+    behind = np.searchsorted(begun, calls.start[others], "left") - room
+    others, behind = others[behind >= 0], behind[behind >= 0]
+    freed = members[behind]
+    known = activities.start[freed] <= calls.end[others]
+    others, freed = others[known], freed[known]
+    hidden = np.append(np.zeros(call.size, dtype=bool), np.ones(others.size, dtype=bool))
+    return np.append(call, others), np.append(activity, freed), hidden

@@ -1,0 +1,296 @@
+"""What a replay reads of a trace: activities, runtime calls, what each host thread did, and steps, as NumPy columns."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from trace_analyzer.catalog.host_work import BLOCKING, work_of_name
+from trace_analyzer.frames.intervals import innermost, split_by, union
+from trace_analyzer.frames.lookups import factorize
+from trace_analyzer.report import Report
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+LAUNCH, GRAPH, COPY, BLOCKING_COPY, SET, SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, ALLOC, FREE, RECORD, WAIT = range(12)
+"""Kinds of runtime calls that a replay keeps; all others are time of their thread."""
+_CALLS = (
+    (WAIT, r"(?i)StreamWaitEvent"),
+    (RECORD, r"(?i)EventRecord"),
+    (GRAPH, r"(?i)GraphLaunch"),
+    (COPY, r"(?i)(memcpy|memoryCopy).*Async"),
+    (BLOCKING_COPY, r"(?i)memcpy|memoryCopy"),
+    (SET, r"(?i)memset|memoryFill"),
+    (LAUNCH, r"(?i)launch|memprefetch|enqueue|appendmemory"),
+    (SYNC_STREAM, r"(?i)StreamSynchronize|QueueFinish"),
+    (SYNC_EVENT, r"(?i)EventSynchronize|EventWait|EventsWait|EventHostSync|signal_wait"),
+)
+_FREE = r"^(cuda|hip)Free$|^(cu|hip)Mem(Free|Release)"
+
+DISPATCH, PYTHON, UNKNOWN, DATA, ALLOCATION, COMPILATION, RUNTIME = range(7)
+"""What a host thread does between the calls that are kept."""
+HOST_PARTS = ("dispatch", "python", "host-unknown", "data-loading", "allocation", "compilation", "runtime-call")
+_PARTS_OF_WORK = {"data-loading": DATA, "compilation": COMPILATION, "allocation": ALLOCATION}
+_MARK_OPERATORS = r"^(ProfilerStep|Optimizer\.)"
+"""PyTorch before 1.11 writes these annotations as operators: they are no work."""
+
+COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP")
+KERNEL, MEMSET, FIRST_COPY, OTHER_COPY, GRAPH_KERNEL = 0, 1, 2, 2 + len(COPY_KINDS), 3 + len(COPY_KINDS)
+"""Kinds of activities, which start and follow each other after times of their own."""
+
+SILENCE_NS = 20_000
+"""A thread without any event for this long may have slept; shorter pauses are Python."""
+
+
+@dataclass(frozen=True)
+class Activities:
+    """Work on devices in order of start; ``call`` is a row of `Calls` or -1, ``track`` the number of its stream."""
+
+    start: Ints
+    end: Ints
+    kind: Ints
+    device: Ints
+    track: Ints
+    call: Ints
+    graph: Flags
+    pageable: Flags
+    step: Ints
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Runtime calls, the outermost of nested ones, in order of thread and start; ``name`` is a number for each name."""
+
+    start: Ints
+    end: Ints
+    thread: Ints
+    process: Ints
+    kind: Ints
+    name: Ints
+    awaits: Ints
+    waiting: Ints
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Disjoint stretches of host threads, in order, with what the thread did; ``busy`` where silence is work."""
+
+    thread: Ints
+    start: Ints
+    end: Ints
+    part: Ints
+    busy: Flags
+    event: Ints
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps of one device: ``first`` is the time from which the first is measured, ``steady`` says which count."""
+
+    index: Ints
+    start: Ints
+    end: Ints
+    steady: Flags
+
+
+@dataclass(frozen=True)
+class Recording:
+    """All columns of a recording; ``tracks`` holds device and stream number of each track, ``processes`` that of each thread."""
+
+    activities: Activities
+    calls: Calls
+    segments: Segments
+    steps: Steps
+    tracks: Ints
+    processes: Ints
+    device: int
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Start of the device's first activity and end of its last."""
+        own = self.activities.device == self.device
+        if not own.any():
+            return 0, 0
+        return int(self.activities.start[own].min()), int(self.activities.end[own].max())
+
+
+def recording(report: Report, device: int) -> Recording:
+    """Return the recording of an analysed trace, with the steps of ``device`` (a device code)."""
+    tables = report.tables
+    threads = tables["threads"]
+    processes = _ints(threads.get_column("process_id"))
+    events = tables["host_events"].select("event_id", "kind", "name", "thread_id", "start_ns", "duration_ns", "correlation")
+    kinds = _name_kinds(events)
+    calls, call_of_event = _calls(events, kinds, processes, tables["sync_events"], tables["launches"])
+    activities, tracks = _activities(tables["activities"], call_of_event)
+    steps = _steps(tables["steps"], device)
+    tracks_of = {(int(d), int(s)): number for number, (d, s) in enumerate(tracks)}
+    calls = _with_streams(calls, events, call_of_event, tables["sync_events"], tracks_of)
+    stepped = replace(activities, step=_steps_of(activities, calls, steps, tables["steps"], device))
+    return Recording(stepped, calls, _segments(events, kinds), steps, tracks, processes, device)
+
+
+def _ints(series: pl.Series, missing: int = -1) -> Ints:
+    return np.ascontiguousarray(series.cast(pl.Int64).fill_null(missing).to_numpy())
+
+
+def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
+    """Add to each host event the number of its kind and name, the call that it is, and the part of host time."""
+    codes, firsts = factorize(events.get_column("kind"), events.get_column("name"))
+    names = events.select("kind", "name")[firsts].with_columns(pl.col("name").cast(pl.String), pl.col("kind").cast(pl.String))
+    is_call = pl.col("kind").is_in(["runtime", "driver"])
+    work, name = pl.col("work"), pl.col("name").str.slice(0, 256)
+    call = pl.coalesce(
+        *(pl.when(is_call & name.str.contains(pattern)).then(pl.lit(kind, pl.Int64)) for kind, pattern in _CALLS),
+        pl.when(is_call & (work == BLOCKING)).then(pl.lit(SYNC_DEVICE, pl.Int64)),
+        pl.when(is_call & name.str.contains(_FREE)).then(pl.lit(FREE, pl.Int64)),
+        pl.when(is_call & (work == "allocation")).then(pl.lit(ALLOC, pl.Int64)),
+    )
+    is_operator = (pl.col("kind") == "operator") & ~name.str.contains(_MARK_OPERATORS)
+    part = (
+        pl.when(work.is_in(list(_PARTS_OF_WORK)))
+        .then(work.replace_strict(_PARTS_OF_WORK, default=None, return_dtype=pl.Int64))
+        .when(is_call)
+        .then(RUNTIME)
+        .when(is_operator)
+        .then(DISPATCH)
+        .otherwise(PYTHON)
+    )
+    known = names.with_columns(work_of_name().alias("work")).with_columns(
+        call.fill_null(-1).alias("call"), part.cast(pl.Int64).alias("part"), is_operator.alias("is_operator")
+    )
+    return known.select("call", "part", "is_operator")[codes].with_columns(codes.cast(pl.Int64).alias("name_id"))
+
+
+def _calls(
+    events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, sync_events: pl.DataFrame, launches: pl.DataFrame
+) -> tuple[Calls, Ints]:
+    """Return the kept calls, and for each host event the row of the call that it is or lies in, -1 for none."""
+    kind = _ints(kinds.get_column("call")).copy()
+    launching = np.zeros(events.height, dtype=bool)
+    launching[_ints(launches.get_column("launch_id"))] = True
+    kind[launching & (kind < 0)] = LAUNCH
+    rows = np.flatnonzero(kind >= 0)
+    thread = _ints(events.get_column("thread_id"))[rows]
+    start = _ints(events.get_column("start_ns"))[rows]
+    end = start + _ints(events.get_column("duration_ns"))[rows]
+    order = np.lexsort((-end, start, thread))
+    rows, thread, start, end = rows[order], thread[order], start[order], end[order]
+    # A call that starts before an earlier one of its thread has ended lies in it.
+    outer = np.ones(rows.size, dtype=bool)
+    if rows.size:
+        low = int(start.min())
+        span = int(end.max()) - low + 1
+        reached = np.maximum.accumulate(thread * span + (end - low))
+        outer[1:] = thread[1:] * span + (start[1:] - low) >= reached[:-1]
+    number = np.cumsum(outer) - 1
+    of_event = np.full(events.height, -1, dtype=np.int64)
+    of_event[rows] = number
+    name = _ints(kinds.get_column("name_id"))[rows]
+    none = np.full(int(outer.sum()), -1, dtype=np.int64)
+    kept = thread[outer]
+    calls = Calls(
+        start[outer], end[outer], kept, processes[kept] if kept.size else kept, kind[rows][outer], name[outer], none, none
+    )
+    return calls, of_event
+
+
+def _activities(table: pl.DataFrame, call_of_event: Ints) -> tuple[Activities, Ints]:
+    """Return the activities in order of start, and device and stream of each track."""
+    direction = pl.col("name").cast(pl.String).str.extract(r"(HtoD|DtoH|DtoD|PtoP)").replace_strict(
+        {name: FIRST_COPY + number for number, name in enumerate(COPY_KINDS)}, default=OTHER_COPY, return_dtype=pl.Int64
+    )
+    kind = (
+        pl.when(pl.col("kind") == "kernel")
+        .then(KERNEL)
+        .when(pl.col("kind") == "memset")
+        .then(MEMSET)
+        .otherwise(direction)
+    )
+    frame = table.select(
+        "device", pl.col("stream").fill_null(-1), "start_ns", "duration_ns", "launch_id",
+        kind.cast(pl.Int64).alias("kind"), pl.col("name").cast(pl.String).str.contains("(?i)pageable").alias("pageable"),
+    )  # fmt: skip
+    places = frame.select("device", "stream").unique().sort("device", "stream").with_row_index("track")
+    track = frame.join(places, on=["device", "stream"], how="left", maintain_order="left").get_column("track")
+    launch = _ints(frame.get_column("launch_id"))
+    call = np.where(launch >= 0, call_of_event[np.maximum(launch, 0)] if call_of_event.size else -1, -1)
+    start = _ints(frame.get_column("start_ns"))
+    counts = np.bincount(call[call >= 0], minlength=1) if (call >= 0).any() else np.zeros(1, dtype=np.int64)
+    graph = (call >= 0) & (counts[np.minimum(np.maximum(call, 0), counts.size - 1)] > 2)
+    columns = Activities(
+        start, start + _ints(frame.get_column("duration_ns")), np.where(graph, GRAPH_KERNEL, _ints(frame.get_column("kind"))),
+        _ints(frame.get_column("device")), _ints(track), call, graph,
+        frame.get_column("pageable").to_numpy().astype(bool), np.full(frame.height, -1, dtype=np.int64),
+    )  # fmt: skip
+    return columns, places.select("device", "stream").to_numpy().astype(np.int64)
+
+
+def _with_streams(
+    calls: Calls, events: pl.DataFrame, call_of_event: Ints, sync_events: pl.DataFrame, tracks_of: dict[tuple[int, int], int]
+) -> Calls:
+    """Add what CUPTI's rows say: the track that a call waits for, and the one that waits; -1 where not known.
+
+    Of a stream's wait for an event only the number of the awaited stream is known, stored as ``-2 - number``.
+    """
+    rows = sync_events.drop_nulls("correlation").unique("correlation", keep="first", maintain_order=True)
+    if rows.is_empty():
+        return calls
+    kept = events.select("event_id", "correlation").with_columns(pl.Series("call", call_of_event))
+    joined = kept.filter(pl.col("call") >= 0).drop_nulls("correlation").join(rows, on="correlation", how="inner")
+    waiting, awaits = calls.waiting.copy(), calls.awaits.copy()
+    for call, device, stream, awaited in joined.select("call", "device", "stream", "wait_on_stream").iter_rows():
+        track = tracks_of.get((device, stream), -1)
+        if calls.kind[call] == WAIT:
+            waiting[call] = track
+            awaits[call] = -1 if awaited is None or awaited < 0 else -2 - awaited
+        else:
+            awaits[call] = track
+    return replace(calls, waiting=waiting, awaits=awaits)
+
+
+def _steps(table: pl.DataFrame, device: int) -> Steps:
+    rows = table.filter(pl.col("device") == device).sort("start_ns", maintain_order=True)
+    steady = rows.get_column("steady").fill_null(False).to_numpy().astype(bool)
+    return Steps(*(_ints(rows.get_column(name)) for name in ("index", "start_ns", "end_ns")), steady)
+
+
+def _steps_of(activities: Activities, calls: Calls, steps: Steps, table: pl.DataFrame, device: int) -> Ints:
+    """Return the row of `Steps` in whose annotation each activity was launched, else in which it ran; -1 for none."""
+    number = np.full(activities.start.size, -1, dtype=np.int64)
+    if not steps.start.size:
+        return number
+    rows = table.filter(pl.col("device") == device).sort("start_ns", maintain_order=True)
+    begins, ends = _ints(rows.get_column("host_start_ns")), _ints(rows.get_column("host_end_ns"))
+    own = activities.device == device
+    at = np.searchsorted(steps.start, activities.start, "right") - 1
+    number[own] = at[own]
+    linked = activities.call >= 0
+    if (begins >= 0).all() and linked.any():
+        order = np.argsort(begins, kind="stable")
+        launched = calls.start[activities.call[linked]]
+        place = np.searchsorted(begins[order], launched, "right") - 1
+        row = order[np.maximum(place, 0)]
+        number[linked] = np.where((place >= 0) & (launched < ends[row]), row, -1)
+    return number
+
+
+def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
+    """Return what each thread did, by the innermost event, but for what happens within loading, compiling and the like."""
+    spans = events.select("thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "event_id")
+    inner = innermost(spans, ["thread_id"], "event_id")
+    named = spans.hstack(kinds.select("part", "call", "is_operator"))
+    for part in (COMPILATION, DATA):
+        own = named.filter((pl.col("part") == part) & (pl.col("call") < 0)).select("thread_id", "start_ns", "end_ns")
+        whole = union(own, ["thread_id"]).with_columns(pl.lit(part, pl.Int64).alias(f"inside {part}"))
+        inner = split_by(inner, whole, ["thread_id"], [f"inside {part}"])
+    event = inner.get_column("event_id")
+    part = inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", named.get_column("part")[event])).to_series()
+    own = named.get_column("is_operator")[event].to_numpy().astype(bool)
+    parts = _ints(part)
+    return Segments(
+        *(_ints(inner.get_column(name)) for name in ("thread_id", "start_ns", "end_ns")), parts,
+        own | np.isin(parts, (DATA, ALLOCATION, COMPILATION, RUNTIME)), _ints(event),
+    )  # fmt: skip
