@@ -1,0 +1,406 @@
+"""Step times under changes, with intervals; whether a trace can be replayed at all; the critical path."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import hypot, inf
+
+import numpy as np
+import polars as pl
+
+from trace_analyzer.catalog.devices import Device, find_device
+from trace_analyzer.frames import _paths
+from trace_analyzer.replay import changes as ch
+from trace_analyzer.replay.changes import Change, NotApplicable, Scene
+from trace_analyzer.replay.graph import CONTENTION, EDGES, HAND_OVER, QUEUE, SPIN, THREAD, WAIT, Graph, build
+from trace_analyzer.replay.recording import HOST_PARTS, Flags, Ints, Recording, recording
+from trace_analyzer.replay.weights import FIRST_DEVICE, Attributes, Weights, attributes, measured, scale_label
+from trace_analyzer.report import Report
+
+MIN_ACTIVITIES = 50
+"""Fewer say nothing of a program."""
+MAX_UNEXPLAINED = 0.05
+"""Where more of the critical path has no explanation, what a change would do is not known."""
+MAX_ERROR = 0.05
+"""A replay that misses the recorded step by more has not understood the trace."""
+MIN_LINKED = 0.9
+"""Of the device's time: with less linked to launches, a change of the CPU's work cannot be followed."""
+MIN_HALF_WIDTH = 0.02
+NOISE_STEPS, NOISE_WINDOW = 0.10, 0.15
+"""How much the CPU's part differs between recordings of one program: of several steps, of one window."""
+INFERRED_RATIO = 0.01
+SPEEDUPS: Mapping[str, float] = {"1.11": 0.9, "1.33": 0.75, "2": 0.5, "4": 0.25, "inf": 0.0}
+"""Factors by which a part gets faster, and what remains of its time: 10, 25, 50, 75 and 100 % less."""
+_CAPTURE = r"(?i)StreamBeginCapture|StreamEndCapture|GraphInstantiate"
+_INFERRED = (WAIT, CONTENTION, SPIN, HAND_OVER, QUEUE)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A step time with its interval, ns."""
+
+    step_ns: float
+    low_ns: float
+    high_ns: float
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The replay without changes: its step, how far that is from the recorded one, and what of the path is not known for sure."""
+
+    step_ns: float
+    error_ratio: float
+    unexplained_ratio: float
+    inferred_ratio: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One pass: the time of each point, the edge that binds it, and the length of a step."""
+
+    times: Ints
+    binding: Ints
+    step_ns: float
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Between which points steps are measured: from the latest of one group of points to the latest of another."""
+
+    points: Ints
+    groups: Ints
+    begins: Ints
+    ends: Ints
+
+    def mean(self, times: Ints) -> float:
+        """Return the mean distance, ns."""
+        latest = self.latest(times)
+        return float((latest[self.ends] - latest[self.begins]).mean())
+
+    def latest(self, times: Ints) -> Ints:
+        """Return the time of each group: the latest of its points."""
+        return np.maximum.reduceat(times[self.points], self.groups)
+
+
+class Replay:
+    """A trace that can be replayed under changes.
+
+    >>> replay = Replay.of(report, device)
+    >>> replay.refusal is None and replay.predict((Change("no-sync"),)).step_ns
+    """
+
+    def __init__(self, graph: Graph, activities: pl.DataFrame, tables: Mapping[str, pl.DataFrame], device: Device | None) -> None:
+        self.graph = graph
+        self.anchors = _anchors(graph)
+        self._activities, self._tables, self._device = activities, tables, device
+        self.known = attributes(graph, activities)
+        self.scene = Scene(graph, self.known, tables, device, _steady_edges(graph), max(int(graph.recorded.steps.steady.sum()), 1))
+
+    @staticmethod
+    def of(report: Report, device: int) -> "Replay":
+        """Return the replay of an analysed trace for a device code, whose steps are predicted."""
+        label = report.tables["devices"].filter(pl.col("device") == device).row(0, named=True)
+        return Replay(build(recording(report, device)), report.tables["activities"], report.tables, find_device(label["name"]))
+
+    @cached_property
+    def recorded_step_ns(self) -> float:
+        """The recorded step: the mean of the steady ones, or the window."""
+        return self.anchors.mean(self.graph.time)
+
+    @cached_property
+    def identity(self) -> Outcome:
+        """The replay without changes."""
+        return self.run(measured(self.graph))
+
+    def run(self, weights: Weights, *, unexplained: bool = True) -> Outcome:
+        """Return one pass over the graph."""
+        times, binding = self.graph.replay(weights.of(self.graph, unexplained=unexplained))
+        return Outcome(times, binding, max(self.anchors.mean(times), weights.at_least_ns))
+
+    def weights(self, changes: tuple[Change, ...]) -> Weights:
+        """Return the weights under changes. Raises `NotApplicable`."""
+        return ch.changed(measured(self.graph), self.scene, changes)
+
+    def outcome(self, changes: tuple[Change, ...]) -> Outcome:
+        """Return one pass under changes. Raises `NotApplicable`."""
+        return self.run(self.weights(changes))
+
+    def predict(self, changes: tuple[Change, ...]) -> Prediction:
+        """Return the step under changes with its interval. Raises `NotApplicable`.
+
+        Changes that only take time away make no step longer. Half the interval is the root of the squares of the replay's
+        error, of what the unexplained time makes of a difference, and of how much the CPU's part differs between recordings;
+        where more than `INFERRED_RATIO` of the path is inferred, of the round trip's error if that is larger.
+        """
+        weights = self.weights(changes)
+        outcome = self.run(weights)
+        step = outcome.step_ns
+        if all(change.name != "batch" for change in changes):
+            step = min(step, self.identity.step_ns) if _only_faster(changes) else step
+        without = self.run(weights, unexplained=False).step_ns
+        path = self.path(outcome)
+        noise = (NOISE_STEPS if self.has_steps else NOISE_WINDOW) * self._host_ratio(path, weights) if changes else 0.0
+        error = abs(self.identity_ratio)
+        if changes and self._inferred_ratio(path, weights) > INFERRED_RATIO:
+            error = max(error, self.round_trip)
+        half = max(hypot(error * step, step - without, noise * step), MIN_HALF_WIDTH * step)
+        return Prediction(step, max(step - half, 0.0), step + half)
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether steady steps are measured, not the window."""
+        return bool(self.graph.recorded.steps.steady.any())
+
+    @cached_property
+    def identity_ratio(self) -> float:
+        """How far the replayed step is from the recorded one, relative to that."""
+        return self.identity.step_ns / self.recorded_step_ns - 1 if self.recorded_step_ns else 0.0
+
+    @cached_property
+    def summary(self) -> Identity:
+        """The replay without changes, in figures."""
+        weights = measured(self.graph)
+        path = self.path(self.identity)
+        length = max(weights.of(self.graph)[path].sum(), 1)
+        return Identity(
+            self.identity.step_ns, self.identity_ratio, float(weights.rest[path].sum() / length), self._inferred_ratio(path, weights)
+        )
+
+    def floors(self) -> tuple[float, float]:
+        """Return the step with an infinitely fast device, which the CPU's work limits, and with an infinitely fast CPU."""
+        found = []
+        for effect in (ch.infinite_gpu, ch.infinite_cpu):
+            weights = measured(self.graph)
+            effect(weights, self.scene, {})
+            found.append(min(self.run(weights).step_ns, self.identity.step_ns))
+        return found[0], found[1]
+
+    def path(self, outcome: Outcome) -> Ints:
+        """Return the edges of the critical path within the measured steps, latest first."""
+        latest = self.anchors.latest(outcome.times)
+        ending, beginning = self.anchors.ends[-1], self.anchors.begins[0]
+        groups = np.append(self.anchors.groups, self.anchors.points.size)
+        members = self.anchors.points[groups[ending] : groups[ending + 1]]
+        last = int(members[outcome.times[members].argmax()])
+        path = np.empty(self.graph.time.size, dtype=np.int64)
+        count = _paths.walk_back(self.graph.source, outcome.binding, last, -1, path)
+        edges = path[:count]
+        return edges[outcome.times[self.graph.target[edges]] > latest[beginning]]
+
+    def _host_ratio(self, path: Ints, weights: Weights) -> float:
+        total = max(weights.of(self.graph)[path].sum(), 1)
+        thread = path[self.graph.kind[path] == THREAD]
+        return float((weights.host[path].sum() + weights.parts[:, self.graph.ref[thread]].sum()) / total)
+
+    def _inferred_ratio(self, path: Ints, weights: Weights) -> float:
+        total = weights.of(self.graph)[path]
+        inferred = self.graph.inferred[path] & np.isin(self.graph.kind[path], _INFERRED)
+        return float(total[inferred].sum() / max(total.sum(), 1))
+
+    @cached_property
+    def round_trip(self) -> float:
+        """How far a replay is off that simulates a change, reads the result as a recording, and undoes the change.
+
+        The larger of a CPU and of a device twice as fast.
+        """
+        return max(self.round_trip_of(target) for target in ("cpu", "gpu"))
+
+    def round_trip_of(self, target: str, factor: float = 2.0) -> float:
+        """Return the error of one round trip, relative to the step without changes."""
+        outcome = self.outcome((Change("speedup", {"target": target, "factor": factor}),))
+        moved = Replay(build(moved_recording(self.graph, outcome.times)), self._activities, self._tables, self._device)
+        back = moved.outcome((Change("speedup", {"target": target, "factor": 1 / factor}),)).step_ns
+        return abs(back / self.identity.step_ns - 1) if self.identity.step_ns else 0.0
+
+    def critical_path(self, changes: tuple[Change, ...] = (), rows: int = 8) -> pl.DataFrame:
+        """Return what holds the path, the most first: kind, name, ns of a step, ratio, and the step at each of `SPEEDUPS`."""
+        weights = self.weights(changes)
+        outcome = self.run(weights)
+        path = self.path(outcome)
+        held = self._by_label(path, weights)
+        total = max(float(held.sum()), 1.0)
+        order = [int(label) for label in np.argsort(-held, kind="stable")[:rows] if held[label] > 0]
+        columns: dict[str, list[object]] = {"kind": [], "name": [], "ns": [], "ratio": [], **{f"step_ns_{k}": [] for k in SPEEDUPS}}
+        for label in order:
+            columns["kind"].append("device" if label >= FIRST_DEVICE else "host" if label < len(HOST_PARTS) else "dependency")
+            columns["name"].append(self.known.labels[label])
+            columns["ns"].append(held[label] / total * outcome.step_ns)
+            columns["ratio"].append(held[label] / total)
+            for key, factor in SPEEDUPS.items():
+                faster = self.weights(changes)
+                scale_label(faster, self.known, label, factor)
+                columns[f"step_ns_{key}"].append(min(self.run(faster).step_ns, outcome.step_ns))
+        schema = {"kind": pl.String(), "name": pl.String(), **{c: pl.Float64() for c in columns if c not in ("kind", "name")}}
+        return pl.DataFrame(columns, schema=schema)
+
+    def _by_label(self, path: Ints, weights: Weights) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+        """Return how much of the path each label has."""
+        held = np.zeros(len(self.known.labels))
+        thread = self.graph.kind[path] == THREAD
+        rows = self.graph.ref[path[thread]]
+        held[: len(HOST_PARTS)] += weights.parts[:, rows].sum(axis=1)
+        own = path[~thread]
+        np.add.at(held, self.known.label[own], weights.device[own] + weights.host[own])
+        return held
+
+    def path_table(self, changes: tuple[Change, ...] = ()) -> pl.DataFrame:
+        """Return the critical path in order of time: edge, name, start_ns, end_ns, thread_id, activity_id (null for none).
+
+        Times are recorded ones where nothing is changed, else those of the replay.
+        """
+        weights = self.weights(changes)
+        outcome = self.run(weights) if changes else replace(self.identity, times=self.graph.time)
+        path = self.path(self.identity if not changes else outcome)[::-1]
+        graph, n = self.graph, self.graph.recorded.activities.start.size
+        is_device = np.isin(graph.kind[path], (2, 3, 4, 5, 6))
+        ref = np.where(is_device, graph.ref[path], n)
+        label = self.known.label[path]
+        parts = weights.parts[:, graph.ref[path] * (graph.kind[path] == THREAD)].argmax(axis=0) if path.size else label
+        named = np.where(label < 0, parts, label)
+        table = pl.DataFrame({
+            "edge": pl.Series([EDGES[kind] for kind in graph.kind[path].tolist()], dtype=pl.String),
+            "name": pl.Series([self.known.labels[row] for row in named.tolist()], dtype=pl.String),
+            "start_ns": outcome.times[graph.source[path]],
+            "end_ns": outcome.times[graph.target[path]],
+            "thread_id": pl.Series(graph.thread[graph.target[path]], dtype=pl.Int64),
+            "activity_id": pl.Series(ref, dtype=pl.Int64),
+        })  # fmt: skip
+        return table.with_columns(
+            pl.when(pl.col("thread_id") >= 0).then("thread_id"), pl.when(pl.col("activity_id") < n).then("activity_id")
+        )
+
+
+def _only_faster(changes: tuple[Change, ...]) -> bool:
+    return all(change.name != "speedup" or float(change.options["factor"]) >= 1 for change in changes)
+
+
+def _anchors(graph: Graph) -> Anchors:
+    """Return the points between which steps are measured."""
+    recorded = graph.recorded
+    activities, steps = recorded.activities, recorded.steps
+    own = activities.device == recorded.device
+    groups: list[Ints] = []
+    begins, ends = [], []
+    ending = {}
+
+    def add(points: Ints) -> int:
+        groups.append(points)
+        return len(groups) - 1
+
+    for row in range(steps.start.size):
+        members = np.flatnonzero(own & (activities.step == row) & (activities.end <= steps.end[row]))
+        last = np.flatnonzero(own & (activities.end == steps.end[row]))
+        chosen = np.union1d(members, last)
+        if chosen.size:
+            ending[row] = add(graph.ends[chosen])
+    for row in np.flatnonzero(steps.steady).tolist():
+        if row not in ending:
+            continue
+        if row - 1 in ending and steps.end[row - 1] == steps.start[row]:
+            begin = ending[row - 1]
+        else:
+            first = np.flatnonzero(own & (activities.start >= steps.start[row]))
+            begin = add(graph.starts[first[:1]])
+        begins.append(begin)
+        ends.append(ending[row])
+    if not ends:
+        first = np.flatnonzero(own)
+        begins, ends = [add(graph.starts[first[:1]])], [add(graph.ends[first])]
+    sizes = np.array([points.size for points in groups], dtype=np.int64)
+    return Anchors(np.concatenate(groups), np.cumsum(sizes) - sizes, np.array(begins), np.array(ends))
+
+
+def _steady_edges(graph: Graph) -> Flags:
+    """Return which edges are of steady steps; all where there are none.
+
+    The host's part of a step reaches from the last launch of the step before to its own last launch.
+    """
+    recorded = graph.recorded
+    activities, calls, steps = recorded.activities, recorded.calls, recorded.steps
+    if not steps.steady.any():
+        return np.ones(graph.kind.size, dtype=bool)
+    linked = np.flatnonzero((activities.call >= 0) & (activities.step >= 0))
+    last = np.full(steps.start.size, -1, dtype=np.int64)
+    np.maximum.at(last, activities.step[linked], calls.end[activities.call[linked]])
+    begin = np.append(-1, last[:-1])
+    chosen = np.zeros(graph.kind.size, dtype=bool)
+    is_device = np.isin(graph.kind, (2, 3, 4, 5, 6))
+    time = graph.time[graph.target]
+    for row in np.flatnonzero(steps.steady).tolist():
+        chosen |= ~is_device & (time > begin[row]) & (time <= last[row])
+    of_step = np.append(steps.steady, False)[activities.step]
+    chosen[is_device] = of_step[graph.ref[is_device]]
+    return chosen
+
+
+def moved_recording(graph: Graph, times: Ints) -> Recording:
+    """Return the recording that a replayed program would have made: all that is recorded, at the new times."""
+    recorded = graph.recorded
+    activities, calls, segments = recorded.activities, recorded.calls, recorded.segments
+    start, end = times[graph.starts], times[graph.ends]
+    begun, done = times[graph.call_starts], times[graph.call_ends]
+    order = np.argsort(start, kind="stable")
+    if (np.diff(order) < 0).any():
+        # Rows keep their numbers, which tables refer to: only streams need to be in order.
+        start = start.copy()
+    moved_segments = replace(segments, start=segments.start.copy(), end=segments.end.copy())
+    for thread in np.unique(segments.thread).tolist():
+        mine = calls.thread == thread
+        rows = slice(int(np.searchsorted(segments.thread, thread)), int(np.searchsorted(segments.thread, thread, "right")))
+        host = np.flatnonzero(graph.thread == thread)
+        if not mine.any() or not host.size:
+            continue
+        old, new = graph.time[host], times[host]
+        for column in (moved_segments.start, moved_segments.end):
+            column[rows] = _mapped(column[rows], old, new)
+    steps = recorded.steps
+    latest = {int(old): int(new) for old, new in zip(activities.end, end, strict=True)}
+    last = np.array([latest.get(int(time), int(time)) for time in steps.end], dtype=np.int64)
+    first = np.array([latest.get(int(time), int(start[0]) if start.size else 0) for time in steps.start], dtype=np.int64)
+    return replace(
+        recorded,
+        activities=replace(activities, start=start, end=end),
+        calls=replace(calls, start=begun, end=done),
+        segments=moved_segments,
+        steps=replace(steps, start=first, end=last),
+    )
+
+
+def _mapped(times: Ints, old: Ints, new: Ints) -> Ints:
+    """Return times moved as the points around them are; beyond these, by as much as the nearest."""
+    inside = np.interp(times, old, new)
+    before, after = times < old[0], times > old[-1]
+    inside = np.where(before, times - old[0] + new[0], np.where(after, times - old[-1] + new[-1], inside))
+    return np.rint(inside).astype(np.int64)
+
+
+def refusal(report: Report, replay: Replay, device: int, changes: tuple[Change, ...]) -> str | None:
+    """Return why a trace cannot be replayed, for people; None where it can."""
+    count = int((replay.graph.recorded.activities.device == device).sum())
+    if count < MIN_ACTIVITIES:
+        return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed"
+    name = pl.col("name").cast(pl.String)
+    calls = report.tables["host_events"].filter(pl.col("kind").cast(pl.String).is_in(["runtime", "driver"]))
+    captured = calls.select("name").unique().filter(name.str.contains(_CAPTURE))
+    if captured.height:
+        return f"the program captures CUDA graphs ({captured.item(0, 0)}): what runs then does not run in a step"
+    label = report.tables["devices"].filter(pl.col("device") == device).item(0, "label")
+    failed = next((c for c in report.trust if c.status == "fail" and (c.device is None or str(c.device) == label)), None)
+    if failed is not None:
+        return f"the check {failed.name} fails: {failed.meaning}"
+    own = next((d for d in report.devices if str(d.index) == label), None)
+    linked = own.link_coverage_time_ratio if own is not None else None
+    needs = not changes or any(ch.CHANGES[c.name].host or c.options.get("target") == "cpu" for c in changes)
+    if needs and linked is not None and linked < MIN_LINKED:
+        return f"the launches of {1 - linked:.0%} of the device's time are not known: changes of the CPU's work cannot be followed"
+    summary = replay.summary
+    if summary.unexplained_ratio > MAX_UNEXPLAINED:
+        return f"nothing in the trace explains {summary.unexplained_ratio:.0%} of the critical path: events may be missing"
+    if abs(summary.error_ratio) > MAX_ERROR:
+        return f"the replay misses the recorded step by {summary.error_ratio:+.0%}"
+    return None
+
+
+__all__ = [
+    "SPEEDUPS", "Anchors", "Attributes", "Identity", "NotApplicable", "Outcome", "Prediction", "Replay", "inf", "moved_recording", "refusal",
+]  # fmt: skip

@@ -1,0 +1,158 @@
+"""What each edge of a graph takes, split so that changes can scale it, and put together for one pass."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from trace_analyzer.frames import _paths
+from trace_analyzer.replay.graph import CALL, CONTENTION, EXECUTION, GAP, HAND_OVER, LATENCY, QUEUE, RETURN, SPIN, THREAD, WAIT, Graph
+from trace_analyzer.replay.recording import (
+    ALLOC,
+    ALLOCATION,
+    BLOCKING_COPY,
+    COMPILATION,
+    COPY,
+    FREE,
+    HOST_PARTS,
+    RUNTIME,
+    SYNC_DEVICE,
+    SYNC_EVENT,
+    SYNC_STREAM,
+    Flags,
+    Ints,
+)
+
+Floats = npt.NDArray[np.float64]
+
+SYNCS = (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT)
+COPIES = (COPY, BLOCKING_COPY)
+COPY_CALLS, SYNCHRONIZATION, LAUNCH_LATENCY, POLLING, HANDING, ROOM, STREAM_ORDER, STREAM_WAIT = range(
+    len(HOST_PARTS), len(HOST_PARTS) + 8
+)
+LABELS = (
+    *HOST_PARTS, "blocking-copy", "synchronization", "launch-latency", "polling", "hand-over", "queue-room", "device-gap", "device-wait",
+)  # fmt: skip
+"""What an edge's time is: parts of the host's time, then waits; work on the device has the numbers from here on."""
+FIRST_DEVICE = len(LABELS)
+_OF_KIND = {
+    LATENCY: LAUNCH_LATENCY, SPIN: POLLING, HAND_OVER: HANDING, QUEUE: ROOM, GAP: STREAM_ORDER, WAIT: STREAM_WAIT,
+}  # fmt: skip
+
+
+@dataclass
+class Weights:
+    """The time of each edge, in three parts that changes scale: the device's, the host's, and of threads by part.
+
+    ``rest`` is the part of ``device`` that nothing explains; ``removed`` edges do not count.
+    """
+
+    device: Floats
+    host: Floats
+    parts: Floats
+    rest: Floats
+    removed: Flags
+    at_least_ns: float = 0.0
+
+    def of(self, graph: Graph, *, unexplained: bool = True) -> Ints:
+        """Return the weight of each edge for one pass, without what nothing explains if that is not wanted."""
+        total = self.device + self.host
+        if not unexplained:
+            total -= self.rest
+        own = np.flatnonzero(graph.kind == THREAD)
+        total[own] += self.parts.sum(axis=0)[graph.ref[own]]
+        weights = np.rint(total).astype(np.int64)
+        weights[self.removed] = _paths.REMOVED
+        return weights
+
+
+def measured(graph: Graph) -> Weights:
+    """Return the weights as recorded."""
+    is_thread = graph.kind == THREAD
+    host = np.where(is_thread, 0, graph.host).astype(np.float64)
+    device = np.where(is_thread, 0, graph.weight - graph.host).astype(np.float64)
+    # What nothing explains of a thread's edge cannot be: threads are recorded whole.
+    return Weights(device, host, graph.parts.astype(np.float64), graph.rest.astype(np.float64), np.zeros(graph.kind.size, dtype=bool))
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """What each activity is, by number: its group, bucket and operator; `names` of devices' labels from `FIRST_DEVICE` on.
+
+    ``label`` of edges is a row of ``labels``; -1 for `THREAD`, whose parts are the first labels.
+    """
+
+    label: Ints
+    labels: tuple[str, ...]
+    activity_label: Ints
+    table: pl.DataFrame
+
+
+def attributes(graph: Graph, activities: pl.DataFrame) -> Attributes:
+    """Return what edges and activities are called."""
+    texts = activities.select(
+        pl.col("kind", "name", "group", "bucket", "operator", "dtype", "bound").cast(pl.String),
+        "device", "start_ns", "operator_id", "blocks", "threads_per_block", "bytes", "duration_ns", "stream",
+    )  # fmt: skip
+    direction = pl.col("name").str.extract(r"(HtoD|DtoH|DtoD|PtoP)").fill_null("copy")
+    named = texts.with_columns(
+        pl.when(pl.col("kind") == "kernel")
+        .then(pl.coalesce("bucket", pl.lit("other")))
+        .when(pl.col("kind") == "memset")
+        .then(pl.lit("memset"))
+        .otherwise(pl.lit("memcpy ") + direction)
+        .alias("label")
+    )
+    kinds = named.get_column("label").unique().sort()
+    code = dict(zip(kinds.to_list(), range(FIRST_DEVICE, FIRST_DEVICE + kinds.len()), strict=True))
+    of_activity = named.get_column("label").replace_strict(code, return_dtype=pl.Int64).to_numpy()
+    label = np.full(graph.kind.size, -1, dtype=np.int64)
+    for kind, number in _OF_KIND.items():
+        label[graph.kind == kind] = number
+    runs = np.isin(graph.kind, (EXECUTION, CONTENTION))
+    label[runs] = of_activity[graph.ref[runs]] if of_activity.size else 0
+    calls = np.isin(graph.kind, (CALL, RETURN))
+    if calls.any():
+        kind = graph.recorded.calls.kind[graph.ref[calls]]
+        is_return = graph.kind[calls] == RETURN
+        of_call = np.full(kind.size, RUNTIME)
+        of_call[np.isin(kind, (ALLOC, FREE))] = ALLOCATION
+        of_call[np.isin(kind, COPIES) & is_return] = COPY_CALLS
+        of_call[np.isin(kind, SYNCS)] = SYNCHRONIZATION
+        label[calls] = of_call
+    return Attributes(label, (*LABELS, *kinds.to_list()), of_activity, named)
+
+
+def scale_label(weights: Weights, known: Attributes, label: int, factor: float) -> None:
+    """Multiply all time of one label by ``factor``."""
+    if label < len(HOST_PARTS):
+        weights.parts[label] *= factor
+    own = known.label == label
+    for column in (weights.device, weights.host, weights.rest):
+        column[own] *= factor
+
+
+def scale_host(weights: Weights, factor: float) -> None:
+    """Multiply what the CPU takes by ``factor``."""
+    weights.parts *= factor
+    weights.host *= factor
+
+
+def scale_activities(weights: Weights, graph: Graph, chosen: Flags, factor: float | Floats) -> None:
+    """Multiply durations of the chosen activities, and what waits for their tails; a factor for each activity or one for all."""
+    runs = np.flatnonzero(np.isin(graph.kind, (EXECUTION, CONTENTION)))
+    own = runs[chosen[graph.ref[runs]]]
+    factors = factor[graph.ref[own]] if isinstance(factor, np.ndarray) else factor
+    weights.device[own] *= factors
+
+
+def remove(weights: Weights, edges: Flags) -> None:
+    """Let edges no longer count."""
+    weights.removed |= edges
+
+
+__all__ = [
+    "ALLOCATION", "COMPILATION", "FIRST_DEVICE", "LABELS", "SYNCS", "Attributes", "Floats", "Weights", "attributes", "measured",
+    "remove", "scale_activities", "scale_host", "scale_label",
+]  # fmt: skip
