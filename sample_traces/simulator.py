@@ -10,8 +10,8 @@ passed, and when every event that the stream waits for has been reached, whichev
 CUDA's do: a synchronize until the work enqueued before it is done, a pageable copy until the copy is done,
 a launch while the stream's queue is full.
 
-What it leaves out: streams of one device do not slow each other down, only one thread runs Python at a time
-(`Thread.hand_over`), and the profiler itself costs nothing. Times are integer nanoseconds; jitter comes from
+What it leaves out: streams of one device slow each other down only where a launch says so (``behind``), only one thread
+runs Python at a time (`Thread.hand_over`), and the profiler itself costs nothing. Times are integer nanoseconds; jitter comes from
 a seeded generator, so a simulation always writes the same bytes.
 """
 
@@ -31,6 +31,8 @@ SYNTHETIC = "made by sample_traces/simulator.py"
 BASE_TIME_NS = 1_735_689_600_000_000_000
 FIRST_EVENT_NS = 1_000_000_000_000
 DEVICE_GAP_LIMIT_NS = 20_000
+TAIL_RATIO = 0.1
+"""In this last part of a kernel its blocks no longer fill the device."""
 
 A100: Mapping[str, object] = {
     "name": "NVIDIA A100-SXM4-80GB",
@@ -65,7 +67,7 @@ _CBID = {
 _ITEM_BYTES = {"c10::BFloat16": 2, "c10::Half": 2, "float": 4, "long int": 8, "bool": 1}
 
 CopyKind = Literal["HtoD", "DtoH", "DtoD", "PtoP"]
-BoundBy = Literal["launch", "stream", "event"]
+BoundBy = Literal["launch", "stream", "event", "contention"]
 Dims = tuple[int, int, int]
 
 
@@ -350,7 +352,7 @@ class Simulation:
         """The time of each cause in the gap that ``ender`` ends."""
         duration_ns = ender.start_ns - gap_start_ns
         if ender.bound_by != "launch":
-            waits = ender.bound_by == "event" and duration_ns >= DEVICE_GAP_LIMIT_NS
+            waits = ender.bound_by in ("event", "contention") and duration_ns >= DEVICE_GAP_LIMIT_NS
             return {"device-wait" if waits else "device-gap": duration_ns}
         host_end_ns = max(ender.call_start_ns, gap_start_ns)
         waited = (gap_start_ns - w.start_ns for w in self.waits if w.start_ns <= gap_start_ns < w.end_ns)
@@ -499,13 +501,14 @@ class Thread:
         self.now_ns = other.now_ns
         self._advance(self.simulation.jittered(self.simulation.costs.hand_over_ns), "python")
 
-    def launch(self, kernel: Kernel, stream: Stream) -> Activity:
-        """``cudaLaunchKernel``."""
+    def launch(self, kernel: Kernel, stream: Stream, *, behind: Activity | None = None) -> Activity:
+        """``cudaLaunchKernel``; a kernel of another stream that it is ``behind`` holds all SMs until its tail."""
         costs = self.simulation.costs
         start_ns, correlation = self._begin_launch(stream)
         self._advance(self.simulation.jittered(costs.launch_call_ns), "runtime-call")
         self._call("cudaLaunchKernel", start_ns, correlation)
-        return self._run(kernel, stream, correlation, start_ns, self._operator_id(), costs.inter_kernel_ns)
+        held_ns = 0 if behind is None else behind.end_ns - round(TAIL_RATIO * (behind.end_ns - behind.start_ns))
+        return self._run(kernel, stream, correlation, start_ns, self._operator_id(), costs.inter_kernel_ns, held_ns)
 
     def launch_graph(self, kernels: Sequence[Kernel], stream: Stream, graph_id: int = 1) -> list[Activity]:
         """``cudaGraphLaunch`` of a chain of kernels: one call, one correlation id, no operators."""
@@ -580,6 +583,12 @@ class Thread:
     def synchronize_device(self, device: int = 0) -> None:
         """``cudaDeviceSynchronize``."""
         self._block("cudaDeviceSynchronize", self._device_free_ns(device))
+
+    def poll(self, activity: Activity, *, every_ns: int = 20_000) -> None:
+        """Read memory, without any call, until the activity has written it."""
+        until_ns = max(self.now_ns, activity.end_ns) + self.simulation.jittered(every_ns)
+        self.simulation.waits.append(_Wait(self.now_ns, until_ns))
+        self._advance(until_ns - self.now_ns, "python")
 
     def malloc(self, duration_ns: int) -> None:
         """``cudaMalloc``: the driver works, nothing waits."""
@@ -683,8 +692,9 @@ class Thread:
         call_start_ns: int,
         operator: dict[str, object],
         after_previous_ns: int,
+        held_ns: int = 0,
     ) -> Activity:
-        """Enqueue a kernel whose call ends now."""
+        """Enqueue a kernel whose call ends now; no SM is free for it before ``held_ns``."""
         blocks, threads = prod(kernel.grid), prod(kernel.block)
         details: dict[str, object] = {
             "queued": 0,
@@ -704,6 +714,7 @@ class Thread:
             call_start_ns,
             after_previous_ns,
             operator | details,
+            held_ns,
         )
 
     def _place(
@@ -714,14 +725,16 @@ class Thread:
         call_start_ns: int,
         after_previous_ns: int,
         details: dict[str, object],
+        held_ns: int = 0,
     ) -> Activity:
-        """Run work on the stream as early as its launch, its predecessor and awaited events allow."""
+        """Run work on the stream as early as its launch, its predecessor, awaited events and free SMs allow."""
         category, name, duration_ns = work
         latency_ns = self.simulation.jittered(self.simulation.costs.launch_latency_ns)
         earliest: dict[BoundBy, int] = {
             "launch": self.now_ns + latency_ns,
             "stream": stream.free_ns + after_previous_ns if stream.starts else 0,
             "event": stream.not_before_ns + after_previous_ns if stream.not_before_ns else 0,
+            "contention": held_ns,
         }
         bound_by = max(earliest, key=lambda bound: earliest[bound])
         start_ns = earliest[bound_by]

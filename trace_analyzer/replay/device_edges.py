@@ -107,7 +107,7 @@ def device_links(recorded: Recording, end: Ints, blocked: Flags, fitted: Flags) 
     call_ns = calls.end - calls.start
     blocked_ns = np.maximum(latency - np.minimum(call_ns[activities.call], latency), 1) if calls.start.size else latency
     weight = np.where(after_call, blocked_ns, latency)
-    gap = _gaps(activities, calls, end, before, ~waits & fitted)
+    gap = _gaps(activities, calls, end, before, (~waits & fitted, weight))
     follows = np.flatnonzero(before >= 0)
 
     never = np.iinfo(np.int64).min // 4
@@ -221,8 +221,12 @@ def _latencies(
     return latency, host
 
 
-def _gaps(activities: Activities, calls: Calls, end: Ints, before: Ints, fitted: Flags) -> Ints:
-    """Return the usual time from the end of the stream's previous activity to the start of each."""
+def _gaps(activities: Activities, calls: Calls, end: Ints, before: Ints, known: tuple[Flags, Ints]) -> Ints:
+    """Return the usual time from the end of the stream's previous activity to the start of each.
+
+    Usual is what work takes that was ready by then; ``known`` are the activities to look at, and their launch latency.
+    """
+    fitted, latency = known
     gap = np.zeros(activities.start.size, dtype=np.int64)
     own = np.flatnonzero(before >= 0)
     if not own.size:
@@ -232,7 +236,8 @@ def _gaps(activities: Activities, calls: Calls, end: Ints, before: Ints, fitted:
     same = (activities.call[own] >= 0) & (activities.call[own] == activities.call[source])
     queued = (activities.call[own] < 0) | same
     if calls.start.size:
-        queued |= calls.end[activities.call[own]] < end[source]
+        call = activities.call[own]
+        queued |= np.maximum(calls.start[call] + latency[own], calls.end[call]) <= end[source]
     pair = activities.kind[source] * _KINDS + activities.kind[own]
     inside = same & (activities.kind[own] == GRAPH_KERNEL)
     pair = np.where(inside, _KINDS * _KINDS, pair)
@@ -252,11 +257,11 @@ def class_means(values: Ints, classes: Ints, sample: Flags, count: int, default:
     return np.round(np.where(counts > 0, totals / np.maximum(counts, 1), overall)).astype(np.int64)
 
 
-def medians(values: Ints, classes: Ints) -> Ints:
-    """Return, for each value, the lower median of its class."""
+def medians(values: Ints, classes: Ints, quantile: float = 0.5) -> Ints:
+    """Return, for each value, the lower median of its class, or another quantile."""
     order = np.lexsort((values, classes))
     _, first, inverse, counts = np.unique(classes[order], return_index=True, return_inverse=True, return_counts=True)
-    middle = values[order][first + (counts - 1) // 2]
+    middle = values[order][first + np.floor((counts - 1) * quantile).astype(np.int64)]
     result = np.empty_like(values)
     result[order] = middle[inverse]
     return result

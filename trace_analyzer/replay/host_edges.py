@@ -32,10 +32,14 @@ SPIN_MIN_NS = 500_000
 SPIN_RETURN_NS, SPIN_RETURN_RATIO = 60_000, 0.02
 """A thread that polls memory which a kernel writes goes on so soon after that kernel."""
 AFTER_LAUNCH_NS = 20_000
-BLOCKED_MEDIANS, BLOCKED_NS, BLOCKED_DEPTH = 10, 40_000, 450
+BLOCKED_TIMES, BLOCKED_NS, BLOCKED_DEPTH = 10, 40_000, 450
 """A launch call that takes longer than both at such a depth waited for room in the queue."""
+BLOCKED_QUANTILE = 0.1
+"""Most calls may have waited: what is multiplied is what the quickest of them take."""
 FREED_NS = 50_000
 """Room was made at most so long before that call returned."""
+SAME_ROOM, SAME_ROOM_CALLS, SAME_ROOM_TIMES = 2, 10, 2
+"""Calls that returned when the same number of others was queued, give or take so many, waited even if not for long."""
 HAND_OVER_NS = 200_000
 """A thread that resumes at most so long after another, or half its silence, resumed because of it."""
 _IDLE_CALL_NS, _RETURN_NS = 5_000, 5_000
@@ -313,14 +317,16 @@ def queue_room(recorded: Recording) -> Room:
     if not rows.size or not linked.size:
         return Room(none, none, none, none, none.astype(bool))
     typical = np.zeros(calls.start.size, dtype=np.int64)
-    typical[rows] = medians((calls.end - calls.start)[rows], calls.name[rows])
+    typical[rows] = medians((calls.end - calls.start)[rows], calls.name[rows], BLOCKED_QUANTILE)
     first = np.full(calls.start.size, -1, dtype=np.int64)
     first[activities.call[linked[::-1]]] = linked[::-1]
     rows = rows[first[rows] >= 0]
     taken = calls.end[rows] - calls.start[rows]
-    slow = rows[(taken > BLOCKED_MEDIANS * typical[rows]) & (taken > BLOCKED_NS)]
+    slow = rows[taken > SAME_ROOM_TIMES * typical[rows]]
+    long_ = np.zeros(calls.start.size, dtype=bool)
+    long_[rows] = (taken > BLOCKED_TIMES * typical[rows]) & (taken > BLOCKED_NS)
     found = [
-        _blocked(recorded, members, slow[activities.track[first[slow]] == track], rows[activities.track[first[rows]] == track])
+        _blocked(recorded, members, (slow[activities.track[first[slow]] == track], long_), rows[activities.track[first[rows]] == track])
         for track, (members, _) in enumerate(launch_orders(activities, calls, recorded.tracks.shape[0]))
     ]
     call = np.concatenate([none, *(part[0] for part in found)])
@@ -332,9 +338,10 @@ def queue_room(recorded: Recording) -> Room:
     return Room(call, activity, np.where(hidden, np.minimum(lag, usual), lag), base, hidden)
 
 
-def _blocked(recorded: Recording, members: Ints, slow: Ints, rows: Ints) -> tuple[Ints, Ints, Flags]:
+def _blocked(recorded: Recording, members: Ints, suspects: tuple[Ints, Flags], rows: Ints) -> tuple[Ints, Ints, Flags]:
     """Return calls of one stream and the activities whose start makes room: of those that waited, then of all others."""
     calls, activities = recorded.calls, recorded.activities
+    slow, long_ = suspects
     begun = calls.start[activities.call[members]]
     order = np.argsort(activities.start[members], kind="stable")
     started = activities.start[members][order]
@@ -346,6 +353,12 @@ def _blocked(recorded: Recording, members: Ints, slow: Ints, rows: Ints) -> tupl
     if order.size:
         fits &= calls.end[slow] - activities.start[members[source]] <= FREED_NS
         fits &= activities.start[members[source]] > calls.start[slow]
+    if fits.any():
+        between = place[fits] - source[fits]
+        values, counts = np.unique(between, return_counts=True)
+        usual = values[counts.argmax()]
+        alike = np.abs(between - usual) <= SAME_ROOM
+        fits[fits] = long_[slow[fits]] | (alike & (alike.sum() >= SAME_ROOM_CALLS))
     call, activity = slow[fits], members[source[fits]] if order.size else slow[fits]
     if not call.size:
         return call, activity, np.zeros(0, dtype=bool)

@@ -1,0 +1,441 @@
+"""Pairs of simulated programs, before and after a change that the replay predicts: one for every edge and every change."""
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import Any
+
+from make_samples import ADD_FLOAT, ALL_REDUCE, BF16, FP32, GEMM, MULTIPLY, Eager, elementwise, kernel_ns
+from simulator import Costs, Kernel, Simulation, Stream, Tensor, Thread
+
+from trace_analyzer.replay.changes import Change
+
+STEPS = 8
+RELU_KERNEL = elementwise(ADD_FLOAT)
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+BEHIND = 0.5
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A program as a function of its random choices and of whether it is changed, and the changes that predict it."""
+
+    program: Callable[[random.Random, bool], Simulation]
+    changes: tuple[Change, ...]
+    drops: str | None = None
+    """A category of events that the recording lacks."""
+
+    def before(self, seed: int) -> bytes:
+        """The trace before the change."""
+        return self._trace(seed, False)
+
+    def after(self, seed: int) -> bytes:
+        """The trace after it."""
+        return self._trace(seed, True)
+
+    def _trace(self, seed: int, changed: bool) -> bytes:
+        simulation = self.program(random.Random(seed), changed)
+        simulation.records = [record for record in simulation.records if record.category != self.drops]
+        return simulation.json().encode()
+
+
+def faster(target: str, factor: float = 2.0) -> Change:
+    return Change("speedup", {"target": target, "factor": factor})
+
+
+def steps(simulation: Simulation, main: Thread, step: Callable[[int], None]) -> Simulation:
+    """The simulation of a loop of steps, synchronized at the end."""
+    main.spend(200_000)
+    for number in range(STEPS):
+        with main.step(number):
+            step(number)
+    main.synchronize_device()
+    return simulation
+
+
+def gemm(ns: int) -> Kernel:
+    return Kernel(GEMM[BF16], ns, (432, 1, 1), (256, 1, 1))
+
+
+def pointwise(ns: int) -> Kernel:
+    return Kernel(RELU_KERNEL, ns, (4_096, 1, 1), (128, 1, 1))
+
+
+def op(main: Thread, name: str, kernel: Kernel, stream: Stream, before_ns: int = 4_000, **launch: Any) -> Any:
+    """An operator that launches one kernel."""
+    with main.op(name, before_ns=before_ns):
+        return main.launch(kernel, stream, **launch)
+
+
+def synchronized(rng: random.Random, changed: bool) -> Simulation:
+    """A number read back after every block of operators."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [rng.randint(20_000, 120_000) for _ in range(24)]
+    think = rng.randint(100_000, 400_000)
+    pageable = rng.random() < 0.5
+
+    def step(_: int) -> None:
+        for at in range(0, 24, 6):
+            for ns in kernels[at : at + 6]:
+                op(main, "aten::mm", gemm(ns), stream)
+            with main.op("aten::item"), main.op("aten::_local_scalar_dense"):
+                main.memcpy("DtoH", 4, stream, pageable=pageable and not changed)
+                if not changed:
+                    main.synchronize(stream)
+            main.spend(think)
+
+    return steps(simulation, main, step)
+
+
+def loading(rng: random.Random, changed: bool) -> Simulation:
+    """Batches loaded in the loop, or by workers that are fast enough."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [rng.randint(50_000, 200_000) for _ in range(40)]
+    load = rng.randint(3_000_000, 9_000_000)
+
+    def step(_: int) -> None:
+        with main.annotation(LOADER, cause="data-loading"):
+            main.spend(0 if changed else load)
+        main.memcpy("HtoD", 1 << 20, stream)
+        for ns in kernels:
+            op(main, "aten::mm", gemm(ns), stream)
+
+    return steps(simulation, main, step)
+
+
+def loading_slowly(rng: random.Random, changed: bool) -> Simulation:
+    """Batches that two workers cannot load as fast as the loop could go."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [rng.randint(20_000, 60_000) for _ in range(20)]
+    load = rng.randint(6_000_000, 9_000_000)
+    ready = [0]
+
+    def step(_: int) -> None:
+        with main.annotation(LOADER, cause="data-loading"):
+            loaded = sum(simulation.jittered(load // 100) for _ in range(100))
+            ready[0] = max(ready[0], begun) + loaded // 2
+            main._advance(max(0, ready[0] - main.now_ns) if changed else loaded, "data-loading")
+        for ns in kernels:
+            op(main, "aten::mm", gemm(ns), stream)
+
+    begun = main.now_ns
+    return steps(simulation, main, step)
+
+
+def copying(rng: random.Random, changed: bool) -> Simulation:
+    """Pageable copies that block, or pinned ones that do not; some pinned copies show the bandwidth."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [rng.randint(40_000, 120_000) for _ in range(30)]
+    size, staging = rng.randint(2 << 20, 8 << 20), rng.randint(100_000, 600_000)
+
+    def step(_: int) -> None:
+        main.memcpy("HtoD", 2 << 20, stream)
+        for at in range(0, 30, 10):
+            with main.op("aten::copy_"):
+                if changed:
+                    main.memcpy("HtoD", size, stream)
+                else:
+                    main.memcpy("HtoD", size, stream, pageable=True, gb_per_s=6.0, staging_ns=staging)
+            for ns in kernels[at : at + 10]:
+                op(main, "aten::mm", gemm(ns), stream)
+
+    return steps(simulation, main, step)
+
+
+def launching(rng: random.Random, changed: bool) -> Simulation:
+    """Many small operators, or one CUDA graph of their kernels."""
+    simulation = Simulation(costs=Costs(graph_call_ns=10_000, graph_node_ns=1_000), seed=rng.randrange(1_000), python_frames=True)
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [pointwise(rng.randint(3_000, 15_000)) for _ in range(60)]
+    seam = rng.randint(5_000, 20_000)
+
+    def step(_: int) -> None:
+        if changed:
+            main.launch_graph(kernels, stream)
+            return
+        with main.frame("train.py(3): step", before_ns=seam):
+            for kernel in kernels:
+                op(main, "aten::add", kernel, stream, rng.randint(4_000, 9_000))
+
+    return steps(simulation, main, step)
+
+
+def host(rng: random.Random, changed: bool) -> Simulation:
+    """A loop that the CPU limits, with a CPU twice as fast after the change."""
+    costs = Costs()
+    if changed:
+        halved = ("launch_call_ns", "copy_call_ns", "small_call_ns", "wake_up_ns", "hand_over_ns")
+        costs = replace(costs, host_factor=0.5, **{name: getattr(costs, name) // 2 for name in halved})
+    simulation = Simulation(costs=costs, seed=rng.randrange(1_000))
+    main, autograd, stream = simulation.thread(), simulation.thread("pt_autograd_0"), simulation.stream()
+    kernels = [rng.randint(2_000, 14_000) for _ in range(30)]
+    seam = rng.randint(20_000, 90_000)
+
+    def step(_: int) -> None:
+        main.spend(seam)
+        sequences = [simulation.next_sequence() for _ in kernels]
+        for ns, sequence in zip(kernels, sequences, strict=True):
+            with main.op("aten::mm", before_ns=8_000, sequence=sequence):
+                main.launch(gemm(ns), stream)
+        with main.hand_over(autograd):
+            for ns, sequence in zip(kernels, sequences, strict=True):
+                with autograd.backward_op("MmBackward0", sequence):
+                    autograd.launch(gemm(ns), stream)
+
+    return steps(simulation, main, step)
+
+
+def device(rng: random.Random, changed: bool) -> Simulation:
+    """A loop that the device limits, with all kernels twice as fast after the change; the CPU limits some of it then."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [rng.randint(15_000, 60_000) // (2 if changed else 1) for _ in range(40)]
+
+    def step(_: int) -> None:
+        for ns in kernels:
+            op(main, "aten::mm", gemm(ns), stream, 6_000)
+
+    return steps(simulation, main, step)
+
+
+def mixed(target: str) -> Callable[[random.Random, bool], Simulation]:
+    """Products and additions, in modules; those of the target twice as fast after the change."""
+
+    def program(rng: random.Random, changed: bool) -> Simulation:
+        simulation = Simulation(seed=rng.randrange(1_000), python_frames=True)
+        main, stream = simulation.thread(), simulation.stream()
+        layers = [(rng.randint(30_000, 90_000), rng.randint(20_000, 70_000)) for _ in range(16)]
+
+        def ns(value: int, *names: str) -> int:
+            return value // 2 if changed and target in names else value
+
+        def step(_: int) -> None:
+            for at, (product, added) in enumerate(layers):
+                module = "Linear_0" if at % 2 else "Linear_1"
+                with main.frame(f"nn.Module: {module}"):
+                    op(main, "aten::mm", gemm(ns(product, "matmul", "aten::mm", module)), stream)
+                op(main, "aten::add", pointwise(ns(added, "pointwise", "aten::add")), stream)
+
+        return steps(simulation, main, step)
+
+    return program
+
+
+def reducing(rng: random.Random, changed: bool) -> Simulation:
+    """Backward kernels with all-reduces on a stream of their own, which the optimizer waits for; faster links."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream, links = simulation.thread(), simulation.stream(), simulation.stream(number=20)
+    kernels = [rng.randint(60_000, 200_000) for _ in range(24)]
+    reduces = [rng.randint(300_000, 700_000) for _ in range(6)]
+    args = {"Collective name": "allreduce", "In msg nelems": 1 << 20, "Out msg nelems": 1 << 20, "dtype": "Float", "Group size": 8}
+
+    def step(_: int) -> None:
+        for ns in kernels:
+            op(main, "aten::mm", gemm(ns), stream)
+        done = None
+        for at, ns in enumerate(reduces):
+            for kernel in kernels[4 * at : 4 * at + 4]:
+                op(main, "aten::mm", gemm(kernel), stream)
+            with main.op("record_param_comms", args=args):
+                main.wait_event(links, main.record_event(stream))
+                main.launch(Kernel(ALL_REDUCE, ns // 2 if changed else ns, (24, 1, 1), (512, 1, 1), args=args), links)
+                done = main.record_event(links)
+        assert done is not None
+        main.wait_event(stream, done)
+        op(main, "aten::add", pointwise(80_000), stream)
+
+    return steps(simulation, main, step)
+
+
+def pipelined(rng: random.Random, changed: bool) -> Simulation:
+    """A model on two devices: each waits for the other's half; products twice as fast."""
+    simulation = Simulation(devices=2, seed=rng.randrange(1_000))
+    main = simulation.thread()
+    streams = [simulation.stream(number) for number in (0, 1)]
+    kernels = [rng.randint(100_000, 300_000) for _ in range(16)]
+
+    def step(_: int) -> None:
+        for at, stream in enumerate(streams):
+            for ns in kernels[8 * at : 8 * at + 8]:
+                op(main, "aten::mm", gemm(ns // 2 if changed else ns), stream)
+            other = streams[1 - at]
+            main.wait_event(stream, main.record_event(other))
+            main.memcpy("PtoP", 8 << 20, stream, gb_per_s=200.0)
+            main.wait_event(other, main.record_event(stream))
+
+    return steps(simulation, main, step)
+
+
+def queued(rng: random.Random, changed: bool) -> Simulation:
+    """A CPU far ahead, which waits for room in the queue, and works long after the last launch; kernels twice as fast."""
+    costs = Costs(queue_limit=rng.choice([512, 700]))
+    simulation = Simulation(costs=costs, seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    count, ns = rng.randint(1_100, 1_400), rng.randint(24_000, 32_000)
+    after = rng.randint(20_000_000, 26_000_000)
+
+    def step(_: int) -> None:
+        for _ in range(count):
+            op(main, "aten::add", pointwise(ns // 2 if changed else ns), stream, 1_000)
+        main.spend(after)
+
+    return steps(simulation, main, step)
+
+
+def polling(rng: random.Random, changed: bool) -> Simulation:
+    """A thread that polls memory until a kernel has written it; kernels twice as fast."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    before = [rng.randint(200_000, 500_000) for _ in range(4)]
+    think = [rng.randint(200_000, 400_000) for _ in range(4)]
+
+    def step(_: int) -> None:
+        for ns, pause in zip(before, think, strict=True):
+            for _ in range(4):
+                op(main, "aten::mm", gemm(ns // 2 if changed else ns), stream)
+            written = main.launch(pointwise(10_000 // (2 if changed else 1)), stream)
+            main.poll(written, every_ns=10_000)
+            with main.op("aten::add"):
+                main.spend(pause)
+
+    return steps(simulation, main, step)
+
+
+def contending(rng: random.Random, changed: bool) -> Simulation:
+    """A kernel that starts when another stream's leaves SMs; that one twice as fast."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream, side = simulation.thread(), simulation.stream(), simulation.stream(number=20)
+    holders = [rng.randint(600_000, 1_200_000) for _ in range(4)]
+    small = rng.randint(150_000, 300_000)
+
+    def step(_: int) -> None:
+        for ns in holders:
+            done = main.record_event(stream)
+            main.wait_event(side, done)
+            holder = main.launch(Kernel(ALL_REDUCE, ns // 2 if changed else ns, (432, 1, 1), (512, 1, 1)), side)
+            op(main, "aten::mm", gemm(small), stream, behind=holder)
+            main.wait_event(stream, main.record_event(side))
+
+    return steps(simulation, main, step)
+
+
+def handing(rng: random.Random, changed: bool) -> Simulation:
+    """Backward passes on the autograd thread, limited by the CPU there; that of the forward pass and of both twice as fast."""
+    return host(rng, changed)
+
+
+def once(rng: random.Random, changed: bool) -> Simulation:
+    """Memory that is allocated and modules that are loaded in each step, or no more."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [rng.randint(10_000, 40_000) for _ in range(30)]
+    allocation, freeing = rng.randint(300_000, 900_000), rng.randint(100_000, 400_000)
+
+    def step(_: int) -> None:
+        for at, ns in enumerate(kernels):
+            op(main, "aten::mm", gemm(ns), stream)
+            if not changed and at % 10 == 5:
+                main.malloc(allocation)
+            if not changed and at == 12:
+                main.free(freeing)
+
+    return steps(simulation, main, step)
+
+
+def fusing(rng: random.Random, changed: bool) -> Simulation:
+    """Chains of additions and products of a tensor, or one kernel for each chain with half the traffic or less."""
+    simulation = Simulation(header={"record_shapes": 1}, seed=rng.randrange(1_000))
+    main = simulation.thread()
+    torch = Eager(simulation, main, simulation.stream())
+    rows, width = rng.choice([2_048, 4_096]), rng.choice([1_024, 2_048])
+    chain = (("aten::mul", MULTIPLY), ("aten::add", "at::native::CUDAFunctor_add<c10::BFloat16>"), ("aten::mul", MULTIPLY))
+    tensor = torch.tensor(rows, width)
+    saved = 1 - _fusion_share(len(chain))
+
+    def step(_: int) -> None:
+        for _ in range(8):
+            torch.mm(rows, width, width)
+            if changed:
+                duration = round(saved * sum(kernel_ns(0, 2 * tensor.bytes) for _ in chain))
+                with main.op("aten::mul", [tensor], before_ns=3_500):
+                    kernel = Kernel("triton_poi_fused_add_mul_0", duration, (ceil(rows * width / 512), 1, 1))
+                    main.launch(kernel, torch.stream)
+            else:
+                for operator, functor in chain:
+                    torch.pointwise(operator, functor, rows, width, inputs=1)
+
+    return steps(simulation, main, step)
+
+
+def _fusion_share(length: int) -> float:
+    """What the table says that fusing saves of the time of a chain whose every tensor in between is written and read once."""
+    return 2 * (length - 1) / (2 * length)
+
+
+def narrowing(rng: random.Random, changed: bool) -> Simulation:
+    """FP32 products on vector units, or at TF32's roof."""
+    simulation = Simulation(header={"record_shapes": 1}, seed=rng.randrange(1_000))
+    main = simulation.thread()
+    torch = Eager(simulation, main, simulation.stream(), FP32)
+    size = rng.choice([2_048, 3_072])
+    flop, moved = 2.0 * size**3, 3 * Tensor((size, size), FP32).bytes
+    roof = round(1e9 * max(flop / 156e12, moved / 2.039e12))
+
+    def step(_: int) -> None:
+        for _ in range(10):
+            if changed:
+                with main.op("aten::mm", [torch.tensor(size, size)] * 2, before_ns=4_000):
+                    main.launch(Kernel("ampere_sgemm_tf32", roof, (432, 1, 1), (256, 1, 1)), torch.stream)
+            else:
+                torch.mm(size, size, size)
+            torch.pointwise("aten::add", ADD_FLOAT, 1_024, 1_024)
+
+    return steps(simulation, main, step)
+
+
+def batching(rng: random.Random, changed: bool) -> Simulation:
+    """Kernels of many waves, with a batch twice as big."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [(rng.randint(20_000, 60_000), rng.randint(2, 9)) for _ in range(30)]
+
+    def step(_: int) -> None:
+        with main.annotation(LOADER, cause="data-loading"):
+            main.spend(200_000 * (2 if changed else 1))
+        for ns, waves in kernels:
+            duration = 2_000 + (ns - 2_000) * 2 if changed else ns
+            blocks = 108 * 16 * waves * (2 if changed else 1)
+            op(main, "aten::add", Kernel(RELU_KERNEL, duration, (blocks, 1, 1), (128, 1, 1)), stream)
+
+    return steps(simulation, main, step)
+
+
+PAIRS: Mapping[str, Pair] = {
+    "no-sync": Pair(synchronized, (Change("no-sync"),)),
+    "prefetch": Pair(loading, (Change("prefetch", {"workers": 8}),)),
+    "prefetch, slow workers": Pair(loading_slowly, (Change("prefetch", {"workers": 2}),)),
+    "pinned": Pair(copying, (Change("pinned"),)),
+    "graphs": Pair(launching, (Change("graphs"),)),
+    "cpu": Pair(host, (faster("cpu"),)),
+    "gpu": Pair(device, (faster("gpu"),)),
+    "bucket": Pair(mixed("matmul"), (faster("matmul"),)),
+    "group": Pair(mixed("pointwise"), (faster("pointwise"),)),
+    "operator": Pair(mixed("aten::add"), (faster("aten::add"),)),
+    "module": Pair(mixed("Linear_1"), (faster("Linear_1"),)),
+    "communication": Pair(reducing, (faster("communication"),)),
+    "communication, waits not recorded": Pair(reducing, (faster("communication"),), drops="cuda_sync"),
+    "devices": Pair(pipelined, (faster("matmul"),)),
+    "devices, waits not recorded": Pair(pipelined, (faster("matmul"),), drops="cuda_sync"),
+    "queue": Pair(queued, (faster("gpu"),)),
+    "polling": Pair(polling, (faster("gpu"),)),
+    "contention": Pair(contending, (faster("communication"),)),
+    "warm": Pair(once, (Change("warm"),)),
+    "fuse": Pair(fusing, (Change("fuse"),)),
+    "tf32": Pair(narrowing, (Change("tf32"),)),
+    "batch": Pair(batching, (Change("batch", {"times": 2.0}),)),
+}
