@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from trace_analyzer.catalog.devices import Device, find_device
-from trace_analyzer.frames import _paths
+from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.changes import Change, NotApplicable, Scene
 from trace_analyzer.replay.graph import CONTENTION, EDGES, HAND_OVER, QUEUE, SPIN, THREAD, WAIT, Graph, build
@@ -183,7 +183,7 @@ class Replay:
         members = self.anchors.points[groups[ending] : groups[ending + 1]]
         last = int(members[outcome.times[members].argmax()])
         path = np.empty(self.graph.time.size, dtype=np.int64)
-        count = _paths.walk_back(self.graph.source, outcome.binding, last, -1, path)
+        count = _path_loops.walk_back(self.graph.source, outcome.binding, last, -1, path)
         edges = path[:count]
         return edges[outcome.times[self.graph.target[edges]] > latest[beginning]]
 

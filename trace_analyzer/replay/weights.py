@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from trace_analyzer.frames import _paths
+from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay.graph import CALL, CONTENTION, EXECUTION, GAP, HAND_OVER, LATENCY, QUEUE, RETURN, SPIN, THREAD, WAIT, Graph
 from trace_analyzer.replay.recording import (
     ALLOC,
@@ -63,7 +63,7 @@ class Weights:
         own = np.flatnonzero(graph.kind == THREAD)
         total[own] += self.parts.sum(axis=0)[graph.ref[own]]
         weights = np.rint(total).astype(np.int64)
-        weights[self.removed] = _paths.REMOVED
+        weights[self.removed] = _path_loops.REMOVED
         return weights
 
 
