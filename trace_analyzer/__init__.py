@@ -12,6 +12,8 @@
 >>> profiler.report.verdict.headline
 >>> torch.profiler.profile(..., on_trace_ready=ta.trace_handler("traces"))
 
+>>> ta.whatif("trace.json.gz", no_sync=True).predicted              # an estimate of the step, with an interval
+
 Importing the package loads none of torch, polars, bokeh or holoviews; they are loaded when needed.
 """
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from trace_analyzer.compare.comparison import Comparison
     from trace_analyzer.compare.scaling import Scaling
     from trace_analyzer.errors import InputError, InputTooLarge, NotATrace, TraceAnalyzerError, UsageError
+    from trace_analyzer.replay.whatif import WhatIf
     from trace_analyzer.report import Report
     from trace_analyzer.report_schema import json_schema
 
@@ -36,6 +39,7 @@ __all__ = [
     "Scaling",
     "TraceAnalyzerError",
     "UsageError",
+    "WhatIf",
     "__version__",
     "analyze",
     "compare",
@@ -43,6 +47,7 @@ __all__ = [
     "profile",
     "scaling",
     "trace_handler",
+    "whatif",
 ]
 
 _HOMES = {
@@ -55,6 +60,7 @@ _HOMES = {
     "Scaling": "trace_analyzer.compare.scaling",
     "compare": "trace_analyzer.compare.api",
     "scaling": "trace_analyzer.compare.api",
+    "WhatIf": "trace_analyzer.replay.whatif",
     "profile": "trace_analyzer.capture.session",
     "trace_handler": "trace_analyzer.capture.handler",
 }
@@ -74,6 +80,26 @@ def analyze(source: Any, **options: Any) -> "Report":
     from trace_analyzer.pipeline import analyze
 
     return analyze(source, **options)
+
+
+def whatif(source: Any, *, speedup: Any = None, device: Any = None, **changes: Any) -> "WhatIf":
+    """Estimate what changes would bring to the steps of a trace, of a finished profile or of a `Report`.
+
+    ``changes`` are no_sync, pinned, prefetch (workers), graphs, fuse, tf32, bf16, batch (factor) and warm; ``speedup`` maps
+    what gets faster to how many times: ``{"matmul": 2}``. Without any, the result holds an estimate for each standard
+    change. Raises ``InputError`` for input that is no readable trace, ``UsageError`` for changes that make no sense.
+    """
+    from trace_analyzer.errors import UsageError
+    from trace_analyzer.replay.whatif import changes_of
+    from trace_analyzer.replay.whatif import whatif as estimated
+    from trace_analyzer.report import Report
+
+    asked = changes_of(speedup=speedup, **changes)
+    if isinstance(source, Report):
+        if device is not None and device != source.verdict.device:
+            raise UsageError("a report is of one device; analyse the trace again for another")
+        return estimated(source, asked)
+    return estimated(analyze(source, device=device), asked)
 
 
 def __getattr__(name: str) -> Any:

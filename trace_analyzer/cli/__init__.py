@@ -20,6 +20,7 @@ from trace_analyzer import tuning
 
 VERBS = {
     "report": "trace_analyzer.cli.analyze:report",
+    "whatif": "trace_analyzer.cli.whatif:whatif",
     "record": "trace_analyzer.cli.record:record",
     "calibrate": "trace_analyzer.cli.calibrate:calibrate",
     "compare": "trace_analyzer.cli.compare:compare",

@@ -64,6 +64,14 @@ class NotApplicable(Exception):
     """Why a change cannot be predicted from this trace, for people."""
 
 
+class NothingToChange(NotApplicable):
+    """Why a change would do nothing here, for people: the program has nothing of the kind."""
+
+
+class UnknownTarget(NotApplicable):
+    """Why nothing is made faster: the trace has nothing of that name."""
+
+
 @dataclass(frozen=True)
 class Change:
     """One change by name, with its options."""
@@ -121,7 +129,7 @@ def no_sync(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> Non
     returns = _of_calls(scene, RETURN, SYNCS) | _blocking_copies(scene)
     calls = _of_calls(scene, CALL, SYNCS)
     if not (returns.any() or calls.any()):
-        raise NotApplicable("no call waits for the device")
+        raise NothingToChange("no call waits for the device")
     remove(weights, returns)
     weights.host[calls] = 0
     weights.device[calls] = 0
@@ -132,7 +140,7 @@ def pinned(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
     graph, activities = scene.graph, scene.graph.recorded.activities
     returns = _blocking_copies(scene)
     if not (returns.any() or activities.pageable.any()):
-        raise NotApplicable("no copy blocks, and none is of pageable memory")
+        raise NothingToChange("no copy blocks, and none is of pageable memory")
     remove(weights, returns)
     calls = graph.recorded.calls
     copying = np.isin(calls.kind, (COPY, BLOCKING_COPY))
@@ -174,7 +182,7 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     workers = float(options["workers"])
     loading = weights.parts[DATA].sum()
     if not loading:
-        raise NotApplicable("no time goes to loading data")
+        raise NothingToChange("no time goes to loading data")
     graph = scene.graph
     own = np.flatnonzero((graph.kind == THREAD) & scene.steady)
     per_step = weights.parts[DATA][graph.ref[own]].sum() / max(scene.steady_steps, 1)
@@ -232,7 +240,7 @@ def fuse(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
     graph = scene.graph
     factor, inner = _fused(scene)
     if not inner.any():
-        raise NotApplicable("no kernels that one kernel could replace")
+        raise NothingToChange("no kernels that one kernel could replace")
     scale_activities(weights, graph, factor < 1, factor)
     gaps = np.flatnonzero(graph.kind == GAP)
     own = gaps[inner[graph.ref[gaps]]]
@@ -301,14 +309,19 @@ def speedup(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
         return
     chosen = _chosen(scene, target)
     if not chosen.any():
-        raise NotApplicable(f"no group, bucket, operator or module {target!r}")
+        names = sorted({"cpu", "gpu", *_names(scene, "bucket"), *_names(scene, "group")})
+        raise UnknownTarget(f"no bucket, group, operator or module {target!r}; some that there are: {', '.join(names)}")
     scale_activities(weights, scene.graph, chosen, by)
 
 
+def _names(scene: Scene, column: str) -> list[str]:
+    return scene.known.table.get_column(column).drop_nulls().unique().to_list()
+
+
 def _chosen(scene: Scene, target: str) -> Flags:
-    """Return the activities of a group, a bucket, a kind of copy, an operator or a module, in this order."""
+    """Return the activities of a bucket, a group, a kind of copy, an operator or a module, in this order."""
     table = scene.known.table
-    for column in ("group", "bucket", "label", "operator"):
+    for column in ("bucket", "group", "label", "operator"):
         chosen = table.select((pl.col(column) == target).fill_null(False)).to_series().to_numpy()
         if chosen.any():
             return chosen.astype(bool)
@@ -359,7 +372,7 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
         ).to_series()
         factor[traffic.to_numpy().astype(bool)] = 0.5
     if not (factor < 1).any():
-        raise NotApplicable("no kernel is known to compute in FP32 where a narrower type is faster")
+        raise NothingToChange("no kernel is known to compute in FP32 where a narrower type is faster")
     scale_activities(weights, scene.graph, factor < 1, factor)
 
 
@@ -415,7 +428,7 @@ def warm(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
     once = _of_calls(scene, CALL, (ALLOC, FREE))
     removed = _of_calls(scene, RETURN, (ALLOC, FREE))
     if not (slow.any() or once.any() or weights.parts[[ALLOCATION, COMPILATION]].any()):
-        raise NotApplicable("nothing was compiled, loaded or allocated")
+        raise NothingToChange("nothing was compiled, loaded or allocated")
     weights.parts[[ALLOCATION, COMPILATION]] = 0
     weights.host[once] = 0
     weights.device[once] = 0

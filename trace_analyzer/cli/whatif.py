@@ -1,0 +1,121 @@
+"""`analyze whatif TRACE`: estimate what a change would bring before making it."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import click
+
+from trace_analyzer.cli import outputs
+from trace_analyzer.errors import UsageError
+
+REFUSED = 3
+"""The exit code where the trace does not say what a change would bring."""
+
+
+class _Speedup(click.ParamType[tuple[str, float]]):
+    """``NAME=K``: a part of the program and how many times as fast it gets."""
+
+    name = "NAME=K"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+        """Return name and factor."""
+        if isinstance(value, tuple):
+            return value
+        target, _, number = str(value).rpartition("=")
+        try:
+            factor = float(number)
+        except ValueError:
+            factor = math.nan
+        if not target or not factor > 0:
+            self.fail(f"{value!r} is not NAME=K with a factor K over 0", param, ctx)
+        return target, factor
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("trace")
+@click.option("--no-sync", is_flag=True, help="No call waits for the device; blocking copies are enqueued.")
+@click.option("--pinned", is_flag=True, help="Copies of pageable memory become pinned and asynchronous.")
+@click.option("--prefetch", type=click.IntRange(min=1), metavar="K", help="K workers load data beside the loop.")
+@click.option("--graphs", is_flag=True, help="Each steady step is one CUDA graph.")
+@click.option("--fuse", is_flag=True, help="Each chain of table fusions is one kernel.")
+@click.option("--tf32", is_flag=True, help="FP32 matmuls and convolutions run in TF32, at the roof.")
+@click.option("--bf16", is_flag=True, help="FP32 work runs in bfloat16, at the roof.")
+@click.option("--batch", type=click.FloatRange(min=0, min_open=True), metavar="K", help="The batch is K times as big.")
+@click.option("--warm", is_flag=True, help="Nothing is compiled, loaded or allocated any more.")
+@click.option(
+    "--speedup",
+    type=_Speedup(),
+    multiple=True,
+    help="A part is K times as fast: cpu, gpu, a bucket or group of kernels, copies, an operator, a module. Repeatable.",
+)
+@click.option("--device", metavar="N", help="Predict the steps of this device, not of the one with most busy time.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="What to print: a summary, the estimate for scripts (docs/whatif.md), or a comment for CI.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
+@click.option("--plot", metavar="FILE", help="Draw a tornado plot of all scenarios, as one HTML file.")
+@click.option("--force", is_flag=True, help="Overwrite the FILE of --plot.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def whatif(
+    trace: str,
+    device: str | None,
+    form: str,
+    output: str | None,
+    plot: str | None,
+    force: bool,
+    speedup: tuple[tuple[str, float], ...],
+    **changes: Any,
+) -> int:
+    """Estimate what a change would bring, before making it.
+
+    \b
+      analyze whatif trace.json.gz                              what would help most
+      analyze whatif trace.json --no-sync --prefetch 4          the step with both
+      analyze whatif trace.json --speedup matmul=2 --format json
+
+    Replays the trace's dependencies with changed times. Changes compose. Without any, each standard change is estimated.
+    Exits with 3, and a reason, where the trace does not say what a change would bring.
+    """
+    if output:
+        outputs.check_writable(Path(output), trace, "--output")
+    if plot:
+        outputs.check_writable(Path(plot), trace, "--plot")
+        if Path(plot).exists() and not force:
+            raise UsageError(f"--plot {plot}: exists; --force overwrites it")
+    from trace_analyzer.cli.progress import Progress
+    from trace_analyzer.pipeline import analyze
+    from trace_analyzer.render.whatif import tornado_html, whatif_markdown
+    from trace_analyzer.replay.whatif import changes_of
+    from trace_analyzer.replay.whatif import whatif as estimated
+
+    asked = changes_of(**changes, speedup=dict(speedup))
+    number = int(device) if device is not None and device.lstrip("-").isdecimal() else device
+    with Progress() as progress:
+        report = analyze(trace, device=number, progress=progress)
+        progress("replaying")
+        result = estimated(report, asked)
+    if form == "json":
+        text = result.to_json()
+    elif form == "markdown":
+        text = whatif_markdown(result)
+    else:
+        text = result.to_text(100 if output else outputs.text_width())
+    if output:
+        outputs.write_file(Path(output), text)
+    else:
+        outputs.say(text)
+    if plot:
+        page = tornado_html(result)
+        if page is not None:
+            outputs.write_file(Path(plot), page)
+            outputs.complain(f"plot: {plot}")
+    if result.status == "refused":
+        outputs.complain(f"no estimate: {result.reason}")
+        return REFUSED
+    return 0

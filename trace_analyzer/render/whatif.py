@@ -1,0 +1,136 @@
+"""What a change would bring, as text for a terminal, as Markdown, and as a tornado plot."""
+
+from typing import Any
+
+from trace_analyzer.replay.whatif import PathPart, Scenario, WhatIf
+from trace_analyzer.units import counted, duration, percent, shorten, visible
+
+PATH_ROWS = 5
+_NS_PER_MS = 1e6
+
+
+def whatif_text(result: WhatIf, width: int = 100) -> str:
+    """Return the answer in lines of at most ``width`` cells."""
+    lines = [_heading(result)]
+    if result.status == "refused":
+        return "\n".join([*lines, f"No estimate: {visible(result.reason or '')}."]) + "\n"
+    assert result.predicted is not None
+    if result.changes:
+        lines.append(_prediction(result))
+    lines += [f"Not changed: {skipped.reason}." for skipped in result.skipped if result.changes]
+    lines += ["", "Critical then" if result.changes else "Critical path", *map(_part, result.critical_path[:PATH_ROWS])]
+    if result.changes and len(result.scenarios) > 1:
+        lines += ["", "Each change alone", *(_row(s, result) for s in result.scenarios)]
+    if not result.changes:
+        helpful = result.helpful
+        lines += ["", "What would help most (estimates)"]
+        lines += [_row(s, result) for s in helpful] or ["  No standard change saves 2 % or more."]
+        lines += ["", "How much a part matters", *(_row(s, result) for s in result.scenarios if s.what == "sensitivity")]
+    lines += ["", floors_sentence(result)]
+    return "\n".join(shorten(line, width) for line in lines) + "\n"
+
+
+def whatif_markdown(result: WhatIf) -> str:
+    """Return the answer as Markdown."""
+    if result.status == "refused":
+        return f"{_heading(result)}\n\nNo estimate: {_escaped(result.reason or '')}.\n"
+    lines = [_heading(result), ""]
+    if result.changes:
+        lines += [_prediction(result), ""]
+    lines += ["| change | step | interval | saves |", "|---|---|---|---|"]
+    shown = result.scenarios if result.changes else result.helpful
+    lines += [
+        f"| {_escaped(s.label)} | {duration(s.step_ns)} | {duration(s.low_ns)} to {duration(s.high_ns)} | {percent(s.saves_ratio)} |"
+        for s in shown
+    ]
+    return "\n".join([*lines, "", floors_sentence(result)]) + "\n"
+
+
+def floors_sentence(result: WhatIf) -> str:
+    """Return what no fix of either side goes below."""
+    return (
+        f"Floors: no CPU fix goes below {duration(result.device_floor_ns)} a step, "
+        f"no GPU fix below {duration(result.cpu_floor_ns)}."
+    )
+
+
+def _heading(result: WhatIf) -> str:
+    if result.step_ns is None:
+        return "Nothing was replayed."
+    what = counted(result.steps, "steady step") + " of" if result.steps else "The window of"
+    each = " each" if result.steps > 1 else ""
+    text = f"{what} device {visible(str(result.device))}: {duration(result.step_ns)}{each}."
+    if result.replay is None:
+        return text
+    return f"{text} The replay without changes takes {duration(result.replay.step_ns)}, {result.replay.error_ratio:+.2%}."
+
+
+def _prediction(result: WhatIf) -> str:
+    assert result.predicted is not None
+    assert result.replay is not None
+    then = result.predicted
+    saves = 1 - then.step_ns / result.replay.step_ns if result.replay.step_ns else 0.0
+    names = " and ".join(visible(change.label) for change in result.changes)
+    change = f"{percent(saves)} less" if saves > 0 else f"{percent(-saves)} more" if saves < 0 else "no less"
+    return (
+        f"Estimate with {names}: {duration(result.replay.step_ns)} -> {duration(then.step_ns)} "
+        f"({duration(then.low_ns)} to {duration(then.high_ns)}), {change}."
+    )
+
+
+def _row(scenario: Scenario, result: WhatIf) -> str:
+    change = f"-{percent(scenario.saves_ratio)}" if scenario.saves_ratio >= 0 else f"+{percent(-scenario.saves_ratio)}"
+    interval = f"({duration(scenario.low_ns)} to {duration(scenario.high_ns)})"
+    return f"  {shorten(visible(scenario.label), 52):52} {duration(scenario.step_ns):>8}  {interval:24} {change:>8}"
+
+
+def _part(part: PathPart) -> str:
+    faster = ", ".join(f"{key}x: {duration(step)}" for key, step in part.speedups.items() if key in ("1.33", "2", "4"))
+    return f"  {shorten(visible(part.name), 22):22} {percent(part.ratio):>6} {duration(part.ns):>8}   step if as fast by {faster}"
+
+
+def _escaped(text: str) -> str:
+    return visible(text).replace("|", "\\|").replace("<", "&lt;")
+
+
+def tornado(result: WhatIf) -> Any:
+    """Return each scenario's step with its interval as bars and whiskers, the most saved on top; None without scenarios.
+
+    A HoloViews overlay: a line at the step now, bars from there to the step then.
+    """
+    if not result.scenarios or result.replay is None:
+        return None
+    import holoviews as hv
+    import holoviews.plotting.bokeh  # noqa: F401
+
+    now = result.replay.step_ns / _NS_PER_MS
+    rows = sorted(result.scenarios, key=lambda s: -s.step_ns)
+    names = [visible(s.label) for s in rows]
+    places = range(len(rows))
+    bars = hv.Rectangles(
+        [
+            (min(now, s.step_ns / _NS_PER_MS), at - 0.3, max(now, s.step_ns / _NS_PER_MS), at + 0.3, name, s.step_ns / _NS_PER_MS)
+            for at, (s, name) in enumerate(zip(rows, names, strict=True))
+        ],
+        vdims=["change", "step (ms)"],
+    ).opts(color="#4477aa", line_color=None, tools=["hover"])
+    whiskers = hv.Segments([(s.low_ns / _NS_PER_MS, at, s.high_ns / _NS_PER_MS, at) for at, s in enumerate(rows)]).opts(
+        color="#222222", line_width=2
+    )
+    line = hv.VLine(now).opts(color="#888888", line_dash="dashed")
+    return (bars * whiskers * line).opts(
+        width=900, height=120 + 28 * len(rows), yticks=list(zip(places, names, strict=True)), xlabel="step (ms), estimated",
+        ylabel="", title=f"What a change would bring: now {duration(result.replay.step_ns)} a step",
+    )  # fmt: skip
+
+
+def tornado_html(result: WhatIf) -> str | None:
+    """Return the tornado plot as one offline HTML page; None without scenarios."""
+    plot = tornado(result)
+    if plot is None:
+        return None
+    import holoviews as hv
+    from bokeh.embed import file_html
+    from bokeh.resources import INLINE
+
+    return str(file_html(hv.render(plot, backend="bokeh"), INLINE, "What a change would bring"))

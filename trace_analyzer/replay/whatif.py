@@ -1,0 +1,268 @@
+"""What a change would bring: the step now and then, as an estimate with an interval, or why that cannot be told.
+
+>>> result = whatif(report, (Change("no-sync"),))
+>>> result.status, result.predicted.step_ns
+('ok', 1769000.0)
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, Literal
+
+import polars as pl
+
+from trace_analyzer.errors import UsageError
+from trace_analyzer.replay.changes import Change, NotApplicable, NothingToChange, UnknownTarget
+from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay, refusal
+from trace_analyzer.report import Report
+
+SCHEMA_VERSION = 1
+WORTH_RATIO = 0.02
+"""A change that saves less is noise."""
+WORKERS = 4
+_PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "graphs")
+_SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communication", "copies")
+_NO_DEVICE = "no device of the trace did any work"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One change and the step that it is estimated to lead to; ``saves_ratio`` is of the replayed step.
+
+    ``what`` is a change of the program, or ``sensitivity``: how much a part matters, that no one change makes so fast.
+    """
+
+    name: str
+    options: Mapping[str, float | str]
+    label: str
+    what: Literal["change", "sensitivity"]
+    step_ns: float
+    low_ns: float
+    high_ns: float
+    saves_ratio: float
+
+
+@dataclass(frozen=True)
+class PathPart:
+    """A part of the critical path: ns of a step, its share, and the step with that part by factors as fast."""
+
+    kind: str
+    name: str
+    ns: float
+    ratio: float
+    speedups: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A change that would do nothing, or that cannot be predicted, and why."""
+
+    name: str
+    options: Mapping[str, float | str]
+    reason: str
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The answer to `whatif`. Where it is refused, ``reason`` says why, and what rests on the replay is None or empty.
+
+    ``cpu_floor_ns`` is the step with an infinitely fast device, ``device_floor_ns`` with an infinitely fast CPU.
+    """
+
+    status: Literal["ok", "refused"]
+    reason: str | None
+    device: int | str | None
+    steps: int
+    step_ns: float | None
+    changes: tuple[Change, ...] = ()
+    replay: Identity | None = None
+    cpu_floor_ns: float | None = None
+    device_floor_ns: float | None = None
+    predicted: Prediction | None = None
+    scenarios: tuple[Scenario, ...] = ()
+    critical_path: tuple[PathPart, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+
+    def to_json(self) -> str:
+        """Return strict JSON text that ends in a newline; docs/whatif.md describes it."""
+        return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
+
+    def document(self) -> dict[str, Any]:
+        """Return what `to_json` writes, as Python values."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "status": self.status,
+            "reason": self.reason,
+            "device": self.device,
+            "steps": self.steps,
+            "step_ns": self.step_ns,
+            "replay": None if self.replay is None else {
+                "step_ns": self.replay.step_ns, "error_ratio": self.replay.error_ratio,
+                "unexplained_ratio": self.replay.unexplained_ratio, "inferred_ratio": self.replay.inferred_ratio,
+            },
+            "floors": None if self.cpu_floor_ns is None else {"cpu_ns": self.cpu_floor_ns, "device_ns": self.device_floor_ns},
+            "changes": [{"name": c.name, "options": _plain(c.options)} for c in self.changes],
+            "predicted": None if self.predicted is None else _interval(self.predicted),
+            "scenarios": [
+                {
+                    "name": s.name, "options": _plain(s.options), "label": s.label, "what": s.what,
+                    "step_ns": s.step_ns, "low_ns": s.low_ns, "high_ns": s.high_ns, "saves_ratio": s.saves_ratio,
+                }
+                for s in self.scenarios
+            ],
+            "critical_path": [
+                {"kind": p.kind, "name": p.name, "ns": p.ns, "ratio": p.ratio, "speedups": dict(p.speedups)}
+                for p in self.critical_path
+            ],
+            "skipped": [{"name": s.name, "options": _plain(s.options), "reason": s.reason} for s in self.skipped],
+        }  # fmt: skip
+
+    @property
+    def helpful(self) -> tuple[Scenario, ...]:
+        """The changes of the program that save `WORTH_RATIO` or more, the most first."""
+        worth = [s for s in self.scenarios if s.what == "change" and s.saves_ratio >= WORTH_RATIO]
+        return tuple(sorted(worth, key=lambda s: s.step_ns))
+
+    def to_text(self, width: int = 100) -> str:
+        """Return the answer for people."""
+        from trace_analyzer.render.whatif import whatif_text
+
+        return whatif_text(self, width)
+
+    @property
+    def plot(self) -> Any:
+        """The tornado plot as a HoloViews object: each scenario's step with its interval; None without scenarios."""
+        from trace_analyzer.render.whatif import tornado
+
+        return tornado(self)
+
+
+def _interval(predicted: Prediction) -> dict[str, float]:
+    return {"step_ns": predicted.step_ns, "low_ns": predicted.low_ns, "high_ns": predicted.high_ns}
+
+
+def _plain(options: Mapping[str, float | str]) -> dict[str, float | str]:
+    """Return options as JSON has them: an infinite factor is the text ``inf``."""
+    return {name: "inf" if value == inf else value for name, value in options.items()}
+
+
+def changes_of(
+    *,
+    no_sync: bool = False,
+    pinned: bool = False,
+    prefetch: int | None = None,
+    graphs: bool = False,
+    fuse: bool = False,
+    tf32: bool = False,
+    bf16: bool = False,
+    batch: float | None = None,
+    warm: bool = False,
+    speedup: Mapping[str, float] | None = None,
+) -> tuple[Change, ...]:
+    """Return the changes that the options name. Raises ``UsageError`` for numbers that make no sense."""
+    flags = {"no-sync": no_sync, "pinned": pinned, "warm": warm, "fuse": fuse, "tf32": tf32, "bf16": bf16, "graphs": graphs}
+    if tf32 and bf16:
+        raise UsageError("tf32 and bf16 exclude each other: work in bfloat16 is not in TF32")
+    if prefetch is not None and prefetch < 1:
+        raise UsageError(f"prefetch {prefetch}: at least one worker loads data")
+    if batch is not None and not 0 < batch < inf:
+        raise UsageError(f"batch {batch:g}: the factor must be a number over 0")
+    wrong = [name for name, factor in (speedup or {}).items() if not factor > 0]
+    if wrong:
+        raise UsageError(f"speedup {wrong[0]}={speedup[wrong[0]]:g}: the factor must be over 0")  # type: ignore[index]
+    return (
+        *(Change(name) for name, wanted in flags.items() if wanted),
+        *([] if prefetch is None else [Change("prefetch", {"workers": prefetch})]),
+        *([] if batch is None else [Change("batch", {"times": float(batch)})]),
+        *(Change("speedup", {"target": name, "factor": float(factor)}) for name, factor in (speedup or {}).items()),
+    )
+
+
+def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int = 8) -> WhatIf:
+    """Return what the changes would bring to the judged device of an analysed trace; without changes, what each standard one would.
+
+    Raises ``UsageError`` where a change names what the trace does not have.
+    """
+    index = report.verdict.device
+    devices = report.tables["devices"].filter(pl.col("label") == str(index))
+    if index is None or devices.is_empty():
+        return WhatIf("refused", _NO_DEVICE if report.verdict.status != "insufficient" else report.verdict.headline, index, 0, None, changes)
+    device = devices.item(0, "device")
+    if report.tables["activities"].filter(pl.col("device") == device).is_empty():
+        return WhatIf("refused", _NO_DEVICE, index, 0, None, changes)
+    replay = Replay.of(report, device)
+    steps = int(replay.graph.recorded.steps.steady.sum())
+    refused = WhatIf("refused", None, index, steps, replay.recorded_step_ns, changes, replay.summary)
+    reason = refusal(report, replay, device, changes)
+    if reason is not None:
+        return replace(refused, reason=reason)
+    kept, skipped = [], []
+    for change in changes:
+        try:
+            replay.weights((change,))
+            kept.append(change)
+        except NothingToChange as error:
+            skipped.append(Skipped(change.name, change.options, str(error)))
+        except UnknownTarget as error:
+            raise UsageError(f"speedup: {error}") from None
+        except NotApplicable as error:
+            return replace(refused, reason=str(error))
+    applied = tuple(kept)
+    if changes:
+        scenarios, left_out = _scenarios(replay, changes, applied)
+    else:
+        scenarios, left_out = _standard(replay)
+    cpu_floor, device_floor = replay.floors()
+    return replace(
+        refused,
+        status="ok",
+        cpu_floor_ns=cpu_floor,
+        device_floor_ns=device_floor,
+        predicted=replay.predict(applied),
+        scenarios=tuple(scenarios),
+        critical_path=path_parts(replay, applied, path_rows),
+        skipped=(*skipped, *left_out),
+    )
+
+
+def path_parts(replay: Replay, changes: tuple[Change, ...] = (), rows: int = 8) -> tuple[PathPart, ...]:
+    """Return the parts of the critical path under changes, the longest first."""
+    return tuple(
+        PathPart(row["kind"], row["name"], row["ns"], row["ratio"], {key: row[f"step_ns_{key}"] for key in SPEEDUPS})
+        for row in replay.critical_path(changes, rows).iter_rows(named=True)
+    )
+
+
+def _scenarios(
+    replay: Replay, changes: tuple[Change, ...], applied: tuple[Change, ...]
+) -> tuple[list[Scenario], list[Skipped]]:
+    """Return each asked change alone, so that what each brings can be told from what all bring."""
+    found = [_scenario(replay, change) for change in changes if change in applied]
+    return found, []
+
+
+def _standard(replay: Replay) -> tuple[list[Scenario], list[Skipped]]:
+    """Return the standard scenarios, the shortest step first, and those that the trace has nothing for."""
+    options: dict[str, dict[str, float | str]] = {"prefetch": {"workers": WORKERS}}
+    asked = [Change(name, options.get(name, {})) for name in _PROGRAM]
+    asked += [Change("speedup", {"target": target, "factor": 2.0}) for target in _SENSITIVE]
+    found, skipped = [], []
+    for change in asked:
+        try:
+            found.append(_scenario(replay, change))
+        except NotApplicable as error:
+            if not isinstance(error, UnknownTarget):
+                skipped.append(Skipped(change.name, change.options, str(error)))
+    return sorted(found, key=lambda scenario: scenario.step_ns), skipped
+
+
+def _scenario(replay: Replay, change: Change) -> Scenario:
+    predicted = replay.predict((change,))
+    now = replay.identity.step_ns
+    what: Literal["change", "sensitivity"] = "sensitivity" if change.name == "speedup" else "change"
+    saves = 1 - predicted.step_ns / now if now else 0.0
+    return Scenario(
+        change.name, change.options, change.label, what, predicted.step_ns, predicted.low_ns, predicted.high_ns, saves
+    )  # fmt: skip
