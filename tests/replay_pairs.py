@@ -149,7 +149,9 @@ def copying(rng: random.Random, changed: bool) -> Simulation:
 
 def launching(rng: random.Random, changed: bool) -> Simulation:
     """Many small operators, or one CUDA graph of their kernels."""
-    simulation = Simulation(costs=Costs(graph_call_ns=10_000, graph_node_ns=1_000), seed=rng.randrange(1_000), python_frames=True)
+    simulation = Simulation(
+        costs=Costs(graph_call_ns=10_000, graph_node_ns=1_000), seed=rng.randrange(1_000), python_frames=True
+    )
     main, stream = simulation.thread(), simulation.stream()
     kernels = [pointwise(rng.randint(3_000, 15_000)) for _ in range(60)]
     seam = rng.randint(5_000, 20_000)
@@ -232,7 +234,13 @@ def reducing(rng: random.Random, changed: bool) -> Simulation:
     main, stream, links = simulation.thread(), simulation.stream(), simulation.stream(number=20)
     kernels = [rng.randint(60_000, 200_000) for _ in range(24)]
     reduces = [rng.randint(300_000, 700_000) for _ in range(6)]
-    args = {"Collective name": "allreduce", "In msg nelems": 1 << 20, "Out msg nelems": 1 << 20, "dtype": "Float", "Group size": 8}
+    args = {
+        "Collective name": "allreduce",
+        "In msg nelems": 1 << 20,
+        "Out msg nelems": 1 << 20,
+        "dtype": "Float",
+        "Group size": 8,
+    }
 
     def step(_: int) -> None:
         for ns in kernels:
@@ -353,7 +361,11 @@ def fusing(rng: random.Random, changed: bool) -> Simulation:
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream())
     rows, width = rng.choice([2_048, 4_096]), rng.choice([1_024, 2_048])
-    chain = (("aten::mul", MULTIPLY), ("aten::add", "at::native::CUDAFunctor_add<c10::BFloat16>"), ("aten::mul", MULTIPLY))
+    chain = (
+        ("aten::mul", MULTIPLY),
+        ("aten::add", "at::native::CUDAFunctor_add<c10::BFloat16>"),
+        ("aten::mul", MULTIPLY),
+    )
     tensor = torch.tensor(rows, width)
     saved = 1 - _fusion_share(len(chain))
 

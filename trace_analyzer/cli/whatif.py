@@ -90,7 +90,7 @@ def whatif(
             raise UsageError(f"--plot {plot}: exists; --force overwrites it")
     from trace_analyzer.cli.progress import Progress
     from trace_analyzer.pipeline import analyze
-    from trace_analyzer.render.whatif import tornado_html, whatif_markdown
+    from trace_analyzer.render.whatif import tornado_html
     from trace_analyzer.replay.whatif import changes_of
     from trace_analyzer.replay.whatif import whatif as estimated
 
@@ -103,7 +103,7 @@ def whatif(
     if form == "json":
         text = result.to_json()
     elif form == "markdown":
-        text = whatif_markdown(result)
+        text = result.to_markdown()
     else:
         text = result.to_text(100 if output else outputs.text_width())
     if output:

@@ -6,6 +6,8 @@ from ``offsets`` of the point to ``offsets`` of the next; ``sources`` are earlie
 lengths and the order of edges are, before the loop.
 """
 
+from typing import Any
+
 try:
     import cython
 except ImportError:  # it is needed to compile this, and not to run it
@@ -14,11 +16,14 @@ except ImportError:  # it is needed to compile this, and not to run it
 
     cython = SimpleNamespace(nogil=nullcontext())
 
+Column = Any
+"""A memory view of int64, such as a NumPy array; compiled, all that has its buffer."""
+
 REMOVED = -(1 << 62)
 """The weight of an edge that does not count."""
 
 
-def check(offsets: object, sources: object) -> None:
+def check(offsets: Column, sources: Column) -> None:
     """Raise ``ValueError`` unless every edge leads from an earlier point to a later one."""
     points = len(offsets) - 1
     if points < 0 or offsets[0] != 0 or offsets[points] != len(sources):
@@ -36,9 +41,7 @@ def check(offsets: object, sources: object) -> None:
         raise ValueError("an edge leads back")
 
 
-def longest(
-    offsets: object, sources: object, weights: object, roots: object, times: object, binding: object
-) -> None:
+def longest(offsets: Column, sources: Column, weights: Column, roots: Column, times: Column, binding: Column) -> None:
     """Set the time of each point to the latest that one of its edges allows, and the binding edge to that one.
 
     A point none of whose edges counts keeps its time in ``roots``, and -1 as edge. `check` accepts the edges.
@@ -60,7 +63,7 @@ def longest(
             binding[p] = edge
 
 
-def walk_back(sources: object, binding: object, point: int, until: int, path: object) -> int:
+def walk_back(sources: Column, binding: Column, point: int, until: int, path: Column) -> int:
     """Write the binding edges from ``point`` back to a root or to a point up to ``until``; how many these are."""
     points, count, room = len(binding), 0, len(path)
     if point >= points:

@@ -25,7 +25,11 @@ def whatif_text(result: WhatIf, width: int = 100) -> str:
         helpful = result.helpful
         lines += ["", "What would help most (estimates)"]
         lines += [_row(s, result) for s in helpful] or ["  No standard change saves 2 % or more."]
-        lines += ["", "How much a part matters", *(_row(s, result) for s in result.scenarios if s.what == "sensitivity")]
+        lines += [
+            "",
+            "How much a part matters",
+            *(_row(s, result) for s in result.scenarios if s.what == "sensitivity"),
+        ]
     lines += ["", floors_sentence(result)]
     return "\n".join(shorten(line, width) for line in lines) + "\n"
 
@@ -62,7 +66,9 @@ def _heading(result: WhatIf) -> str:
     text = f"{what} device {visible(str(result.device))}: {duration(result.step_ns)}{each}."
     if result.replay is None:
         return text
-    return f"{text} The replay without changes takes {duration(result.replay.step_ns)}, {result.replay.error_ratio:+.2%}."
+    return (
+        f"{text} The replay without changes takes {duration(result.replay.step_ns)}, {result.replay.error_ratio:+.2%}."
+    )
 
 
 def _prediction(result: WhatIf) -> str:
@@ -101,7 +107,7 @@ def tornado(result: WhatIf) -> Any:
     if not result.scenarios or result.replay is None:
         return None
     import holoviews as hv
-    import holoviews.plotting.bokeh  # noqa: F401
+    import holoviews.plotting.bokeh
 
     now = result.replay.step_ns / _NS_PER_MS
     rows = sorted(result.scenarios, key=lambda s: -s.step_ns)
@@ -109,7 +115,14 @@ def tornado(result: WhatIf) -> Any:
     places = range(len(rows))
     bars = hv.Rectangles(
         [
-            (min(now, s.step_ns / _NS_PER_MS), at - 0.3, max(now, s.step_ns / _NS_PER_MS), at + 0.3, name, s.step_ns / _NS_PER_MS)
+            (
+                min(now, s.step_ns / _NS_PER_MS),
+                at - 0.3,
+                max(now, s.step_ns / _NS_PER_MS),
+                at + 0.3,
+                name,
+                s.step_ns / _NS_PER_MS,
+            )
             for at, (s, name) in enumerate(zip(rows, names, strict=True))
         ],
         vdims=["change", "step (ms)"],

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 
 from trace_analyzer.catalog.devices import Device
-from trace_analyzer.replay.graph import CALL, GAP, LATENCY, QUEUE, RETURN, THREAD, WAIT, Graph
 from trace_analyzer.replay.device_edges import medians
+from trace_analyzer.replay.graph import CALL, GAP, LATENCY, QUEUE, RETURN, THREAD, WAIT, Graph
 from trace_analyzer.replay.recording import (
     ALLOC,
     ALLOCATION,
@@ -29,15 +29,18 @@ from trace_analyzer.replay.recording import (
     RUNTIME,
     SET,
     UNKNOWN,
-    WAIT as WAIT_CALL,
     Flags,
     Ints,
+)
+from trace_analyzer.replay.recording import (
+    WAIT as WAIT_CALL,
 )
 from trace_analyzer.replay.weights import (
     FIRST_DEVICE,
     HANDING,
     SYNCS,
     Attributes,
+    Floats,
     Weights,
     remove,
     scale_activities,
@@ -82,7 +85,9 @@ class Change:
     @property
     def label(self) -> str:
         """The change in a few words."""
-        return CHANGES[self.name].label.format(**{k: f"{v:g}" if isinstance(v, float | int) else v for k, v in self.options.items()})
+        return CHANGES[self.name].label.format(
+            **{k: f"{v:g}" if isinstance(v, float | int) else v for k, v in self.options.items()}
+        )
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ class Kind:
 def _of_calls(scene: Scene, edge: int, kinds: tuple[int, ...]) -> Flags:
     """Return the edges of one kind that belong to calls of some kinds."""
     graph = scene.graph
-    chosen = graph.kind == edge
+    chosen: Flags = graph.kind == edge
     chosen[chosen] = np.isin(graph.recorded.calls.kind[graph.ref[chosen]], kinds)
     return chosen
 
@@ -161,10 +166,11 @@ def pinned(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
     scale_activities(weights, graph, activities.pageable, rate)
 
 
-def _pinned_rates(scene: Scene) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+def _pinned_rates(scene: Scene) -> Floats:
     """Return what part of its time each pageable copy takes at the bandwidth of this trace's pinned copies of its direction."""
     table = scene.known.table.with_columns(
-        pl.Series("pageable", scene.graph.recorded.activities.pageable), pl.Series("label code", scene.known.activity_label)
+        pl.Series("pageable", scene.graph.recorded.activities.pageable),
+        pl.Series("label code", scene.known.activity_label),
     )
     large = (pl.col("bytes") >= 1 << 20) & (pl.col("duration_ns") > 0)
     rates = (
@@ -258,7 +264,7 @@ def fuse(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
         weights.parts[part][stretch] = 0
 
 
-def _fused(scene: Scene) -> tuple["np.ndarray[tuple[int], np.dtype[np.float64]]", Flags]:
+def _fused(scene: Scene) -> tuple[Floats, Flags]:
     """Return what part of its time each activity takes in its fused kernel, and which start within one."""
     table, fusions = scene.known.table, scene.tables["fusions"]
     factor, inner = np.ones(table.height), np.zeros(table.height, dtype=bool)
@@ -267,7 +273,11 @@ def _fused(scene: Scene) -> tuple["np.ndarray[tuple[int], np.dtype[np.float64]]"
     track = scene.graph.recorded.activities.track
     for row in fusions.iter_rows(named=True):
         length = row["kernel_count"] // max(row["count"], 1)
-        first = np.flatnonzero((start >= row["start_ns"]) & (start < row["end_ns"]) & (table.get_column("device") == row["device"]).to_numpy())
+        first = np.flatnonzero(
+            (start >= row["start_ns"])
+            & (start < row["end_ns"])
+            & (table.get_column("device") == row["device"]).to_numpy()
+        )
         if length < 2 or first.size < length:
             continue
         for runs in _runs(keys, track, first[:1], length, row["count"]):
@@ -358,10 +368,16 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     if not half:
         rows = rows.filter(pl.col("target_dtype") == "tf32")
     key = ["device", "name", "operator"]
-    sums = rows.with_columns(pl.col("name", "operator").cast(pl.String)).group_by(key).agg(
-        pl.col("could_ns", "time_ns").sum(), pl.col("target_dtype").first()
+    sums = (
+        rows.with_columns(pl.col("name", "operator").cast(pl.String))
+        .group_by(key)
+        .agg(pl.col("could_ns", "time_ns").sum(), pl.col("target_dtype").first())
     )
-    share = pl.col("could_ns") / pl.col("time_ns") * (pl.when(pl.col("target_dtype") == "tf32").then(0.5).otherwise(1.0) if half else 1.0)
+    share = (
+        pl.col("could_ns")
+        / pl.col("time_ns")
+        * (pl.when(pl.col("target_dtype") == "tf32").then(0.5).otherwise(1.0) if half else 1.0)
+    )
     joined = scene.known.table.select(*key, "dtype", "bound").join(
         sums.select(*key, share.alias("share")), on=key, how="left", nulls_equal=True, maintain_order="left"
     )
@@ -468,7 +484,11 @@ CHANGES: Mapping[str, Kind] = {
     "prefetch": Kind("data loaded by {workers} workers", prefetch),
     "warm": Kind("one-time work gone", warm),
     "fuse": Kind("chains of kernels fused", fuse),
-    "tf32": Kind("FP32 matmuls and convolutions in TF32, at the roof", lambda w, s, o: narrower(w, s, {"dtype": "tf32"}), host=False),
+    "tf32": Kind(
+        "FP32 matmuls and convolutions in TF32, at the roof",
+        lambda w, s, o: narrower(w, s, {"dtype": "tf32"}),
+        host=False,
+    ),
     "bf16": Kind("FP32 work in bfloat16, at the roof", lambda w, s, o: narrower(w, s, {"dtype": "bf16"}), host=False),
     "batch": Kind("batch {times} times as big", batch),
     "speedup": Kind("{target} {factor} times as fast", speedup, host=False),

@@ -3,6 +3,7 @@
 Each function returns edges between points of the recording; ``starts[a]`` and ``ends[a]`` number the points of activities.
 """
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,7 +95,10 @@ def device_links(recorded: Recording, end: Ints, blocked: Flags, fitted: Flags) 
     activities, calls = recorded.activities, recorded.calls
     count = activities.start.size
     starts, ends = np.arange(count), count + np.arange(count)
-    call_starts, call_ends = 2 * count + np.arange(calls.start.size), 2 * count + calls.start.size + np.arange(calls.start.size)
+    call_starts, call_ends = (
+        2 * count + np.arange(calls.start.size),
+        2 * count + calls.start.size + np.arange(calls.start.size),
+    )
     before = previous(activities, end)
     awaited = _awaited(recorded, end)
     waits = np.zeros(count, dtype=bool)
@@ -102,7 +106,9 @@ def device_links(recorded: Recording, end: Ints, blocked: Flags, fitted: Flags) 
     leads = _first_of_call(activities)
     latency, host = _latencies(activities, calls, end, before, leads & ~waits & fitted, leads)
     after_call = blocked[activities.call] & (activities.call >= 0)
-    anchor = np.where(after_call, call_ends[activities.call], call_starts[activities.call]) if calls.start.size else starts
+    anchor = (
+        np.where(after_call, call_ends[activities.call], call_starts[activities.call]) if calls.start.size else starts
+    )
     own = np.flatnonzero(leads)
     call_ns = calls.end - calls.start
     blocked_ns = np.maximum(latency - np.minimum(call_ns[activities.call], latency), 1) if calls.start.size else latency
@@ -124,7 +130,9 @@ def device_links(recorded: Recording, end: Ints, blocked: Flags, fitted: Flags) 
     open_ = ~boundary & (late > LATE_NS)
     sources = _just_ended(activities, end, ready, np.flatnonzero(open_))
     bound = np.flatnonzero(sources >= 0)
-    ready[bound] = np.maximum(ready[bound], end[sources[bound]] + np.minimum(lag, activities.start[bound] - end[sources[bound]]))
+    ready[bound] = np.maximum(
+        ready[bound], end[sources[bound]] + np.minimum(lag, activities.start[bound] - end[sources[bound]])
+    )
     wait_ref = np.concatenate([awaited.ref, bound])
     wait_source = np.concatenate([awaited.source, sources[bound]])
     slack = activities.start[wait_ref] - end[wait_source]
@@ -274,7 +282,7 @@ def launch_orders(activities: Activities, calls: Calls, tracks: int) -> list[tup
     order = np.lexsort((activities.start[linked], begun, activities.track[linked]))
     linked, begun = linked[order], begun[order]
     edges = np.searchsorted(activities.track[linked], np.arange(tracks + 1))
-    return [(linked[a:b], begun[a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [(linked[a:b], begun[a:b]) for a, b in itertools.pairwise(edges)]
 
 
 def _awaited(recorded: Recording, end: Ints) -> Links:
@@ -359,7 +367,9 @@ def _just_ended(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> I
         WAIT_LAG_SHORT_NS,
         np.minimum(np.maximum(WAIT_LAG_RATIO * late, WAIT_LAG_MIN_NS), WAIT_LAG_MAX_NS),
     )
-    fits = (at >= 0) & (activities.track[source] != activities.track[rows]) & (end[source] >= ready[rows]) & (lag <= most)
+    fits = (
+        (at >= 0) & (activities.track[source] != activities.track[rows]) & (end[source] >= ready[rows]) & (lag <= most)
+    )
     found[rows[fits]] = source[fits]
     return found
 
@@ -375,7 +385,9 @@ def _held(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> Ints:
         source = order[np.minimum(at, order.size - 1)]
         left = end[source] - activities.start[rows]
         fits = (at < order.size) & (activities.device[source] == activities.device[rows])
-        fits &= (activities.track[source] != activities.track[rows]) & (activities.start[source] < activities.start[rows])
+        fits &= (activities.track[source] != activities.track[rows]) & (
+            activities.start[source] < activities.start[rows]
+        )
         fits &= (left > 0) & (left <= TAIL_RATIO * (end[source] - activities.start[source]))
         fits &= (found[rows] < 0) & (ready[rows] < end[source])
         found[rows[fits]] = source[fits]

@@ -73,7 +73,12 @@ class _Raw:
 
     @staticmethod
     def of(
-        kind: int, ends: tuple[Ints, Ints], weight: Ints, ref: Ints, host: Ints | None = None, inferred: Flags | bool = False
+        kind: int,
+        ends: tuple[Ints, Ints],
+        weight: Ints,
+        ref: Ints,
+        host: Ints | None = None,
+        inferred: Flags | bool = False,
     ) -> "_Raw":
         """Return edges whose ``host`` part and ``inferred`` flag default to none."""
         none = np.zeros(weight.size, dtype=np.int64)
@@ -109,7 +114,9 @@ def build(recorded: Recording, fitted: Flags | None = None) -> Graph:
         np.full(has_begin.size, _RELEASE), np.full(has_stop.size, _RESUME),
     ])  # fmt: skip
 
-    starts, ends, call_starts, call_ends = (np.arange(a, a + k) for a, k in ((0, n), (n, n), (2 * n, m), (2 * n + m, m)))
+    starts, ends, call_starts, call_ends = (
+        np.arange(a, a + k) for a, k in ((0, n), (n, n), (2 * n, m), (2 * n + m, m))
+    )
     base = waited.base.copy()
     base[room.call] = np.minimum(base, calls.end - calls.start)[room.call]
     base[room.call[~room.hidden]] = room.base[~room.hidden]

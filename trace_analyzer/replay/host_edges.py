@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trace_analyzer.replay.device_edges import ENQUEUING, Links, launch_orders, medians
+from trace_analyzer.replay.device_edges import ENQUEUING, launch_orders, medians
 from trace_analyzer.replay.recording import (
     ALLOC,
     BLOCKING_COPY,
@@ -177,8 +177,8 @@ def _last_launched(
     known = calls.awaits[rows]
     device = np.where(known >= 0, recorded.tracks[np.maximum(known, 0), 0], recorded.tracks[best, 0])
     same = recorded.tracks[:, :1] == device[None, :]
-    track, column = np.nonzero((found >= 0) & same)
-    return found[track, column], rows[column]
+    place, column = np.nonzero((found >= 0) & same)
+    return found[place, column], rows[column]
 
 
 def _own_stream(recorded: Recording, end: Ints, orders: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
@@ -254,7 +254,9 @@ def silences(recorded: Recording) -> Silences:
     start = np.concatenate(
         [segments.end[hole], segments.start[long_], np.full(first.size, -_FAR), segments.end[last]]
     )  # fmt: skip
-    end = np.concatenate([segments.start[hole + 1], segments.end[long_], segments.start[first], np.full(last.size, _FAR)])
+    end = np.concatenate(
+        [segments.start[hole + 1], segments.end[long_], segments.start[first], np.full(last.size, _FAR)]
+    )
     order = np.lexsort((start, thread))
     return Silences(thread[order], start[order], end[order])
 
@@ -268,7 +270,12 @@ def spins(recorded: Recording, quiet: Silences, end: Ints) -> Resumes:
         return Resumes(none, none, none)
     low = min(int(calls.start.min()), int(quiet.start[rows].min()))
     span = max(int(calls.end.max()), int(quiet.end[rows].max())) - low + 1
-    at = np.searchsorted(calls.thread * span + (calls.end - low), quiet.thread[rows] * span + (quiet.start[rows] - low), "right") - 1
+    at = (
+        np.searchsorted(
+            calls.thread * span + (calls.end - low), quiet.thread[rows] * span + (quiet.start[rows] - low), "right"
+        )
+        - 1
+    )
     call = np.maximum(at, 0)
     last = np.full(calls.start.size, -1, dtype=np.int64)
     linked = np.flatnonzero(activities.call >= 0)
@@ -326,7 +333,12 @@ def queue_room(recorded: Recording) -> Room:
     long_ = np.zeros(calls.start.size, dtype=bool)
     long_[rows] = (taken > BLOCKED_TIMES * typical[rows]) & (taken > BLOCKED_NS)
     found = [
-        _blocked(recorded, members, (slow[activities.track[first[slow]] == track], long_), rows[activities.track[first[rows]] == track])
+        _blocked(
+            recorded,
+            members,
+            (slow[activities.track[first[slow]] == track], long_),
+            rows[activities.track[first[rows]] == track],
+        )
         for track, (members, _) in enumerate(launch_orders(activities, calls, recorded.tracks.shape[0]))
     ]
     call = np.concatenate([none, *(part[0] for part in found)])

@@ -14,7 +14,7 @@ from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.changes import Change, NotApplicable, Scene
 from trace_analyzer.replay.graph import CONTENTION, EDGES, HAND_OVER, QUEUE, SPIN, THREAD, WAIT, Graph, build
 from trace_analyzer.replay.recording import HOST_PARTS, Flags, Ints, Recording, recording
-from trace_analyzer.replay.weights import FIRST_DEVICE, Attributes, Weights, attributes, measured, scale_label
+from trace_analyzer.replay.weights import FIRST_DEVICE, Attributes, Floats, Weights, attributes, measured, scale_label
 from trace_analyzer.report import Report
 
 MIN_ACTIVITIES = 50
@@ -89,18 +89,24 @@ class Replay:
     >>> replay.refusal is None and replay.predict((Change("no-sync"),)).step_ns
     """
 
-    def __init__(self, graph: Graph, activities: pl.DataFrame, tables: Mapping[str, pl.DataFrame], device: Device | None) -> None:
+    def __init__(
+        self, graph: Graph, activities: pl.DataFrame, tables: Mapping[str, pl.DataFrame], device: Device | None
+    ) -> None:
         self.graph = graph
         self.anchors = _anchors(graph)
         self._activities, self._tables, self._device = activities, tables, device
         self.known = attributes(graph, activities)
-        self.scene = Scene(graph, self.known, tables, device, _steady_edges(graph), max(int(graph.recorded.steps.steady.sum()), 1))
+        self.scene = Scene(
+            graph, self.known, tables, device, _steady_edges(graph), max(int(graph.recorded.steps.steady.sum()), 1)
+        )
 
     @staticmethod
     def of(report: Report, device: int) -> "Replay":
         """Return the replay of an analysed trace for a device code, whose steps are predicted."""
         label = report.tables["devices"].filter(pl.col("device") == device).row(0, named=True)
-        return Replay(build(recording(report, device)), report.tables["activities"], report.tables, find_device(label["name"]))
+        return Replay(
+            build(recording(report, device)), report.tables["activities"], report.tables, find_device(label["name"])
+        )
 
     @cached_property
     def recorded_step_ns(self) -> float:
@@ -163,7 +169,10 @@ class Replay:
         path = self.path(self.identity)
         length = max(weights.of(self.graph)[path].sum(), 1)
         return Identity(
-            self.identity.step_ns, self.identity_ratio, float(weights.rest[path].sum() / length), self._inferred_ratio(path, weights)
+            self.identity.step_ns,
+            self.identity_ratio,
+            float(weights.rest[path].sum() / length),
+            self._inferred_ratio(path, weights),
         )
 
     def floors(self) -> tuple[float, float]:
@@ -185,7 +194,8 @@ class Replay:
         path = np.empty(self.graph.time.size, dtype=np.int64)
         count = _path_loops.walk_back(self.graph.source, outcome.binding, last, -1, path)
         edges = path[:count]
-        return edges[outcome.times[self.graph.target[edges]] > latest[beginning]]
+        inside: Ints = edges[outcome.times[self.graph.target[edges]] > latest[beginning]]
+        return inside
 
     def _host_ratio(self, path: Ints, weights: Weights) -> float:
         total = max(weights.of(self.graph)[path].sum(), 1)
@@ -220,9 +230,17 @@ class Replay:
         held = self._by_label(path, weights)
         total = max(float(held.sum()), 1.0)
         order = [int(label) for label in np.argsort(-held, kind="stable")[:rows] if held[label] > 0]
-        columns: dict[str, list[object]] = {"kind": [], "name": [], "ns": [], "ratio": [], **{f"step_ns_{k}": [] for k in SPEEDUPS}}
+        columns: dict[str, list[object]] = {
+            "kind": [],
+            "name": [],
+            "ns": [],
+            "ratio": [],
+            **{f"step_ns_{k}": [] for k in SPEEDUPS},
+        }
         for label in order:
-            columns["kind"].append("device" if label >= FIRST_DEVICE else "host" if label < len(HOST_PARTS) else "dependency")
+            columns["kind"].append(
+                "device" if label >= FIRST_DEVICE else "host" if label < len(HOST_PARTS) else "dependency"
+            )
             columns["name"].append(self.known.labels[label])
             columns["ns"].append(held[label] / total * outcome.step_ns)
             columns["ratio"].append(held[label] / total)
@@ -230,10 +248,14 @@ class Replay:
                 faster = self.weights(changes)
                 scale_label(faster, self.known, label, factor)
                 columns[f"step_ns_{key}"].append(min(self.run(faster).step_ns, outcome.step_ns))
-        schema = {"kind": pl.String(), "name": pl.String(), **{c: pl.Float64() for c in columns if c not in ("kind", "name")}}
+        schema = {
+            "kind": pl.String(),
+            "name": pl.String(),
+            **{c: pl.Float64() for c in columns if c not in ("kind", "name")},
+        }
         return pl.DataFrame(columns, schema=schema)
 
-    def _by_label(self, path: Ints, weights: Weights) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    def _by_label(self, path: Ints, weights: Weights) -> Floats:
         """Return how much of the path each label has."""
         held = np.zeros(len(self.known.labels))
         thread = self.graph.kind[path] == THREAD
@@ -346,7 +368,9 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
     moved_segments = replace(segments, start=segments.start.copy(), end=segments.end.copy())
     for thread in np.unique(segments.thread).tolist():
         mine = calls.thread == thread
-        rows = slice(int(np.searchsorted(segments.thread, thread)), int(np.searchsorted(segments.thread, thread, "right")))
+        rows = slice(
+            int(np.searchsorted(segments.thread, thread)), int(np.searchsorted(segments.thread, thread, "right"))
+        )
         host = np.flatnonzero(graph.thread == thread)
         if not mine.any() or not host.size:
             continue
@@ -356,7 +380,9 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
     steps = recorded.steps
     latest = {int(old): int(new) for old, new in zip(activities.end, end, strict=True)}
     last = np.array([latest.get(int(time), int(time)) for time in steps.end], dtype=np.int64)
-    first = np.array([latest.get(int(time), int(start[0]) if start.size else 0) for time in steps.start], dtype=np.int64)
+    first = np.array(
+        [latest.get(int(time), int(start[0]) if start.size else 0) for time in steps.start], dtype=np.int64
+    )
     return replace(
         recorded,
         activities=replace(activities, start=start, end=end),
@@ -385,7 +411,9 @@ def refusal(report: Report, replay: Replay, device: int, changes: tuple[Change, 
     if captured.height:
         return f"the program captures CUDA graphs ({captured.item(0, 0)}): what runs then does not run in a step"
     label = report.tables["devices"].filter(pl.col("device") == device).item(0, "label")
-    failed = next((c for c in report.trust if c.status == "fail" and (c.device is None or str(c.device) == label)), None)
+    failed = next(
+        (c for c in report.trust if c.status == "fail" and (c.device is None or str(c.device) == label)), None
+    )
     if failed is not None:
         return f"the check {failed.name} fails: {failed.meaning}"
     own = next((d for d in report.devices if str(d.index) == label), None)
@@ -395,7 +423,9 @@ def refusal(report: Report, replay: Replay, device: int, changes: tuple[Change, 
         return f"the launches of {1 - linked:.0%} of the device's time are not known: changes of the CPU's work cannot be followed"
     summary = replay.summary
     if summary.unexplained_ratio > MAX_UNEXPLAINED:
-        return f"nothing in the trace explains {summary.unexplained_ratio:.0%} of the critical path: events may be missing"
+        return (
+            f"nothing in the trace explains {summary.unexplained_ratio:.0%} of the critical path: events may be missing"
+        )
     if abs(summary.error_ratio) > MAX_ERROR:
         return f"the replay misses the recorded step by {summary.error_ratio:+.0%}"
     return None

@@ -121,9 +121,11 @@ def recording(report: Report, device: int) -> Recording:
     tables = report.tables
     threads = tables["threads"]
     processes = _ints(threads.get_column("process_id"))
-    events = tables["host_events"].select("event_id", "kind", "name", "thread_id", "start_ns", "duration_ns", "correlation")
+    events = tables["host_events"].select(
+        "event_id", "kind", "name", "thread_id", "start_ns", "duration_ns", "correlation"
+    )
     kinds = _name_kinds(events)
-    calls, call_of_event = _calls(events, kinds, processes, tables["sync_events"], tables["launches"])
+    calls, call_of_event = _calls(events, kinds, processes, tables["launches"])
     activities, tracks = _activities(tables["activities"], call_of_event)
     steps = _steps(tables["steps"], device)
     tracks_of = {(int(d), int(s)): number for number, (d, s) in enumerate(tracks)}
@@ -139,7 +141,9 @@ def _ints(series: pl.Series, missing: int = -1) -> Ints:
 def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
     """Add to each host event the number of its kind and name, the call that it is, and the part of host time."""
     codes, firsts = factorize(events.get_column("kind"), events.get_column("name"))
-    names = events.select("kind", "name")[firsts].with_columns(pl.col("name").cast(pl.String), pl.col("kind").cast(pl.String))
+    names = events.select("kind", "name")[firsts].with_columns(
+        pl.col("name").cast(pl.String), pl.col("kind").cast(pl.String)
+    )
     is_call = pl.col("kind").is_in(["runtime", "driver"])
     work, name = pl.col("work"), pl.col("name").str.slice(0, 256)
     call = pl.coalesce(
@@ -164,9 +168,7 @@ def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
     return known.select("call", "part", "is_operator")[codes].with_columns(codes.cast(pl.Int64).alias("name_id"))
 
 
-def _calls(
-    events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, sync_events: pl.DataFrame, launches: pl.DataFrame
-) -> tuple[Calls, Ints]:
+def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches: pl.DataFrame) -> tuple[Calls, Ints]:
     """Return the kept calls, and for each host event the row of the call that it is or lies in, -1 for none."""
     kind = _ints(kinds.get_column("call")).copy()
     launching = np.zeros(events.height, dtype=bool)
@@ -192,15 +194,29 @@ def _calls(
     none = np.full(int(outer.sum()), -1, dtype=np.int64)
     kept = thread[outer]
     calls = Calls(
-        start[outer], end[outer], kept, processes[kept] if kept.size else kept, kind[rows][outer], name[outer], none, none
+        start[outer],
+        end[outer],
+        kept,
+        processes[kept] if kept.size else kept,
+        kind[rows][outer],
+        name[outer],
+        none,
+        none,
     )
     return calls, of_event
 
 
 def _activities(table: pl.DataFrame, call_of_event: Ints) -> tuple[Activities, Ints]:
     """Return the activities in order of start, and device and stream of each track."""
-    direction = pl.col("name").cast(pl.String).str.extract(r"(HtoD|DtoH|DtoD|PtoP)").replace_strict(
-        {name: FIRST_COPY + number for number, name in enumerate(COPY_KINDS)}, default=OTHER_COPY, return_dtype=pl.Int64
+    direction = (
+        pl.col("name")
+        .cast(pl.String)
+        .str.extract(r"(HtoD|DtoH|DtoD|PtoP)")
+        .replace_strict(
+            {name: FIRST_COPY + number for number, name in enumerate(COPY_KINDS)},
+            default=OTHER_COPY,
+            return_dtype=pl.Int64,
+        )
     )
     kind = (
         pl.when(pl.col("kind") == "kernel")
@@ -229,7 +245,11 @@ def _activities(table: pl.DataFrame, call_of_event: Ints) -> tuple[Activities, I
 
 
 def _with_streams(
-    calls: Calls, events: pl.DataFrame, call_of_event: Ints, sync_events: pl.DataFrame, tracks_of: dict[tuple[int, int], int]
+    calls: Calls,
+    events: pl.DataFrame,
+    call_of_event: Ints,
+    sync_events: pl.DataFrame,
+    tracks_of: dict[tuple[int, int], int],
 ) -> Calls:
     """Add what CUPTI's rows say: the track that a call waits for, and the one that waits; -1 where not known.
 
@@ -254,7 +274,8 @@ def _with_streams(
 def _steps(table: pl.DataFrame, device: int) -> Steps:
     rows = table.filter(pl.col("device") == device).sort("start_ns", maintain_order=True)
     steady = rows.get_column("steady").fill_null(False).to_numpy().astype(bool)
-    return Steps(*(_ints(rows.get_column(name)) for name in ("index", "start_ns", "end_ns")), steady)
+    index, start, end = (_ints(rows.get_column(name)) for name in ("index", "start_ns", "end_ns"))
+    return Steps(index, start, end, steady)
 
 
 def _steps_of(activities: Activities, calls: Calls, steps: Steps, table: pl.DataFrame, device: int) -> Ints:
@@ -279,18 +300,19 @@ def _steps_of(activities: Activities, calls: Calls, steps: Steps, table: pl.Data
 
 def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
     """Return what each thread did, by the innermost event, but for what happens within loading, compiling and the like."""
-    spans = events.select("thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "event_id")
+    spans = events.select(
+        "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "event_id"
+    )
     inner = innermost(spans, ["thread_id"], "event_id")
     named = spans.hstack(kinds.select("part", "call", "is_operator"))
-    for part in (COMPILATION, DATA):
-        own = named.filter((pl.col("part") == part) & (pl.col("call") < 0)).select("thread_id", "start_ns", "end_ns")
-        whole = union(own, ["thread_id"]).with_columns(pl.lit(part, pl.Int64).alias(f"inside {part}"))
-        inner = split_by(inner, whole, ["thread_id"], [f"inside {part}"])
+    for work in (COMPILATION, DATA):
+        within = named.filter((pl.col("part") == work) & (pl.col("call") < 0)).select("thread_id", "start_ns", "end_ns")
+        whole = union(within, ["thread_id"]).with_columns(pl.lit(work, pl.Int64).alias(f"inside {work}"))
+        inner = split_by(inner, whole, ["thread_id"], [f"inside {work}"])
     event = inner.get_column("event_id")
-    part = inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", named.get_column("part")[event])).to_series()
-    own = named.get_column("is_operator")[event].to_numpy().astype(bool)
-    parts = _ints(part)
-    return Segments(
-        *(_ints(inner.get_column(name)) for name in ("thread_id", "start_ns", "end_ns")), parts,
-        own | np.isin(parts, (DATA, ALLOCATION, COMPILATION, RUNTIME)), _ints(event),
-    )  # fmt: skip
+    own = named.get_column("part")[event]
+    part = _ints(inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", own)).to_series())
+    is_operator = named.get_column("is_operator")[event].to_numpy().astype(bool)
+    busy = is_operator | np.isin(part, (DATA, ALLOCATION, COMPILATION, RUNTIME))
+    thread, start, end = (_ints(inner.get_column(name)) for name in ("thread_id", "start_ns", "end_ns"))
+    return Segments(thread, start, end, part, busy, _ints(event))

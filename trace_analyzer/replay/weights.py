@@ -7,7 +7,20 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.frames import _path_loops
-from trace_analyzer.replay.graph import CALL, CONTENTION, EXECUTION, GAP, HAND_OVER, LATENCY, QUEUE, RETURN, SPIN, THREAD, WAIT, Graph
+from trace_analyzer.replay.graph import (
+    CALL,
+    CONTENTION,
+    EXECUTION,
+    GAP,
+    HAND_OVER,
+    LATENCY,
+    QUEUE,
+    RETURN,
+    SPIN,
+    THREAD,
+    WAIT,
+    Graph,
+)
 from trace_analyzer.replay.recording import (
     ALLOC,
     ALLOCATION,
@@ -73,7 +86,13 @@ def measured(graph: Graph) -> Weights:
     host = np.where(is_thread, 0, graph.host).astype(np.float64)
     device = np.where(is_thread, 0, graph.weight - graph.host).astype(np.float64)
     # What nothing explains of a thread's edge cannot be: threads are recorded whole.
-    return Weights(device, host, graph.parts.astype(np.float64), graph.rest.astype(np.float64), np.zeros(graph.kind.size, dtype=bool))
+    return Weights(
+        device,
+        host,
+        graph.parts.astype(np.float64),
+        graph.rest.astype(np.float64),
+        np.zeros(graph.kind.size, dtype=bool),
+    )
 
 
 @dataclass(frozen=True)
@@ -114,12 +133,12 @@ def attributes(graph: Graph, activities: pl.DataFrame) -> Attributes:
     label[runs] = of_activity[graph.ref[runs]] if of_activity.size else 0
     calls = np.isin(graph.kind, (CALL, RETURN))
     if calls.any():
-        kind = graph.recorded.calls.kind[graph.ref[calls]]
+        called = graph.recorded.calls.kind[graph.ref[calls]]
         is_return = graph.kind[calls] == RETURN
-        of_call = np.full(kind.size, RUNTIME)
-        of_call[np.isin(kind, (ALLOC, FREE))] = ALLOCATION
-        of_call[np.isin(kind, COPIES) & is_return] = COPY_CALLS
-        of_call[np.isin(kind, SYNCS)] = SYNCHRONIZATION
+        of_call = np.full(called.size, RUNTIME)
+        of_call[np.isin(called, (ALLOC, FREE))] = ALLOCATION
+        of_call[np.isin(called, COPIES) & is_return] = COPY_CALLS
+        of_call[np.isin(called, SYNCS)] = SYNCHRONIZATION
         label[calls] = of_call
     return Attributes(label, (*LABELS, *kinds.to_list()), of_activity, named)
 

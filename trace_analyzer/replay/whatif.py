@@ -126,10 +126,16 @@ class WhatIf:
         return tuple(sorted(worth, key=lambda s: s.step_ns))
 
     def to_text(self, width: int = 100) -> str:
-        """Return the answer for people."""
+        """Return the answer for people, in lines of at most ``width`` cells."""
         from trace_analyzer.render.whatif import whatif_text
 
         return whatif_text(self, width)
+
+    def to_markdown(self) -> str:
+        """Return the answer as Markdown, for issues and CI comments."""
+        from trace_analyzer.render.whatif import whatif_markdown
+
+        return whatif_markdown(self)
 
     @property
     def plot(self) -> Any:
@@ -162,7 +168,15 @@ def changes_of(
     speedup: Mapping[str, float] | None = None,
 ) -> tuple[Change, ...]:
     """Return the changes that the options name. Raises ``UsageError`` for numbers that make no sense."""
-    flags = {"no-sync": no_sync, "pinned": pinned, "warm": warm, "fuse": fuse, "tf32": tf32, "bf16": bf16, "graphs": graphs}
+    flags = {
+        "no-sync": no_sync,
+        "pinned": pinned,
+        "warm": warm,
+        "fuse": fuse,
+        "tf32": tf32,
+        "bf16": bf16,
+        "graphs": graphs,
+    }
     if tf32 and bf16:
         raise UsageError("tf32 and bf16 exclude each other: work in bfloat16 is not in TF32")
     if prefetch is not None and prefetch < 1:
@@ -188,7 +202,14 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
     index = report.verdict.device
     devices = report.tables["devices"].filter(pl.col("label") == str(index))
     if index is None or devices.is_empty():
-        return WhatIf("refused", _NO_DEVICE if report.verdict.status != "insufficient" else report.verdict.headline, index, 0, None, changes)
+        return WhatIf(
+            "refused",
+            _NO_DEVICE if report.verdict.status != "insufficient" else report.verdict.headline,
+            index,
+            0,
+            None,
+            changes,
+        )
     device = devices.item(0, "device")
     if report.tables["activities"].filter(pl.col("device") == device).is_empty():
         return WhatIf("refused", _NO_DEVICE, index, 0, None, changes)
