@@ -89,6 +89,49 @@ def synchronized(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
+def returning(rng: random.Random, changed: bool) -> Simulation:
+    """Blocks of operators that the CPU waits for, in three ways, before it thinks; kernels twice as fast."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [rng.randint(40_000, 160_000) // (2 if changed else 1) for _ in range(24)]
+    think = rng.randint(100_000, 400_000)
+    waits = (
+        lambda: main.synchronize(stream),
+        main.synchronize_device,
+        lambda: main.memcpy("DtoH", 4, stream, pageable=True),
+        lambda: main.free(60_000),
+    )
+
+    def step(_: int) -> None:
+        for at, wait in enumerate(waits):
+            for ns in kernels[6 * at : 6 * at + 6]:
+                op(main, "aten::mm", gemm(ns), stream)
+            with main.op("aten::item"):
+                wait()
+            main.spend(think)
+
+    return steps(simulation, main, step)
+
+
+def moving(rng: random.Random, changed: bool) -> Simulation:
+    """Copies from pageable memory, which block; links twice as fast."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [rng.randint(10_000, 40_000) for _ in range(24)]
+    size = rng.randint(4 << 20, 9 << 20)
+
+    def step(_: int) -> None:
+        for at in range(0, 24, 8):
+            with main.op("aten::copy_"):
+                # A copy takes 1.2 us and its bytes over the bandwidth.
+                rate = size / ((1_200 + size / 6) / 2 - 1_200) if changed else 6.0
+                main.memcpy("HtoD", size, stream, pageable=True, gb_per_s=rate)
+            for ns in kernels[at : at + 8]:
+                op(main, "aten::mm", gemm(ns), stream)
+
+    return steps(simulation, main, step)
+
+
 def loading(rng: random.Random, changed: bool) -> Simulation:
     """Batches loaded in the loop, or by workers that are fast enough."""
     simulation = Simulation(seed=rng.randrange(1_000))
@@ -332,11 +375,6 @@ def contending(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
-def handing(rng: random.Random, changed: bool) -> Simulation:
-    """Backward passes on the autograd thread, limited by the CPU there; that of the forward pass and of both twice as fast."""
-    return host(rng, changed)
-
-
 def once(rng: random.Random, changed: bool) -> Simulation:
     """Memory that is allocated and modules that are loaded in each step, or no more."""
     simulation = Simulation(seed=rng.randrange(1_000))
@@ -443,6 +481,8 @@ PAIRS: Mapping[str, Pair] = {
     "communication, waits not recorded": Pair(reducing, (faster("communication"),), drops="cuda_sync"),
     "devices": Pair(pipelined, (faster("matmul"),)),
     "devices, waits not recorded": Pair(pipelined, (faster("matmul"),), drops="cuda_sync"),
+    "returns": Pair(returning, (faster("gpu"),)),
+    "copies": Pair(moving, (faster("copies"),)),
     "queue": Pair(queued, (faster("gpu"),)),
     "polling": Pair(polling, (faster("gpu"),)),
     "contention": Pair(contending, (faster("communication"),)),

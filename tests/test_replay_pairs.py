@@ -1,0 +1,95 @@
+"""Planted changes: the replay of a simulated program predicts the step of the changed one, and no edge can be left out."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+from replay_pairs import PAIRS
+
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.graph import (
+    CALL,
+    CONTENTION,
+    GAP,
+    HAND_OVER,
+    LATENCY,
+    QUEUE,
+    RETURN,
+    SPIN,
+    THREAD,
+    WAIT,
+)
+from trace_analyzer.replay.prediction import Replay, refusal
+from trace_analyzer.replay.weights import remove
+
+SEEDS = (1, 2, 3)
+SAVING_ERROR = 0.03
+every_pair = pytest.mark.parametrize("name", PAIRS)
+every_seed = pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in SEEDS[1:])])
+
+# Which pair shows that an edge is needed.
+NEEDED = {
+    THREAD: "cpu", CALL: "cpu", LATENCY: "returns", GAP: "gpu", WAIT: "communication", RETURN: "returns", SPIN: "polling",
+    HAND_OVER: "cpu", QUEUE: "queue", CONTENTION: "contention",
+}  # fmt: skip
+
+
+@cache
+def replays(name: str, seed: int) -> tuple[Replay, str | None, float]:
+    """The replay of the program before the change, why it is refused, and the step after the change."""
+    pair = PAIRS[name]
+    before = analyze(pair.before(seed), device=0)
+    replay = Replay.of(before, 0)
+    return (
+        replay,
+        refusal(before, replay, 0, pair.changes),
+        Replay.of(analyze(pair.after(seed), device=0), 0).recorded_step_ns,
+    )
+
+
+@every_pair
+@every_seed
+def test_a_planted_change_is_predicted(name: str, seed: int) -> None:
+    replay, refused, truth = replays(name, seed)
+    assert refused is None
+    assert abs(replay.identity_ratio) < 0.005
+    predicted = replay.predict(PAIRS[name].changes)
+    saving = abs(replay.recorded_step_ns - truth)
+    assert abs(predicted.step_ns - truth) <= max(SAVING_ERROR * saving, 0.001 * truth)
+    assert predicted.low_ns <= truth <= predicted.high_ns
+
+
+@pytest.mark.parametrize("edge", NEEDED)
+def test_without_an_edge_a_prediction_is_wrong(edge: int) -> None:
+    name = NEEDED[edge]
+    replay, _, truth = replays(name, 1)
+    weights = replay.weights(PAIRS[name].changes)
+    remove(weights, replay.graph.kind == edge)
+    predicted = replay.run(weights).step_ns
+    assert abs(predicted - truth) > SAVING_ERROR * abs(replay.recorded_step_ns - truth)
+
+
+@every_pair
+@pytest.mark.parametrize("target", ["cpu", "gpu"])
+def test_a_round_trip_leads_back(name: str, target: str) -> None:
+    replay, _, _ = replays(name, 1)
+    streams = len(np.unique(replay.graph.recorded.activities.track))
+    assert replay.round_trip_of(target) < (0.01 if streams == 1 else 0.05)
+
+
+def test_changes_compose() -> None:
+    replay, _, _ = replays("no-sync", 1)
+    both = (Change("no-sync"), Change("speedup", {"target": "cpu", "factor": 2.0}))
+    alone = [replay.predict((change,)).step_ns for change in both]
+    together = replay.predict(both).step_ns
+    assert together < min(alone)
+    assert together >= replay.floors()[1] - 1
+    assert replay.predict(both[::-1]) == replay.predict(both)
+
+
+def test_factors_multiply() -> None:
+    replay, _, _ = replays("bucket", 1)
+    twice = Change("speedup", {"target": "matmul", "factor": 2.0})
+    fourfold = Change("speedup", {"target": "matmul", "factor": 4.0})
+    assert replay.predict((twice, twice)).step_ns == pytest.approx(replay.predict((fourfold,)).step_ns, rel=1e-4)
