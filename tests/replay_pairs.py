@@ -210,29 +210,33 @@ def launching(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
-def host(rng: random.Random, changed: bool) -> Simulation:
-    """A loop that the CPU limits, with a CPU twice as fast after the change."""
-    costs = Costs()
-    if changed:
-        halved = ("launch_call_ns", "copy_call_ns", "small_call_ns", "wake_up_ns", "hand_over_ns")
-        costs = replace(costs, host_factor=0.5, **{name: getattr(costs, name) // 2 for name in halved})
-    simulation = Simulation(costs=costs, seed=rng.randrange(1_000))
-    main, autograd, stream = simulation.thread(), simulation.thread("pt_autograd_0"), simulation.stream()
-    kernels = [rng.randint(2_000, 14_000) for _ in range(30)]
-    seam = rng.randint(20_000, 90_000)
+def host(longest_ns: int) -> Callable[[random.Random, bool], Simulation]:
+    """A loop that the CPU limits, forward and on autograd's thread, with a CPU twice as fast after the change."""
 
-    def step(_: int) -> None:
-        main.spend(seam)
-        sequences = [simulation.next_sequence() for _ in kernels]
-        for ns, sequence in zip(kernels, sequences, strict=True):
-            with main.op("aten::mm", before_ns=8_000, sequence=sequence):
-                main.launch(gemm(ns), stream)
-        with main.hand_over(autograd):
+    def program(rng: random.Random, changed: bool) -> Simulation:
+        costs = Costs()
+        if changed:
+            halved = ("launch_call_ns", "copy_call_ns", "small_call_ns", "wake_up_ns", "hand_over_ns")
+            costs = replace(costs, host_factor=0.5, **{name: getattr(costs, name) // 2 for name in halved})
+        simulation = Simulation(costs=costs, seed=rng.randrange(1_000))
+        main, autograd, stream = simulation.thread(), simulation.thread("pt_autograd_0"), simulation.stream()
+        kernels = [rng.randint(2_000, longest_ns) for _ in range(30)]
+        seam = rng.randint(20_000, 90_000)
+
+        def step(_: int) -> None:
+            main.spend(seam)
+            sequences = [simulation.next_sequence() for _ in kernels]
             for ns, sequence in zip(kernels, sequences, strict=True):
-                with autograd.backward_op("MmBackward0", sequence):
-                    autograd.launch(gemm(ns), stream)
+                with main.op("aten::mm", before_ns=8_000, sequence=sequence):
+                    main.launch(gemm(ns), stream)
+            with main.hand_over(autograd):
+                for ns, sequence in zip(kernels, sequences, strict=True):
+                    with autograd.backward_op("MmBackward0", sequence):
+                        autograd.launch(gemm(ns), stream)
 
-    return steps(simulation, main, step)
+        return steps(simulation, main, step)
+
+    return program
 
 
 def device(rng: random.Random, changed: bool) -> Simulation:
@@ -471,7 +475,8 @@ PAIRS: Mapping[str, Pair] = {
     "prefetch, slow workers": Pair(loading_slowly, (Change("prefetch", {"workers": 2}),)),
     "pinned": Pair(copying, (Change("pinned"),)),
     "graphs": Pair(launching, (Change("graphs"),)),
-    "cpu": Pair(host, (faster("cpu"),)),
+    "cpu": Pair(host(14_000), (faster("cpu"),)),
+    "hand-over": Pair(host(3_000), (faster("cpu"),)),
     "gpu": Pair(device, (faster("gpu"),)),
     "bucket": Pair(mixed("matmul"), (faster("matmul"),)),
     "group": Pair(mixed("pointwise"), (faster("pointwise"),)),

@@ -31,7 +31,7 @@ every_seed = pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pyte
 # Which pair shows that an edge is needed.
 NEEDED = {
     THREAD: "cpu", CALL: "cpu", LATENCY: "returns", GAP: "gpu", WAIT: "communication", RETURN: "returns", SPIN: "polling",
-    HAND_OVER: "cpu", QUEUE: "queue", CONTENTION: "contention",
+    HAND_OVER: "hand-over", QUEUE: "queue", CONTENTION: "contention",
 }  # fmt: skip
 
 
@@ -80,11 +80,10 @@ def test_a_round_trip_leads_back(name: str, target: str) -> None:
 
 def test_changes_compose() -> None:
     replay, _, _ = replays("no-sync", 1)
-    both = (Change("no-sync"), Change("speedup", {"target": "cpu", "factor": 2.0}))
+    both = (Change("no-sync"), Change("speedup", {"target": "gpu", "factor": 2.0}))
     alone = [replay.predict((change,)).step_ns for change in both]
     together = replay.predict(both).step_ns
     assert together < min(alone)
-    assert together >= replay.floors()[1] - 1
     assert replay.predict(both[::-1]) == replay.predict(both)
 
 

@@ -37,10 +37,10 @@ def whatif_text(result: WhatIf, width: int = 100) -> str:
 def whatif_markdown(result: WhatIf) -> str:
     """Return the answer as Markdown."""
     if result.status == "refused":
-        return f"{_heading(result)}\n\nNo estimate: {_escaped(result.reason or '')}.\n"
-    lines = [_heading(result), ""]
+        return f"{_escaped(_heading(result))}\n\nNo estimate: {_escaped(result.reason or '')}.\n"
+    lines = [_escaped(_heading(result)), ""]
     if result.changes:
-        lines += [_prediction(result), ""]
+        lines += [_escaped(_prediction(result)), ""]
     lines += ["| change | step | interval | saves |", "|---|---|---|---|"]
     shown = result.scenarios if result.changes else result.helpful
     lines += [

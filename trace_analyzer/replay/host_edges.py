@@ -98,7 +98,7 @@ class Room:
 def returns(recorded: Recording, end: Ints) -> Returns:
     """Return what synchronizing, copying and freeing calls waited for."""
     calls, activities = recorded.calls, recorded.activities
-    base = (calls.end - calls.start).copy()
+    base = calls.end - calls.start
     orders = launch_orders(activities, calls, recorded.tracks.shape[0])
     found = [
         _last_launched(recorded, end, orders, (SYNC_DEVICE, FREE)),
@@ -117,7 +117,8 @@ def returns(recorded: Recording, end: Ints) -> Returns:
     np.maximum.at(latest, target, end[source])
     idle = _idle_base(calls, latest)
     has = latest > -_FAR
-    base[has] = np.minimum(base, idle)[has]
+    # A call that did not wait took what it took; of one that waited only the usual is known.
+    base = np.where(latest > calls.start, np.minimum(base, idle), base)
     keeps = np.isin(calls.kind[target], (FREE, ALLOC))
     # Freed memory is worked on after the wait; else the call returns as it usually does.
     own = np.where(keeps & waited, calls.end[target] - latest[target], typical)

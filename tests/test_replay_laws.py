@@ -1,0 +1,168 @@
+"""What holds for the replay of any program: faster parts make no step longer, floors bound, loops agree with plain Python."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulator import Kernel, Simulation
+
+from trace_analyzer.frames import _path_loops
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.replay.changes import Change, NotApplicable
+from trace_analyzer.replay.prediction import Replay
+
+NAMES = ("ampere_bf16_s16816gemm_bf16_128x256_tn", "void at::native::vectorized_elementwise_kernel<4, x>(int)")
+CPU_CHANGES = (Change("no-sync"), Change("graphs"), Change("speedup", {"target": "cpu", "factor": 3.0}))
+
+action = st.tuples(
+    st.sampled_from(
+        ["launch", "launch", "launch", "side", "item", "sync", "device", "free", "wait", "think", "backward"]
+    ),
+    st.integers(1_500, 300_000),
+)
+programs = st.tuples(st.lists(action, min_size=4, max_size=16), st.integers(0, 99))
+
+
+def simulated(actions: list[tuple[str, int]], seed: int) -> Replay:
+    """The replay of a loop of the actions."""
+    simulation = Simulation(seed=seed)
+    main, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
+    stream, side = simulation.stream(), simulation.stream(number=20)
+    for number in range(4):
+        with main.step(number):
+            for kind, ns in [*actions, ("launch", 5_000)]:
+                if kind in ("launch", "side"):
+                    with main.op("aten::mm"):
+                        main.launch(Kernel(NAMES[ns % 2], ns, (432, 1, 1)), stream if kind == "launch" else side)
+                elif kind == "item":
+                    main.memcpy("DtoH", 4, stream, pageable=bool(ns % 2))
+                elif kind == "sync":
+                    main.synchronize(stream if ns % 2 else side)
+                elif kind == "device":
+                    main.synchronize_device()
+                elif kind == "free":
+                    main.free(ns)
+                elif kind == "wait":
+                    pair = (stream, side) if ns % 2 else (side, stream)
+                    main.wait_event(pair[0], main.record_event(pair[1]))
+                elif kind == "think":
+                    main.spend(ns)
+                else:
+                    with main.hand_over(autograd), autograd.op("aten::mm"):
+                        autograd.launch(Kernel(NAMES[ns % 2], ns, (432, 1, 1)), stream)
+    return Replay.of(analyze(simulation.json().encode(), device=0), 0)
+
+
+def makespan(replay: Replay, changes: tuple[Change, ...] = ()) -> int:
+    """The latest time of all points."""
+    return int(replay.outcome(changes).times.max())
+
+
+@settings(max_examples=10)
+@given(programs)
+def test_the_identity_is_the_recording(program: tuple[list[tuple[str, int]], int]) -> None:
+    replay = simulated(*program)
+    # Class values differ from each single latency by the jitter of the simulator.
+    assert abs(replay.identity.step_ns - replay.recorded_step_ns) <= 0.02 * replay.recorded_step_ns + 4_000
+    assert (replay.graph.source < replay.graph.target).all()
+    assert (replay.identity.times >= replay.graph.time.min()).all()
+
+
+@settings(max_examples=10)
+@given(programs, st.sampled_from(["cpu", "gpu", "matmul", "pointwise"]), st.floats(1, 50), st.floats(1, 50))
+def test_what_is_faster_makes_nothing_later(
+    program: tuple[list[tuple[str, int]], int], target: str, one: float, other: float
+) -> None:
+    replay = simulated(*program)
+    slow, fast = sorted((one, other))
+    try:
+        times = [
+            makespan(replay, (Change("speedup", {"target": target, "factor": factor}),)) for factor in (1.0, slow, fast)
+        ]
+    except NotApplicable:
+        return
+    # Weights are whole nanoseconds.
+    assert times[0] + replay.graph.kind.size >= times[1] >= times[2] - replay.graph.kind.size
+
+
+@settings(max_examples=10)
+@given(programs, st.floats(1, 50))
+def test_floors_bound(program: tuple[list[tuple[str, int]], int], factor: float) -> None:
+    replay = simulated(*program)
+    cpu_floor, device_floor = replay.floors()
+    now = replay.identity.step_ns
+    assert cpu_floor <= now
+    assert device_floor <= now
+    tolerance = 0.01 * now
+    assert replay.predict((Change("speedup", {"target": "gpu", "factor": factor}),)).step_ns >= cpu_floor - tolerance
+    for change in CPU_CHANGES:
+        try:
+            predicted = replay.predict((change,))
+        except NotApplicable:
+            continue
+        assert predicted.step_ns >= device_floor - tolerance
+        assert predicted.low_ns <= predicted.step_ns <= predicted.high_ns
+        assert predicted.step_ns <= now
+
+
+def _plain() -> ModuleType:
+    """The loops as Python runs them where they were not compiled."""
+    path = Path(__file__).parents[1] / "trace_analyzer/frames/_path_loops.py"
+    spec = importlib.util.spec_from_file_location("plain_path_loops", path)
+    assert spec is not None
+    assert spec.loader is not None
+    plain = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plain)
+    return plain
+
+
+PLAIN = _plain()
+edges = st.integers(1, 30).flatmap(
+    lambda points: st.tuples(
+        st.just(points),
+        st.lists(
+            st.tuples(st.integers(1, max(points - 1, 1)), st.integers(0, 99), st.integers(0, 1_000), st.booleans()),
+            max_size=60,
+        ),
+    )
+)
+
+
+@given(edges, st.integers(0, 29), st.integers(-1, 10))
+def test_compiled_loops_agree_with_plain_python(
+    graph: tuple[int, list[tuple[int, int, int, bool]]], point: int, until: int
+) -> None:
+    points, raw = graph
+    listed = sorted(
+        (target, source % target, PLAIN.REMOVED if gone else weight)
+        for target, source, weight, gone in raw
+        if target < points
+    )
+    target, source, weight = (np.array([edge[i] for edge in listed], dtype=np.int64) for i in range(3))
+    offsets = np.searchsorted(target, np.arange(points + 1)).astype(np.int64)
+    roots = np.arange(points, dtype=np.int64) * 7
+    found = []
+    for loops in (_path_loops, PLAIN):
+        loops.check(offsets, source)
+        times, binding, path = (np.zeros(points, dtype=np.int64) for _ in range(3))
+        loops.longest(offsets, source, weight, roots, times, binding)
+        count = loops.walk_back(source, binding, point % points, until, path)
+        found.append((times.tolist(), binding.tolist(), path[:count].tolist()))
+    assert found[0] == found[1]
+    for at in range(points):
+        mine = [found[0][0][s] + w for t, s, w in listed if t == at and w != PLAIN.REMOVED]
+        assert found[0][0][at] == (max(mine) if mine else roots[at])
+
+
+@pytest.mark.parametrize("loops", [_path_loops, PLAIN], ids=["compiled", "plain"])
+@pytest.mark.parametrize(
+    ("offsets", "source"),
+    [([0, 1, 1], [0]), ([0, 0, 1], [1]), ([0, 0, 1], [-1]), ([0, 0], [0]), ([0, 1, 0, 1], [0]), ([], [])],
+)
+def test_edges_that_lead_back_are_refused(loops: ModuleType, offsets: list[int], source: list[int]) -> None:
+    with pytest.raises(ValueError, match="edge"):
+        loops.check(np.array(offsets, dtype=np.int64), np.array(source, dtype=np.int64))

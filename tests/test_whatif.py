@@ -1,0 +1,225 @@
+"""What-if: the contract of its JSON, the command, refusals with reasons, and how the answer is shown."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import kineto as k
+import pytest
+from click.testing import CliRunner, Result
+from replay_pairs import PAIRS
+
+import trace_analyzer as ta
+from trace_analyzer.cli import main
+from trace_analyzer.replay.changes import CHANGES, Change
+from trace_analyzer.replay.whatif import WhatIf, changes_of, whatif
+
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
+SYNCHRONIZED = SAMPLES / "synthetic_overhead_synchronization.json.gz"
+COMPUTE = SAMPLES / "synthetic_compute.json.gz"
+INTERVAL = {"step_ns", "low_ns", "high_ns"}
+CONTRACT = {
+    "schema_version", "status", "reason", "device", "steps", "step_ns", "replay", "floors", "changes", "predicted", "scenarios",
+    "critical_path",
+}  # fmt: skip
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["whatif", *map(str, arguments)])
+
+
+@cache
+def report(path: Path) -> ta.Report:
+    return ta.analyze(path)
+
+
+def test_the_json_holds_the_contract() -> None:
+    result = run(SYNCHRONIZED, "--no-sync", "--speedup", "matmul=2", "--format", "json")
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert found.keys() >= CONTRACT
+    assert (found["schema_version"], found["status"], found["reason"]) == (1, "ok", None)
+    assert found["changes"] == [
+        {"name": "no-sync", "options": {}},
+        {"name": "speedup", "options": {"target": "matmul", "factor": 2.0}},
+    ]
+    assert set(found["floors"]) == {"cpu_ns", "device_ns"}
+    assert set(found["predicted"]) == INTERVAL
+    assert found["replay"].keys() >= {"step_ns", "error_ratio", "unexplained_ratio", "inferred_ratio"}
+    assert [scenario["name"] for scenario in found["scenarios"]] == ["no-sync", "speedup"]
+    for scenario in found["scenarios"]:
+        assert scenario.keys() >= {"name", "options", *INTERVAL}
+        assert found["predicted"]["step_ns"] <= scenario["step_ns"]
+    for part in found["critical_path"]:
+        assert part.keys() >= {"kind", "name", "ns", "speedups"}
+        steps = list(part["speedups"].values())
+        assert list(part["speedups"]) == ["1.11", "1.33", "2", "4", "inf"]
+        assert steps == sorted(steps, reverse=True)
+    assert sum(part["ns"] for part in found["critical_path"]) <= found["predicted"]["step_ns"] * 1.001
+
+
+def test_without_changes_the_identity_is_predicted() -> None:
+    found = whatif(report(SYNCHRONIZED)).document()
+    assert found["changes"] == []
+    assert found["predicted"]["step_ns"] == found["replay"]["step_ns"]
+    assert found["predicted"]["step_ns"] == pytest.approx(found["step_ns"], rel=0.005)
+    assert found["steps"] == 6
+    names = [scenario["name"] for scenario in found["scenarios"]]
+    assert {"no-sync", "graphs", "fuse", "speedup"} <= set(names)
+    assert [s["step_ns"] for s in found["scenarios"]] == sorted(s["step_ns"] for s in found["scenarios"])
+    assert {s["name"] for s in found["skipped"]} >= {"pinned", "prefetch"}
+
+
+def test_the_library_says_the_same_as_the_command() -> None:
+    result = run(COMPUTE, "--graphs", "--format", "json")
+    assert json.loads(result.stdout) == ta.whatif(report(COMPUTE), graphs=True).document()
+    assert ta.whatif(COMPUTE, graphs=True).to_json() == result.stdout
+
+
+def test_a_change_without_anything_to_change_saves_nothing() -> None:
+    result = whatif(report(COMPUTE), (Change("prefetch", {"workers": 4}),))
+    assert result.status == "ok"
+    assert result.predicted is not None
+    assert result.replay is not None
+    assert result.predicted.step_ns == result.replay.step_ns
+    assert [skipped.reason for skipped in result.skipped] == ["no time goes to loading data"]
+    assert "Not changed: no time goes to loading data." in result.to_text()
+
+
+def test_a_synchronize_whose_removal_saves_nothing() -> None:
+    """The device is busy all the time: the CPU waits, and the step is no shorter without."""
+    simulation = PAIRS["gpu"].before(1)
+    result = ta.whatif(simulation, no_sync=True)
+    assert result.predicted is not None
+    assert result.predicted.step_ns == pytest.approx(result.step_ns, rel=1e-3)
+
+
+def test_helpful_changes_save_two_percent_or_more() -> None:
+    result = whatif(report(SYNCHRONIZED))
+    assert [s.name for s in result.helpful][:2] == ["graphs", "no-sync"]
+    assert all(s.saves_ratio >= 0.02 and s.what == "change" for s in result.helpful)
+    assert whatif(report(COMPUTE)).helpful == ()
+
+
+REFUSED = {
+    "few": (k.trace_bytes([k.launched("k", 20 * i, 20 * i + 10, 5, i + 1) for i in range(49)]), "49 activities"),
+    "captures": (
+        k.trace_bytes([k.call("cudaStreamBeginCapture", 1, 2), *(k.launched("k", 20 * i + 9, 20 * i + 19, 5, i + 1) for i in range(60))]),
+        "captures CUDA graphs (cudaStreamBeginCapture)",
+    ),
+    "links": (
+        k.trace_bytes([*(k.launched("k", 40 * i, 40 * i + 10, 20, i + 1) for i in range(60)), *(k.kernel("u", 40 * i + 31, 8) for i in range(60))]),
+        "launches of",
+    ),
+    "unexplained": (
+        # All is launched at once, and every kernel starts long after the one before: nothing says why.
+        k.trace_bytes([k.launched("k", 6 * i, 1_000 + 200 * i, 5, i + 1) for i in range(60)]),
+        "nothing in the trace explains",
+    ),
+    "host": (k.trace_bytes([k.op("aten::add", 1, 2)]), "no device of the trace did any work"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refusals_have_a_reason_and_exit_3(name: str, tmp_path: Path) -> None:
+    trace, reason = REFUSED[name]
+    path = tmp_path / "t.json"
+    path.write_bytes(trace)
+    result = run(path, "--format", "json")
+    assert result.exit_code == 3
+    found = json.loads(result.stdout)
+    assert found["status"] == "refused"
+    assert reason in found["reason"]
+    assert found["predicted"] is None
+    assert found["scenarios"] == []
+    assert "no estimate" in result.stderr
+    assert "No estimate" in run(path).stdout
+
+
+def test_a_failed_check_refuses() -> None:
+    from dataclasses import replace
+
+    known = report(COMPUTE)
+    failed = replace(
+        known, trust=tuple(replace(c, status="fail") if c.name == "stream_overlap" else c for c in known.trust)
+    )
+    result = whatif(failed)
+    assert result.status == "refused"
+    assert "stream_overlap" in (result.reason or "")
+
+
+def test_a_batch_for_which_libraries_choose_other_kernels_is_refused() -> None:
+    result = whatif(report(SAMPLES / "synthetic_overhead_launch.json.gz"), (Change("batch", {"times": 2.0}),))
+    assert result.status == "refused"
+    assert "other kernels" in (result.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--speedup", "nonsense=2"), "no bucket, group, operator or module 'nonsense'"),
+        (("--speedup", "matmul"), "is not NAME=K"),
+        (("--speedup", "matmul=0"), "is not NAME=K"),
+        (("--speedup", "matmul=nan"), "is not NAME=K"),
+        (("--prefetch", "0"), "prefetch"),
+        (("--batch", "0"), "batch"),
+        (("--tf32", "--bf16"), "exclude each other"),
+        (("--device", "9"), "9"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_2(
+    arguments: tuple[str, ...], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    result = run(COMPUTE, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_names_of_traces_stay_text() -> None:
+    hostile = "\x1b[31m<script>|"
+    assert hostile not in WhatIf("refused", hostile, hostile, 0, 1.0).to_text()
+    events = [k.launched("k", 20 * i, 20 * i + 10, 5, i + 1) for i in range(60)]
+    ops = [k.op(hostile, 20 * i - 1, 9) for i in range(1, 60)]
+    result = ta.whatif(k.trace_bytes([*ops, *events]), speedup={hostile: 2})
+    assert result.status == "ok"
+    assert "\x1b" not in result.to_text()
+    assert "<script>" not in result.to_markdown()
+
+
+def test_text_tells_step_interval_path_and_floors() -> None:
+    text = whatif(report(SYNCHRONIZED), (Change("no-sync"),)).to_text()
+    assert "Estimate with no synchronization: 6.89 ms -> 4.12 ms (" in text
+    assert "Critical then" in text
+    assert "Floors: no CPU fix goes below 3.74 ms a step, no GPU fix below 4.18 ms." in text
+    assert "What would help most" in whatif(report(SYNCHRONIZED)).to_text()
+    assert all(len(line) <= 80 for line in whatif(report(SYNCHRONIZED)).to_text(80).splitlines())
+
+
+def test_the_tornado_plot_has_a_bar_per_scenario(tmp_path: Path) -> None:
+    result = whatif(report(SYNCHRONIZED))
+    bars = next(iter(result.plot))
+    assert len(bars) == len(result.scenarios)
+    page = tmp_path / "tornado.html"
+    assert run(SYNCHRONIZED, "--plot", page).exit_code == 0
+    assert "no synchronization" in page.read_text("utf-8")
+    refused = run(SYNCHRONIZED, "--plot", page)
+    assert refused.exit_code == 2
+    assert "exists" in refused.stderr
+
+
+def test_output_goes_into_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "estimate.md"
+    result = run(SYNCHRONIZED, "--format", "markdown", "-o", path)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "| each step a CUDA graph |" in path.read_text("utf-8")
+
+
+def test_every_change_has_an_option_and_words() -> None:
+    options = {parameter.name for parameter in main.get_command(None, "whatif").params}  # type: ignore[arg-type, union-attr]
+    assert {name.replace("-", "_") for name in CHANGES} <= options
+    for change in changes_of(
+        no_sync=True, pinned=True, prefetch=2, graphs=True, fuse=True, tf32=True, batch=2, warm=True, speedup={"cpu": 2}
+    ):
+        assert "{" not in change.label
