@@ -137,12 +137,38 @@ def build(recorded: Recording, fitted: Flags | None = None) -> Graph:
         _Raw.of(RETURN, (ends[waited.source], call_ends[waited.target]), waited.lag, waited.target, waited.lag, waited.inferred),
         _Raw.of(SPIN, (ends[polled.release], stops[polled.silence]), polled.lag, polled.release, polled.lag, True),
         _Raw.of(HAND_OVER, (begins[handed.release], stops[handed.silence]), handed.lag, handed.silence, handed.lag, True),
+        _begun(recorded, (time, rank), (has_begin, has_stop), quiet),
         _Raw.of(QUEUE, (starts[room.activity], call_ends[room.call]), room.lag, room.call, room.lag, True),
     ]  # fmt: skip
     rest = np.zeros(time.size, dtype=np.int64)
     rest[starts] = device.rest
     rest[call_ends] = waited.rest
     return _assembled(recorded, (time, rank), raw, rest, parts)
+
+
+def _begun(recorded: Recording, points: tuple[Ints, Ints], silent: tuple[Ints, Ints], quiet: Silences) -> _Raw:
+    """Return edges to each thread's first point from the last point before it of another thread of its process.
+
+    Something there set the thread to work, if it was not at work when the recording began.
+    """
+    time, rank = points
+    has_begin, has_stop = silent
+    n, calls = recorded.activities.start.size, recorded.calls
+    point = np.arange(2 * n, time.size)
+    of_thread = np.concatenate([calls.thread, calls.thread, quiet.thread[has_begin], quiet.thread[has_stop]])
+    order = np.lexsort((rank[point], time[point]))
+    point, of_thread = point[order], of_thread[order]
+    process = recorded.processes[of_thread] if of_thread.size else of_thread
+    _, firsts = np.unique(of_thread, return_index=True)
+    found = [
+        (before[-1], at)
+        for at in firsts.tolist()
+        if (before := np.flatnonzero((process[:at] == process[at]) & (of_thread[:at] != of_thread[at]))).size
+    ]
+    source = point[np.array([pair[0] for pair in found], dtype=np.int64)]
+    target = point[np.array([pair[1] for pair in found], dtype=np.int64)]
+    lag = time[target] - time[source]
+    return _Raw.of(HAND_OVER, (source, target), lag, np.arange(lag.size), lag, True)
 
 
 _OUTSIDE = np.iinfo(np.int64).max // 8

@@ -90,10 +90,16 @@ class Replay:
     """
 
     def __init__(
-        self, graph: Graph, activities: pl.DataFrame, tables: Mapping[str, pl.DataFrame], device: Device | None
+        self,
+        graph: Graph,
+        activities: pl.DataFrame,
+        tables: Mapping[str, pl.DataFrame],
+        device: Device | None,
+        measure: "Measure | None" = None,
     ) -> None:
         self.graph = graph
-        self.anchors = _anchors(graph)
+        self.measure = measure or measure_of(graph.recorded)
+        self.anchors = self.measure.anchors(graph)
         self._activities, self._tables, self._device = activities, tables, device
         self.known = attributes(graph, activities)
         self.scene = Scene(
@@ -296,40 +302,53 @@ def _only_faster(changes: tuple[Change, ...]) -> bool:
     return all(change.name != "speedup" or float(change.options["factor"]) >= 1 for change in changes)
 
 
-def _anchors(graph: Graph) -> Anchors:
-    """Return the points between which steps are measured."""
-    recorded = graph.recorded
+@dataclass(frozen=True)
+class Measure:
+    """Between which activities steps are measured: from the latest of a group to the latest of another.
+
+    A group is of ends of activities, or, where a step begins with the recording, of the start of its first.
+    """
+
+    groups: tuple[tuple[Ints, bool], ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    def anchors(self, graph: Graph) -> Anchors:
+        """Return the points of a graph that this means."""
+        points = [(graph.ends if is_end else graph.starts)[rows] for rows, is_end in self.groups]
+        sizes = np.array([rows.size for rows in points], dtype=np.int64)
+        return Anchors(np.concatenate(points), np.cumsum(sizes) - sizes, np.array(self.begins), np.array(self.ends))
+
+
+def measure_of(recorded: Recording) -> Measure:
+    """Return how the steps of a recording are measured: by their last activities' ends; without steady steps, the window."""
     activities, steps = recorded.activities, recorded.steps
     own = activities.device == recorded.device
-    groups: list[Ints] = []
+    groups: list[tuple[Ints, bool]] = []
     begins, ends = [], []
     ending = {}
 
-    def add(points: Ints) -> int:
-        groups.append(points)
+    def add(rows: Ints, is_end: bool) -> int:
+        groups.append((rows, is_end))
         return len(groups) - 1
 
     for row in range(steps.start.size):
-        members = np.flatnonzero(own & (activities.step == row) & (activities.end <= steps.end[row]))
-        last = np.flatnonzero(own & (activities.end == steps.end[row]))
-        chosen = np.union1d(members, last)
+        members = own & (activities.step == row) & (activities.end <= steps.end[row])
+        chosen = np.flatnonzero(members | (own & (activities.end == steps.end[row])))
         if chosen.size:
-            ending[row] = add(graph.ends[chosen])
+            ending[row] = add(chosen, True)
     for row in np.flatnonzero(steps.steady).tolist():
         if row not in ending:
             continue
         if row - 1 in ending and steps.end[row - 1] == steps.start[row]:
             begin = ending[row - 1]
         else:
-            first = np.flatnonzero(own & (activities.start >= steps.start[row]))
-            begin = add(graph.starts[first[:1]])
+            begin = add(np.flatnonzero(own & (activities.start >= steps.start[row]))[:1], False)
         begins.append(begin)
         ends.append(ending[row])
     if not ends:
-        first = np.flatnonzero(own)
-        begins, ends = [add(graph.starts[first[:1]])], [add(graph.ends[first])]
-    sizes = np.array([points.size for points in groups], dtype=np.int64)
-    return Anchors(np.concatenate(groups), np.cumsum(sizes) - sizes, np.array(begins), np.array(ends))
+        begins, ends = [add(np.flatnonzero(own)[:1], False)], [add(np.flatnonzero(own), True)]
+    return Measure(tuple(groups), tuple(begins), tuple(ends))
 
 
 def _steady_edges(graph: Graph) -> Flags:
@@ -361,10 +380,6 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
     activities, calls, segments = recorded.activities, recorded.calls, recorded.segments
     start, end = times[graph.starts], times[graph.ends]
     begun, done = times[graph.call_starts], times[graph.call_ends]
-    order = np.argsort(start, kind="stable")
-    if (np.diff(order) < 0).any():
-        # Rows keep their numbers, which tables refer to: only streams need to be in order.
-        start = start.copy()
     moved_segments = replace(segments, start=segments.start.copy(), end=segments.end.copy())
     for thread in np.unique(segments.thread).tolist():
         mine = calls.thread == thread
@@ -377,18 +392,11 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
         old, new = graph.time[host], times[host]
         for column in (moved_segments.start, moved_segments.end):
             column[rows] = _mapped(column[rows], old, new)
-    steps = recorded.steps
-    latest = {int(old): int(new) for old, new in zip(activities.end, end, strict=True)}
-    last = np.array([latest.get(int(time), int(time)) for time in steps.end], dtype=np.int64)
-    first = np.array(
-        [latest.get(int(time), int(start[0]) if start.size else 0) for time in steps.start], dtype=np.int64
-    )
     return replace(
         recorded,
         activities=replace(activities, start=start, end=end),
         calls=replace(calls, start=begun, end=done),
         segments=moved_segments,
-        steps=replace(steps, start=first, end=last),
     )
 
 
