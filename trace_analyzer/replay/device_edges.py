@@ -221,8 +221,11 @@ def _latencies(
     usual = class_means(measured, kind, sample, _KINDS, _DEFAULT_LATENCY_NS)
     usual_lead = class_means(lead, kind, sample, _KINDS, 0)
     value = np.where(is_long, np.maximum(taken + usual_lead[kind], 0), usual[kind])
-    staged = activities.pageable[own]
-    value = np.where(staged & is_starved, measured, value)
+    # A call that returns after its copy is as long as that waits; staging is known where the stream was empty.
+    staged = activities.pageable[own] | (calls.kind[call] == BLOCKING_COPY)
+    staging = staged & is_idle & (measured >= 0)
+    usual_staging = class_means(measured, kind, staging & ~is_long & fitted[own], _KINDS, _DEFAULT_LATENCY_NS)
+    value = np.where(staged, np.where(staging, measured, usual_staging[kind]), value)
     latency[own] = value
     host = np.zeros_like(latency)
     host[own] = np.minimum(taken, value)
