@@ -224,7 +224,13 @@ class Replay:
     def round_trip_of(self, target: str, factor: float = 2.0) -> float:
         """Return the error of one round trip, relative to the step without changes."""
         outcome = self.outcome((Change("speedup", {"target": target, "factor": factor}),))
-        moved = Replay(build(moved_recording(self.graph, outcome.times)), self._activities, self._tables, self._device)
+        moved = Replay(
+            build(moved_recording(self.graph, outcome.times)),
+            self._activities,
+            self._tables,
+            self._device,
+            self.measure,
+        )
         back = moved.outcome((Change("speedup", {"target": target, "factor": 1 / factor}),)).step_ns
         return abs(back / self.identity.step_ns - 1) if self.identity.step_ns else 0.0
 
