@@ -107,10 +107,6 @@ REFUSED = {
         k.trace_bytes([k.call("cudaStreamBeginCapture", 1, 2), *(k.launched("k", 20 * i + 9, 20 * i + 19, 5, i + 1) for i in range(60))]),
         "captures CUDA graphs (cudaStreamBeginCapture)",
     ),
-    "links": (
-        k.trace_bytes([*(k.launched("k", 40 * i, 40 * i + 10, 20, i + 1) for i in range(60)), *(k.kernel("u", 40 * i + 31, 8) for i in range(60))]),
-        "launches of",
-    ),
     "unexplained": (
         # All is launched at once, and every kernel starts long after the one before: nothing says why.
         k.trace_bytes([k.launched("k", 6 * i, 1_000 + 200 * i, 5, i + 1) for i in range(60)]),
@@ -134,6 +130,27 @@ def test_refusals_have_a_reason_and_exit_3(name: str, tmp_path: Path) -> None:
     assert found["scenarios"] == []
     assert "no estimate" in result.stderr
     assert "No estimate" in run(path).stdout
+
+
+UNLINKED = k.trace_bytes(
+    [
+        *(k.launched("k", 40 * i, 40 * i + 10, 20, i + 1) for i in range(60)),
+        *(k.kernel("u", 40 * i + 31, 8) for i in range(60)),
+    ]
+)
+
+
+def test_without_links_only_the_device_can_be_made_faster(tmp_path: Path) -> None:
+    standard = ta.whatif(UNLINKED)
+    assert standard.status == "ok"
+    assert {s.options.get("target") for s in standard.scenarios} >= {"gpu"}
+    assert all("launches of" in s.reason for s in standard.skipped if s.name in ("no-sync", "graphs"))
+    path = tmp_path / "t.json"
+    path.write_bytes(UNLINKED)
+    refused = run(path, "--no-sync")
+    assert refused.exit_code == 3
+    assert "launches of" in refused.stderr
+    assert run(path, "--speedup", "gpu=2").exit_code == 0
 
 
 def test_a_failed_check_refuses() -> None:

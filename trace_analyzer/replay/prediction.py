@@ -11,9 +11,10 @@ import polars as pl
 from trace_analyzer.catalog.devices import Device, find_device
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay import changes as ch
-from trace_analyzer.replay.changes import Change, NotApplicable, Scene
+from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.graph import CONTENTION, EDGES, HAND_OVER, QUEUE, SPIN, THREAD, WAIT, Graph, build
 from trace_analyzer.replay.recording import HOST_PARTS, Flags, Ints, Recording, recording
+from trace_analyzer.replay.scene import NotApplicable, Scene
 from trace_analyzer.replay.weights import FIRST_DEVICE, Attributes, Floats, Weights, attributes, measured, scale_label
 from trace_analyzer.report import Report
 
@@ -421,7 +422,7 @@ def refusal(report: Report, replay: Replay, device: int, changes: tuple[Change, 
         return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed"
     name = pl.col("name").cast(pl.String)
     calls = report.tables["host_events"].filter(pl.col("kind").cast(pl.String).is_in(["runtime", "driver"]))
-    captured = calls.select("name").unique().filter(name.str.contains(_CAPTURE))
+    captured = calls.select(name).unique().filter(name.str.contains(_CAPTURE)).sort("name")
     if captured.height:
         return f"the program captures CUDA graphs ({captured.item(0, 0)}): what runs then does not run in a step"
     label = report.tables["devices"].filter(pl.col("device") == device).item(0, "label")
@@ -430,11 +431,9 @@ def refusal(report: Report, replay: Replay, device: int, changes: tuple[Change, 
     )
     if failed is not None:
         return f"the check {failed.name} fails: {failed.meaning}"
-    own = next((d for d in report.devices if str(d.index) == label), None)
-    linked = own.link_coverage_time_ratio if own is not None else None
-    needs = not changes or any(ch.CHANGES[c.name].host or c.options.get("target") == "cpu" for c in changes)
-    if needs and linked is not None and linked < MIN_LINKED:
-        return f"the launches of {1 - linked:.0%} of the device's time are not known: changes of the CPU's work cannot be followed"
+    unlinked = without_links(report, device)
+    if unlinked is not None and any(needs_links(change) for change in changes):
+        return unlinked
     summary = replay.summary
     if summary.unexplained_ratio > MAX_UNEXPLAINED:
         return (
@@ -443,6 +442,21 @@ def refusal(report: Report, replay: Replay, device: int, changes: tuple[Change, 
     if abs(summary.error_ratio) > MAX_ERROR:
         return f"the replay misses the recorded step by {summary.error_ratio:+.0%}"
     return None
+
+
+def needs_links(change: Change) -> bool:
+    """Return whether a change is of the CPU's work, which only reaches the device through known launches."""
+    return ch.CHANGES[change.name].host or change.options.get("target") == "cpu"
+
+
+def without_links(report: Report, device: int) -> str | None:
+    """Return why changes of the CPU's work cannot be followed; None where enough launches are known."""
+    label = report.tables["devices"].filter(pl.col("device") == device).item(0, "label")
+    own = next((d for d in report.devices if str(d.index) == label), None)
+    linked = own.link_coverage_time_ratio if own is not None else None
+    if linked is None or linked >= MIN_LINKED:
+        return None
+    return f"the launches of {1 - linked:.0%} of the device's time are not known: changes of the CPU's work cannot be followed"
 
 
 __all__ = [

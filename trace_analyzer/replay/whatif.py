@@ -14,8 +14,9 @@ from typing import Any, Literal
 import polars as pl
 
 from trace_analyzer.errors import UsageError
-from trace_analyzer.replay.changes import Change, NotApplicable, NothingToChange, UnknownTarget
-from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay, refusal
+from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay, needs_links, refusal, without_links
+from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Report
 
 SCHEMA_VERSION = 1
@@ -234,7 +235,7 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
     if changes:
         scenarios, left_out = _scenarios(replay, changes, applied)
     else:
-        scenarios, left_out = _standard(replay)
+        scenarios, left_out = _standard(replay, without_links(report, device))
     cpu_floor, device_floor = replay.floors()
     return replace(
         refused,
@@ -264,13 +265,16 @@ def _scenarios(
     return found, []
 
 
-def _standard(replay: Replay) -> tuple[list[Scenario], list[Skipped]]:
+def _standard(replay: Replay, unlinked: str | None) -> tuple[list[Scenario], list[Skipped]]:
     """Return the standard scenarios, the shortest step first, and those that the trace has nothing for."""
     options: dict[str, dict[str, float | str]] = {"prefetch": {"workers": WORKERS}}
     asked = [Change(name, options.get(name, {})) for name in _PROGRAM]
     asked += [Change("speedup", {"target": target, "factor": 2.0}) for target in _SENSITIVE]
     found, skipped = [], []
     for change in asked:
+        if unlinked is not None and needs_links(change):
+            skipped.append(Skipped(change.name, change.options, unlinked))
+            continue
         try:
             found.append(_scenario(replay, change))
         except NotApplicable as error:

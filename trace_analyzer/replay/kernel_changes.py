@@ -1,0 +1,212 @@
+"""Changes of kernels: fused, faster, in a narrower type, for a bigger batch."""
+
+from collections.abc import Mapping
+from math import inf
+
+import numpy as np
+import polars as pl
+
+from trace_analyzer.replay.graph import CALL, GAP, THREAD
+from trace_analyzer.replay.recording import DATA, DISPATCH, PYTHON, RUNTIME, UNKNOWN, Flags, Ints
+from trace_analyzer.replay.scene import NotApplicable, NothingToChange, Scene, UnknownTarget
+from trace_analyzer.replay.weights import Floats, Weights, scale_activities, scale_host
+
+FIXED_KERNEL_NS = 2_000
+"""The part of a kernel's time that its work does not change: start and drain."""
+UNFILLED_RATIO = 0.05
+"""Where matmuls and convolutions that leave SMs empty take more of the device's time, libraries choose others for a bigger batch."""
+_SIGNATURE = 16
+_THREADS_PER_SM = 2048
+
+
+def fuse(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
+    """Run each chain of table `fusions` as one kernel: less traffic, one launch, no gaps inside."""
+    graph = scene.graph
+    factor, inner = _fused(scene)
+    if not inner.any():
+        raise NothingToChange("no kernels that one kernel could replace")
+    scale_activities(weights, graph, factor < 1, factor)
+    gaps = np.flatnonzero(graph.kind == GAP)
+    own = gaps[inner[graph.ref[gaps]]]
+    weights.device[own] = weights.rest[own]
+    calls = np.zeros(graph.recorded.calls.start.size, dtype=bool)
+    gone = graph.recorded.activities.call[inner]
+    calls[gone[gone >= 0]] = True
+    call = np.flatnonzero(graph.kind == CALL)
+    weights.host[call[calls[graph.ref[call]]]] = 0
+    begins = np.zeros(graph.time.size, dtype=bool)
+    begins[graph.call_starts[calls]] = True
+    thread = np.flatnonzero(graph.kind == THREAD)
+    stretch = graph.ref[thread[begins[graph.target[thread]]]]
+    for part in (DISPATCH, PYTHON, UNKNOWN, RUNTIME):
+        weights.parts[part][stretch] = 0
+
+
+def _fused(scene: Scene) -> tuple[Floats, Flags]:
+    """Return what part of its time each activity takes in its fused kernel, and which start within one."""
+    table, fusions = scene.known.table, scene.tables["fusions"]
+    factor, inner = np.ones(table.height), np.zeros(table.height, dtype=bool)
+    keys = table.select(pl.struct("name", "operator", "blocks").rank("dense").alias("key")).to_series().to_numpy()
+    start = table.get_column("start_ns").to_numpy()
+    track = scene.graph.recorded.activities.track
+    for row in fusions.iter_rows(named=True):
+        length = row["kernel_count"] // max(row["count"], 1)
+        first = np.flatnonzero(
+            (start >= row["start_ns"])
+            & (start < row["end_ns"])
+            & (table.get_column("device") == row["device"]).to_numpy()
+        )
+        if length < 2 or first.size < length:
+            continue
+        for runs in _runs(keys, track, first[:1], length, row["count"]):
+            if not inner[runs].any() and (factor[runs] == 1).all():
+                factor[runs] = 1 - row["saves_ns"] / max(row["time_ns"], 1)
+                inner[runs[1:]] = True
+    return factor, inner
+
+
+def _runs(keys: Ints, track: Ints, first: Ints, length: int, count: int) -> list[Ints]:
+    """Return up to ``count`` runs of ``length`` activities of one stream whose kernels are those from ``first`` on."""
+    own = np.flatnonzero(track == track[first[0]])
+    at = int(np.searchsorted(own, first[0]))
+    wanted = keys[own[at : at + min(length, _SIGNATURE)]]
+    if at + length > own.size:
+        return []
+    last = own.size - length + 1
+    equal = np.ones(last, dtype=bool)
+    for shift, key in enumerate(wanted.tolist()):
+        equal &= keys[own[shift : shift + last]] == key
+    found: list[Ints] = []
+    reached = -1
+    for begin in np.flatnonzero(equal).tolist():
+        if begin >= reached and len(found) < count:
+            found.append(own[begin : begin + length])
+            reached = begin + length
+    return found
+
+
+def speedup(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
+    """Make what ``target`` names ``factor`` times as fast: cpu, gpu, a group or bucket of kernels, an operator, a module."""
+    target, factor = str(options["target"]), float(options["factor"])
+    by = 0.0 if factor == inf else 1 / factor
+    if target == "cpu":
+        scale_host(weights, by)
+        return
+    if target == "gpu":
+        scale_activities(weights, scene.graph, np.ones(scene.known.table.height, dtype=bool), by)
+        return
+    chosen = _chosen(scene, target)
+    if not chosen.any():
+        names = sorted({"cpu", "gpu", *_names(scene, "bucket"), *_names(scene, "group")})
+        raise UnknownTarget(f"no bucket, group, operator or module {target!r}; some that there are: {', '.join(names)}")
+    scale_activities(weights, scene.graph, chosen, by)
+
+
+def _names(scene: Scene, column: str) -> list[str]:
+    return scene.known.table.get_column(column).drop_nulls().unique().to_list()
+
+
+def _chosen(scene: Scene, target: str) -> Flags:
+    """Return the activities of a bucket, a group, a kind of copy, an operator or a module, in this order."""
+    table = scene.known.table
+    for column in ("bucket", "group", "label", "operator"):
+        chosen = table.select((pl.col(column) == target).fill_null(False)).to_series().to_numpy()
+        if chosen.any():
+            return chosen.astype(bool)
+    if target == "copies":
+        return (table.get_column("kind") == "memcpy").to_numpy().astype(bool)
+    plain = table.select((pl.col("operator") == f"aten::{target}").fill_null(False)).to_series().to_numpy()
+    return plain.astype(bool) if plain.any() else _of_module(scene, target)
+
+
+def _of_module(scene: Scene, module: str) -> Flags:
+    """Return the activities launched within calls of an ``nn.Module``, by the last part of its path, and by its backward pass."""
+    events = scene.tables["host_events"].select("event_id", "kind", "name", "thread_id", "start_ns", "duration_ns")
+    name = module.rsplit("/", 1)[-1]
+    text = pl.col("name").cast(pl.String)
+    forward = events.filter((pl.col("kind") == "python") & text.is_in([f"nn.Module: {name}", name]))
+    backward = scene.tables["backward_links"].filter(
+        pl.col("module").cast(pl.String).str.split("/").list.contains(name).fill_null(False)
+    )
+    behind = events.filter(pl.col("event_id").is_in(backward.get_column("event_id").implode()))
+    calls, activities = scene.graph.recorded.calls, scene.graph.recorded.activities
+    inside = np.zeros(calls.start.size + 1, dtype=bool)
+    for spans in (forward, behind):
+        for thread, start, length in spans.select("thread_id", "start_ns", "duration_ns").iter_rows():
+            low, high = np.searchsorted(calls.thread, thread, "left"), np.searchsorted(calls.thread, thread, "right")
+            first, last = low + np.searchsorted(calls.start[low:high], (start, start + length))
+            inside[first:last] = True
+    return inside[activities.call] & (activities.call >= 0)
+
+
+def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
+    """Run eligible FP32 work in a narrower type, at the roof: contractions on matrix units; in 16 bits, half the traffic of the rest."""
+    half = options["dtype"] == "bf16"
+    rows = scene.tables["tensor_cores"].filter((pl.col("reason") == "fp32") & (pl.col("time_ns") > 0))
+    if not half:
+        rows = rows.filter(pl.col("target_dtype") == "tf32")
+    key = ["device", "name", "operator"]
+    sums = (
+        rows.with_columns(pl.col("name", "operator").cast(pl.String))
+        .group_by(key)
+        .agg(pl.col("could_ns", "time_ns").sum(), pl.col("target_dtype").first())
+    )
+    share = (
+        pl.col("could_ns")
+        / pl.col("time_ns")
+        * (pl.when(pl.col("target_dtype") == "tf32").then(0.5).otherwise(1.0) if half else 1.0)
+    )
+    joined = scene.known.table.select(*key, "dtype", "bound").join(
+        sums.select(*key, share.alias("share")), on=key, how="left", nulls_equal=True, maintain_order="left"
+    )
+    factor = joined.get_column("share").fill_null(1.0).clip(0.0, 1.0).to_numpy().copy()
+    if half:
+        traffic = joined.select(
+            ((pl.col("dtype") == "fp32") & (pl.col("bound") == "memory") & pl.col("share").is_null()).fill_null(False)
+        ).to_series()
+        factor[traffic.to_numpy().astype(bool)] = 0.5
+    if not (factor < 1).any():
+        raise NothingToChange("no kernel is known to compute in FP32 where a narrower type is faster")
+    scale_activities(weights, scene.graph, factor < 1, factor)
+
+
+def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
+    """Multiply the batch: kernels take longer by the waves of thread blocks that they need, loading and copies in proportion."""
+    times, graph, table = float(options["times"]), scene.graph, scene.known.table
+    if scene.device is None or not scene.device.sm_count:
+        raise NotApplicable("the device's number of multiprocessors is not known")
+    blocks = table.get_column("blocks").fill_null(0).to_numpy().astype(np.float64)
+    threads = table.get_column("threads_per_block").fill_null(0).to_numpy().astype(np.float64)
+    is_kernel = (table.get_column("kind") == "kernel").to_numpy() & (blocks > 0) & (threads > 0)
+    fits = np.maximum(_THREADS_PER_SM // np.maximum(threads, 1), 1)
+    waves = blocks / (scene.device.sm_count * fits)
+    duration = table.get_column("duration_ns").to_numpy().astype(np.float64)
+    matmul = (table.get_column("group") == "matmul").fill_null(False).to_numpy()
+    own = (table.get_column("device") == graph.recorded.device).to_numpy()
+    unfilled = duration[own & matmul & is_kernel & (waves * fits < 1)].sum()
+    if unfilled > UNFILLED_RATIO * duration[own].sum():
+        raise NotApplicable(
+            f"matmuls and convolutions that leave multiprocessors empty take {unfilled / duration[own].sum():.0%} of the device's time: "
+            "libraries choose other kernels for a bigger batch"
+        )
+    fixed = np.minimum(duration, FIXED_KERNEL_NS)
+    scaled = fixed + (duration - fixed) * np.maximum(1, times * waves) / np.maximum(1, waves)
+    scaled = np.where(is_kernel, scaled, duration * times)
+    updates = _of_optimizer(scene)
+    factor = np.where(updates | (duration == 0), 1.0, scaled / np.maximum(duration, 1))
+    scale_activities(weights, graph, np.ones(table.height, dtype=bool), factor)
+    weights.parts[DATA] *= times
+    weights.at_least_ns *= times
+
+
+def _of_optimizer(scene: Scene) -> Flags:
+    """Return the activities that optimizers launched: parameters do not grow with the batch."""
+    text = pl.col("name").cast(pl.String)
+    spans = scene.tables["host_events"].filter(text.str.contains(r"^Optimizer\.(step|zero_grad)#"))
+    calls, activities = scene.graph.recorded.calls, scene.graph.recorded.activities
+    inside = np.zeros(calls.start.size + 1, dtype=bool)
+    for thread, start, length in spans.select("thread_id", "start_ns", "duration_ns").iter_rows():
+        low, high = np.searchsorted(calls.thread, thread, "left"), np.searchsorted(calls.thread, thread, "right")
+        first, last = low + np.searchsorted(calls.start[low:high], (start, start + length))
+        inside[first:last] = True
+    return inside[activities.call] & (activities.call >= 0)

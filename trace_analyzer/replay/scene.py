@@ -1,0 +1,35 @@
+"""What changes look at, and why one may not apply."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from trace_analyzer.catalog.devices import Device
+from trace_analyzer.replay.graph import Graph
+from trace_analyzer.replay.recording import Flags
+from trace_analyzer.replay.weights import Attributes
+
+
+class NotApplicable(Exception):
+    """Why a change cannot be predicted from this trace, for people."""
+
+
+class NothingToChange(NotApplicable):
+    """Why a change would do nothing here, for people: the program has nothing of the kind."""
+
+
+class UnknownTarget(NotApplicable):
+    """Why nothing is made faster: the trace has nothing of that name."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What changes may look at: the graph, what its edges are, the analysed tables, the device, and which edges are of steady steps."""
+
+    graph: Graph
+    known: Attributes
+    tables: Mapping[str, pl.DataFrame]
+    device: Device | None
+    steady: Flags
+    steady_steps: int
