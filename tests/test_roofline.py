@@ -38,7 +38,7 @@ def test_a_product_against_both_roofs() -> None:
         "peak_flop_per_s": PEAK, "attainable_flop_per_s": PEAK,
         "achieved_flop_per_s": pytest.approx(flop / 500e-6), "achieved_byte_per_s": pytest.approx(moved / 500e-6),
         "compute_roof_ns": pytest.approx(440_510, abs=1), "roof_ns": pytest.approx(440_510, abs=1),
-        "roof_ratio": pytest.approx(0.88102, abs=1e-5), "lost_ns": pytest.approx(59_490, abs=1),
+        "roof_ratio": pytest.approx(0.88102, abs=1e-5), "lost_ns": pytest.approx(59_490, abs=1), "inefficient": False,
     }  # fmt: skip
 
 
