@@ -441,6 +441,8 @@ def kernel_label(name: str, cells: int) -> str:
     text = units.visible(name)
     if units.cell_width(text) <= cells:
         return text
+    if (label := cutlass_label(text)) is not None:
+        return units.shorten(label, cells)
     bare = _without_arguments(text)
     short = _NAMESPACES.sub("", _without_return_type(bare) if bare != text else text.removeprefix("void "))
     wrapper = _WRAPPER.fullmatch(short)
