@@ -8,6 +8,7 @@ from typing import Any
 from trace_analyzer import metrics, thresholds, units
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.notes import Note, breaks_off
+from trace_analyzer.render.cutlass_names import cutlass_label
 from trace_analyzer.report import (
     Advice,
     Attained,

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 
+from trace_analyzer.render.cutlass_names import cutlass_label
 from trace_analyzer.vocabulary import (
     ACTIVITIES,
     GROUPS,
