@@ -199,7 +199,7 @@ def test_replays_are_found_as_by_looking(eager: list[int], graphs: list[list[int
         if places and len(names) >= 4:
             expected |= {row + i: float(places[0] + i) for i in range(len(names))}
         row += len(names)
-    assert dict(replayed_work(kernels, calls, shares).rows()) == expected
+    assert dict(replayed_work(kernels, calls, shares)[0].rows()) == expected
 
 
 @pytest.mark.parametrize(
@@ -275,3 +275,20 @@ def test_a_convolution_without_values_takes_its_result_from_the_next_reader() ->
     table = analysed(*events).tables["activities"]
     assert table.select("flop", "work_from").rows() == [(2.0 * 2 * 6 * 25 * 36, "inferred-shape")]
     assert analysed(convolution, counts, events[-1]).tables["activities"].get_column("flop").to_list() == [None]
+
+
+def test_replayed_kernels_take_operator_and_bucket_of_their_twins() -> None:
+    eager = [op("aten::mm", 0, 3, **MM), launches(*NAMES)]
+    table = analysed(eager, replay(500, 1000, 99, NAMES)).tables["activities"]
+    assert table.get_column("replayed_from").to_list() == [None] * 4 + [0, 1, 2, 3]
+    assert table.get_column("operator").to_list()[4:] == table.get_column("operator").to_list()[:4]
+    assert table.get_column("bucket").to_list()[4:] == table.get_column("bucket").to_list()[:4]
+
+
+def test_a_replay_of_several_versions_is_told_and_not_guessed() -> None:
+    wider = MM | {"Input Dims": [[10, 20], [20, 31]]}
+    first = [op("aten::mm", 0, 3, **MM), launches(*NAMES)]
+    second = [op("aten::mm", 400, 3, **wider), launches(*NAMES, start=401, first=20, at=500)]
+    report = analysed(first, second, replay(800, 1000, 99, NAMES))
+    assert [note.count for note in report.notes if note.code == "ambiguous-replay"] == [1]
+    assert report.tables["activities"].get_column("replayed_from").null_count() == 12

@@ -110,7 +110,7 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         report=report,
         steps_found=steps.height,
         launches_per_step=launches.height / steps.height if steps.height else None,
-        peaks_known=model is not None,
+        peaks_known=model is not None and not model.assumed,
         contraction_ratio=time_ratio(activities, pl.col("group") == "matmul") or 0.0,
         shapes_ratio=_shapes_ratio(activities),
         known_ratio=_known_ratio(activities, pl.col("kind") == "kernel"),

@@ -50,6 +50,12 @@ ACTIVITIES = Table(
             " (of the kernel's name), outer-call, replay (an equal sequence launched one by one); null when unknown.",
         ),
         Column(
+            "replayed_from",
+            U32,
+            "`activity_id` of the kernel that was launched one by one at its place of an equal sequence: whose operator, bucket and"
+            " work a kernel of a graph has; null for others.",
+        ),
+        Column(
             "faster_than_memory",
             STR,
             "Why it moved its bytes faster than the memory can: cache, clock (too short to time) or unexplained; else null.",

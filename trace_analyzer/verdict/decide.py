@@ -233,7 +233,12 @@ def confidence_of(
             )
             if known < t.PRIORS_RATIO:
                 doubts.append("so compute and memory are told apart by kernels' names alone")
-        if not findings.device.peaks_known:
+        if not findings.device.peaks_known and findings.device.assumed_peaks is not None:
+            doubts.append(
+                "the trace names no device: roofs are assumed by the architecture in kernels' names"
+                f" ({findings.device.assumed_peaks}; --gpu NAME tells which it is)"
+            )
+        elif not findings.device.peaks_known:
             doubts.append("the device's peaks are unknown (--gpu NAME tells them)")
         elif findings.device.assumed_peaks is not None:
             remarks.append(

@@ -5,7 +5,7 @@ import polars as pl
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
 from trace_analyzer.analyses.work.completion import with_context
-from trace_analyzer.analyses.work.replays import is_replayed, replayed_work
+from trace_analyzer.analyses.work.replays import is_replayed, replayed_work, with_twins
 from trace_analyzer.catalog.arithmetic import arithmetic
 from trace_analyzer.frames.intervals import innermost, lookup_at
 from trace_analyzer.frames.lookups import factorize, lookup, lookup_inner, map_unique, sum_by_group
@@ -71,7 +71,8 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
             pl.when(pl.col("work_from") == "call").then(pl.lit("outer-call")).otherwise("work_from").alias("work_from")
         )
         shares = pl.concat([shares.join(found, on="activity_id", how="anti"), found])
-    replayed = replayed_work(kernels, calls, shares).with_columns(
+    replayed, twins, ambiguous = replayed_work(kernels, calls, shares)
+    replayed = replayed.with_columns(
         pl.when(pl.col("work_from").is_not_null()).then(pl.lit("replay")).alias("work_from")
     )
     works = pl.concat([shares, replayed])
@@ -84,7 +85,23 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
         _dtype().alias("dtype"),
         _tensor_cores().alias("uses_tensor_cores"),
     )
-    return activities.hstack(lookup(found, activities, "activity_id")), notes
+    worked = activities.hstack(lookup(found, activities, "activity_id"))
+    return with_twins(worked, twins), (*notes, *_ambiguous(ambiguous))
+
+
+def _ambiguous(graph_launches: int) -> tuple[Note, ...]:
+    """A note where kernels of graph launches match several runs of other calls."""
+    if not graph_launches:
+        return ()
+    return (
+        Note(
+            "ambiguous-replay",
+            "info",
+            f"{counted(graph_launches, 'graph launch', 'graph launches')} replayed kernels that were launched one by one from"
+            " different calls: which of them the graph holds is not known, so their operators and FLOP are not either",
+            graph_launches,
+        ),
+    )
 
 
 def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
