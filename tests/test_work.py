@@ -440,3 +440,21 @@ def test_without_strides_a_source_may_be_expanded() -> None:
     copied = record("aten::copy_", [[4, 6], [4, 6], []], ["float", "float", "Scalar"])
     assert copied is not None
     assert (copied.moved_bytes, copied.doubtful_bytes) == (192, 96)
+
+
+@pytest.mark.parametrize(
+    ("operator", "argument", "expected"),
+    [
+        ("fbgemm::FloatToFP8RowwiseQuantized", f(10, 256), Work(3 * 2560, 4 * 2560 + 10 * 264, "fp32")),
+        (
+            "fbgemm::FP8RowwiseQuantizedToFloat",
+            ((10, 264), "unsigned char"),
+            Work(2 * 2560, 10 * 264 + 4 * 2560, "fp32"),
+        ),
+        ("fbgemm::FloatToHFP8Quantized", f(100), Work(200, 500, "fp32")),
+        ("fbgemm::HFP8QuantizedToFloat", ((100,), "unsigned char"), Work(200, 500, "fp32")),
+        ("fbgemm::FP8RowwiseQuantizedToFloat", ((10, 8), "unsigned char"), None),
+    ],
+)
+def test_quantized_embeddings(operator: str, argument: Any, expected: Work | None) -> None:
+    assert work(operator, argument, 0) == expected

@@ -42,14 +42,15 @@ BOOL, INT32, INT64, FLOAT32 = (
     Dtype(8, None, 14),
     Dtype(4, "fp32", 23),
 )
+BYTE = Dtype(1, "int8", 11)
 _FP8 = Dtype(1, "fp8", 20)
 _INTEGERS, _FLOATS, _COMPLEX = 10, 20, 30
 
 # Kineto's names of element types (C++ names, which differ between compilers).
 DTYPES: dict[str, Dtype] = {
     "bool": BOOL,
-    "signed char": Dtype(1, "int8", 11),
-    "unsigned char": Dtype(1, "int8", 11),
+    "signed char": BYTE,
+    "unsigned char": BYTE,
     **dict.fromkeys(("short", "short int", "unsigned short", "unsigned short int"), Dtype(2, None, 12)),
     **dict.fromkeys(("int", "unsigned int"), INT32),
     **dict.fromkeys(("long", "long int", "long long", "unsigned long", "unsigned long int"), INT64),

@@ -82,10 +82,7 @@ def with_twins(activities: pl.DataFrame, twins: pl.DataFrame) -> pl.DataFrame:
     own = ["operator", "bucket", "group", "prior"]
     theirs = marked.select("activity_id", *own).rename({"activity_id": "replayed_from"})
     found = lookup(theirs, marked, "replayed_from")
-    is_twin = marked.get_column("replayed_from").is_not_null()
-    return marked.with_columns(
-        pl.when(is_twin).then(found.get_column(column)).otherwise(pl.col(column)).alias(column) for column in own
-    )
+    return marked.with_columns(pl.coalesce(found.get_column(column), column).alias(column) for column in own)
 
 
 def _runs(eager: pl.DataFrame, sequences: pl.DataFrame, length: int) -> pl.DataFrame:
