@@ -68,15 +68,15 @@ def test_bounds_say_how_near_to_their_roof_their_kernels_come() -> None:
 @pytest.mark.parametrize(
     ("events", "flags"),
     [
-        (square(1000, 1200, 1), [False]),  # above a third of its roof
-        (square(1000, 1400, 1), [True]),
-        (square(1000, 1400, 1, blocks=107), [False]),  # one SM has no block
+        (square(1000, 1700, 1), [False]),  # above a quarter of its roof
+        (square(1000, 1800, 1), [True]),
+        (square(1000, 1800, 1, blocks=107), [False]),  # one SM has no block
         (square(1000, 19, 1, dims=[[512, 512]] * 2), [False]),  # too short to last
-        (addition(1000, 300, 1), [True]),
-        (addition(1000, 150, 1, kernels=2), [False, False]),  # either pass may read and write everything
+        (addition(1000, 350, 1), [True]),
+        (addition(1000, 350, 1, kernels=2), [False, False]),  # either pass may read and write everything
     ],
 )
-def test_inefficient_is_what_fills_the_device_lasts_and_stays_below_a_third(events: Any, flags: list[bool]) -> None:
+def test_inefficient_is_what_fills_the_device_lasts_and_stays_below_a_quarter(events: Any, flags: list[bool]) -> None:
     assert analysed(events).tables["roofs"].get_column("inefficient").to_list() == flags
 
 

@@ -52,8 +52,8 @@ PRIORS_RATIO = 0.1
 
 HALF_ROOF_RATIO = 0.5
 """A kernel that takes twice its time at the roof is held by something else for as long as by the roof."""
-INEFFICIENT_ROOF_RATIO = 1 / 3
-"""Kernels that are made well reach 60 to 90 % of their roof; below a third neither roof limits them."""
+INEFFICIENT_ROOF_RATIO = 0.25
+"""Kernels that are made well reach 50 to 90 % of a datasheet's roof; below a quarter neither roof limits them."""
 
 # Copies
 SMALL_COPY_BYTES = 64 << 10
