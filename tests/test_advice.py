@@ -583,7 +583,7 @@ def test_workers_that_do_not_keep_up() -> None:
 
 every_fix = pytest.mark.parametrize("fix", fixes().values(), ids=list(fixes()))
 ADVICE = Path(__file__).parents[1] / "docs" / "advice.md"
-VALUES = {"workers": "8", "dtype": "bf16", "torch_dtype": "bfloat16", "snippet": "pass"}
+VALUES = {"workers": "8", "dtype": "bf16", "torch_dtype": "bfloat16", "snippet": "pass", "name": "softmax_kernel"}
 
 
 def test_every_fix_has_a_rule() -> None:
@@ -732,8 +732,12 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     "tf32": (in_a_row(FP32), in_a_row(GEMM)),
     "padding": (in_a_row(f"cutlass_80_tensorop_{GEMM}_align1"), in_a_row(f"cutlass_80_tensorop_{GEMM}_align8")),
     "low-precision": (in_a_row(GEMM), in_a_row(FP32)),
-    "max-autotune": (
+    "inefficient-kernels": (
         eager([("mm", SQUARE, "c10::Half", 2_000, GEMM)] * 12),
+        eager([("mm", SQUARE, "c10::Half", 800, GEMM)] * 12),
+    ),
+    "max-autotune": (
+        eager([("mm", SQUARE, "c10::Half", 800, GEMM)] * 12),
         eager([("mm", SQUARE, "c10::Half", 441, GEMM)] * 12),
     ),
     "recompute-less": (

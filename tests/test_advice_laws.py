@@ -36,7 +36,7 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     "small-copies": ("copy",),
     "dependencies": ("device-wait",),
     **dict.fromkeys(("attention-kernel", "fusion"), ("memory", "latency")),
-    **dict.fromkeys(("channels-last", "padding", "recompute-less"), KERNELS),
+    **dict.fromkeys(("channels-last", "padding", "recompute-less", "inefficient-kernels"), KERNELS),
     **dict.fromkeys(("fewer-bytes", "thin-products"), ("memory",)),
     **dict.fromkeys(("low-precision", "max-autotune", "less-work"), ("compute",)),
     **dict.fromkeys(("tensor-cores", "tf32"), ("compute", "memory")),

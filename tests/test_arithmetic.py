@@ -3,9 +3,9 @@
 import polars as pl
 import pytest
 
-from trace_analyzer.catalog.arithmetic import Rule, arithmetic, rules
+from trace_analyzer.catalog.arithmetic import Rule, arithmetic, operand_type, rules
 
-KINDS = ("unit", "precision", "helper", "fast")
+KINDS = ("unit", "precision", "operand", "helper", "fast")
 
 
 def said(name: str) -> dict[str, object]:
@@ -48,3 +48,10 @@ def test_what_no_rule_knows() -> None:
     }
     assert said("kernel_v7") == expected
     assert arithmetic(pl.Series("name", [], dtype=pl.String)).is_empty()
+
+
+@pytest.mark.parametrize("rule", rules("operand"), ids=lambda rule: rule.id)
+def test_operands(rule: Rule) -> None:
+    for name in rule.examples:
+        assert pl.DataFrame({"name": [name]}).select(operand_type("name")).item() == rule.dtype, name
+    assert pl.DataFrame({"name": ["kernel_v7"]}).select(operand_type("name")).item() is None

@@ -29,7 +29,7 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.phrasing import check_phrase, record_instead
 from trace_analyzer.report import Check, Report
 
-TIMES, RATES = ("buckets", "groups", "fusions", "tensor_cores"), ("mfu", "hfu")
+TIMES, RATES = ("buckets", "groups", "bounds", "fusions", "tensor_cores"), ("mfu", "hfu")
 ALL = ("busy_ratio", "partition", "idle_causes", "run_ahead", *TIMES, *RATES, "communication", "copies")
 A, B = launched("a", 0, 10, 10, 1), launched("b", 80, 90, 10, 2)
 

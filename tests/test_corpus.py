@@ -10,6 +10,7 @@ from conftest import CORPUS, corpus_rows
 
 from trace_analyzer import units
 from trace_analyzer.analyses.registry import TABLES
+from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import HOST_CAUSES
 
@@ -168,3 +169,15 @@ def test_the_page_on_real_traces_says_what_the_program_says(file: str, corpus_re
     rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in text.splitlines() if line[:1] == "|"]
     assert told(name, corpus_report(file)) in rows
     assert f"**{name}**" in text, "a paragraph on each"
+
+
+PAIRS = CORPUS.parent / "pairs"
+PAIR_FILES = ["a100_sam_amg_before.json.gz", "a100_sam_amg_after.json.gz", "a100_forward_batch128.json.gz"]
+
+
+@pytest.mark.skipif(not PAIRS.exists(), reason="the pairs beside the corpus are absent")
+@pytest.mark.parametrize("file", PAIR_FILES)
+def test_no_kernel_of_the_pairs_does_either(file: str) -> None:
+    """They have shapes without strides, where expanded operands look dense."""
+    activities = analyze(PAIRS / file).tables["activities"]
+    assert activities.filter(pl.col("faster_than_memory") == "unexplained").is_empty()

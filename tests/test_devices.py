@@ -41,10 +41,10 @@ def test_row_is_complete_and_plausible(device: Device) -> None:
     assert device.source
     assert device.architecture
     assert re.fullmatch(r"\d+\.\d|gfx[0-9a-f]+|intel_gpu_\w+", device.compute_capability or "")
-    assert 10 <= (device.sm_count or 0) <= 320
-    assert 8 <= (device.memory_gib or 0) <= 320
-    assert 200 <= (device.memory_gbps or 0) <= 10_000
-    assert 2 <= (device.l2_mib or 0) <= 256
+    assert 6 <= (device.sm_count or 0) <= 320
+    assert 3 <= (device.memory_gib or 0) <= 320
+    assert 100 <= (device.memory_gbps or 0) <= 10_000
+    assert 1 <= (device.l2_mib or 0) <= 256
     radeon = device.architecture.startswith("RDNA")
     assert device.warp_size == (32 if radeon else {"NVIDIA": 32, "AMD": 64, "Intel": 16}[device.vendor])
 
@@ -66,8 +66,9 @@ def test_peaks_of_a_row_agree_with_each_other(device: Device) -> None:
 
 @every_device
 def test_balance_of_a_row_is_plausible(device: Device) -> None:
+    most = 1000 if "shared with the CPU" in device.caveat else 500
     for dtype in ("fp32", "fp16") if device.peaks.fp16 else ("fp32",):
-        assert 5 < (device.balance(dtype, matrix=False) or 0) <= (device.balance(dtype) or 0) < 500
+        assert 5 < (device.balance(dtype, matrix=False) or 0) <= (device.balance(dtype) or 0) < most
 
 
 @every_device

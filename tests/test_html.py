@@ -251,6 +251,19 @@ def test_text_keeps_position_zero_for_null() -> None:
             "at::native::BinaryFunctor<float, at::native::binary_internal::MulFunctor<float> > > >(int)",
             "elementwise_kernel · MulFunctor",
         ),
+        (
+            "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cute::tuple<int, int, int, int>,"
+            " cutlass::gemm::collective::CollectiveMma<cutlass::gemm::MainloopSm90TmaGmmaWarpSpecialized<7, cute::tuple<cute::C<2>,"
+            " cute::C<1>, cute::C<1> >, cutlass::gemm::KernelTmaWarpSpecializedPingpong>, cute::tuple<cute::C<64>, cute::C<128>,"
+            " cute::C<64> >, cutlass::bfloat16_t> > >(Params)",
+            "device_kernel · GemmUniversal 64x128x64 bfloat16_t Pingpong",
+        ),
+        (
+            "void cutlass::device_kernel<flash::FlashAttnFwdSm90<flash::CollectiveMainloopFwdSm90<2, cute::tuple<cute::C<1>,"
+            " cute::C<1>, cute::C<1> >, cute::tuple<cute::C<128>, cute::C<176>, cute::C<128> >, cutlass::half_t> > >(Params)",
+            "device_kernel · FlashAttnFwdSm90 128x176x128 half_t",
+        ),
+        ("void cutlass::device_kernel<GemmKernel>(GemmKernel::Params)", "device_kernel · GemmKernel"),
     ],
 )
 def test_short_names(name: str, short: str) -> None:

@@ -117,7 +117,7 @@ def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: Ran
         empty = {"run_ahead": "queue"}
         assert all(report.tables[table].filter(this).is_empty() for metric, table in empty.items() if metric in metrics)
         of_metric = {
-            "busy_ratio": "busy_ratio", "partition": "partition_ns", "run_ahead": "run_ahead", "buckets": "buckets", "groups": "groups",
+            "busy_ratio": "busy_ratio", "partition": "partition_ns", "run_ahead": "run_ahead", "buckets": "buckets", "groups": "groups", "bounds": "bounds",
             "mfu": "mfu", "hfu": "hfu", "fusions": "fusions", "tensor_cores": "tensor_cores", "communication": "communication", "copies": "copies",
         }  # fmt: skip
         for metric, field in of_metric.items():

@@ -201,11 +201,12 @@ def test_one_of_something_is_said_in_the_singular() -> None:
     assert "1 copy, small" in summary(report)
 
 
-def test_a_lower_bound_of_less_than_something_is_never_told() -> None:
-    device = replace(gpu_report().devices[0], flop_time_ratio=0.07, mfu=0.00042)
-    assert phrasing.known_work(device).endswith("MFU at least 0.04 %")
-    assert phrasing.known_work(replace(device, mfu=0.12)).endswith("MFU at least 12 %")
-    assert phrasing.known_work(replace(device, flop_time_ratio=0.95)).endswith("MFU <0.1 %")
+def test_a_mfu_is_an_interval_where_work_is_unknown() -> None:
+    device = replace(gpu_report().devices[0], flop_time_ratio=0.07, mfu=0.00042, mfu_at_most=0.35)
+    assert phrasing.known_work(replace(device, mfu_at_most=0.35)).endswith("MFU 0.04 % to 35 %")
+    assert phrasing.known_work(replace(device, mfu=0.12, mfu_at_most=0.35)).endswith("MFU 12 % to 35 %")
+    assert phrasing.known_work(replace(device, mfu=0.12, mfu_at_most=0.122)).endswith("MFU 12 %")
+    assert phrasing.known_work(replace(device, mfu_at_most=0.00042)).endswith("MFU <0.1 %")
 
 
 def test_code_that_held_up_the_device_for_nothing_is_not_named() -> None:

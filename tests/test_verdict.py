@@ -14,6 +14,7 @@ from trace_analyzer.analyses.profiler_overhead import Recording
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import (
+    BoundShare,
     DeviceReport,
     Gaps,
     LaunchLead,
@@ -209,7 +210,7 @@ def test_a_verdict_without_doubt() -> None:
         ({"parts_ns": parts_of(compute=70, other=30)}, "30 %"),
         ({"parts_ns": parts_of(compute=55, memory=45)}, "memory-bandwidth-bound is close behind"),
         ({"shapes_ratio": 0.49}, "49 % of the time of contractions"),
-        ({"shapes_ratio": None}, "0 % of the time of contractions"),
+        ({"shapes_ratio": 0.1}, "10 % of the time of contractions"),
         ({"peaks_known": False}, "peaks are unknown"),
         ({"flows_missing": True}, "no launch arrows"),
         ({"breaks_off": True, "damaged": True}, "breaks off"),
@@ -248,12 +249,45 @@ def test_a_dependency_that_was_recorded_is_no_doubt() -> None:
     assert told(parts_ns=parts_of(device_wait=80, compute=20), waits_recorded=True).confidence == "high"
 
 
+@pytest.mark.parametrize("known", [None, 0.0, 0.099])
+def test_names_alone_are_not_enough_for_more_than_low_confidence(known: float | None) -> None:
+    assert told(shapes_ratio=known).confidence == "low"
+    assert told(shapes_ratio=known, contraction_ratio=0.2).confidence == "high"
+
+
+def share_of_roof(bound: str, roof: float, below: float = 0.0, known_ns: int = 80) -> BoundShare:
+    return BoundShare(bound, 10, 100, known_ns, roof, below, 0)
+
+
+def test_a_bound_says_how_near_to_its_roof_its_kernels_come() -> None:
+    found = told(bounds=(share_of_roof("compute", 0.6, 0.3), share_of_roof("memory", 0.2, 0.9)))
+    assert found.headline.endswith("they reach 60 % of their roof, 30 % of their time below half of it).")
+    assert "spends its time in contractions (" in found.headline
+    evidence = {item.metric: item.value for item in found.evidence}
+    assert (evidence["roof_ratio"], evidence["below_half_roof_ratio"]) == (0.6, 0.3)
+
+
+def test_kernels_far_below_their_roof_are_not_called_limited_by_it() -> None:
+    found = told(bounds=(share_of_roof("compute", 0.036, 1.0),))
+    assert found.regime == COMPUTE
+    assert "these reach little of its peak" in found.headline
+    memory = told(parts_ns=parts_of(memory=100), bounds=(share_of_roof("memory", 0.2, 0.87),))
+    assert "far more slowly than the memory could" in memory.headline
+
+
+def test_a_roof_that_is_known_for_little_of_the_time_does_not_stand_for_the_rest() -> None:
+    found = told(bounds=(share_of_roof("compute", 0.036, 1.0, known_ns=49),))
+    assert "roof" not in found.headline
+    assert "little" not in found.headline
+    assert "49 % of their time" in next(item.why for item in found.evidence if item.metric == "roof_ratio")
+
+
 def test_kernel_doubts_do_not_touch_an_overhead_verdict() -> None:
     assert told(parts_ns=LAUNCHING, shapes_ratio=None, peaks_known=False).confidence == "high"
 
 
 def test_two_doubts_make_it_low() -> None:
-    assert told(shapes_ratio=0.0, peaks_known=False).confidence == "low"
+    assert told(shapes_ratio=0.2, peaks_known=False).confidence == "low"
     assert told(device={"link_coverage_time_ratio": 0.4}).confidence == "low"
 
 

@@ -361,3 +361,100 @@ def test_nor_does_a_call_of_a_stranger_signature(operator: str, arguments: list[
     if outcome.work is not None:
         for figure in (outcome.work.flop, outcome.work.moved_bytes):
             assert figure is None or 0 <= figure < float("inf")
+
+
+def record(operator: str, dims: Any, types: Any = None, **context: Any) -> Work | None:
+    """Work of a call as old or stripped files have it: no strides, no values, perhaps no types."""
+    known = Record(operator, json.dumps(dims), None if types is None else json.dumps(types))
+    return call_work(known._replace(**context)).work
+
+
+def test_types_that_were_not_recorded_are_those_of_the_kernel() -> None:
+    """A table of 10 x 4 halves, 3 indices of 8 bytes: 24 + 2 * 12 read, 2 * 12 written."""
+    assert record("aten::mm", [[2, 3], [3, 5]]) is None
+    assert record("aten::mm", [[2, 3], [3, 5]], assumed_type="c10::Half") == Work(60, 2 * 31, "fp16")
+    assert record("aten::embedding", [[10, 4], [3], [], [], []], assumed_type="c10::Half") == Work(0, 24 + 48, "fp16")
+    assert record("aten::add", [[4, 6], [6], []], assumed_type="float") == Work(24, 4 * 54, "fp32")
+    assert record("aten::relu", [[]], assumed_type="float") is None
+
+
+CONV = [[2, 4, 9, 9], [6, 4, 3, 3], [], [], [], [], [], [], []]
+CONV_TYPES = ["float", "float", *["GenericList"] * 3, "Int", "Bool", "Bool", "Bool"]
+
+
+@pytest.mark.parametrize(
+    ("result", "space"),
+    [("[2, 6, 7, 7]", 49), ("[2, 6, 9, 9]", 81), ("[2, 6, 5, 5]", 25), ("[2, 6, 11, 11]", None), ("[2, 6, 200, 7]", None), (None, None)],
+)  # fmt: skip
+def test_the_reader_of_a_result_tells_a_convolution_without_values(result: str | None, space: int | None) -> None:
+    """No padding, a padding of 1, a stride of 2; no convolution of 3 x 3 taps makes 11 or 200 of 9."""
+    found = record("aten::cudnn_convolution", CONV, CONV_TYPES, result_dims=result)
+    if space is None:
+        assert found is None
+        return
+    assert found is not None
+    assert found.flop == 2 * 2 * 6 * space * 36
+    assert found.moved_bytes == 4 * (648 + 216 + 2 * 6 * space)
+
+
+def test_the_operator_around_a_gradient_tells_its_sizes() -> None:
+    """cudnn_convolution_backward(self, grad_output, weight, ...) stands around its two parts."""
+    outer = {"outer_dims": json.dumps([[2, 4, 9, 9], [2, 6, 7, 7], [6, 4, 3, 3], [], []])}
+    dims = [[], [2, 6, 7, 7], [2, 4, 9, 9], [], [], [], []]
+    types = ["GenericList", "float", "float", "GenericList", "GenericList", "GenericList", "Int"]
+    assert record("aten::cudnn_convolution_backward_weight", dims, types) is None
+    assert record("aten::cudnn_convolution_backward_weight", dims, types, **outer) == Work(
+        2 * 2 * 6 * 49 * 36, 4 * (588 + 648 + 216), "fp32"
+    )
+    dims = [[], [2, 6, 7, 7], [6, 4, 3, 3], [], [], [], []]
+    assert record("aten::cudnn_convolution_backward_input", dims, types, **outer) == Work(
+        2 * 2 * 6 * 49 * 36, 4 * (588 + 216 + 648), "fp32"
+    )
+
+
+def test_a_tensor_compared_with_itself_is_read_once() -> None:
+    dims, types = [[4, 6], [4, 6]], ["float", "float"]
+    assert record("aten::ne", dims, types) == Work(24, 4 * 48 + 24, "fp32")
+    assert record("aten::ne", dims, types, outer="aten::isnan") == Work(24, 4 * 24 + 24, "fp32")
+    assert record("aten::eq", dims, types, outer="aten::isfinite") == Work(24, 4 * 24 + 24, "fp32")
+    assert record("aten::ne", [[4, 6], [6]], types, outer="aten::isnan") == Work(24, 4 * 30 + 24, "fp32")
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "doubtful"),
+    [
+        ("aten::mul", (h(4, 6), h(4, 6)), 48),  # may be x * x
+        ("aten::mul", (h(4, 6), f(4, 6)), 0),
+        ("aten::mul", (h(4, 6), ((4, 6), HALF, (1, 4))), 0),  # of other strides
+        ("aten::add", (h(4, 6), h(6), 1), 0),
+        ("aten::copy_", (h(4, 6), h(4, 6), False), 0),
+    ],
+)
+def test_what_need_not_be_read_twice_is_told(operator: str, arguments: tuple[Any, ...], doubtful: float) -> None:
+    found = work(operator, *arguments)
+    assert found is not None
+    assert found.doubtful_bytes == doubtful
+
+
+def test_without_strides_a_source_may_be_expanded() -> None:
+    copied = record("aten::copy_", [[4, 6], [4, 6], []], ["float", "float", "Scalar"])
+    assert copied is not None
+    assert (copied.moved_bytes, copied.doubtful_bytes) == (192, 96)
+
+
+@pytest.mark.parametrize(
+    ("operator", "argument", "expected"),
+    [
+        ("fbgemm::FloatToFP8RowwiseQuantized", f(10, 256), Work(3 * 2560, 4 * 2560 + 10 * 264, "fp32")),
+        (
+            "fbgemm::FP8RowwiseQuantizedToFloat",
+            ((10, 264), "unsigned char"),
+            Work(2 * 2560, 10 * 264 + 4 * 2560, "fp32"),
+        ),
+        ("fbgemm::FloatToHFP8Quantized", f(100), Work(200, 500, "fp32")),
+        ("fbgemm::HFP8QuantizedToFloat", ((100,), "unsigned char"), Work(200, 500, "fp32")),
+        ("fbgemm::FP8RowwiseQuantizedToFloat", ((10, 8), "unsigned char"), None),
+    ],
+)
+def test_quantized_embeddings(operator: str, argument: Any, expected: Work | None) -> None:
+    assert work(operator, argument, 0) == expected

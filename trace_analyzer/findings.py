@@ -1,12 +1,12 @@
 """Sum tables up to what the verdict reads: of a device, of the verdict's window, and of each step."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import polars as pl
 
 from trace_analyzer import units
-from trace_analyzer.analyses import causes, kernel_bounds, partition, profiler_overhead, run_ahead
+from trace_analyzer.analyses import causes, kernel_bounds, partition, profiler_overhead, roof_shares, run_ahead
 from trace_analyzer.analyses.cold_start import cold_gap_ns
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.profiler_overhead import Prices, Recording
@@ -14,12 +14,12 @@ from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.checks import failed_reasons, suppressed_metrics
 from trace_analyzer.errors import UsageError
-from trace_analyzer.frames.intervals import clip
+from trace_analyzer.frames.intervals import clip, filter_inside
 from trace_analyzer.frames.lookups import where_equal
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.metrics import IDLE_CAUSES, PARTITION
 from trace_analyzer.notes import breaks_off, is_damaged
-from trace_analyzer.report import Check, DeviceReport, Window
+from trace_analyzer.report import BoundShare, Check, DeviceReport, Window
 from trace_analyzer.units import NS_PER_MS
 from trace_analyzer.vocabulary import PARTS
 from trace_analyzer.windows import Judged
@@ -64,6 +64,7 @@ class Findings:
     cold_gap_ns: int
     recording: Recording | None
     waiting_depth: float | None
+    bounds: tuple[BoundShare, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         report=report,
         steps_found=steps.height,
         launches_per_step=launches.height / steps.height if steps.height else None,
-        peaks_known=model is not None,
+        peaks_known=model is not None and not model.assumed,
         contraction_ratio=time_ratio(activities, pl.col("group") == "matmul") or 0.0,
         shapes_ratio=_shapes_ratio(activities),
         known_ratio=_known_ratio(activities, pl.col("kind") == "kernel"),
@@ -145,6 +146,7 @@ class WindowSources:
     idle_causes: pl.DataFrame
     cold_idle: pl.DataFrame
     queue: pl.DataFrame
+    rated: pl.DataFrame
     recording_prices: Prices | None
     measured_step_ms: float | None
 
@@ -173,6 +175,7 @@ def window_findings(
         raise UsageError("a measured step time needs steps, and this trace has none; call prof.step()")
     one = spans.with_columns(pl.lit(0, dtype=pl.UInt32).alias("window"))
     idle, queue = (where_equal(frame, "device", judged.device) for frame in (sources.idle_causes, sources.queue))
+    rated = filter_inside(where_equal(sources.rated, "device", judged.device), "start_ns", spans, ["device"])
     return Findings(
         device=device_findings[judged.device],
         window=window,
@@ -180,6 +183,7 @@ def window_findings(
         cold_gap_ns=cold_gap_ns(sources.cold_idle, one).get(0, 0),
         recording=_recordings(sources, one, {0: (sum(lengths), count)}).get(0),
         waiting_depth=_waiting_depth(idle, queue, spans),
+        bounds=bound_shares(roof_shares.bound_table(rated)),
     )
 
 
@@ -240,6 +244,12 @@ def _recordings(
         return profiler_overhead.measured(sources.idle_causes, windows, recorded, step_ns)
     prices = sources.recording_prices
     return {} if prices is None else profiler_overhead.estimated(prices, windows)
+
+
+def bound_shares(bounds: pl.DataFrame) -> tuple[BoundShare, ...]:
+    """The rows of table `bounds` of one device."""
+    rows = bounds.rename({"count": "kernel_count"}).select(field.name for field in fields(BoundShare))
+    return tuple(BoundShare(**row) for row in rows.to_dicts())
 
 
 def _waiting_depth(idle_pieces: pl.DataFrame, queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:

@@ -60,9 +60,11 @@ def suppress_metrics(report: DeviceReport, checks: Sequence[Check]) -> DeviceRep
         run_ahead=NO_RUN_AHEAD if m.RUN_AHEAD in metrics else report.run_ahead,
         buckets=() if "buckets" in metrics else report.buckets,
         groups=() if "groups" in metrics else report.groups,
+        bounds=() if "bounds" in metrics else report.bounds,
         fusions=() if "fusions" in metrics else report.fusions,
         tensor_cores=() if "tensor_cores" in metrics else report.tensor_cores,
         mfu=None if "mfu" in metrics else report.mfu,
+        mfu_at_most=None if "mfu" in metrics else report.mfu_at_most,
         hfu=None if "hfu" in metrics else report.hfu,
         communication=None if "communication" in metrics else report.communication,
         copies=() if "copies" in metrics else report.copies,
@@ -72,7 +74,10 @@ def suppress_metrics(report: DeviceReport, checks: Sequence[Check]) -> DeviceRep
 
 def suppress_step_metrics(steps: Sequence[StepReport], checks: Sequence[Check]) -> tuple[StepReport, ...]:
     """The steps without the metrics that a failed check of their device does not support."""
-    return tuple(replace(step, mfu=None) if is_suppressed(checks, step.device, "mfu") else step for step in steps)
+    return tuple(
+        replace(step, mfu=None, mfu_at_most=None) if is_suppressed(checks, step.device, "mfu") else step
+        for step in steps
+    )
 
 
 VALUES = (Value("suppressed", suppressed),)

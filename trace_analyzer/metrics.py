@@ -7,7 +7,7 @@ IDLE_CAUSES = "idle_causes"
 """Causes of idle time, and whose it is."""
 RUN_AHEAD = "run_ahead"
 """Launch lead, queue depth and runway."""
-KERNEL_TIMES = ("buckets", "groups", "fusions", "tensor_cores")
+KERNEL_TIMES = ("buckets", "groups", "bounds", "fusions", "tensor_cores")
 """Metrics that sum up the durations of kernels."""
 UTILIZATION = ("mfu", "hfu")
 """Metrics of work over time, of the device and of its steps."""

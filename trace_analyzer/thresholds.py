@@ -47,6 +47,14 @@ EQUALLY_SLOW_SPREAD = 0.15
 KNOWN_RATE_RATIO = 0.5
 """FLOP/s of less than half of a group's time say nothing of the group."""
 
+PRIORS_RATIO = 0.1
+"""With FLOP and bytes of less of the contractions' time, the bound rests on the kernels' names alone."""
+
+HALF_ROOF_RATIO = 0.5
+"""A kernel that takes twice its time at the roof is held by something else for as long as by the roof."""
+INEFFICIENT_ROOF_RATIO = 0.25
+"""Kernels that are made well reach 50 to 90 % of a datasheet's roof; below a quarter neither roof limits them."""
+
 # Copies
 SMALL_COPY_BYTES = 64 << 10
 """At the 25 GB/s of PCIe 4.0 x16 this takes 3 us: starting the copy takes as long."""

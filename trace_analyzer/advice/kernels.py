@@ -13,6 +13,7 @@ from trace_analyzer.advice.opportunity import (
     where_called,
     worth_ns,
 )
+from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.units import counted, percent, size
 
@@ -193,12 +194,37 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
     )
 
 
+def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
+    """Kernels that fill the device and stay far below both roofs, but those that other fixes replace."""
+    unfused = union(context.within.fusions.filter(pl.col("kind").is_in(["attention", "optimizer"])), ["device"])
+    slow = context.within.roofs.filter("inefficient").select("activity_id", "roof_ns", "lost_ns")
+    rows = outside(
+        context.within.activities.filter(pl.col("group") != "communication")
+        .join(context.within.missed, on="activity_id", how="anti")
+        .join(slow, on="activity_id", how="inner", maintain_order="left"),
+        unfused,
+    )
+    reached = total(rows, "roof_ns") / max(1, total(rows, "duration_ns"))
+    sums = rows.group_by("name").agg(pl.col("duration_ns").sum())
+    longest = sums.sort("duration_ns", "name", descending=[True, False]).get_column("name").first()
+    return kernel_opportunity(
+        context,
+        rows,
+        pl.col("lost_ns"),
+        "time of these kernels minus that at their roof",
+        f"{counted(rows.height, 'kernel fills', 'kernels fill')} the device and"
+        f" {'reaches' if rows.height == 1 else 'reach'} {percent(reached)} of what memory and arithmetic units allow: neither"
+        " limits them",
+        name=function_name(str(longest or "")),
+    )
+
+
 def max_autotune(context: AdviceContext) -> Opportunity | None:
     """Time of compute-bound contractions beyond their roof, but of those that other fixes bring to matrix units."""
     rows = (
         context.within.activities.filter(pl.col("bound") == "compute", pl.col("group") == "matmul")
         .join(context.within.missed, on="activity_id", how="anti")
-        .join(context.within.roofs.select("activity_id", "lost_ns", "roof_ns"), on="activity_id")
+        .join(_efficient(context.within.roofs).select("activity_id", "lost_ns", "roof_ns"), on="activity_id")
     )
     reached = total(rows, "roof_ns") / max(1, total(rows, "duration_ns"))
     return kernel_opportunity(
@@ -208,6 +234,11 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
         "time of contractions minus that at the device's peak",
         f"contractions reach {percent(reached)} of what the device can do; 80 % is good",
     )
+
+
+def _efficient(roofs: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the kernels that are not `inefficient_kernels`."""
+    return roofs.filter(~pl.col("inefficient"))
 
 
 def recompute_less(context: AdviceContext) -> Opportunity | None:
@@ -225,9 +256,11 @@ def recompute_less(context: AdviceContext) -> Opportunity | None:
 
 def less_work(context: AdviceContext) -> Opportunity | None:
     """Half of what compute-bound kernels would take at their roof: the rest of their time better kernels can win."""
-    heavy = context.within.activities.filter(
-        (pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)
-    ).join(context.within.roofs.select("activity_id", "roof_ns"), on="activity_id", how="left", maintain_order="left")
+    inefficient = context.within.roofs.filter("inefficient")
+    rest = context.within.activities.join(inefficient, on="activity_id", how="anti", maintain_order="left")
+    heavy = rest.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(
+        context.within.roofs.select("activity_id", "roof_ns"), on="activity_id", how="left", maintain_order="left"
+    )
     return kernel_opportunity(
         context,
         heavy,

@@ -29,6 +29,7 @@ RULE_OF_FIX: Mapping[str, Callable[[AdviceContext], Opportunity | None]] = {
     "tf32": lambda context: kernels.out_of_fp32(context, tf32=True),
     "padding": kernels.padding,
     "low-precision": kernels.low_precision,
+    "inefficient-kernels": kernels.inefficient_kernels,
     "max-autotune": kernels.max_autotune,
     "recompute-less": kernels.recompute_less,
     "less-work": kernels.less_work,

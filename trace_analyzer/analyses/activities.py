@@ -6,7 +6,13 @@ import polars as pl
 
 from trace_analyzer.analyses import links
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.kernel_bounds import with_blocks, with_bounds, with_buckets, with_memory_excess
+from trace_analyzer.analyses.kernel_bounds import (
+    with_blocks,
+    with_bounds,
+    with_buckets,
+    with_memory_excess,
+    without_refuted_reads,
+)
 from trace_analyzer.analyses.work.sharing import with_work
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device
@@ -37,6 +43,18 @@ ACTIVITIES = Table(
         ),
         Column("flop", F64, "FLOP that the operator's shapes ask of it; null when unknown."),
         Column("moved_bytes", F64, "Bytes that it must move at least; null when unknown."),
+        Column(
+            "work_from",
+            STR,
+            "What FLOP and bytes rest on: call (its recorded shapes), inferred-shape (a neighbour's too), assumed-dtype"
+            " (of the kernel's name), outer-call, replay (an equal sequence launched one by one); null when unknown.",
+        ),
+        Column(
+            "replayed_from",
+            U32,
+            "`activity_id` of the kernel that was launched one by one at its place of an equal sequence: whose operator, bucket and"
+            " work a kernel of a graph has; null for others.",
+        ),
         Column(
             "faster_than_memory",
             STR,
@@ -72,6 +90,7 @@ def device_work(
 ) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Add bucket, FLOP, bytes and bound to each activity: table `activities` and a few more columns, and notes."""
     worked, notes = with_work(with_buckets(with_blocks(linked_events)), trace, host)
+    worked = without_refuted_reads(worked, device_models)
     return with_memory_excess(with_bounds(worked, device_models), device_models), notes
 
 

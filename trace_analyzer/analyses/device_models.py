@@ -4,8 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
+
+from trace_analyzer.catalog.architectures import assumed_device
 from trace_analyzer.catalog.calibration import Calibration, known_calibrations, matching, read_calibration
 from trace_analyzer.catalog.devices import Device, device_named, find_device, with_overrides
+from trace_analyzer.catalog.fixes import platform_of
 from trace_analyzer.ingest.trace import DeviceProperties, Trace
 from trace_analyzer.options import Options
 
@@ -15,7 +19,7 @@ class MatchedDevices:
     """What is known of each device, by its code.
 
     ``listed`` are rows of the catalogue, ``calibrations`` what such a device was measured to do, and ``models`` what
-    metrics rest on: the catalogue, else what was measured; and the caller's figures.
+    metrics rest on: the catalogue, else what was measured, else what the names of kernels let assume; and the caller's figures.
     """
 
     listed: Mapping[int, Device | None]
@@ -31,8 +35,11 @@ def match_devices(trace: Trace, options: Options) -> MatchedDevices:
     calibrations = _calibrations(trace, options)
     listed = _listed(trace, options)
     measured = {code: calibration.device(None) for code, calibration in calibrations.items()}
+    assumed = {} if options.peak_tflops or options.peak_gbps else _assumed(trace)
     models = {
-        code: with_overrides(device or measured.get(code), options.peak_tflops or {}, options.peak_gbps)
+        code: with_overrides(
+            device or measured.get(code) or assumed.get(code), options.peak_tflops or {}, options.peak_gbps
+        )
         for code, device in listed.items()
     }
     return MatchedDevices(listed, calibrations, models)
@@ -44,6 +51,31 @@ def _entries(trace: Trace) -> dict[int, DeviceProperties | None]:
     alike = {(e.name, e.memory_bytes, e.compute_capability, e.sm_count, e.warp_size) for e in known.values()}
     shared = trace.header.devices[0] if len(alike) == 1 else None
     return {code: known.get(label) or shared for code, label, _ in trace.devices.iter_rows()}
+
+
+def _assumed(trace: Trace) -> dict[int, Device | None]:
+    """Device code -> the usual device of the architecture that its kernels are named for, where the header says nothing of it."""
+    silent = {
+        code
+        for code, _, name in trace.devices.iter_rows()
+        if not name and ((entry := _entries(trace)[code]) is None or not (entry.name or entry.sm_count))
+    }
+    if not silent:
+        return {}
+    kernels = trace.device_events.filter(pl.col("kind") == "kernel")
+    calls = (
+        trace.host_events.filter(pl.col("kind").is_in(["runtime", "driver"]))
+        .get_column("name")
+        .unique()
+        .cast(pl.String)
+    )
+    platform = platform_of(None, calls)
+    found = {
+        code: assumed_device(kernels.filter(pl.col("device") == code).get_column("name").unique().cast(pl.String))
+        for code in sorted(silent)
+    }
+    # Names that contradict the runtime are those of something else.
+    return {code: device for code, device in found.items() if device and platform_of(device.vendor, calls) == platform}
 
 
 def _calibrations(trace: Trace, options: Options) -> dict[int, Calibration]:

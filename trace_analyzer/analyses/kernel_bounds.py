@@ -135,6 +135,26 @@ def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | 
     )
 
 
+def without_refuted_reads(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
+    """Activities whose moved_bytes count no operand twice that cannot have been read twice.
+
+    Of operands of one shape, type and strides nobody knows whether they are one tensor, and without strides not whether
+    they are expanded. They count as read; but where the kernel would then be faster than memory and cache allow, they
+    were not, and their doubtful_bytes are left out. That column is dropped.
+    """
+    doubt = with_memory_excess(activities.filter(pl.col("doubtful_bytes") > 0), devices)
+    refuted = doubt.filter(pl.col("faster_than_memory") == "unexplained").get_column("activity_id")
+    if refuted.is_empty():
+        return activities.drop("doubtful_bytes")
+    fewer = pl.col("moved_bytes") - pl.col("doubtful_bytes")
+    return activities.with_columns(
+        pl.when(pl.col("activity_id").is_in(refuted.implode()))
+        .then(fewer)
+        .otherwise("moved_bytes")
+        .alias("moved_bytes")
+    ).drop("doubtful_bytes")
+
+
 def kernel_table(activities: pl.DataFrame) -> pl.DataFrame:
     """Table `kernels`: activities summed up by device and name, longest first."""
     frame = (

@@ -26,6 +26,7 @@ from trace_analyzer.analyses import (
     queue_underruns,
     recomputation,
     recording_pauses,
+    roof_shares,
     roofline,
     run_ahead,
     steps,
@@ -36,7 +37,7 @@ from trace_analyzer.ingest import tables as ingest
 
 _MODULES = (
     activities, links, idle, causes, blame, host_costs, partition, owners, steps, run_ahead, queue_underruns, kernel_bounds, operators,
-    roofline, modules, communication, copies, fusion, recomputation, tensor_cores, backward,
+    roofline, roof_shares, modules, communication, copies, fusion, recomputation, tensor_cores, backward,
     # Values that these share
     host, context, launch_latency, recording_pauses, clocks, consistency, cold_start, profiler_overhead,
 )  # fmt: skip

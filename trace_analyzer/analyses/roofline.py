@@ -11,12 +11,14 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.kernel_bounds import on_matrix_units
+from trace_analyzer.analyses.roof_shares import is_inefficient
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
 from trace_analyzer.frames.intervals import lookup_at
 from trace_analyzer.frames.lookups import lookup
 from trace_analyzer.schema import (
     ACTIVITY,
+    BOOL,
     BUCKET,
     COUNT,
     DEVICE,
@@ -48,6 +50,7 @@ ROOFS = Table(
         Column("roof_ns", F64, "Time at the roof: at peak FLOP/s or full bandwidth, whichever takes longer."),
         Column("roof_ratio", F64, "That time over the duration; above 1 when data came from the cache."),
         Column("lost_ns", F64, "Duration minus time at the roof; 0 when it was faster than that."),
+        Column("inefficient", BOOL, "Whether it fills the device, lasts, and stays far below both of its roofs."),
     ),
 )
 
@@ -86,6 +89,7 @@ STEP_WORK = Table(
         MOVED,
         *RATES,
         Column("mfu_ratio", F64, "Model FLOP utilization: time of the contractions at peak, over the step's length."),
+        Column("mfu_most_ratio", F64, "The same if contractions of unknown work had run at their peak."),
     ),
 )
 
@@ -133,7 +137,10 @@ def roofs(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.
             (pl.col("roof_ns") / pl.col("duration_ns")).alias("roof_ratio"),
             (pl.col("duration_ns") - pl.col("roof_ns")).clip(lower_bound=0).alias("lost_ns"),
         )
-        .with_columns(pl.when(pl.col("duration_ns") > 0).then("roof_ratio").alias("roof_ratio"))
+        .with_columns(
+            pl.when(pl.col("duration_ns") > 0).then("roof_ratio").alias("roof_ratio"),
+            is_inefficient(devices).alias("inefficient"),
+        )
     )
 
 
@@ -197,7 +204,7 @@ def with_roofs(activities: pl.DataFrame, roof_table: pl.DataFrame, again: pl.Dat
     return (
         activities.filter(pl.col("kind") == "kernel")
         .join(
-            roof_table.select("activity_id", "peak_flop_per_s", "roof_ns", "compute_roof_ns", "lost_ns"),
+            roof_table.select("activity_id", "peak_flop_per_s", "roof_ns", "compute_roof_ns", "lost_ns", "inefficient"),
             on="activity_id",
             how="left",
             maintain_order="left",
@@ -229,11 +236,15 @@ def step_work(kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Table `step_work`: kernels (see `with_roofs`) summed up by the step in whose window they started."""
     spans = steps.filter(pl.col("start_ns") < pl.col("end_ns"))
     inside = lookup_at(kernels, "start_ns", spans.with_columns(pl.col("index").alias("step")), ["device"], ["step"])
-    sums = inside.drop_nulls("step").group_by("device", "step").agg(*work_sums(), _mfu_ns())
+    sums = inside.drop_nulls("step").group_by("device", "step").agg(*work_sums(), _mfu_ns(), _mfu_most_ns())
     return STEP_WORK.conform(
         spans.select("device", pl.col("index").alias("step"), "start_ns", "end_ns")
         .join(sums, on=["device", "step"], how="inner", maintain_order="left")
-        .with_columns(*work_rates(), (pl.col("mfu_ns") / (pl.col("end_ns") - pl.col("start_ns"))).alias("mfu_ratio"))
+        .with_columns(
+            *work_rates(),
+            (pl.col("mfu_ns") / (pl.col("end_ns") - pl.col("start_ns"))).alias("mfu_ratio"),
+            (pl.col("mfu_most_ns") / (pl.col("end_ns") - pl.col("start_ns"))).alias("mfu_most_ratio"),
+        )
     )
 
 
@@ -257,6 +268,14 @@ def mfu(kernels: pl.DataFrame, window_ns: int) -> float | None:
 def hfu(kernels: pl.DataFrame, window_ns: int) -> float | None:
     """Hardware FLOP utilization: the MFU with recomputed work."""
     return _utilization(kernels.select(_hfu_ns()).item(), window_ns)
+
+
+def mfu_at_most(kernels: pl.DataFrame, window_ns: int) -> float | None:
+    """The MFU if every contraction of unknown work had run at its peak; null where `mfu` is.
+
+    No kernel does more than its duration at peak allows, so the MFU lies between the two.
+    """
+    return _utilization(kernels.select(_mfu_most_ns()).item(), window_ns)
 
 
 def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
@@ -305,6 +324,14 @@ def _mfu_ns() -> pl.Expr:
     """The same without recomputed ones: the numerator of the MFU."""
     own = pl.col("compute_roof_ns").filter((pl.col("group") == "matmul") & ~pl.col("recomputed"))
     return pl.when(own.count() > 0).then(own.sum()).alias("mfu_ns")
+
+
+def _mfu_most_ns() -> pl.Expr:
+    """The most that the numerator of the MFU can be: a contraction of unknown work counts as one at its peak."""
+    most = pl.coalesce("compute_roof_ns", pl.col("duration_ns").cast(pl.Float64))
+    own = (pl.col("group") == "matmul") & ~pl.col("recomputed")
+    known = pl.col("compute_roof_ns").filter(own).count() > 0
+    return pl.when(known).then(most.filter(own).sum()).alias("mfu_most_ns")
 
 
 def _utilization(peak_ns: float | None, window_ns: int) -> float | None:

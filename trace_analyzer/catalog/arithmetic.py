@@ -30,7 +30,7 @@ class Rule:
 
 @cache
 def rules(kind: str) -> tuple[Rule, ...]:
-    """Return the rules of one list: ``unit``, ``precision``, ``helper`` or ``fast``."""
+    """Return the rules of one list: ``unit``, ``precision``, ``operand``, ``helper`` or ``fast``."""
     return tuple(
         Rule(**{**row, "examples": tuple(row["examples"]), "counterexamples": tuple(row.get("counterexamples", ()))})
         for row in _catalogue()[kind]
@@ -74,6 +74,13 @@ def arithmetic_of_name() -> tuple[pl.Expr, ...]:
             for kind in ("helper", "fast")
         ),
     )
+
+
+def operand_type(column: str) -> pl.Expr:
+    """Return Kineto's name of the type that a kernel's operands have, by its name; null where it does not tell."""
+    head = pl.col(column).cast(pl.String).str.head(NAME_LIMIT)
+    first = pl.coalesce(pl.when(matches(head, rule.name)).then(pl.lit(rule.dtype)) for rule in rules("operand"))
+    return first.alias("operand_type")
 
 
 @cache

@@ -73,6 +73,8 @@ class Device:
     aliases: tuple[str, ...] = field(default=(), repr=False)
     patterns: tuple[str, ...] = field(default=(), repr=False)
     examples: tuple[str, ...] = field(default=(), repr=False)
+    assumed: bool = False
+    """Whether it only stands for the architecture that the names of kernels tell (catalog/architectures.toml)."""
 
     def peak_flops(self, dtype: str, matrix: bool = True) -> float | None:
         """Peak FLOP/s of the matrix or the vector units; None where the device cannot or it is not known.

@@ -4,6 +4,7 @@ The rules are data, in ``kernels.toml``: the first that matches decides. This mo
 applies them to frames.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -111,6 +112,16 @@ def function_words(column: str) -> pl.Expr:
         .str.replace_all(r"([A-Z])([A-Z][a-z])", "${1}_${2}")
         .str.to_lowercase()
     )
+
+
+def function_name(name: str) -> str:
+    """A kernel's own identifier, without namespaces, template arguments and anything that a shell could run.
+
+    ``void ns::softmax_warp_forward<float, 8>(float*)`` is ``softmax_warp_forward``; the name itself where it holds none.
+    """
+    head = re.sub(r"\(anonymous namespace\)|<unnamed>", "", name[:NAME_LIMIT])
+    own = re.search(r"(\w+)\s*$", re.split(r"[<(]", head, maxsplit=1)[0])
+    return own[1] if own else re.sub(r"\W+", "_", head)
 
 
 def _matches(pairs: pl.DataFrame, column: str, used: tuple[Rule, ...]) -> pl.DataFrame:

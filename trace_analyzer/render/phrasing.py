@@ -8,6 +8,7 @@ from typing import Any
 from trace_analyzer import metrics, thresholds, units
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.notes import Note, breaks_off
+from trace_analyzer.render.cutlass_names import cutlass_label
 from trace_analyzer.report import (
     Advice,
     Attained,
@@ -136,11 +137,20 @@ def known_work(device: DeviceReport) -> str:
     known = f"FLOP known for {units.percent(device.flop_time_ratio)} of kernel time"
     if device.mfu is None:
         return known
-    if (device.flop_time_ratio or 0.0) >= thresholds.GOOD_COVERAGE:
-        return f"{known}; MFU {units.percent(device.mfu)}"
-    # A lower bound of "less than" something would contradict itself.
-    tiny = 0 < device.mfu < 0.001
-    return f"{known}; MFU at least {f'{100 * device.mfu:.1g} %' if tiny else units.percent(device.mfu)}"
+    return f"{known}; MFU {mfu(device.mfu, device.mfu_at_most)}"
+
+
+def mfu(least: float, most: float | None) -> str:
+    """An MFU: one figure where all work of contractions is known or the rest is too little to show, else the interval."""
+    low, high = units.percent(least), units.percent(least if most is None else most)
+    if low == high or (most is not None and most - least <= _MFU_CLOSE * least):
+        return low
+    # From "less than" something would be no end of an interval.
+    return f"{f'{100 * least:.1g} %' if 0 < least < 0.001 else low} to {high}"
+
+
+_MFU_CLOSE = 0.05
+"""Ends of an interval that differ by less, relatively, are told as one figure."""
 
 
 def measured_roofs(device: DeviceReport) -> str:
@@ -432,6 +442,8 @@ def kernel_label(name: str, cells: int) -> str:
     text = units.visible(name)
     if units.cell_width(text) <= cells:
         return text
+    if (label := cutlass_label(text)) is not None:
+        return units.shorten(label, cells)
     bare = _without_arguments(text)
     short = _NAMESPACES.sub("", _without_return_type(bare) if bare != text else text.removeprefix("void "))
     wrapper = _WRAPPER.fullmatch(short)

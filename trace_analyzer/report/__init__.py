@@ -15,6 +15,7 @@ from trace_analyzer.notes import Note
 from trace_analyzer.report.code_report import Advice, Blame, HostCost
 from trace_analyzer.report.device_report import (
     Attained,
+    BoundShare,
     Bucket,
     Communication,
     Copies,
@@ -53,6 +54,7 @@ __all__ = [
     "Advice",
     "Attained",
     "Blame",
+    "BoundShare",
     "Bucket",
     "Check",
     "CheckStatus",

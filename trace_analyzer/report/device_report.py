@@ -126,6 +126,23 @@ class Group:
 
 
 @dataclass(frozen=True)
+class BoundShare:
+    """Kernels of one bound, and how near they come to their roof."""
+
+    bound: Annotated[Literal["compute", "memory", "latency", "communication", "other"], "What bounds them."]
+    kernel_count: Annotated[Amount, "Kernels of this bound."]
+    time_ns: Annotated[Amount, "Sum of their durations."]
+    known_ns: Annotated[Amount, "Durations of those whose roof is known."]
+    roof_ratio: Annotated[
+        Quantity | None, "Time that these would take at the roof, over the time they took; null when none is known."
+    ]
+    below_half_ratio: Annotated[Ratio | None, "Share of their time in kernels that reach less than half of their roof."]
+    inefficient_ns: Annotated[
+        Amount, "Durations of kernels that fill the device and stay far below both of their roofs."
+    ]
+
+
+@dataclass(frozen=True)
 class Communication:
     """Communication kernels of one device, as unions over its streams.
 
@@ -293,10 +310,18 @@ class DeviceReport:
         tuple[Group, ...],
         "The article's table: share of FLOP against share of time, longest first; empty where a check withholds it.",
     ] = ()
+    bounds: Annotated[
+        tuple[BoundShare, ...],
+        "Kernels by what bounds them, longest first, and how near they come to their roof; empty where a check withholds it.",
+    ] = ()
     mfu: Annotated[
         Quantity | None,
         "Model FLOP utilization: time of the contractions at the peak of their dtype, without recomputed ones,"
         " over the window; a lower bound where FLOP are unknown.",
+    ] = None
+    mfu_at_most: Annotated[
+        Quantity | None,
+        "The same if contractions of unknown work had run at their peak: the MFU lies between the two.",
     ] = None
     hfu: Annotated[Quantity | None, "Hardware FLOP utilization: the same with recomputed ones."] = None
     flop_time_ratio: Annotated[Ratio | None, "Share of kernel time whose FLOP are known."] = None

@@ -10,7 +10,7 @@ from trace_analyzer.analyses import article_groups, copies, roofline, run_ahead,
 from trace_analyzer.analyses.device_models import MatchedDevices
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.article import article as article_figures
-from trace_analyzer.findings import ordered, time_ratio, time_ratios
+from trace_analyzer.findings import bound_shares, ordered, time_ratio, time_ratios
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import where_equal
 from trace_analyzer.mask import NO_RUN_AHEAD, suppress_metrics
@@ -48,6 +48,7 @@ class DeviceTables:
     gap_sums: pl.DataFrame
     busy_parts: pl.DataFrame
     rated: pl.DataFrame
+    bounds: pl.DataFrame
     launch_leads: pl.DataFrame
     queue_statistics: pl.DataFrame
     collectives: pl.DataFrame
@@ -106,7 +107,9 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
         run_ahead=_run_ahead(this, tables, busy / (end - start) if end > start else 0.0),
         buckets=_buckets(rated),
         groups=_groups(rated),
+        bounds=bound_shares(tables.bounds.filter(this)),
         mfu=roofline.mfu(rated, end - start),
+        mfu_at_most=roofline.mfu_at_most(rated, end - start),
         hfu=roofline.hfu(rated, end - start),
         recomputed_ns=_total_ns(rated.filter("recomputed")),
         recomputed_flop=rated.filter("recomputed").select(roofline.known_sum("flop")).item(),

@@ -31,7 +31,9 @@ def trace_info(
         rank=trace.header.rank,
         world_size=trace.header.world_size,
         devices=tuple(
-            DeviceInfo(device_id(label), name, model.name if (model := device_models.get(code)) else None)
+            DeviceInfo(
+                device_id(label), name, model.name if (model := device_models.get(code)) and not model.assumed else None
+            )
             for code, label, name in reported_devices.iter_rows()
         ),
         idle_devices=tuple(

@@ -25,7 +25,7 @@ def step_reports(
 ) -> tuple[StepReport, ...]:
     """Each step with its verdict and its work, without what failed checks suppress."""
     ids = device_ids(devices)
-    figures = step_work.select("device", pl.col("step").alias("index"), "flop", "mfu_ratio")
+    figures = step_work.select("device", pl.col("step").alias("index"), "flop", "mfu_ratio", "mfu_most_ratio")
     reports = tuple(
         StepReport(
             index=row["index"],
@@ -40,6 +40,7 @@ def step_reports(
             steady=row["steady"],
             flop=row["flop"],
             mfu=row["mfu_ratio"],
+            mfu_at_most=row["mfu_most_ratio"],
             cause=row["cause"],
             runner_up=row["runner_up"],
             confidence=row["confidence"],

@@ -6,6 +6,7 @@ from trace_analyzer.report import Confidence, Debiased, Evidence, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent
 from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
 from trace_analyzer.verdict.recording import debiased
+from trace_analyzer.verdict.roofs import roof_evidence, roof_phrase, sentence_far_below
 from trace_analyzer.vocabulary import CAUSES, IDLE_CAUSES, PARTS, REGIMES, UNKNOWN_PARTS, WITHHELD
 
 
@@ -118,7 +119,9 @@ def headline_of(findings: Findings, judgement: Judgement, window: int) -> str:
     of = {"steady": "the steady steps", "whole": "the window", "step": "the step"}[findings.window.kind]
     unknown = sum(findings.parts_ns.get(part, 0) for part in _COUNTED_NOWHERE) / window
     known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
-    return f"{regime.label}: {clause} ({regime.noun}: {percent(share)} of {of}{known})."
+    clause = sentence_far_below(findings, judgement.regime) or clause
+    noted = known + roof_phrase(findings, judgement.regime)
+    return f"{regime.label}: {clause} ({regime.noun}: {percent(share)} of {of}{noted})."
 
 
 def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
@@ -157,6 +160,7 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
         for regime, ns in sorted(judgement.groups_ns.items(), key=lambda item: -item[1])
         if ns
     ]
+    evidence += roof_evidence(findings, judgement)
     if ahead.state is not None:
         evidence += [
             Evidence("run_ahead", ahead.state, "", "whether the CPU launches faster than the device works"),
@@ -227,7 +231,14 @@ def confidence_of(
                 f"FLOP and bytes are known for {percent(known)} of the time of contractions: the others count as"
                 " compute because of their kind, or as memory because of a name of decoding: batch sizes may differ"
             )
-        if not findings.device.peaks_known:
+            if known < t.PRIORS_RATIO:
+                doubts.append("so compute and memory are told apart by kernels' names alone")
+        if not findings.device.peaks_known and findings.device.assumed_peaks is not None:
+            doubts.append(
+                "the trace names no device: roofs are assumed by the architecture in kernels' names"
+                f" ({findings.device.assumed_peaks}; --gpu NAME tells which it is)"
+            )
+        elif not findings.device.peaks_known:
             doubts.append("the device's peaks are unknown (--gpu NAME tells them)")
         elif findings.device.assumed_peaks is not None:
             remarks.append(

@@ -7,7 +7,7 @@ the formula needs, `Malformed` when what it holds cannot be the call that its na
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -42,14 +42,15 @@ BOOL, INT32, INT64, FLOAT32 = (
     Dtype(8, None, 14),
     Dtype(4, "fp32", 23),
 )
+BYTE = Dtype(1, "int8", 11)
 _FP8 = Dtype(1, "fp8", 20)
 _INTEGERS, _FLOATS, _COMPLEX = 10, 20, 30
 
 # Kineto's names of element types (C++ names, which differ between compilers).
 DTYPES: dict[str, Dtype] = {
     "bool": BOOL,
-    "signed char": Dtype(1, "int8", 11),
-    "unsigned char": Dtype(1, "int8", 11),
+    "signed char": BYTE,
+    "unsigned char": BYTE,
     **dict.fromkeys(("short", "short int", "unsigned short", "unsigned short int"), Dtype(2, None, 12)),
     **dict.fromkeys(("int", "unsigned int"), INT32),
     **dict.fromkeys(("long", "long int", "long long", "unsigned long", "unsigned long int"), INT64),
@@ -119,24 +120,34 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """FLOP and bytes of one call, and the dtype it computes in (as the device catalogue names it); unknown is None."""
+    """FLOP and bytes of one call, and the dtype it computes in (as the device catalogue names it); unknown is None.
+
+    ``doubtful_bytes`` is the part of the bytes that need not have moved: reads of operands that may be one and the same
+    tensor, or that may be expanded where strides were not recorded.
+    """
 
     flop: float | None
     moved_bytes: float | None
     dtype: str | None
+    doubtful_bytes: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
 class Call:
     """An operator call: per argument a tensor, a tuple of tensors, a concrete value, or None where nothing is known.
 
-    ``valued`` says whether the trace records values at all: only then a None is a missing optional argument.
+    ``valued`` says whether the trace records values at all: only then a None is a missing optional argument. ``outer`` is
+    the operator around it, with its shapes where these say more, and ``result`` the shape of what it wrote, as far as
+    other events tell.
     """
 
     operator: str
     arguments: tuple[Any, ...]
     kinds: tuple[str, ...]
     valued: bool
+    outer: str | None = None
+    outer_shapes: tuple[Shape | None, ...] = ()
+    result: Shape | None = None
 
     def tensor(self, position: int) -> Tensor:
         """The tensor there. Raises Malformed where there is none."""
@@ -214,7 +225,9 @@ def require(condition: bool) -> None:
 class Record(NamedTuple):
     """What Kineto records of an operator's call: its name, and its arguments as JSON text, None where left out.
 
-    ``list_element_bytes``: size of the elements of tensor lists, of which Kineto records only the shapes.
+    ``list_element_bytes``: size of the elements of tensor lists, of which Kineto records only the shapes. The rest is what
+    `trace_analyzer.analyses.work.completion` tells of the call: the operator around it with its shapes, the shape of its
+    result, and the type of its operands where none was recorded.
     """
 
     operator: str
@@ -223,6 +236,10 @@ class Record(NamedTuple):
     input_strides: str | None = None
     concrete_inputs: str | None = None
     list_element_bytes: float | None = None
+    outer: str | None = None
+    outer_dims: str | None = None
+    result_dims: str | None = None
+    assumed_type: str | None = None
 
 
 def call_of(record: Record) -> Call:
@@ -230,9 +247,10 @@ def call_of(record: Record) -> Call:
 
     Raises Malformed for text that is no such record, and Unrecorded where shapes or types were not recorded.
     """
-    if record.input_dims is None or record.input_types is None:
+    if record.input_dims is None or (record.input_types is None and record.assumed_type is None):
         raise Unrecorded
-    shapes, names = _list(record.input_dims), _list(record.input_types)
+    shapes = _list(record.input_dims)
+    names = _assumed(record, shapes) if record.input_types is None else _list(record.input_types)
     if len(shapes) != len(names):
         raise Malformed("as many shapes as types are not recorded")
     spread = _list(record.input_strides) if record.input_strides else []
@@ -249,7 +267,54 @@ def call_of(record: Record) -> Call:
         )
         for i, (shape, name) in enumerate(zip(shapes, names, strict=True))
     )
-    return Call(record.operator, arguments, tuple(names), bool(values))
+    outer = () if record.outer_dims is None else tuple(_shape_or_none(shape) for shape in _list(record.outer_dims))
+    result = None if record.result_dims is None else _shape(_list(record.result_dims))
+    return Call(record.operator, arguments, tuple(names), bool(values), record.outer, outer, result)
+
+
+# Arguments that are no numbers to compute with, of operators that files without types have.
+_INDICES, _MASKS = "long int", "bool"
+_OTHER_TYPES: dict[str, dict[int, str]] = {
+    "aten::embedding": {1: _INDICES},
+    "aten::embedding_dense_backward": {1: _INDICES},
+    **{key: {2: _INDICES} for key in ("aten::index_select", "aten::gather", "aten::index_add_")},
+    **{f"aten::{name}{end}": {2: _INDICES} for name in ("scatter", "scatter_add") for end in ("", "_")},
+    **{key: {1: _INDICES} for key in ("aten::nll_loss_forward", "aten::nll_loss")},
+    "aten::nll_loss_backward": {2: _INDICES},
+    **{f"aten::masked_fill{end}": {1: _MASKS} for end in ("", "_")},
+    **{key: {0: _MASKS} for key in ("aten::where", "aten::_s_where")},
+    "aten::native_dropout_backward": {1: _MASKS},
+}
+
+
+def _assumed(record: Record, shapes: list[Any]) -> list[str]:
+    """Types for shapes that were recorded without: that of the kernel's operands, but for indices and masks."""
+    others = _OTHER_TYPES.get(record.operator, {})
+    return [
+        "" if not isinstance(shape, list) or not shape
+        else "TensorList" if isinstance(shape[0], list)
+        else others.get(i, record.assumed_type or "")
+        for i, shape in enumerate(shapes)
+    ]  # fmt: skip
+
+
+def _shape_or_none(shape: Any) -> Shape | None:
+    """A tensor's shape; None for what is no tensor."""
+    return _shape(shape) if isinstance(shape, list) and shape and not isinstance(shape[0], list) else None
+
+
+def same_tensor(one: Tensor, other: Tensor) -> bool:
+    """Whether two arguments can be one tensor: of one shape, type and, where they are recorded, strides."""
+    return one.shape == other.shape and one.dtype == other.dtype and one.strides == other.strides
+
+
+def doubtful_bytes(tensors: list[Tensor]) -> float:
+    """Bytes of operands that need not be read: those that may be another operand, or expanded without a word."""
+    return sum(
+        tensor.bytes
+        for i, tensor in enumerate(tensors)
+        if tensor.strides is None or any(same_tensor(tensor, earlier) for earlier in tensors[:i])
+    )
 
 
 def promoted(tensors: list[Tensor]) -> Dtype | None:

@@ -34,6 +34,8 @@ def forward(
 ) -> Work:
     """A convolution whose arguments stand at these positions; input and weight come first."""
     given, weight = call.tensor(0), call.tensor(1)
+    if not call.valued and call.result is not None:
+        return _into(call, call.result, bias)
     turned = transposed if isinstance(transposed, bool) else call.flag(transposed)
     rank = len(given.shape) - 2
     require(rank >= 1 and len(weight.shape) == len(given.shape))
@@ -60,6 +62,33 @@ def forward(
     added = None if bias is None else call.optional(bias)
     read = _touched(given, weight, space, turned=turned)
     return _work(_flop(given.shape[0], around, weight), given, read + total_bytes(weight, added, output))
+
+
+def _into(call: Call, result: Shape, bias: int | None) -> Work:
+    """A convolution of unknown stride and padding whose result is known from what reads it."""
+    given, weight = call.tensor(0), call.tensor(1)
+    require(len(weight.shape) == len(given.shape) == len(result) >= 3)
+    require(weight.shape[1] > 0 and given.shape[1] % weight.shape[1] == 0)
+    fits = all(_can_lead_to(n, k, o) for n, k, o in zip(given.shape[2:], weight.shape[2:], result[2:], strict=True))
+    if not fits or result[0] != given.shape[0] or result[1] != weight.shape[0]:
+        raise Unrecorded
+    output, added = Tensor(result, given.dtype), None if bias is None else call.optional(bias)
+    read = _touched(given, weight, result[2:], turned=False)
+    return _work(_flop(given.shape[0], result[2:], weight), given, read + total_bytes(weight, added, output))
+
+
+_STRIDES, _DILATIONS = range(1, 9), (1, 2, 4)
+"""What convolutions of real models have."""
+
+
+def _can_lead_to(size: int, taps: int, result: int) -> bool:
+    """Whether a usual stride, dilation and padding (at most what the taps reach over the edge) make that of this size."""
+    return any(
+        (size + 2 * pad - reach - 1) // step + 1 == result
+        for step in _STRIDES
+        for reach in (spread * (taps - 1) for spread in _DILATIONS)
+        for pad in range(reach // 2 + 1)
+    )
 
 
 def _flop(batch: int, space: Shape, weight: Tensor) -> float:
@@ -100,7 +129,7 @@ def convolution(**positions: int | bool | None) -> Formula:
 
     def formula(call: Call) -> Work:
         stride = positions["stride"]
-        if isinstance(call.value(int(stride or 0)), list | int):
+        if call.valued and isinstance(call.value(int(stride or 0)), list | int):
             _stride_of(call, int(stride or 0))
         return forward(call, **positions)  # type: ignore[arg-type]
 
@@ -142,20 +171,29 @@ def _is_mask(value: object) -> bool:
 def backward_input(call: Call) -> Work:
     """cudnn_convolution_backward_input(self_size, grad_output, weight, ...) before PyTorch 1.11.
 
-    The size of what it writes is a concrete input; where values are not recorded, its bytes are unknown.
+    The size of what it writes is a concrete input, or that of the first tensor of the operator around it; where neither
+    is recorded, its bytes are unknown.
     """
     gradient, weight = call.tensor(1), call.tensor(2)
     require(len(gradient.shape) == len(weight.shape) >= 3 and gradient.shape[1] == weight.shape[0])
-    size = call.numbers(0) if call.valued else None
+    size = call.numbers(0) if call.valued else _outer_shape(call, 0)
     moved = None if size is None else total_bytes(gradient, weight, Tensor(size, gradient.dtype))
     flop = _flop(gradient.shape[0], gradient.shape[2:], weight)
     return Work(flop, moved, weight.dtype.compute if weight.dtype else None)
 
 
+def _outer_shape(call: Call, position: int) -> Shape | None:
+    """The shape of an argument of cudnn_convolution_backward(self, grad_output, weight, ...) around its parts."""
+    return call.outer_shapes[position] if position < len(call.outer_shapes) else None
+
+
 def backward_weight(call: Call) -> Work:
     """cudnn_convolution_backward_weight(weight_size, grad_output, self, ...) before PyTorch 1.11."""
     gradient, given = call.tensor(1), call.tensor(2)
-    weight = Tensor(call.numbers(0), given.dtype)
+    size = call.numbers(0) if call.valued else _outer_shape(call, 2)
+    if size is None:
+        raise Unrecorded
+    weight = Tensor(size, given.dtype)
     return _gradients(gradient, given, weight, (False, True, False), turned=False)
 
 

@@ -4,6 +4,7 @@ What is gathered or scattered counts once per index, but never more than the who
 rows come from the cache.
 """
 
+from dataclasses import replace
 from math import prod
 
 from trace_analyzer.analyses.work.calls import (
@@ -28,7 +29,7 @@ def copy(call: Call) -> Work:
     """copy_(self, src), broadcasting."""
     target, source = call.tensor(0), call.tensor(1)
     broadcast(target.shape, source.shape)
-    return moved(target, source)
+    return replace(moved(target, source), doubtful_bytes=source.bytes if source.strides is None else 0.0)
 
 
 def fill(call: Call) -> Work:

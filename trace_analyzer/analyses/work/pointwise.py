@@ -15,8 +15,10 @@ from trace_analyzer.analyses.work.calls import (
     Unrecorded,
     Work,
     compute,
+    doubtful_bytes,
     floating,
     promoted,
+    same_tensor,
     total_bytes,
 )
 from trace_analyzer.analyses.work.contractions import broadcast
@@ -88,6 +90,10 @@ _OTHERS = {
 }
 
 
+_WITH_ITSELF = {"aten::isnan": ("aten::ne",), "aten::isfinite": ("aten::eq",)}
+"""Operators that compare a tensor with itself to find what is no number (ATen/native/TensorCompare.cpp)."""
+
+
 def _specifications() -> dict[str, Pointwise]:
     found = {name: Pointwise(1, flop) for flop, names in _ONE_INPUT.items() for name in names.split()}
     found |= {name: Pointwise(1, found[name].flop, "floating") for name in _FLOATING.split()}
@@ -113,6 +119,7 @@ def elementwise(tensors: list[Tensor], spec: Pointwise, *, into: Tensor | None, 
         flop * visited,
         total_bytes(*tensors, written),
         compute(floating(result) if spec.result == "floating" else result),
+        doubtful_bytes(tensors),
     )
 
 
@@ -126,6 +133,8 @@ def _formula(name: str, spec: Pointwise) -> Formula:
         if not tensors:
             raise Unrecorded
         outputs = call.given(spec.inputs)
+        if call.operator in _WITH_ITSELF.get(call.outer or "", ()) and len(tensors) == 2 and same_tensor(*tensors):
+            tensors = tensors[:1]
         in_place = (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
         into = tensors[0] if in_place else outputs[-1] if outputs and outputs[-1].elements else None
         return elementwise(tensors, spec, into=into, flop=_flop(call, name, spec))

@@ -20,7 +20,9 @@ def is_replayed(kernels: pl.DataFrame) -> pl.Series:
     return map_unique(kernels.select("launch_name"), by_graph).to_series()
 
 
-def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFrame) -> pl.DataFrame:
+def replayed_work(
+    kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame, int]:
     """Rows like those of ``shares`` for replayed kernels, of which an equal sequence was launched one by one.
 
     A sequence is the kernels of one graph launch in order of start, by name, grid and block. Where it was launched one by
@@ -28,7 +30,7 @@ def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFra
     """
     by_graph = is_replayed(kernels)
     if not by_graph.any():
-        return shares.clear()
+        return shares.clear(), _NO_TWINS, 0
     codes, _ = factorize(*kernels.select(_KEYS))
     kernels = kernels.select("activity_id", "device", "launch_id", "start_ns", codes.hash().alias("code"))
     replayed = (
@@ -42,29 +44,49 @@ def replayed_work(kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFra
         .filter(pl.col("length") >= thresholds.REPLAY_KERNELS)
     )
     if sequences.is_empty():
-        return shares.clear()
+        return shares.clear(), _NO_TWINS, 0
     made, _ = factorize(*calls.select(_CALL))
     eager = sort_spans(kernels.filter(~by_graph), ["device"])
     called = lookup(calls.select("activity_id", made.hash().alias("call")), eager, "activity_id").fill_null(0)
     eager = eager.hstack(called).with_row_index("position")
     if eager.is_empty():
-        return shares.clear()
+        return shares.clear(), _NO_TWINS, 0
     found = pl.concat(
         [_runs(eager, sequences, length) for length in sequences.get_column("length").unique().sort()]
-        or [pl.DataFrame(schema={"length": pl.UInt32, "sequence": pl.UInt64, "position": pl.UInt32})]
+        or [
+            pl.DataFrame(
+                schema={"length": pl.UInt32, "sequence": pl.UInt64, "position": pl.UInt32, "agrees": pl.Boolean}
+            )
+        ]
     )
-    return (
+    twins = (
         replayed.join(sequences, on="launch_id", how="inner", maintain_order="left")
-        .join(found, on=["length", "sequence"], how="inner", maintain_order="left")
+        .join(found.filter("agrees"), on=["length", "sequence"], how="inner", maintain_order="left")
         .with_columns((pl.col("position") + pl.col("place")).cast(pl.UInt32).alias("position"))
-        .join(eager.select("position", pl.col("activity_id").alias("eager_id")), on="position", how="inner")
-        .join(shares, left_on="eager_id", right_on="activity_id", how="inner")
-        .select(shares.columns)
+        .join(eager.select("position", pl.col("activity_id").alias("replayed_from")), on="position", how="inner")
+        .select("activity_id", "replayed_from")
     )
+    work = twins.join(shares, left_on="replayed_from", right_on="activity_id", how="inner").select(shares.columns)
+    ambiguous = sequences.join(found.filter(~pl.col("agrees")), on=["length", "sequence"], how="semi").height
+    return work, twins, ambiguous
+
+
+_NO_TWINS = pl.DataFrame(schema={"activity_id": pl.UInt32, "replayed_from": pl.UInt32})
+
+
+def with_twins(activities: pl.DataFrame, twins: pl.DataFrame) -> pl.DataFrame:
+    """Activities whose replayed kernels have ``replayed_from``, and of that kernel the operator's name and the bucket."""
+    marked = activities.hstack(lookup(twins, activities, "activity_id"))
+    if twins.is_empty():
+        return marked
+    own = ["operator", "bucket", "group", "prior"]
+    theirs = marked.select("activity_id", *own).rename({"activity_id": "replayed_from"})
+    found = lookup(theirs, marked, "replayed_from")
+    return marked.with_columns(pl.coalesce(found.get_column(column), column).alias(column) for column in own)
 
 
 def _runs(eager: pl.DataFrame, sequences: pl.DataFrame, length: int) -> pl.DataFrame:
-    """(length, sequence, position): where the sequences of this length were launched one by one, first of equals.
+    """(length, sequence, position, agrees): where the sequences of this length were launched one by one, first of equals.
 
     A window's sum of codes times powers of a step, divided by the power at its start, does not depend on where it is.
     """
@@ -79,8 +101,12 @@ def _runs(eager: pl.DataFrame, sequences: pl.DataFrame, length: int) -> pl.DataF
         windows.join(wanted, on="sequence", how="inner")
         .group_by("length", "sequence")
         .agg(pl.col("position").min(), pl.col("calls").n_unique().alias("versions"))
-        .filter(pl.col("versions") == 1)
-        .select(pl.col("length").cast(pl.UInt32), "sequence", pl.col("position").cast(pl.UInt32))
+        .select(
+            pl.col("length").cast(pl.UInt32),
+            "sequence",
+            pl.col("position").cast(pl.UInt32),
+            (pl.col("versions") == 1).alias("agrees"),
+        )
     )
 
 

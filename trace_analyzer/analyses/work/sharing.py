@@ -4,7 +4,8 @@ import polars as pl
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
-from trace_analyzer.analyses.work.replays import is_replayed, replayed_work
+from trace_analyzer.analyses.work.completion import with_context
+from trace_analyzer.analyses.work.replays import is_replayed, replayed_work, with_twins
 from trace_analyzer.catalog.arithmetic import arithmetic
 from trace_analyzer.frames.intervals import innermost, lookup_at
 from trace_analyzer.frames.lookups import factorize, lookup, lookup_inner, map_unique, sum_by_group
@@ -60,18 +61,47 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
     kernels = kernels.hstack(arithmetic(names).drop("name")[numbers])
     launched = kernels.filter(~is_replayed(kernels))
     inputs = trace.operator_inputs.select(pl.col("event_id").alias("operator_id"), *_INPUTS)
-    calls = _calls(launched, inputs)
+    calls = with_context(_calls(launched, inputs), host, inputs)
     own, notes = _works(calls)
     shares = _shares(own)
     outer = _outer_calls(launched, shares, host, inputs)
     if outer.height:
-        found = _shares(_works(outer)[0])
+        found = _shares(_works(with_context(outer, host, inputs))[0])
+        found = found.with_columns(
+            pl.when(pl.col("work_from") == "call").then(pl.lit("outer-call")).otherwise("work_from").alias("work_from")
+        )
         shares = pl.concat([shares.join(found, on="activity_id", how="anti"), found])
-    works = pl.concat([shares, replayed_work(kernels, calls, shares)])
-    found = kernels.hstack(lookup(works, kernels, "activity_id")).select(
-        "activity_id", "flop", "moved_bytes", _dtype().alias("dtype"), _tensor_cores().alias("uses_tensor_cores")
+    replayed, twins, ambiguous = replayed_work(kernels, calls, shares)
+    replayed = replayed.with_columns(
+        pl.when(pl.col("work_from").is_not_null()).then(pl.lit("replay")).alias("work_from")
     )
-    return activities.hstack(lookup(found, activities, "activity_id")), notes
+    works = pl.concat([shares, replayed])
+    found = kernels.hstack(lookup(works, kernels, "activity_id")).select(
+        "activity_id",
+        "flop",
+        "moved_bytes",
+        "doubtful_bytes",
+        "work_from",
+        _dtype().alias("dtype"),
+        _tensor_cores().alias("uses_tensor_cores"),
+    )
+    worked = activities.hstack(lookup(found, activities, "activity_id"))
+    return with_twins(worked, twins), (*notes, *_ambiguous(ambiguous))
+
+
+def _ambiguous(graph_launches: int) -> tuple[Note, ...]:
+    """A note where kernels of graph launches match several runs of other calls."""
+    if not graph_launches:
+        return ()
+    return (
+        Note(
+            "ambiguous-replay",
+            "info",
+            f"{counted(graph_launches, 'graph launch', 'graph launches')} replayed kernels that were launched one by one from"
+            " different calls: which of them the graph holds is not known, so their operators and FLOP are not either",
+            graph_launches,
+        ),
+    )
 
 
 def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
@@ -91,6 +121,7 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     known = unique.with_columns(
         pl.Series("call_flop", [o.work and o.work.flop for o in outcomes], dtype=pl.Float64),
         pl.Series("call_bytes", [o.work and o.work.moved_bytes for o in outcomes], dtype=pl.Float64),
+        pl.Series("call_doubtful", [o.work and o.work.doubtful_bytes for o in outcomes], dtype=pl.Float64),
         pl.Series("call_dtype", [o.work and o.work.dtype for o in outcomes], dtype=pl.String),
         pl.Series("problem", [o.problem for o in outcomes], dtype=pl.String),
         pl.Series("known", [o.work is not None for o in outcomes], dtype=pl.Boolean),
@@ -151,9 +182,24 @@ def _shares(calls: pl.DataFrame) -> pl.DataFrame:
             .then(0.0)
             .alias("flop"),
             pl.when("works").then(pl.col("call_bytes") * pl.col("share")).alias("moved_bytes"),
+            pl.when("works").then(pl.col("call_doubtful") * pl.col("share")).alias("doubtful_bytes"),
             "call_dtype",
+            _source().alias("work_from"),
             (pl.col("contracts") & pl.col("works")).alias("contracts"),
         )
+    )
+
+
+def _source() -> pl.Expr:
+    """Where the work of a call comes from: what was recorded of it, or more than that; null where it is not known."""
+    return (
+        pl.when(~pl.col("known"))
+        .then(None)
+        .when(pl.col("assumed_type").is_not_null())
+        .then(pl.lit("assumed-dtype"))
+        .when(pl.col("result_dims").is_not_null() | pl.col("outer_dims").is_not_null())
+        .then(pl.lit("inferred-shape"))
+        .otherwise(pl.lit("call"))
     )
 
 

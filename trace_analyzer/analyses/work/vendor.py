@@ -1,6 +1,6 @@
 """Operators of inference libraries (vLLM, SGLang, aiter, fbgemm) whose name and shapes leave no doubt about what they move."""
 
-from trace_analyzer.analyses.work.calls import Call, Formula, Tensor, Work, compute, require, total_bytes
+from trace_analyzer.analyses.work.calls import BYTE, FLOAT32, Call, Formula, Tensor, Work, compute, require, total_bytes
 
 
 def _moved(flop: float, main: Tensor, *tensors: Tensor | None) -> Work:
@@ -70,6 +70,38 @@ def permuted(call: Call) -> Work:
     return _moved(0.0, given, given, Tensor(given.shape, given.dtype), *call.given(1))
 
 
+_ROWWISE_SCALES = 8
+"""Bytes that FBGEMM's rowwise formats append to each row: a scale and a bias in float (fbgemm_gpu, quantize_ops)."""
+
+
+def to_rowwise_bytes(call: Call) -> Work:
+    """FloatToFP8RowwiseQuantized, FloatToFused8BitRowwiseQuantized(input): a byte per element, and each row's scales."""
+    given = call.tensor(0)
+    require(len(given.shape) == 2)
+    written = Tensor((given.shape[0], given.shape[1] + _ROWWISE_SCALES), BYTE)
+    return _moved(3.0 * given.elements, given, given, written)
+
+
+def from_rowwise_bytes(call: Call) -> Work:
+    """FP8RowwiseQuantizedToFloat, Fused8BitRowwiseQuantizedToFloat(input): the way back."""
+    given = call.tensor(0)
+    require(len(given.shape) == 2 and given.shape[1] > _ROWWISE_SCALES)
+    written = Tensor((given.shape[0], given.shape[1] - _ROWWISE_SCALES), FLOAT32)
+    return _moved(2.0 * written.elements, written, given, written)
+
+
+def to_bytes(call: Call) -> Work:
+    """FloatToHFP8Quantized(input): a byte per element."""
+    given = call.tensor(0)
+    return _moved(2.0 * given.elements, given, given, Tensor(given.shape, BYTE))
+
+
+def from_bytes(call: Call) -> Work:
+    """HFP8QuantizedToFloat(input): a float per byte."""
+    given = call.tensor(0)
+    return _moved(2.0 * given.elements, Tensor(given.shape, FLOAT32), given, Tensor(given.shape, FLOAT32))
+
+
 def _in(namespaces: str, *names: str) -> list[str]:
     return [f"{namespace}::{name}" for namespace in namespaces.split() for name in names]
 
@@ -85,4 +117,11 @@ FORMULAS: dict[str, Formula] = {
     **dict.fromkeys(_in("_C", "static_scaled_fp8_quant", "dynamic_scaled_fp8_quant"), quantized),
     "aiter::_groupnorm_run": group_norm,
     **dict.fromkeys(_in("fbgemm", "permute_pooled_embs", "permute_pooled_embs_auto_grad"), permuted),
+    "torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >": permuted,
+    **dict.fromkeys(_in("fbgemm", "FloatToFP8RowwiseQuantized", "FloatToFused8BitRowwiseQuantized"), to_rowwise_bytes),
+    **dict.fromkeys(
+        _in("fbgemm", "FP8RowwiseQuantizedToFloat", "Fused8BitRowwiseQuantizedToFloat"), from_rowwise_bytes
+    ),
+    "fbgemm::FloatToHFP8Quantized": to_bytes,
+    "fbgemm::HFP8QuantizedToFloat": from_bytes,
 }

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 
+from trace_analyzer.render.cutlass_names import cutlass_label
 from trace_analyzer.vocabulary import (
     ACTIVITIES,
     GROUPS,
@@ -126,6 +127,8 @@ def short_name(name: str) -> str:
         return frame[1]
     if not _SYMBOL.fullmatch(name) or _CONTINUED.search(name):
         return name
+    if (label := cutlass_label(name)) is not None:
+        return label
     bare = _without_brackets(name).split(" ")[-1].rsplit("::", 1)[-1]
     wrapped = _WRAPPED.search(name, name.find("<")) if _WRAPPER.fullmatch(bare) and "<" in name else None
     if wrapped is None:

@@ -13,6 +13,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 from trace_analyzer import units
+from trace_analyzer.render import phrasing
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
@@ -204,6 +205,9 @@ def _environment() -> Environment:
     )
     environment.filters |= {"duration": units.duration, "percent": units.percent, "count": units.count}
     environment.filters |= {"confidence": confidence, "phrase": phrase}
+    environment.filters["mfu"] = lambda device: (
+        "–" if device.mfu is None else phrasing.mfu(device.mfu, device.mfu_at_most)
+    )
     environment.filters["brief"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.globals |= {

@@ -1,0 +1,80 @@
+"""How near kernels come to their roof, by what bounds them: lying under a roof is not being limited by it.
+
+The roof of a kernel is the roofline model's (see `trace_analyzer.analyses.roofline`). A kernel that fills the device,
+lasts, and stays far below both of its roofs is limited by neither: it is *inefficient*.
+"""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from trace_analyzer import thresholds
+from trace_analyzer.analysis import Analysis
+from trace_analyzer.catalog.devices import Device
+from trace_analyzer.schema import BOUND, COUNT, DEVICE, F64, I64, TIME, Column, Table
+
+BOUNDS = Table(
+    "bounds",
+    "Kernels summed up by what bounds them, with how near they come to their roof.",
+    (
+        DEVICE,
+        BOUND,
+        COUNT,
+        TIME,
+        Column("known_ns", I64, "Durations of those whose roof is known."),
+        Column("roof_ratio", F64, "Time that these would take at their roof, over the time they took."),
+        Column("below_half_ratio", F64, "Share of their time in kernels that reach less than half of their roof."),
+        Column("inefficient_ns", I64, "Durations of kernels that fill the device and stay far below both roofs."),
+    ),
+)
+
+ROOFED = ("compute", "memory")
+"""Bounds that have a roof."""
+
+
+def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
+    """Whether a kernel fills its device, lasts, and reaches less than `thresholds.INEFFICIENT_ROOF_RATIO` of its roof.
+
+    Needs the columns of activities and roof_ns. An operator that launches several kernels shares its least bytes among
+    them, though each may pass over all the data (a radix sort): of its kernels only those of products are looked at.
+    False where the roof is not known.
+    """
+    sms = {code: None if device is None else device.sm_count for code, device in devices.items()}
+    sm_count = pl.col("device").replace_strict(sms, default=None, return_dtype=pl.Int64)
+    fills = (pl.col("blocks") >= sm_count).fill_null(True)
+    alone = pl.col("operator_id").is_null() | (pl.len().over("operator_id") == 1)
+    return (
+        pl.col("bound").is_in(ROOFED)
+        & (pl.col("duration_ns") >= thresholds.SMALL_KERNEL_NS)
+        & fills
+        & (alone | (pl.col("group") == "matmul"))
+        & (pl.col("roof_ns") < thresholds.INEFFICIENT_ROOF_RATIO * pl.col("duration_ns"))
+    ).fill_null(False)
+
+
+def bound_table(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Table `bounds`: kernels (see `roofline.with_roofs`) summed up by device and bound, longest first."""
+    sums = kernels.group_by("device", "bound").agg(*_shares())
+    return BOUNDS.conform(
+        sums.with_columns(pl.col("bound").cast(pl.String)).sort(
+            "device", "time_ns", "bound", descending=[False, True, False]
+        )
+    )
+
+
+def _shares() -> list[pl.Expr]:
+    """Sums of kernels, and how near to their roof those of known roof come; null where none is known."""
+    time, known = pl.col("duration_ns"), pl.col("roof_ns").is_not_null()
+    known_ns = time.filter(known).sum()
+    below = time.filter(pl.col("roof_ns") < thresholds.HALF_ROOF_RATIO * time).sum()
+    return [
+        pl.len().cast(pl.UInt32).alias("count"),
+        time.sum().alias("time_ns"),
+        known_ns.alias("known_ns"),
+        pl.when(known_ns > 0).then(pl.col("roof_ns").sum() / known_ns).alias("roof_ratio"),
+        pl.when(known_ns > 0).then(below / known_ns).alias("below_half_ratio"),
+        time.filter(pl.col("inefficient").fill_null(False)).sum().alias("inefficient_ns"),
+    ]
+
+
+ANALYSES = (Analysis(BOUNDS, bound_table, {"kernels": "rated"}),)

@@ -1,0 +1,146 @@
+"""What the record of a call leaves out, from what was recorded around it: a type, a result's shape, an outer call.
+
+Kineto records no outputs. Before PyTorch 2.1 it records no values either, so the stride of a convolution is unknown, and
+some files have shapes without types. What follows from other events fills these holes; it is marked as not recorded.
+"""
+
+import polars as pl
+
+from trace_analyzer.analyses.host import Host
+from trace_analyzer.catalog.arithmetic import operand_type
+from trace_analyzer.frames.intervals import innermost, lookup_at
+from trace_analyzer.frames.lookups import lookup, map_unique
+
+CONTEXT = ("outer", "outer_dims", "result_dims", "assumed_type")
+"""Columns of `with_context`; null where nothing is needed or known."""
+
+CONSUMER_OPERATORS = 12
+"""Operators after a convolution among which its result's first reader is looked for: batch norm counts its batches first."""
+
+_FORWARD = (
+    *("aten::cudnn_convolution", "aten::miopen_convolution", "aten::mkldnn_convolution", "aten::conv1d", "aten::conv2d"),
+    *("aten::conv3d", "aten::thnn_conv2d", "aten::_convolution_nogroup"),
+)  # fmt: skip
+"""Convolutions whose result has as many channels as their weight has filters."""
+_OUTER: dict[str, tuple[str, ...]] = {
+    "aten::ne": ("aten::isnan",),
+    "aten::eq": ("aten::isfinite",),
+    **{
+        f"aten::{library}_convolution_backward_{of}": (f"aten::{library}_convolution_backward",)
+        for library in ("cudnn", "miopen")
+        for of in ("input", "weight")
+    },
+}
+"""Operators of which the one around them says more: what `isnan` compares, and all shapes of a convolution's gradients."""
+
+
+def with_context(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
+    """Calls (kernels with their operator's arguments) with `CONTEXT`; ``inputs`` are all operators' arguments."""
+    return (
+        calls.hstack(_outer(calls, host, inputs))
+        .hstack(_results(calls, host, inputs))
+        .hstack(_assumed_types(calls))
+        .with_columns(pl.col(CONTEXT).cast(pl.String))
+    )
+
+
+def _assumed_types(calls: pl.DataFrame) -> pl.DataFrame:
+    """(assumed_type): the operands' type as the kernel's name tells it, where the file has shapes and no types."""
+    lacking = (calls.get_column("input_dims").is_not_null() & calls.get_column("input_types").is_null()).any()
+    if not lacking:
+        return _nulls(calls, "assumed_type")
+    of_name = map_unique(calls.select("name"), operand_type("name")).to_series()
+    return calls.select(pl.when(pl.col("input_types").is_null()).then(of_name).alias("assumed_type"))
+
+
+def _outer(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
+    """(outer, outer_dims): the operator around the call that says more of it, and its shapes."""
+    asked = calls.filter(pl.col("operator").cast(pl.String).is_in(list(_OUTER)))
+    nothing = _nulls(calls, "outer", "outer_dims")
+    if asked.is_empty():
+        return nothing
+    names = sorted({name for outer in _OUTER.values() for name in outer})
+    spans = host.those((pl.col("kind") == "operator") & pl.col("name").is_in(names)).select(
+        "thread_id",
+        "start_ns",
+        "end_ns",
+        pl.col("event_id").alias("outer_id"),
+        pl.col("name").cast(pl.String).alias("outer"),
+    )
+    if spans.is_empty():
+        return nothing
+    places = asked.select(
+        "activity_id", pl.col("launch_thread").alias("thread_id"), pl.col("launch_start_ns").alias("start_ns")
+    ).drop_nulls()
+    around = lookup_at(places, "start_ns", innermost(spans, ["thread_id"], "outer_id"), ["thread_id"], ["outer_id"])
+    shapes = inputs.select(pl.col("operator_id").alias("outer_id"), pl.col("input_dims").alias("outer_dims"))
+    told = (
+        around.drop_nulls("outer_id")
+        .join(spans.select("outer_id", "outer"), on="outer_id", how="left", maintain_order="left")
+        .join(shapes, on="outer_id", how="left", maintain_order="left")
+        .select("activity_id", "outer", "outer_dims")
+    )
+    return lookup(told, calls, "activity_id")
+
+
+def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
+    """(result_dims): the shape of a convolution's result where no values tell it: that of the tensor read next.
+
+    Of the operators that follow on the thread, the first that reads a tensor of as many dimensions, as many samples and
+    as many channels as the convolution has filters.
+    """
+    nothing = _nulls(calls, "result_dims")
+    asked = (
+        calls.filter(pl.col("operator").cast(pl.String).is_in(_FORWARD) & pl.col("concrete_inputs").is_null())
+        .select("operator_id", pl.col("input_dims").cast(pl.String))
+        .unique("operator_id")
+    )
+    if asked.is_empty():
+        return nothing
+    shape = r"^\[\[(\d+), (\d+)((?:, \d+)+)\]"
+    weight = r"^\[\[[\d, ]+\], \[(\d+), \d+(?:, \d+)+\]"
+    operators = host.those(pl.col("kind") == "operator").select(
+        "thread_id", "start_ns", "end_ns", pl.col("event_id").alias("operator_id")
+    )
+    ordered = (
+        operators.join(inputs.select("operator_id", "input_dims"), on="operator_id", how="left")
+        .sort("thread_id", "start_ns", "operator_id")
+        .with_columns(pl.int_range(pl.len()).over("thread_id").alias("place"))
+    )
+    first = pl.col("input_dims").cast(pl.String).str.extract_groups(shape)
+    readers = ordered.select(
+        "thread_id",
+        pl.col("start_ns").alias("time_ns"),
+        "place",
+        first.struct.field("1").alias("samples"),
+        first.struct.field("2").alias("channels"),
+        first.struct.field("3").str.count_matches(",").alias("rank"),
+        pl.col("input_dims").cast(pl.String).str.extract(r"^\[(\[[\d, ]+\])").alias("result_dims"),
+    ).drop_nulls("samples")
+    ended = (
+        asked.join(operators, on="operator_id")
+        .select(
+            "operator_id",
+            "thread_id",
+            pl.col("end_ns").alias("time_ns"),
+            pl.col("input_dims").str.extract(shape, 1).alias("samples"),
+            pl.col("input_dims").str.extract(weight, 1).alias("channels"),
+            pl.col("input_dims").str.extract(shape, 3).str.count_matches(",").alias("rank"),
+        )
+        .drop_nulls()
+    )
+    following = ordered.select("thread_id", pl.col("start_ns").alias("time_ns"), pl.col("place").alias("next_place"))
+    keys = ["thread_id", "samples", "channels", "rank"]
+    found = (
+        ended.sort("time_ns")
+        .join_asof(following.sort("time_ns"), on="time_ns", by="thread_id", strategy="forward", check_sortedness=False)
+        .join_asof(readers.sort("time_ns"), on="time_ns", by=keys, strategy="forward", check_sortedness=False)
+        .filter(pl.col("place") - pl.col("next_place") < CONSUMER_OPERATORS)
+        .select("operator_id", "result_dims")
+    )
+    return lookup(found, calls, "operator_id")
+
+
+def _nulls(calls: pl.DataFrame, *names: str) -> pl.DataFrame:
+    """Return columns of nothing, as long as calls."""
+    return pl.DataFrame([pl.repeat(None, calls.height, dtype=pl.String, eager=True).alias(name) for name in names])

@@ -1,0 +1,53 @@
+"""Read the architecture of a device from the names of its kernels, where the trace does not name the device.
+
+The rules are data, in ``architectures.toml``.
+"""
+
+import tomllib
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+
+import polars as pl
+
+from trace_analyzer.catalog.devices import Device, devices
+from trace_analyzer.catalog.kernels import NAME_LIMIT
+from trace_analyzer.catalog.patterns import matches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Architecture:
+    """What kernels of an architecture are called, and the device whose roofs stand for it."""
+
+    id: str
+    device: str
+    name: str
+    examples: tuple[str, ...]
+
+
+@cache
+def architectures() -> tuple[Architecture, ...]:
+    """Return all architectures, oldest first."""
+    text = files(__package__).joinpath("architectures.toml").read_text("utf-8")
+    return tuple(
+        Architecture(**{**row, "examples": tuple(row["examples"])}) for row in tomllib.loads(text)["architecture"]
+    )
+
+
+def architecture_of(kernels: pl.Series) -> Architecture | None:
+    """Return the newest architecture that kernel names were built for; None where none is named."""
+    names = pl.DataFrame({"name": kernels.unique()}, schema={"name": pl.String})
+    head = pl.col("name").str.head(NAME_LIMIT)
+    named = names.select(matches(head, row.name).any().alias(row.id) for row in architectures())
+    if names.is_empty():
+        return None
+    return next((row for row in reversed(architectures()) if named.get_column(row.id).item()), None)
+
+
+def assumed_device(kernels: pl.Series) -> Device | None:
+    """Return the usual device of the architecture that kernel names were built for, marked as assumed."""
+    found = architecture_of(kernels)
+    if found is None:
+        return None
+    usual = next(device for device in devices() if device.name == found.device)
+    return replace(usual, assumed=True)

@@ -1,0 +1,40 @@
+"""Look up how fast a device exchanges data with its peers and with the host, with the source of each figure.
+
+The figures are data, in ``interconnects.toml``, whose header comment defines them.
+"""
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+Kind = Literal["nvlink", "xgmi", "xelink", "c2c", "pcie"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interconnect:
+    """One way out of some devices; ``gbps`` is the peak of one direction over all its links, GB/s (1e9)."""
+
+    kind: Kind
+    devices: tuple[str, ...]
+    gbps: float
+    links: int
+    source: str
+
+    @property
+    def byte_per_s(self) -> float:
+        """Peak of one direction, byte/s."""
+        return self.gbps * 1e9
+
+
+@cache
+def interconnects() -> tuple[Interconnect, ...]:
+    """Return all rows of the catalogue, in its order."""
+    rows = tomllib.loads(files(__package__).joinpath("interconnects.toml").read_text("utf-8"))["interconnect"]
+    return tuple(Interconnect(**{**row, "devices": tuple(row["devices"])}) for row in rows)
+
+
+def interconnects_of(device: str) -> tuple[Interconnect, ...]:
+    """Return the interconnects of a row of the device catalogue, by its name, fastest first; none for unknown names."""
+    return tuple(sorted((row for row in interconnects() if device in row.devices), key=lambda row: -row.gbps))

@@ -1,0 +1,63 @@
+"""Say how near the kernels of a regime come to their roof: lying under a roof is not being limited by it."""
+
+from trace_analyzer import thresholds as t
+from trace_analyzer.findings import Findings
+from trace_analyzer.report import BoundShare, Evidence, Regime
+from trace_analyzer.units import percent
+from trace_analyzer.verdict.judge import Judgement
+
+_BOUNDS: dict[Regime, str] = {"compute-bound": "compute", "memory-bandwidth-bound": "memory"}
+_FAR_BELOW: dict[Regime, str] = {
+    "compute-bound": "the GPU spends its time in contractions, and these reach little of its peak",
+    "memory-bandwidth-bound": "kernels spend their time moving data, far more slowly than the memory could",
+}
+
+
+def roof_share(findings: Findings, regime: Regime | None) -> BoundShare | None:
+    """How near the kernels of a regime come to their roof, where that is known; None for regimes of no kernels."""
+    bound = None if regime is None else _BOUNDS.get(regime)
+    return next((share for share in findings.bounds if share.bound == bound and share.roof_ratio is not None), None)
+
+
+def sentence_far_below(findings: Findings, regime: Regime) -> str | None:
+    """The sentence of a regime whose kernels stay far below their roof; None where they do not, or nobody knows."""
+    share = roof_share(findings, regime)
+    if share is None or not _stands_for_all(share) or (share.roof_ratio or 0.0) >= t.INEFFICIENT_ROOF_RATIO:
+        return None
+    return _FAR_BELOW[regime]
+
+
+def roof_phrase(findings: Findings, regime: Regime) -> str:
+    """What the headline adds: the share of their roof that the kernels of the regime reach; may be empty."""
+    share = roof_share(findings, regime)
+    if share is None or not _stands_for_all(share):
+        return ""
+    below = f", {percent(share.below_half_ratio)} of their time below half of it" if share.below_half_ratio else ""
+    return f"; they reach {percent(share.roof_ratio)} of their roof{below}"
+
+
+def roof_evidence(findings: Findings, judgement: Judgement) -> list[Evidence]:
+    """The shares of the regime's kernels, else of the runner-up's."""
+    share = roof_share(findings, judgement.regime) or roof_share(findings, judgement.runner_up)
+    if share is None:
+        return []
+    known = percent(share.known_ns / share.time_ns)
+    return [
+        Evidence(
+            "roof_ratio",
+            share.roof_ratio,
+            "ratio",
+            f"share of their roof that {share.bound}-bound kernels reach, where it is known ({known} of their time)",
+        ),
+        Evidence(
+            "below_half_roof_ratio",
+            share.below_half_ratio,
+            "ratio",
+            "share of that time in kernels that reach less than half of their roof",
+        ),
+    ]
+
+
+def _stands_for_all(share: BoundShare) -> bool:
+    """Whether the roof is known for enough of the kernels' time to speak of all of them."""
+    return share.known_ns >= t.KNOWN_RATE_RATIO * share.time_ns
