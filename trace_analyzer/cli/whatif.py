@@ -8,6 +8,7 @@ import click
 
 from trace_analyzer.cli import outputs
 from trace_analyzer.errors import UsageError
+from trace_analyzer.files import write_text
 
 REFUSED = 3
 """The exit code where the trace does not say what a change would bring."""
@@ -107,13 +108,13 @@ def whatif(
     else:
         text = result.to_text(100 if output else outputs.text_width())
     if output:
-        outputs.write_file(Path(output), text)
+        write_text(Path(output), text)
     else:
         outputs.say(text)
     if plot:
         page = tornado_html(result)
         if page is not None:
-            outputs.write_file(Path(plot), page)
+            write_text(Path(plot), page)
             outputs.complain(f"plot: {plot}")
     if result.status == "refused":
         outputs.complain(f"no estimate: {result.reason}")
