@@ -12,7 +12,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 
-git -C "$root" ls-files -z --cached --others --exclude-standard | tar -C "$root" --null -T - -cf - | tar -C "$copy" -xf -
+git -C "$root" ls-files -z --cached --others --exclude-standard | tar -C "$root" --null --ignore-failed-read -T - -cf - | tar -C "$copy" -xf -
 cd "$copy"
 export PYTHONPATH=$copy PYTHONDONTWRITEBYTECODE=1 POLARS_MAX_THREADS=2
 # With assertions of Cython off and on alike, an index out of bounds is an error of the sanitizer.

@@ -3,19 +3,18 @@
 import json
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from trace_analyzer import render
 from trace_analyzer.checks import of_device
 from trace_analyzer.errors import InputError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.html.timeline import payload, timeline_columns
 from trace_analyzer.report import Report
+from trace_analyzer.report_schema import json_schema
 
-SCHEMA = Draft202012Validator(json.loads((Path(render.__path__[0]) / "report.schema.json").read_text(encoding="utf-8")))
+SCHEMA = Draft202012Validator(json_schema())
 _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SIGNED = ("origin_ns", "launch_lead_ns", "offset")
 """Parts of the places in the JSON where a figure may be below zero."""
