@@ -283,6 +283,10 @@ class Simulation:
         """The stream of that number, made when it is first asked for."""
         return self._streams.setdefault((device, number), Stream(device, number))
 
+    def occupy(self, stream: Stream, ns: int) -> None:
+        """Let work from before the recording, which is in no file, hold a stream for ``ns`` from the first event on."""
+        stream.not_before_ns = max(stream.not_before_ns, FIRST_EVENT_NS + ns)
+
     def jittered(self, ns: int) -> int:
         """A cost with the scatter of a real machine: 0.9 to 1.2 of it."""
         return round(ns * self._random.uniform(0.9, 1.2))
@@ -602,6 +606,19 @@ class Thread:
         self._advance(self.simulation.jittered(duration_ns), "runtime-call")
         self._call(name, start_ns, correlation)
 
+    @contextmanager
+    def capture(self) -> Iterator[None]:
+        """A graph's capture: what `capture_launch` launches within goes into the graph and reaches no device."""
+        self._capture_call("cudaStreamBeginCapture", self.simulation.costs.small_call_ns)
+        self._causes.append("graph-capture")
+        yield
+        self._causes.pop()
+        self._capture_call("cudaStreamEndCapture", self.simulation.costs.small_call_ns)
+
+    def capture_launch(self) -> None:
+        """``cudaLaunchKernel`` into the graph that is being captured."""
+        self._capture_call("cudaLaunchKernel", self.simulation.costs.launch_call_ns)
+
     def profiler_row(self, name: str, duration_ns: int) -> None:
         """An ``overhead`` row: the profiler stops the thread, as when it flushes its buffers."""
         start_ns = self.now_ns
@@ -661,6 +678,11 @@ class Thread:
         start_ns, correlation = self.now_ns, self.simulation.next_correlation()
         self._wait_until(until_ns)
         self._call(name, start_ns, correlation)
+
+    def _capture_call(self, name: str, duration_ns: int) -> None:
+        start_ns, correlation = self.now_ns, self.simulation.next_correlation()
+        self._advance(self.simulation.jittered(duration_ns), "graph-capture")
+        self._slice("cuda_runtime", name, start_ns, self._operator_id() | {"correlation": correlation})
 
     def _small_call(self, name: str) -> int:
         start_ns, correlation = self.now_ns, self.simulation.next_correlation()

@@ -115,7 +115,16 @@ class _Wrapper:
     inside: tuple["_Instruction", ...]
 
 
-_Instruction = _Call | _Wrapper
+@dataclass(frozen=True)
+class _Capture:
+    """A graph's capture: launches between its begin and, if it ``closes``, its end; nothing of it reaches a device."""
+
+    pause: int
+    launches: tuple[tuple[int, int], ...]
+    closes: bool
+
+
+_Instruction = _Call | _Wrapper | _Capture
 
 _short = st.integers(0, 3_000)
 _pause = st.one_of(_short, st.integers(0, 200_000))
@@ -180,7 +189,13 @@ def _instructions(devices: Sequence[int]) -> st.SearchStrategy[tuple[_Instructio
         ]
         return st.one_of(wrappers)
 
-    leaf: st.SearchStrategy[_Instruction] = calls
+    captured = st.builds(
+        _Capture,
+        pause=_pause,
+        launches=st.lists(st.tuples(_pause, _short), max_size=3).map(tuple),
+        closes=st.sampled_from((True, True, True, False)),
+    )
+    leaf: st.SearchStrategy[_Instruction] = st.one_of(calls, calls, calls, calls, captured)
     return st.lists(st.recursive(leaf, wrapped, max_leaves=5), min_size=1, max_size=8).map(tuple)
 
 
@@ -202,7 +217,16 @@ class _Recorder:
         for instruction in instructions:
             now += instruction.pause
             start = now
-            if isinstance(instruction, _Wrapper):
+            if isinstance(instruction, _Capture):
+                names = ["cudaStreamBeginCapture", *["cudaLaunchKernel"] * len(instruction.launches)]
+                calls = [(0, 900), *instruction.launches]
+                if instruction.closes:
+                    names, calls = [*names, "cudaStreamEndCapture"], [*calls, (500, 700)]
+                for name, (pause, duration) in zip(names, calls, strict=True):
+                    now += pause
+                    self._slice("cuda_runtime", name, pid, tid, now, duration, {"correlation": correlation})
+                    now, correlation = now + duration, correlation + 1
+            elif isinstance(instruction, _Wrapper):
                 now, correlation = self.play(instruction.inside, pid, tid, now, correlation)
                 now += instruction.tail
                 self._slice(instruction.category, instruction.name, pid, tid, start, now - start, {})
@@ -259,6 +283,35 @@ class _Recorder:
         self, category: str, name: str, pid: int, tid: int, start: int, duration: int, args: dict[str, object]
     ) -> None:
         self.events.append(_Event("X", category, name, pid, tid, start, duration, args))
+
+
+@st.composite
+def _behind_earlier_work(draw: st.DrawFn, device: int) -> tuple[tuple[_Instruction, ...], int]:
+    """A kernel that may stand behind work from before the recording, while the CPU may wait for that; and for how long."""
+    until = draw(st.integers(900_000, 4_000_000))
+    small, late = draw(st.integers(0, until // 40)), draw(st.sampled_from((0, 2_000, until // 20, until // 4)))
+    blocks = draw(st.sampled_from((until, until, until, until // 2)))
+
+    def kernel(stream: int, delay: int, duration: int) -> _Work:
+        return _Work(device, stream, delay, duration, True, "kernel", KERNEL_NAMES[1], 64, True)
+
+    waits = _Call(
+        1_000, draw(st.sampled_from((*("cudaStreamSynchronize",) * 3, "cudaMalloc"))), blocks, (), "correlation"
+    )
+    first = _Call(0, "cudaLaunchKernel", 600, (kernel(7, 1_000, small),), "correlation")
+    second = _Call(
+        late, "cudaLaunchKernel", 600, (kernel(draw(st.sampled_from((7, 20))), until, 5_000),), "correlation"
+    )
+    return (first, second, waits), until
+
+
+@st.composite
+def traces_behind_earlier_work(draw: st.DrawFn) -> RandomTrace:
+    """Traces of one thread that begin with what may stand behind work from before the recording, and then go on."""
+    recorder = _Recorder("all", 0, unique_flow_ids=False)
+    behind, _ = draw(_behind_earlier_work(0))
+    recorder.play((*behind, *draw(_instructions((0,)))), 4_000, 4_000, 50_000, 100)
+    return RandomTrace(_file(recorder.events, origin=0))
 
 
 @st.composite

@@ -19,6 +19,7 @@ CPU_OPERATOR_NS = 1_000_000
 LONG_CALL_NS = 1_000_000
 LONG_CALL_FACTOR = 20
 LATENCY_CAP_NS = 100_000
+EARLIER_WORK_NS = 1_000_000
 KERNEL_LATENCY_NS = 3_000
 SMALL_KERNEL_NS = 20_000
 
@@ -286,6 +287,8 @@ def naive_cause_at(trace: Trace, device: int, t: int, latency_bound: int | None)
         return "unlinked"
     device_from = _device_time_from(members, links, ender, launch, latency_bound or 0)
     if t >= device_from:
+        if _is_earlier_work(trace, members, gap, ender, launch):
+            return "earlier-work"
         return _device_time(trace, g1 - max(g0, device_from))
     if t < launch.start:
         return _host_cause(trace, links, members, g0, launch, t)
@@ -298,6 +301,61 @@ def _ending_order(activity: Activity, launch: HostEvent | None) -> tuple[bool, i
     """Earliest launch start, then lowest stream, then correlation; unlinked activities come last."""
     start = launch.start if launch else 0
     return launch is None, start, activity.stream or 0, activity.correlation
+
+
+def _is_earlier_work(
+    trace: Trace,
+    members: Sequence[Activity],
+    gap: tuple[int, int],
+    ender: Activity,
+    launch: HostEvent,
+) -> bool:
+    """Rule 6: what stands behind work from before the recording. No copy of these traces waits for 10 ms by itself."""
+    g0, g1 = gap
+    since, length = max(g0, launch.start), g1 - g0
+    before = _busy_within(members, min(a.start for a in members), g0)
+    stream = [a.start for a in members if (a.context, a.stream) == (ender.context, ender.stream)]
+    is_first = min(stream) == ender.start
+    if launch.start > g0 + length / 10 or g1 - since < EARLIER_WORK_NS:
+        return False
+    if before > length / 10 or (before > length / 100 and not is_first):
+        return False
+    waits = [
+        e for e in trace.host if e.is_call and e.pid == launch.pid and ("Synchronize" in e.name or "Memcpy" in e.name)
+    ]
+    spans = [(max(e.start, since), min(e.end, g1), e) for e in waits if e.start < g1 and e.end > since]
+    edges = sorted({edge for left, right, _ in spans for edge in (left, right)})
+    covered = sum(r - s for s, r in pairwise(edges) if any(left <= s and r <= right for left, right, _ in spans))
+    if not spans or covered < 0.9 * (g1 - since):
+        return False
+    *_, longest = max(spans, key=lambda span: (span[1] - span[0], -span[2].row))
+    return longest != launch
+
+
+def _captures(trace: Trace, links: dict[int, HostEvent | None], pid: object) -> list[tuple[int, int]]:
+    """When a process captures graphs: from a begin to its end, nested ones to the last, by thread.
+
+    Without an end until the thread launches what a device did, else until its last event; without a begin from its first.
+    """
+    found = []
+    for tid in {e.tid for e in trace.host if e.pid == pid}:
+        events = [e for e in trace.host if (e.pid, e.tid) == (pid, tid)]
+        worked = sorted(e.start for e in links.values() if e is not None and (e.pid, e.tid) == (pid, tid))
+        marks = sorted(
+            (e for e in events if "StreamBeginCapture" in e.name or "StreamEndCapture" in e.name), key=_depth
+        )
+        depth = 0
+        for place, mark in enumerate(marks):
+            begins = "StreamBeginCapture" in mark.name
+            if place == 0 and not begins:
+                found.append((min(e.start for e in events), mark.end))
+            depth = max(0, depth + (1 if begins else -1))
+            if depth and place + 1 < len(marks):
+                found.append((mark.start, marks[place + 1].end))
+            elif depth:
+                later = [start for start in worked if start >= mark.end]
+                found.append((mark.start, later[0] if later else max(e.end for e in events)))
+    return found
 
 
 def _device_time_from(
@@ -342,7 +400,9 @@ def _host_cause(
     thread = next((p for p in _threads(trace, links, launch) if _recorded(trace, p, t)), None)
     stack = [e for e in trace.host if (e.pid, e.tid) == thread and e.category != "overhead" and e.covers(t)]
     names = [_named_work(trace, links, e) for e in stack]
-    for cause in ("data-loading", "compilation", "allocation", "garbage-collection", "blocking-copy"):
+    if any(start <= t < end for start, end in _captures(trace, links, launch.pid)):
+        names.append("graph-capture")
+    for cause in ("data-loading", "compilation", "graph-capture", "allocation", "garbage-collection", "blocking-copy"):
         if cause in names:
             return cause
     if any(e.category == "overhead" and e.covers(t) for e in trace.host):

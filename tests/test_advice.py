@@ -694,6 +694,26 @@ def late(*inside: object, **options: int) -> list[object]:
     return iterations(*inside, **options)
 
 
+def capturing(begin: str) -> list[object]:
+    """A millisecond before each kernel in which launches may go into a graph."""
+    return [
+        [call(begin, 2_000 * n, 2), op("aten::mm", 2_000 * n + 5, 900), call("cudaStreamEndCapture", 2_000 * n + 910, 2),
+         launched(GEMM, 2_000 * n + 920, 2_000 * n + 930, 1_000, n + 1)]
+        if begin == "cudaStreamBeginCapture"
+        else [call(begin, 2_000 * n, 2), launched(GEMM, 2_000 * n + 920, 2_000 * n + 930, 1_000, n + 1)]
+        for n in range(12)
+    ]  # fmt: skip
+
+
+def behind(until: int) -> list[object]:
+    """A kernel that starts 9 ms after its launch, while the CPU waits for the device up to some instant; then work."""
+    return [
+        [launched("first", 0, 10, 3, 1), launched("second", 100, 9_000, 7, 2, stream=20)],
+        call("cudaStreamSynchronize", 110, until - 110),
+        [launched(GEMM, 9_100 + 100 * n, 9_110 + 100 * n, 90, n + 10, stream=20) for n in range(90)],
+    ]
+
+
 CASES: dict[str, tuple[list[object], list[object]]] = {
     "cuda-graphs": (graphs(1), graphs(5)),
     "bigger-batch": (late(lambda t: op("aten::mm", t, 850)), late(lambda t: annotation(LOADS, t, 850))),
@@ -718,6 +738,8 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
         late(lambda t: call("cuCtxGetCurrent", t, 850, category="cuda_driver")),
     ),
     "warm-up": (first_uses(same=False), first_uses(same=True)),
+    "graph-capture": (capturing("cudaStreamBeginCapture"), capturing("cudaStreamIsCapturing")),
+    "earlier-work": (behind(8_990), behind(4_000)),
     "pinned-memory": (uploads(400), uploads(5)),
     "cpu-operators": (
         late(lambda t: op("aten::sort", t, 4_800), period=5_000),

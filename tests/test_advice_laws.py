@@ -28,6 +28,8 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     "recompilation": ("compilation",),
     "lazy-loading": ("compilation",),
     "warm-up": HOST_CAUSES,
+    "graph-capture": ("graph-capture",),
+    "earlier-work": ("earlier-work",),
     "pinned-memory": ("blocking-copy",),
     "cpu-operators": ("cpu-operator",),
     "overlap": ("communication",),

@@ -52,7 +52,7 @@ def arrows(*launches: list[Any]) -> list[Any]:
 def test_a_plain_trace_is_trusted() -> None:
     report = analysed(A, B, arrows(A, B), python("train.py(3): main", 0, 100))
     assert {c.name: c.status for c in report.trust} == dict.fromkeys((c.name for c in report.trust), "ok")
-    assert [c.device for c in report.trust] == [None] * 3 + [0] * 13
+    assert [c.device for c in report.trust] == [None] * 3 + [0] * 14
 
 
 def test_links() -> None:
@@ -278,12 +278,12 @@ def test_figures_are_withheld_where_their_inputs_fail_and_only_there() -> None:
 
 
 def test_a_capture_launches_nothing() -> None:
-    """Kernels go into a graph between the begin and the end of a capture on that thread."""
+    """Kernels go into a graph between the begin and the end of a capture, whichever thread of the process launches them."""
     captured = [launch(30 + 5 * i, 2, 10 + i) for i in range(3)]
     begin, end = call("cudaStreamBeginCapture", 25, 2), call("cudaStreamEndCapture", 50, 2)
     assert judged("missing_activities", A, B, begin, captured, end) == (0.0, "ok", ())
     assert judged("missing_activities", A, B, begin, end, captured[0], launch(55, 2, 20))[0] == pytest.approx(1 / 3)
-    elsewhere = call("cudaStreamBeginCapture", 25, 2, tid=999)
+    elsewhere = call("cudaStreamBeginCapture", 25, 2, tid=999, pid=999)
     assert judged("missing_activities", A, B, elsewhere, captured)[:2] == (0.6, "fail")
 
 

@@ -49,6 +49,7 @@ def test_named_work_is_in_the_order_of_the_definitions() -> None:
     assert NAMED_WORK == (
         "data-loading",
         "compilation",
+        "graph-capture",
         "allocation",
         "garbage-collection",
         "blocking-copy",

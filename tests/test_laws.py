@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import naive
 import polars as pl
-from generator import RandomTrace, random_traces
+from generator import RandomTrace, random_traces, traces_behind_earlier_work
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tiers import examples
@@ -137,6 +137,14 @@ def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: Ran
 def test_the_definitions_evaluated_slowly_say_the_same(trace: RandomTrace, rng: random.Random) -> None:
     report, facts = unchecked(trace), naive.parse(trace.content)
     check_windows(report, facts)
+    if check_links(report, facts):
+        check_parts(report, facts, rng)
+
+
+@given(traces_behind_earlier_work().map(coherent), st.randoms(use_true_random=False))
+@on_traces(40)
+def test_so_they_do_behind_work_from_before_the_recording(trace: RandomTrace, rng: random.Random) -> None:
+    report, facts = unchecked(trace), naive.parse(trace.content)
     if check_links(report, facts):
         check_parts(report, facts, rng)
 

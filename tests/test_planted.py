@@ -9,7 +9,7 @@ from functools import cache
 
 import polars as pl
 import pytest
-from simulator import Kernel, Simulation, Stream, Thread
+from simulator import A100, Costs, Kernel, Simulation, Stream, Thread
 
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
@@ -169,6 +169,14 @@ def copying(staging_ns: int) -> Plant:
     return plant
 
 
+def capturing(machine: Machine) -> None:
+    """A graph of ten launches is captured."""
+    with machine.thread.capture():
+        for _ in range(10):
+            with machine.thread.op("aten::mm", before_ns=PLANTED_NS // 10 - 6_000, after_ns=0):
+                machine.thread.capture_launch()
+
+
 def depending(ns: int) -> Plant:
     """The stream waits for ``ns`` of a peer's work; then the CPU for the stream, so that it does not run ahead."""
 
@@ -196,6 +204,7 @@ PLANTS: dict[str, Planted] = {
     "compilation": Planted(framed("torch/_dynamo/convert_frame.py(1180): _compile")),
     "compilation by a call": Planted(lambda machine: machine.thread.call("cuModuleLoadData", PLANTED_NS)),
     "compilation by a launch": Planted(launching(4_500 + 2 * PLANTED_NS), 2 * PLANTED_NS, launching(4_500)),
+    "graph-capture": Planted(capturing),
     "allocation": Planted(lambda machine: machine.thread.malloc(PLANTED_NS)),
     "garbage-collection": Planted(annotated("Python GC")),
     "blocking-copy": Planted(copying(PLANTED_NS), instead=copying(0)),
@@ -230,6 +239,39 @@ def unknown_ratio(report: Report) -> float:
     """Share of the host's idle time that has no name."""
     by_cause = causes(report)
     return by_cause["host-unknown"] / sum(by_cause[cause] for cause in HOST_CAUSES)
+
+
+@pytest.mark.parametrize("ns", [2_000_000, 50_000_000])
+def test_planted_work_from_before_the_recording_is_found_again(ns: int) -> None:
+    simulation = Steady()
+    thread, first, busy = simulation.thread(), simulation.stream(), simulation.stream(number=20)
+    simulation.occupy(busy, ns)
+    thread.launch(Kernel(ADD, 3_000), first)
+    thread.launch(Kernel(ADD, 5_000), busy)
+    thread.synchronize(busy)
+    for _ in range(50):
+        with thread.op("aten::mm"):
+            thread.launch(Kernel(GEMM, 90_000, (432, 1, 1)), busy)
+    found = causes(analyze(simulation.json().encode()))
+    assert 0.98 * ns <= found["earlier-work"] <= ns
+    assert found["unexplained"] == found["host-unknown"] == 0
+
+
+@pytest.mark.parametrize("overlap_ns", [0, 1_500, 4_000])
+def test_planted_dependent_launches_overlap_by_design(overlap_ns: int) -> None:
+    """Each kernel starts before the one in front of it ends, as if the gap between them were negative."""
+    h100 = {**A100, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "numSms": 132, "id": 0}
+    simulation = Steady(costs=Costs(inter_kernel_ns=-overlap_ns), header={"deviceProperties": [h100]})
+    thread, stream = simulation.thread(), simulation.stream()
+    for _ in range(100):
+        with thread.op("aten::mm", before_ns=500, after_ns=200):
+            thread.launch(Kernel(GEMM, 10_000, (432, 1, 1)), stream)
+    report = analyze(simulation.json().encode())
+    found = {check.name: (check.status, check.value) for check in report.trust}
+    assert found["stream_overlap"] == ("ok", 0.0)
+    assert found["dependent_launches"][1] == pytest.approx(overlap_ns / 10_000, rel=0.05)
+    (row,) = report.tables["kernels"].to_dicts()
+    assert (row["time_ns"], row["exclusive_ns"]) == (1_000_000, report.devices[0].busy_ns)
 
 
 @every_loop

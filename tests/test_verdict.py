@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kineto import A100, analysed, annotation, kernel, launch, launched, op, trace_bytes
 
 from trace_analyzer import thresholds
+from trace_analyzer.analyses.left_out import LeftOut
 from trace_analyzer.analyses.profiler_overhead import Recording
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings
 from trace_analyzer.pipeline import analyze
@@ -42,11 +43,11 @@ TABLE = [
     (("copy",), COMMUNICATION, "copies"),
     (("device-wait",), COMMUNICATION, "dependency"),
     *(((cause,), OVERHEAD, cause) for cause in
-      ("synchronization", "data-loading", "allocation", "compilation", "blocking-copy", "cpu-operator")),
+      ("synchronization", "data-loading", "allocation", "compilation", "graph-capture", "blocking-copy", "cpu-operator")),
     (("python", "dispatch", "runtime-call", "garbage-collection", "launch-latency", "host-unknown", "profiler"), OVERHEAD, "launch"),
     (("latency", "device-gap"), OVERHEAD, "small-kernels"),
 ]  # fmt: skip
-IN_NO_GROUP = ("other", "unlinked", "unexplained", "untraced", "withheld")
+IN_NO_GROUP = ("other", "earlier-work", "unlinked", "unexplained", "untraced", "withheld")
 
 
 def parts_of(**ns: int) -> dict[str, int]:
@@ -129,7 +130,7 @@ def test_a_cold_start_holds_half_of_the_host_time(cold: int, parts: dict[str, in
 
 def test_host_time_is_what_the_cpu_did() -> None:
     assert set(IDLE_CAUSES) - set(HOST_CAUSES) == {
-        "device-gap", "device-wait", "unexplained", "unlinked", "untraced", "withheld",
+        "device-gap", "device-wait", "earlier-work", "unexplained", "unlinked", "untraced", "withheld",
     }  # fmt: skip
 
 
@@ -139,7 +140,7 @@ def test_judgements_obey_the_rules(parts: dict[str, int]) -> None:
     if found is None:
         assert not any(ns for part, ns in parts.items() if PARTS[part].cure)
         return
-    groups, window = found.groups_ns, sum(parts.values())
+    groups, window = found.groups_ns, sum(ns for part, ns in parts.items() if part != "earlier-work")
     assert sum(groups.values()) == sum(ns for part, ns in parts.items() if PARTS[part].cure)
     largest, won = max(groups.values()), groups[found.regime]
     kernels = max(groups[COMPUTE], groups[MEMORY])
@@ -170,7 +171,7 @@ def recording(taken: int, least: int | None = None) -> Recording:
 
 OF_DEVICE = DeviceFindings(
     report=DEVICE, steps_found=5, launches_per_step=20.0, peaks_known=True, contraction_ratio=0.8, shapes_ratio=1.0, known_ratio=1.0,
-    assumed_peaks=None, waits_recorded=False, launch_latency_ns=7_000, steps_from="ProfilerStep", set_aside_ratio=0.0, idle_peak=None,
+    assumed_peaks=None, waits_recorded=False, launch_latency_ns=7_000, steps_from="ProfilerStep", idle_peak=None,
     flows_missing=False, breaks_off=False, damaged=False,
 )  # fmt: skip
 FINDINGS = Findings(
@@ -215,7 +216,10 @@ def test_a_verdict_without_doubt() -> None:
         ({"flows_missing": True}, "no launch arrows"),
         ({"breaks_off": True, "damaged": True}, "breaks off"),
         ({"damaged": True}, "what is lost of it is not judged"),
-        ({"set_aside_ratio": 0.6}, "60 % of the time lies in steps that are unlike the others"),
+        (
+            {"left_out": LeftOut(6, 10, False, {"python": 6}, 0)},
+            "60 % of the trace lies outside of the window (launch: 6 ns of 10 ns;",
+        ),
         ({"parts_ns": parts_of(device_wait=80, compute=20)}, "inferred"),
         (
             {"parts_ns": LAUNCHING, "recording": recording(70)},
@@ -489,10 +493,10 @@ def test_outliers_that_hold_most_of_the_time_are_said() -> None:
         return [annotation(f"ProfilerStep#{number}", start, length - 5), work]
 
     quick = [step(n, 100 * n, 100) for n in range(10)]
-    assert not any("unlike" in why for why in analysed(quick).verdict.confidence_why)
+    assert not any("outside of the window" in why for why in analysed(quick).verdict.confidence_why)
     slow = [step(10 + n, 1_000 + 1_000 * n, 1_000) for n in range(3)]
-    (why,) = (why for why in analysed(quick, slow).verdict.confidence_why if "unlike" in why)
-    assert "75 %" in why
+    (why,) = (why for why in analysed(quick, slow).verdict.confidence_why if "outside of the window" in why)
+    assert "81 % of the device time" in why
 
 
 def test_a_trace_of_another_tool_is_told_from_a_run_on_the_cpu() -> None:

@@ -70,8 +70,8 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
         ),
         _Rule(
             "stream_overlap",
-            "share of device time in which earlier work of the same stream still ran: some is normal, much means that"
-            " times are wrong",
+            "share of device time in which earlier work of the same stream still ran, but for dependent launches: some is normal,"
+            " much means that times are wrong",
             t.OVERLAP_WARN_RATIO, t.OVERLAP_FAIL_RATIO, withholds=KERNEL_TIMES,
         ),
         _Rule(
@@ -119,6 +119,10 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
             "unnamed_host_time",
             "share of idle time in which the host was late and nothing of it was recorded: with_stack=True would name it",
             t.UNKNOWN_DOUBT_RATIO,
+        ),
+        _Rule(
+            "dependent_launches",
+            "share of device time in which the next kernel of a stream had started by design, in the tail of the one before it",
         ),
         _Rule("graph_share", "share of device time that graph launches enqueued: one launch stands for many kernels"),
     )  # fmt: skip

@@ -9,12 +9,14 @@ from trace_analyzer import units
 from trace_analyzer.analyses import causes, kernel_bounds, partition, profiler_overhead, roof_shares, run_ahead
 from trace_analyzer.analyses.cold_start import cold_gap_ns
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.left_out import LeftOut, left_out
 from trace_analyzer.analyses.profiler_overhead import Prices, Recording
+from trace_analyzer.analyses.window_edges import complement
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.checks import failed_reasons, suppressed_metrics
 from trace_analyzer.errors import UsageError
-from trace_analyzer.frames.intervals import clip, filter_inside
+from trace_analyzer.frames.intervals import clip, filter_inside, spans_on
 from trace_analyzer.frames.lookups import where_equal
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.metrics import IDLE_CAUSES, PARTITION
@@ -44,7 +46,6 @@ class DeviceFindings:
     waits_recorded: bool
     launch_latency_ns: int
     steps_from: str | None
-    set_aside_ratio: float
     idle_peak: tuple[str, float] | None
     flows_missing: bool
     breaks_off: bool
@@ -65,6 +66,7 @@ class Findings:
     recording: Recording | None
     waiting_depth: float | None
     bounds: tuple[BoundShare, ...] = ()
+    left_out: LeftOut | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,6 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         waits_recorded=causes.first_event_wait_ns(sources.host, trace.sync_events) is not None,
         launch_latency_ns=sources.launch_latency_ns,
         steps_from=sources.host_steps[1],
-        set_aside_ratio=_set_aside_ratio(steps),
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
         damaged=is_damaged(trace.notes),
@@ -141,6 +142,7 @@ def window_parts(judged: Judged | None, busy_parts: pl.DataFrame, idle_causes: p
 class WindowSources:
     """The values that findings of windows are made from."""
 
+    windows: pl.DataFrame
     device_steps: pl.DataFrame
     busy_parts: pl.DataFrame
     idle_causes: pl.DataFrame
@@ -184,7 +186,20 @@ def window_findings(
         recording=_recordings(sources, one, {0: (sum(lengths), count)}).get(0),
         waiting_depth=_waiting_depth(idle, queue, spans),
         bounds=bound_shares(roof_shares.bound_table(rated)),
+        left_out=_left_out(judged, device_findings[judged.device], window_parts, sources),
     )
+
+
+def _left_out(judged: Judged, device: DeviceFindings, parts: pl.DataFrame, sources: WindowSources) -> LeftOut | None:
+    """What a window of steady steps, or one without idle edges, leaves out; None for one that was asked for."""
+    if judged.window.kind not in ("steady", "trimmed"):
+        return None
+    start, end = where_equal(sources.windows, "device", judged.device).select("start_ns", "end_ns").row(0)
+    intervals = judged.window.intervals
+    rest = spans_on(judged.device, complement((start, end), intervals))
+    cold = cold_gap_ns(sources.cold_idle, rest.with_columns(pl.lit(0, dtype=pl.UInt32).alias("window"))).get(0, 0)
+    lengths = (sum(last - first for first, last in intervals), end - start)
+    return left_out(lengths, dict(parts.select("part", "time_ns").iter_rows()), device.report.partition_ns, cold)
 
 
 def step_findings(
@@ -256,13 +271,6 @@ def _waiting_depth(idle_pieces: pl.DataFrame, queue: pl.DataFrame, spans: pl.Dat
     """Mean queue depth while the device waited for something else than the CPU; None where it never did."""
     waits = clip(idle_pieces.filter(pl.col("cause") == "device-wait"), spans, ["device"])
     return run_ahead.depth_within(queue, waits)
-
-
-def _set_aside_ratio(table: pl.DataFrame) -> float:
-    """Share of the time of all steps in those that warm up or are unlike the others, and were set aside."""
-    length = (pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64)
-    aside = pl.col("state").is_in(["warm-up", "outlier"]) & ~pl.col("steady")
-    return float(table.select(length.filter(aside).sum() / length.sum()).fill_nan(0.0).item() or 0.0)
 
 
 def _idle_peak(activities: pl.DataFrame, model: Device | None) -> tuple[str, float] | None:

@@ -20,6 +20,18 @@ LAUNCH_LATENCY_MAX_NS = 100 * NS_PER_US
 """No device needs longer from an accepted launch to the kernel's start when nothing is queued."""
 DEVICE_GAP_NS = 20 * NS_PER_US
 """Between queued kernels devices idle for 1 to 10 us; more needs an explanation."""
+EARLIER_WORK_NS = NS_PER_MS
+"""A shorter wait behind work that nobody recorded is not worth a name of its own."""
+EARLIER_LAUNCH_RATIO = 0.1
+"""An activity that was launched in this first part of a gap waited for the rest of it."""
+EARLIER_STREAM_RATIO = 0.1
+EARLIER_DEVICE_RATIO = 0.01
+"""With more work recorded before, relative to the gap, the recording had begun long before the gap."""
+EARLIER_BLOCKED_RATIO = 0.9
+"""A CPU that waits for the device all the time launches nothing meanwhile."""
+STAGING_NS = 10 * NS_PER_MS
+STAGING_NS_PER_BYTE = 1
+"""Moving pageable memory into a buffer of the driver takes less: hosts copy several bytes per ns."""
 
 # Run-ahead
 BEHIND_EMPTY_RATIO = 0.5
@@ -77,6 +89,12 @@ STEP_REPEATS = 3
 """An annotation that comes less often marks no rhythm."""
 STEP_COVERAGE = 0.8
 """An annotation that encloses less of the launches is a part of a step, not the step."""
+EDGE_WORK_RATIO = 0.01
+"""Before the first real work and after the last, a device does less than this share of its work."""
+EDGE_IDLE_RATIO = 0.1
+"""Less idle time at an edge of the window changes no verdict."""
+LEFT_OUT_RATIO = 0.5
+"""A window that leaves out more speaks for the lesser part of the trace."""
 PERIOD_LIKENESS = 0.9
 """Iterations of a loop differ by an allocation or a log line, not by a tenth of what they launch."""
 
@@ -91,6 +109,8 @@ INSUFFICIENT_KERNELS = 10
 INSUFFICIENT_TIME_NS = NS_PER_MS
 UNKNOWN_RATIO = 0.7
 """Above this share of the window without a known cause nothing can be judged."""
+EARLIER_TOLD_RATIO = 0.05
+"""Less work from before the recording changes no figure of the window by much."""
 
 # Confidence
 GOOD_COVERAGE = 0.9
@@ -98,8 +118,6 @@ POOR_COVERAGE = 0.5
 UNKNOWN_DOUBT_RATIO = 0.2
 CONTRACTION_DOUBT_RATIO = 0.25
 """Below this share of kernel time, unknown shapes of contractions cannot turn the verdict."""
-SET_ASIDE_DOUBT_RATIO = 0.5
-"""Steps that hold most of the time are no exception."""
 
 # The profiler's own cost
 RECORDING_QUANTILE = 0.25
@@ -134,6 +152,8 @@ SHORTEST_NS = 100
 """The shortest activities of real recordings last 680 ns, or 0 in files of whole microseconds."""
 SHORT_WARN_RATIO = 0.1
 SHORT_FAIL_RATIO = 0.5
+DEPENDENT_TAIL_NS = 10 * NS_PER_US
+"""Dependent launches were seen to overlap by up to 4 us; a kernel of a few us may be all tail."""
 IMPOSSIBLE_NS = NS_PER_MS
 IMPOSSIBLE_WARN_RATIO = 0.01
 IMPOSSIBLE_FAIL_RATIO = 0.2

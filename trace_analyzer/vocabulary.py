@@ -11,9 +11,10 @@ from typing import Literal, TypeVar
 RegimeKey = Literal["overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound"]
 StatusKey = Literal["ok", "no-gpu-activity", "gpu-timeline-missing", "unsupported-accelerator", "insufficient"]
 RunAheadKey = Literal["ahead", "keeping-up", "behind"]
-Role = Literal["work", "wait", "named", "innermost", "launch", "device", "unknown"]
+Role = Literal["work", "wait", "named", "innermost", "launch", "device", "unseen", "unknown"]
 """What a part says of its time: the device worked; or it idled, because the host waited for it, did work that is named,
-was at its innermost event, or launched; because of the device itself; or nobody knows why."""
+was at its innermost event, or launched; because of the device itself; not at all, as it did work that nobody recorded; or
+nobody knows why."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ CAUSES: Mapping[str, Cause] = by_key(
     Cause("blocking-copy", "Blocking copy", "the CPU stands still in copies that block it", _OVERHEAD),
     Cause("allocation", "Allocation", "the CPU stands still in allocator calls", _OVERHEAD),
     Cause("compilation", "Compilation", "code is compiled or loaded while the GPU waits", _OVERHEAD),
+    Cause("graph-capture", "Graph capture", "graphs are captured while the GPU rests, which happens once", _OVERHEAD),
     Cause("cpu-operator", "Work on the CPU", "operators hold the CPU for long while the GPU waits", _OVERHEAD),
     Cause(
         "cold-start",
@@ -226,6 +228,14 @@ PARTS: Mapping[str, Part] = by_key(
         (_OVERHEAD, "compilation"),
     ),
     Part(
+        "graph-capture",
+        "Graph capture",
+        "Launches went into a graph that was being captured: the device rests by design, once.",
+        "named",
+        Colour("#74407e"),
+        (_OVERHEAD, "graph-capture"),
+    ),
+    Part(
         "allocation",
         "Allocation",
         "Device memory was being allocated or freed.",
@@ -306,6 +316,14 @@ PARTS: Mapping[str, Part] = by_key(
         "device",
         Colour("#c379a9", "#cf80ae"),
         (_COMMUNICATION, "dependency"),
+    ),
+    Part(
+        "earlier-work",
+        "Earlier work",
+        "The device worked on what was launched before the recording began, which no event shows.",
+        "unseen",
+        Colour("#7f8b73"),
+        None,
     ),
     Part(
         "unexplained",
@@ -412,7 +430,12 @@ DEVICE_CAUSES = tuple(part.key for part in PARTS.values() if part.role == "devic
 WITHHELD = "withheld"
 """Key of idle time of a device whose trace does not support causes."""
 
-UNKNOWN_PARTS = tuple(part.key for part in PARTS.values() if not part.is_work and part.cure is None)
+EARLIER_WORK = "earlier-work"
+"""Key of idle time in which the device worked on what was launched before the recording began."""
+
+UNKNOWN_PARTS = tuple(
+    part.key for part in PARTS.values() if not part.is_work and part.cure is None and part.key != EARLIER_WORK
+)
 """Keys of the idle time of which nobody knows whose it is; the page hatches them."""
 
 

@@ -2,12 +2,16 @@
 
 import re
 from dataclasses import dataclass
+from typing import Literal
 
 import polars as pl
 
+from trace_analyzer.analyses import window_edges
 from trace_analyzer.analysis import Value
 from trace_analyzer.errors import UsageError
+from trace_analyzer.frames.intervals import spans_on
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.notes import Note
 from trace_analyzer.options import Options
 from trace_analyzer.report import Window
 
@@ -41,9 +45,16 @@ def reported_devices(devices: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFra
 
 
 def judged(
-    options: Options, reported_devices: pl.DataFrame, windows: pl.DataFrame, device_steps: pl.DataFrame
+    options: Options,
+    reported_devices: pl.DataFrame,
+    windows: pl.DataFrame,
+    device_steps: pl.DataFrame,
+    idle_gaps: pl.DataFrame,
+    gap_sums: pl.DataFrame,
 ) -> Judged | None:
     """The wanted device, else the one with most busy time, in the wanted window; None where none worked.
+
+    Where no step was recorded, the window has no idle time before its first real work and after its last.
 
     Raises ``UsageError`` for a device or a step that did no work.
     """
@@ -52,7 +63,18 @@ def judged(
     if code is None:
         return None
     this = pl.col("device") == code
-    return Judged(code, *_window(windows.filter(this), device_steps.filter(this), options.step))
+    whole, steps = windows.filter(this), device_steps.filter(this)
+    if options.step == "steady" and steps.is_empty():
+        return Judged(code, *_trimmed(whole, idle_gaps.filter(this), gap_sums.filter(this)))
+    return Judged(code, *_window(whole, steps, options.step))
+
+
+def trim_notes(judged: Judged | None, windows: pl.DataFrame, devices: pl.DataFrame) -> tuple[Note, ...]:
+    """The note on what trimming took of the judged device's window; none where nothing was trimmed."""
+    if judged is None or judged.window.kind != "trimmed":
+        return ()
+    (window,) = windows.filter(pl.col("device") == judged.device).select("start_ns", "end_ns").iter_rows()
+    return window_edges.trim_notes(device_ids(devices)[judged.device], window, judged.window.intervals[0])
 
 
 def measured_step_ms(options: Options, trace: Trace, device_steps: pl.DataFrame, judged: Judged | None) -> float | None:
@@ -74,6 +96,14 @@ def _judged_device(devices: pl.DataFrame, wanted: int | str | None) -> int | Non
             return int(code)
     listed = ", ".join(map(str, labels)) or "none"
     raise UsageError(f"device {wanted} did no work in this trace; those that did: {listed}")
+
+
+def _trimmed(whole: pl.DataFrame, gaps: pl.DataFrame, sums: pl.DataFrame) -> tuple[Window, pl.DataFrame]:
+    """A device's whole window without idle edges, and its interval as (device, start_ns, end_ns)."""
+    device, start, end = whole.select("device", "start_ns", "end_ns").row(0)
+    interval = window_edges.trimmed((start, end), gaps, sums)
+    kind: Literal["whole", "trimmed"] = "whole" if interval == (start, end) else "trimmed"
+    return Window(kind, (interval,), ()), spans_on(device, [interval])
 
 
 def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[Window, pl.DataFrame]:
@@ -106,5 +136,6 @@ def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[
 VALUES = (
     Value("reported_devices", reported_devices),
     Value("judged", judged),
+    Value("trim_notes", trim_notes),
     Value("measured_step_ms", measured_step_ms),
 )

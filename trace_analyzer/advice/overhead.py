@@ -24,6 +24,7 @@ from trace_analyzer.advice.opportunity import (
 from trace_analyzer.analyses.host import CALLS
 from trace_analyzer.frames.intervals import lookup_at, union
 from trace_analyzer.units import count, counted, duration
+from trace_analyzer.vocabulary import EARLIER_WORK
 
 LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
 """Causes of idle time that fewer launches cure."""
@@ -242,6 +243,12 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
     )
 
 
+def graph_capture(context: AdviceContext) -> Opportunity | None:
+    """Idle time in captures of graphs."""
+    why = "launches go into graphs that are being captured, and the GPU rests: this happens once per graph"
+    return None if _is_cold(context) else idle_of(context, ("graph-capture",), why)
+
+
 def pinned_memory(context: AdviceContext) -> Opportunity | None:
     """Idle time in copies that block the CPU."""
     return idle_of(context, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
@@ -251,3 +258,22 @@ def cpu_operators(context: AdviceContext) -> Opportunity | None:
     """Idle time in operators that hold the CPU."""
     why = "operators hold the CPU for over 1 ms at a time, without a call to the GPU's runtime, while the GPU waits"
     return idle_of(context, ("cpu-operator",), why)
+
+
+def earlier_work(context: AdviceContext) -> Opportunity | None:
+    """Idle time in which the device worked on what was launched before the recording: no saving, but a better recording."""
+    idle = context.idle.filter(pl.col("cause") == EARLIER_WORK)
+    if idle.is_empty():
+        return None
+    main = idle.sort(length_ns(), descending=True, maintain_order=True).head(1)
+    waiting = context.within.gaps.get_column("name")[main.get_column("gap_id")].item()
+    waiter = context.host.texts(main.get_column("event_id")).item()
+    ns = total(idle, length_ns())
+    return Opportunity(
+        ns,
+        "idle time in which the device worked on what was launched before the recording; it is no saving: the program does not"
+        " become faster, but the recording shows all of it",
+        f"{share_of_window(context, ns)}: the device was not idle, but worked on what was launched before the recording",
+        f"before {waiting}, which was launched at the beginning, while the CPU sat in {waiter}",
+        longest(main, length_ns()),
+    )

@@ -18,6 +18,7 @@ RULE_OF_FIX: Mapping[str, Callable[[AdviceContext], Opportunity | None]] = {
     "recompilation": overhead.recompilation,
     "lazy-loading": overhead.lazy_loading,
     "warm-up": overhead.warm_up,
+    "graph-capture": overhead.graph_capture,
     "pinned-memory": overhead.pinned_memory,
     "cpu-operators": overhead.cpu_operators,
     "attention-kernel": kernels.attention_kernel,
@@ -38,6 +39,7 @@ RULE_OF_FIX: Mapping[str, Callable[[AdviceContext], Opportunity | None]] = {
     "copies": communication.copies,
     "small-copies": communication.small_copies,
     "dependencies": communication.dependencies,
+    "earlier-work": overhead.earlier_work,
 }
 RULES = tuple(RULE_OF_FIX)
 """Ids of the fixes that have a rule: all of the catalogue."""

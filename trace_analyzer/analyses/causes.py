@@ -15,7 +15,7 @@ import polars as pl
 from trace_analyzer import metrics, thresholds
 from trace_analyzer.analyses.host import STREAM_WAITS, Host
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.catalog.host_work import BLOCKING
+from trace_analyzer.catalog.host_work import BLOCKING, CAPTURE
 from trace_analyzer.frames.intervals import (
     coalesce,
     count_until,
@@ -28,7 +28,7 @@ from trace_analyzer.frames.intervals import (
 from trace_analyzer.frames.lookups import inverse_index, lookup, over_group, scatter, starts_group
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import DEVICE, END, GAP, START, STR, U32, Column, Table
-from trace_analyzer.vocabulary import INNERMOST_WORK, NAMED_WORK, WITHHELD
+from trace_analyzer.vocabulary import EARLIER_WORK, INNERMOST_WORK, NAMED_WORK, WITHHELD
 
 IDLE = Table(
     "idle",
@@ -69,12 +69,12 @@ def idle_causes(
 ) -> pl.DataFrame:
     """The gaps cut into intervals with one cause each, in order: `IDLE_CAUSES`, with categorical causes.
 
-    ``stretches`` come from `stretches_of`, ``late`` from `host_pieces`, ``calls`` from `runtime_calls`, ``pauses`` from
+    ``stretches`` come from `stretches_of` and `earlier_work.with_earlier_work`, ``late`` from `host_pieces`, ``calls`` from `runtime_calls`, ``pauses`` from
     `recording_pauses`, ``launches`` from `links.launches`, and ``activities`` have their bucket. The intervals of a gap add up to it exactly.
     """
     call = _call_pieces(stretches.filter(pl.col("cause") == "call"), calls, launches)
     device = _device_pieces(stretches.filter(pl.col("cause") == "device"), host, trace.sync_events, activities)
-    rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked"]))
+    rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked", EARLIER_WORK]))
     return _with_pauses(sort_spans(pl.concat([late, *map(_idle, (call, device, rest))]), _DEVICE), pauses)
 
 
@@ -264,12 +264,17 @@ def _host_work_rows(host: Host, calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def host_pieces(
-    trace: Trace, host: Host, stretches: pl.DataFrame, launches: pl.DataFrame, calls: pl.DataFrame
+    trace: Trace,
+    host: Host,
+    stretches: pl.DataFrame,
+    launches: pl.DataFrame,
+    calls: pl.DataFrame,
+    captures: pl.DataFrame,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The host's among ``stretches`` (see `stretches_of`) cut and named, as rows of `IDLE_CAUSES` in any order.
 
     Synchronization, named work, then what the threads did innermost: the second frame has thread_id, start_ns, end_ns and
-    event_id of that.
+    event_id of that. ``captures`` come from `graph_capture.captures`.
     """
     stretches = stretches.filter(pl.col("cause") == "host")
     work = _host_work_rows(host, calls)
@@ -285,12 +290,13 @@ def host_pieces(
     events = _innermost_events(near)
     doing = _overlaid(coalesce(events.drop("event_id"), _THREAD, "rank"), near, _THREAD)
     unknown = pl.lit(None, dtype=_RANK).alias("rank"), _NO_THREAD
-    pieces = rest.select("gap_id", "device", "start_ns", "end_ns", "event_id", *_ROLES, *unknown)
+    pieces = rest.select("gap_id", "device", "start_ns", "end_ns", "event_id", "process_id", *_ROLES, *unknown)
     for role in _ROLES:
         pieces = _filled(pieces, doing.rename({"thread_id": role}), role)
     anywhere = pl.lit(0).alias("anywhere")
     overhead = work.filter(pl.col("kind") == "overhead").with_columns(anywhere)
-    pieces = _overlaid(pieces.drop(_ROLES).with_columns(anywhere), overhead, ["anywhere"])
+    pieces = _overlaid(pieces, captures.with_columns(pl.lit(CAPTURE).alias("work")), _PROCESS)
+    pieces = _overlaid(pieces.drop(*_ROLES, "process_id").with_columns(anywhere), overhead, ["anywhere"])
     names = pl.Series("cause", [*_RANKS, "host-unknown"], dtype=pl.Categorical)
     named = pieces.with_columns(names.gather(pieces.get_column("rank").fill_null(len(_RANKS))))
     return pl.concat([_idle(synchronized), _idle(named)]), events.drop("rank")
@@ -454,7 +460,7 @@ def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
 ANALYSES = (
     Value("runtime_calls", runtime_calls, {"activities": "linked_events"}),
     Value(
-        "gap_segments",
+        "unnamed_segments",
         stretches_of,
         {
             "activities": "linked_events",
@@ -466,7 +472,12 @@ ANALYSES = (
     Value(
         "host_segments",
         host_pieces,
-        {"stretches": "gap_segments", "launches": "unmasked_launches", "calls": "runtime_calls"},
+        {
+            "stretches": "gap_segments",
+            "launches": "unmasked_launches",
+            "calls": "runtime_calls",
+            "captures": "graph_captures",
+        },
     ),
     Value("late_segments", lambda host_segments: host_segments[0]),
     Value("innermost_events", lambda host_segments: host_segments[1]),

@@ -3,10 +3,12 @@
 import polars as pl
 
 from trace_analyzer import thresholds
+from trace_analyzer.analyses.graph_capture import is_captured
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.links import BY_ID, LAUNCHING, with_ids
+from trace_analyzer.analyses.stream_overlaps import with_stream_overlaps
 from trace_analyzer.analysis import Value
-from trace_analyzer.frames.intervals import sort_spans, union
+from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import count_distinct, factorize, map_unique, starts_group
 
 _STREAM = ["device", "context", "stream"]
@@ -29,7 +31,8 @@ def device_figures(
 
     - link_coverage_ratio: device time whose launch is known;
     - unlinked_before_ratio: device time of unlinked work that began before the first linked work did;
-    - stream_overlap_ratio: device time in which work ran while earlier work of its stream still did;
+    - stream_overlap_ratio: device time in which work ran while earlier work of its stream still did, but not by design;
+    - dependent_launches_ratio: device time in which it did by design (see `stream_overlaps`);
     - started_before_launch_ratio: linked activities that began before their launch did;
     - ended_after_wait_ratio: waits after whose return what they waited for still ran;
     - late_starts_ratio: idle time in which launched work waited for nothing that was recorded, where no work begins soon after its
@@ -67,24 +70,23 @@ def device_figures(
     )
 
 
-def stream_figures(activities: pl.DataFrame) -> pl.DataFrame:
-    """device, graph_share_ratio, stream_overlap_ratio, impossible_durations_ratio: of what its streams worked on.
+def stream_figures(activities: pl.DataFrame, dependent_launch_devices: tuple[int, ...]) -> pl.DataFrame:
+    """device and what its streams worked on: graph_share_, stream_overlap_, dependent_launches_, impossible_durations_ratio.
 
-    ``activities`` needs launch_name.
+    ``activities`` needs launch_name and launch_start_ns.
     """
     by_graph = pl.col("launch_name").str.contains(_GRAPH).fill_null(False)
     in_graph = map_unique(activities.select("launch_name"), by_graph.alias("in_graph")).to_series()
     end, time = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), pl.col("duration_ns")
-    rows = activities.select(*_STREAM, "start_ns", end, "duration_ns", in_graph)
+    rows = activities.select(*_STREAM, "kind", "start_ns", end, "duration_ns", "launch_start_ns", in_graph)
     shares = rows.group_by("device").agg((time.filter("in_graph").sum() / time.sum()).alias("graph_share_ratio"))
-    return shares.join(_overlaps(rows.filter(~in_graph)), on="device", how="left")
+    return shares.join(_overlaps(rows.filter(~in_graph), dependent_launch_devices), on="device", how="left")
 
 
-def _overlaps(in_order_only: pl.DataFrame) -> pl.DataFrame:
-    """device, stream_overlap_ratio, impossible_durations_ratio: a stream works in order, and graphs alone may be recorded otherwise."""
-    streams, firsts = factorize(*in_order_only.select(_STREAM))
-    # The shorter of those that start together comes first.
-    ordered = sort_spans(in_order_only.with_columns(streams.alias("track")), ["track"], shortest_first=True)
+def _overlaps(in_order_only: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFrame:
+    """device, stream_overlap_, dependent_launches_, impossible_durations_ratio: graphs alone may be recorded in another order."""
+    _, firsts = factorize(*in_order_only.select(_STREAM))
+    ordered = with_stream_overlaps(in_order_only, able)
     covered = union(ordered, ["track"])
     next_ns = pl.when(~starts_group("track").shift(-1, fill_value=True)).then(pl.col("start_ns").shift(-1))
     end, length = pl.col("end_ns"), pl.col("duration_ns")
@@ -96,11 +98,14 @@ def _overlaps(in_order_only: pl.DataFrame) -> pl.DataFrame:
     return (
         ordered.with_columns(impossible.fill_null(False).alias("impossible"))
         .group_by("device")
-        .agg(time_ns, length.filter("impossible").sum().alias("impossible_ns"))
+        .agg(time_ns, length.filter("impossible").sum().alias("impossible_ns"), pl.col("designed_ns").sum())
         .join(covered_ns, on="device", how="left")
         .select(
             "device",
-            ((pl.col("time_ns") - pl.col("covered_ns").fill_null(0)) / pl.col("time_ns")).alias("stream_overlap_ratio"),
+            ((pl.col("time_ns") - pl.col("covered_ns").fill_null(0) - pl.col("designed_ns")) / pl.col("time_ns")).alias(
+                "stream_overlap_ratio"
+            ),
+            (pl.col("designed_ns") / pl.col("time_ns")).alias("dependent_launches_ratio"),
             (pl.col("impossible_ns") / pl.col("time_ns")).alias("impossible_durations_ratio"),
         )
     )
@@ -150,14 +155,15 @@ def _idle_shares(sums: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def missing_activities_ratio(host: Host, launches: pl.DataFrame) -> float | None:
+def missing_activities_ratio(host: Host, launches: pl.DataFrame, captures: pl.DataFrame) -> float | None:
     """Share of the calls that launch kernels of which no activity was recorded; None where there is no such call.
 
-    A call between the begin and the end of a capture on its thread puts its kernel into a graph, and launches nothing.
+    A call within one of ``captures`` (see `graph_capture.captures`) puts its kernel into a graph, and launches nothing.
     Calls of one correlation id in one process are one: the runtime's and the driver's name of the same launch.
     """
     launching = pl.col("name").str.contains(LAUNCHING) & ~pl.col("name").str.contains(_NO_KERNEL)
-    calls = _outside_captures(host.calls_of(launching).drop_nulls("correlation"), host).select(BY_ID)
+    calls = host.calls_of(launching).drop_nulls("correlation")
+    calls = calls.filter(~is_captured(calls, captures)).select(BY_ID)
     process = host.events.get_column("process_id")[launches.get_column("launch_id")]
     ids, found = (rows.get_column("id") for rows in with_ids(calls, launches.select(process, "correlation")))
     if ids.is_empty():
@@ -166,28 +172,13 @@ def missing_activities_ratio(host: Host, launches: pl.DataFrame) -> float | None
     return (count - count_distinct(found)) / count
 
 
-_BEGINS, _ENDS = r"(?i)StreamBeginCapture", r"(?i)StreamEndCapture"
-
-
-def _outside_captures(calls: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """``calls`` without those that follow the begin of a capture on their thread, and not its end."""
-    captures = (
-        host.those(pl.col("name").str.contains(f"{_BEGINS}|{_ENDS}"))
-        .select("thread_id", "start_ns", pl.col("name").str.contains(_BEGINS).alias("captures"))
-        .sort("start_ns")
-    )
-    if captures.is_empty():
-        return calls
-    return (
-        calls.sort("start_ns")
-        .join_asof(captures, on="start_ns", by="thread_id", check_sortedness=False)
-        .filter(~pl.col("captures").fill_null(False))
-    )
-
-
 ANALYSES = (
     Value("stream_figures", stream_figures, {"activities": "linked_events"}),
-    Value("missing_activities_ratio", missing_activities_ratio, {"launches": "unmasked_launches"}),
+    Value(
+        "missing_activities_ratio",
+        missing_activities_ratio,
+        {"launches": "unmasked_launches", "captures": "graph_captures"},
+    ),
     Value(
         "device_figures",
         device_figures,

@@ -24,6 +24,11 @@ KERNELS = Table(
         BOUND,
         Column("count", U32, "How often it ran."),
         Column("time_ns", I64, "Sum of durations."),
+        Column(
+            "exclusive_ns",
+            I64,
+            "Part of that time that is credited to it alone: over all kernels this adds up to the device's busy time.",
+        ),
         Column("median_ns", F64, "Median duration."),
         Column("time_ratio", F64, "Share of the sum over all activities of the device."),
         Column("operator", STR, "The operator that launched it most often."),
@@ -155,15 +160,17 @@ def without_refuted_reads(activities: pl.DataFrame, devices: Mapping[int, Device
     ).drop("doubtful_bytes")
 
 
-def kernel_table(activities: pl.DataFrame) -> pl.DataFrame:
+def kernel_table(activities: pl.DataFrame, exclusive_times: pl.Series) -> pl.DataFrame:
     """Table `kernels`: activities summed up by device and name, longest first."""
     frame = (
-        activities.group_by("device", "name", "kind", maintain_order=True)
+        activities.with_columns(exclusive_times)
+        .group_by("device", "name", "kind", maintain_order=True)
         .agg(
             pl.col("bucket").drop_nulls().mode().sort().first(),
             pl.col("bound").sort_by("duration_ns").last(),
             pl.len().alias("count"),
             pl.col("duration_ns").sum().alias("time_ns"),
+            pl.col("exclusive_ns").sum(),
             pl.col("duration_ns").median().alias("median_ns"),
             pl.col("operator").drop_nulls().mode().sort().first(),
         )

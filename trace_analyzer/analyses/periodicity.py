@@ -4,13 +4,14 @@ What a loop launches comes again in each iteration. A launch that is made once p
 it cuts the sequence into segments that launch the same things. Candidates are tried from the rarest on, so
 an iteration is found before the layers in it. Layers of one single pass repeat too, but what follows the
 last layer comes once, and no layer copies its input from the host or its result to it: a segment counts as
-a step only with one of the things that bound steps.
+a step only with one of the things that bound steps, and only if nothing that was recorded encloses all of them.
 """
 
 import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.loops import is_loop
 from trace_analyzer.catalog.host_work import BLOCKING
 
 _CANDIDATES = 12
@@ -60,9 +61,12 @@ def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
     )
 
 
-def periods(sequence: pl.DataFrame) -> pl.DataFrame:
-    """process_id, index, host_start_ns, host_end_ns of the steps of each process whose launches have a period."""
-    periods = [_periods(part) for part in sequence.partition_by("process_id", maintain_order=True)]
+def periods(sequence: pl.DataFrame, host: Host) -> pl.DataFrame:
+    """process_id, index, host_start_ns, host_end_ns of the steps of each process whose launches have a period.
+
+    A period counts only where `loops.is_loop` does not find that a single pass encloses its repetitions.
+    """
+    periods = [_periods(part, host) for part in sequence.partition_by("process_id", maintain_order=True)]
     empty = pl.DataFrame(schema={"process_id": pl.Int32, **dict.fromkeys(_PERIOD[1:], pl.Int64)})
     return pl.concat([empty, *(part.select(_PERIOD).cast(empty.schema) for part in periods if part is not None)])
 
@@ -70,11 +74,11 @@ def periods(sequence: pl.DataFrame) -> pl.DataFrame:
 _PERIOD = ["process_id", "index", "host_start_ns", "host_end_ns"]
 
 
-def _periods(sequence: pl.DataFrame) -> pl.DataFrame | None:
+def _periods(sequence: pl.DataFrame, host: Host) -> pl.DataFrame | None:
     """The periods of one process, or None: those of the rarest anchor that explains most of the device time."""
     for anchor in _anchors(sequence):
         cut = sequence.with_columns((pl.col("work") == anchor).cum_sum().alias("segment"))
-        if _explains(cut):
+        if _explains(cut) and is_loop(cut.filter(pl.col("work") == anchor), host):
             return (
                 cut.group_by("process_id", "segment", maintain_order=True)
                 .agg(pl.col("start_ns").first().alias("host_start_ns"), pl.col("end_ns").max().alias("host_end_ns"))

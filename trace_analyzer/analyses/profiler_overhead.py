@@ -33,6 +33,7 @@ COSTLY_KINDS = ("operator", "python", "runtime")
 SLOWED = (
     "data-loading",
     "compilation",
+    "graph-capture",
     "garbage-collection",
     "python",
     "dispatch",

@@ -11,7 +11,10 @@ from trace_analyzer.analyses import (
     consistency,
     context,
     copies,
+    earlier_work,
+    exclusive_times,
     fusion,
+    graph_capture,
     host,
     host_costs,
     idle,
@@ -29,17 +32,20 @@ from trace_analyzer.analyses import (
     roof_shares,
     roofline,
     run_ahead,
+    serving,
     steps,
+    stream_overlaps,
     tensor_cores,
 )
 from trace_analyzer.analysis import Analysis, Declaration
 from trace_analyzer.ingest import tables as ingest
 
 _MODULES = (
-    activities, links, idle, causes, blame, host_costs, partition, owners, steps, run_ahead, queue_underruns, kernel_bounds, operators,
-    roofline, roof_shares, modules, communication, copies, fusion, recomputation, tensor_cores, backward,
+    activities, links, idle, causes, blame, host_costs, partition, owners, steps, serving, run_ahead, queue_underruns,
+    kernel_bounds, operators, roofline, roof_shares, modules, communication, copies, fusion, recomputation, tensor_cores, backward,
     # Values that these share
-    host, context, launch_latency, recording_pauses, clocks, consistency, cold_start, profiler_overhead,
+    host, context, launch_latency, recording_pauses, clocks, consistency, cold_start, profiler_overhead, graph_capture,
+    earlier_work, stream_overlaps, exclusive_times,
 )  # fmt: skip
 
 ANALYSES: tuple[Declaration, ...] = tuple(declared for module in _MODULES for declared in module.ANALYSES)

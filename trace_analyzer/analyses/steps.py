@@ -4,6 +4,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.loops import enclosed_by_work
 from trace_analyzer.analyses.periodicity import launch_sequence, periods
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.step_marks import step_marks
@@ -73,12 +74,13 @@ def host_steps(host: Host, activities: pl.DataFrame) -> tuple[pl.DataFrame, str 
         return marks, PROFILER_STEP
     launched = activities.select("process_id", pl.col("launch_start_ns").alias("at_ns")).drop_nulls("at_ns")
     known = _marked(host)
-    marks = _repeated_annotation(known.filter(pl.col("kind") == "annotation", pl.col("marks").is_null()), launched)
+    annotations = known.filter(pl.col("kind") == "annotation", pl.col("marks").is_null())
+    marks = _outside_of_passes(_repeated_annotation(annotations, launched), host)
     if marks.is_empty():
         marks = _announced(known.drop_nulls("marks"), launched)
     if marks.height:
         return _conform(marks), "; ".join(marks.get_column("source").unique().sort())
-    found = periods(launch_sequence(activities, host))
+    found = periods(launch_sequence(activities, host), host)
     name = pl.format("period {}", "index").alias("name")
     return _conform(found.with_columns(name)), None if found.is_empty() else KERNEL_SEQUENCE
 
@@ -134,6 +136,14 @@ def _repeated_annotation(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.Data
         pl.len().over("process_id", "thread_id", "source") >= thresholds.STEP_REPEATS
     )
     return _best(repeated, launched)
+
+
+def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
+    """The marks of processes in which no module call and no operator encloses them all: those are parts of one pass."""
+    spans = marks.rename({"host_start_ns": "start_ns", "host_end_ns": "end_ns"})
+    parts = spans.partition_by("process_id", maintain_order=True)
+    enclosed = [part.get_column("process_id").item(0) for part in parts if enclosed_by_work(part, host)]
+    return marks.filter(~pl.col("process_id").is_in(enclosed))
 
 
 def _announced(known: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:

@@ -9,6 +9,9 @@ import polars as pl
 
 from trace_analyzer.catalog.patterns import matches
 
+CAPTURE = "graph-capture"
+"""Named work of a process between the begin and the end of a graph's capture, whatever its threads do then."""
+
 BLOCKING = "blocking"
 """Work of calls that wait for the device: no cause by itself."""
 

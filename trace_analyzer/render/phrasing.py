@@ -430,7 +430,10 @@ def _window_kind(window: Window) -> str:
         return f"step {', '.join(map(str, window.steps))}"
     if window.kind == "steady":
         return f"{len(window.steps)} steady steps"
-    return "the whole trace"
+    return _WINDOWS[window.kind]
+
+
+_WINDOWS = {"whole": "the whole trace", "trimmed": "the trace without idle time before and after its work"}
 
 
 def kernel_label(name: str, cells: int) -> str:

@@ -32,7 +32,7 @@ class Evidence:
 class Window:
     """The interval (or intervals) that the verdict is about."""
 
-    kind: Annotated[Literal["steady", "whole", "step"], "Which window."]
+    kind: Annotated[Literal["steady", "whole", "trimmed", "step"], "Which window."]
     intervals: Annotated[tuple[tuple[int, int], ...], "Start and end (exclusive), ns since the trace's origin."]
     steps: Annotated[tuple[int, ...], "Indices of the steps in it."]
 

@@ -33,6 +33,8 @@ class NoteSources:
     step_marks: pl.DataFrame
     device_steps: pl.DataFrame
     device_reports: Mapping[int, DeviceReport]
+    earlier_work_notes: tuple[Note, ...]
+    trim_notes: tuple[Note, ...]
 
 
 def notes(note_sources: NoteSources) -> tuple[Note, ...]:
@@ -44,10 +46,12 @@ def notes(note_sources: NoteSources) -> tuple[Note, ...]:
         *sources.device_work[1],
         *_shared_notes(trace, sources.activities),
         *clock_notes(device_ids(sources.reported_devices), sources.device_figures),
+        *sources.earlier_work_notes,
         *_unreported_notes(trace, sources.reported_devices),
         *_empty_step_notes(sources.step_marks, sources.device_steps),
         *_unlinked_notes(tuple(sources.device_reports.values())),
         *_slow_notes(sources.rated, trace),
+        *sources.trim_notes,
     )
 
 

@@ -1,5 +1,6 @@
 """Findings -> the verdict: what limits the window, or why that cannot be known."""
 
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
 from trace_analyzer.findings import Findings
 from trace_analyzer.ingest.trace import Trace
@@ -7,16 +8,21 @@ from trace_analyzer.report import Verdict
 from trace_analyzer.verdict.decide import verdict
 from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
 from trace_analyzer.verdict.recording import debiased
+from trace_analyzer.verdict.serving import serving_verdicts
 from trace_analyzer.verdict.steps import StepVerdict, step_verdict, step_verdicts
 from trace_analyzer.verdict.without_activities import without_activities, without_regime
 
 
-def trace_verdict(trace: Trace, window_findings: Findings | None) -> Verdict:
+def trace_verdict(trace: Trace, host: Host, window_findings: Findings | None) -> Verdict:
     """The verdict on the window, or why a trace without device activities has none."""
-    return without_activities(trace) if window_findings is None else verdict(window_findings)
+    return without_activities(trace, host) if window_findings is None else verdict(window_findings)
 
 
-VALUES = (Value("step_verdicts", step_verdicts), Value("verdict", trace_verdict))
+VALUES = (
+    Value("step_verdicts", step_verdicts),
+    Value("serving_verdicts", serving_verdicts),
+    Value("verdict", trace_verdict),
+)
 
 __all__ = [
     "KERNEL_REGIMES",
@@ -26,6 +32,7 @@ __all__ = [
     "cause_sums",
     "debiased",
     "judge",
+    "serving_verdicts",
     "shares",
     "step_verdict",
     "trace_verdict",

@@ -1,13 +1,14 @@
 """Decide what limits the verdict's window, by its partition, with evidence and confidence."""
 
 from trace_analyzer import thresholds as t
+from trace_analyzer.analyses.left_out import LeftOut
 from trace_analyzer.findings import Findings
 from trace_analyzer.report import Confidence, Debiased, Evidence, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent
 from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
 from trace_analyzer.verdict.recording import debiased
 from trace_analyzer.verdict.roofs import roof_evidence, roof_phrase, sentence_far_below
-from trace_analyzer.vocabulary import CAUSES, IDLE_CAUSES, PARTS, REGIMES, UNKNOWN_PARTS, WITHHELD
+from trace_analyzer.vocabulary import CAUSES, EARLIER_WORK, IDLE_CAUSES, PARTS, REGIMES, UNKNOWN_PARTS, WITHHELD
 
 
 def verdict(findings: Findings) -> Verdict:
@@ -107,8 +108,8 @@ def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> V
     return _without_inputs(findings, headline, "the trace does not hold what a verdict needs")
 
 
-_COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None)
-"""Parts that count as no regime."""
+_COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None and part.key != EARLIER_WORK)
+"""Parts of which it is not known what they count as."""
 
 
 def headline_of(findings: Findings, judgement: Judgement, window: int) -> str:
@@ -116,12 +117,41 @@ def headline_of(findings: Findings, judgement: Judgement, window: int) -> str:
     share = judgement.groups_ns[judgement.regime] / window
     regime = REGIMES[judgement.regime]
     clause = CAUSES[judgement.cause].definition if judgement.cause else regime.clause
-    of = {"steady": "the steady steps", "whole": "the window", "step": "the step"}[findings.window.kind]
+    of = _WINDOWS[findings.window.kind]
     unknown = sum(findings.parts_ns.get(part, 0) for part in _COUNTED_NOWHERE) / window
     known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
+    earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
+    before = f"; {percent(earlier)} is work from before the recording" if earlier > t.EARLIER_TOLD_RATIO else ""
     clause = sentence_far_below(findings, judgement.regime) or clause
-    noted = known + roof_phrase(findings, judgement.regime)
-    return f"{regime.label}: {clause} ({regime.noun}: {percent(share)} of {of}{noted})."
+    noted = known + before + roof_phrase(findings, judgement.regime)
+    limit = f"{regime.label}: {clause} ({regime.noun}: {percent(share)} of {of}{noted})."
+    return limit + _left_out_sentence(findings.left_out)
+
+
+_WINDOWS = {
+    "steady": "the steady steps",
+    "whole": "the window",
+    "trimmed": "the window from the first work to the last",
+    "step": "the step",
+}
+
+
+def _left_out_sentence(left: LeftOut | None) -> str:
+    """What most of the trace was, where the window leaves it out."""
+    if left is None or not left.is_most:
+        return ""
+    return f" This leaves out {percent(left.ratio)} of the {_left_out_noun(left)} ({_left_out_words(left)})."
+
+
+def _left_out_noun(left: LeftOut) -> str:
+    return "device time" if left.of_device_time else "trace"
+
+
+def _left_out_words(left: LeftOut) -> str:
+    """What was left out, and how much: ``cold start: 5.1 s of 5.9 s``."""
+    judgement = judge(left.parts_ns, left.cold_gap_ns)
+    what = "" if judgement is None else (judgement.cause or "").replace("-", " ") or judgement.regime
+    return f"{what and what + ': '}{duration(left.time_ns)} of {duration(left.total_ns)}"
 
 
 def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
@@ -222,6 +252,11 @@ def confidence_of(
     unknown = sum(findings.parts_ns.get(part, 0) for part in _COUNTED_NOWHERE) / window
     if unknown > t.UNKNOWN_DOUBT_RATIO:
         doubts.append(f"{percent(unknown)} of the window has no known bound or cause")
+    earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
+    if earlier > t.UNKNOWN_DOUBT_RATIO:
+        doubts.append(
+            f"for {percent(earlier)} of the window the device did work from before the recording, which is not known"
+        )
     if judgement.runner_up is not None:
         doubts.append(f"{judgement.runner_up} is close behind")
     if judgement.regime in KERNEL_REGIMES:
@@ -250,10 +285,11 @@ def confidence_of(
         remarks.append(f"{found}: warm-up cannot be told from steady work")
     if judgement.cause == "dependency" and not findings.device.waits_recorded:
         doubts.append("what queued work waited for is not recorded: waiting for other streams or peers is inferred")
-    if findings.device.set_aside_ratio > t.SET_ASIDE_DOUBT_RATIO:
+    left = findings.left_out
+    if left is not None and left.is_most:
         doubts.append(
-            f"{percent(findings.device.set_aside_ratio)} of the time lies in steps that are unlike the others and set aside"
-            " (--step all judges everything)"
+            f"{percent(left.ratio)} of the {_left_out_noun(left)} lies outside of the window ({_left_out_words(left)};"
+            " --step all judges everything)"
         )
     if findings.device.breaks_off:
         doubts.append("the file breaks off: what stood behind that is not judged")

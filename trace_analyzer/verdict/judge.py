@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.report import Regime, Shares
-from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES, PARTS, REGIMES, WORK
+from trace_analyzer.vocabulary import EARLIER_WORK, HOST_CAUSES, IDLE_CAUSES, PARTS, REGIMES, WORK
 
 KERNEL_REGIMES: tuple[Regime, ...] = ("compute-bound", "memory-bandwidth-bound")
 
@@ -24,13 +24,13 @@ def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None
     """The regime of a partition, its runner-up and its cause; None where nothing is in any group.
 
     The largest group wins; waiting (overhead, communication) already at 0.6 of the largest kernel group
-    when it holds a quarter of the window.
+    when it holds a quarter of the window. Work from before the recording is in no group, and counts for no window.
     """
     groups: dict[Regime, int] = {regime.key: 0 for regime in REGIMES.values()}
     for part, ns in parts_ns.items():
         if cure := PARTS[part].cure:
             groups[cure[0]] += ns
-    window = sum(parts_ns.values())
+    window = sum(parts_ns.values()) - parts_ns.get(EARLIER_WORK, 0)
     ranked = sorted(groups, key=lambda regime: -groups[regime])
     first = ranked[0]
     if groups[first] == 0:

@@ -1,7 +1,7 @@
 """Judge each step by its own partition."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 
 import polars as pl
 
@@ -43,16 +43,15 @@ def step_verdict(step: StepFindings) -> StepVerdict:
     if judgement is None:
         return StepVerdict(None, None, None, None, None, cold)
     unbiased = debiased(findings.parts_ns, findings.recording, cold)
-    own = replace(findings, device=replace(findings.device, set_aside_ratio=0.0))
     unknown = sum(findings.parts_ns.get(part, 0) for part in UNKNOWN_PARTS)
     too_little = step.activity_count < t.INSUFFICIENT_KERNELS and step.busy_ns < t.INSUFFICIENT_TIME_NS
-    level, _ = confidence_of(own, judgement, window, unbiased)
+    level, _ = confidence_of(findings, judgement, window, unbiased)
     return StepVerdict(
         regime=judgement.regime,
         cause=judgement.cause,
         runner_up=judgement.runner_up,
         confidence="low" if too_little or unknown > t.UNKNOWN_RATIO * window else level,
-        headline=headline_of(own, judgement, window) + _recording_sentence(unbiased, judgement, window),
+        headline=headline_of(findings, judgement, window) + _recording_sentence(unbiased, judgement, window),
         cold_start_ns=cold,
         recording_ns=None if unbiased is None else unbiased.removed_ns,
         unrecorded_regime=None if unbiased is None else unbiased.regime,

@@ -1,20 +1,16 @@
 """Say why a trace without device activities has no regime, and what to record instead."""
 
-import polars as pl
-
-from trace_analyzer.analyses import links
-from trace_analyzer.analyses.host import CALLS
-from trace_analyzer.frames.lookups import map_unique
+from trace_analyzer.analyses.graph_capture import launching_calls
+from trace_analyzer.analyses.host import Host
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import breaks_off
 from trace_analyzer.report import Evidence, Status, Verdict
 from trace_analyzer.units import counted
 
 
-def without_activities(trace: Trace) -> Verdict:
+def without_activities(trace: Trace, host: Host) -> Verdict:
     """Why a trace without device activities has no regime, and what to record instead."""
-    launching = pl.col("kind").is_in(CALLS) & pl.col("name").str.contains(links.LAUNCHING)
-    calls = int(map_unique(trace.host_events.select("kind", "name"), launching).to_series().sum())
+    calls = launching_calls(host).height
     ranges = sum(note.count for note in trace.notes if note.code == "profiler-range")
     evidence = (
         Evidence("launch_calls", calls, "calls", "runtime calls that enqueue device work"),

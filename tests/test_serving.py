@@ -1,0 +1,109 @@
+"""Steps of serving frameworks: what their annotations say, and the figures and verdict of each kind."""
+
+import json
+from typing import Any
+
+import polars as pl
+import pytest
+from kineto import analysed, annotation, call, idle_parts, kernel, launch, launched, op
+
+from trace_analyzer.catalog.serving_steps import KINDS, ServingRule, serving_rules, serving_steps
+from trace_analyzer.report import Report
+
+GEMM = "ampere_fp16_s16816gemm_fp16_128x128"
+COPY = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, x>(int)"
+RULES, MODES, ONE_TOKEN = serving_rules()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.pattern[:24])
+def test_each_rule_says_what_its_examples_are(rule: ServingRule) -> None:
+    assert rule.examples
+    for name, kind, tokens in rule.examples:
+        (row,) = serving_steps(pl.Series([name])).to_dicts()
+        assert (row["source"], row["step_kind"], -1 if row["tokens"] is None else row["tokens"]) == (rule.source, kind, tokens)  # fmt: skip
+        assert kind in KINDS
+
+
+@pytest.mark.parametrize(
+    "name", ["execute_diffusion_1024x1024", "step[1]", "step[IDLE bs=0]", "ProfilerStep#3", "execute_context_0(0)_generation_0(0)", ""]
+)  # fmt: skip
+def test_other_names_say_nothing(name: str) -> None:
+    assert serving_steps(pl.Series([name])).is_empty()
+
+
+@pytest.mark.parametrize(
+    ("name", "prefill", "decode", "tokens"),
+    [
+        ("execute_context_2(512)_generation_30(30)", 512, 30, 542),
+        ("step[DECODE bs=32]", None, 32, 32),
+        ("step[EXTEND bs=4 toks=4096]", 4096, None, 4096),
+        ("step[MIXED bs=4 toks=99]", None, None, 99),
+        ("execute_new_2_cached_30", None, None, None),
+    ],
+)
+def test_sizes(name: str, prefill: int | None, decode: int | None, tokens: int | None) -> None:
+    assert serving_steps(pl.Series([name])).select("prefill_tokens", "decode_tokens", "tokens").row(0) == (prefill, decode, tokens)  # fmt: skip
+
+
+def served(*more: Any) -> Report:
+    """A prefill of 10 ms of products, then four decoding steps of 1 ms of memory-bound work, then a mixed one."""
+    names = ["step[EXTEND bs=4 toks=4000]", *["step[DECODE bs=8]"] * 4, "step[MIXED bs=3 toks=300]"]
+    starts = [0, 10_000, 11_000, 12_000, 13_000, 14_000]
+    lengths = [10_000, 1_000, 1_000, 1_000, 1_000, 2_000]
+    steps = [
+        [annotation(name, 10 * n, 8),
+         *(launched(GEMM if n == 0 else COPY, 10 * n + k / 2, 100 + start + k * length // 10, length // 10, 100 * n + k + 1, takes=0.25)
+           for k in range(10))]
+        for n, (name, start, length) in enumerate(zip(names, starts, lengths, strict=True))
+    ]  # fmt: skip
+    return analysed(steps, *more)
+
+
+def test_each_kind_has_its_time_its_tokens_and_its_verdict() -> None:
+    rows = served().tables["serving"]
+    assert rows.select("step_kind", "count", "time_ns", "median_ns", "busy_ns").rows() == [
+        ("prefill", 1, 10_000_000, 10_000_000, 10_000_000), ("decode", 4, 4_000_000, 1_000_000, 4_000_000),
+        ("mixed", 1, 2_000_000, 2_000_000, 2_000_000),
+    ]  # fmt: skip
+    assert rows.select("prefill_tokens", "decode_tokens", "tokens_per_s").rows() == [
+        (4_000, None, 400_000.0), (None, 32, 8_000.0), (None, None, 150_000.0),
+    ]  # fmt: skip
+    assert rows.get_column("regime").to_list() == ["compute-bound", *["memory-bandwidth-bound"] * 2]
+
+
+def test_it_stands_in_the_json() -> None:
+    rows = json.loads(served().to_json())["serving"]
+    assert [(row["device"], row["step_kind"], row["count"]) for row in rows] == [(0, "prefill", 1), (0, "decode", 4), (0, "mixed", 1)]  # fmt: skip
+    assert json.loads(analysed(launched("a", 0, 10, 10, 1)).to_json())["serving"] == []
+
+
+def test_parts_of_a_kind_are_those_of_its_steps() -> None:
+    """The time of all kinds is that of the steps, whatever marks these."""
+    report = served()
+    steps = report.tables["steps"]
+    assert report.steps_from == "SGLang"
+    assert report.tables["serving"].get_column("time_ns").sum() == steps.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()  # fmt: skip
+    marked = served([annotation(f"ProfilerStep#{n}", 30 * n, 30) for n in range(2)])
+    assert marked.steps_from == "ProfilerStep"
+    assert marked.tables["serving"].equals(report.tables["serving"])
+
+
+def test_of_annotations_within_each_other_the_outermost_is_the_step() -> None:
+    around = annotation("execute_context_4(4000)_generation_0(0)", 0, 9)
+    rows = served(around).tables["serving"]
+    assert rows.select("count", "prefill_tokens", "decode_tokens").row(0) == (1, 4_000, 0)
+
+
+def test_work_from_before_the_recording_is_no_step_s() -> None:
+    report = analysed(
+        annotation("step[EXTEND bs=1 toks=100]", 0, 9_900),
+        [launch(5, 2, 1), kernel("arange", 10, 3, correlation=1)],
+        [launch(100, 5, 2), kernel("next", 9_000, 100, correlation=2, stream=20)],
+        [op("aten::to", 120, 8_860), call("cudaStreamSynchronize", 130, 8_840)],
+        [launched(GEMM, 9_100 + 20 * n, 9_110 + 20 * n, 19, 10 + n, stream=20) for n in range(20)],
+    )
+    earlier = sum(end - start for start, end, cause in idle_parts(report) if cause == "earlier-work")
+    assert earlier > 8_000
+    (row,) = report.tables["serving"].to_dicts()
+    assert row["time_ns"] == report.devices[0].window_ns - round(1_000 * earlier)
+    assert row["tokens_per_s"] == pytest.approx(100 / row["time_ns"] * 1e9)

@@ -1,0 +1,207 @@
+"""The verdict's window: steps that are proven, edges without work, and what a window leaves out (microseconds)."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kineto import analysed, annotation, call, copy, kernel, launch, launched, op, python
+
+from trace_analyzer.analyses.window_edges import complement
+from trace_analyzer.report import Report
+
+GEMM = "ampere_sgemm_128x64_tn"
+
+
+# Layers are no steps
+
+
+def blocks(count: int = 10) -> list[object]:
+    """A pass of equal blocks, each bounded by a synchronize: to kernels alone this looks like a loop."""
+    return [
+        [call("cudaStreamSynchronize", 100 * n, 2),
+         *(launched(name, 100 * n + 5 + 20 * k, 100 * n + 12 + 20 * k, 18, 10 * n + k + 1) for k, name in enumerate(("gemm", "relu", "add")))]
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def test_without_anything_around_them_repetitions_are_steps() -> None:
+    assert analysed(blocks()).steps_from == "kernel sequence"
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        python("nn.Module: Net_0", -10, 2_000),
+        op("my_extension::forward", -10, 2_000),
+        annotation("forward", -10, 2_000),
+        annotation("Torch-Compiled Region: 0/0", -10, 2_000),
+        # A call on another thread: autograd's works within the call of the one that asked for it.
+        python("nn.Module: Net_0", -10, 2_000, tid=7),
+    ],
+    ids=["module", "operator", "annotation", "compiled", "on another thread"],
+)
+def test_what_encloses_all_repetitions_is_the_pass_that_they_are_parts_of(around: dict[str, Any]) -> None:
+    shifted = [around | {"ts": 0, "dur": 5_000}]
+    later = [e | {"ts": e["ts"] + 10} for e in _flat(blocks())]
+    report = analysed(shifted, later)
+    assert report.steps_from is None
+    assert report.verdict.window is not None
+    assert report.verdict.window.kind == "whole"
+
+
+def _flat(events: Any) -> list[dict[str, Any]]:
+    return [e for item in events for e in (_flat(item) if isinstance(item, list) else [item])]
+
+
+def test_what_encloses_some_repetitions_does_not_matter() -> None:
+    assert analysed(blocks(), annotation("some", 195, 300), op("x", 500, 120)).steps_from == "kernel sequence"
+    elsewhere = python("nn.Module: Net_0", 0, 5_000, pid=9, tid=9)
+    assert analysed(blocks(), elsewhere, launch(9_000, 1, 900, pid=9, tid=9)).steps_from == "kernel sequence"
+
+
+def test_where_frames_were_recorded_the_loop_shows() -> None:
+    main = python("train.py(3): main", -20, 3_000)
+    calls = [python("train.py(12): step", 100 * n - 2, 90) for n in range(10)]
+    assert analysed(_later(main, calls, blocks())).steps_from == "kernel sequence"
+    assert analysed(_later(calls, blocks())).steps_from == "kernel sequence", "without a frame around them"
+    modules = [python("nn.Module: Net_0", 100 * n - 2, 90) for n in range(10)]
+    assert analysed(_later(main, modules, blocks())).steps_from == "kernel sequence"
+    assert analysed(_later(main, blocks())).steps_from is None, "nothing is called in each"
+    assert analysed(_later(main, calls[:4], blocks())).steps_from is None
+    twice = [python("train.py(12): f", 100 * n + 40 * k, 20) for n in range(10) for k in range(1 + (n == 5))]
+    assert analysed(_later(main, twice, blocks())).steps_from is None, "not equally often"
+
+
+def _later(*events: Any) -> list[dict[str, Any]]:
+    return [e | {"ts": e["ts"] + 50} for e in _flat(list(events))]
+
+
+def test_annotated_layers_are_no_steps_either() -> None:
+    layers = [annotation(f"layer {n}", 100 * n + 3, 80) for n in range(10)]
+    assert analysed(blocks(), layers).steps_from == "layer #"
+    assert analysed(_later(python("nn.Module: Net_0", -10, 2_000), layers, blocks())).steps_from is None
+    assert analysed(_later(annotation("epoch", -10, 2_000), layers, blocks())).steps_from == "layer #", "an epoch has steps"  # fmt: skip
+
+
+# Edges without work
+
+
+def edged(*events: object, **options: Any) -> Report:
+    """Work in [20 ms, 30 ms), without rhythm; other events as given."""
+    work = [launched(GEMM if n % 3 else "relu", 20_000 + 100 * n, 20_010 + 100 * n, 80 + n % 5, n + 10) for n in range(100)]  # fmt: skip
+    return analysed(*events, work, **options)
+
+
+def tiny(at: int, correlation: int) -> list[object]:
+    return [call("cudaMemcpyAsync", at, 3, correlation=correlation), copy("HtoD (Pinned -> Device)", at + 5, 2, correlation=correlation)]  # fmt: skip
+
+
+def window(report: Report) -> tuple[str, tuple[tuple[int, int], ...]]:
+    assert report.verdict.window is not None
+    return report.verdict.window.kind, report.verdict.window.intervals
+
+
+def test_idle_time_before_the_first_real_work_is_trimmed_and_told() -> None:
+    report = edged(tiny(0, 1))
+    kind, ((start, end),) = window(report)
+    assert (kind, start) == ("trimmed", 20_010_000)
+    assert report.devices[0].window_ns == end - 5_000
+    (note,) = (note for note in report.notes if note.code == "trimmed-window")
+    assert "20.0 ms before its first real work" in note.message
+    assert "the window from the first work to the last" in report.verdict.headline
+    assert "This leaves out 67 % of the trace (cold start: 20.0 ms of 30.0 ms)." in report.verdict.headline
+    assert report.verdict.confidence != "high"
+    assert sum(report.verdict.parts_ns.values()) == end - start
+    assert "the trace without idle time before and after its work" in " ".join(report.summary(200).split())
+
+
+def test_idle_time_after_the_last_real_work_is_trimmed() -> None:
+    kind, intervals = window(edged(tiny(60_000, 1)))
+    assert (kind, intervals[0][0]) == ("trimmed", 10_000)
+    assert intervals[0][1] == (29_910 + 84 - 20_000) * 1_000
+
+
+def test_several_small_copies_are_no_work() -> None:
+    kind, intervals = window(edged(tiny(0, 1), tiny(500, 2), tiny(15_000, 3), tiny(40_000, 4), tiny(50_000, 5)))
+    assert (kind, intervals) == ("trimmed", ((20_010_000, 29_994_000),))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [tiny(19_000, 1)],  # under a tenth of the window
+        [launched(GEMM, 0, 10, 500, 1)],  # real work
+        [tiny(0, 1), annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 100, 19_800)],
+        [tiny(0, 1), call("cudaMalloc", 100, 19_800)],
+        [tiny(0, 1), python("torch/_dynamo/convert_frame.py(1180): _compile", 100, 19_800)],
+    ],
+    ids=["short", "work", "loading data", "allocating", "compiling"],
+)
+def test_what_is_not_trimmed(events: list[object]) -> None:
+    report = edged(*events)
+    assert window(report)[0] == "whole"
+    assert not any(note.code == "trimmed-window" for note in report.notes)
+
+
+def test_a_window_that_is_asked_for_is_not_trimmed() -> None:
+    assert window(edged(tiny(0, 1), step="all"))[0] == "whole"
+    assert window(edged(tiny(0, 1), annotation("ProfilerStep#1", 0, 40_000)))[0] == "whole", "the step is what was marked"  # fmt: skip
+
+
+# What a steady window leaves out
+
+
+def steps(first_ms: int, *, others: int = 4) -> Report:
+    """A first step whose kernels, all used for the first time, come late; then steps of 10 ms."""
+    cold = [launched(f"cold {k}", first_ms * 100 * k, first_ms * 100 * k + 10, 60, k + 1) for k in range(1, 10)]
+    begin = first_ms * 1_000
+    warm = [
+        [annotation(f"ProfilerStep#{n}", begin + 10_000 * n - 9_990, 9_980),
+         *(launched(GEMM, begin + 10_000 * (n - 1) + 990 * k, begin + 10_000 * (n - 1) + 990 * k + 10, 940, 100 * n + k) for k in range(1, 10))]
+        for n in range(1, others + 1)
+    ]  # fmt: skip
+    return analysed(annotation("ProfilerStep#0", 0, begin - 20), cold, warm)
+
+
+def test_a_window_that_leaves_out_most_says_so_and_what_it_was() -> None:
+    report = steps(100)
+    assert window(report)[0] == "steady"
+    assert report.verdict.regime == "compute-bound"
+    assert report.verdict.headline.endswith("This leaves out 77 % of the trace (cold start: 99.8 ms of 130 ms).")
+    assert report.verdict.confidence != "high"
+    assert any(
+        "lies outside of the window (cold start: 99.8 ms of 130 ms" in why for why in report.verdict.confidence_why
+    )
+
+
+def test_a_window_of_most_of_the_trace_is_as_before() -> None:
+    report = steps(10)
+    assert "leaves out" not in report.verdict.headline
+    assert not any("outside of the window" in why for why in report.verdict.confidence_why)
+
+
+def test_device_time_counts_as_time_does() -> None:
+    """The first step holds most of the work in little time: two streams work at once in the others' place."""
+    dense = [kernel(GEMM, 100 + 1_000 * n, 990, correlation=n + 1) for n in range(30)]
+    calls = [launch(50 + n, 1, n + 1) for n in range(30)]
+    sparse = [
+        [annotation(f"ProfilerStep#{n}", 31_000 + 12_000 * n - 12_000, 11_900),
+         launched("relu", 31_000 + 12_000 * n - 1_000, 31_000 + 12_000 * n - 900, 300, 100 + n)]
+        for n in range(1, 4)
+    ]  # fmt: skip
+    report = analysed(annotation("ProfilerStep#0", 0, 30_500), dense, calls, sparse)
+    assert "of the device time (compute-bound: " in report.verdict.headline
+
+
+# Cutting windows
+
+
+@given(st.lists(st.integers(0, 100), min_size=2, max_size=12))
+def test_intervals_and_their_complement_are_the_window(edges: list[int]) -> None:
+    start, *inner, end = sorted(edges)
+    pairs = list(zip(inner[::2], inner[1::2], strict=False))
+    rest = complement((start, end), pairs)
+    covered = [t for a, b in (*pairs, *rest) for t in range(a, b)]
+    assert sorted(covered) == list(range(start, end))
+    assert all(a < b for a, b in rest)

@@ -1,0 +1,160 @@
+"""Gaps in which a device worked on what was launched before the recording began.
+
+The profiler records work that is launched while it records. What was queued before runs on unseen: the first activities
+of the recording stand behind it, and the device looks idle. Three facts together tell this from a device that waits: the
+activity that ends the gap was launched at the gap's beginning, hardly anything recorded ran before the gap, and the CPU
+sat in a call that waits for the device until the gap was over.
+"""
+
+import polars as pl
+
+from trace_analyzer import thresholds
+from trace_analyzer.analyses.host import Host
+from trace_analyzer.analysis import Value
+from trace_analyzer.catalog.host_work import BLOCKING
+from trace_analyzer.frames.intervals import union, with_covered
+from trace_analyzer.notes import Note
+from trace_analyzer.units import duration, visible
+from trace_analyzer.vocabulary import EARLIER_WORK
+
+_STREAM = ["device", "context", "stream"]
+_COPIES = r"(?i)memcpy"
+
+
+def earlier_work(gaps: pl.DataFrame, activities: pl.DataFrame, host: Host) -> pl.DataFrame:
+    """gap_id, launch_id, since_ns, blocker_id of the gaps that work from before the recording explains.
+
+    ``gaps`` are those of `idle.idle_gaps`, ``activities`` linked device events in order of activity_id. ``since_ns`` is the
+    instant at which both the launch had begun and the gap had, ``blocker_id`` the call in which the CPU waited longest from then on.
+
+    - The launch begins within the first tenth of the gap or before it, and the gap lasts 1 ms or more from there on.
+    - Before the gap the device was busy for less than a hundredth of the gap's length; or for less than a tenth, and
+      no earlier activity of the ending one's stream was recorded, as a stream works in order.
+    - Synchronizing and copying calls of the launching process cover nine tenths of the rest of the gap. Where the only
+      such call is the launch itself, a copy, the wait must exceed what staging its bytes at 1 GB/s takes, and 10 ms.
+    """
+    rows = _near_the_beginning(gaps, activities)
+    calls = _waiting_calls(host, rows)
+    if calls.is_empty():
+        return _NONE.clear()
+    covered = with_covered(rows, union(calls, ["process_id"]), ["process_id"], "covered_ns", start="since_ns")
+    waited = pl.col("end_ns") - pl.col("since_ns")
+    overlap = pl.min_horizontal("end_ns", "call_end_ns") - pl.max_horizontal("since_ns", "call_start_ns")
+    own_copy = pl.col("blocker_id") == pl.col("launch_id")
+    staged = pl.max_horizontal(pl.col("bytes").fill_null(0) * thresholds.STAGING_NS_PER_BYTE, thresholds.STAGING_NS)
+    return (
+        covered.filter(pl.col("covered_ns") >= thresholds.EARLIER_BLOCKED_RATIO * waited)
+        .join(
+            calls.rename({"start_ns": "call_start_ns", "end_ns": "call_end_ns", "event_id": "blocker_id"}),
+            on="process_id",
+        )
+        .with_columns(overlap.alias("overlap_ns"))
+        .sort("gap_id", "overlap_ns", "blocker_id", descending=[False, True, False])
+        .unique("gap_id", keep="first", maintain_order=True)
+        .filter(~own_copy | (waited > staged))
+        .select("gap_id", "launch_id", "since_ns", "blocker_id")
+    )
+
+
+def with_earlier_work(stretches: pl.DataFrame, earlier: pl.DataFrame) -> pl.DataFrame:
+    """Give the device stretches of some gaps the cause `EARLIER_WORK`, and as event the call in which the CPU waited.
+
+    ``stretches`` come from `causes.stretches_of`, ``earlier`` from `earlier_work`. The stretch of the launch call is one of these where
+    the call itself is what waited.
+    """
+    if earlier.is_empty():
+        return stretches
+    waits = pl.col("waiter_id").is_not_null()
+    held = (pl.col("cause") == "device") | ((pl.col("cause") == "call") & (pl.col("waiter_id") == pl.col("launch_id")))
+    waiter = earlier.select("gap_id", pl.col("blocker_id").alias("waiter_id"))
+    return (
+        stretches.join(waiter, on="gap_id", how="left", maintain_order="left")
+        .with_columns((waits & held).alias("is_held"))
+        .with_columns(
+            pl.when("is_held").then(pl.lit(EARLIER_WORK)).otherwise("cause").alias("cause"),
+            pl.when("is_held").then("waiter_id").otherwise("event_id").alias("event_id"),
+        )
+        .drop("waiter_id", "is_held")
+    )
+
+
+_NONE = pl.DataFrame(
+    schema={"gap_id": pl.UInt32, "launch_id": pl.UInt32, "since_ns": pl.Int64, "blocker_id": pl.UInt32}
+)
+
+
+def earlier_work_notes(
+    earlier: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame, host: Host, devices: pl.DataFrame
+) -> tuple[Note, ...]:
+    """A note for each gap of ``earlier``: what waited, since when, and what the CPU did. ``devices`` name devices by code."""
+    if earlier.is_empty():
+        return ()
+    labels = dict(devices.select("device", "label").iter_rows())
+    rows = (
+        earlier.join(gaps.select("gap_id", "device", "end_ns", "activity_id"), on="gap_id", maintain_order="left")
+        .with_columns(host.texts(earlier.get_column("blocker_id")).cast(pl.String).alias("call"))
+        .with_columns(host.texts(earlier.get_column("launch_id")).cast(pl.String).alias("launch"))
+    )
+    names = activities.get_column("name")[rows.get_column("activity_id")].cast(pl.String)
+    return tuple(
+        Note(
+            EARLIER_WORK,
+            "warning",
+            f"device {labels[row['device']]} worked for {duration(row['end_ns'] - row['since_ns'])} on what was launched before the"
+            f" recording began: {visible(row['name'])} was launched ({visible(row['launch'])}) at {duration(row['since_ns'])} and could not start before"
+            f" {duration(row['end_ns'])}, while the CPU sat in {visible(row['call'])}; synchronize before the recording starts",
+        )
+        for row in rows.with_columns(names.alias("name")).iter_rows(named=True)
+    )
+
+
+def _near_the_beginning(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
+    """Long gaps before which little ran and whose ending activity was launched early, with that launch and since_ns."""
+    length = pl.col("end_ns") - pl.col("start_ns")
+    ends = activities.select(
+        *_STREAM, "process_id", "launch_id", "launch_start_ns", "bytes", pl.col("start_ns").alias("begins_ns")
+    )
+    first = activities.group_by("device").agg(pl.col("start_ns").min().alias("first_ns"))
+    idle_before = length.cum_sum().shift(1, fill_value=0).over("device")
+    long = (
+        gaps.hstack(ends[gaps.get_column("activity_id")].drop("device"))
+        .join(first, on="device", maintain_order="left")
+        .with_columns(
+            (pl.col("start_ns") - pl.col("first_ns") - idle_before).alias("busy_before_ns"),
+            pl.max_horizontal("start_ns", "launch_start_ns").alias("since_ns"),
+        )
+        .filter(
+            pl.col("launch_start_ns") <= pl.col("start_ns") + thresholds.EARLIER_LAUNCH_RATIO * length,
+            pl.col("end_ns") - pl.col("since_ns") >= thresholds.EARLIER_WORK_NS,
+            pl.col("busy_before_ns") <= thresholds.EARLIER_STREAM_RATIO * length,
+        )
+    )
+    if long.is_empty():
+        return long
+    streams = activities.group_by(_STREAM).agg(pl.col("start_ns").min().alias("stream_ns"))
+    is_first = pl.col("stream_ns") == pl.col("begins_ns")
+    return long.join(streams, on=_STREAM, nulls_equal=True, how="left", maintain_order="left").filter(
+        is_first | (pl.col("busy_before_ns") <= thresholds.EARLIER_DEVICE_RATIO * length)
+    )
+
+
+def _waiting_calls(host: Host, rows: pl.DataFrame) -> pl.DataFrame:
+    """event_id, process_id, start_ns, end_ns of synchronizing and copying calls that last while one of the rows does."""
+    if rows.is_empty():
+        return host.calls.clear()
+    since, until = rows.select(pl.col("since_ns").min(), pl.col("end_ns").max()).row(0)
+    waits = host.calls_of((pl.col("work") == BLOCKING).fill_null(False) | pl.col("name").str.contains(_COPIES))
+    return waits.filter(pl.col("end_ns") > since, pl.col("start_ns") < until).select(
+        "event_id", "process_id", "start_ns", "end_ns"
+    )
+
+
+ANALYSES = (
+    Value("earlier_work", earlier_work, {"gaps": "idle_gaps", "activities": "linked_events"}),
+    Value("gap_segments", with_earlier_work, {"stretches": "unnamed_segments", "earlier": "earlier_work"}),
+    Value(
+        "earlier_work_notes",
+        earlier_work_notes,
+        {"earlier": "earlier_work", "gaps": "idle_gaps", "activities": "linked_events"},
+    ),
+)

@@ -1,0 +1,49 @@
+"""What a window leaves out of its device's whole window: how much of its time or of its work, and what that was."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trace_analyzer import thresholds
+from trace_analyzer.vocabulary import WORK
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What a window leaves out: ``time_ns`` of ``total_ns``, of the trace's time or of the time in which the device worked.
+
+    Of these two it is the larger share. ``parts_ns`` is the partition of what is left out, ``cold_gap_ns`` its cold start.
+    """
+
+    time_ns: int
+    total_ns: int
+    of_device_time: bool
+    parts_ns: Mapping[str, int]
+    cold_gap_ns: int
+
+    @property
+    def ratio(self) -> float:
+        """The share that is left out."""
+        return self.time_ns / self.total_ns
+
+    @property
+    def is_most(self) -> bool:
+        """Whether the window speaks for the lesser part."""
+        return self.ratio > thresholds.LEFT_OUT_RATIO
+
+
+def left_out(
+    spans_ns: tuple[int, int], parts_ns: Mapping[str, int], whole_ns: Mapping[str, int], cold_gap_ns: int
+) -> LeftOut | None:
+    """What a window with the partition ``parts_ns`` leaves out of the partition ``whole_ns``; None for nothing.
+
+    ``spans_ns`` are the lengths of the window and of the whole, as partitions may be withheld, and ``cold_gap_ns`` is
+    the cold start outside of the window.
+    """
+    window_ns, length_ns = spans_ns
+    rest = {part: ns - parts_ns.get(part, 0) for part, ns in whole_ns.items()}
+    busy, busy_rest = (sum(ns for part, ns in parts.items() if part in WORK) for parts in (whole_ns, rest))
+    shares = [(length_ns - window_ns, length_ns, False), (busy_rest, busy, True)]
+    time_ns, total_ns, of_device_time = max(
+        (share for share in shares if share[1]), key=lambda share: share[0] / share[1], default=(0, 0, False)
+    )
+    return LeftOut(time_ns, total_ns, of_device_time, rest, cold_gap_ns) if time_ns > 0 else None

@@ -1,0 +1,76 @@
+"""Whether repetitions are iterations of the program's own loop, or parts of a single pass such as its layers.
+
+Layers repeat as iterations do. What tells them apart is what was recorded around them: a module call, an operator or an
+annotation that encloses all repetitions is the pass that they are parts of. Where Python frames were recorded, the loop
+itself shows: one frame encloses all repetitions, and calls the same function in each.
+"""
+
+import polars as pl
+
+from trace_analyzer.analyses.host import Host
+from trace_analyzer.frames.intervals import enclosing
+
+_MODULE = r"^nn\.Module: "
+
+
+def is_loop(repetitions: pl.DataFrame, host: Host) -> bool:
+    """Whether nothing that was recorded contradicts that some repetitions are iterations of the program's loop.
+
+    ``repetitions`` are (process_id, start_ns, end_ns) of one process: what each begins with, in order.
+    """
+    process = repetitions.get_column("process_id").item(0)
+    own = host.events.filter(pl.col("process_id") == process).select(
+        "kind", "name_id", "thread_id", "start_ns", "end_ns", "marks"
+    )
+    if _enclosing(own, host, repetitions, annotations=True).height:
+        return False
+    frames = own.filter(pl.col("kind") == "python")
+    return frames.is_empty() or _calls_in_each(frames, repetitions)
+
+
+def enclosed_by_work(spans: pl.DataFrame, host: Host) -> bool:
+    """Whether a module call or an operator encloses all of some spans (process_id, start_ns, end_ns) of one process."""
+    process = spans.get_column("process_id").item(0)
+    return bool(_enclosing(host.events.filter(pl.col("process_id") == process), host, spans, annotations=False).height)
+
+
+def _enclosing(events: pl.DataFrame, host: Host, spans: pl.DataFrame, *, annotations: bool) -> pl.DataFrame:
+    """Module calls, operators and, if wanted, annotations of a process that enclose all spans, whichever thread has them.
+
+    Autograd's thread works within a call of the thread that asked for it.
+    """
+    first, last = spans.select(pl.col("start_ns").min(), pl.col("end_ns").max()).row(0)
+    around = events.filter(
+        pl.col("start_ns") <= first,
+        pl.col("end_ns") >= last,
+        (pl.col("start_ns") < first) | (pl.col("end_ns") > last),
+    )
+    names = host.names.get_column("name")[around.get_column("name_id")]
+    marks = pl.col("marks") | (pl.col("kind") == "annotation")
+    is_module = (pl.col("kind") == "python") & names.str.contains(_MODULE)
+    is_work = is_module | ((pl.col("kind") == "operator") & ~marks)
+    return around.filter(is_work | marks if annotations else is_work)
+
+
+def _calls_in_each(frames: pl.DataFrame, repetitions: pl.DataFrame) -> bool:
+    """Whether a frame around all repetitions, or a thread, calls a function equally often in each of them.
+
+    Of the frames around them the innermost is asked. The last repetition may have been cut, and is left out.
+    """
+    starts = repetitions.get_column("start_ns").sort()
+    return any(_loops(part, starts) for part in frames.partition_by("thread_id"))
+
+
+def _loops(frames: pl.DataFrame, starts: pl.Series) -> bool:
+    first, last = starts.item(0), starts.item(-1)
+    frames = frames.sort("start_ns", pl.col("end_ns"), descending=[False, True], maintain_order=True)
+    parents = enclosing(frames, ["thread_id"])
+    around = frames.select((pl.col("start_ns") <= first) & (pl.col("end_ns") > last)).to_series().arg_true()
+    loop = around.item(-1) if around.len() else None
+    children = frames.filter(parents.is_null() if loop is None else (parents == loop).fill_null(False))
+    begun = children.filter(pl.col("start_ns") >= first, pl.col("start_ns") < last)
+    place = starts.search_sorted(begun.get_column("start_ns"), side="right")
+    whole = starts.len() - 1
+    counts = begun.select("name_id", place.alias("repetition")).group_by("name_id", "repetition").len()
+    in_each = counts.group_by("name_id").agg(pl.len().alias("places"), pl.col("len").n_unique().alias("sizes"))
+    return in_each.filter((pl.col("places") == whole) & (pl.col("sizes") == 1)).height > 0

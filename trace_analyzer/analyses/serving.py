@@ -1,0 +1,113 @@
+"""Steps of serving frameworks by what they do: prefill, decode or both, each kind with its time, work and verdict.
+
+A prefill computes and a decoding step moves weights: one verdict on both describes neither.
+"""
+
+import polars as pl
+
+from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.steps import device_steps
+from trace_analyzer.analysis import Analysis, Value
+from trace_analyzer.catalog.serving_steps import KINDS, serving_steps
+from trace_analyzer.frames.intervals import with_covered
+from trace_analyzer.schema import DEVICE, F64, I64, STR, U32, Column, Table
+from trace_analyzer.sections import Section
+from trace_analyzer.units import NS_PER_S
+from trace_analyzer.vocabulary import EARLIER_WORK
+
+SERVING = Table(
+    "serving",
+    "Steps of serving frameworks, summed up by what they do.",
+    (
+        DEVICE,
+        Column("step_kind", STR, "prefill, decode or mixed, as the annotation says."),
+        Column("count", U32, "Steps that launched work on the device."),
+        Column("time_ns", I64, "Sum of their durations on the device, without work from before the recording."),
+        Column("median_ns", I64, "Median of these."),
+        Column("busy_ns", I64, "Part of that time in which the device worked."),
+        Column("prefill_tokens", I64, "Tokens of prompts in the steps whose annotations have sizes; null for none."),
+        Column("decode_tokens", I64, "Tokens of running requests in these."),
+        Column("tokens_per_s", F64, "All tokens of these over their time."),
+        Column("regime", STR, "What limits the steps of this kind; null when it cannot be told."),
+        Column("cause", STR, "Cause within that regime."),
+        Column("runner_up", STR, "Regime that came close to it, if any."),
+        Column("confidence", STR, "high, medium or low: how sure that is; null without a regime."),
+    ),
+)
+
+_STEP = ["process_id", "index", "name", "host_start_ns", "host_end_ns"]
+_SIZES = ("prefill_tokens", "decode_tokens", "tokens")
+
+
+def serving_marks(host: Host) -> pl.DataFrame:
+    """process_id, index, name, host_start_ns, host_end_ns, step_kind and tokens of the annotated steps, in order.
+
+    Of annotations that lie in one another, as those of two layers of a framework, the outermost is the step.
+    """
+    named = host.names.filter(pl.col("kind").is_in(["annotation", "operator"]))
+    known = serving_steps(named.get_column("name"))
+    ids = named.join(known, on="name").get_column("name_id")
+    events = (
+        host.those(pl.col("name_id").is_in(ids.implode()))
+        .join(known, on="name", how="inner", maintain_order="left")
+        .sort("process_id", "start_ns", pl.col("end_ns"), descending=[False, False, True], maintain_order=True)
+    )
+    reached = pl.col("end_ns").cum_max().shift(1).over("process_id")
+    outermost = events.filter((pl.col("start_ns") >= reached).fill_null(True))
+    return outermost.with_columns(
+        pl.int_range(pl.len(), dtype=pl.Int64).over("process_id").alias("index"),
+        pl.col("start_ns").alias("host_start_ns"),
+        pl.col("end_ns").alias("host_end_ns"),
+    ).select(*_STEP, "step_kind", *_SIZES)
+
+
+def annotated_steps(
+    serving_marks: pl.DataFrame, linked_events: pl.DataFrame, idle_causes: pl.DataFrame
+) -> pl.DataFrame:
+    """device, index, start_ns, end_ns, busy_ns, earlier_ns, activity_count, step_kind and tokens: the steps on each device.
+
+    Bounds on a device are those of table `steps`; ``earlier_ns`` is work from before the recording, which is no step's.
+    """
+    spans = device_steps(serving_marks.select(_STEP), linked_events)
+    said = serving_marks.select("name", "host_start_ns", "step_kind", *_SIZES).unique(
+        ["name", "host_start_ns"], keep="first", maintain_order=True
+    )
+    worked = spans.filter(pl.col("activity_count") > 0, pl.col("start_ns") < pl.col("end_ns"))
+    earlier = idle_causes.filter(pl.col("cause") == EARLIER_WORK).select("device", "start_ns", "end_ns")
+    columns = ["device", "index", "start_ns", "end_ns", "busy_ns", "earlier_ns", "activity_count", "step_kind", *_SIZES]
+    steps = with_covered(worked, earlier, ["device"], "earlier_ns")
+    return steps.join(said, on=["name", "host_start_ns"], how="inner", maintain_order="left").select(columns)
+
+
+def serving_table(annotated_steps: pl.DataFrame, serving_verdicts: pl.DataFrame) -> pl.DataFrame:
+    """Table `serving`: the steps of each kind on each device, with the verdicts (device, step_kind, regime, ...) on them."""
+    length = pl.col("end_ns") - pl.col("start_ns") - pl.col("earlier_ns")
+    sized = pl.col("tokens").is_not_null()
+    sums = annotated_steps.group_by("device", "step_kind").agg(
+        pl.len().alias("count"),
+        length.sum().alias("time_ns"),
+        length.median().round().alias("median_ns"),
+        pl.col("busy_ns").sum(),
+        *(
+            pl.when(pl.col(column).is_not_null().any()).then(pl.col(column).sum()).alias(column)
+            for column in ("prefill_tokens", "decode_tokens")
+        ),
+        pl.when(sized.any()).then(pl.col("tokens").sum() * NS_PER_S / length.filter(sized).sum()).alias("tokens_per_s"),
+    )
+    order = pl.col("step_kind").replace_strict({kind: n for n, kind in enumerate(KINDS)}, return_dtype=pl.Int8)
+    return SERVING.conform(
+        sums.join(serving_verdicts, on=["device", "step_kind"], how="left").sort("device", order, maintain_order=True)
+    )
+
+
+SECTION = Section(
+    "Serving steps",
+    "Prefill computes and decoding moves weights: each kind of step has its own limit.",
+    show=("step_kind", "count", "time_ns", "median_ns", "busy_ns", "tokens_per_s", "regime", "cause", "confidence"),
+)
+
+ANALYSES = (
+    Value("serving_marks", serving_marks),
+    Value("annotated_steps", annotated_steps),
+    Analysis(SERVING, serving_table, json="serving", section=SECTION),
+)

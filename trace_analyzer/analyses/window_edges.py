@@ -1,0 +1,83 @@
+"""Which part of a trace the verdict speaks for where no steps are known, and what a window leaves out."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from trace_analyzer import thresholds
+from trace_analyzer.notes import Note
+from trace_analyzer.units import duration, percent
+
+Interval = tuple[int, int]
+
+NAMED = ("data-loading", "compilation", "graph-capture", "allocation", "cpu-operator", "earlier-work")
+"""Causes of idle time that name what somebody can change: such time is never trimmed."""
+
+
+def trimmed(window: Interval, gaps: pl.DataFrame, sums: pl.DataFrame) -> Interval:
+    """The window of a device without idle time before its first real work and after its last.
+
+    ``gaps`` are those of the device, in order, ``sums`` their `causes.gap_sums`. What comes before a gap is no real work if the
+    device was busy there for at most a hundredth of all its busy time; likewise what comes behind one. The idle time of an edge is
+    trimmed up to its innermost gap of a tenth of the window or more, where half of it or more has a cause that names nothing.
+    """
+    start, end = window
+    length = pl.col("end_ns") - pl.col("start_ns")
+    before = pl.col("start_ns") - start - length.cum_sum().shift(1, fill_value=0)
+    busy = (end - start) - gaps.select(length.sum()).item()
+    named = sums.filter(pl.col("cause").cast(pl.String).is_in(NAMED)).group_by("gap_id").agg(pl.col("idle_ns").sum())
+    rows = (
+        gaps.select("gap_id", "start_ns", "end_ns", before.alias("before_ns"))
+        .join(named, on="gap_id", how="left", maintain_order="left")
+        .with_columns(pl.col("idle_ns").fill_null(0).alias("named_ns"), (busy - pl.col("before_ns")).alias("after_ns"))
+    )
+    few, long = thresholds.EDGE_WORK_RATIO * busy, thresholds.EDGE_IDLE_RATIO * (end - start)
+
+    if not busy:
+        return window
+
+    def is_trimmed(edge: pl.DataFrame) -> bool:
+        idle, named_ns = edge.select(length.sum(), pl.col("named_ns").sum()).row(0)
+        return bool(edge.height) and 2 * named_ns <= idle
+
+    head, tail = rows.filter(pl.col("before_ns") <= few), rows.filter(pl.col("after_ns") <= few)
+    # Up to the last long gap: short ones behind it lie within the work.
+    head = head.filter(pl.int_range(pl.len()) <= _last(head, length >= long))
+    tail = tail.filter(pl.int_range(pl.len()) >= _first(tail, length >= long))
+    return (
+        int(head.get_column("end_ns").item(-1)) if is_trimmed(head) else start,
+        int(tail.get_column("start_ns").item(0)) if is_trimmed(tail) else end,
+    )
+
+
+def trim_notes(device: int | str, window: Interval, judged: Interval) -> tuple[Note, ...]:
+    """A note on what `trimmed` took of the window of a device."""
+    edges = (("before its first real work", judged[0] - window[0]), ("after its last", window[1] - judged[1]))
+    taken = [f"{duration(ns)} {where}" for where, ns in edges if ns]
+    return tuple(
+        Note(
+            "trimmed-window",
+            "info",
+            f"device {device} idled, but for {percent(thresholds.EDGE_WORK_RATIO)} of its work at most, for {' and '.join(taken)}: the verdict leaves"
+            " this out (--step all judges everything); with prof.step() in the loop, steps mark what belongs to it",
+        )
+        for _ in taken[:1]
+    )
+
+
+def _last(rows: pl.DataFrame, condition: pl.Expr) -> int:
+    """Number of the last row of which a condition holds, else -1."""
+    found = rows.select(condition.alias("is")).to_series().arg_true()
+    return int(found.item(-1)) if found.len() else -1
+
+
+def _first(rows: pl.DataFrame, condition: pl.Expr) -> int:
+    """Number of the first row of which a condition holds, else the number of rows."""
+    found = rows.select(condition.alias("is")).to_series().arg_true()
+    return int(found.item(0)) if found.len() else rows.height
+
+
+def complement(window: Interval, intervals: Sequence[Interval]) -> list[Interval]:
+    """What the ``window`` holds beside disjoint ``intervals`` in order, the empty left out."""
+    edges = [window[0], *(edge for interval in intervals for edge in interval), window[1]]
+    return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]

@@ -1,0 +1,46 @@
+"""Judge each kind of a serving framework's steps by the partition of all of them."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from trace_analyzer.analyses import partition
+from trace_analyzer.analyses.cold_start import cold_gap_ns
+from trace_analyzer.findings import DeviceFindings, Findings, StepFindings, WindowSources, ordered
+from trace_analyzer.report import Window
+from trace_analyzer.verdict.steps import step_verdict
+from trace_analyzer.vocabulary import PARTS
+
+_SCHEMA = {
+    "device": pl.Int64(),
+    "step_kind": pl.String(),
+    **dict.fromkeys(("regime", "cause", "runner_up", "confidence"), pl.String()),
+}
+
+
+def serving_verdicts(
+    annotated_steps: pl.DataFrame, device_findings: Mapping[int, DeviceFindings], window_sources: WindowSources
+) -> pl.DataFrame:
+    """device, step_kind, regime, cause, runner_up, confidence: the verdict on the steps of each kind, taken together."""
+    rows = [
+        {"device": device, "step_kind": kind, **_judged(device_findings[device], steps, window_sources)}
+        for (device, kind), steps in annotated_steps.group_by("device", "step_kind", maintain_order=True)
+        if device in device_findings
+    ]
+    return pl.DataFrame(rows, schema=_SCHEMA)
+
+
+def _judged(device: DeviceFindings, steps: pl.DataFrame, sources: WindowSources) -> dict[str, str | None]:
+    spans = steps.select("device", "start_ns", "end_ns", pl.lit(0, dtype=pl.UInt32).alias("window"))
+    sums = partition.part_sums(sources.busy_parts, sources.idle_causes, spans, ["device"]).select("part", "time_ns")
+    findings = Findings(
+        device=device,
+        window=Window("step", tuple(steps.select("start_ns", "end_ns").iter_rows()), tuple(steps.get_column("index"))),
+        parts_ns=ordered(sums, PARTS),
+        cold_gap_ns=cold_gap_ns(sources.cold_idle, spans).get(0, 0),
+        recording=None,
+        waiting_depth=None,
+    )
+    code, counts = int(steps.get_column("device").item(0)), steps.select(pl.col("activity_count", "busy_ns").sum())
+    verdict = step_verdict(StepFindings(findings, code, 0, *counts.row(0)))
+    return {name: getattr(verdict, name) for name in ("regime", "cause", "runner_up", "confidence")}
