@@ -346,7 +346,7 @@ def polling(rng: random.Random, changed: bool) -> Simulation:
     """A thread that polls memory until a kernel has written it; kernels twice as fast."""
     simulation = Simulation(seed=rng.randrange(1_000))
     main, stream = simulation.thread(), simulation.stream()
-    before = [rng.randint(200_000, 500_000) for _ in range(4)]
+    before = [rng.randint(400_000, 600_000) for _ in range(4)]
     think = [rng.randint(200_000, 400_000) for _ in range(4)]
 
     def step(_: int) -> None:

@@ -31,7 +31,7 @@ class Graph:
     ``weight`` holds ns, ``host`` the part of it that the CPU takes, ``rest`` the part that nothing explains. ``ref`` is the
     activity of `LATENCY`, `EXECUTION`, `GAP`, `WAIT` and `CONTENTION` (the one that held the SMs), the call of `CALL`,
     `RETURN` and `QUEUE`, and of `THREAD` the row of ``parts``: ns of each of `HOST_PARTS`. ``starts``, ``ends``,
-    ``call_starts`` and ``call_ends`` are points.
+    ``call_starts`` and ``call_ends`` are points, ``thread`` is that of each point of the host, else -1.
     """
 
     recorded: Recording
@@ -143,7 +143,9 @@ def build(recorded: Recording, fitted: Flags | None = None) -> Graph:
     rest = np.zeros(time.size, dtype=np.int64)
     rest[starts] = device.rest
     rest[call_ends] = waited.rest
-    return _assembled(recorded, (time, rank), raw, rest, parts)
+    no_thread = np.full(2 * n, -1, dtype=np.int64)
+    threads = [no_thread, calls.thread, calls.thread, quiet.thread[has_begin], quiet.thread[has_stop]]
+    return _assembled(recorded, (time, rank, np.concatenate(threads)), raw, rest, parts)
 
 
 def _begun(recorded: Recording, points: tuple[Ints, Ints], silent: tuple[Ints, Ints], quiet: Silences) -> _Raw:
@@ -230,9 +232,9 @@ def _covered(
     return np.where(inside, before[row] + partial, before[at + 1])
 
 
-def _assembled(recorded: Recording, points: tuple[Ints, Ints], raw: list[_Raw], rest: Ints, parts: Ints) -> Graph:
+def _assembled(recorded: Recording, points: tuple[Ints, Ints, Ints], raw: list[_Raw], rest: Ints, parts: Ints) -> Graph:
     """Return the graph with points in order and edges by the point that they lead to; edges that lead back are left out."""
-    time, rank = points
+    time, rank, threads = points
     order = np.lexsort((rank, time))
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
@@ -254,16 +256,8 @@ def _assembled(recorded: Recording, points: tuple[Ints, Ints], raw: list[_Raw], 
     return Graph(
         recorded, measured, offsets, source, target, kind, ref, weight + edge_rest, host, edge_rest, inferred,
         parts, place[:n], place[n : 2 * n], place[2 * n : 2 * n + m], place[2 * n + m : 2 * n + 2 * m],
-        _point_threads(recorded, order),
+        threads[order],
     )  # fmt: skip
-
-
-def _point_threads(recorded: Recording, order: Ints) -> Ints:
-    """Return the thread of each point in order that is of a call, else -1."""
-    n, calls = recorded.activities.start.size, recorded.calls
-    thread = np.full(order.size, -1, dtype=np.int64)
-    thread[2 * n : 2 * n + 2 * calls.start.size] = np.tile(calls.thread, 2)
-    return thread[order]
 
 
 def _on_binding(time: Ints, edges: tuple[Ints, Ints, Ints], weight: Ints, rest: Ints) -> Ints:

@@ -28,6 +28,8 @@ CLOCK_NS = 1_000
 RETURN_MAX_NS = 30_000
 """A call that waited for the device returns within this, unless it does more."""
 STREAM_RETURN_MAX_NS = 60_000
+DRAINED_RATIO = 0.75
+"""Allocating calls wait for the device in most of the cases in which it drains meanwhile, or never."""
 SPIN_MIN_NS = 500_000
 SPIN_RETURN_NS, SPIN_RETURN_RATIO = 60_000, 0.02
 """A thread that polls memory which a kernel writes goes on so soon after that kernel."""
@@ -103,12 +105,13 @@ def returns(recorded: Recording, end: Ints) -> Returns:
     found = [
         _last_launched(recorded, end, orders, (SYNC_DEVICE, FREE)),
         _own_stream(recorded, end, orders),
-        _latest_end(recorded, end, np.flatnonzero(np.isin(calls.kind, (SYNC_EVENT, ALLOC))), RETURN_MAX_NS),
+        _latest_end(recorded, end, np.flatnonzero(calls.kind == SYNC_EVENT), RETURN_MAX_NS),
+        _latest_end(recorded, end, _drained(recorded, end, orders, np.flatnonzero(calls.kind == ALLOC)), RETURN_MAX_NS),
         _copies(activities, calls, end),
     ]
     source = np.concatenate([pair[0] for pair in found])
     target = np.concatenate([pair[1] for pair in found])
-    inferred = np.concatenate([np.full(pair[0].size, n in (1, 2)) for n, pair in enumerate(found)])
+    inferred = np.concatenate([np.full(pair[0].size, n in (1, 2, 3)) for n, pair in enumerate(found)])
     inferred &= calls.awaits[target] < 0
     lag = calls.end[target] - end[source]
     waited = end[source] > calls.start[target]
@@ -229,6 +232,27 @@ def _latest_end(recorded: Recording, end: Ints, rows: Ints, most: int) -> tuple[
     fits = (at >= 0) & (end[source] > calls.start[rows]) & (calls.end[rows] - end[source] <= most)
     fits &= (activities.call[source] < 0) | (launched[source] < calls.start[rows])
     return source[fits], rows[fits]
+
+
+def _drained(recorded: Recording, end: Ints, orders: list[tuple[Ints, Ints]], rows: Ints) -> Ints:
+    """Return those of the calls that returned just after all work launched before them had ended.
+
+    That may be chance: of the calls of a name in which the work ended, `DRAINED_RATIO` must have returned so.
+    """
+    calls = recorded.calls
+    drained = np.full(rows.size, -_FAR, dtype=np.int64)
+    for members, begun in orders:
+        if members.size:
+            at = np.searchsorted(begun, calls.start[rows], "left") - 1
+            drained = np.maximum(drained, np.where(at >= 0, end[members[np.maximum(at, 0)]], -_FAR))
+    inside = (drained > calls.start[rows]) & (drained <= calls.end[rows] + CLOCK_NS)
+    just = inside & (calls.end[rows] - drained <= RETURN_MAX_NS)
+    kept = [
+        name
+        for name in np.unique(calls.name[rows[just]]).tolist()
+        if just[calls.name[rows] == name].sum() >= DRAINED_RATIO * inside[calls.name[rows] == name].sum()
+    ]
+    return rows[just & np.isin(calls.name[rows], kept)]
 
 
 def _copies(activities: Activities, calls: Calls, end: Ints) -> tuple[Ints, Ints]:
