@@ -79,7 +79,7 @@ class Outputs:
             file.flush()
             sink.check()
             if not special:
-                os.fsync(sink.fileno())
+                sink.synchronize()
         except Exception:
             sink.check()
             raise
@@ -107,7 +107,10 @@ class Outputs:
 
 
 class Sink(io.RawIOBase):
-    """A file that remembers why it could not be written: libraries lose what the system said."""
+    """A file that remembers why it could not be written: libraries lose what the system said.
+
+    It hides its descriptor, past which they would write.
+    """
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor = descriptor
@@ -132,9 +135,9 @@ class Sink(io.RawIOBase):
         if self._failure is not None:
             raise self._failure
 
-    def fileno(self) -> int:
-        """The file's descriptor."""
-        return self._descriptor
+    def synchronize(self) -> None:
+        """Wait until the disk has it. Raises ``OSError``."""
+        os.fsync(self._descriptor)
 
     def writable(self) -> bool:
         """Whether it can be written to: always."""
