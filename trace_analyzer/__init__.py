@@ -19,6 +19,8 @@ Importing the package loads none of torch, polars, bokeh or holoviews; they are 
 
 from typing import TYPE_CHECKING, Any
 
+import trace_analyzer.forks  # noqa: F401 (it watches for forks from here on)
+
 if TYPE_CHECKING:
     from trace_analyzer.capture.handler import trace_handler
     from trace_analyzer.capture.session import profile

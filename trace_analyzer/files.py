@@ -16,12 +16,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from trace_analyzer.errors import UsageError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
+
+_BUFFER_BYTES = 1 << 20  # libraries write a few bytes at a time
 
 _READER_PATIENCE_S = 1.0
 """How long a pipe may have no reader before it is refused: a reader may be started after this program."""
@@ -70,15 +72,20 @@ class Outputs:
         temporary = target.with_name(f".analyze-{secrets.token_hex(6)}.tmp")
         if not special:
             self._register(temporary, os.unlink)
-        with Sink(_descriptor_of_special(path) if special else _descriptor(temporary, target), target) as sink:
-            try:
-                yield cast(BinaryIO, sink)
-                sink.check()
-                if not special:
-                    os.fsync(sink.fileno())
-            except Exception:
-                sink.check()
-                raise
+        sink = Sink(_descriptor_of_special(path) if special else _descriptor(temporary, target), target)
+        file = io.BufferedWriter(sink, _BUFFER_BYTES)
+        try:
+            yield file
+            file.flush()
+            sink.check()
+            if not special:
+                sink.synchronize()
+        except Exception:
+            sink.check()
+            raise
+        finally:
+            with contextlib.suppress(OSError):  # what could not be written was told above
+                file.close()
         if not special:
             self._finished.append((temporary, target))
 
@@ -100,7 +107,10 @@ class Outputs:
 
 
 class Sink(io.RawIOBase):
-    """A file that remembers why it could not be written: libraries lose what the system said."""
+    """A file that remembers why it could not be written: libraries lose what the system said.
+
+    It hides its descriptor, past which they would write.
+    """
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor = descriptor
@@ -125,9 +135,9 @@ class Sink(io.RawIOBase):
         if self._failure is not None:
             raise self._failure
 
-    def fileno(self) -> int:
-        """The file's descriptor."""
-        return self._descriptor
+    def synchronize(self) -> None:
+        """Wait until the disk has it. Raises ``OSError``."""
+        os.fsync(self._descriptor)
 
     def writable(self) -> bool:
         """Whether it can be written to: always."""
