@@ -6,6 +6,8 @@ from trace_analyzer.replay.whatif import PathPart, Scenario, WhatIf
 from trace_analyzer.units import counted, duration, percent, shorten, visible
 
 PATH_ROWS = 5
+PATH_SPEEDUPS = ("1.33", "2", "4")
+"""The speed-ups of a part of the critical path that are shown, of those in the JSON."""
 _NS_PER_MS = 1e6
 
 
@@ -18,7 +20,7 @@ def whatif_text(result: WhatIf, width: int = 100) -> str:
     if result.changes:
         lines.append(_prediction(result))
     lines += [f"Not changed: {skipped.reason}." for skipped in result.skipped if result.changes]
-    lines += ["", "Critical then" if result.changes else "Critical path", *map(_part, result.critical_path[:PATH_ROWS])]
+    lines += ["", _path_head(result), *map(_part, result.critical_path[:PATH_ROWS])]
     if result.changes and len(result.scenarios) > 1:
         lines += ["", "Each change alone", *(_row(s, result) for s in result.scenarios)]
     if not result.changes:
@@ -27,7 +29,7 @@ def whatif_text(result: WhatIf, width: int = 100) -> str:
         lines += [_row(s, result) for s in helpful] or ["  No standard change saves 2 % or more."]
         lines += [
             "",
-            "How much a part matters",
+            "How much a part matters: the step if it were faster",
             *(_row(s, result) for s in result.scenarios if s.what == "sensitivity"),
         ]
     lines += ["", floors_sentence(result)]
@@ -67,7 +69,8 @@ def _heading(result: WhatIf) -> str:
     if result.replay is None:
         return text
     return (
-        f"{text} The replay without changes takes {duration(result.replay.step_ns)}, {result.replay.error_ratio:+.2%}."
+        f"{text} The replay without changes takes {duration(result.replay.step_ns)}"
+        f" (error {percent(abs(result.replay.error_ratio))})."
     )
 
 
@@ -85,14 +88,30 @@ def _prediction(result: WhatIf) -> str:
 
 
 def _row(scenario: Scenario, result: WhatIf) -> str:
-    change = f"-{percent(scenario.saves_ratio)}" if scenario.saves_ratio >= 0 else f"+{percent(-scenario.saves_ratio)}"
     interval = f"({duration(scenario.low_ns)} to {duration(scenario.high_ns)})"
-    return f"  {shorten(visible(scenario.label), 52):52} {duration(scenario.step_ns):>8}  {interval:24} {change:>8}"
+    label = shorten(visible(scenario.label), 52)
+    return f"  {label:52} {duration(scenario.step_ns):>8}  {interval:24} {_change(scenario.saves_ratio):>8}"
+
+
+def _change(saves_ratio: float) -> str:
+    """Return the change of the step with its sign; none for what rounds to nothing."""
+    if abs(saves_ratio) < _NO_CHANGE:
+        return "no change"
+    return f"-{percent(saves_ratio)}" if saves_ratio > 0 else f"+{percent(-saves_ratio)}"
+
+
+_NO_CHANGE = 0.0005
+"""A twentieth of a percent, which a percentage with one digit rounds to 0."""
+
+
+def _path_head(result: WhatIf) -> str:
+    title = "Critical then" if result.changes else "Critical path"
+    return f"{title:42}" + "".join(f"{f'{key}x as fast':>14}" for key in PATH_SPEEDUPS)
 
 
 def _part(part: PathPart) -> str:
-    faster = ", ".join(f"{key}x: {duration(step)}" for key, step in part.speedups.items() if key in ("1.33", "2", "4"))
-    return f"  {shorten(visible(part.name), 22):22} {percent(part.ratio):>6} {duration(part.ns):>8}   step if as fast by {faster}"
+    steps = "".join(f"{duration(part.speedups[key]):>14}" for key in PATH_SPEEDUPS if key in part.speedups)
+    return f"  {shorten(visible(part.name), 22):22} {percent(part.ratio):>6} {duration(part.ns):>8} {steps}"
 
 
 def _escaped(text: str) -> str:
