@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import polars as pl
 
-from trace_analyzer.analyses.registry import TABLES
+from trace_analyzer.analyses.registry import ANALYSES, TABLES
+from trace_analyzer.analysis import Analysis
 from trace_analyzer.notes import Note
 from trace_analyzer.report import (
     SCHEMA_VERSION,
@@ -15,6 +16,7 @@ from trace_analyzer.report import (
     Bucket,
     Check,
     CheckStatus,
+    DeclaredRows,
     DeviceInfo,
     DeviceReport,
     Evidence,
@@ -46,6 +48,12 @@ HOSTILE = (
 Rows = Sequence[Mapping[str, Any]]
 
 
+def _declared() -> tuple[DeclaredRows, ...]:
+    """The declared analyses that show somewhere, without rows."""
+    shown = (a for a in ANALYSES if isinstance(a, Analysis) and (a.json is not None or a.section is not None))
+    return tuple(DeclaredRows(analysis.table, analysis.json, analysis.section, ()) for analysis in shown)
+
+
 def frame(table: Table, rows: Rows = ()) -> pl.DataFrame:
     """A frame of the table's schema; columns that a row leaves out are null."""
     return pl.DataFrame(list(rows), schema=table.schema) if rows else table.empty()
@@ -61,6 +69,7 @@ def empty_report(
 ) -> Report:
     """A report without devices: no regime, no advice, only what the given rows hold."""
     return Report(
+        declared=_declared(),
         schema_version=SCHEMA_VERSION,
         tool_version="0.1.0",
         trace=_trace(devices=()),
@@ -103,6 +112,7 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
         "launch-latency": 10_000 * kernels,
     }
     return Report(
+        declared=_declared(),
         schema_version=SCHEMA_VERSION,
         tool_version="0.1.0",
         trace=_trace(devices=tuple(DeviceInfo(i, "NVIDIA H100 80GB HBM3", "H100 SXM") for i in range(devices))),

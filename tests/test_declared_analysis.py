@@ -88,7 +88,7 @@ def test_its_section_is_laid_out_by_all_renderers() -> None:
 
 
 def test_the_report_carries_its_section() -> None:
-    (streams, longest) = toy_report().declared
+    *_, streams, longest = toy_report().declared
     assert (streams.table, streams.section) == (STREAMS, SECTION)
     assert longest.section is None
 

@@ -192,6 +192,7 @@ def test_keys_stand_in_the_order_of_the_contract() -> None:
         "host_costs",
         "advice",
         "steps_from",
+        "serving",
     ]
     assert list(document) == keys
     assert list(document["devices"][0]["gaps"]) == ["count", "longest_ns", "by_cause_ns"]
