@@ -1,4 +1,4 @@
-"""Findings -> the verdict: what limits the window, or why that cannot be known."""
+"""Judge the findings: what limits the window, or why that cannot be known."""
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Value
