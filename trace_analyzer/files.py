@@ -167,6 +167,7 @@ def write_text(path: Path, text: str) -> None:
 @contextlib.contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
     """Make a private folder in ``parent`` that goes with all that is in it.
+
     Raises ``OSError`` when it cannot be made.
     """
     folder = parent.absolute() / f".analyze-{secrets.token_hex(6)}.tmp"

@@ -191,7 +191,7 @@ def window_findings(
 
 
 def _left_out(judged: Judged, device: DeviceFindings, parts: pl.DataFrame, sources: WindowSources) -> LeftOut | None:
-    """What a window of steady steps, or one without idle edges, leaves out; None for one that was asked for."""
+    """Return what a window of steady steps, or one without idle edges, leaves out; None for one that was asked for."""
     if judged.window.kind not in ("steady", "trimmed"):
         return None
     start, end = where_equal(sources.windows, "device", judged.device).select("start_ns", "end_ns").row(0)
@@ -262,7 +262,7 @@ def _recordings(
 
 
 def bound_shares(bounds: pl.DataFrame) -> tuple[BoundShare, ...]:
-    """The rows of table `bounds` of one device."""
+    """Return the rows of table `bounds` of one device."""
     rows = bounds.rename({"count": "kernel_count"}).select(field.name for field in fields(BoundShare))
     return tuple(BoundShare(**row) for row in rows.to_dicts())
 
@@ -283,6 +283,7 @@ def _idle_peak(activities: pl.DataFrame, model: Device | None) -> tuple[str, flo
 
 def _shapes_ratio(activities: pl.DataFrame) -> float | None:
     """Return the share of matmul-group kernel time with known FLOP and bytes.
+
     Only there can shapes overrule the prior.
     """
     return _known_ratio(activities, pl.col("group") == "matmul")

@@ -174,6 +174,7 @@ class Graph:
 
 class LazyTables(Mapping[str, pl.DataFrame]):
     """Map names to frames, or to functions that make them, each called once.
+
     It is pickled and copied as the dict of all its frames.
 
     >>> tables = LazyTables({"one": pl.DataFrame({"a": [1]}), "two": lambda: pl.DataFrame({"a": [2, 2]})})

@@ -73,7 +73,7 @@ def suppress_metrics(report: DeviceReport, checks: Sequence[Check]) -> DeviceRep
 
 
 def suppress_step_metrics(steps: Sequence[StepReport], checks: Sequence[Check]) -> tuple[StepReport, ...]:
-    """The steps without the metrics that a failed check of their device does not support."""
+    """Return the steps without the metrics that a failed check of their device does not support."""
     return tuple(
         replace(step, mfu=None, mfu_at_most=None) if is_suppressed(checks, step.device, "mfu") else step
         for step in steps

@@ -110,6 +110,7 @@ def report_of(
     analyses: Sequence[Declaration] = ANALYSES,
 ) -> Report:
     """Return the report of a loaded trace.
+
     ``progress`` is called with the stages, ``analyses`` are what the graph is made of.
     """
     options, tell = options or Options(), progress or _silent

@@ -47,6 +47,7 @@ class RunMetadata:
 
 def settings_of(value: object) -> RunMetadata | None:
     """Return the facts in a header's entry; None without an entry.
+
     A field is null when it is not what it must be.
     """
     if not isinstance(value, Mapping):

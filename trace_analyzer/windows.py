@@ -70,7 +70,7 @@ def judged(
 
 
 def trim_notes(judged: Judged | None, windows: pl.DataFrame, devices: pl.DataFrame) -> tuple[Note, ...]:
-    """The note on what trimming took of the judged device's window; none where nothing was trimmed."""
+    """Note what trimming took of the judged device's window; nothing where nothing was trimmed."""
     if judged is None or judged.window.kind != "trimmed":
         return ()
     (window,) = windows.filter(pl.col("device") == judged.device).select("start_ns", "end_ns").iter_rows()
@@ -99,7 +99,7 @@ def _judged_device(devices: pl.DataFrame, wanted: int | str | None) -> int | Non
 
 
 def _trimmed(whole: pl.DataFrame, gaps: pl.DataFrame, sums: pl.DataFrame) -> tuple[Window, pl.DataFrame]:
-    """A device's whole window without idle edges, and its interval as (device, start_ns, end_ns)."""
+    """Return a device's whole window without idle edges, and its interval as (device, start_ns, end_ns)."""
     device, start, end = whole.select("device", "start_ns", "end_ns").row(0)
     interval = window_edges.trimmed((start, end), gaps, sums)
     kind: Literal["whole", "trimmed"] = "whole" if interval == (start, end) else "trimmed"
@@ -107,7 +107,7 @@ def _trimmed(whole: pl.DataFrame, gaps: pl.DataFrame, sums: pl.DataFrame) -> tup
 
 
 def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[Window, pl.DataFrame]:
-    """Return the verdict's window and its intervals (device, start_ns, end_ns), of a device's whole window and steps."""
+    """Return the verdict's window and its intervals (device, start_ns, end_ns) of a device's window and steps."""
     columns = ["device", "start_ns", "end_ns"]
     whole = whole.select(columns)
     if step == "all":

@@ -85,6 +85,7 @@ def channels_last(context: AdviceContext) -> Opportunity | None:
 
 def thin_products(context: AdviceContext) -> Opportunity | None:
     """Return the saving of larger batches for products and attention that memory bandwidth limits.
+
     A few rows are multiplied by all weights, or a query by a whole cache.
     """
     written_out = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
@@ -223,6 +224,7 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
 
 def max_autotune(context: AdviceContext) -> Opportunity | None:
     """Return the time of compute-bound matmul and convolution beyond their roof.
+
     Those that other fixes bring to tensor cores do not count.
     """
     rows = (

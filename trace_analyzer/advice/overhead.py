@@ -42,6 +42,7 @@ def _replayed_ratio(context: AdviceContext) -> float:
 
 def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     """Return the saving of CUDA graphs, unless graphs are replayed already.
+
     It is idle time between launches, and in kernels too small to fill the device.
     """
     if _is_cold(context) or _replayed_ratio(context) > thresholds.REPLAYED_RATIO:

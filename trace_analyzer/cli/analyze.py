@@ -312,6 +312,7 @@ def _write(
     timer: StageTimer,
 ) -> None:
     """Print or write the result, then the HTML report, which may take longer.
+
     Paths appear as ``shown`` gives them.
     """
     command = shlex.join(shown(word) for word in ("analyze", *click.get_current_context().meta[ARGUMENTS]))

@@ -37,6 +37,7 @@ def end_cleanly() -> None:
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
     """End the process from within the handler.
+
     To raise an exception would let a second signal interrupt the cleaning.
     """
     for other in ENDING:

@@ -138,6 +138,7 @@ class Comparison:
 
     def to_html(self, path: str | Path) -> Path:
         """Write the comparison as one offline HTML file and return its path.
+
         Raises ``OSError`` when it cannot be written.
         """
         from trace_analyzer.compare.html import write_html

@@ -12,6 +12,7 @@ from trace_analyzer.report import Report
 
 def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
     """Return device, start_ns, end_ns, name: the owned time of AFTER in the bars that differ.
+
     They are named by their difference a step.
     """
     assert result.before is not None

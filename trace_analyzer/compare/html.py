@@ -28,6 +28,7 @@ _TITLES = {
 
 def write_html(result: Comparison, path: Path) -> Path:
     """Write waterfalls, timelines, flame graph and the text; nothing is fetched.
+
     Raises ``OSError`` when it cannot be written.
     """
     from trace_analyzer.compare import plots

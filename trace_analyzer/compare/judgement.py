@@ -64,6 +64,7 @@ def refusal(before: Profile, after: Profile) -> str | None:
 
 def unit_of_work(before: Profile, after: Profile) -> int | None:
     """Return how many units of work of one side's step a step of the other makes.
+
     It is over 1 where after makes more, below -1 where before does.
 
     None where the matched operators do not agree on a number, or launch less than half the work; 1 where both make the same.
@@ -143,6 +144,7 @@ def _ruzicka(one: pl.DataFrame, other: pl.DataFrame) -> float:
 
 def is_same_work(matched_by_call: float, before: Profile, after: Profile) -> bool:
     """Return whether equal calls hold most kernel time.
+
     Where shapes were not recorded, kernels of one name must also have equal grids.
     """
     if "parts" in (before.detail, after.detail) or matched_by_call < SAME_WORK_RATIO:

@@ -149,6 +149,7 @@ class _Frame:
 
 def flame_graph(result: Comparison) -> hv.Element:
     """Draw a differential flame graph of kinds of time, modules and operators, coloured by what changed.
+
     A frame is as wide as the longer of both sides.
 
     After Gregg 2016, "The Flame Graph" (https://doi.org/10.1145/2909476), with both widths kept.

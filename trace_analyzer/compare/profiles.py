@@ -137,6 +137,7 @@ class Profile:
 
     def observations(self) -> list[float]:
         """Return the time of a step in ns, by unit of observation.
+
         A unit is each step of a single recording, or the mean of each of several.
         """
         if self.are_recordings_units:
@@ -186,6 +187,7 @@ def profile_of(report: Report) -> Profile:
 
 def categories(report: Report) -> pl.DataFrame:
     """Return the owners of the judged device in order of time, with total_ns and category.
+
     The category is the bucket, direction of copy or cause.
     """
     device = _device_code(report)

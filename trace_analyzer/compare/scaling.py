@@ -256,6 +256,7 @@ def _grown(
 
 def _operators(one: Point, other: Point, before: Profile, after: Profile) -> list[Exponent]:
     """Return exponents of the operators that both traces have, longest first.
+
     They are over the operators' own FLOP, else the elements of their inputs.
     """
     sums = [_operator_sums(side) for side in (before, after)]
@@ -337,6 +338,7 @@ def _host_floor(points: Sequence[Point], step: Sequence[Exponent], sides: Sequen
 
 def _proof(points: Sequence[Point]) -> str | None:
     """Write the proof of overhead: the widest span of batches over which the step stays flat.
+
     Idle time pays for busy time there.
     """
     best = None
@@ -379,6 +381,7 @@ def _contradictions(points: Sequence[Point], floor: float | None, step: Sequence
 
 def _how_sure(flip: float, last: Point, others: bool) -> str:
     """Write what an extrapolated batch is: an upper bound, unless other sizes change with it.
+
     The device's time is convex in the batch.
     """
     if flip <= last.batch:

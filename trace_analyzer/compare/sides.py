@@ -48,6 +48,7 @@ def profile_side(source: SideSource, analyze: Analyze) -> Profile:
 
 def recordings(source: str | Path) -> list[Path]:
     """Return the files that a path, a folder or a pattern names, in order.
+
     Raises ``UsageError`` where there is none.
     """
     path = Path(source)

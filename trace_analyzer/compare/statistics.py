@@ -1,4 +1,5 @@
 """Test whether two samples of step times differ, by Welch's test.
+
 Observations count as fewer where steps resemble each other.
 """
 
@@ -111,6 +112,7 @@ def _t_probability(t: float, freedom: float) -> float:
 
 def incomplete_beta(x: float, a: float, b: float) -> float:
     """Return the regularized incomplete beta function I_x(a, b), by its continued fraction.
+
     Source: https://dlmf.nist.gov/8.17.22.
     """
     if x <= 0 or x >= 1:

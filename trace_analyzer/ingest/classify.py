@@ -308,6 +308,7 @@ def _kind() -> pl.Expr:
 
 def _reason() -> pl.Expr:
     """Return why an event is left out; null for the others.
+
     `events` adds what only the whole file can tell.
     """
     kind = pl.col("kind").cast(pl.String)

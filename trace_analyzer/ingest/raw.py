@@ -57,6 +57,7 @@ class Digits(str):
 
 def strict_decoder(*, controls: bool = True) -> json.JSONDecoder:
     """Return a JSON decoder that keeps digits of numbers and accepts NaN and Infinity.
+
     With ``controls`` it accepts raw control characters too.
     """
     return json.JSONDecoder(strict=not controls, parse_float=Digits, parse_int=Digits, parse_constant=Digits)

@@ -37,6 +37,7 @@ class Header:
 @dataclass(frozen=True)
 class Trace:
     """Hold one trace file.
+
     Tables are described in `trace_analyzer.ingest.tables`; texts of events and of operators' inputs are categorical.
 
     ``profiler_sessions`` are (start, end) of the profiler's own spans, ns; ``boundaries`` the instants at

@@ -1,4 +1,5 @@
 """Write the report as strict JSON: the contract for scripts and CI.
+
 `trace_analyzer.report_schema` describes it.
 """
 

@@ -40,6 +40,7 @@ def write_perfetto(
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Path:
     """Write the trace at ``source`` with the added tracks to ``path``, and return it.
+
     It is compressed where its name ends in ``.gz``.
 
     ``differences`` (device, start_ns, end_ns, name) become a track of their own. Raises ``NotATrace`` where the file holds no array of events, and
@@ -94,6 +95,7 @@ def _first_event(head: bytes) -> int | None:
 
 def events(report: Report, differences: pl.DataFrame | None = None) -> Iterator[Event]:
     """Yield the added events, times in ns.
+
     They are the tracks' names, idle intervals by cause, queue depth, regimes of steps, and differences.
     """
     origin_ns = int(report.trace.origin_ns)

@@ -141,7 +141,7 @@ def known_work(device: DeviceReport) -> str:
 
 
 def mfu(least: float, most: float | None) -> str:
-    """An MFU: one figure where all work of contractions is known or the rest is too little to show, else the interval."""
+    """Write an MFU: one figure, or the interval where matmul and convolution of unknown work could change it."""
     low, high = units.percent(least), units.percent(least if most is None else most)
     if low == high or (most is not None and most - least <= _MFU_CLOSE * least):
         return low
@@ -155,6 +155,7 @@ _MFU_CLOSE = 0.05
 
 def measured_roofs(device: DeviceReport) -> str:
     """Write the measured roofs beside the datasheet's, and how near the buckets of most time come.
+
     It is "" without a calibration.
     """
     attained = device.attained
@@ -254,6 +255,7 @@ def fusion_passes(fusion: Fusion) -> str:
 
 def record_instead(report: Report) -> Sequence[str]:
     """Write what to do to get a verdict, where there is none.
+
     A file that breaks off says nothing of how it was recorded.
     """
     if report.verdict.status != "ok" and breaks_off(report.notes):
@@ -376,6 +378,7 @@ def headline(verdict: Verdict) -> str:
 
 def tells_something(unbiased: Debiased) -> bool:
     """Return whether what recording cost is worth a line.
+
     It is where it was measured, or is a hundredth of the window or more.
     """
     return unbiased.method == "measured" or unbiased.removed_ns >= thresholds.RECORDING_TOLD_RATIO * (
@@ -475,6 +478,7 @@ def _without_arguments(name: str) -> str:
 
 def _without_return_type(name: str) -> str:
     """Return a template's name without the type before it.
+
     That is what stands before the last space that is in no brackets.
     """
     opened: list[str] = []

@@ -1,4 +1,5 @@
 """Draw HoloViews objects of a report, to be shown, restyled and composed.
+
 For example ``report.plots["gaps"].opts(color="red")``.
 
 Each reads one table of the report. Importing this module
@@ -236,6 +237,7 @@ def _decades(edges: npt.NDArray[np.float64]) -> dict[float, str]:
 
 def _ticks(axis: str, labels: Mapping[float, str]) -> Callable[[Any, hv.Element], None]:
     """Return a hook that puts labels at these values of an axis.
+
     HoloViews' own option makes integers of them, and one over 2**53 is none that JavaScript knows.
     """
 

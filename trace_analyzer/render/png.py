@@ -66,6 +66,7 @@ def _screenshot(command: str, page: Path, picture: Path, size: str) -> str:
 
 def _is_root() -> bool:
     """Return whether this runs as root, where Chromium's sandbox refuses to work.
+
     Most containers do; the page is our own and fetches nothing.
     """
     return hasattr(os, "geteuid") and os.geteuid() == 0

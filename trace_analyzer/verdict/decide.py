@@ -137,7 +137,7 @@ _WINDOWS = {
 
 
 def _left_out_sentence(left: LeftOut | None) -> str:
-    """What most of the trace was, where the window leaves it out."""
+    """Write what most of the trace was, where the window leaves it out."""
     if left is None or not left.is_most:
         return ""
     return f" This leaves out {percent(left.ratio)} of the {_left_out_noun(left)} ({_left_out_words(left)})."
@@ -148,7 +148,7 @@ def _left_out_noun(left: LeftOut) -> str:
 
 
 def _left_out_words(left: LeftOut) -> str:
-    """What was left out, and how much: ``cold start: 5.1 s of 5.9 s``."""
+    """Write what was left out, and how much: ``cold start: 5.1 s of 5.9 s``."""
     judgement = judge(left.parts_ns, left.cold_gap_ns)
     what = "" if judgement is None else (judgement.cause or "").replace("-", " ") or judgement.regime
     return f"{what and what + ': '}{duration(left.time_ns)} of {duration(left.total_ns)}"

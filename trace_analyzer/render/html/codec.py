@@ -37,6 +37,7 @@ class Column:
 
 def plain(series: pl.Series) -> Column:
     """Encode non-negative numbers.
+
     Null, negative and what is no number become 0, and larger ones the largest that JavaScript counts to.
     """
     return Column("plain", series.fill_null(0).fill_nan(0).clip(0, _LARGEST).cast(pl.UInt64).to_numpy())

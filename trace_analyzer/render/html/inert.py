@@ -8,6 +8,7 @@ from trace_analyzer.units import visible_lines
 
 def inert(value: Any) -> Any:
     """Return the value with visible escapes for control characters in all its texts; line breaks stay.
+
     It is of JSON's types or Markup.
     """
     if type(value) is str:

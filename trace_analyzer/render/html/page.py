@@ -70,6 +70,7 @@ _MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function
 
 def page(report: Report, command: str = "", *, compact: bool = False, max_mb: float | None = None) -> str:
     """Return the whole page as text; ``command`` is what made it, to be shown.
+
     A compact one ends after the timeline.
 
     One that would be larger than ``max_mb`` leaves out as little of the timeline as makes it fit.

@@ -67,6 +67,7 @@ def device_labels(report: Report) -> dict[int, str]:
 
 def _device_tracks(report: Report) -> Iterator[TrackEvents]:
     """Yield each device's streams under their annotations, then the tracks of the device itself.
+
     These are the time in which it only communicated, its synchronizations and its idle time.
     """
     names = dict(report.tables["devices"].select("device", "name").iter_rows())
@@ -119,6 +120,7 @@ def _activities(report: Report) -> pl.DataFrame:
 
 def _annotations(report: Report) -> pl.DataFrame:
     """Return Kineto's copies of annotations on devices' tracks.
+
     They last from the first to the last activity launched in an annotation.
     """
     return report.tables["device_annotations"].select("device", "stream", *_EVENT, kind=pl.lit("annotation"))
