@@ -58,24 +58,20 @@ that is not a single event, event_id."""
 
 
 def idle_causes(
-    trace: Trace,
-    host: Host,
     stretches: pl.DataFrame,
     late: pl.DataFrame,
-    calls: pl.DataFrame,
+    in_calls: pl.DataFrame,
+    on_device: pl.DataFrame,
     pauses: pl.DataFrame,
-    launches: pl.DataFrame,
-    activities: pl.DataFrame,
 ) -> pl.DataFrame:
     """Cut the gaps into intervals with one cause each, in order: `IDLE_CAUSES`, with categorical causes.
 
-    ``stretches`` come from `stretches_of` and `earlier_work.with_earlier_work`, ``late`` from `host_pieces`, ``calls`` from `runtime_calls`, ``pauses`` from
-    `recording_pauses`, ``launches`` from `links.launches`, and ``activities`` have their bucket. The intervals of a gap add up to it exactly.
+    ``stretches`` come from `stretches_of` and `earlier_work.with_earlier_work`, ``late`` from `host_pieces`,
+    ``in_calls`` from `call_pieces`, ``on_device`` from `device_pieces`, and ``pauses`` from `recording_pauses`. The
+    intervals of a gap add up to it exactly.
     """
-    call = _call_pieces(stretches.filter(pl.col("cause") == "call"), calls, launches)
-    device = _device_pieces(stretches.filter(pl.col("cause") == "device"), host, trace.sync_events, activities)
     rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked", EARLIER_WORK]))
-    return _with_pauses(sort_spans(pl.concat([late, *map(_idle, (call, device, rest))]), _DEVICE), pauses)
+    return _with_pauses(sort_spans(pl.concat([late, *map(_idle, (in_calls, on_device, rest))]), _DEVICE), pauses)
 
 
 def _idle(pieces: pl.DataFrame) -> pl.DataFrame:
@@ -392,8 +388,9 @@ def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFram
     return pl.concat([done, ranked.select(done.columns)])
 
 
-def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+def call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
     """Name what the launch call itself did: a blocking copy, an allocation, loading code, or launching."""
+    stretches = stretches.filter(pl.col("cause") == "call")
     length = pl.col("call_end_ns") - pl.col("call_start_ns")
     typical = pl.lit(launches.get_column("duration_ns").median(), dtype=pl.Float64)
     slow = (length > thresholds.SLOW_LAUNCH_NS) & (length > thresholds.SLOW_LAUNCH_MEDIANS * typical)
@@ -412,12 +409,11 @@ def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, launches: pl.Data
     )
 
 
-def _device_pieces(
-    stretches: pl.DataFrame, host: Host, sync_events: pl.DataFrame, activities: pl.DataFrame
-) -> pl.DataFrame:
+def device_pieces(stretches: pl.DataFrame, trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
     """Name device time: short is inter-kernel latency; long is a wait where there is something to wait for."""
+    stretches = stretches.filter(pl.col("cause") == "device")
     communicates = activities.get_column("bucket").eq("communication").any()
-    first_wait = first_event_wait_ns(host, sync_events)
+    first_wait = first_event_wait_ns(host, trace.sync_events)
     wait = pl.lit(communicates) | (pl.lit(first_wait) < pl.col("end_ns")).fill_null(False)
     return stretches.with_columns(
         pl.when(pl.col("end_ns") - pl.col("start_ns") < thresholds.DEVICE_GAP_NS)
@@ -482,14 +478,20 @@ ANALYSES = (
     Value("late_segments", lambda host_segments: host_segments[0]),
     Value("innermost_events", lambda host_segments: host_segments[1]),
     Value(
+        "call_segments",
+        call_pieces,
+        {"stretches": "gap_segments", "calls": "runtime_calls", "launches": "unmasked_launches"},
+    ),
+    Value("device_segments", device_pieces, {"stretches": "gap_segments"}),
+    Value(
         "idle_causes",
         idle_causes,
         {
             "stretches": "gap_segments",
             "late": "late_segments",
-            "calls": "runtime_calls",
+            "in_calls": "call_segments",
+            "on_device": "device_segments",
             "pauses": "recording_pauses",
-            "launches": "unmasked_launches",
         },
         needs=(metrics.IDLE_CAUSES,),
         hide=without_causes,

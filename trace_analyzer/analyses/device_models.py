@@ -85,13 +85,13 @@ def _calibrations(trace: Trace, options: Options) -> dict[int, Calibration]:
     if options.calibration is not None:
         given = read_calibration(Path(options.calibration))
         return dict.fromkeys(trace.devices.get_column("device"), given)
-    measured = known_calibrations()
-    measured = {
-        code: matching(measured, entry.name, entry.sm_count, entry.memory_bytes)
+    listed = known_calibrations()
+    attained = {
+        code: matching(listed, entry.name, entry.sm_count, entry.memory_bytes)
         for code, entry in _entries(trace).items()
         if entry is not None
     }
-    return {code: calibration for code, calibration in measured.items() if calibration is not None}
+    return {code: calibration for code, calibration in attained.items() if calibration is not None}
 
 
 def _listed(trace: Trace, options: Options) -> dict[int, Device | None]:

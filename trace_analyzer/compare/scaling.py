@@ -233,18 +233,17 @@ def _point(batch: int, side: Profile) -> Point:
 
 
 def _exponent(name: str, one: Point, other: Point, before: float, after: float) -> Exponent:
-    return _grown(name, one, other, before, after, other.batch / one.batch, "batch")
+    return _grown(name, (one, other), (before, after), other.batch / one.batch, "batch")
 
 
 def _grown(
     name: str,
-    one: Point,
-    other: Point,
-    before: float,
-    after: float,
+    points: tuple[Point, Point],
+    times: tuple[float, float],
     ratio: float,
     work: Literal["FLOP", "elements", "batch"],
 ) -> Exponent:
+    (one, other), (before, after) = points, times
     exponent = math.log(after / before) / math.log(ratio)
     growth: Literal["flat", "proportional", "between"] = "between"
     if exponent < FLAT:
@@ -276,7 +275,7 @@ def _operators(one: Point, other: Point, before: Profile, after: Profile) -> lis
                 break
         if abs(math.log(ratio)) > 0.05:
             exponents.append(
-                _grown(row["operator"], one, other, row["total_ns"], row["total_ns_after"], ratio, work)  # type: ignore[arg-type]
+                _grown(row["operator"], (one, other), (row["total_ns"], row["total_ns_after"]), ratio, work)  # type: ignore[arg-type]
             )
     return exponents
 

@@ -8,6 +8,7 @@ from trace_analyzer import units
 from trace_analyzer.catalog.article import article
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.declared import DeclaredSection, declared_sections
+from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.report import Advice, Report
 from trace_analyzer.vocabulary import label, phrase
 
@@ -238,7 +239,7 @@ def _kernels(report: Report) -> str:
     top = table.sort(["time_ns", "name"], descending=[True, False]).head(_TOP_KERNELS)
     rows = (
         (
-            code(phrasing.kernel_label(row["name"], _KERNEL_CELLS)), escaped(row["bucket"] or row["kind"]),
+            code(kernel_label(row["name"], _KERNEL_CELLS)), escaped(row["bucket"] or row["kind"]),
             escaped(label(row["bound"])), units.count(row["count"]), units.duration(row["time_ns"]),
             units.percent(row["time_ratio"]),
         )

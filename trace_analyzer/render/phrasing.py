@@ -8,7 +8,6 @@ from typing import Any
 from trace_analyzer import metrics, thresholds, units
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.notes import Note, breaks_off
-from trace_analyzer.render.cutlass_names import cutlass_label
 from trace_analyzer.report import (
     Advice,
     Attained,
@@ -22,6 +21,7 @@ from trace_analyzer.report import (
     HostCost,
     MeasuredRoof,
     Report,
+    RunAhead,
     Shares,
     StepReport,
     Verdict,
@@ -64,10 +64,6 @@ _EXPORT_AGAIN = (
     "Copy the file again from where it was recorded, and compare the sizes: it breaks off.",
     "If it breaks off there too, export it again, and let the program live until export_chrome_trace() has returned.",
 )
-
-_NAMESPACES = re.compile(r"(?:\b\w+::|\(anonymous namespace\)::)+")
-_WRAPPER = re.compile(r"Kernel\d*<(\w+)>")
-"""``cutlass::Kernel2<cutlass_80_tensorop_...>``: an entry point around the kernel's own name."""
 
 _REASONS = {
     "fp32": "{contractions} in fp32, {time}",
@@ -445,63 +441,14 @@ def _window_kind(window: Window) -> str:
 _WINDOWS = {"whole": "the whole trace", "trimmed": "the trace without idle time before and after its work"}
 
 
-def kernel_label(name: str, cells: int) -> str:
-    """Shorten a kernel's name to at most ``cells`` cells: what tells it apart is kept longest.
-
-    A C++ name loses its return type, its arguments and its namespaces, then its end: the functor that tells
-    it apart comes first. Any other name loses its middle, because libraries put the tile at the end.
-    """
-    text = units.visible(name)
-    if units.cell_width(text) <= cells:
-        return text
-    if (label := cutlass_label(text)) is not None:
-        return units.shorten(label, cells)
-    bare = _without_arguments(text)
-    short = _NAMESPACES.sub("", _without_return_type(bare) if bare != text else text.removeprefix("void "))
-    wrapper = _WRAPPER.fullmatch(short)
-    if wrapper or "<" not in short:
-        return middle_cut(wrapper[1] if wrapper else short, cells)
-    return units.shorten(short, cells)
-
-
-def _without_arguments(name: str) -> str:
-    """Return the name without the parenthesised list that ends it, if one does."""
-    if not name.endswith(")"):
-        return name
-    depth = 0
-    for position in range(len(name) - 1, 0, -1):
-        depth += {")": 1, "(": -1}.get(name[position], 0)
-        if depth == 0:
-            return name[:position]
-    return name
-
-
-def _without_return_type(name: str) -> str:
-    """Return a template's name without the type before it.
-
-    That is what stands before the last space that is in no brackets.
-    """
-    opened: list[str] = []
-    start = 0
-    for position, sign in enumerate(name):
-        if sign in "<(":
-            opened.append(sign)
-        elif opened and opened[-1] + sign in ("<>", "()"):
-            opened.pop()
-        elif sign == " " and not opened:
-            start = position + 1
-    return name[start:] if "<" in name[start:] else name
-
-
-def middle_cut(text: str, cells: int) -> str:
-    """Cut the text in its middle to at most ``cells`` cells, the cut marked by an ellipsis."""
-    if units.cell_width(text) <= cells:
-        return text
-    head = units.shorten(text, max(1, cells * 3 // 5))
-    tail = units.shorten(text[::-1], max(0, cells - units.cell_width(head)) + 1)[-2::-1]
-    return head + tail
-
-
 def sorted_notes(notes: Sequence[Note]) -> list[Note]:
     """Sort the notes, the gravest first."""
     return sorted(notes, key=lambda note: _SEVERITIES.index(note.severity))
+
+
+def run_ahead_phrase(ahead: RunAhead) -> str:
+    """Write whether the CPU runs ahead of the device; "" where that is not known."""
+    if ahead.state is None:
+        return ""
+    lead, empty = units.duration(ahead.launch_lead_ns.p50), units.percent(ahead.empty_queue_ratio)
+    return f"CPU {ahead.state.replace('-', ' ')} (median lead {lead}, queue empty {empty})"

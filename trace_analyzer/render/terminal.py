@@ -9,8 +9,9 @@ from typing import Any
 from trace_analyzer import units
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.declared import DeclaredSection, declared_sections
+from trace_analyzer.render.kernel_labels import kernel_label, middle_cut
 from trace_analyzer.render.layout import Line, bar, beside, cells, columns, hanging, wrapped, written
-from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, RunAhead, StepReport, Verdict
+from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, StepReport, Verdict
 from trace_analyzer.vocabulary import label, phrase
 
 _SIDE_BY_SIDE = 92  # cells from which two blocks fit next to each other
@@ -120,7 +121,7 @@ def _trace_phrase(report: Report, width: int) -> str:
     rest = units.visible("".join(f" · {fact}" for fact in facts if fact))
     file_name = units.visible(PurePath(trace.path).name or trace.path)
     room = width - units.cell_width(rest)
-    return (phrasing.middle_cut(file_name, room) if room >= 30 else file_name) + rest
+    return (middle_cut(file_name, room) if room >= 30 else file_name) + rest
 
 
 def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
@@ -317,7 +318,7 @@ def _top(title: str, rows: list[dict[str, Any]], columns_: Sequence[_Column], wi
     body: list[Line] = [[(units.visible(column.cell(row)), "") for column in shown] for row in rows]
     lines = columns([head, *body], "".join(column.side for column in shown))
     room = width - cells(lines[0]) - 4
-    names = [("name", "dim"), *((phrasing.kernel_label(row["name"], room), "bold") for row in rows)]
+    names = [("name", "dim"), *((kernel_label(row["name"], room), "bold") for row in rows)]
     titled: list[Line] = [[(title, "title"), ("  of the whole trace", "dim")]]
     return titled + [[("  ", ""), *line, ("  ", ""), name] for line, name in zip(lines, names, strict=True)]
 
@@ -334,10 +335,7 @@ def _declared(shown: DeclaredSection, width: int) -> list[Line]:
     )
     room = (width - 2 * len(sides) - figures) // max(1, sides.count("l"))
     cut = [
-        [
-            phrasing.middle_cut(cell, max(8, room)) if side == "l" else cell
-            for cell, side in zip(row, sides, strict=True)
-        ]
+        [middle_cut(cell, max(8, room)) if side == "l" else cell for cell, side in zip(row, sides, strict=True)]
         for row in texts
     ]
     lines = columns([[(head, "dim") for head in shown.headings], *([(cell, "") for cell in row] for row in cut)], sides)
@@ -418,16 +416,9 @@ def _device_phrase(device: DeviceReport) -> str:
         f"busy {units.percent(device.busy_ratio)} of {units.duration(device.window_ns)}",
         units.counted(device.kernel_count, "kernel"),
         f"linked to their launch: {units.percent(device.link_coverage_ratio)}",
-        _run_ahead_phrase(device.run_ahead),
+        phrasing.run_ahead_phrase(device.run_ahead),
     )
     return ", ".join(fact for fact in facts if fact)
-
-
-def _run_ahead_phrase(ahead: RunAhead) -> str:
-    if ahead.state is None:
-        return ""
-    lead, empty = units.duration(ahead.launch_lead_ns.p50), units.percent(ahead.empty_queue_ratio)
-    return f"CPU {ahead.state.replace('-', ' ')} (median lead {lead}, queue empty {empty})"
 
 
 def _more_devices(devices: Sequence[DeviceReport]) -> list[tuple[str, str]]:

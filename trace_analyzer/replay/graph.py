@@ -215,17 +215,18 @@ def _parts(recorded: Recording, thread: Ints, begin: Ints, end: Ints) -> Ints:
         own = segments.part == part
         before = np.append(0, np.cumsum(np.where(own, length, 0)))
         own = np.append(own, False)
-        result[part] = _covered(segments.thread, before, own, until, (thread, end), segments.start, segments.end)
-        result[part] -= _covered(segments.thread, before, own, since, (thread, begin), segments.start, segments.end)
+        result[part] = _covered(segments.thread, before, own, until, (thread, end), (segments.start, segments.end))
+        result[part] -= _covered(segments.thread, before, own, since, (thread, begin), (segments.start, segments.end))
     result[UNKNOWN] += (end - begin) - result.sum(axis=0)
     return result
 
 
 def _covered(
-    threads: Ints, before: Ints, own: Flags, at: Ints, point: tuple[Ints, Ints], starts: Ints, ends: Ints
+    threads: Ints, before: Ints, own: Flags, at: Ints, point: tuple[Ints, Ints], bounds: tuple[Ints, Ints]
 ) -> Ints:
     """Return how much of one part all threads have up to each point; ``at`` is the last segment begun by then."""
     thread, time = point
+    starts, ends = bounds
     row = np.maximum(at, 0)
     inside = (at >= 0) & (threads[row] == thread)
     partial = np.where(own[row], np.minimum(time, ends[row]) - starts[row], 0)

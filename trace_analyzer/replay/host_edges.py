@@ -112,9 +112,9 @@ def returns(recorded: Recording, end: Ints) -> Returns:
         _latest_end(recorded, end, _drained(recorded, end, orders, np.flatnonzero(calls.kind == ALLOC)), RETURN_MAX_NS),
         _copies(activities, calls, end),
     ]
-    source = np.concatenate([pair[0] for pair in found])
-    target = np.concatenate([pair[1] for pair in found])
-    inferred = np.concatenate([np.full(pair[0].size, n in (1, 2, 3)) for n, pair in enumerate(found)])
+    source = np.concatenate([pair[0] for pair in pairs])
+    target = np.concatenate([pair[1] for pair in pairs])
+    inferred = np.concatenate([np.full(pair[0].size, n in (1, 2, 3)) for n, pair in enumerate(pairs)])
     inferred &= calls.awaits[target] < 0
     lag = calls.end[target] - end[source]
     waited = end[source] > calls.start[target]
