@@ -77,7 +77,45 @@ def test_no_file_names_a_place_of_one_machine() -> None:
 
 
 def test_analyses_do_not_draw_and_renderers_do_not_compute() -> None:
-    for path in (PACKAGE / "analyses").glob("*.py"):
+    for path in (PACKAGE / "analyses").rglob("*.py"):
         assert not any(word in path.read_text(encoding="utf-8") for word in ("bokeh", "holoviews", "print(")), path.name
-    for path in PACKAGE.rglob("*.py"):
+    for path in (PACKAGE / "render").rglob("*.py"):
+        assert ".group_by(" not in path.read_text(encoding="utf-8"), path.name
+    for path in MODULES:
         assert "map_elements" not in path.read_text(encoding="utf-8"), path.name
+
+
+LONGEST_MODULE = 500
+MOST_PARAMETERS = 6
+FILLERS = {"found", "told", "said"}
+"""Names that say nothing of what they hold."""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_fits_a_reader(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= LONGEST_MODULE
+    module = ast.parse(text)
+    if not path.name.endswith("_loops.py"):  # compiled loops take each column as a parameter
+        assert crowded(module) == []
+    assert sorted(names(module) & FILLERS) == []
+
+
+def crowded(module: ast.Module) -> list[str]:
+    """Functions with too many parameters; options of the command and keyword-only options of the library do not count."""
+    functions = [node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)]
+    return [
+        function.name
+        for function in functions
+        if not any("click." in ast.unparse(decorator) for decorator in function.decorator_list)
+        and len([a for a in (*function.args.posonlyargs, *function.args.args) if a.arg not in {"self", "cls"}])
+        > MOST_PARAMETERS
+    ]
+
+
+def names(module: ast.Module) -> set[str]:
+    """Names of variables and parameters."""
+    nodes = ast.walk(module)
+    return {
+        node.id if isinstance(node, ast.Name) else node.arg for node in nodes if isinstance(node, ast.Name | ast.arg)
+    }

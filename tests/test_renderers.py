@@ -13,8 +13,8 @@ from trace_analyzer.notes import Note
 from trace_analyzer.render.html import html
 from trace_analyzer.render.html.labels import short_name
 from trace_analyzer.render.json import to_json
+from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.render.markdown import to_markdown
-from trace_analyzer.render.phrasing import kernel_label
 from trace_analyzer.render.redact import redacted, without_directories
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.report import Confidence, Report, Status

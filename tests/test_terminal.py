@@ -13,6 +13,7 @@ from trace_analyzer import vocabulary
 from trace_analyzer.graph import LazyTables
 from trace_analyzer.notes import Note
 from trace_analyzer.render import layout, phrasing
+from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.units import cell_width
@@ -142,7 +143,7 @@ def test_a_second_device_is_summed_up() -> None:
     ],
 )
 def test_kernel_names_keep_what_tells_them_apart(name: str, cells: int, label: str) -> None:
-    assert phrasing.kernel_label(name, cells) == label
+    assert kernel_label(name, cells) == label
     assert cell_width(label) <= cells
 
 

@@ -1,4 +1,4 @@
-"""Why is this PyTorch program slow? Reads traces of PyTorch Profiler and tells, with evidence.
+"""Read traces of PyTorch Profiler and explain, with evidence, why a PyTorch program is slow.
 
 >>> import trace_analyzer as ta
 >>> report = ta.analyze("trace.json.gz")      # a path, bytes, a file, or a finished torch.profiler.profile

@@ -1,4 +1,4 @@
-"""``python -m trace_analyzer``: the command `analyze`."""
+"""Run the command `analyze` as ``python -m trace_analyzer``."""
 
 from trace_analyzer.cli import run
 

@@ -14,7 +14,7 @@ Hide = Callable[[Any, Sequence[int]], Any]
 
 
 def without_devices(frame: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame:
-    """The rows of the other devices."""
+    """Return the rows of the other devices."""
     return frame.filter(~pl.col("device").is_in(list(devices)))
 
 
@@ -53,7 +53,7 @@ class Analysis:
 
     @property
     def name(self) -> str:
-        """The table's name."""
+        """Return the table's name."""
         return self.table.name
 
 

@@ -24,7 +24,7 @@ _LOST = (*DAMAGED, "no-time", "implausible-time", "negative-duration", "unmatche
 
 @dataclass(frozen=True)
 class _Rule:
-    """A check of one figure: from which value on it warns and fails, and which metrics it withholds when it fails.
+    """Hold a check of one figure: where it warns and fails, and which metrics it suppresses when it fails.
 
     ``good`` says whether much of it is good. ``meaning`` is for people.
     """
@@ -37,7 +37,7 @@ class _Rule:
     withholds: tuple[str, ...] = ()
 
     def check(self, value: float | None, device: int | str | None) -> Check:
-        """The check of a value; where there is nothing to check, all is well."""
+        """Return the check of a value; it passes where there is nothing to check."""
         status: CheckStatus = "ok"
         if value is not None:
             if self.fail is not None and self._beyond(value, self.fail):
@@ -55,7 +55,7 @@ _LINKS = "link_coverage"
 
 
 def _rules_of_devices() -> tuple[_Rule, ...]:
-    """The rules of each device, with the thresholds as they are now."""
+    """Return the rules of each device, with the current thresholds."""
     return (
         _Rule(
             _LINKS,
@@ -145,20 +145,20 @@ def checks(
     missing_ratio: float | None,
     launch_arrows: int | None,
 ) -> tuple[Check, ...]:
-    """All checks, those of the whole file first; what fails comes before what warns.
+    """Return all checks, those of the whole file first; what fails comes before what warns.
 
     ``devices`` are codes with the ids of the report, ``figures`` come from `analyses.consistency.device_figures`, ``launch_arrows`` is
     null where nothing was launched.
     """
-    found = [_lost(notes, event_count), _missing_rule().check(missing_ratio, None), _arrows(launch_arrows)]
+    results = [_lost(notes, event_count), _missing_rule().check(missing_ratio, None), _arrows(launch_arrows)]
     rows = {row["device"]: row for row in figures.to_dicts()}
     for code, index in devices.items():
-        found += [rule.check(rows[code][f"{rule.name}_ratio"], index) for rule in _rules_of_devices()]
-    return tuple(sorted(found, key=lambda check: ("fail", "warn", "ok").index(check.status)))
+        results += [rule.check(rows[code][f"{rule.name}_ratio"], index) for rule in _rules_of_devices()]
+    return tuple(sorted(results, key=lambda check: ("fail", "warn", "ok").index(check.status)))
 
 
 def clock_notes(devices: Mapping[int, int | str], figures: pl.DataFrame) -> Iterator[Note]:
-    """A note per device whose clock is away from the host's, with the estimate; ``figures`` as of `checks`."""
+    """Note each device whose clock is away from the host's, with the estimate; ``figures`` as of `checks`."""
     for row in figures.to_dicts():
         early, late, doubt = (
             (row[f"{name}_ratio"] or 0) > limit
@@ -174,7 +174,7 @@ def clock_notes(devices: Mapping[int, int | str], figures: pl.DataFrame) -> Iter
 
 
 def _offset(least: int | None, most: int, is_behind: bool) -> str:
-    """What the bounds of the time say by which a device's clock is ahead of the host's."""
+    """Write the bounds of the time by which a device's clock is ahead of the host's."""
     if least is not None and least > most:
         return (
             "its clock is at no constant distance from the host's: waits say that it is ahead by"
@@ -197,7 +197,7 @@ def _signed(ns: int) -> str:
 
 
 def _lost(notes: Sequence[Note], event_count: int) -> Check:
-    """Events that the reader had to leave out: null for a damaged file, as nobody knows how many it lost."""
+    """Check for events that the reader left out: null for a damaged file, as nobody knows how many it lost."""
     lost = [note for note in notes if note.code in _LOST]
     missing = sum(note.count for note in lost)
     fails = missing > t.LOST_FAIL_RATIO * event_count
@@ -214,7 +214,7 @@ def _lost(notes: Sequence[Note], event_count: int) -> Check:
 
 
 def _arrows(launch_arrows: int | None) -> Check:
-    """Kineto writes an arrow per launch; a file with launches and none of them was edited."""
+    """Check for launch arrows: Kineto writes one per launch; a file with launches and no arrows was edited."""
     return Check(
         "launch_arrows",
         None,
@@ -226,33 +226,33 @@ def _arrows(launch_arrows: int | None) -> Check:
     )
 
 
-def of_device(found: Sequence[Check], device: int | str | None) -> Iterator[Check]:
-    """The checks of one device and of the whole file."""
-    return (check for check in found if check.device is None or check.device == device)
+def of_device(checked: Sequence[Check], device: int | str | None) -> Iterator[Check]:
+    """Return the checks of one device and of the whole file."""
+    return (check for check in checked if check.device is None or check.device == device)
 
 
-def failed_reasons(found: Sequence[Check], device: int | str) -> tuple[str, ...]:
-    """What failed checks say about a device; the verdict tells by itself how far launches are known."""
-    failed = (check for check in of_device(found, device) if check.status == "fail" and check.name != _LINKS)
+def failed_reasons(checked: Sequence[Check], device: int | str) -> tuple[str, ...]:
+    """Return what failed checks say about a device; the verdict itself states how far launches are known."""
+    failed = (check for check in of_device(checked, device) if check.status == "fail" and check.name != _LINKS)
     return tuple(f"{check.name.replace('_', ' ')}: {check.meaning}" for check in failed)
 
 
-def suppressed_metrics(found: Sequence[Check], device: int | str) -> tuple[Withheld, ...]:
-    """What is not told of a device, once each, with the first check that fails."""
-    reasons = {metric: check for check in reversed([*of_device(found, device)]) for metric in check.withholds}
+def suppressed_metrics(checked: Sequence[Check], device: int | str) -> tuple[Withheld, ...]:
+    """Return the suppressed metrics of a device, once each, with the first check that fails."""
+    reasons = {metric: check for check in reversed([*of_device(checked, device)]) for metric in check.withholds}
     return tuple(Withheld(metric, reasons[metric].name, reason(reasons[metric])) for metric in ALL if metric in reasons)
 
 
 def reason(check: Check) -> str:
-    """A check with its value and its meaning: ``link coverage 25 %: share of ...``."""
+    """Write a check with its value and its meaning: ``link coverage 25 %: share of ...``."""
     value = None if check.value is None else percent(check.value) if check.unit == "ratio" else count(check.value)
     name = check.name.replace("_", " ")
     return f"{name if value is None else f'{name} {value}'}: {check.meaning}"
 
 
-def is_suppressed(found: Sequence[Check], device: int | str, metric: str) -> bool:
-    """Whether a failed check withholds a metric of a device."""
-    return any(metric in check.withholds for check in of_device(found, device))
+def is_suppressed(checked: Sequence[Check], device: int | str, metric: str) -> bool:
+    """Return whether a failed check suppresses a metric of a device."""
+    return any(metric in check.withholds for check in of_device(checked, device))
 
 
 def trace_checks(
@@ -262,7 +262,7 @@ def trace_checks(
     missing_activities_ratio: float | None,
     unmasked_launches: pl.DataFrame,
 ) -> tuple[Check, ...]:
-    """All checks of a trace."""
+    """Return all checks of a trace."""
     arrows = int(trace.flows.select(((pl.col("kind") == "launch") & pl.col("is_start")).sum()).item())
     return checks(
         device_ids(reported_devices),

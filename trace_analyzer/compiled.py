@@ -1,4 +1,4 @@
-"""Say whether the compiled modules are there: without them reading and analysing take several times as long."""
+"""Detect missing compiled modules: without them reading and analysing take several times as long."""
 
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -8,7 +8,7 @@ MODULES = ("frames/_arrow", "frames/_row_loops", "frames/_span_loops", "ingest/_
 
 
 def why_slow(package: Path = Path(__file__).parent) -> str | None:
-    """Why this copy of the package is slow, and what to do; None where all is compiled."""
+    """Return why this copy of the package is slow, and what to do; None where all is compiled."""
     if all(any(package.joinpath(name + end).exists() for end in EXTENSION_SUFFIXES) for name in MODULES):
         return None
     if package.with_name("setup.py").exists():

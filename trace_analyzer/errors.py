@@ -1,4 +1,4 @@
-"""The exceptions of this package.
+"""Define the exceptions of this package.
 
 ::
 
@@ -15,24 +15,24 @@ line and exits with 2.
 
 
 class TraceAnalyzerError(Exception):
-    """Base of every exception that this package raises on purpose."""
+    """Signal an error that this package raises on purpose: the base of all of them."""
 
 
 class UsageError(TraceAnalyzerError):
-    """A wrong option, argument or output path."""
+    """Signal a wrong option, argument or output path."""
 
 
 class ForkedError(TraceAnalyzerError):
-    """This process was forked from one that had used Polars, whose threads it lacks: to work would hang."""
+    """Signal that this process was forked from one that had used Polars, whose threads it lacks."""
 
 
 class InputError(TraceAnalyzerError):
-    """The input cannot be read as a trace."""
+    """Signal an input that cannot be read as a trace."""
 
 
 class NotATrace(InputError):
-    """The input can be read, but it is no Chrome trace."""
+    """Signal an input that can be read, but is no Chrome trace."""
 
 
 class InputTooLarge(InputError):
-    """The input holds more bytes than the stated limit."""
+    """Signal an input that holds more bytes than the stated limit."""

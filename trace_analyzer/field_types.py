@@ -11,7 +11,7 @@ from trace_analyzer.vocabulary import CAUSES, GROUPS, IDLE_CAUSES, PARTS, REGIME
 
 @dataclass(frozen=True)
 class Limits:
-    """What a value may be, in the keywords of JSON Schema; None is no limit."""
+    """Limit what a value may be, in the keywords of JSON Schema; None is no limit."""
 
     minimum: float | None = None
     maximum: float | None = None
@@ -22,7 +22,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Definition:
-    """A definition that fields refer to: its name, its sentence, and the words that it allows if it is one of some."""
+    """Define what fields refer to: its name, its sentence, and the words it allows if it is one of some."""
 
     name: str
     doc: str
@@ -31,7 +31,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class OneOf:
-    """The words that a text may be."""
+    """List the words that a text may be."""
 
     words: tuple[str, ...]
 

@@ -33,7 +33,7 @@ _temporaries: dict[Path, tuple[int, Callable[[Path], object]]] = {}
 
 
 class Outputs:
-    """Files that appear when the ``with`` block ends, and of which none appears when it fails.
+    """Collect files that appear when the ``with`` block ends, and of which none appears when it fails.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -62,7 +62,7 @@ class Outputs:
 
     @contextlib.contextmanager
     def open(self, path: Path) -> Iterator[BinaryIO]:
-        """A file to write bytes into that will be ``path``; a pipe or a device is written into at once.
+        """Open a file to write bytes into that will be ``path``; a pipe or a device is written into at once.
 
         A file that exists keeps its permissions, a link stays a link. Raises ``OSError`` for what the system refuses, in
         the place of whatever a library made of that, and ``UsageError`` for a pipe that nobody reads.
@@ -140,7 +140,7 @@ class Sink(io.RawIOBase):
         os.fsync(self._descriptor)
 
     def writable(self) -> bool:
-        """Whether it can be written to: always."""
+        """Return whether it can be written to: always."""
         return True
 
     def close(self) -> None:
@@ -166,7 +166,10 @@ def write_text(path: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def temporary_folder(parent: Path) -> Iterator[Path]:
-    """A private folder in ``parent`` that goes with all that is in it. Raises ``OSError`` when it cannot be made."""
+    """Make a private folder in ``parent`` that goes with all that is in it.
+
+    Raises ``OSError`` when it cannot be made.
+    """
     folder = parent.absolute() / f".analyze-{secrets.token_hex(6)}.tmp"
     _temporaries[folder] = (os.getpid(), shutil.rmtree)
     try:
@@ -191,12 +194,12 @@ def _remove(paths: Iterable[Path]) -> None:
 
 
 def is_special(path: Path) -> bool:
-    """Whether the path leads to a pipe, a device or a socket: what is written into, not replaced."""
+    """Return whether the path leads to a pipe, a device or a socket: what is written into, not replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def _through_links(path: Path) -> Path:
-    """Where the path leads. Raises ``OSError`` for links that lead to each other."""
+    """Return where the path leads. Raises ``OSError`` for links that lead to each other."""
     target = os.path.realpath(path)
     if os.path.islink(target):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))

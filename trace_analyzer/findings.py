@@ -29,7 +29,7 @@ from trace_analyzer.windows import Judged
 
 @dataclass(frozen=True)
 class DeviceFindings:
-    """What the verdict reads of a device, in whatever window.
+    """Hold what the verdict reads of a device, in whatever window.
 
     ``parts_withheld`` and ``causes_withheld`` are the reasons why the trace supports no partition, or no causes of idle
     time; null where it does.
@@ -57,7 +57,7 @@ class DeviceFindings:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the verdict reads: the device, and the window with its partition."""
+    """Hold what the verdict reads: the device, and the window with its partition."""
 
     device: DeviceFindings
     window: Window
@@ -71,7 +71,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class StepFindings:
-    """What the verdict on one step reads: its findings, the device and number of the step, and how much it holds."""
+    """Hold what the verdict on a step reads: its findings, device and number, and how much it holds."""
 
     findings: Findings
     device: int
@@ -82,7 +82,7 @@ class StepFindings:
 
 @dataclass(frozen=True)
 class DeviceSources:
-    """The values that findings of devices are made from."""
+    """Hold the values that findings of devices are made from."""
 
     trace: Trace
     host: Host
@@ -98,7 +98,7 @@ class DeviceSources:
 def device_findings(
     device_sources: DeviceSources, device_reports: Mapping[int, DeviceReport]
 ) -> Mapping[int, DeviceFindings]:
-    """The findings of each device, by its code."""
+    """Return the findings of each device, by its code."""
     return {code: _device_findings(code, report, device_sources) for code, report in device_reports.items()}
 
 
@@ -131,7 +131,7 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
 
 
 def window_parts(judged: Judged | None, busy_parts: pl.DataFrame, idle_causes: pl.DataFrame) -> pl.DataFrame:
-    """device, part, time_ns: the partition of the verdict's window."""
+    """Return device, part, time_ns: the partition of the verdict's window."""
     if judged is None:
         return pl.DataFrame(schema={"device": pl.Int64, "part": pl.String, "time_ns": pl.Int64})
     idle = where_equal(idle_causes, "device", judged.device)
@@ -140,7 +140,7 @@ def window_parts(judged: Judged | None, busy_parts: pl.DataFrame, idle_causes: p
 
 @dataclass(frozen=True)
 class WindowSources:
-    """The values that findings of windows are made from."""
+    """Hold the values that findings of windows are made from."""
 
     windows: pl.DataFrame
     device_steps: pl.DataFrame
@@ -159,7 +159,7 @@ def window_findings(
     window_parts: pl.DataFrame,
     window_sources: WindowSources,
 ) -> Findings | None:
-    """The findings of the verdict's window; None where no device worked.
+    """Return the findings of the verdict's window; None where no device worked.
 
     Raises ``UsageError`` for a measured step time where the device has no steps.
     """
@@ -191,7 +191,7 @@ def window_findings(
 
 
 def _left_out(judged: Judged, device: DeviceFindings, parts: pl.DataFrame, sources: WindowSources) -> LeftOut | None:
-    """What a window of steady steps, or one without idle edges, leaves out; None for one that was asked for."""
+    """Return what a window of steady steps, or one without idle edges, leaves out; None for one that was asked for."""
     if judged.window.kind not in ("steady", "trimmed"):
         return None
     start, end = where_equal(sources.windows, "device", judged.device).select("start_ns", "end_ns").row(0)
@@ -205,7 +205,7 @@ def _left_out(judged: Judged, device: DeviceFindings, parts: pl.DataFrame, sourc
 def step_findings(
     device_findings: Mapping[int, DeviceFindings], window_sources: WindowSources
 ) -> tuple[StepFindings, ...]:
-    """The findings of each step that lasts, of the devices that are reported."""
+    """Return the findings of each step that lasts, of the devices that are reported."""
     sources = window_sources
     key = ["device", "index", "window", "activity_count", "busy_ns", "first_ns", "last_ns"]
     edges = (pl.col("start_ns").alias("first_ns"), pl.col("end_ns").alias("last_ns"))
@@ -250,7 +250,7 @@ def step_findings(
 def _recordings(
     sources: WindowSources, windows: pl.DataFrame, recorded: Mapping[int, tuple[int, int]]
 ) -> dict[int, Recording]:
-    """What recording took of the idle time of windows: by the measured step time, else as the events show.
+    """Return what recording took of windows' idle time: by the measured step time, else as the events show.
 
     ``windows`` are (device, window, start_ns, end_ns), ``recorded`` the length and number of each one's steps.
     """
@@ -262,19 +262,19 @@ def _recordings(
 
 
 def bound_shares(bounds: pl.DataFrame) -> tuple[BoundShare, ...]:
-    """The rows of table `bounds` of one device."""
+    """Return the rows of table `bounds` of one device."""
     rows = bounds.rename({"count": "kernel_count"}).select(field.name for field in fields(BoundShare))
     return tuple(BoundShare(**row) for row in rows.to_dicts())
 
 
 def _waiting_depth(idle_pieces: pl.DataFrame, queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
-    """Mean queue depth while the device waited for something else than the CPU; None where it never did."""
+    """Return the mean queue depth while the device waited for something but the CPU; None where it never did."""
     waits = clip(idle_pieces.filter(pl.col("cause") == "device-wait"), spans, ["device"])
     return run_ahead.depth_within(queue, waits)
 
 
 def _idle_peak(activities: pl.DataFrame, model: Device | None) -> tuple[str, float] | None:
-    """The dtype that most kernel time is known to compute in, else the device's common one, with its peak, FLOP/s."""
+    """Return the dtype of most kernel time (else the device's common one) with its peak, FLOP/s."""
     known = activities.select("dtype", "duration_ns").drop_nulls("dtype").group_by("dtype").agg(pl.all().sum())
     used = known.sort("duration_ns", "dtype", descending=[True, False]).get_column("dtype").to_list()
     peaks = ((dtype, model.peak_flops(dtype) if model else None) for dtype in (*used, "bf16", "fp16", "fp32"))
@@ -282,12 +282,15 @@ def _idle_peak(activities: pl.DataFrame, model: Device | None) -> tuple[str, flo
 
 
 def _shapes_ratio(activities: pl.DataFrame) -> float | None:
-    """Share of matmul-group kernel time whose FLOP and bytes are known: only there can shapes overrule the prior."""
+    """Return the share of matmul-group kernel time with known FLOP and bytes.
+
+    Only there can shapes overrule the prior.
+    """
     return _known_ratio(activities, pl.col("group") == "matmul")
 
 
 def _known_ratio(activities: pl.DataFrame, those: pl.Expr) -> float | None:
-    """Share of the time of those for which FLOP and bytes are known both."""
+    """Return the share of the time of some activities for which FLOP and bytes are known both."""
     known = pl.col("flop").is_not_null() & pl.col("moved_bytes").is_not_null()
     return time_ratio(
         activities.select("duration_ns", known.alias("known"), those.alias("those")).filter("those"), pl.col("known")
@@ -295,7 +298,7 @@ def _known_ratio(activities: pl.DataFrame, those: pl.Expr) -> float | None:
 
 
 def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None:
-    """The catalogue's figures that decided bounds, in words: those of dtypes with a tenth of the decided time or more."""
+    """Name the catalogue's figures that decided bounds: those of dtypes with a tenth of the decided time or more."""
     decided = (
         activities.select(
             "dtype", "duration_ns", "flop", "moved_bytes", kernel_bounds.on_matrix_units().alias("matrix")
@@ -320,12 +323,12 @@ def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None
 
 
 def time_ratio(rows: pl.DataFrame, condition: pl.Expr) -> float | None:
-    """Share of the rows' time in those that meet the condition; None where they take none."""
+    """Return the share of the rows' time in those that meet the condition; None where they take none."""
     return time_ratios(rows, condition)[0]
 
 
 def time_ratios(rows: pl.DataFrame, *conditions: pl.Expr) -> list[float | None]:
-    """The same for each condition."""
+    """Return the share of the rows' time that meets each condition; None where they take none."""
     time = pl.col("duration_ns")
     total, *met = rows.select(
         time.sum(), *(time.filter(c).sum().alias(f"met_{i}") for i, c in enumerate(conditions))
@@ -334,7 +337,7 @@ def time_ratios(rows: pl.DataFrame, *conditions: pl.Expr) -> list[float | None]:
 
 
 def ordered(sums: pl.DataFrame, order: Iterable[str]) -> dict[str, int]:
-    """All keys of ``order``, in order, with their sums."""
+    """Return all keys of ``order``, in order, with their sums."""
     known = dict(sums.iter_rows())
     return {key: int(known.get(key, 0)) for key in order}
 

@@ -15,7 +15,7 @@ _POOL = re.compile(r"polars-\d")
 
 
 class _Fork:
-    """What a child knows of its parent: what was in memory."""
+    """Hold what a child knows of its parent: what was in memory."""
 
     pool_runs = False
     pool_is_lost = False
@@ -41,7 +41,7 @@ def _in_child() -> None:
 
 
 def _pool_runs() -> bool:
-    """Whether Polars' threads run: by their names where the system lists them, else whether this package used it."""
+    """Return whether Polars' threads run: by name where the system lists them, else whether this package used it."""
     if "polars" not in sys.modules:
         return False
     try:

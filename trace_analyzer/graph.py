@@ -32,14 +32,14 @@ class Node:
 
     @cached_property
     def sources(self) -> dict[str, str]:
-        """The value that each parameter takes; parameters with a default take none."""
+        """Return the value that each parameter takes; parameters with a default take none."""
         parameters = inspect.signature(self.make).parameters.values()
         required = [p.name for p in parameters if p.default is p.empty or p.name in self.takes]
         return {name: self.takes.get(name, name) for name in required}
 
 
 class Graph:
-    """Values by name: those given, and those that nodes make when they are asked for.
+    """Hold values by name: those given, and those that nodes make when they are asked for.
 
     ``kept`` are the names that somebody will take (`take`); of the other values each goes once no kept one needs it any
     more. What raises is not kept, and raises for each who asks. All methods may be called from any thread.
@@ -72,7 +72,7 @@ class Graph:
         self._begun: set[str] = set()
 
     def _needed(self, names: Iterable[str]) -> set[str]:
-        """The nodes that the named ones are made from, and these themselves."""
+        """Return the nodes that the named ones are made from, and these themselves."""
         left, needed = list(names), set()
         while left:
             name = left.pop()
@@ -87,7 +87,7 @@ class Graph:
             self._value(name)
 
     def take(self, name: str) -> Any:
-        """A kept value, for the only or the last time: it goes when nothing else needs it."""
+        """Return a kept value for the only or the last time: it goes when nothing else needs it."""
         value = self._value(name)
         with self._changed:
             self._release(name)
@@ -121,7 +121,7 @@ class Graph:
 
     @contextmanager
     def prefetching(self, name: str, threads: int) -> Iterator[None]:
-        """While this lasts, other threads make what a value is made from: of what can be made, what most steps follow on.
+        """Let other threads make what a value is made from, first what most nodes depend on, while this lasts.
 
         At the end they stop after what they have in hand. What raises there ends them, and raises again for who asks.
         """
@@ -135,7 +135,7 @@ class Graph:
         ended = threading.Event()
 
         def next_ready() -> str | None:
-            """The next value that can be made without waiting; None when none is left."""
+            """Return the next value that can be made without waiting; None when none is left."""
             with self._changed:
                 while not ended.is_set():
                     left[:] = [n for n in left if n not in self._begun and n not in self._done]
@@ -173,7 +173,9 @@ class Graph:
 
 
 class LazyTables(Mapping[str, pl.DataFrame]):
-    """A mapping of frames, or of functions that make them, each called once. It is pickled and copied as the dict of all its frames.
+    """Map names to frames, or to functions that make them, each called once.
+
+    It is pickled and copied as the dict of all its frames.
 
     >>> tables = LazyTables({"one": pl.DataFrame({"a": [1]}), "two": lambda: pl.DataFrame({"a": [2, 2]})})
     >>> tables["two"].height

@@ -22,13 +22,13 @@ NO_RUN_AHEAD = RunAhead(
 
 
 def suppressed(checks: Sequence[Check], devices: pl.DataFrame) -> Mapping[str, tuple[int, ...]]:
-    """The codes of the devices for which a failed check suppresses each metric."""
+    """Return the codes of the devices for which a failed check suppresses each metric."""
     ids = {code: device_id(label) for code, label in devices.select("device", "label").iter_rows()}
     return {metric: tuple(code for code in ids if is_suppressed(checks, ids[code], metric)) for metric in m.ALL}
 
 
 def masked(declarations: Iterable[Declaration]) -> Iterator[Node]:
-    """The nodes of declared analyses and values; what needs metrics is made unmasked, and then masked."""
+    """Return the nodes of declared analyses and values; what needs metrics is made unmasked, and then masked."""
     for declared in declarations:
         if not declared.needs:
             yield Node(declared.name, declared.make, declared.takes)
@@ -47,7 +47,7 @@ def _masking(declared: Declaration) -> Callable[[Any, Mapping[str, tuple[int, ..
 
 
 def suppress_metrics(report: DeviceReport, checks: Sequence[Check]) -> DeviceReport:
-    """The report without the metrics that a failed check does not support: null, or empty where they are lists.
+    """Return the report without the metrics that failed checks do not support: null, or empty lists.
 
     Causes of idle time are withheld already in the tables that the report sums up.
     """
@@ -73,7 +73,7 @@ def suppress_metrics(report: DeviceReport, checks: Sequence[Check]) -> DeviceRep
 
 
 def suppress_step_metrics(steps: Sequence[StepReport], checks: Sequence[Check]) -> tuple[StepReport, ...]:
-    """The steps without the metrics that a failed check of their device does not support."""
+    """Return the steps without the metrics that a failed check of their device does not support."""
     return tuple(
         replace(step, mfu=None, mfu_at_most=None) if is_suppressed(checks, step.device, "mfu") else step
         for step in steps

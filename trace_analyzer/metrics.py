@@ -1,4 +1,4 @@
-"""Names of what a failed check of the trace suppresses."""
+"""Name the metrics that a failed check of the trace suppresses."""
 
 BUSY_RATIO = "busy_ratio"
 PARTITION = "partition"

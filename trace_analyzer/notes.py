@@ -1,4 +1,4 @@
-"""What is odd about a trace, yet survivable: kept with the report, never printed and forgotten."""
+"""Keep what is odd about a trace, yet survivable, with the report."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,10 +34,10 @@ DAMAGED = (TRUNCATED, SYNTAX, NUL_BYTES, CHANGED)
 
 
 def breaks_off(notes: Iterable[Note]) -> bool:
-    """Whether a trace's file breaks off: nobody knows how many events stood behind that."""
+    """Return whether a trace's file breaks off: nobody knows how many events stood behind that."""
     return any(note.code == TRUNCATED for note in notes)
 
 
 def is_damaged(notes: Iterable[Note]) -> bool:
-    """Whether a trace's file has lost events, nobody knows how many."""
+    """Return whether a trace's file has lost events, nobody knows how many."""
     return any(note.code in DAMAGED for note in notes)

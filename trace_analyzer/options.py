@@ -1,4 +1,4 @@
-"""What the caller of an analysis may choose."""
+"""Define what the caller of an analysis may choose."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _LONGEST_STEP_MS = 1e9  # eleven days
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller may choose; `trace_analyzer.pipeline.analyze` documents it."""
+    """Hold what the caller may choose; `trace_analyzer.pipeline.analyze` documents it."""
 
     device: int | str | None = None
     step: int | str = "steady"

@@ -82,7 +82,7 @@ def analyze(
 
 @dataclass(frozen=True)
 class ReportParts:
-    """The values that the report holds."""
+    """Hold the values that the report is made of."""
 
     trace_info: TraceInfo
     checks: tuple[Check, ...]
@@ -109,7 +109,10 @@ def report_of(
     progress: Progress | None = None,
     analyses: Sequence[Declaration] = ANALYSES,
 ) -> Report:
-    """The report of a loaded trace. ``progress`` is called with the stages, ``analyses`` are what the graph is made of."""
+    """Return the report of a loaded trace.
+
+    ``progress`` is called with the stages, ``analyses`` are what the graph is made of.
+    """
     options, tell = options or Options(), progress or _silent
     declared = [analysis for analysis in analyses if isinstance(analysis, Analysis)]
     public = [*(analysis.table for analysis in declared), *TRACE_TABLES]
@@ -150,12 +153,12 @@ def report_of(
 
 
 def _public(graph: Graph, table: Table) -> pl.DataFrame:
-    """A table of the report: the graph's, with the columns that it declares."""
+    """Return a table of the report: the graph's, with the columns that it declares."""
     return table.conform(graph.take(table.name))
 
 
 def _declared_rows(analysis: Analysis, frame: pl.DataFrame, trace: Trace) -> DeclaredRows:
-    """The rows of an analysis that declares where they show, with the ids of devices instead of their codes."""
+    """Return the rows of an analysis that declares where they show, with ids of devices instead of codes."""
     ids = windows.device_ids(trace.devices)
     rows = analysis.table.conform(frame).to_dicts()
     named = (row | {"device": ids.get(row["device"])} if "device" in row else row for row in rows)

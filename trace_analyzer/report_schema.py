@@ -70,7 +70,7 @@ def _add_rows(report: Schema, declared: Analysis) -> None:
 
 
 def _cell(column: Column) -> Schema:
-    """The schema of a column's values, each of which may be missing; a device is called by its id."""
+    """Return the schema of a column's values, each of which may be missing; a device is called by its id."""
     if column.name == "device":
         return {"type": ["integer", "string", "null"]}
     of_dtype = column.dtype
@@ -89,7 +89,7 @@ def _cell(column: Column) -> Schema:
 
 
 def _schema(hint: Any, definitions: Schema) -> Schema:
-    """The schema of a type; what it defines by name goes to ``definitions``."""
+    """Return the schema of a type; what it defines by name goes to ``definitions``."""
     origin = get_origin(hint)
     if origin is Annotated:
         return _annotated(hint, definitions)
@@ -123,7 +123,7 @@ def _annotated(hint: Any, definitions: Schema) -> Schema:
 
 
 def _union(choices: list[Schema]) -> Schema:
-    """One ``type`` with several names where the choices are plain types; ``anyOf`` else."""
+    """Return one ``type`` with several names where the choices are plain types; ``anyOf`` else."""
     plain = [choice for choice in choices if isinstance(choice.get("type"), str) and "properties" not in choice]
     limited = [choice for choice in plain if len(choice) > 1]
     if len(plain) < len(choices) or len(limited) > 1:
@@ -147,7 +147,7 @@ def _mapping(key: Any, value: Any, definitions: Schema) -> Schema:
 
 
 def _object(declared: type, definitions: Schema) -> Schema:
-    """An object with all fields of a dataclass that say what they are; the others are not in the JSON."""
+    """Return an object with all documented fields of a dataclass; the others are not in the JSON."""
     hints = get_type_hints(declared, include_extras=True)
     shown = [field.name for field in fields(declared) if doc_of(hints[field.name])]
     summary = " ".join((declared.__doc__ or "").partition("\n\n")[0].split())

@@ -1,4 +1,4 @@
-"""Facts about a run that a trace of PyTorch Profiler lacks: `trace_analyzer.capture` writes them into the header.
+"""Read facts about a run that `trace_analyzer.capture` writes into a trace's header.
 
 They stand under one key of the header, as one object. A trace is nobody's friend: of that object only the
 fields of `Settings` are read, each with its own type and limits, and everything else in it is passed over.
@@ -46,7 +46,10 @@ class RunMetadata:
 
 
 def settings_of(value: object) -> RunMetadata | None:
-    """The facts in a header's entry; None when there is no entry, a field null when it is not what it must be."""
+    """Return the facts in a header's entry; None without an entry.
+
+    A field is null when it is not what it must be.
+    """
     if not isinstance(value, Mapping):
         return None
     return RunMetadata(**{name: _typed(value.get(name), kind) for name, kind in _kinds().items()})
@@ -54,13 +57,13 @@ def settings_of(value: object) -> RunMetadata | None:
 
 @cache
 def _kinds() -> dict[str, type]:
-    """Type of each field beside None, by name."""
+    """Return the type of each field beside None, by name."""
     hints = get_type_hints(RunMetadata)
     return {field.name: get_args(hints[field.name])[0] for field in fields(RunMetadata)}
 
 
 def _typed(value: object, kind: type) -> Any:
-    """``value`` as ``kind``, or None. Numbers come as numbers or as their digits."""
+    """Return ``value`` as ``kind``, or None. Numbers come as numbers or as their digits."""
     if kind is bool:
         return value if isinstance(value, bool) else None
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):

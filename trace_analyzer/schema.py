@@ -25,7 +25,7 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name, its type and what it means.
+    """Declare a column: its name, its type and what it means.
 
     ``unit`` is ns, bytes, ratio, percent, count, FLOP, FLOP/s, byte/s or FLOP/byte; "" for a column without one. The name
     gives it where it is not declared.
@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A named table with documented columns."""
+    """Declare a named table with documented columns."""
 
     name: str
     doc: str
@@ -52,15 +52,15 @@ class Table:
 
     @property
     def schema(self) -> dict[str, pl.DataType]:
-        """Column names to types, in order."""
+        """Return column names to types, in order."""
         return {column.name: column.dtype for column in self.columns}
 
     def empty(self) -> pl.DataFrame:
-        """The table without rows."""
+        """Return the table without rows."""
         return pl.DataFrame(schema=self.schema)
 
     def conform(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The frame with exactly this table's columns, in order and type.
+        """Return the frame with exactly this table's columns, in order and type.
 
         Raises ``polars.exceptions.ColumnNotFoundError`` for a missing column and
         ``InvalidOperationError`` for a value that does not fit its type.
@@ -71,7 +71,7 @@ class Table:
 
 
 def nulls(height: int, dtype: pl.DataType) -> pl.Series:
-    """A column without values. It is made at once, and takes no memory before it is written to."""
+    """Return a column without values. It is made at once, and takes no memory before it is written to."""
     return pl.Series([None], dtype=dtype).new_from_index(0, height)
 
 

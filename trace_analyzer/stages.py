@@ -1,4 +1,4 @@
-"""Where this program's own time and memory go: a progress callback that keeps the time of every stage.
+"""Measure this program's own time and memory with a progress callback.
 
 >>> timer = StageTimer()
 >>> report = analyze("trace.json.gz", progress=timer)
@@ -16,7 +16,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a run: wall and CPU seconds (of all threads), and the process's peak memory when it ended.
+    """Hold a stage of a run: wall and CPU seconds (of all threads), and the process's peak memory at its end.
 
     ``peak_bytes`` is None where the system does not tell.
     """
@@ -27,12 +27,12 @@ class Stage:
     peak_bytes: int | None
 
     def __add__(self, later: Self) -> "Stage":
-        """The stage and a later part of it."""
+        """Return the stage and a later part of it as one."""
         return Stage(self.name, self.seconds + later.seconds, self.cpu_seconds + later.cpu_seconds, later.peak_bytes)
 
 
 class StageTimer:
-    """A progress callback, (stage, fraction or None), that times the stages; one that comes again adds up.
+    """Time the stages as a progress callback, (stage, fraction or None); one that comes again adds up.
 
     The time from the making of the timer to the first call is the stage ``first``.
     """
@@ -45,18 +45,18 @@ class StageTimer:
         self._name, self._since = first, (wall(), cpu())
 
     def __call__(self, stage: str, fraction: float | None = None) -> None:
-        """Say what is being done now."""
+        """Start a stage."""
         if stage != self._name:
             self._close()
             self._name = stage
 
     def stages(self) -> tuple[Stage, ...]:
-        """All stages until now, in the order in which they began."""
+        """Return all stages until now, in the order in which they began."""
         self._close()
         return tuple(self._done.values())
 
     def table(self) -> str:
-        """The stages and their sum as lines of text."""
+        """Return the stages and their sum as lines of text."""
         stages = self.stages()
         whole = Stage("all", sum(s.seconds for s in stages), sum(s.cpu_seconds for s in stages), stages[-1].peak_bytes)
         rows = [
@@ -76,7 +76,7 @@ class StageTimer:
 
 
 def peak_bytes() -> int | None:
-    """The most memory that this process has held so far; None where the system does not tell (Windows)."""
+    """Return the most memory that this process has held so far; None on Windows, which does not report it."""
     try:
         import resource
     except ImportError:

@@ -1,4 +1,4 @@
-"""The thresholds of the definitions, named, in one place. Starting points with physical reasons.
+"""Name the thresholds of the definitions, in one place: starting points with physical reasons.
 
 ``docs/definitions.md`` says how far the verdicts depend on them.
 """

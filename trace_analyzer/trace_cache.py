@@ -58,7 +58,7 @@ def load_cached(path: str | Path, *, max_bytes: int = DEFAULT_MAX_BYTES, progres
 
 
 def folder() -> Path:
-    """The cache folder: below XDG_CACHE_HOME, LOCALAPPDATA or the platform's own place."""
+    """Return the cache folder: below XDG_CACHE_HOME, LOCALAPPDATA or the platform's own place."""
     if base := os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA"):
         return Path(base) / "trace-analyzer"
     home = Path.home()
@@ -66,7 +66,7 @@ def folder() -> Path:
 
 
 def _key(path: Path, max_bytes: int) -> str:
-    """The digest of the file's bytes and of what reads them."""
+    """Return the digest of the file's bytes and of what reads them."""
     digest = hashlib.blake2b(f"{_FORMAT} {tool_version()} {max_bytes} {_reader()}".encode(), digest_size=20)
     with path.open("rb") as file:
         while block := file.read(_CHUNK):
@@ -76,7 +76,7 @@ def _key(path: Path, max_bytes: int) -> str:
 
 @cache
 def _reader() -> str:
-    """What the reading code is: a program that is being worked on keeps its version."""
+    """Return what the reading code is: a program that is being worked on keeps its version."""
     package = Path(__file__).parent
     files = sorted(
         f
@@ -113,7 +113,7 @@ def _write(entry: Path, trace: Trace) -> None:
 
 
 def _read(entry: Path, path: str) -> Trace | None:
-    """The kept trace; None where there is none, or one that is damaged, which is removed."""
+    """Return the kept trace; None where there is none, or one that is damaged, which is removed."""
     if not entry.is_dir():
         return None
     try:
@@ -158,7 +158,7 @@ def _trace(entry: Path, path: str) -> Trace:
 
 
 def _plain(value: object) -> object:
-    """A header or notes as JSON's own types; all else as it is."""
+    """Return a header or notes as JSON's own types; all else as it is."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
@@ -186,7 +186,7 @@ def _limit() -> int:
 
 
 def _entries(cache_folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Time of last use, size and folder of every entry."""
+    """Yield time of last use, size and folder of every entry."""
     for entry in cache_folder.iterdir():
         with contextlib.suppress(OSError):
             used = entry.stat().st_mtime

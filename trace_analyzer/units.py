@@ -1,4 +1,4 @@
-"""Conversions and human formatting: the one place that knows how quantities are written for people."""
+"""Convert and format quantities: the one place that knows how they are written for people."""
 
 import re
 import unicodedata
@@ -20,17 +20,17 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def visible(text: str) -> str:
-    """The text with every character that a terminal would obey written as a visible escape."""
+    """Return the text with every character that a terminal would obey written as a visible escape."""
     return _ACTIVE.sub(lambda match: _escape(ord(match[0])), text)
 
 
 def visible_lines(text: str) -> str:
-    """The same, but with line breaks and tabs left as they are."""
+    """Return the text as `visible` does, but with line breaks and tabs left as they are."""
     return _ACTIVE.sub(lambda match: match[0] if match[0] in "\n\t" else _escape(ord(match[0])), text)
 
 
 def printable(text: str) -> str:
-    """The text with the bytes of a file name that is not UTF-8 as ``\\xe9``, and other lone surrogates as ``\\ud800``."""
+    """Return the text with undecodable bytes of a file name as ``\\xe9``, and other lone surrogates as ``\\ud800``."""
     return _SURROGATE.sub(lambda match: _escape(ord(match[0])), text)
 
 
@@ -41,12 +41,12 @@ def _escape(code: int) -> str:
 
 
 def cell_width(text: str) -> int:
-    """Terminal cells that a text takes: wide characters take two, combining marks none."""
+    """Return the terminal cells that a text takes: wide characters take two, combining marks none."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def shorten(text: str, cells: int) -> str:
-    """The text cut to at most ``cells`` terminal cells, the cut marked by an ellipsis."""
+    """Cut the text to at most ``cells`` terminal cells, the cut marked by an ellipsis."""
     if cell_width(text) <= cells:
         return text
     kept, used = [], 1
@@ -59,12 +59,12 @@ def shorten(text: str, cells: int) -> str:
 
 
 def duration(ns: int | float | None) -> str:
-    """Nanoseconds as three significant digits with the unit that fits: ``1.23 ms``."""
+    """Write nanoseconds as three significant digits with the unit that fits: ``1.23 ms``."""
     return "–" if ns is None else _scaled(ns, ((NS_PER_S, "s"), (NS_PER_MS, "ms"), (NS_PER_US, "us"), (1, "ns")))
 
 
 def percent(ratio: float | None) -> str:
-    """A ratio as a percentage: ``12 %``, one decimal under 10 %, never 0 % or 100 % when it is not."""
+    """Write a ratio as a percentage: ``12 %``, one decimal under 10 %, never 0 % or 100 % when it is not."""
     if ratio is None:
         return "–"
     share = 100 * ratio
@@ -76,43 +76,43 @@ def percent(ratio: float | None) -> str:
 
 
 def count(n: int | float | None) -> str:
-    """A count with thousands separators."""
+    """Write a count with thousands separators."""
     return "–" if n is None else f"{n:,.0f}"
 
 
 def counted(n: int | float, one: str, many: str | None = None) -> str:
-    """A count with what is counted: ``1 kernel``, ``2 kernels``; ``many`` where that is more than an s."""
+    """Write a count with what is counted: ``1 kernel``, ``2 kernels``; ``many`` where that is more than an s."""
     number = count(n)
     return f"{number} {one if number == '1' else many or one + 's'}"
 
 
 def flops(flop_per_s: float | None) -> str:
-    """FLOP/s with the prefix that fits: ``312 TFLOP/s``."""
+    """Write FLOP/s with the prefix that fits: ``312 TFLOP/s``."""
     return "–" if flop_per_s is None else _prefixed(flop_per_s, "FLOP/s")
 
 
 def flop(n_flop: float | None) -> str:
-    """FLOP with the prefix that fits: ``34.6 TFLOP``."""
+    """Write FLOP with the prefix that fits: ``34.6 TFLOP``."""
     return "–" if n_flop is None else _prefixed(n_flop, "FLOP")
 
 
 def size(n_bytes: int | float | None) -> str:
-    """Bytes with the decimal prefix that fits: ``2.04 GB``."""
+    """Write bytes with the decimal prefix that fits: ``2.04 GB``."""
     return "–" if n_bytes is None else _prefixed(n_bytes, "B")
 
 
 def bandwidth(byte_per_s: float | None) -> str:
-    """Bytes per second with the decimal prefix that fits: ``2.04 TB/s``."""
+    """Write bytes per second with the decimal prefix that fits: ``2.04 TB/s``."""
     return "–" if byte_per_s is None else _prefixed(byte_per_s, "B/s")
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """A quantity with the decimal prefix that fits: ``1.20 GB``."""
+    """Write a quantity with the decimal prefix that fits: ``1.20 GB``."""
     return "–" if value is None else _prefixed(value, unit)
 
 
 def number(value: float | None) -> str:
-    """A number without a unit in three significant digits: ``1.23``."""
+    """Write a number without a unit in three significant digits: ``1.23``."""
     return "–" if value is None else f"{value:,.3g}"
 
 
@@ -131,7 +131,7 @@ FORMS: Mapping[str, Callable[[float | None], str]] = {
 
 
 def written(value: float | str | bool | None, unit: str) -> str:
-    """The value as its column's unit has it; text as it is, missing as a dash."""
+    """Write the value in its column's unit; text as it is, missing as a dash."""
     if value is None or value == "":
         return "–"
     if isinstance(value, bool):

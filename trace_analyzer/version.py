@@ -1,11 +1,11 @@
-"""The version of this package, from its metadata."""
+"""Read the version of this package from its metadata."""
 
 from functools import cache
 
 
 @cache
 def tool_version() -> str:
-    """The installed version; ``0`` in a checkout that is not installed."""
+    """Return the installed version; ``0`` in a checkout that is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -19,7 +19,7 @@ nobody knows why."""
 
 @dataclass(frozen=True)
 class Term:
-    """A key with its label and what it means, in one sentence."""
+    """Hold a key with its label and what it means, in one sentence."""
 
     key: str
     label: str
@@ -27,14 +27,14 @@ class Term:
 
     @property
     def phrase(self) -> str:
-        """The label within a sentence: in small letters but for names and acronyms."""
+        """Return the label within a sentence: in small letters but for names and acronyms."""
         first, _, _ = self.label.partition(" ")
         return self.label if first in _NAMES or first[1:2].isupper() else self.label[:1].lower() + self.label[1:]
 
 
 @dataclass(frozen=True)
 class Colour:
-    """``#rrggbb`` on a light and on a dark page; the same on both where ``dark`` is empty."""
+    """Hold ``#rrggbb`` for a light and a dark page; the same for both where ``dark`` is empty."""
 
     light: str
     dark: str = ""
@@ -42,7 +42,7 @@ class Colour:
 
 @dataclass(frozen=True)
 class Regime(Term):
-    """What limits a window; ``noun`` names the time that counts as it, ``part`` is the part whose colour it has.
+    """Hold what limits a window; ``noun`` names the time that counts as it, ``part`` the part whose colour it has.
 
     ``clause`` is that of the headline where the regime has no cause.
     """
@@ -55,14 +55,14 @@ class Regime(Term):
 
 @dataclass(frozen=True)
 class Cause(Term):
-    """What makes a window be of its regime; ``definition`` is the clause of the headline."""
+    """Hold what makes a window be of its regime; ``definition`` is the clause of the headline."""
 
     regime: RegimeKey
 
 
 @dataclass(frozen=True)
 class Part(Term):
-    """A part of a window: what the device did, or why it idled.
+    """Hold a part of a window: what the device did, or why it idled.
 
     ``cure`` is the regime that the time counts as and the cause within it; None where it speaks for no regime.
     """
@@ -73,13 +73,13 @@ class Part(Term):
 
     @property
     def is_work(self) -> bool:
-        """Whether the device works in it; every other part is a cause of idle time."""
+        """Return whether the device works in it; every other part is a cause of idle time."""
         return self.role == "work"
 
 
 @dataclass(frozen=True)
 class Group(Term):
-    """A group of kernel buckets, as the article's table has them; or another kind of activity or event on the timeline."""
+    """Hold a group of kernel buckets, as in the article's table, or another kind of activity or event."""
 
     colour: Colour
 

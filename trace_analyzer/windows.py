@@ -21,7 +21,7 @@ MAX_DEVICES = 256
 
 @dataclass(frozen=True)
 class Judged:
-    """What the verdict is on: the code of the device, and the window with its intervals as (device, start_ns, end_ns)."""
+    """Hold what the verdict is on: the device's code, the window, its intervals (device, start_ns, end_ns)."""
 
     device: int
     window: Window
@@ -29,17 +29,17 @@ class Judged:
 
 
 def device_id(label: str) -> int | str:
-    """The id of a device as the report writes it: an int where the file's is a plain number."""
+    """Return the id of a device as the report writes it: an int where the file's is a plain number."""
     return int(label) if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", label) else label
 
 
 def device_ids(devices: pl.DataFrame) -> dict[int, int | str]:
-    """Code -> id of devices (device, label)."""
+    """Return code -> id of devices (device, label)."""
     return {code: device_id(label) for code, label in devices.select("device", "label").iter_rows()}
 
 
 def reported_devices(devices: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Table `devices`, without the least busy ones where there are more than any machine has."""
+    """Return table `devices`, without the least busy ones where there are more than any machine has."""
     busiest = windows.sort("busy_ns", "device", descending=[True, False]).head(MAX_DEVICES)
     return devices.join(busiest, on="device", how="semi", maintain_order="left")
 
@@ -52,7 +52,7 @@ def judged(
     idle_gaps: pl.DataFrame,
     gap_sums: pl.DataFrame,
 ) -> Judged | None:
-    """The wanted device, else the one with most busy time, in the wanted window; None where none worked.
+    """Choose the wanted device, else the busiest one, in the wanted window; None where none worked.
 
     Where no step was recorded, the window has no idle time before its first real work and after its last.
 
@@ -70,7 +70,7 @@ def judged(
 
 
 def trim_notes(judged: Judged | None, windows: pl.DataFrame, devices: pl.DataFrame) -> tuple[Note, ...]:
-    """The note on what trimming took of the judged device's window; none where nothing was trimmed."""
+    """Note what trimming took of the judged device's window; nothing where nothing was trimmed."""
     if judged is None or judged.window.kind != "trimmed":
         return ()
     (window,) = windows.filter(pl.col("device") == judged.device).select("start_ns", "end_ns").iter_rows()
@@ -78,7 +78,7 @@ def trim_notes(judged: Judged | None, windows: pl.DataFrame, devices: pl.DataFra
 
 
 def measured_step_ms(options: Options, trace: Trace, device_steps: pl.DataFrame, judged: Judged | None) -> float | None:
-    """The step time without the profiler, ms: as the caller says, else as the trace does where the device has steps."""
+    """Return the step time without the profiler, ms: the caller's, else the trace's where the device has steps."""
     known = trace.header.settings
     if options.measured_step_ms is not None or judged is None or known is None:
         return options.measured_step_ms
@@ -87,7 +87,7 @@ def measured_step_ms(options: Options, trace: Trace, device_steps: pl.DataFrame,
 
 
 def _judged_device(devices: pl.DataFrame, wanted: int | str | None) -> int | None:
-    """Code of the device to judge, one of ``devices`` (device, label, busy_ns); None where none worked."""
+    """Return the code of the device to judge, of ``devices`` (device, label, busy_ns); None where none worked."""
     if wanted is None:
         return devices.sort("busy_ns", descending=True, maintain_order=True).get_column("device").first()  # type: ignore[return-value]
     labels = [device_id(label) for label in devices.get_column("label")]
@@ -99,7 +99,7 @@ def _judged_device(devices: pl.DataFrame, wanted: int | str | None) -> int | Non
 
 
 def _trimmed(whole: pl.DataFrame, gaps: pl.DataFrame, sums: pl.DataFrame) -> tuple[Window, pl.DataFrame]:
-    """A device's whole window without idle edges, and its interval as (device, start_ns, end_ns)."""
+    """Return a device's whole window without idle edges, and its interval as (device, start_ns, end_ns)."""
     device, start, end = whole.select("device", "start_ns", "end_ns").row(0)
     interval = window_edges.trimmed((start, end), gaps, sums)
     kind: Literal["whole", "trimmed"] = "whole" if interval == (start, end) else "trimmed"
@@ -107,7 +107,7 @@ def _trimmed(whole: pl.DataFrame, gaps: pl.DataFrame, sums: pl.DataFrame) -> tup
 
 
 def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[Window, pl.DataFrame]:
-    """The verdict's window, and its intervals as (device, start_ns, end_ns), of a device's whole window and steps."""
+    """Return the verdict's window and its intervals (device, start_ns, end_ns) of a device's window and steps."""
     columns = ["device", "start_ns", "end_ns"]
     whole = whole.select(columns)
     if step == "all":

@@ -19,7 +19,7 @@ from trace_analyzer.report import Advice
 
 
 def advise(advice_context: AdviceContext | None) -> tuple[Advice, ...]:
-    """Advice for a verdict with a regime, most time saved first; times are for the verdict's window.
+    """Return the advice for a verdict with a regime, most time saved first; times are for the verdict's window.
 
     Where the best of the regime comes close to that of the runner-up, the verdict decides which is first. What changes
     the work instead of doing it faster comes last.
@@ -53,7 +53,7 @@ def advise(advice_context: AdviceContext | None) -> tuple[Advice, ...]:
 
 
 def _ranked(items: Sequence[tuple[Fix, Advice]], regime: str) -> tuple[Advice, ...]:
-    """Most time saved first, last resorts behind; the regime's first leads if it is as close as runners-up are."""
+    """Sort by time saved, last resorts last; the regime's own advice leads if it is as close as runners-up are."""
     ranked = sorted(items, key=lambda pair: (pair[0].last_resort, -pair[1].saves_ns_at_most))
     leads = next(
         (

@@ -1,4 +1,4 @@
-"""Rules of fixes for collectives, copies and waits between streams."""
+"""Declare the rules of advice for collectives, copies and waits between streams."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ from trace_analyzer.units import counted, percent, size
 
 
 def _part_of(context: AdviceContext, part: str, why: str) -> Opportunity | None:
-    """What a part of the partition asks for: it saves at most all time in which nothing else ran."""
+    """Return what shortening a part of the partition saves: at most all time in which nothing else ran."""
     saves = context.verdict.parts_ns.get(part, 0)
     rows = context.within.activities.filter(pl.col("bound") == part)
     if saves == 0 or rows.is_empty():
@@ -39,17 +39,17 @@ def _part_of(context: AdviceContext, part: str, why: str) -> Opportunity | None:
 
 
 def overlap(context: AdviceContext) -> Opportunity | None:
-    """Collectives that run alone, with those of most exposed time."""
-    found = _part_of(context, "communication", "collectives run while nothing else does")
+    """Return the saving of overlapping collectives that run alone, with those of most exposed time."""
+    opportunity = _part_of(context, "communication", "collectives run while nothing else does")
     exposed = context.within.collectives.filter(pl.col("exposed_ns") > 0).sort("exposed_ns", descending=True)
-    if found is None or exposed.is_empty():
-        return found
+    if opportunity is None or exposed.is_empty():
+        return opportunity
     where = largest_names(exposed, pl.coalesce("collective", "name"), pl.col("exposed_ns"))
-    return replace(found, where=where, place=longest(exposed.head(1), pl.col("duration_ns")))
+    return replace(opportunity, where=where, place=longest(exposed.head(1), pl.col("duration_ns")))
 
 
 def gradient_buckets(context: AdviceContext) -> Opportunity | None:
-    """Exposed collectives of gradients whose messages are too small to be worth their latency."""
+    """Return the saving of larger gradient messages where exposed ones are too small to be worth their latency."""
     kinds = ["all_reduce", "reduce_scatter", "all_gather"]
     rows = context.within.collectives.filter(
         pl.col("collective").is_in(kinds) & (pl.col("message_bytes") < thresholds.SMALL_MESSAGE_BYTES)
@@ -68,16 +68,16 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
 
 
 def copies(context: AdviceContext) -> Opportunity | None:
-    """Copies that run while nothing else does."""
+    """Return the saving of overlapping copies that run while nothing else does."""
     copies = context.within.activities.filter(pl.col("bound") == "copy")
     pageable = total(where_called(copies, pl.col("name").str.contains("(?i)pageable")), "duration_ns")
     share = percent(pageable / max(1, total(copies, "duration_ns")))
-    told = f"; {share} of the copies' time is from or to pageable memory" if pageable else ""
-    return _part_of(context, "copy", f"the device only copies{told}")
+    pageable_clause = f"; {share} of the copies' time is from or to pageable memory" if pageable else ""
+    return _part_of(context, "copy", f"the device only copies{pageable_clause}")
 
 
 def small_copies(context: AdviceContext) -> Opportunity | None:
-    """Copies that take longer to start than to move, several in a step."""
+    """Return the saving of merging copies that take longer to start than to move, several in a step."""
     is_copy = (pl.col("kind") == "memcpy") & (pl.col("bound") == "copy")
     small = context.within.activities.filter(is_copy & (pl.col("bytes") < thresholds.SMALL_COPY_BYTES))
     if small.height <= context.steps:
@@ -94,6 +94,6 @@ def small_copies(context: AdviceContext) -> Opportunity | None:
 
 
 def dependencies(context: AdviceContext) -> Opportunity | None:
-    """Idle time in which queued work waits for other streams or peers."""
+    """Return the saving of idle time in which queued work waits for other streams or peers."""
     why = "work was queued and the device still idled: it waited for another stream or a peer, not for the CPU"
     return idle_of(context, ("device-wait",), why)

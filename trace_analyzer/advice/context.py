@@ -25,7 +25,7 @@ _ACTIVITY = (
 
 @dataclass(frozen=True)
 class WindowTables:
-    """What lies in a window of a device, whatever the verdict on it.
+    """Hold what lies in a window of a device, whatever the verdict on it.
 
     ``activities`` are those that start in the window, with the thread and the time of their launch, the class
     of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (contractions that could
@@ -43,7 +43,7 @@ class WindowTables:
 
 @dataclass(frozen=True)
 class WindowTableSources:
-    """The values that the tables of a window are made from."""
+    """Hold the values that the tables of a window are made from."""
 
     launches: pl.DataFrame
     activities: pl.DataFrame
@@ -57,7 +57,7 @@ class WindowTableSources:
 
 
 def window_tables(judged: Judged | None, window_table_sources: WindowTableSources) -> WindowTables | None:
-    """The tables of the verdict's window; None where no device worked."""
+    """Return the tables of the verdict's window; None where no device worked."""
     if judged is None:
         return None
     sources, device = window_table_sources, judged.device
@@ -87,7 +87,7 @@ def window_tables(judged: Judged | None, window_table_sources: WindowTableSource
 
 @dataclass(frozen=True)
 class AdviceContext:
-    """What the rules read: the verdict, and the tables of its window (``within``).
+    """Hold what the rules read: the verdict, and the tables of its window (``within``).
 
     ``regimes`` are that of the verdict and its runner-up. ``blamed`` attributes the window's idle time to code, and ``idle``
     and ``cold`` are its intervals without and with what comes once, at a cold start. ``busy_parts`` are those of the window's
@@ -111,7 +111,7 @@ class AdviceContext:
 
 @dataclass(frozen=True)
 class AdviceSources:
-    """The values that advice is made from, beside the verdict and its window."""
+    """Hold the values that advice is made from, beside the verdict and its window."""
 
     window_attribution: Attribution | None
     gaps: pl.DataFrame
@@ -123,14 +123,14 @@ class AdviceSources:
 
 
 def window_attribution(attribution: Attribution, judged: Judged | None) -> Attribution | None:
-    """Who answers for the idle time of the verdict's window; None where no device worked."""
+    """Attribute the idle time of the verdict's window to code; None where no device worked."""
     return None if judged is None else attribution.within(judged.spans)
 
 
 def advice_context(
     verdict: Verdict, judged: Judged | None, window_tables: WindowTables | None, advice_sources: AdviceSources
 ) -> AdviceContext | None:
-    """What the rules read; None without a regime."""
+    """Gather what the rules read; None without a regime."""
     sources, blamed = advice_sources, advice_sources.window_attribution
     if verdict.regime is None or judged is None or window_tables is None or blamed is None:
         return None

@@ -1,4 +1,4 @@
-"""Rules of fixes for what kernels compute and move."""
+"""Declare the rules of advice for what kernels compute and move."""
 
 import polars as pl
 
@@ -19,7 +19,7 @@ from trace_analyzer.units import counted, percent, size
 
 
 def attention_kernel(context: AdviceContext) -> Opportunity | None:
-    """Attention written out: what lies between its two products goes through memory."""
+    """Return the saving of fused attention: what lies between its two products goes through memory."""
     runs = context.within.fusions.filter(pl.col("kind") == "attention")
     how = "time of the kernels between the two products, which a fused kernel does on the chip"
     moved = size(total(runs, "saved_bytes"))
@@ -32,7 +32,7 @@ def attention_kernel(context: AdviceContext) -> Opportunity | None:
 
 
 def fusion(context: AdviceContext) -> Opportunity | None:
-    """Chains whose tensors are known where there are any worth it, else kernels that follow each other."""
+    """Return the saving of fusing chains whose tensors are known, else kernels that follow each other."""
     others = union(context.within.fusions.filter(pl.col("kind") != "chain"), ["device"])
     chains = outside(context.within.fusions.filter(pl.col("kind") == "chain"), others)
     if total(chains, "saves_ns") < worth_ns(context):
@@ -49,7 +49,7 @@ def fusion(context: AdviceContext) -> Opportunity | None:
 
 
 def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | None:
-    """Memory-bound kernels on a stream but the first of each row of them, outside of what other fixes replace."""
+    """Return memory-bound kernels after the first of each run on a stream, outside of what other fixes replace."""
     fusible = pl.col("group").is_in(["pointwise", "normalization"]) & (pl.col("bound") == "memory")
     followers = (
         outside(context.within.activities, others)
@@ -69,7 +69,7 @@ def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | No
 
 
 def channels_last(context: AdviceContext) -> Opportunity | None:
-    """Kernels that convolution libraries launch to change the layout of images, and to change it back."""
+    """Return the saving without the kernels in which convolution libraries convert the layout of images and back."""
     rows = where_called(
         context.within.activities, pl.col("name").str.contains(r"(?i)nchwToNhwc|nhwcToNchw|NCHW2CNHW|CNHW2NCHW")
     )
@@ -84,7 +84,10 @@ def channels_last(context: AdviceContext) -> Opportunity | None:
 
 
 def thin_products(context: AdviceContext) -> Opportunity | None:
-    """Products and attention that the memory holds: a few rows against all weights, a query against a whole cache."""
+    """Return the saving of larger batches for products and attention that memory bandwidth limits.
+
+    A few rows are multiplied by all weights, or a query by a whole cache.
+    """
     written_out = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
     # In 16 bit, attention of n queries for each key has about n FLOP per byte: many queries read no cache for a few.
     whole = (pl.col("bucket") == "attention") & (pl.col("flop") > thresholds.FEW_QUERIES * pl.col("moved_bytes"))
@@ -104,7 +107,7 @@ _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 
 
 def fewer_bytes(context: AdviceContext) -> Opportunity | None:
-    """Memory-bound pointwise and normalization kernels on fp32, where the device computes in 16 bit too."""
+    """Return the saving of 16-bit types in fp32 pointwise and normalization kernels that memory limits."""
     dtype = next((d for d in ("bf16", "fp16") if context.model and context.model.peak_flops(d)), None)
     if dtype is None:
         return None
@@ -127,7 +130,7 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
 
 
 def _missed(context: AdviceContext, *reasons: str) -> pl.DataFrame:
-    """Kernels of the scene's regimes that could use matrix units better, for some reasons, with what each can save."""
+    """Return kernels of the verdict's regimes that could use tensor cores better, with what each can save."""
     bounds = [bound for bound in ("compute", "memory") if _REGIMES[bound] in context.regimes]
     missed = context.within.missed.select("activity_id", "reason", "target_dtype", "saves_ns")
     return context.within.activities.filter(pl.col("bound").is_in(bounds)).join(
@@ -139,7 +142,7 @@ _REGIMES = {"compute": "compute-bound", "memory": "memory-bandwidth-bound"}
 
 
 def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
-    """Contractions in fp32, by the type nearest to it in which the device's matrix units are faster."""
+    """Return the saving of matmul and convolution out of fp32, in the nearest type that tensor cores compute faster."""
     slow = _missed(context, "fp32").filter((pl.col("target_dtype") == "tf32") == tf32)
     if slow.is_empty():
         return None
@@ -157,7 +160,7 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
 
 
 def padding(context: AdviceContext) -> Opportunity | None:
-    """Products that odd sizes keep from matrix units, or from loading whole vectors for them."""
+    """Return the saving of padding sizes that keep products from tensor cores, or from aligned vector loads."""
     unknown = context.within.activities.filter(pl.col("group") == "matmul", pl.col("flop").is_null())
     narrow = where_called(unknown, pl.col("name").str.contains(r"(?i)_align[12](\D|$)")).with_columns(
         (pl.col("duration_ns") / 2).alias("saves_ns")
@@ -175,7 +178,7 @@ def padding(context: AdviceContext) -> Opportunity | None:
 
 
 def low_precision(context: AdviceContext) -> Opportunity | None:
-    """Contractions in 16 bit, on a device that is faster in 8."""
+    """Return the saving of 8-bit matmul and convolution, on a device that is faster in 8 bit than in 16."""
     wide, narrow = (context.model.peak_flops(d) if context.model else None for d in ("bf16", "fp8"))
     if wide is None or narrow is None or narrow <= wide:
         return None
@@ -220,7 +223,10 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
 
 
 def max_autotune(context: AdviceContext) -> Opportunity | None:
-    """Time of compute-bound contractions beyond their roof, but of those that other fixes bring to matrix units."""
+    """Return the time of compute-bound matmul and convolution beyond their roof.
+
+    Those that other fixes bring to tensor cores do not count.
+    """
     rows = (
         context.within.activities.filter(pl.col("bound") == "compute", pl.col("group") == "matmul")
         .join(context.within.missed, on="activity_id", how="anti")
@@ -242,7 +248,7 @@ def _efficient(roofs: pl.DataFrame) -> pl.DataFrame:
 
 
 def recompute_less(context: AdviceContext) -> Opportunity | None:
-    """Forward work that activation checkpointing does again in the backward pass."""
+    """Return the saving of forward work that activation checkpointing repeats in the backward pass."""
     rows = context.within.activities.filter("recomputed")
     return kernel_opportunity(
         context,

@@ -1,4 +1,4 @@
-"""Bound what a change can save, and say where: the helpers of all rules."""
+"""Bound what a change can save, and name the code that it concerns: the helpers of all rules."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ from trace_analyzer.units import count, duration, percent
 
 @dataclass(frozen=True)
 class Opportunity:
-    """What a rule found: the bound on the saving and its formula, the figures, the place; ``values`` fill the fix's words."""
+    """Hold the bound on a saving with its formula, figures and place; ``values`` fill the advice's words."""
 
     saves_ns: int
     how_bound: str
@@ -26,17 +26,17 @@ class Opportunity:
 
 
 def length_ns() -> pl.Expr:
-    """Length of intervals (start_ns, end_ns)."""
+    """Return the expression for the length of intervals (start_ns, end_ns)."""
     return pl.col("end_ns") - pl.col("start_ns")
 
 
 def total(frame: pl.DataFrame, figure: str | pl.Expr) -> int:
-    """Sum of a column or an expression, ns; 0 for no rows."""
+    """Sum a column or an expression, ns; 0 for no rows."""
     return int(frame.select((pl.col(figure) if isinstance(figure, str) else figure).sum()).item() or 0)
 
 
 def longest(rows: pl.DataFrame, length: pl.Expr) -> tuple[int | None, int | None]:
-    """The longest of some intervals: a place on the timeline."""
+    """Return start and end of the longest interval: a place on the timeline."""
     if rows.is_empty():
         return None, None
     longest = length.arg_max()
@@ -45,7 +45,7 @@ def longest(rows: pl.DataFrame, length: pl.Expr) -> tuple[int | None, int | None
 
 
 def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr) -> str:
-    """The three names that hold most time, with it."""
+    """Name the three names that hold most time, with their time."""
     sums = (
         rows.group_by(name.alias("by"))
         .agg(figure.sum().alias("ns"))
@@ -56,7 +56,7 @@ def largest_names(rows: pl.DataFrame, name: pl.Expr, figure: pl.Expr) -> str:
 
 
 def responsible_code(context: AdviceContext, idle: pl.DataFrame) -> str:
-    """Who is to blame for most of some idle time, in which function; where nobody is, the work that had to wait."""
+    """Name the code that most of some idle time is attributed to, by function; else the work that had to wait."""
     blamed = idle.filter(pl.col("event_id").is_not_null())
     if blamed.is_empty():
         waiting = context.within.gaps.get_column("name")[idle.get_column("gap_id")]
@@ -84,41 +84,41 @@ def responsible_code(context: AdviceContext, idle: pl.DataFrame) -> str:
 
 
 def largest_operators(kernels: pl.DataFrame) -> str:
-    """The operators that hold most time, each with the class of the module around it."""
+    """Name the operators that hold most time, each with the class of the module around it."""
     who = kernels.select("operator", "name", "module")
     numbers, firsts = factorize(*who)
     sums = sum_by_group(numbers, kernels.get_column("duration_ns"), firsts.len())
     name = pl.coalesce("operator", "name")
-    told = pl.coalesce(pl.format("{} in {}", name, "module"), name)
-    return largest_names(as_strings(who[firsts]).with_columns(sums.alias("ns")), told, pl.col("ns"))
+    operator_in_module = pl.coalesce(pl.format("{} in {}", name, "module"), name)
+    return largest_names(as_strings(who[firsts]).with_columns(sums.alias("ns")), operator_in_module, pl.col("ns"))
 
 
 def where_called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
-    """Those of the activities whose name, operator and dtype meet a condition."""
+    """Keep the activities whose name, operator and dtype meet a condition."""
     return rows.filter(map_unique(rows.select("name", "operator", "dtype"), condition.alias("is called")).to_series())
 
 
 def worth_ns(context: AdviceContext) -> float:
-    """What a fix must save to be said, ns."""
+    """Return the least saving that is worth an advice, ns."""
     return thresholds.WORTH_RATIO * context.window_ns
 
 
 def share_of_window(context: AdviceContext, ns: float) -> str:
-    """Some time as a share of the window, in words."""
+    """Write a time as a share of the window."""
     return f"{percent(min(1.0, ns / context.window_ns))} of the window ({duration(ns)})"
 
 
 def idle_of(
     context: AdviceContext, causes: tuple[str, ...], why: str, extra: str = "", extra_ns: int = 0
 ) -> Opportunity | None:
-    """What some causes of idle time ask for: it saves at most all of it."""
+    """Return the saving of idle time of some causes: at most all of it."""
     return idle_opportunity(context, context.idle.filter(pl.col("cause").is_in(causes)), causes, why, extra, extra_ns)
 
 
 def idle_opportunity(
     context: AdviceContext, idle: pl.DataFrame, causes: tuple[str, ...], why: str, extra: str = "", extra_ns: int = 0
 ) -> Opportunity | None:
-    """What intervals of idle time ask for: they save at most all of it; None for none."""
+    """Return the saving of intervals of idle time: at most all of them; None for none."""
     saves = total(idle, length_ns()) + extra_ns
     if saves == 0:
         return None
@@ -134,51 +134,56 @@ def idle_opportunity(
 def kernel_opportunity(
     context: AdviceContext, rows: pl.DataFrame, saves: pl.Expr, how_bound: str, why: str, **values: object
 ) -> Opportunity | None:
-    """What some kernels ask for; ``saves`` is the time that each can save."""
+    """Return the saving of some kernels; ``saves`` is the time that each can save."""
     timed = rows.with_columns(end_ns_of(), saves.alias("saves_ns"), pl.col("duration_ns").alias("time_ns"))
-    found = Opportunity(
+    opportunity = Opportunity(
         total(timed, "saves_ns"), how_bound, why, largest_operators(rows), longest(timed, length_ns()), values
     )
-    return _within_their_part(context, found, timed, timed.get_column("bound").unique().to_list())
+    return _within_their_part(context, opportunity, timed, timed.get_column("bound").unique().to_list())
 
 
 def run_opportunity(
     context: AdviceContext, runs: pl.DataFrame, how_bound: str, why: str, **values: object
 ) -> Opportunity | None:
-    """What runs of kernels of memory and latency that one kernel could replace ask for."""
-    found = Opportunity(total(runs, "saves_ns"), how_bound, why, _patterns(runs), longest(runs, length_ns()), values)
-    return _within_their_part(context, found, runs, ["memory", "latency"])
+    """Return the saving of runs of memory- and latency-bound kernels that one kernel could replace."""
+    opportunity = Opportunity(
+        total(runs, "saves_ns"), how_bound, why, _patterns(runs), longest(runs, length_ns()), values
+    )
+    return _within_their_part(context, opportunity, runs, ["memory", "latency"])
 
 
 def _within_their_part(
-    context: AdviceContext, found: Opportunity, rows: pl.DataFrame, bounds: Sequence[str | None]
+    context: AdviceContext, opportunity: Opportunity, rows: pl.DataFrame, bounds: Sequence[str | None]
 ) -> Opportunity | None:
-    """What rows (device, start_ns, end_ns, time_ns, saves_ns) ask for, with their share of the window; None for nothing.
+    """Bound the saving of rows (device, start_ns, end_ns, time_ns, saves_ns) by their part of the window; None for none.
 
     All together they save no more than the part of the window that they hold, what runs beside others being hidden, and
     where several run at once as much of it as the best one of them.
     """
     best = rows.filter(pl.col("time_ns") > 0).select((pl.col("saves_ns") / pl.col("time_ns")).max()).item() or 0.0
-    saves_ns = min(found.saves_ns, round(min(1.0, best) * held_ns(context, rows, bounds)))
+    saves_ns = min(opportunity.saves_ns, round(min(1.0, best) * held_ns(context, rows, bounds)))
     if saves_ns <= 0:
         return None
     # Rounding may take a nanosecond.
-    is_cut = found.saves_ns > saves_ns + 1
+    is_cut = opportunity.saves_ns > saves_ns + 1
     cut = "; no more than the part of the window that they hold, as work runs beside them" if is_cut else ""
     share = percent(min(1.0, total(rows, "time_ns") / context.window_ns))
     return replace(
-        found, saves_ns=saves_ns, how_bound=found.how_bound + cut, why=f"{found.why} ({share} of the window)"
+        opportunity,
+        saves_ns=saves_ns,
+        how_bound=opportunity.how_bound + cut,
+        why=f"{opportunity.why} ({share} of the window)",
     )
 
 
 def held_ns(context: AdviceContext, rows: pl.DataFrame, bounds: Sequence[str | None]) -> int:
-    """Time of the window in which some rows (device, start_ns, end_ns) ran and work of some bounds held the device."""
+    """Return the window's time in which some rows (device, start_ns, end_ns) ran and work of some bounds led."""
     parts = context.busy_parts.filter(pl.col("part").is_in(bounds)).select("device", "start_ns", "end_ns")
     return total(clip(parts, union(rows.select("device", "start_ns", "end_ns"), ["device"]), ["device"]), length_ns())
 
 
 def _patterns(runs: pl.DataFrame) -> str:
-    """The three patterns that can save most time, with where they are written."""
+    """Name the three patterns that can save most time, with where they are written."""
     keys = ["what", "module", "function"]
     sums = runs.group_by(keys).agg(pl.len().alias("runs"), pl.col("saves_ns").sum())
     top = sums.sort("saves_ns", *keys, descending=[True, False, False, False]).head(3)
@@ -190,11 +195,11 @@ def _patterns(runs: pl.DataFrame) -> str:
 
 
 def end_ns_of() -> pl.Expr:
-    """Column ``end_ns`` of rows (start_ns, duration_ns)."""
+    """Return the expression for ``end_ns`` of rows (start_ns, duration_ns)."""
     return (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
 
 
 def outside(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """Rows that start in none of some spans."""
+    """Keep the rows that start in none of some spans."""
     marked = spans.with_columns(pl.lit(True).alias("within"))
     return lookup_at(rows, "start_ns", marked, ["device"], ["within"]).filter(pl.col("within").is_null()).drop("within")

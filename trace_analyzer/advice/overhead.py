@@ -1,4 +1,4 @@
-"""Rules of fixes for idle time: launches, waits of the host, compilation, cold starts."""
+"""Declare the rules of advice for idle time: launches, waits of the host, compilation, cold starts."""
 
 from dataclasses import replace
 
@@ -35,13 +35,16 @@ def _is_cold(context: AdviceContext) -> bool:
 
 
 def _replayed_ratio(context: AdviceContext) -> float:
-    """Share of the activities that graph launches enqueued already."""
+    """Return the share of activities that graph launches enqueued."""
     launched = context.within.activities.drop_nulls("launch_id")
     return launched.filter(pl.col("activity_count") > 1).height / launched.height if launched.height else 0.0
 
 
 def cuda_graphs(context: AdviceContext) -> Opportunity | None:
-    """Idle time between launches and in kernels too small to fill the device, unless graphs are replayed already."""
+    """Return the saving of CUDA graphs, unless graphs are replayed already.
+
+    It is idle time between launches, and in kernels too small to fill the device.
+    """
     if _is_cold(context) or _replayed_ratio(context) > thresholds.REPLAYED_RATIO:
         return None
     parts = context.verdict.parts_ns
@@ -49,11 +52,11 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
     compiled, _ = _launched_within(context, _COMPILED)
     already = "; its code is compiled already, but launched kernel by kernel"
-    told = already if 2 * compiled.height > context.within.activities.height else ""
+    already_compiled = already if 2 * compiled.height > context.within.activities.height else ""
     return idle_of(
         context,
         LAUNCHING,
-        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step}){told}",
+        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step}){already_compiled}",
         " + time in kernels too small to fill the device and between queued kernels",
         parts.get("latency", 0) + parts.get("device-gap", 0),
     )
@@ -64,7 +67,7 @@ _COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
 
 
 def bigger_batch(context: AdviceContext) -> Opportunity | None:
-    """Half of what fewer launches save: twice the batch needs as many launches for twice the samples."""
+    """Return half of what fewer launches save: twice the batch needs as many launches for twice the samples."""
     if context.verdict.cause not in ("launch", "small-kernels"):
         return None
     parts = context.verdict.parts_ns
@@ -90,25 +93,27 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
 
 
 def _launched_within(context: AdviceContext, pattern: str) -> tuple[pl.DataFrame, int]:
-    """Activities whose launch lies in an annotation of that name, and how many of these there are."""
+    """Return activities launched within annotations of that name, and how many of these there are."""
     spans = context.host.those(
         pl.col("kind").is_in(["annotation", "operator"]) & pl.col("name").str.contains(pattern)
     ).select(pl.col("thread_id").alias("launch_thread"), "start_ns", "end_ns")
     within = union(spans, ["launch_thread"]).with_columns(
         pl.int_range(pl.len(), dtype=pl.UInt32).alias("span"),
     )
-    found = lookup_at(context.within.activities, "launch_ns", within, ["launch_thread"], ["span"]).drop_nulls("span")
-    return found, found.get_column("span").n_unique()
+    activities = lookup_at(context.within.activities, "launch_ns", within, ["launch_thread"], ["span"]).drop_nulls(
+        "span"
+    )
+    return activities, activities.get_column("span").n_unique()
 
 
 def _idle_before(context: AdviceContext, members: pl.DataFrame) -> pl.DataFrame:
-    """Idle time of launching that ends with one of these activities."""
+    """Return the idle time of launching that ends with one of these activities."""
     ended = context.within.gaps.join(members.select("activity_id"), on="activity_id", how="semi").get_column("gap_id")
     return context.idle.filter(pl.col("gap_id").is_in(ended.implode()), pl.col("cause").is_in(LAUNCHING))
 
 
 def fused_optimizer(context: AdviceContext) -> Opportunity | None:
-    """What an optimizer costs that is no single kernel: idle time before its launches, and its passes over memory."""
+    """Return the saving of a fused optimizer: idle time before its launches, and its passes over memory."""
     waits = _optimizer_launches(context) if "overhead-bound" in context.regimes else None
     passes = _optimizer_passes(context) if "memory-bandwidth-bound" in context.regimes else None
     if waits is None or passes is None:
@@ -123,14 +128,14 @@ def fused_optimizer(context: AdviceContext) -> Opportunity | None:
 
 
 def _optimizer_passes(context: AdviceContext) -> Opportunity | None:
-    """Device time of optimizers that pass over parameters, gradients and state several times."""
+    """Return the saving where optimizers pass over parameters, gradients and state several times."""
     runs = context.within.fusions.filter(pl.col("kind") == "optimizer")
     how = "the optimizer's time but that of its longest operator: a fused kernel is one pass"
     return run_opportunity(context, runs, how, "the optimizer reads and writes parameters and state several times")
 
 
 def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
-    """Idle time before the kernels of an optimizer that launches some for each parameter."""
+    """Return the idle time before kernels of an optimizer that launches some for each parameter."""
     members, updates = _launched_within(context, r"^Optimizer\.step#")
     launches = members.get_column("launch_id").n_unique() / updates if updates else 0
     several = pl.coalesce("operator", "name").str.contains(r"(?i)_foreach|_fused|multi_tensor|fused")
@@ -144,7 +149,7 @@ def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
 
 
 def set_to_none(context: AdviceContext) -> Opportunity | None:
-    """Idle time and device time of zeroing gradients."""
+    """Return the idle time and device time of zeroing gradients."""
     members, calls = _launched_within(context, r"^Optimizer\.zero_grad#")
     if not calls:
         return None
@@ -155,12 +160,12 @@ def set_to_none(context: AdviceContext) -> Opportunity | None:
 
 
 def garbage_collection(context: AdviceContext) -> Opportunity | None:
-    """Idle time in which Python collects garbage."""
+    """Return the idle time in which Python collects garbage."""
     return idle_of(context, ("garbage-collection",), "Python collects garbage while the GPU has nothing queued")
 
 
 def synchronization(context: AdviceContext) -> Opportunity | None:
-    """Idle time after calls that wait for the device."""
+    """Return the idle time after calls that wait for the device."""
     why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
     return idle_of(context, ("synchronization",), why)
 
@@ -169,7 +174,7 @@ _WORKERS = "_MultiProcessingDataLoaderIter"
 
 
 def data_loading(context: AdviceContext) -> Opportunity | None:
-    """Idle time in which the loop waits for the data loader."""
+    """Return the idle time in which the training loop waits for the data loader."""
     names = context.host.names.get_column("name")
     parallel = bool(names.str.contains(_WORKERS, literal=True).any())
     alone = bool(names.str.contains("_SingleProcessDataLoaderIter", literal=True).any())
@@ -180,25 +185,25 @@ def data_loading(context: AdviceContext) -> Opportunity | None:
         if alone
         else ""
     )
-    found = idle_of(
+    opportunity = idle_of(
         context, ("data-loading",), f"the loop waits in the data loader while the GPU has nothing queued{how}"
     )
-    return found and _with_values(found, workers="2 * workers" if parallel else "8")
+    return opportunity and _with_values(opportunity, workers="2 * workers" if parallel else "8")
 
 
-def _with_values(found: Opportunity, **values: object) -> Opportunity:
-    return replace(found, values=values)
+def _with_values(opportunity: Opportunity, **values: object) -> Opportunity:
+    return replace(opportunity, values=values)
 
 
 def allocator(context: AdviceContext) -> Opportunity | None:
-    """Idle time in calls that get or free device memory, unless it is a cold start."""
+    """Return the idle time in calls that allocate or free device memory, unless it is a cold start."""
     if _is_cold(context):
         return None
     return idle_of(context, ("allocation",), "calls that get or free device memory stop the CPU, and often the device")
 
 
 def _compiling(context: AdviceContext, *, loads: bool) -> pl.DataFrame:
-    """Idle time of compilation, by whether a runtime call loads code or Python compiles it."""
+    """Return the idle time of compilation, by whether a runtime call loads code or Python compiles it."""
     idle = context.idle.filter(pl.col("cause") == "compilation")
     kinds = context.host.events.get_column("kind")[idle.get_column("event_id")]
     by_call = kinds.is_in([*CALLS, "overhead"]).fill_null(False)
@@ -206,7 +211,7 @@ def _compiling(context: AdviceContext, *, loads: bool) -> pl.DataFrame:
 
 
 def recompilation(context: AdviceContext) -> Opportunity | None:
-    """Idle time in which Python compiles code, unless it is a cold start."""
+    """Return the idle time in which Python compiles code, unless it is a cold start."""
     regions = counted(context.recompiled, "region", "regions")
     again = f"; {regions} of the trace had been compiled before" if context.recompiled else ""
     why = f"Dynamo, Inductor or Triton compile while the GPU waits{again}"
@@ -218,7 +223,7 @@ def recompilation(context: AdviceContext) -> Opportunity | None:
 
 
 def lazy_loading(context: AdviceContext) -> Opportunity | None:
-    """Idle time in calls that load code, unless it is a cold start."""
+    """Return the idle time in calls that load code, unless it is a cold start."""
     why = "the driver loads kernels at their first use while the GPU waits"
     extra = ", in calls that load code"
     return (
@@ -229,7 +234,7 @@ def lazy_loading(context: AdviceContext) -> Opportunity | None:
 
 
 def warm_up(context: AdviceContext) -> Opportunity | None:
-    """Host time in long gaps that end at the first use of a kernel name."""
+    """Return the host time in long gaps that end at the first use of a kernel name."""
     saves = total(context.cold, length_ns())
     if not saves:
         return None
@@ -250,12 +255,12 @@ def graph_capture(context: AdviceContext) -> Opportunity | None:
 
 
 def pinned_memory(context: AdviceContext) -> Opportunity | None:
-    """Idle time in copies that block the CPU."""
+    """Return the idle time in copies that block the CPU."""
     return idle_of(context, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
 
 
 def cpu_operators(context: AdviceContext) -> Opportunity | None:
-    """Idle time in operators that hold the CPU."""
+    """Return the idle time in operators that hold the CPU."""
     why = "operators hold the CPU for over 1 ms at a time, without a call to the GPU's runtime, while the GPU waits"
     return idle_of(context, ("cpu-operator",), why)
 

@@ -1,0 +1,1 @@
+"""Answer one question per module, from named tables to a named table."""

@@ -1,4 +1,4 @@
-"""Work on devices with its launch, what it does (bucket), what it had to do (work) and what limits it (bound)."""
+"""Join work on devices with its launch, what it does (bucket), what it had to do (work) and what limits it (bound)."""
 
 from collections.abc import Mapping
 
@@ -66,7 +66,7 @@ ACTIVITIES = Table(
 
 
 def linked_events(trace: Trace, host: Host, launch_links: tuple[pl.DataFrame, tuple[Note, ...]]) -> pl.DataFrame:
-    """Device events with their launch and the operator around it."""
+    """Return device events with their launch and the operator around it."""
     linked, _ = launch_links
     launch_ids = scatter(linked.get_column("activity_id"), linked.get_column("launch_id"), trace.device_events.height)
     calls = host.events.select(

@@ -1,4 +1,4 @@
-"""Why a device idled: every instant of every gap gets one cause (docs/definitions.md has the rules).
+"""Explain why a device idled: every instant of every gap gets one cause (docs/definitions.md has the rules).
 
 A gap is cut at five instants. With l the launch of the activity that ends it::
 
@@ -58,34 +58,30 @@ that is not a single event, event_id."""
 
 
 def idle_causes(
-    trace: Trace,
-    host: Host,
     stretches: pl.DataFrame,
     late: pl.DataFrame,
-    calls: pl.DataFrame,
+    in_calls: pl.DataFrame,
+    on_device: pl.DataFrame,
     pauses: pl.DataFrame,
-    launches: pl.DataFrame,
-    activities: pl.DataFrame,
 ) -> pl.DataFrame:
-    """The gaps cut into intervals with one cause each, in order: `IDLE_CAUSES`, with categorical causes.
+    """Cut the gaps into intervals with one cause each, in order: `IDLE_CAUSES`, with categorical causes.
 
-    ``stretches`` come from `stretches_of` and `earlier_work.with_earlier_work`, ``late`` from `host_pieces`, ``calls`` from `runtime_calls`, ``pauses`` from
-    `recording_pauses`, ``launches`` from `links.launches`, and ``activities`` have their bucket. The intervals of a gap add up to it exactly.
+    ``stretches`` come from `stretches_of` and `earlier_work.with_earlier_work`, ``late`` from `host_pieces`,
+    ``in_calls`` from `call_pieces`, ``on_device`` from `device_pieces`, and ``pauses`` from `recording_pauses`. The
+    intervals of a gap add up to it exactly.
     """
-    call = _call_pieces(stretches.filter(pl.col("cause") == "call"), calls, launches)
-    device = _device_pieces(stretches.filter(pl.col("cause") == "device"), host, trace.sync_events, activities)
     rest = stretches.filter(pl.col("cause").is_in(["launch-latency", "unlinked", EARLIER_WORK]))
-    return _with_pauses(sort_spans(pl.concat([late, *map(_idle, (call, device, rest))]), _DEVICE), pauses)
+    return _with_pauses(sort_spans(pl.concat([late, *map(_idle, (in_calls, on_device, rest))]), _DEVICE), pauses)
 
 
 def _idle(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Pieces with their cause as rows of `IDLE_CAUSES`, named by no thread where they do not say by which."""
+    """Return pieces with their cause as rows of `IDLE_CAUSES`; thread_id is null where they do not name one."""
     named = pieces if "named_by" in pieces.columns else pieces.with_columns(_NO_THREAD)
     return named.select(IDLE_CAUSES).cast({"cause": pl.Categorical})
 
 
 def with_events(idle: pl.DataFrame, innermost_events: pl.DataFrame) -> pl.DataFrame:
-    """Table `idle`, with categorical causes: ``idle`` of `idle_causes` cut where another host event is the innermost one.
+    """Return table `idle`, with categorical causes: ``idle`` cut where another host event is the innermost one.
 
     ``innermost_events`` come from `host_pieces`.
     """
@@ -95,12 +91,12 @@ def with_events(idle: pl.DataFrame, innermost_events: pl.DataFrame) -> pl.DataFr
 
 
 def without_causes(idle: pl.DataFrame, devices: Collection[int]) -> pl.DataFrame:
-    """``idle`` of `idle_causes` with the causes of some devices withheld: all but those that say that nothing is known."""
+    """Suppress the causes of some devices in ``idle``: all but those that say that nothing is known."""
     return idle.with_columns(causes_but(devices), pl.when(~_hidden(devices)).then(pl.col("event_id", "named_by")))
 
 
 def causes_but(devices: Collection[int]) -> pl.Expr:
-    """Column ``cause`` with those of some devices withheld."""
+    """Return column ``cause`` with those of some devices suppressed."""
     return pl.when(_hidden(devices)).then(pl.lit(WITHHELD, dtype=pl.Categorical)).otherwise("cause").alias("cause")
 
 
@@ -109,7 +105,7 @@ def _hidden(devices: Collection[int]) -> pl.Expr:
 
 
 def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
-    """Runtime and driver calls with their process, whether they block, and the work that they are.
+    """Return runtime and driver calls with their process, whether they block, and the work that they are.
 
     A synchronize blocks, and so does a copy call that outlasts its own copy (work ``blocking-copy``). Returns
     launch_id, thread_id, process_id, call_start_ns, call_end_ns, blocks, work.
@@ -141,7 +137,7 @@ def runtime_calls(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_launch(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """Gaps with their launch, the instant another activity was queued, and how long a blocking call had waited."""
+    """Add to gaps their launch, when another activity was queued, and how long a blocking call had waited."""
     launched = activities.select(
         "launch_id",
         "process_id",
@@ -154,7 +150,7 @@ def _with_launch(gaps: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFra
 
 
 def _queued_at(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Series:
-    """queued_ns: for each gap the first instant at which another linked activity than the gap's own was queued.
+    """Return queued_ns: for each gap the first instant at which another linked activity was queued.
 
     Nothing starts inside a gap, so these are the activities from its end on, without the one that ends it.
     """
@@ -175,7 +171,7 @@ _NEVER = (1 << 63) - 1
 
 
 def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:
-    """gap_id, waited_ns, blocker_id: how long the device was busy while the blocking call in progress waited.
+    """Return gap_id, waited_ns, blocker_id: how long the device was busy while the blocking call waited.
 
     Of several calls in progress at the gap's start, the one that began first. On one thread that is the
     last to start, once calls within other blocking calls are left out.
@@ -217,7 +213,7 @@ def _waited(frame: pl.DataFrame, activities: pl.DataFrame, calls: pl.DataFrame) 
 
 
 def stretches_of(activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFrame, latency_ns: int) -> pl.DataFrame:
-    """Every gap cut into its host, call, launch-latency and device stretches, with its launch, the first with its blocker.
+    """Cut gaps into host, call, launch-latency and device segments, with their launch, the first with its blocker.
 
     ``activities`` are linked device events, ``gaps`` come from `idle_gaps`, ``calls`` from `runtime_calls` and
     ``latency_ns`` from `launch_latency_ns`.
@@ -249,7 +245,7 @@ def stretches_of(activities: pl.DataFrame, gaps: pl.DataFrame, calls: pl.DataFra
 
 
 def _host_work_rows(host: Host, calls: pl.DataFrame) -> pl.DataFrame:
-    """Host events with the work that a rule, or their own blocking, names."""
+    """Return host events with the work that a rule, or their own blocking, names."""
     copies = inverse_index(calls.filter(pl.col("work") == "blocking-copy").get_column("launch_id"), host.events.height)
     work = pl.when(copies.is_not_null()).then(pl.lit("blocking-copy")).otherwise("work")
     return host.events.select(
@@ -271,7 +267,7 @@ def host_pieces(
     calls: pl.DataFrame,
     captures: pl.DataFrame,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The host's among ``stretches`` (see `stretches_of`) cut and named, as rows of `IDLE_CAUSES` in any order.
+    """Cut and name the host's segments among ``stretches``, as rows of `IDLE_CAUSES` in any order.
 
     Synchronization, named work, then what the threads did innermost: the second frame has thread_id, start_ns, end_ns and
     event_id of that. ``captures`` come from `graph_capture.captures`.
@@ -306,7 +302,7 @@ _RANK = pl.Int8
 
 
 def _with_threads(trace: Trace, host: Host, stretches: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """Stretches with the thread of their process's previous launch and with its main thread, where these are others."""
+    """Add the thread of the process's previous launch, and its main thread where that is another."""
     process = trace.threads.get_column("process_id")[launches.get_column("thread_id")]
     previous = sort_spans(launches.select("launch_id", "thread_id", "start_ns", process), _PROCESS).select(
         "launch_id", pl.when(~starts_group(*_PROCESS)).then(pl.col("thread_id").shift(1)).alias("previous_thread")
@@ -323,7 +319,7 @@ def _with_threads(trace: Trace, host: Host, stretches: pl.DataFrame, launches: p
 
 
 def _near(work: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
-    """The host events that overlap a stretch or lie near one.
+    """Return the host events that overlap a segment or lie near one.
 
     So near that what is left out can neither be in progress there nor tell whether an operator's is long.
     """
@@ -336,7 +332,7 @@ def _near(work: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
 
 
 def main_threads(trace: Trace, host: Host) -> pl.DataFrame:
-    """process_id, main_thread: the thread numbered like its process, else the one with most events."""
+    """Return process_id, main_thread: the thread numbered like its process, else the one with most events."""
     # Events come thread by thread.
     runs = host.events.get_column("thread_id").rle().struct.unnest()
     events = runs.group_by(pl.col("value").alias("thread_id")).agg(pl.col("len").sum())
@@ -349,7 +345,7 @@ def main_threads(trace: Trace, host: Host) -> pl.DataFrame:
 
 
 def _innermost_events(work: pl.DataFrame) -> pl.DataFrame:
-    """thread_id, start_ns, end_ns, event_id, rank: what each thread did innermost, and which cause it stands for.
+    """Return thread_id, start_ns, end_ns, event_id, rank: each thread's innermost work and the cause it stands for.
 
     An annotation that names no work says nothing: what is around it is still going on.
     """
@@ -357,18 +353,18 @@ def _innermost_events(work: pl.DataFrame) -> pl.DataFrame:
     telling = work.filter(tells | pl.col("work").is_not_null())
     inner = innermost(telling.with_row_index("row"), _THREAD, "row")
     kinds = {kind: _RANKS[cause] for kind, cause in _INNERMOST_WORK.items()}
-    found = telling.select(
+    named = telling.select(
         "event_id",
         pl.col("kind").replace_strict(kinds, default=None, return_dtype=_RANK).alias("rank"),
         (pl.col("kind") == "operator").alias("is_operator"),
     )[inner.get_column("row")]
     long = pl.col("is_operator") & (pl.col("end_ns") - pl.col("start_ns") > thresholds.CPU_OPERATOR_NS)
     rank = pl.when(long).then(pl.lit(_RANKS["cpu-operator"], dtype=_RANK)).otherwise("rank").alias("rank")
-    return inner.drop("row").hstack(found).with_columns(rank).drop("is_operator")
+    return inner.drop("row").hstack(named).with_columns(rank).drop("is_operator")
 
 
 def _overlaid(pieces: pl.DataFrame, work: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Pieces cut where named work of their track begins and ends, taking the rank of that which comes first.
+    """Cut pieces where named work of their track begins and ends, taking the rank of that which comes first.
 
     Named work counts through everything nested in it.
     """
@@ -383,7 +379,7 @@ def _overlaid(pieces: pl.DataFrame, work: pl.DataFrame, by: list[str]) -> pl.Dat
 
 
 def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFrame:
-    """Pieces without a rank so far, cut by what the thread in that role did and ranked by it."""
+    """Cut pieces without a rank by what the thread in that role did, and rank them by it."""
     is_open = pl.col("rank").is_null() & pl.col(role).is_not_null()
     open_, done = pieces.filter(is_open), pieces.filter(~is_open)
     if open_.is_empty():
@@ -392,8 +388,9 @@ def _filled(pieces: pl.DataFrame, doing: pl.DataFrame, role: str) -> pl.DataFram
     return pl.concat([done, ranked.select(done.columns)])
 
 
-def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """What the launch call itself was about: a blocking copy, an allocation, loading code, or launching."""
+def call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """Name what the launch call itself did: a blocking copy, an allocation, loading code, or launching."""
+    stretches = stretches.filter(pl.col("cause") == "call")
     length = pl.col("call_end_ns") - pl.col("call_start_ns")
     typical = pl.lit(launches.get_column("duration_ns").median(), dtype=pl.Float64)
     slow = (length > thresholds.SLOW_LAUNCH_NS) & (length > thresholds.SLOW_LAUNCH_MEDIANS * typical)
@@ -412,12 +409,11 @@ def _call_pieces(stretches: pl.DataFrame, calls: pl.DataFrame, launches: pl.Data
     )
 
 
-def _device_pieces(
-    stretches: pl.DataFrame, host: Host, sync_events: pl.DataFrame, activities: pl.DataFrame
-) -> pl.DataFrame:
-    """Device time: short is inter-kernel latency; long is a wait where the trace holds something to wait for."""
+def device_pieces(stretches: pl.DataFrame, trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFrame:
+    """Name device time: short is inter-kernel latency; long is a wait where there is something to wait for."""
+    stretches = stretches.filter(pl.col("cause") == "device")
     communicates = activities.get_column("bucket").eq("communication").any()
-    first_wait = first_event_wait_ns(host, sync_events)
+    first_wait = first_event_wait_ns(host, trace.sync_events)
     wait = pl.lit(communicates) | (pl.lit(first_wait) < pl.col("end_ns")).fill_null(False)
     return stretches.with_columns(
         pl.when(pl.col("end_ns") - pl.col("start_ns") < thresholds.DEVICE_GAP_NS)
@@ -430,7 +426,7 @@ def _device_pieces(
 
 
 def first_event_wait_ns(host: Host, sync_events: pl.DataFrame) -> int | None:
-    """When a stream was first told to wait for an event that was recorded within the trace; None where none was."""
+    """Return when a stream was first told to wait for an event recorded in the trace; None where none was."""
     recorded, waited = (
         host.calls_of(pl.col("name").str.contains(word)).get_column("start_ns")
         for word in ("EventRecord", STREAM_WAITS)
@@ -443,7 +439,7 @@ def first_event_wait_ns(host: Host, sync_events: pl.DataFrame) -> int | None:
 
 
 def _with_pauses(pieces: pl.DataFrame, pauses: pl.DataFrame) -> pl.DataFrame:
-    """Pieces, in order, cut at recording pauses, which take over everything but unlinked time."""
+    """Cut pieces, in order, at recording pauses, which take over everything but unlinked time."""
     if pauses.is_empty():
         return pieces
     anywhere = pl.lit(0).alias("anywhere")
@@ -482,14 +478,20 @@ ANALYSES = (
     Value("late_segments", lambda host_segments: host_segments[0]),
     Value("innermost_events", lambda host_segments: host_segments[1]),
     Value(
+        "call_segments",
+        call_pieces,
+        {"stretches": "gap_segments", "calls": "runtime_calls", "launches": "unmasked_launches"},
+    ),
+    Value("device_segments", device_pieces, {"stretches": "gap_segments"}),
+    Value(
         "idle_causes",
         idle_causes,
         {
             "stretches": "gap_segments",
             "late": "late_segments",
-            "calls": "runtime_calls",
+            "in_calls": "call_segments",
+            "on_device": "device_segments",
             "pauses": "recording_pauses",
-            "launches": "unmasked_launches",
         },
         needs=(metrics.IDLE_CAUSES,),
         hide=without_causes,

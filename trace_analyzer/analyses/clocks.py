@@ -1,4 +1,4 @@
-"""How far is the clock of a device ahead of the host's?
+"""Bound how far the clock of a device is ahead of the host's.
 
 With aligned clocks no work begins before the call that launched it did, and none ends after a call returned that waited for
 it. So if a device's clock is ahead by a constant time, each launch bounds that time from above, by the work's start minus the
@@ -65,14 +65,14 @@ def clock_bounds(host: Host, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _after_copies(linked: pl.DataFrame) -> pl.DataFrame:
-    """device, late_ns: from the return of each copy's call that waits for it to the copy's end."""
+    """Return device, late_ns: from the return of each copy's call that waits for it to the copy's end."""
     name, call = pl.col("name").cast(pl.String), pl.col("launch_name").cast(pl.String)
     waits = name.str.contains(_TO_PAGEABLE) | (name.str.contains(_TO_HOST) & call.str.contains(_SYNCHRONOUS))
     return linked.filter(waits).select("device", (pl.col("end_ns") - pl.col("launch_end_ns")).alias("late_ns"))
 
 
 def _after_synchronizes(host: Host, linked: pl.DataFrame) -> pl.DataFrame:
-    """device, late_ns: from the return of each synchronize to the end of the last work launched since the one before."""
+    """Return device, late_ns: from each synchronize's return to the end of the last work launched before it."""
     waits = (
         host.calls_of(pl.col("name").str.contains(_SYNCHRONIZE))
         .select("process_id", pl.col("start_ns").alias("wait_ns"), pl.col("end_ns").alias("waited_ns"))

@@ -1,4 +1,4 @@
-"""Host time that passes only once: in long gaps that end at the first use of a kernel."""
+"""Measure host time that passes only once: in long gaps that end at the first use of a kernel."""
 
 import polars as pl
 
@@ -9,7 +9,7 @@ from trace_analyzer.vocabulary import HOST_CAUSES
 
 
 def cold_gap_ns(cold: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
-    """Host time in gaps of 1 ms or more that end at the first use of a kernel name, by window of ``windows``.
+    """Return host time in gaps of 1 ms or more that end at the first use of a kernel name, by window.
 
     ``cold`` is from `cold_idle`; ``windows`` are (device, window, start_ns, end_ns); those without such time are left out.
     """
@@ -19,7 +19,7 @@ def cold_gap_ns(cold: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
 
 
 def cold_idle(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """The rows of ``idle`` that are host time in gaps of 1 ms or more that end at the first use of a kernel name.
+    """Return host time in ``idle`` of gaps of 1 ms or more that end at the first use of a kernel name.
 
     ``activities`` are in order of start.
     """

@@ -1,4 +1,4 @@
-"""How far a trace can be believed: figures about its own consistency, per device."""
+"""Measure how far a trace can be believed: figures about its own consistency, per device."""
 
 import polars as pl
 
@@ -23,7 +23,9 @@ def device_figures(
     clocks: pl.DataFrame,
     late_starts: pl.DataFrame,
 ) -> pl.DataFrame:
-    """One row per device: what its checks look at (`trace_analyzer.checks` judges them). Ratios, or null without a base.
+    """Return one row per device with the figures of its checks; ratios are null without a base.
+
+    `trace_analyzer.checks` judges them.
 
     ``activities`` needs launch_id, launch_start_ns and group, in order of start; ``sums`` come from
     `causes.gap_sums`, ``streams`` from `stream_figures`, ``clocks`` and ``late_starts`` from `clocks`. Sums of device time leave nothing
@@ -71,7 +73,7 @@ def device_figures(
 
 
 def stream_figures(activities: pl.DataFrame, dependent_launch_devices: tuple[int, ...]) -> pl.DataFrame:
-    """device and what its streams worked on: graph_share_, stream_overlap_, dependent_launches_, impossible_durations_ratio.
+    """Return device and what its streams worked on: ratios of graphs, overlaps and impossible durations.
 
     ``activities`` needs launch_name and launch_start_ns.
     """
@@ -84,7 +86,7 @@ def stream_figures(activities: pl.DataFrame, dependent_launch_devices: tuple[int
 
 
 def _overlaps(in_order_only: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFrame:
-    """device, stream_overlap_, dependent_launches_, impossible_durations_ratio: graphs alone may be recorded in another order."""
+    """Return device and ratios of overlaps on its streams: graphs alone may be recorded in another order."""
     _, firsts = factorize(*in_order_only.select(_STREAM))
     ordered = with_stream_overlaps(in_order_only, able)
     covered = union(ordered, ["track"])
@@ -112,7 +114,7 @@ def _overlaps(in_order_only: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFram
 
 
 def _skewed_idle(rows: pl.DataFrame, sums: pl.DataFrame, clocks: pl.DataFrame) -> pl.DataFrame:
-    """device, skewed_idle_ratio: how much of the idle time the disagreement of the clocks can give another cause.
+    """Return device, skewed_idle_ratio: the idle time whose cause the disagreement of clocks can change.
 
     Causes cut each gap where the host's clock says that a launch began or ended: by as much as this clock is ahead of the
     device's, or behind it, these cuts are wrong, and what lies beyond is right.
@@ -147,7 +149,7 @@ def _skewed_idle(rows: pl.DataFrame, sums: pl.DataFrame, clocks: pl.DataFrame) -
 
 
 def _idle_shares(sums: pl.DataFrame) -> pl.DataFrame:
-    """device, untraced_ratio, unnamed_host_time_ratio: shares of idle time in pauses, and in silence of the host."""
+    """Return device and shares of its idle time: in pauses, and in silence of the host."""
     idle_ns = pl.col("idle_ns")
     return sums.group_by("device").agg(
         (idle_ns.filter(pl.col("cause") == cause).sum() / idle_ns.sum()).alias(name)
@@ -156,7 +158,7 @@ def _idle_shares(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def missing_activities_ratio(host: Host, launches: pl.DataFrame, captures: pl.DataFrame) -> float | None:
-    """Share of the calls that launch kernels of which no activity was recorded; None where there is no such call.
+    """Return the share of kernel launches without a recorded activity; None without launches.
 
     A call within one of ``captures`` (see `graph_capture.captures`) puts its kernel into a graph, and launches nothing.
     Calls of one correlation id in one process are one: the runtime's and the driver's name of the same launch.
@@ -165,11 +167,11 @@ def missing_activities_ratio(host: Host, launches: pl.DataFrame, captures: pl.Da
     calls = host.calls_of(launching).drop_nulls("correlation")
     calls = calls.filter(~is_captured(calls, captures)).select(BY_ID)
     process = host.events.get_column("process_id")[launches.get_column("launch_id")]
-    ids, found = (rows.get_column("id") for rows in with_ids(calls, launches.select(process, "correlation")))
+    ids, call_ids = (rows.get_column("id") for rows in with_ids(calls, launches.select(process, "correlation")))
     if ids.is_empty():
         return None
     count = count_distinct(ids)
-    return (count - count_distinct(found)) / count
+    return (count - count_distinct(call_ids)) / count
 
 
 ANALYSES = (

@@ -48,7 +48,10 @@ class Context:
         return self.host.by_name("source", self.events.get_column("source_id")[ids])
 
     def outermost_operators(self, condition: pl.Expr) -> pl.Series:
-        """The ids of the outermost operators around every event, itself included, of whose name a condition holds; null for none."""
+        """Return the ids of the outermost operators around every event that meet a condition; null for none.
+
+        An event itself is included.
+        """
         wanted = self.host.each((pl.col("kind") == "operator") & ~pl.col("marks") & condition)
         return self.tree.outermost(wanted)
 

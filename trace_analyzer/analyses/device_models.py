@@ -16,7 +16,7 @@ from trace_analyzer.options import Options
 
 @dataclass(frozen=True)
 class MatchedDevices:
-    """What is known of each device, by its code.
+    """Hold what is known of each device, by its code.
 
     ``listed`` are rows of the catalogue, ``calibrations`` what such a device was measured to do, and ``models`` what
     metrics rest on: the catalogue, else what was measured, else what the names of kernels let assume; and the caller's figures.
@@ -46,7 +46,7 @@ def match_devices(trace: Trace, options: Options) -> MatchedDevices:
 
 
 def _entries(trace: Trace) -> dict[int, DeviceProperties | None]:
-    """Device code -> its entry in the header; an id that is not there has the others' when they are all alike."""
+    """Return each device's entry in the header; an unknown id takes the others' when they are all alike."""
     known = {entry.index: entry for entry in trace.header.devices}
     alike = {(e.name, e.memory_bytes, e.compute_capability, e.sm_count, e.warp_size) for e in known.values()}
     shared = trace.header.devices[0] if len(alike) == 1 else None
@@ -54,7 +54,7 @@ def _entries(trace: Trace) -> dict[int, DeviceProperties | None]:
 
 
 def _assumed(trace: Trace) -> dict[int, Device | None]:
-    """Device code -> the usual device of the architecture that its kernels are named for, where the header says nothing of it."""
+    """Return the usual device of the architecture that kernels are named for, where the header does not say."""
     silent = {
         code
         for code, _, name in trace.devices.iter_rows()
@@ -70,38 +70,38 @@ def _assumed(trace: Trace) -> dict[int, Device | None]:
         .cast(pl.String)
     )
     platform = platform_of(None, calls)
-    found = {
+    known = {
         code: assumed_device(kernels.filter(pl.col("device") == code).get_column("name").unique().cast(pl.String))
         for code in sorted(silent)
     }
     # Names that contradict the runtime are those of something else.
-    return {code: device for code, device in found.items() if device and platform_of(device.vendor, calls) == platform}
+    return {code: device for code, device in known.items() if device and platform_of(device.vendor, calls) == platform}
 
 
 def _calibrations(trace: Trace, options: Options) -> dict[int, Calibration]:
-    """Device code -> what such a device was measured to do, where that is known."""
+    """Return device code -> what such a device was measured to do, where that is known."""
     if options.calibration == "none" or trace.devices.is_empty():
         return {}
     if options.calibration is not None:
         given = read_calibration(Path(options.calibration))
         return dict.fromkeys(trace.devices.get_column("device"), given)
-    measured = known_calibrations()
-    found = {
-        code: matching(measured, entry.name, entry.sm_count, entry.memory_bytes)
+    listed = known_calibrations()
+    attained = {
+        code: matching(listed, entry.name, entry.sm_count, entry.memory_bytes)
         for code, entry in _entries(trace).items()
         if entry is not None
     }
-    return {code: calibration for code, calibration in found.items() if calibration is not None}
+    return {code: calibration for code, calibration in attained.items() if calibration is not None}
 
 
 def _listed(trace: Trace, options: Options) -> dict[int, Device | None]:
-    """Device code -> its row of the catalogue, by the header's properties or as the caller says."""
+    """Return device code -> its row of the catalogue, by the header's properties or as the caller says."""
     chosen = device_named(options.gpu) if options.gpu else None
     entries = _entries(trace)
     models: dict[int, Device | None] = {}
     for code, _, name in trace.devices.iter_rows():
         entry = entries[code]
-        found = (
+        listed = (
             None
             if entry is None
             else find_device(
@@ -112,5 +112,5 @@ def _listed(trace: Trace, options: Options) -> dict[int, Device | None]:
                 warp_size=entry.warp_size or None,
             )
         )
-        models[code] = chosen or found
+        models[code] = chosen or listed
     return models

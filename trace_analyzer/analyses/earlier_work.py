@@ -1,4 +1,4 @@
-"""Gaps in which a device worked on what was launched before the recording began.
+"""Find gaps in which a device worked on what was launched before the recording began.
 
 The profiler records work that is launched while it records. What was queued before runs on unseen: the first activities
 of the recording stand behind it, and the device looks idle. Three facts together tell this from a device that waits: the
@@ -22,7 +22,7 @@ _COPIES = r"(?i)memcpy"
 
 
 def earlier_work(gaps: pl.DataFrame, activities: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """gap_id, launch_id, since_ns, blocker_id of the gaps that work from before the recording explains.
+    """Return gap_id, launch_id, since_ns, blocker_id of the gaps that work from before the recording explains.
 
     ``gaps`` are those of `idle.idle_gaps`, ``activities`` linked device events in order of activity_id. ``since_ns`` is the
     instant at which both the launch had begun and the gap had, ``blocker_id`` the call in which the CPU waited longest from then on.
@@ -86,7 +86,10 @@ _NONE = pl.DataFrame(
 def earlier_work_notes(
     earlier: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame, host: Host, devices: pl.DataFrame
 ) -> tuple[Note, ...]:
-    """A note for each gap of ``earlier``: what waited, since when, and what the CPU did. ``devices`` name devices by code."""
+    """Note for each gap of ``earlier`` what waited, since when, and what the CPU did.
+
+    ``devices`` name devices by code.
+    """
     if earlier.is_empty():
         return ()
     labels = dict(devices.select("device", "label").iter_rows())
@@ -109,7 +112,10 @@ def earlier_work_notes(
 
 
 def _near_the_beginning(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Long gaps before which little ran and whose ending activity was launched early, with that launch and since_ns."""
+    """Return long gaps before which little ran and whose ending activity was launched early.
+
+    They come with that launch and since_ns.
+    """
     length = pl.col("end_ns") - pl.col("start_ns")
     ends = activities.select(
         *_STREAM, "process_id", "launch_id", "launch_start_ns", "bytes", pl.col("start_ns").alias("begins_ns")
@@ -139,7 +145,7 @@ def _near_the_beginning(gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.Data
 
 
 def _waiting_calls(host: Host, rows: pl.DataFrame) -> pl.DataFrame:
-    """event_id, process_id, start_ns, end_ns of synchronizing and copying calls that last while one of the rows does."""
+    """Return synchronizing and copying calls that last while one of the rows does."""
     if rows.is_empty():
         return host.calls.clear()
     since, until = rows.select(pl.col("since_ns").min(), pl.col("end_ns").max()).row(0)

@@ -17,7 +17,7 @@ _DEVICE = ["device"]
 
 
 def exclusive_times(activities: pl.DataFrame) -> pl.Series:
-    """exclusive_ns, ns: of each activity the time that is credited to it; ``activities`` are in order of activity_id."""
+    """Return exclusive_ns: the time credited to each activity; ``activities`` are in order of activity_id."""
     spans = activities.select(
         "activity_id", "device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "bound"
     )

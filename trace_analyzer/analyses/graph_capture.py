@@ -1,4 +1,4 @@
-"""Graph capture: when a process records launches into a graph instead of sending them to a device.
+"""Find graph captures: a process records launches into a graph instead of sending them to a device.
 
 Between ``cudaStreamBeginCapture`` and ``cudaStreamEndCapture`` a launch adds a node to a graph and the device rests by
 design (CUDA Programming Guide, "Creating a Graph Using Stream Capture"; HIP is the same). The Python frame
@@ -19,7 +19,7 @@ _CAPTURES = {"process_id": pl.Int32, "start_ns": pl.Int64, "end_ns": pl.Int64}
 
 
 def captures(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
-    """process_id, start_ns, end_ns: disjoint intervals in which a process captures graphs, in order.
+    """Return process_id, start_ns, end_ns: disjoint intervals in which a process captures graphs, in order.
 
     ``launches`` is table `launches`. A capture runs from the start of its begin call to the end of its end call on the same thread.
     Without an end it lasts until the thread launches work that a device did, else until the thread's last event; without a
@@ -31,19 +31,19 @@ def captures(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def launching_calls(host: Host) -> pl.DataFrame:
-    """The calls of a trace without activities that enqueue device work: those of captures enqueue none."""
+    """Return the calls that enqueue device work in a trace without activities: those of captures enqueue none."""
     calls = host.calls_of(pl.col("name").str.contains(LAUNCHING))
     return calls.filter(~is_captured(calls, captures(host, LAUNCHES.empty())))
 
 
 def is_captured(calls: pl.DataFrame, captures: pl.DataFrame) -> pl.Series:
-    """Whether each of some calls (process_id, start_ns) begins within a capture of its process."""
+    """Return whether each of some calls (process_id, start_ns) begins within a capture of its process."""
     marked = captures.with_columns(pl.lit(True).alias("captured"))
     return lookup_at(calls, "start_ns", marked, ["process_id"], ["captured"]).get_column("captured").fill_null(False)
 
 
 def _by_call(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
-    """process_id, start_ns, end_ns of what lies between begin and end calls, which may nest; intervals may overlap."""
+    """Return process_id, start_ns, end_ns between begin and end calls, which may nest; intervals may overlap."""
     begins = pl.col("name").str.contains(_BEGINS)
     marks = (
         host.those(pl.col("kind").is_in(CALLS) & (begins | pl.col("name").str.contains(_ENDS)))

@@ -264,7 +264,7 @@ def _by_region(again: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _without_idle_time(costs: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame:
-    """The costs without what they cost the devices: idle time of one of them has no causes."""
+    """Return the costs without what they cost the devices: idle time of one of them has no causes."""
     idle = (pl.lit(None, dtype=pl.Int64).alias(column) for column in ("idle_ns", "hidden_ns"))
     return costs.with_columns(idle).sort("host_ns", descending=True, nulls_last=True, maintain_order=True)
 

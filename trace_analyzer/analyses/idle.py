@@ -74,14 +74,14 @@ _END = (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
 
 
 def gap_sums(gaps: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
-    """gap_id, cause, idle_ns, device: the time of each cause in each gap, in order. ``idle`` is in order."""
+    """Return gap_id, cause, idle_ns, device: the time of each cause in each gap, in order. ``idle`` is in order."""
     lengths = idle.select("gap_id", "cause", (pl.col("end_ns") - pl.col("start_ns")).alias("idle_ns"))
     sums = sum_runs(lengths, "gap_id", "cause", "idle_ns")
     return sums.with_columns(gaps.get_column("device")[sums.get_column("gap_id")])
 
 
 def gap_table(gaps: pl.DataFrame, sums: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Table `gaps`, with categorical causes: each gap with the cause that holds most of it. ``sums`` are `gap_sums`."""
+    """Return table `gaps`, with categorical causes: each gap with its largest cause. ``sums`` are `gap_sums`."""
     causes = (
         sums.sort("gap_id", "idle_ns", "cause", descending=[False, True, False])
         .unique("gap_id", keep="first", maintain_order=True)
@@ -96,7 +96,7 @@ def gap_table(gaps: pl.DataFrame, sums: pl.DataFrame, activities: pl.DataFrame) 
 
 
 def _sums_without_causes(sums: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame:
-    """`gap_sums` with the causes of some devices withheld."""
+    """Suppress the causes of some devices in `gap_sums`."""
     owners = sums.select("gap_id", "device").unique(maintain_order=True)
     merged = sum_runs(sums.with_columns(causes_but(devices)), "gap_id", "cause", "idle_ns")
     return merged.join(owners, on="gap_id", how="left", maintain_order="left")

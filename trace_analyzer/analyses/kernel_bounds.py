@@ -1,4 +1,4 @@
-"""What each activity does (bucket), what it had to do (work) and what limits it (bound)."""
+"""Add what each activity does (bucket), what it had to do (work) and what limits it (bound)."""
 
 from collections.abc import Mapping
 
@@ -41,7 +41,7 @@ _GRID_IN_THREADS = "hipExtModuleLaunchKernel"
 
 
 def with_blocks(activities: pl.DataFrame) -> pl.DataFrame:
-    """Activities with ``blocks`` in blocks, also where the launch counted threads. Needs launch_name."""
+    """Add ``blocks`` in blocks, also where the launch counted threads. Needs launch_name."""
     blocks = (pl.col("blocks") / pl.col("threads_per_block")).ceil().cast(pl.Int64, strict=False)
     return activities.with_columns(
         pl.when((pl.col("launch_name") == _GRID_IN_THREADS) & (pl.col("threads_per_block") > 0))
@@ -52,22 +52,25 @@ def with_blocks(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_buckets(activities: pl.DataFrame) -> pl.DataFrame:
-    """Activities with bucket, group and prior of each kernel; null for copies and memsets."""
+    """Add bucket, group and prior of each kernel; null for copies and memsets."""
     keys = activities.select("kind", "name", "operator")
     numbers, firsts = factorize(*keys)
     keys = as_strings(keys[firsts])
     buckets = kernel_buckets(keys.filter(pl.col("kind") == "kernel")).with_columns(pl.lit("kernel").alias("kind"))
-    found = keys.join(buckets, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")
-    return activities.hstack(found.select(pl.col("bucket", "group", "prior").cast(pl.Categorical))[numbers])
+    bucketed = keys.join(buckets, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")
+    return activities.hstack(bucketed.select(pl.col("bucket", "group", "prior").cast(pl.Categorical))[numbers])
 
 
 def on_matrix_units() -> pl.Expr:
-    """Whether a kernel's FLOP count against the peak of the matrix units: contractions, unless known not to use them."""
+    """Return whether a kernel's FLOP count against the peak of tensor cores.
+
+    These are matmul and convolution, unless known not to use them.
+    """
     return (pl.col("group") == "matmul").fill_null(False) & pl.col("uses_tensor_cores").fill_null(True)
 
 
 def with_bounds(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Activities with their bound.
+    """Add the bound of each activity.
 
     Intensity against the device's balance, that of the units and the dtype in use, decides compute or memory where
     FLOP and bytes are known; the bucket's prior elsewhere. A kernel too short to matter, or short with fewer blocks than the device
@@ -110,7 +113,7 @@ def _bound(bound: str) -> pl.Expr:
 
 
 def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Activities with faster_than_memory: why a kernel moved its bytes faster than the device's memory can.
+    """Add faster_than_memory: why a kernel moved its bytes faster than the device's memory can.
 
     A duration of a few ticks of the clock tells no rate at all. Else what exceeds the memory's bandwidth must have been
     on the chip before, or still be there afterwards: at most as much as the L2 cache holds.
@@ -141,7 +144,7 @@ def with_memory_excess(activities: pl.DataFrame, devices: Mapping[int, Device | 
 
 
 def without_refuted_reads(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Activities whose moved_bytes count no operand twice that cannot have been read twice.
+    """Return activities whose moved_bytes count no operand twice that cannot have been read twice.
 
     Of operands of one shape, type and strides nobody knows whether they are one tensor, and without strides not whether
     they are expanded. They count as read; but where the kernel would then be faster than memory and cache allow, they
@@ -161,7 +164,7 @@ def without_refuted_reads(activities: pl.DataFrame, devices: Mapping[int, Device
 
 
 def kernel_table(activities: pl.DataFrame, exclusive_times: pl.Series) -> pl.DataFrame:
-    """Table `kernels`: activities summed up by device and name, longest first."""
+    """Return table `kernels`: activities summed up by device and name, longest first."""
     frame = (
         activities.with_columns(exclusive_times)
         .group_by("device", "name", "kind", maintain_order=True)
@@ -185,7 +188,7 @@ def _per_device(devices: Mapping[int, Device | None], figure) -> dict[int, int |
 
 
 def _balances(devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """device, dtype, matrix, balance (FLOP per byte at which compute and memory take equally long)."""
+    """Return device, dtype, matrix, balance (FLOP per byte at which compute and memory take equally long)."""
     rows = [
         (code, dtype, matrix, device.balance(dtype, matrix=matrix))
         for code, device in devices.items()

@@ -8,7 +8,7 @@ from trace_analyzer.analysis import Value
 
 
 def launch_latency_ns(host: Host, activities: pl.DataFrame, launches: pl.DataFrame, gaps: pl.DataFrame) -> int:
-    """The latency from launch end to start that this trace shows on an empty queue: p99, at most 100 us.
+    """Return this trace's latency from launch end to start on an empty queue: p99, at most 100 us.
 
     ``activities`` needs launch_id, launch_start_ns and launch_end_ns. Launches that follow a stream's wait
     for an event do not show it: their work may have waited for that. The cap holds where no other launch found the device idle.
@@ -31,7 +31,7 @@ def launch_latency_ns(host: Host, activities: pl.DataFrame, launches: pl.DataFra
 
 
 def launches_after_waits(host: Host, launches: pl.DataFrame) -> pl.DataFrame:
-    """launch_id of launches before which, since its previous launch, their thread told a stream to wait for an event."""
+    """Return launches since whose previous launch their thread told a stream to wait for an event."""
     waits = (
         host.calls_of(pl.col("name").str.contains(STREAM_WAITS))
         .select("thread_id", pl.col("start_ns").alias("wait_ns"))

@@ -1,4 +1,4 @@
-"""What a window leaves out of its device's whole window: how much of its time or of its work, and what that was."""
+"""Measure what a window leaves out of its device's whole window: how much time or work, and of what kind."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from trace_analyzer.vocabulary import WORK
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What a window leaves out: ``time_ns`` of ``total_ns``, of the trace's time or of the time in which the device worked.
+    """Hold what a window leaves out: ``time_ns`` of ``total_ns``, of the trace's time or of the device's work.
 
     Of these two it is the larger share. ``parts_ns`` is the partition of what is left out, ``cold_gap_ns`` its cold start.
     """
@@ -22,19 +22,19 @@ class LeftOut:
 
     @property
     def ratio(self) -> float:
-        """The share that is left out."""
+        """Return the share that is left out."""
         return self.time_ns / self.total_ns
 
     @property
     def is_most(self) -> bool:
-        """Whether the window speaks for the lesser part."""
+        """Return whether the window speaks for the lesser part."""
         return self.ratio > thresholds.LEFT_OUT_RATIO
 
 
 def left_out(
     spans_ns: tuple[int, int], parts_ns: Mapping[str, int], whole_ns: Mapping[str, int], cold_gap_ns: int
 ) -> LeftOut | None:
-    """What a window with the partition ``parts_ns`` leaves out of the partition ``whole_ns``; None for nothing.
+    """Return what a window of partition ``parts_ns`` leaves out of the partition ``whole_ns``; None for nothing.
 
     ``spans_ns`` are the lengths of the window and of the whole, as partitions may be withheld, and ``cold_gap_ns`` is
     the cold start outside of the window.

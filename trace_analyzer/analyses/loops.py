@@ -1,4 +1,4 @@
-"""Whether repetitions are iterations of the program's own loop, or parts of a single pass such as its layers.
+"""Tell iterations of the program's own loop from repeated parts of a single pass such as its layers.
 
 Layers repeat as iterations do. What tells them apart is what was recorded around them: a module call, an operator or an
 annotation that encloses all repetitions is the pass that they are parts of. Where Python frames were recorded, the loop
@@ -14,7 +14,7 @@ _MODULE = r"^nn\.Module: "
 
 
 def is_loop(repetitions: pl.DataFrame, host: Host) -> bool:
-    """Whether nothing that was recorded contradicts that some repetitions are iterations of the program's loop.
+    """Return whether nothing recorded contradicts that some repetitions are iterations of the program's loop.
 
     ``repetitions`` are (process_id, start_ns, end_ns) of one process: what each begins with, in order.
     """
@@ -29,13 +29,13 @@ def is_loop(repetitions: pl.DataFrame, host: Host) -> bool:
 
 
 def enclosed_by_work(spans: pl.DataFrame, host: Host) -> bool:
-    """Whether a module call or an operator encloses all of some spans (process_id, start_ns, end_ns) of one process."""
+    """Return whether a module call or operator encloses all spans (process_id, start_ns, end_ns) of a process."""
     process = spans.get_column("process_id").item(0)
     return bool(_enclosing(host.events.filter(pl.col("process_id") == process), host, spans, annotations=False).height)
 
 
 def _enclosing(events: pl.DataFrame, host: Host, spans: pl.DataFrame, *, annotations: bool) -> pl.DataFrame:
-    """Module calls, operators and, if wanted, annotations of a process that enclose all spans, whichever thread has them.
+    """Return module calls, operators and, if wanted, annotations of a process that enclose all spans on any thread.
 
     Autograd's thread works within a call of the thread that asked for it.
     """
@@ -53,7 +53,7 @@ def _enclosing(events: pl.DataFrame, host: Host, spans: pl.DataFrame, *, annotat
 
 
 def _calls_in_each(frames: pl.DataFrame, repetitions: pl.DataFrame) -> bool:
-    """Whether a frame around all repetitions, or a thread, calls a function equally often in each of them.
+    """Return whether a frame around all repetitions, or a thread, calls a function equally often in each.
 
     Of the frames around them the innermost is asked. The last repetition may have been cut, and is left out.
     """

@@ -152,12 +152,12 @@ def _calls(activities: pl.DataFrame, context: Context) -> pl.DataFrame:
 
 
 def _without_instances() -> pl.Expr:
-    """The path of modules without the numbers of instances: ``Net/Block/Linear``."""
+    """Return the path of modules without the numbers of instances: ``Net/Block/Linear``."""
     return pl.col("module").str.replace_all(_INSTANCE, "$1")
 
 
 def _conformed(rows: pl.DataFrame) -> pl.DataFrame:
-    """Columns of table `owners`; null where the rows have none."""
+    """Return columns of table `owners`; null where the rows have none."""
     return rows.select(
         (pl.col(column.name) if column.name in rows.columns else pl.lit(None)).cast(column.dtype).alias(column.name)
         for column in OWNERS.columns

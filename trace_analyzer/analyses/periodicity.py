@@ -1,4 +1,4 @@
-"""Steps that nothing marks: the period of the sequence of launches.
+"""Find steps that nothing marks: the period of the sequence of launches.
 
 What a loop launches comes again in each iteration. A launch that is made once per iteration is an anchor:
 it cuts the sequence into segments that launch the same things. Candidates are tried from the rarest on, so
@@ -21,7 +21,7 @@ SEQUENCE = ["process_id", "start_ns", "end_ns", "work", "device_ns", "bounds"]
 
 
 def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Launches in order: process_id, start_ns, end_ns, work (what it launched), device_ns, bounds.
+    """Return launches in order: process_id, start_ns, end_ns, work (what it launched), device_ns, bounds.
 
     ``bounds`` says whether the launch, or a blocking call since the one before, is of a kind that bounds
     steps: a copy between host and device, a graph, an optimizer's kernel, a synchronize. ``activities``
@@ -62,7 +62,9 @@ def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
 
 
 def periods(sequence: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """process_id, index, host_start_ns, host_end_ns of the steps of each process whose launches have a period.
+    """Return the steps of each process whose launches have a period.
+
+    The columns are process_id, index, host_start_ns, host_end_ns.
 
     A period counts only where `loops.is_loop` does not find that a single pass encloses its repetitions.
     """
@@ -75,7 +77,7 @@ _PERIOD = ["process_id", "index", "host_start_ns", "host_end_ns"]
 
 
 def _periods(sequence: pl.DataFrame, host: Host) -> pl.DataFrame | None:
-    """The periods of one process, or None: those of the rarest anchor that explains most of the device time."""
+    """Return the periods of one process by the rarest anchor that explains most of the device time; None for none."""
     for anchor in _anchors(sequence):
         cut = sequence.with_columns((pl.col("work") == anchor).cum_sum().alias("segment"))
         if _explains(cut) and is_loop(cut.filter(pl.col("work") == anchor), host):
@@ -91,7 +93,7 @@ def _periods(sequence: pl.DataFrame, host: Host) -> pl.DataFrame | None:
 
 
 def _anchors(sequence: pl.DataFrame) -> list[str]:
-    """Work to try as anchor, the rarest first: of the counts that most names share, the name after the longest pause.
+    """Return work to try as anchor, the rarest first: of the most shared counts, the name after the longest pause.
 
     Work that is launched once per step shares its count with others of that kind, but for one where the
     recording cut a step. Of these, the one before which the host typically paused longest stands at the
@@ -115,7 +117,7 @@ def _anchors(sequence: pl.DataFrame) -> list[str]:
 
 
 def _explains(cut: pl.DataFrame) -> bool:
-    """Whether the segments launch the same things, for most of the device time, and are steps.
+    """Return whether the segments launch the same things, for most of the device time, and are steps.
 
     A segment is regular when its counts of each kind of work differ from the typical ones by little. Before
     the first anchor anything may stand; behind the last one only what a step does.
@@ -150,7 +152,7 @@ def _explains(cut: pl.DataFrame) -> bool:
 
 
 def _typical(counts: pl.DataFrame, segments: int) -> pl.DataFrame:
-    """work, typical: the (lower) median over ``segments`` of how often it is launched, absence counting as 0."""
+    """Return work, typical: the (lower) median over ``segments`` of its launches, absence counting as 0."""
     absent = segments - pl.len().cast(pl.Int64)
     position = (segments - 1) // 2 - absent
     return (

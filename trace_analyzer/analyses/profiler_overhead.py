@@ -1,4 +1,4 @@
-"""What recording itself cost: the profiler slows the CPU for each event that it writes down, and the GPU not.
+"""Estimate what recording cost: the profiler slows the CPU for each event that it writes down, and the GPU not.
 
 Cost of an event. Of two events of one kind that follow each other on a thread, the second may begin as soon
 as the first has been recorded, so the fastest such pairs show what recording takes, from start to start. Their
@@ -46,7 +46,7 @@ SLOWED = (
 
 @dataclass(frozen=True)
 class Recording:
-    """What recording took of the idle time of some windows, by cause, ns.
+    """Hold what recording took of the idle time of some windows, by cause, ns.
 
     ``least_ns`` is the lower bound of an estimate, and ``event_cost_ns`` its price per kind of event, from the
     least on. A measurement has the time of a step with and without the profiler instead, and ``rest_ns``: what
@@ -65,7 +65,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class Prices:
-    """What recording takes: of an event by its kind, (least, estimate) in ns, and of idle time.
+    """Hold what recording takes: of an event by its kind, (least, estimate) in ns, and of idle time.
 
     ``gaps`` are those with `gap_costs`, ``idle`` the intervals of all gaps.
     """
@@ -83,7 +83,7 @@ def prices(
     host: Host,
     costs: pl.DataFrame,
 ) -> Prices | None:
-    """The prices as the events themselves tell; None where too few do.
+    """Return the prices that the events themselves show; None where too few do.
 
     ``sums`` come from `causes.gap_sums`, and ``costs`` from `event_costs`.
     """
@@ -94,7 +94,7 @@ def prices(
 
 
 def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, Recording]:
-    """What recording took within each of ``windows`` (device, window, start_ns, end_ns): window -> estimate."""
+    """Estimate what recording took within each of ``windows`` (device, window, start_ns, end_ns), by window."""
     gaps = clip(priced.gaps.drop("cause"), windows, ["device"])
     sums = _slowed(overlap_sums(priced.idle, "cause", gaps, ["device"]))
     late = gaps[sums.get_column("row").unique()]
@@ -127,7 +127,7 @@ def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, Recording]:
 def measured(
     idle: pl.DataFrame, windows: pl.DataFrame, recorded: Mapping[int, tuple[int, int]], measured_step_ns: int
 ) -> dict[int, Recording]:
-    """What steps took longer than measured, from all slowed causes in proportion: window -> measurement.
+    """Return by window what steps took longer than measured, from all slowed causes in proportion.
 
     ``windows`` (device, window, start_ns, end_ns) hold as many steps, that took so long together, as ``recorded`` says.
     """
@@ -140,7 +140,7 @@ def measured(
 
 
 def _measured(slowed_ns: Mapping[str, int], recorded_ns: int, steps: int, measured_step_ns: int) -> Recording:
-    """What ``steps`` that took ``recorded_ns`` took longer than measured."""
+    """Return what ``steps`` that took ``recorded_ns`` took longer than measured."""
     total = sum(slowed_ns.values())
     extra = max(0, recorded_ns - steps * measured_step_ns)
     ratio = min(1.0, extra / total) if total else 0.0
@@ -157,12 +157,14 @@ def _measured(slowed_ns: Mapping[str, int], recorded_ns: int, steps: int, measur
 
 
 def _slowed(sums: pl.DataFrame) -> pl.DataFrame:
-    """The sums of idle time that recording makes longer."""
+    """Return the sums of idle time that recording makes longer."""
     return sums.filter(pl.col("cause").is_in(SLOWED))
 
 
 def event_costs(host: Host) -> pl.DataFrame:
-    """kind, least_ns, cost_ns: what recording an event takes; kinds of which too few follow each other are missing.
+    """Return kind, least_ns, cost_ns: what recording an event takes.
+
+    Kinds of which too few follow each other are missing.
 
     Of runtime calls, only those that look something up tell.
     """
@@ -206,14 +208,16 @@ _PRICED = pl.Enum(COSTLY_KINDS)
 
 
 def _recorded_kind() -> pl.Expr:
-    """As which of `COSTLY_KINDS` an event is recorded; null for others."""
+    """Return as which of `COSTLY_KINDS` an event is recorded; null for others."""
     return pl.col("kind").replace("driver", "runtime").cast(_PRICED, strict=False)
 
 
 def gap_costs(
     gaps: pl.DataFrame, sums: pl.DataFrame, launches: pl.DataFrame, host: Host, costs: pl.DataFrame
 ) -> pl.DataFrame:
-    """gap_id, events, least_ratio, cost_ratio: recorded events that delayed its end, and the share of its slowed time they took.
+    """Return recorded events that delayed each gap's end, and the share of its slowed time that they took.
+
+    The columns are gap_id, events, least_ratio, cost_ratio.
 
     Only gaps with time that recording makes longer (`SLOWED`), and with a known launch. ``sums`` are from
     `causes.gap_sums`, ``costs`` is from `event_costs`.
@@ -258,7 +262,7 @@ def gap_costs(
 
 
 def _recorded_between(edges: pl.DataFrame, host: Host, threads: pl.Series, costs: pl.DataFrame) -> pl.DataFrame:
-    """events, least_ns, cost_ns: what these threads recorded from since_ns to before launch_ns, of each process_id.
+    """Sum what threads recorded from since_ns to before launch_ns of each process: events, least_ns, cost_ns.
 
     Each event is added to the last of all edges of its process up to it: so what lies between two edges is known by sums
     over all before them, and a million events need not be put in order. ``costs`` is from `event_costs`.
@@ -282,7 +286,7 @@ def _recorded_between(edges: pl.DataFrame, host: Host, threads: pl.Series, costs
 
 
 def _prices(costs: pl.DataFrame) -> list[pl.Expr]:
-    """Of each kind and name how many events one counts for, 0 where the price is not known, and its least_ns and cost_ns."""
+    """Return of each kind and name how many events one counts for, 0 without a price, its least_ns and cost_ns."""
     kind, priced = pl.col("kind").replace("driver", "runtime"), costs.get_column("kind")
     return [
         kind.replace_strict(priced, values, default=0, return_dtype=pl.Int64).alias(name)

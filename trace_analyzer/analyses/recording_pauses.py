@@ -9,7 +9,7 @@ from trace_analyzer.ingest.trace import Trace
 
 
 def recording_pauses(trace: Trace) -> pl.DataFrame:
-    """start_ns, end_ns of the silences that are recording pauses, by evidence.
+    """Return start_ns, end_ns of the silences that are recording pauses, by evidence.
 
     A silence is an interval in which no thread and no device has an event in progress. It is a pause
     when it lasts 10 ms or more and Python frames were recorded (some frame is always open while Python
@@ -42,7 +42,7 @@ def recording_pauses(trace: Trace) -> pl.DataFrame:
 
 
 def _between_sessions(trace: Trace, silences: pl.DataFrame) -> pl.Series:
-    """Whether a silence overlaps the time between two profiler sessions, per silence."""
+    """Return whether each silence overlaps the time between two profiler sessions."""
     sessions = pl.DataFrame(trace.profiler_sessions, schema={"start_ns": pl.Int64, "end_ns": pl.Int64}, orient="row")
     covered = union(sessions.with_columns(pl.lit(0).alias("all")), ["all"])
     opened, closed = covered.get_column("end_ns").head(-1), covered.get_column("start_ns").tail(-1)
@@ -51,14 +51,14 @@ def _between_sessions(trace: Trace, silences: pl.DataFrame) -> pl.Series:
 
 
 def _holds_boundary(trace: Trace, silences: pl.DataFrame) -> pl.Series:
-    """Whether the profiler says that a recording began or ended within a silence, per silence."""
+    """Return whether the profiler says that a recording began or ended within each silence."""
     instants = pl.Series(trace.boundaries, dtype=pl.Int64).sort()
     until = instants.search_sorted(silences.get_column("end_ns"), side="right")
     return until > instants.search_sorted(silences.get_column("start_ns"), side="left")
 
 
 def _correlations_restart(trace: Trace, silences: pl.DataFrame) -> pl.Series:
-    """Whether every correlation id after a silence is lower than every one before it, per silence."""
+    """Return whether every correlation id after a silence is lower than every one before it, per silence."""
     ends = silences.get_column("end_ns")
     calls = trace.host_events.select("start_ns", "correlation").drop_nulls("correlation")
     # After as many silences as this does a call begin.

@@ -1,4 +1,4 @@
-"""How near kernels come to their roof, by what bounds them: lying under a roof is not being limited by it.
+"""Measure how near kernels come to their roof, by bound: lying under a roof is not being limited by it.
 
 The roof of a kernel is the roofline model's (see `trace_analyzer.analyses.roofline`). A kernel that fills the device,
 lasts, and stays far below both of its roofs is limited by neither: it is *inefficient*.
@@ -33,7 +33,7 @@ ROOFED = ("compute", "memory")
 
 
 def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
-    """Whether a kernel fills its device, lasts, and reaches less than `thresholds.INEFFICIENT_ROOF_RATIO` of its roof.
+    """Return whether a kernel fills its device, lasts, and stays below `thresholds.INEFFICIENT_ROOF_RATIO`.
 
     Needs the columns of activities and roof_ns. An operator that launches several kernels shares its least bytes among
     them, though each may pass over all the data (a radix sort): of its kernels only those of products are looked at.
@@ -53,7 +53,7 @@ def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
 
 
 def bound_table(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Table `bounds`: kernels (see `roofline.with_roofs`) summed up by device and bound, longest first."""
+    """Return table `bounds`: kernels (see `roofline.with_roofs`) summed by device and bound, longest first."""
     sums = kernels.group_by("device", "bound").agg(*_shares())
     return BOUNDS.conform(
         sums.with_columns(pl.col("bound").cast(pl.String)).sort(
@@ -63,7 +63,7 @@ def bound_table(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shares() -> list[pl.Expr]:
-    """Sums of kernels, and how near to their roof those of known roof come; null where none is known."""
+    """Return sums of kernels, and how near to their roof those of known roof come; null where none is known."""
     time, known = pl.col("duration_ns"), pl.col("roof_ns").is_not_null()
     known_ns = time.filter(known).sum()
     below = time.filter(pl.col("roof_ns") < thresholds.HALF_ROOF_RATIO * time).sum()

@@ -1,4 +1,4 @@
-"""How good each kernel is: what it computed and moved per second, against what the device can do.
+"""Compare what each kernel computed and moved per second with what the device can do.
 
 The roofline model (Williams, Waterman, Patterson 2009, https://doi.org/10.1145/1498765.1498785): a kernel of
 arithmetic intensity I reaches at most min(peak FLOP/s, I * memory bandwidth), so that it takes at least
@@ -119,7 +119,7 @@ _KEYS = ["device", "name", "operator", "dtype", "input_dims"]
 
 
 def roofs(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Table `roofs`: each kernel whose FLOP or bytes are known, against its device's two roofs."""
+    """Return table `roofs`: each kernel whose FLOP or bytes are known, against its device's two roofs."""
     seconds = pl.when(pl.col("duration_ns") > 0).then(pl.col("duration_ns") / 1e9)
     return ROOFS.conform(
         with_limits(activities.filter((pl.col("kind") == "kernel") & _known("flop", "moved_bytes")), devices)
@@ -145,7 +145,7 @@ def roofs(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.
 
 
 def with_limits(activities: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
-    """Activities with peak_flop_per_s and byte_per_s of their device, null where unknown; ``matrix`` says of which units."""
+    """Add peak_flop_per_s and byte_per_s of the device, null where unknown; ``matrix`` says of which units."""
     return (
         activities.with_columns(on_matrix_units().alias("matrix"))
         .join(_peaks(devices), on=["device", "dtype", "matrix"], how="left", maintain_order="left")
@@ -154,7 +154,7 @@ def with_limits(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
 
 
 def roof_ns() -> pl.Expr:
-    """The shortest time for the work: at peak FLOP/s or at full bandwidth, whichever takes longer.
+    """Return the shortest time for the work: at peak FLOP/s or at full bandwidth, whichever takes longer.
 
     Null where the bytes are unknown, and for contractions also where FLOP or peak are: for all else
     the vector units' time does not matter next to the memory's unless it is known.
@@ -166,7 +166,7 @@ def roof_ns() -> pl.Expr:
 
 
 def work_sums() -> list[pl.Expr]:
-    """Sums over kernels joined with `roofs`: time, work, time at the roof, and over which time each is known."""
+    """Return sums over kernels joined with `roofs`: time, work, time at the roof, and time of known figures."""
     return [
         pl.len().cast(pl.UInt32).alias("count"),
         pl.col("duration_ns").sum().alias("time_ns"),
@@ -176,12 +176,12 @@ def work_sums() -> list[pl.Expr]:
 
 
 def sums_of_sums() -> list[pl.Expr]:
-    """The same sums over rows that `work_sums` made."""
+    """Return the sums of `work_sums` over rows that it made."""
     return [*(pl.col("count", "time_ns", *_KNOWN).sum(),), *(known_sum(column) for column in _WORK)]
 
 
 def work_rates() -> list[pl.Expr]:
-    """Rates of summed work, each over the time for which its figures are known; null where that is none."""
+    """Return rates of summed work, each over the time for which its figures are known; null where that is none."""
     return [
         _over("flop", "moved_bytes").alias("intensity_flop_per_byte"),
         (_over("flop", "flop_time_ns") * 1e9).alias("achieved_flop_per_s"),
@@ -192,12 +192,12 @@ def work_rates() -> list[pl.Expr]:
 
 
 def known_sum(column: str) -> pl.Expr:
-    """The sum of the values that are known; null when none is."""
+    """Sum the values that are known; null when none is."""
     return pl.when(pl.col(column).count() > 0).then(pl.col(column).sum()).alias(column)
 
 
 def with_roofs(activities: pl.DataFrame, roof_table: pl.DataFrame, again: pl.DataFrame) -> pl.DataFrame:
-    """The kernels of activities with the columns of `roofs` that sums need, and whether they are ``recomputed``.
+    """Return the kernels of activities with the columns of `roofs` that sums need, and whether ``recomputed``.
 
     ``again`` has the activity_id of those.
     """
@@ -214,7 +214,7 @@ def with_roofs(activities: pl.DataFrame, roof_table: pl.DataFrame, again: pl.Dat
 
 
 def roofline_table(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Table `roofline`: kernels (see `with_roofs`) summed up by name, operator, dtype and shapes, longest first."""
+    """Return table `roofline`: kernels (see `with_roofs`) by name, operator, dtype and shapes, longest first."""
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
     frame = (
         kernels.hstack(lookup(shapes, kernels, "operator_id"))
@@ -233,7 +233,7 @@ def roofline_table(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.D
 
 
 def step_work(kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Table `step_work`: kernels (see `with_roofs`) summed up by the step in whose window they started."""
+    """Return table `step_work`: kernels (see `with_roofs`) summed up by the step in whose window they started."""
     spans = steps.filter(pl.col("start_ns") < pl.col("end_ns"))
     inside = lookup_at(kernels, "start_ns", spans.with_columns(pl.col("index").alias("step")), ["device"], ["step"])
     sums = inside.drop_nulls("step").group_by("device", "step").agg(*work_sums(), _mfu_ns(), _mfu_most_ns())
@@ -249,7 +249,7 @@ def step_work(kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def operator_work(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Table `operator_work`: kernels (see `with_roofs`) summed up by the operator that launched them."""
+    """Return table `operator_work`: kernels (see `with_roofs`) summed up by the operator that launched them."""
     sums = kernels.group_by("device", "operator").agg(*work_sums()).with_columns(*work_rates())
     return OPERATOR_WORK.conform(
         sums.sort("time_ns", "device", "operator", descending=[True, False, False], nulls_last=True)
@@ -257,7 +257,7 @@ def operator_work(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def mfu(kernels: pl.DataFrame, window_ns: int) -> float | None:
-    """FLOP of contractions over what the device could have done in the window; null without any.
+    """Return matmul and convolution FLOP over the window's peak FLOP (model FLOP utilization); null without any.
 
     Each kernel's FLOP are divided by the peak of its own dtype, so that a mixture needs no dominant one.
     Recomputed work is no progress of the model: it counts for `hfu` only (Chowdhery et al. 2022, PaLM, appendix B).
@@ -266,12 +266,12 @@ def mfu(kernels: pl.DataFrame, window_ns: int) -> float | None:
 
 
 def hfu(kernels: pl.DataFrame, window_ns: int) -> float | None:
-    """Hardware FLOP utilization: the MFU with recomputed work."""
+    """Return hardware FLOP utilization: the MFU with recomputed work."""
     return _utilization(kernels.select(_hfu_ns()).item(), window_ns)
 
 
 def mfu_at_most(kernels: pl.DataFrame, window_ns: int) -> float | None:
-    """The MFU if every contraction of unknown work had run at its peak; null where `mfu` is.
+    """Return the MFU if all matmul and convolution of unknown work had run at peak; null where `mfu` is.
 
     No kernel does more than its duration at peak allows, so the MFU lies between the two.
     """
@@ -279,7 +279,9 @@ def mfu_at_most(kernels: pl.DataFrame, window_ns: int) -> float | None:
 
 
 def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """(device, kernel_count, lowest, typical, highest) where compute-bound kernels are all about equally far from peak.
+    """Return devices whose compute-bound kernels are all about equally far from peak.
+
+    The columns are device, kernel_count, lowest, typical, highest.
 
     One row per device on which several kinds of large products reach nearly the same share of their peak, well
     below it. Kernels of different shapes rarely do: something common to all, such as the clock, may hold them.
@@ -315,19 +317,19 @@ def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Dat
 
 
 def _hfu_ns() -> pl.Expr:
-    """Time that the contractions would take at peak."""
+    """Return the time that matmul and convolution would take at peak."""
     own = pl.col("compute_roof_ns").filter(pl.col("group") == "matmul")
     return pl.when(own.count() > 0).then(own.sum()).alias("hfu_ns")
 
 
 def _mfu_ns() -> pl.Expr:
-    """The same without recomputed ones: the numerator of the MFU."""
+    """Return the time without recomputed work: the numerator of the MFU."""
     own = pl.col("compute_roof_ns").filter((pl.col("group") == "matmul") & ~pl.col("recomputed"))
     return pl.when(own.count() > 0).then(own.sum()).alias("mfu_ns")
 
 
 def _mfu_most_ns() -> pl.Expr:
-    """The most that the numerator of the MFU can be: a contraction of unknown work counts as one at its peak."""
+    """Return the most that the numerator of the MFU can be: unknown work counts as run at its peak."""
     most = pl.coalesce("compute_roof_ns", pl.col("duration_ns").cast(pl.Float64))
     own = (pl.col("group") == "matmul") & ~pl.col("recomputed")
     known = pl.col("compute_roof_ns").filter(own).count() > 0

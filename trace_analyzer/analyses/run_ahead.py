@@ -1,4 +1,4 @@
-"""Does the CPU run ahead of the device? Launch lead, queue depth, and a word for it."""
+"""Judge whether the CPU runs ahead of the device: launch lead, queue depth and state."""
 
 import polars as pl
 
@@ -24,7 +24,7 @@ QUANTILES = (0.1, 0.5, 0.9)
 
 
 def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
-    """Table `queue`: one more queued, and its duration of runway, where a launch ended; less where its activity started.
+    """Return table `queue`: depth and runway after each launch's end and each activity's start.
 
     An activity that started before its launch returned (a blocking copy, clock skew) was never queued.
     """
@@ -41,7 +41,7 @@ def queue_depths(activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def depth_within(queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
-    """Mean queue depth over some intervals (device, start_ns, end_ns), weighted by time; None without any."""
+    """Return mean queue depth over some intervals (device, start_ns, end_ns), weighted by time; None without any."""
     end = over_group(queue, "device", pl.col("time_ns").shift(-1)).alias("end_ns")
     steps = queue.select("device", pl.col("time_ns").alias("start_ns"), end, "depth").drop_nulls("end_ns")
     length = pl.col("end_ns") - pl.col("start_ns")
@@ -51,7 +51,7 @@ def depth_within(queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
 
 
 def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Queue depth and runway weighted by time within each window.
+    """Return queue depth and runway weighted by time within each window.
 
     Returns device, depth_mean, depth_p50, depth_max, runway_mean, runway_p50, runway_max (ns) and
     empty_queue_ratio.
@@ -66,7 +66,7 @@ def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame
 
 
 def _weighted(spans: pl.DataFrame, figure: str, lengths: pl.DataFrame, name: str) -> pl.DataFrame:
-    """device, ``name``_mean, _p50, _max of a step function that is 0 outside ``spans``, and the share of time at 0."""
+    """Return mean, p50 and max of a step function that is 0 outside ``spans``, and the share of time at 0."""
     held = (
         spans.filter(pl.col(figure) > 0)
         .group_by("device", figure)
@@ -95,7 +95,7 @@ def _weighted(spans: pl.DataFrame, figure: str, lengths: pl.DataFrame, name: str
 
 
 def lead_quantiles(launches: pl.DataFrame) -> pl.DataFrame:
-    """device, lead_p10, lead_p50, lead_p90 (ns, nearest) and call_p50: the median launch call."""
+    """Return device, lead_p10, lead_p50, lead_p90 (ns, nearest) and call_p50: the median launch call."""
     leads = [
         pl.col("lead_ns").quantile(q, interpolation="nearest").cast(pl.Int64).alias(f"lead_p{round(100 * q)}")
         for q in QUANTILES
@@ -106,7 +106,7 @@ def lead_quantiles(launches: pl.DataFrame) -> pl.DataFrame:
 def run_ahead_state(
     busy_ratio: float, empty_queue_ratio: float, lead_p50: float | None, call_p50: float | None
 ) -> str | None:
-    """ahead, keeping-up or behind; None where no launch is linked."""
+    """Return ahead, keeping-up or behind; None where no launch is linked."""
     if lead_p50 is None or call_p50 is None:
         return None
     if empty_queue_ratio > thresholds.BEHIND_EMPTY_RATIO and busy_ratio < thresholds.BEHIND_BUSY_RATIO:

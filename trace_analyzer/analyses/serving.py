@@ -1,4 +1,4 @@
-"""Steps of serving frameworks by what they do: prefill, decode or both, each kind with its time, work and verdict.
+"""Sum up steps of serving frameworks by kind (prefill, decode or both): time, work and verdict.
 
 A prefill computes and a decoding step moves weights: one verdict on both describes neither.
 """
@@ -40,7 +40,9 @@ _SIZES = ("prefill_tokens", "decode_tokens", "tokens")
 
 
 def serving_marks(host: Host) -> pl.DataFrame:
-    """process_id, index, name, host_start_ns, host_end_ns, step_kind and tokens of the annotated steps, in order.
+    """Return the annotated steps in order.
+
+    The columns are process_id, index, name, host_start_ns, host_end_ns, step_kind and tokens.
 
     Of annotations that lie in one another, as those of two layers of a framework, the outermost is the step.
     """
@@ -64,23 +66,26 @@ def serving_marks(host: Host) -> pl.DataFrame:
 def annotated_steps(
     serving_marks: pl.DataFrame, linked_events: pl.DataFrame, idle_causes: pl.DataFrame
 ) -> pl.DataFrame:
-    """device, index, start_ns, end_ns, busy_ns, earlier_ns, activity_count, step_kind and tokens: the steps on each device.
+    """Return the steps on each device with busy_ns, earlier_ns, activity_count, step_kind and tokens.
 
     Bounds on a device are those of table `steps`; ``earlier_ns`` is work from before the recording, which is no step's.
     """
     spans = device_steps(serving_marks.select(_STEP), linked_events)
-    said = serving_marks.select("name", "host_start_ns", "step_kind", *_SIZES).unique(
+    kinds = serving_marks.select("name", "host_start_ns", "step_kind", *_SIZES).unique(
         ["name", "host_start_ns"], keep="first", maintain_order=True
     )
     worked = spans.filter(pl.col("activity_count") > 0, pl.col("start_ns") < pl.col("end_ns"))
     earlier = idle_causes.filter(pl.col("cause") == EARLIER_WORK).select("device", "start_ns", "end_ns")
     columns = ["device", "index", "start_ns", "end_ns", "busy_ns", "earlier_ns", "activity_count", "step_kind", *_SIZES]
     steps = with_covered(worked, earlier, ["device"], "earlier_ns")
-    return steps.join(said, on=["name", "host_start_ns"], how="inner", maintain_order="left").select(columns)
+    return steps.join(kinds, on=["name", "host_start_ns"], how="inner", maintain_order="left").select(columns)
 
 
 def serving_table(annotated_steps: pl.DataFrame, serving_verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Table `serving`: the steps of each kind on each device, with the verdicts (device, step_kind, regime, ...) on them."""
+    """Return table `serving`: the steps of each kind on each device, with the verdicts on them.
+
+    These are (device, step_kind, regime, ...).
+    """
     length = pl.col("end_ns") - pl.col("start_ns") - pl.col("earlier_ns")
     sized = pl.col("tokens").is_not_null()
     sums = annotated_steps.group_by("device", "step_kind").agg(

@@ -1,4 +1,4 @@
-"""Steps of the workload, on each device: where they lie, and which of them are representative."""
+"""Find steps of the workload on each device, and which of them are representative."""
 
 import polars as pl
 
@@ -62,7 +62,7 @@ _TOLD_NS = ("cold_start_ns", "recording_ns")
 
 
 def host_steps(host: Host, activities: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
-    """(process_id, index, name, host_start_ns, host_end_ns) in order, and what marks the steps.
+    """Return (process_id, index, name, host_start_ns, host_end_ns) in order, and what marks the steps.
 
     The first of these that there is: ``ProfilerStep#N``; an annotation that repeats (but for numbers and
     arguments) and encloses most launches; what frameworks, optimizers and data loaders announce
@@ -80,9 +80,9 @@ def host_steps(host: Host, activities: pl.DataFrame) -> tuple[pl.DataFrame, str 
         marks = _announced(known.drop_nulls("marks"), launched)
     if marks.height:
         return _conform(marks), "; ".join(marks.get_column("source").unique().sort())
-    found = periods(launch_sequence(activities, host), host)
+    steps_of_period = periods(launch_sequence(activities, host), host)
     name = pl.format("period {}", "index").alias("name")
-    return _conform(found.with_columns(name)), None if found.is_empty() else KERNEL_SEQUENCE
+    return _conform(steps_of_period.with_columns(name)), None if steps_of_period.is_empty() else KERNEL_SEQUENCE
 
 
 def _conform(marks: pl.DataFrame) -> pl.DataFrame:
@@ -90,7 +90,7 @@ def _conform(marks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _marked(host: Host) -> pl.DataFrame:
-    """Annotations, and other events that a rule knows, in order, with what the rule says: ``marks`` and ``source``."""
+    """Return annotations and other events that a rule knows, in order, with its ``marks`` and ``source``."""
     names = host.names.select("kind", "name", "name_id")
     known = step_marks(names.filter(pl.col("kind").is_in(["annotation", "operator", "python"])))
     names = names.join(known, on=["kind", "name"], how="left", maintain_order="left")
@@ -100,7 +100,7 @@ def _marked(host: Host) -> pl.DataFrame:
 
 
 def _spans(host: Host, condition: pl.Expr) -> pl.DataFrame:
-    """Host events of whose name a condition holds, in order, with their process and their bounds."""
+    """Return host events of whose name a condition holds, in order, with their process and their bounds."""
     return (
         host.those(condition)
         .select(
@@ -117,7 +117,7 @@ def _spans(host: Host, condition: pl.Expr) -> pl.DataFrame:
 
 
 def _profiler_steps(host: Host) -> pl.DataFrame:
-    """``ProfilerStep#N``, once where several threads or kinds of events show the same step.
+    """Return ``ProfilerStep#N``, once where several threads or kinds of events show the same step.
 
     Two recordings in one file may count from the same number on: those do not overlap.
     """
@@ -130,7 +130,7 @@ def _profiler_steps(host: Host) -> pl.DataFrame:
 
 
 def _repeated_annotation(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """Annotations of the one pattern that encloses most launches, the rarest of several alike."""
+    """Return annotations of the one pattern that encloses most launches, the rarest of several alike."""
     pattern = pl.col("name").str.replace_all(r"\(.*\)|\[.*\]", "").str.replace_all(r"\d+", "#").alias("source")
     repeated = marks.with_columns(pattern).filter(
         pl.len().over("process_id", "thread_id", "source") >= thresholds.STEP_REPEATS
@@ -139,7 +139,7 @@ def _repeated_annotation(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.Data
 
 
 def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """The marks of processes in which no module call and no operator encloses them all: those are parts of one pass."""
+    """Return the marks of processes in which no module call or operator encloses them all as parts of one pass."""
     spans = marks.rename({"host_start_ns": "start_ns", "host_end_ns": "end_ns"})
     parts = spans.partition_by("process_id", maintain_order=True)
     enclosed = [part.get_column("process_id").item(0) for part in parts if enclosed_by_work(part, host)]
@@ -147,7 +147,7 @@ def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
 
 
 def _announced(known: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """Steps by what frameworks announce: their spans, else from end to end of an optimizer's steps, else from fetch to fetch."""
+    """Return steps by what frameworks announce: their spans, else optimizer steps, else fetches."""
     spans = known.filter(pl.col("marks") == "span")
     by = pl.struct("process_id", "thread_id", "name")
     outermost = _disjoint(spans)
@@ -160,8 +160,8 @@ def _announced(known: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
             "host_end_ns"
         )
     )
-    found = (_best(marks, launched) for marks in (outermost, ends, starts))
-    return next((marks for marks in found if marks.height), spans.clear())
+    candidates = (_best(marks, launched) for marks in (outermost, ends, starts))
+    return next((marks for marks in candidates if marks.height), spans.clear())
 
 
 def _last_launch(launched: pl.DataFrame) -> pl.Expr:
@@ -169,13 +169,13 @@ def _last_launch(launched: pl.DataFrame) -> pl.Expr:
 
 
 def _disjoint(spans: pl.DataFrame) -> pl.DataFrame:
-    """The spans of each thread that lie in no earlier one: of functions that call each other, the outermost."""
+    """Return the spans of each thread that lie in no earlier one: of functions that call each other, the outermost."""
     reached = pl.col("host_end_ns").cum_max().shift(1).over("process_id", "thread_id", "source")
     return spans.filter((pl.col("host_start_ns") >= reached).fill_null(True))
 
 
 def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """Of each process, the marks of the one source and thread that enclose most launches, with ``index``.
+    """Return each process's marks of the one source and thread that enclose most launches, with ``index``.
 
     Sources that overlap themselves mark no steps. Of several that enclose enough, the rarest; of these, the
     one that encloses most.
@@ -207,7 +207,7 @@ def _best(marks: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
 
 
 def _launched_before(marks: pl.DataFrame, before: pl.DataFrame, at: str) -> pl.Series:
-    """How many launches of its process began before ``at``, per mark."""
+    """Count the launches of each mark's process that began before ``at``."""
     return (
         marks.select("process_id", at)
         .with_row_index("mark")
@@ -222,7 +222,7 @@ def _launched_before(marks: pl.DataFrame, before: pl.DataFrame, at: str) -> pl.S
 
 
 def device_steps(marks: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Table `steps` (without verdicts): work belongs to the step that launched it.
+    """Return table `steps` (without verdicts): work belongs to the step that launched it.
 
     On a device a step runs from the previous step's last activity end to its own (the first from its
     first activity), so the hole before a step's work belongs to it.
@@ -271,7 +271,7 @@ MAX_STEP_ROWS = 20_000
 
 
 def _unique_index() -> pl.Expr:
-    """The steps' numbers; where one comes again on a device, counted on from the greatest."""
+    """Return the steps' numbers; one that comes again on a device is counted on from the greatest."""
     again = (pl.int_range(pl.len(), dtype=pl.Int64)).over("device", "index")
     return pl.col("index") + again * (pl.col("index").max().over("device") + 1)
 
@@ -282,7 +282,7 @@ def _with_busy(steps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
-    """Steps that are not like the others are set aside where two or more are left; else none is.
+    """Set aside the steps that are not like the others where two or more are left.
 
     The first, and slow ones that follow it at once, warm up. A last one with few activities was cut by the
     recording's end; elsewhere few activities, like a long duration, mean that the step did something else.
@@ -314,13 +314,13 @@ def _with_states(steps: pl.DataFrame) -> pl.DataFrame:
         .with_columns(((pl.col("state") == "ok") & ~pl.col("slow")).cum_sum().over("device").alias("usual"))
         .with_columns(pl.when("slow").then(unlike).otherwise("state").alias("state"))
         .with_columns(pl.when(enough).then(pl.col("state") == "ok").otherwise(True).alias("steady"))
-        .with_columns(nothing.alias(said) for said in _SAID)
+        .with_columns(nothing.alias(column) for column in _SAID)
         .with_columns(pl.lit(None, dtype=pl.Int64).alias(ns) for ns in _TOLD_NS)
     )
 
 
 def with_verdicts(device_steps: pl.DataFrame, step_verdicts: pl.DataFrame) -> pl.DataFrame:
-    """Table `steps`: the steps of each device with the verdict on each; null where there is none."""
+    """Return table `steps`: the steps of each device with the verdict on each; null where there is none."""
     verdicts = step_verdicts.drop("device", "index").columns
     frame = device_steps.drop(verdicts).join(step_verdicts, on=["device", "index"], how="left", maintain_order="left")
     return STEPS.conform(frame)

@@ -1,4 +1,4 @@
-"""Overlaps of work on one stream: those that a device makes by design, and those that show corrupt rows.
+"""Tell overlaps on one stream that a device makes by design from those that show corrupt rows.
 
 A stream works in order. From compute capability 9.0 on, programmatic dependent launch lets a kernel start in the tail of
 the one before it (CUDA Programming Guide, "Programmatic Dependent Launch and Synchronization"): the two are neighbours,
@@ -23,7 +23,7 @@ _OTHER_VENDORS = r"(?i)AMD|Radeon|Instinct|Intel|gfx"
 
 
 def dependent_launch_devices(trace: Trace, device_models: Mapping[int, Device | None]) -> tuple[int, ...]:
-    """Codes of the devices that can launch dependents: NVIDIA's from compute capability 9.0 on.
+    """Return codes of devices that can launch dependents: NVIDIA's from compute capability 9.0 on.
 
     By the catalogue, else by the header; AMD's gfx90a and gfx942 report 9.x there too, in waves of 64 threads.
     """
@@ -49,7 +49,7 @@ def _version(capability: str | None) -> float:
 
 
 def with_stream_overlaps(rows: pl.DataFrame, able: tuple[int, ...]) -> pl.DataFrame:
-    """Some activities in order of stream and start, with ``designed_ns``: their overlap by design with the one before them.
+    """Return activities by stream and start with ``designed_ns``: their overlap by design with the previous one.
 
     ``rows`` (device, context, stream, kind, start_ns, end_ns, launch_start_ns) are those of devices whose streams work in
     order, ``able`` the devices that can launch dependents. An overlap is by design between two kernels of a stream of

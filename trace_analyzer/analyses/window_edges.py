@@ -1,4 +1,4 @@
-"""Which part of a trace the verdict speaks for where no steps are known, and what a window leaves out."""
+"""Choose the part of a trace that the verdict speaks for where no steps are known."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ NAMED = ("data-loading", "compilation", "graph-capture", "allocation", "cpu-oper
 
 
 def trimmed(window: Interval, gaps: pl.DataFrame, sums: pl.DataFrame) -> Interval:
-    """The window of a device without idle time before its first real work and after its last.
+    """Return the window of a device without idle time before its first real work and after its last.
 
     ``gaps`` are those of the device, in order, ``sums`` their `causes.gap_sums`. What comes before a gap is no real work if the
     device was busy there for at most a hundredth of all its busy time; likewise what comes behind one. The idle time of an edge is
@@ -51,7 +51,7 @@ def trimmed(window: Interval, gaps: pl.DataFrame, sums: pl.DataFrame) -> Interva
 
 
 def trim_notes(device: int | str, window: Interval, judged: Interval) -> tuple[Note, ...]:
-    """A note on what `trimmed` took of the window of a device."""
+    """Note what `trimmed` took of the window of a device."""
     edges = (("before its first real work", judged[0] - window[0]), ("after its last", window[1] - judged[1]))
     taken = [f"{duration(ns)} {where}" for where, ns in edges if ns]
     return tuple(
@@ -66,18 +66,18 @@ def trim_notes(device: int | str, window: Interval, judged: Interval) -> tuple[N
 
 
 def _last(rows: pl.DataFrame, condition: pl.Expr) -> int:
-    """Number of the last row of which a condition holds, else -1."""
-    found = rows.select(condition.alias("is")).to_series().arg_true()
-    return int(found.item(-1)) if found.len() else -1
+    """Return the number of the last row of which a condition holds, else -1."""
+    rows_met = rows.select(condition.alias("is")).to_series().arg_true()
+    return int(rows_met.item(-1)) if rows_met.len() else -1
 
 
 def _first(rows: pl.DataFrame, condition: pl.Expr) -> int:
-    """Number of the first row of which a condition holds, else the number of rows."""
-    found = rows.select(condition.alias("is")).to_series().arg_true()
-    return int(found.item(0)) if found.len() else rows.height
+    """Return the number of the first row of which a condition holds, else the number of rows."""
+    rows_met = rows.select(condition.alias("is")).to_series().arg_true()
+    return int(rows_met.item(0)) if rows_met.len() else rows.height
 
 
 def complement(window: Interval, intervals: Sequence[Interval]) -> list[Interval]:
-    """What the ``window`` holds beside disjoint ``intervals`` in order, the empty left out."""
+    """Return what the ``window`` holds beside disjoint ``intervals`` in order, the empty left out."""
     edges = [window[0], *(edge for interval in intervals for edge in interval), window[1]]
     return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if start < end]

@@ -39,7 +39,7 @@ def export(profile: Profile, path: Path, settings: RunMetadata | None = None) ->
 
 
 def _compressed(file: BinaryIO, path: Path) -> gzip.GzipFile | AbstractContextManager[BinaryIO]:
-    """What writes into the file, compressed if its name ends in ``.gz``."""
+    """Return what writes into the file, compressed if its name ends in ``.gz``."""
     if path.suffix != ".gz":
         return nullcontext(file)
     return gzip.GzipFile(path.name, "wb", _COMPRESSION, file)

@@ -1,0 +1,1 @@
+"""Hold what is data: devices, rules, fixes and the article's figures."""

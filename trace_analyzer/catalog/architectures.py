@@ -17,7 +17,7 @@ from trace_analyzer.catalog.patterns import matches
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """What kernels of an architecture are called, and the device whose roofs stand for it."""
+    """Hold what kernels of an architecture are called, and the device whose roofs stand for it."""
 
     id: str
     device: str
@@ -46,8 +46,8 @@ def architecture_of(kernels: pl.Series) -> Architecture | None:
 
 def assumed_device(kernels: pl.Series) -> Device | None:
     """Return the usual device of the architecture that kernel names were built for, marked as assumed."""
-    found = architecture_of(kernels)
-    if found is None:
+    architecture = architecture_of(kernels)
+    if architecture is None:
         return None
-    usual = next(device for device in devices() if device.name == found.device)
+    usual = next(device for device in devices() if device.name == architecture.device)
     return replace(usual, assumed=True)

@@ -1,4 +1,4 @@
-"""What a GPU can do at most: peaks, bandwidth and size, with their source.
+"""List what a GPU can do at most: peaks, bandwidth and size, with their source.
 
 The figures are data, in ``devices.toml``, whose header comment defines each of them. This module
 finds the row that a trace's header or a user's ``--gpu`` means.
@@ -23,7 +23,7 @@ _VENDOR_WORDS = {"nvidia", "amd", "intel", "r", "tesla", "geforce", "quadro", "i
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Peak dense TFLOP/s (1e12 per second) by dtype; None where the device has no such unit or none is known.
+    """Hold peak dense TFLOP/s (1e12 per second) by dtype; None where the device has no such unit or none is known.
 
     ``fp64`` and ``fp32`` are those of the vector units, all others those of the matrix units.
     """
@@ -45,7 +45,7 @@ PEAK_NAMES = tuple(peak.name for peak in fields(Peaks))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One kind of device, as PyTorch sees it: one die of an MI250X.
+    """Hold one kind of device, as PyTorch sees it: one die of an MI250X.
 
     Every row of the catalogue is complete; None stands only in a device that a user described by overrides.
     """
@@ -77,7 +77,7 @@ class Device:
     """Whether it only stands for the architecture that the names of kernels tell (catalog/architectures.toml)."""
 
     def peak_flops(self, dtype: str, matrix: bool = True) -> float | None:
-        """Peak FLOP/s of the matrix or the vector units; None where the device cannot or it is not known.
+        """Return peak FLOP/s of the matrix or the vector units; None where the device cannot or it is not known.
 
         ``dtype`` is ``fp64``, ``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``, ``fp4`` or ``int8``. FP64 and
         FP32 products run on the vector units where the matrix units lack that precision: pass ``tf32`` when
@@ -90,11 +90,11 @@ class Device:
 
     @property
     def bandwidth(self) -> float | None:
-        """Peak DRAM bandwidth, byte/s."""
+        """Return peak DRAM bandwidth, byte/s."""
         return None if self.memory_gbps is None else self.memory_gbps * 1e9
 
     def balance(self, dtype: str, matrix: bool = True) -> float | None:
-        """Machine balance, FLOP per byte: kernels of lower arithmetic intensity are limited by memory."""
+        """Return machine balance, FLOP per byte: kernels of lower arithmetic intensity are limited by memory."""
         flops, bandwidth = self.peak_flops(dtype, matrix), self.bandwidth
         return None if flops is None or bandwidth is None else flops / bandwidth
 
@@ -104,7 +104,7 @@ _VECTOR_TYPE = {"fp64": "fp64", **dict.fromkeys(("fp32", "tf32", "bf16", "fp16",
 
 @cache
 def devices() -> tuple[Device, ...]:
-    """All rows of the catalogue, in its order."""
+    """Return all rows of the catalogue, in its order."""
     rows = tomllib.loads(files(__package__).joinpath("devices.toml").read_text("utf-8"))["device"]
     return tuple(_device(**row) for row in rows)
 
@@ -117,7 +117,7 @@ def find_device(
     compute_capability: str | None = None,
     warp_size: int | None = None,
 ) -> Device | None:
-    """The row that a header's ``deviceProperties`` entry means, or None.
+    """Return the row that a header's ``deviceProperties`` entry means, or None.
 
     A known name decides, and the properties choose between rows that share it (an A100 of 40 or 80 GB). They
     can also veto it: a partition of an MI300X carries the name of the whole, and is not as fast. An empty or
@@ -139,7 +139,7 @@ def find_device(
 
 
 def device_named(query: str) -> Device:
-    """The row that ``--gpu`` means: by a header's name, the row's name or alias, or some words of its name.
+    """Return the row that ``--gpu`` means: by a header's name, the row's name or alias, or words of its name.
 
     Case, punctuation and vendor names are ignored. A bare family name means its usual form: ``h100`` the
     H100 SXM, ``a100`` the A100 SXM 80GB, ``v100`` the V100 SXM2 16GB.
@@ -165,7 +165,7 @@ LARGEST_PEAK = 1e9
 
 
 def with_overrides(device: Device | None, peak_tflops: Mapping[str, float], peak_gbps: float | None) -> Device | None:
-    """``device`` with the user's figures; an unlisted device (None) becomes a new one that has only these.
+    """Return ``device`` with the user's figures; an unlisted device (None) becomes a new one that has only these.
 
     Args:
         peak_tflops: dense TFLOP/s by name of a field of ``Peaks``; "" stands for all that have no figure of their own.
@@ -228,7 +228,7 @@ def _device(
 
 
 def _first_named(rows: Sequence[Device], name: str | None) -> Device | None:
-    """The first of the rows that the name is a name of."""
+    """Return the first of the rows that the name is a name of."""
     text = (name or "").strip()
     named = (row for row in rows if any(re.fullmatch(pattern, text, re.IGNORECASE) for pattern in row.patterns))
     return next(named, None)
@@ -242,7 +242,7 @@ def _memory_fits(device: Device, memory_bytes: int | None) -> bool:
 
 
 def _capabilities(device: Device) -> set[str | None]:
-    """The ways in which headers write a capability: an AMD target ``gfx942`` is major 9, minor 4."""
+    """Return the ways in which headers write a capability: an AMD target ``gfx942`` is major 9, minor 4."""
     target = re.fullmatch(r"gfx(\d+)(\d)[0-9a-f]", device.compute_capability or "")
     return {device.compute_capability, f"{target[1]}.{target[2]}" if target else None}
 

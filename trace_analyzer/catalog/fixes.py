@@ -29,7 +29,7 @@ def platform_of(vendor: str | None, calls: pl.Series) -> Platform:
 
 @dataclass(frozen=True)
 class Fix:
-    """A change: the regimes that it is for, what to change, and the code; ``titles`` and ``codes`` by platform.
+    """Hold a change: the regimes that it is for, what to change, and the code; ``titles`` and ``codes`` by platform.
 
     A ``last_resort`` comes behind all others: it does not do the same work faster.
     """

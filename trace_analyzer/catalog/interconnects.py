@@ -14,7 +14,7 @@ Kind = Literal["nvlink", "xgmi", "xelink", "c2c", "pcie"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interconnect:
-    """One way out of some devices; ``gbps`` is the peak of one direction over all its links, GB/s (1e9)."""
+    """Hold one way out of some devices; ``gbps`` is the peak of one direction over all its links, GB/s (1e9)."""
 
     kind: Kind
     devices: tuple[str, ...]
@@ -24,7 +24,7 @@ class Interconnect:
 
     @property
     def byte_per_s(self) -> float:
-        """Peak of one direction, byte/s."""
+        """Return peak of one direction, byte/s."""
         return self.gbps * 1e9
 
 

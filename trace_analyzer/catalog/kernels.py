@@ -1,4 +1,4 @@
-"""What a kernel does, told by the operator that launched it and by its name.
+"""Classify kernels by what they do, from the operator that launched them and their names.
 
 The rules are data, in ``kernels.toml``: the first that matches decides. This module reads them and
 applies them to frames.
@@ -28,7 +28,7 @@ CONDITIONS = ("name", "words", "operator")
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A kind of work, its group in the article's table, and what bounds it when no shapes tell."""
+    """Hold a kind of work, its group in the article's table, and what bounds it when no shapes tell."""
 
     bucket: str
     group: str
@@ -38,7 +38,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel as a rule sees it."""
+    """Hold a kernel as a rule sees it."""
 
     name: str
     operator: str | None = None
@@ -46,7 +46,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A condition on kernel name and launching operator, and the bucket of the kernels that meet it."""
+    """Hold a condition on kernel name and launching operator, and the bucket of the kernels that meet it."""
 
     id: str
     bucket: str
@@ -61,18 +61,18 @@ class Rule:
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """All rules, in the order in which they are tried; the last one matches every kernel."""
+    """Return all rules, in the order in which they are tried; the last one matches every kernel."""
     known = {bucket.bucket: bucket for bucket in _buckets()}
     return tuple(_rule(known[row["bucket"]], row) for row in _catalogue()["rule"])
 
 
 def buckets() -> pl.DataFrame:
-    """All buckets, in the catalogue's order: (bucket, group, prior, doc), all strings."""
+    """Return all buckets, in the catalogue's order: (bucket, group, prior, doc), all strings."""
     return pl.DataFrame(_buckets())
 
 
 def kernel_buckets(kernels: pl.DataFrame, *, using: Sequence[Rule] | None = None) -> pl.DataFrame:
-    """The bucket of each kernel: (name, operator) -> (name, operator, bucket, group, prior, rule), strings.
+    """Return the bucket of each kernel: (name, operator) -> (name, operator, bucket, group, prior, rule), strings.
 
     ``operator`` is the innermost operator around the launch, null when unknown. One row per distinct pair, in
     order of appearance; what no rule knows is bucket ``other``, never null. ``prior`` is what bounds the
@@ -98,7 +98,9 @@ def kernel_buckets(kernels: pl.DataFrame, *, using: Sequence[Rule] | None = None
 
 
 def function_words(column: str) -> pl.Expr:
-    """The words of a kernel's own identifier, in small letters, joined by ``_``: no namespace, no template argument.
+    """Return the words of a kernel's own identifier, in small letters, joined by ``_``.
+
+    Namespaces and template arguments are left out.
 
     ``void ns::residualScaleRMSNorm<float, 8>(float*)`` is ``residual_scale_rms_norm``.
     """
@@ -115,7 +117,7 @@ def function_words(column: str) -> pl.Expr:
 
 
 def function_name(name: str) -> str:
-    """A kernel's own identifier, without namespaces, template arguments and anything that a shell could run.
+    """Return a kernel's own identifier, without namespaces, template arguments and anything that a shell could run.
 
     ``void ns::softmax_warp_forward<float, 8>(float*)`` is ``softmax_warp_forward``; the name itself where it holds none.
     """
@@ -125,7 +127,7 @@ def function_name(name: str) -> str:
 
 
 def _matches(pairs: pl.DataFrame, column: str, used: tuple[Rule, ...]) -> pl.DataFrame:
-    """Each distinct value of a column and, per rule with a condition on it, whether it holds."""
+    """Return each distinct value of a column and, per rule with a condition on it, whether it holds."""
     values = pairs.select(pl.col(column).unique())
     heads = values.select(pl.col(column).str.head(NAME_LIMIT))
     return values.hstack(heads.select(conditions(column, used)))
@@ -133,7 +135,7 @@ def _matches(pairs: pl.DataFrame, column: str, used: tuple[Rule, ...]) -> pl.Dat
 
 @lru_cache(_KEPT)
 def conditions(column: str, used: tuple[Rule, ...]) -> tuple[pl.Expr, ...]:
-    """Whether the rules' conditions on a column hold, of each that has one, as ``column:id``."""
+    """Return whether the rules' conditions on a column hold, of each that has one, as ``column:id``."""
     return tuple(
         matches(pl.col(column), pattern).alias(f"{column}:{rule.id}")
         for rule in used
@@ -143,7 +145,7 @@ def conditions(column: str, used: tuple[Rule, ...]) -> tuple[pl.Expr, ...]:
 
 @lru_cache(_KEPT)
 def decision(used: tuple[Rule, ...]) -> pl.Expr:
-    """The id of the first rule of which all `conditions` hold."""
+    """Return the id of the first rule of which all `conditions` hold."""
     held = {rule.id: [pl.col(f"{column}:{rule.id}") for column in CONDITIONS if getattr(rule, column)] for rule in used}
     return pl.coalesce(pl.when(pl.all_horizontal(all_ or pl.lit(True))).then(pl.lit(id_)) for id_, all_ in held.items())
 

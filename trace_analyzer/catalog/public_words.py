@@ -403,7 +403,7 @@ _KERNEL_WORDS = frozenset(
 
 
 def is_public(identifier: str) -> bool:
-    """Whether all words of the identifier are public; its digits do not count, unless there are many in a row.
+    """Return whether all words of the identifier are public; digits count only many in a row.
 
     >>> is_public("vectorized_elementwise_kernel"), is_public("s16816gemm_bf16"), is_public("zor" + "blat_gemm"), is_public("b7d2c9")
     (True, True, False, False)
@@ -427,13 +427,13 @@ def _part_is_public(part: str) -> bool:
 
 
 def words_of(identifier: str) -> Iterator[str]:
-    """The words of an identifier in lower case, cut at underscores, digits and capitals."""
+    """Yield the words of an identifier in lower case, cut at underscores, digits and capitals."""
     return (match[0].lower() for match in _WORD.finditer(identifier))
 
 
 @cache
 def _words() -> frozenset[str]:
-    """Every public word: PyTorch's, those of kernels and of Python's modules, and what this program's own files say."""
+    """Return every public word: PyTorch's, those of kernels and Python's modules, and this program's own."""
     listed = (line for line in FILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
     own = (path.read_text(encoding="utf-8") for pattern in _SOURCES for path in _PACKAGE.rglob(pattern))
     ours = (word for text in own for word in words_of(text) if len(word) > 2)

@@ -1,4 +1,4 @@
-"""What the annotations of serving frameworks say of their steps: rules as data, read from ``serving_steps.toml``."""
+"""Read what annotations of serving frameworks say of their steps: rules as data, from ``serving_steps.toml``."""
 
 import re
 import tomllib
@@ -17,7 +17,7 @@ _COUNTS = ("prefill_requests", "decode_requests", "prefill_tokens", "decode_toke
 
 @dataclass(frozen=True)
 class ServingRule:
-    """A pattern of names, whose they are, and examples: a name, its kind, its tokens (-1 for unknown)."""
+    """Hold a pattern of names, whose they are, and examples: a name, its kind, its tokens (-1 for unknown)."""
 
     source: str
     pattern: str
@@ -26,7 +26,7 @@ class ServingRule:
 
 @cache
 def serving_rules() -> tuple[tuple[ServingRule, ...], Mapping[str, str], tuple[str, ...]]:
-    """The rules in the order of the file, the kind of each mode, and the modes of one token per request."""
+    """Return the rules in the order of the file, the kind of each mode, and the modes of one token per request."""
     raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("serving_steps.toml").read_text("utf-8"))
     rules = (
         ServingRule(
@@ -38,22 +38,22 @@ def serving_rules() -> tuple[tuple[ServingRule, ...], Mapping[str, str], tuple[s
 
 
 def serving_steps(names: pl.Series) -> pl.DataFrame:
-    """name, source, step_kind, prefill_tokens, decode_tokens, tokens of those of the names that a rule knows, each once.
+    """Return name, source, step_kind and token counts of those of the names that a rule knows, each once.
 
     Tokens are null where the name has no sizes.
     """
     rules, modes, one_token = serving_rules()
     names = names.cast(pl.String).unique(maintain_order=True).alias("name")
-    found = [_parsed(names, rule, modes, one_token) for rule in rules]
-    return pl.concat(found).unique("name", keep="first", maintain_order=True)
+    parsed = [_parsed(names, rule, modes, one_token) for rule in rules]
+    return pl.concat(parsed).unique("name", keep="first", maintain_order=True)
 
 
 def _parsed(names: pl.Series, rule: ServingRule, modes: Mapping[str, str], one_token: tuple[str, ...]) -> pl.DataFrame:
     groups = re.compile(rule.pattern).groupindex
     rows = names.to_frame().filter(pl.col("name").str.contains(rule.pattern))
-    said = rows.with_columns(pl.col("name").str.extract_groups(rule.pattern).struct.unnest())
+    matched = rows.with_columns(pl.col("name").str.extract_groups(rule.pattern).struct.unnest())
     absent = [pl.lit(None, dtype=pl.String).alias(group) for group in ("mode", *_COUNTS) if group not in groups]
-    said = said.with_columns(absent).with_columns(pl.col(_COUNTS).cast(pl.Int64, strict=False))
+    matched = matched.with_columns(absent).with_columns(pl.col(_COUNTS).cast(pl.Int64, strict=False))
     prefills, decodes = (pl.col(f"{kind}_requests") > 0 for kind in ("prefill", "decode"))
     by_requests = (
         pl.when(prefills & decodes).then(pl.lit("mixed")).when(prefills).then(pl.lit("prefill")).when(decodes).then(pl.lit("decode"))
@@ -62,7 +62,7 @@ def _parsed(names: pl.Series, rule: ServingRule, modes: Mapping[str, str], one_t
     ones = pl.when(pl.col("mode").is_in(list(one_token))).then("requests")
     tokens = pl.coalesce("tokens", ones, pl.col("prefill_tokens") + pl.col("decode_tokens"))
     return (
-        said.with_columns(pl.coalesce(by_mode, by_requests).alias("step_kind"), tokens.alias("tokens"))
+        matched.with_columns(pl.coalesce(by_mode, by_requests).alias("step_kind"), tokens.alias("tokens"))
         .drop_nulls("step_kind")
         .select(
             "name",

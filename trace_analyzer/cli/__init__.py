@@ -1,4 +1,4 @@
-"""The command `analyze`: its verbs, what a bare trace means, and how every failure is told.
+"""Define the command `analyze`: its verbs, what a bare trace means, and how failures are reported.
 
 Exit codes: 0 the trace was analysed, whatever its verdict's status; 1 a gate (``--fail-on``,
 ``--max-idle``) broke; 2 bad input or usage, or a bug: nothing was judged, or not everything that was asked
@@ -41,14 +41,14 @@ _GROUP_OPTIONS = ("-h", "--help", "--version", "--json-schema")
 
 
 class Verbs(click.Group):
-    """A group whose verbs are imported when used, and whose first argument may be a trace instead."""
+    """Import verbs when they are used, and accept a trace as first argument."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The verbs in the order of `VERBS`."""
+        """Return the verbs in the order of `VERBS`."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb, imported now; None when there is none of that name."""
+        """Return the verb, imported now; None when there is none of that name."""
         if cmd_name not in VERBS:
             return None
         module, attribute = VERBS[cmd_name].split(":")
@@ -64,7 +64,7 @@ class Verbs(click.Group):
         return super().parse_args(ctx, [DEFAULT_VERB, *args] if bare else args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options of the default verb, which the short form takes too, then the verbs."""
+        """Write the options of the default verb, which the short form takes too, then the verbs."""
         command = self.get_command(ctx, DEFAULT_VERB)
         assert command is not None
         records = {name: text for source in (command, self) for name, text in _records(source, ctx)}
@@ -101,20 +101,20 @@ class Verbs(click.Group):
 
 
 def _complete_streams() -> None:
-    """Nobody reads the standard streams that were closed before the start, so what is written there goes nowhere."""
+    """Open a sink for each standard stream that was closed before the start."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (it stays open to the end)
 
 
 def _records(command: click.Command, ctx: click.Context) -> list[tuple[str, str]]:
-    """Option and help text of each option of the command."""
-    found = (param.get_help_record(ctx) for param in command.get_params(ctx) if isinstance(param, click.Option))
-    return [record for record in found if record is not None]
+    """Return option and help text of each option of the command."""
+    records = (param.get_help_record(ctx) for param in command.get_params(ctx) if isinstance(param, click.Option))
+    return [record for record in records if record is not None]
 
 
 def _fail(error: BaseException, debug: bool) -> NoReturn:
-    """Tell the failure in one line, with the traceback only if asked for, and exit."""
+    """Report the failure in one line, with the traceback only if asked for, and exit."""
     from trace_analyzer.cli.outputs import complain
 
     if debug:
@@ -127,7 +127,7 @@ def _fail(error: BaseException, debug: bool) -> NoReturn:
 
 
 def _line(error: BaseException) -> str:
-    """What went wrong and what to do, for people."""
+    """Write what went wrong and what to do, for people."""
     from trace_analyzer.errors import TraceAnalyzerError
 
     match error:

@@ -1,4 +1,4 @@
-"""`analyze report TRACE`, or `analyze TRACE` for short: summary, HTML report and gates of one trace."""
+"""Implement `analyze report TRACE`, or `analyze TRACE`: summary, HTML report and gates of one trace."""
 
 import shlex
 import sys
@@ -27,7 +27,7 @@ GATE_BROKE = 1
 
 
 def ratio(text: str) -> float:
-    """A number from 0 to 1; ``nan`` is none."""
+    """Parse a number from 0 to 1; ``nan`` is none."""
     number = _number(text)
     if number is None or not 0 <= number <= 1:
         raise click.BadParameter(f"{text!r} is no number from 0 to 1 (0.2 is 20 %)")
@@ -38,7 +38,7 @@ LEAST, MOST = 1e-9, 1e9
 
 
 def positive(text: str) -> float:
-    """A number over 0 of a size that has a meaning: nothing computed of it overflows."""
+    """Parse a number over 0 of a size that has a meaning: nothing computed of it overflows."""
     number = _number(text)
     if number is None or not LEAST <= number <= MOST:
         raise click.BadParameter(f"{text!r} is no number over 0 ({LEAST:g} to {MOST:g})")
@@ -46,13 +46,13 @@ def positive(text: str) -> float:
 
 
 def peak(text: str) -> tuple[str, float]:
-    """``X`` or ``DTYPE=X``: a dtype ("" for all) and its peak."""
+    """Parse ``X`` or ``DTYPE=X``: a dtype ("" for all) and its peak."""
     dtype, _, number = text.rpartition("=")
     return dtype.strip(), positive(number)
 
 
 def step(text: str) -> int | str:
-    """The index of a step, ``all`` or ``steady``."""
+    """Parse the index of a step, ``all`` or ``steady``."""
     if text in ("all", "steady"):
         return text
     try:
@@ -62,7 +62,7 @@ def step(text: str) -> int | str:
 
 
 def device(text: str) -> int | str:
-    """The id of a device as the trace writes it: mostly a number."""
+    """Parse the id of a device as the trace writes it: mostly a number."""
     try:
         return int(text)
     except ValueError:
@@ -78,7 +78,7 @@ def _number(text: str) -> float | None:
 
 @dataclass(frozen=True)
 class Destinations:
-    """Where results go: the HTML file (None: nowhere), the file for the text (None: standard output), the tables."""
+    """Hold where results go: HTML file (None: nowhere), file for the text (None: standard output), tables."""
 
     html: Path | None
     text: Path | None
@@ -88,7 +88,7 @@ class Destinations:
 
 @dataclass(frozen=True)
 class Gates:
-    """Bounds that a CI run sets; none by default."""
+    """Hold the bounds that a CI run sets; none by default."""
 
     regimes: tuple[str, ...]
     max_idle: float | None
@@ -257,7 +257,7 @@ def _check(destinations: Destinations, trace: str, force: bool) -> None:
 
 
 def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Report":
-    """The report of the trace, timed, with progress on a terminal."""
+    """Return the report of the trace, timed, with progress on a terminal."""
     if trace == "-" and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError("nothing is piped into standard input; pipe a trace into it, or name a file")
     if (reason := why_slow()) is not None:
@@ -292,7 +292,7 @@ def _prepare() -> None:
 
 
 def _redaction(trace: str) -> "Redaction":
-    """What is redacted of everything that is written about the trace."""
+    """Return what is redacted of everything that is written about the trace."""
     tuning.limit_threads(trace)
     from trace_analyzer.render.redact import Redaction
 
@@ -311,7 +311,10 @@ def _write(
     max_report_mb: float | None,
     timer: StageTimer,
 ) -> None:
-    """Print or write the result, then the HTML report, which may take longer; paths appear as ``shown`` gives them."""
+    """Print or write the result, then the HTML report, which may take longer.
+
+    Paths appear as ``shown`` gives them.
+    """
     command = shlex.join(shown(word) for word in ("analyze", *click.get_current_context().meta[ARGUMENTS]))
     timer("printing")
     if destinations.text is None:
@@ -352,7 +355,7 @@ def _open(path: Path) -> None:
 
 
 def broken_gates(result: "Report", gates: Gates) -> str:
-    """Which bounds broke, with the figures; "" when all hold or none is set."""
+    """Name the bounds that broke, with the figures; "" when all hold or none is set."""
     if not gates.regimes and gates.max_idle is None:
         return ""
     verdict = result.verdict
@@ -364,6 +367,6 @@ def broken_gates(result: "Report", gates: Gates) -> str:
         broken.append(f"--fail-on {verdict.regime}: that is the regime{cause} ({verdict.confidence} confidence)")
     idle = verdict.shares.idle if verdict.shares else None
     if gates.max_idle is not None and (idle is None or idle > gates.max_idle):
-        told = "unknown" if idle is None else f"{idle:.4g}"
-        broken.append(f"--max-idle {gates.max_idle:g}: the device idles {told} of the verdict's window")
+        ratio_text = "unknown" if idle is None else f"{idle:.4g}"
+        broken.append(f"--max-idle {gates.max_idle:g}: the device idles {ratio_text} of the verdict's window")
     return "; ".join(broken)

@@ -1,4 +1,4 @@
-"""`analyze calibrate`: measure this machine's device, so that reports can say what it attains."""
+"""Implement `analyze calibrate`: measure this machine's device, so that reports can say what it attains."""
 
 from pathlib import Path
 
@@ -47,16 +47,16 @@ def calibrate(
         if Path(plot).exists() and not force:
             raise UsageError(f"--plot {plot}: exists; --force overwrites it")
     with Progress() as progress:
-        found = measured(device, quick=quick, sweep=not quick if sweep is None else sweep, progress=progress)
-    path = Path(output) if output else calibration_folder() / file_name(found)
+        calibration = measured(device, quick=quick, sweep=not quick if sweep is None else sweep, progress=progress)
+    path = Path(output) if output else calibration_folder() / file_name(calibration)
     if not output:
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, found.to_json())
+    write_text(path, calibration.to_json())
     from trace_analyzer.render.calibration import calibration_html, calibration_text
 
-    outputs.say(calibration_text(found))
+    outputs.say(calibration_text(calibration))
     outputs.complain(f"calibration: {path}")
     if plot:
-        write_text(Path(plot), calibration_html(found))
+        write_text(Path(plot), calibration_html(calibration))
         outputs.complain(f"plot: {plot}")
     return 0

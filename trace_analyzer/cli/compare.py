@@ -1,4 +1,4 @@
-"""`analyze compare BEFORE AFTER` and `analyze baseline save|check`: what changed between recordings, and gates on it."""
+"""Implement `analyze compare BEFORE AFTER` and `analyze baseline save|check`: compare recordings, and gate on it."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ _RATIO = re.compile(r"^(?:(?P<line>.+)=)?(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<perc
 
 
 def bound(text: str) -> tuple[str | None, float]:
-    """``5%``, ``0.05`` or ``LINE=5%``: a line (None for the step) and how much of the step it may grow by."""
+    """Parse ``5%``, ``0.05`` or ``LINE=5%``: a line (None for the step) and how much of the step it may grow by."""
     match = _RATIO.match(text.strip())
     if match is None:
         raise click.BadParameter(f"{text!r} is no share such as 5% or 0.05, nor LINE=5%")
@@ -73,7 +73,7 @@ READING = (
 
 
 def with_options(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
-    """A decorator that adds the options, in this order."""
+    """Return a decorator that adds the options, in this order."""
 
     def decorate(command: F) -> F:
         for option in reversed(options):
@@ -156,14 +156,14 @@ def check(
 
 
 def read_side(source: str, reading: dict[str, Any], progress: Progress) -> "Profile":
-    """The profile of one side."""
+    """Read the profile of one side."""
     from trace_analyzer.compare.sides import profile_side
 
     return profile_side(source, lambda path: read_report(path, reading, progress))
 
 
 def read_report(path: str | Path, reading: dict[str, Any], progress: Progress) -> "Report":
-    """The report on one trace."""
+    """Read the report on one trace."""
     from trace_analyzer.ingest import load
     from trace_analyzer.pipeline import Options, report_of
     from trace_analyzer.trace_cache import load_cached
@@ -196,7 +196,7 @@ def _gates(slower: Sequence[tuple[str | None, float]], idle: tuple[str | None, f
 def _finish(
     before: "Profile", after: "Profile", form: str, output: str | None, html: str | None, gates: tuple["Gate", ...]
 ) -> int:
-    """Compare, write what is asked for, and hold the gates; the exit code."""
+    """Compare, write what is asked for, and hold the gates; return the exit code."""
     from trace_analyzer.compare import gates as bounds
     from trace_analyzer.compare.comparison import compare_profiles
 
@@ -218,10 +218,10 @@ def _finish(
     if reason:
         outputs.complain(f"no gate was held: {reason}")
         return FAILED
-    found = bounds.held(result, gates)
-    for item in found:
+    results = bounds.held(result, gates)
+    for item in results:
         outputs.complain(f"gate {'broke' if item.broke else 'held'}: {item.why}")
-    return GATE_BROKE if any(item.broke for item in found) else 0
+    return GATE_BROKE if any(item.broke for item in results) else 0
 
 
 def _rendered(result: "Comparison", form: str, width: int) -> str:

@@ -1,4 +1,4 @@
-"""`analyze export TRACE --perfetto OUT`: the trace with what was found in it as tracks."""
+"""Implement `analyze export TRACE --perfetto OUT`: the trace with the analysis' results as tracks."""
 
 from pathlib import Path
 from typing import Any

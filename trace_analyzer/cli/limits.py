@@ -1,4 +1,4 @@
-"""What the surroundings of the process may forbid: memory, and settings of the libraries in the environment."""
+"""Check what the process's environment forbids: memory, and settings of libraries."""
 
 import contextlib
 import os
@@ -31,12 +31,12 @@ def check_environment() -> None:
 
 
 def library_settings() -> list[str]:
-    """The unchecked variables of the environment that set up the libraries this program runs on."""
+    """Return the unchecked environment variables that set up the libraries this program runs on."""
     return sorted(name for name in os.environ if name.startswith(_LIBRARIES) and name not in _COUNTS)
 
 
 def memory_limit() -> int | None:
-    """Bytes that the process may take, by ``ulimit -v`` or ``ulimit -d``; None for no limit."""
+    """Return the bytes that the process may take, by ``ulimit -v`` or ``ulimit -d``; None for no limit."""
     try:
         import resource
     except ImportError:  # not a Unix
@@ -46,7 +46,7 @@ def memory_limit() -> int | None:
 
 
 def supervise(arguments: Iterable[str]) -> None:
-    """Where memory is limited, run the command in a child process, and tell in one line that it did not suffice.
+    """Run the command in a child process where memory is limited, and report in one line if it does not suffice.
 
     What runs out of memory in native code aborts the process, after thousands of lines of it; a parent can tell. Where
     it is not limited, and in that child, nothing is done. A command that other programs' output passes through
@@ -59,7 +59,7 @@ def supervise(arguments: Iterable[str]) -> None:
 
 
 def _watched() -> tuple[int, list[bytes]]:
-    """Run the command again as a child: its return code, and what it said of itself."""
+    """Run the command again as a child; return its exit code and the lines in which it reports failure."""
     command = [sys.executable, *sys.orig_argv[1:]]
     child = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, _SUPERVISED: "1"})
     assert child.stderr is not None

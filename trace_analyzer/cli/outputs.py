@@ -1,4 +1,4 @@
-"""Where results go: paths that may be written to, and pipes that may close early."""
+"""Check where results go: paths that may be written to, and pipes that may close early."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ _ASCII = str.maketrans({"█": "#", "…": "~", "–": "-", "·": "|", **dict.fr
 
 
 def default_report_path(trace: str) -> Path:
-    """Where the report of a trace goes: its name in the current directory, its suffixes replaced."""
+    """Return where a trace's report goes: its name in the current directory, its suffixes replaced."""
     name = "stdin" if trace == "-" else _TRACE_SUFFIX.sub("", Path(trace).name) or "trace"
     return Path(f"{name}.report.html")
 
@@ -82,7 +82,7 @@ def _check_name(path: Path, option: str) -> None:
 
 
 def same_file(one: Path, other: Path) -> bool:
-    """Whether both paths lead to one file, which may not exist yet."""
+    """Return whether both paths lead to one file, which may not exist yet."""
     try:
         return one.samefile(other)
     except OSError:
@@ -108,7 +108,7 @@ def complain(message: str) -> None:
 
 
 def _encodable(text: str, stream: TextIO) -> str:
-    """The text in characters that the stream can write."""
+    """Return the text in characters that the stream can write."""
     encoding = stream.encoding or "utf-8"
     try:
         text.encode(encoding)
@@ -118,12 +118,12 @@ def _encodable(text: str, stream: TextIO) -> str:
 
 
 def wants_colour() -> bool:
-    """Whether standard output is a terminal that shows colours, and nobody asked for none (no-color.org)."""
+    """Return whether standard output is a terminal that shows colours and NO_COLOR is unset (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def text_width() -> int:
-    """Cells per line on standard output: the terminal's, within reason; 100 when it is none."""
+    """Return cells per line on standard output: the terminal's, within reason; 100 when it is none."""
     if not sys.stdout.isatty():
         return 100
     import shutil

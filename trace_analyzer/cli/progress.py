@@ -1,4 +1,4 @@
-"""One line on standard error that says what is being done, only where someone watches and waits."""
+"""Show the current stage in one line on standard error, only where someone watches and waits."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ _CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """A callback for (stage, fraction or None) that is also a context manager.
+    """Show progress, (stage, fraction or None), as a callback that is also a context manager.
 
     The line is drawn from a thread, because a stage may take seconds without calling back; it appears
     after half a second, and leaving the context wipes it.
@@ -28,7 +28,7 @@ class Progress:
         self._thread: threading.Thread | None = None
 
     def __call__(self, stage: str, fraction: float | None = None) -> None:
-        """Say what is being done now, and how far it is."""
+        """Show the current stage, and how far it is."""
         self._text = stage if fraction is None else f"{stage} {percent(min(1.0, fraction))}"
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""`analyze record -- COMMAND`: run a script under the profiler, unchanged, and tell what limits it."""
+"""Implement `analyze record -- COMMAND`: run a script under the profiler, unchanged, and judge it."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ MOST_STEPS = 1_000_000_000
 
 
 def delay(text: str) -> float:
-    """Seconds, 0 included."""
+    """Parse seconds, 0 included."""
     return 0.0 if text.strip() in ("0", "0.0") else positive(text)
 
 
@@ -114,35 +114,39 @@ def record(
         skip=skip,
         level=level,
     )
-    found = recorded(command, plan)
+    recording = recorded(command, plan)
     try:
-        _tell(found, script_name(command), no_report)
+        _tell(recording, script_name(command), no_report)
     except TraceAnalyzerError as error:  # the script's exit code is worth more than ours
-        outputs.complain(f"{found.traces[0]} was kept, but not analysed: {error}")
+        outputs.complain(f"{recording.traces[0]} was kept, but not analysed: {error}")
     except OSError as error:
         outputs.complain(f"no report: {error}")
-    if found.returncode < 0:
+    if recording.returncode < 0:
         sys.stdout.flush()
         with contextlib.suppress(OSError):  # nobody can catch SIGKILL anyway
-            signal.signal(-found.returncode, signal.SIG_DFL)
-        os.kill(os.getpid(), -found.returncode)
-    return found.returncode
+            signal.signal(-recording.returncode, signal.SIG_DFL)
+        os.kill(os.getpid(), -recording.returncode)
+    return recording.returncode
 
 
-def _tell(found: "Recording", name: str, no_report: bool) -> None:
-    """The summary of the first rank, and where everything is, on standard error."""
-    if not found.traces:
-        why = found.reasons[0] if found.reasons else "no optimizer took a step in a Python with torch; try --seconds"
+def _tell(recording: "Recording", name: str, no_report: bool) -> None:
+    """Write the summary of the first rank, and where everything is, to standard error."""
+    if not recording.traces:
+        why = (
+            recording.reasons[0]
+            if recording.reasons
+            else "no optimizer took a step in a Python with torch; try --seconds"
+        )
         outputs.complain(f"{name} was not recorded: {why}")
         return
     from trace_analyzer.cli.progress import Progress
     from trace_analyzer.pipeline import analyze
 
-    first = found.traces[0]
+    first = recording.traces[0]
     with Progress() as progress:
         result = analyze(first, progress=progress)
     print(result.summary(), file=sys.stderr, flush=True)
-    for trace in found.traces:
+    for trace in recording.traces:
         outputs.complain(f"trace: {trace}")
     if not no_report:
         path = first.with_name(outputs.default_report_path(first.name).name)

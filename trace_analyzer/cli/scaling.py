@@ -1,4 +1,4 @@
-"""`analyze scaling TRACE TRACE...`: what a series of batches says of overhead."""
+"""Implement `analyze scaling TRACE TRACE...`: find overhead in a series of batches."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Ctrl-C and its siblings: end at once, in one line, with nothing half written left, however often they come."""
+"""Handle Ctrl-C and its siblings: end at once, in one line, with nothing half written left."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ EXIT_BASE = 128
 
 
 def end_cleanly() -> None:
-    """From now on each signal that ends this process first deletes what was begun to be written.
+    """Make each signal that ends this process first delete the outputs that are not finished.
 
     Signals that whoever started the process has it ignore (``nohup``) stay ignored. Only the main thread may call this;
     elsewhere nothing is done.
@@ -36,7 +36,10 @@ def end_cleanly() -> None:
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:
-    """End the process from within the handler: to raise an exception would let a second signal interrupt the cleaning."""
+    """End the process from within the handler.
+
+    To raise an exception would let a second signal interrupt the cleaning.
+    """
     for other in ENDING:
         signal.signal(other, signal.SIG_IGN)
     files.remove_temporaries()

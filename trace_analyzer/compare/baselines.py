@@ -23,7 +23,7 @@ _FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {
 
 
 def to_json(profile: Profile) -> str:
-    """The profile as JSON text, one column a line: calls and kernels with their sums, steps, facts, and nothing of single events."""
+    """Write the profile as JSON, one column a line: calls and kernels summed, steps, facts, no single events."""
     document = {
         KIND: VERSION,
         "tool_version": tool_version(),
@@ -48,7 +48,7 @@ def to_json(profile: Profile) -> str:
 
 
 def _columns(frame: pl.DataFrame | None) -> dict[str, list[Any]] | None:
-    """Columns as lists; texts that repeat as a list of distinct ones and places in it."""
+    """Return columns as lists; texts that repeat as a list of distinct ones and places in it."""
     if frame is None:
         return None
     columns: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""`compare`: two sides -> what differs between their steps, line by line, without remainder."""
+"""Compare two sides: what differs between their steps, line by line, without remainder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -119,25 +119,28 @@ class Comparison:
     sides: tuple[Profile, ...] = field(default=(), repr=False, compare=False)
 
     def summary(self, width: int = 100) -> str:
-        """The comparison as plain text, ``width`` cells wide."""
+        """Return the comparison as plain text, ``width`` cells wide."""
         from trace_analyzer.compare.text import summary
 
         return summary(self, width)
 
     def to_json(self) -> str:
-        """The comparison as strict JSON text (schema: ``trace_analyzer/compare/comparison.schema.json``)."""
+        """Return the comparison as strict JSON text (schema: ``trace_analyzer/compare/comparison.schema.json``)."""
         from trace_analyzer.compare.documents import to_json
 
         return to_json(self)
 
     def to_markdown(self) -> str:
-        """The comparison as Markdown, for pull requests."""
+        """Return the comparison as Markdown, for pull requests."""
         from trace_analyzer.compare.text import to_markdown
 
         return to_markdown(self)
 
     def to_html(self, path: str | Path) -> Path:
-        """Write the comparison as one offline HTML file and return its path. Raises ``OSError`` when it cannot be written."""
+        """Write the comparison as one offline HTML file and return its path.
+
+        Raises ``OSError`` when it cannot be written.
+        """
         from trace_analyzer.compare.html import write_html
 
         return write_html(self, Path(path))
@@ -166,7 +169,7 @@ def compare_profiles(before: Profile, after: Profile) -> Comparison:
 
 
 def _refused(reason: str, before: Profile, after: Profile) -> Comparison:
-    """A comparison that says nothing but why."""
+    """Return a comparison that says nothing but why."""
     sides = [_side(side) if side.steps else None for side in (before, after)]
     return Comparison(
         SCHEMA_VERSION, tool_version(), "refused", reason, f"Not compared: {reason}.", None, None, sides[0], sides[1]
@@ -230,7 +233,7 @@ def _side(side: Profile) -> Side:
 
 
 def _matched_ratio(table: pl.DataFrame) -> MatchedRatio:
-    """Shares of kernel time by level; of all device work where no kernel owns time."""
+    """Return shares of kernel time by level; of all device work where no kernel owns time."""
     work = table.filter(pl.col("kind") != "idle")
     kernels = work.filter(pl.col("kind") != "copy")
     sides = ["before_total_ns", "after_total_ns"]
@@ -245,7 +248,7 @@ def _matched_ratio(table: pl.DataFrame) -> MatchedRatio:
 
 
 def _name() -> pl.Expr:
-    """What a line is called, by its level."""
+    """Return the expression for a line's name, by its level."""
     level, category = pl.col("level"), pl.col("category")
     return (
         pl.when(pl.col("kind") == "copy")
@@ -277,7 +280,7 @@ _SUMS = (
 
 
 def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -> tuple[Line, ...]:
-    """The matches summed up by kind, level, phase, name and category, the greatest difference first."""
+    """Sum up the matches by kind, level, phase, name and category, the greatest difference first."""
     key = ["kind", "level", "phase", "name", "category"]
     all_known = pl.col("by_hardware_ns").null_count() == 0
     frame = (
@@ -319,13 +322,13 @@ def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -
 
 
 def _below(samples: object) -> bool | None:
-    """Whether a difference under the floor is significant: it is not, where that can be told."""
+    """Return whether a difference under the floor is significant: it is not, where that can be tested."""
     return None if samples is None else False
 
 
 def _samples(lines: pl.DataFrame, before: Profile, after: Profile) -> list[tuple[dict[int, list[float]], int]] | None:
-    """Of each side, the time a step of each line by unit of observation, and how many units there are."""
-    found = []
+    """Return for each side the time a step of each line by unit of observation, and how many units there are."""
+    samples = []
     for side, column in ((before, "before_rows"), (after, "after_rows")):
         weights = side.weights()
         if side.units is None or len(weights) < 2:
@@ -335,12 +338,12 @@ def _samples(lines: pl.DataFrame, before: Profile, after: Profile) -> list[tuple
         times: dict[int, list[float]] = {}
         for line, unit, total in sums.iter_rows():
             times.setdefault(line, [0.0] * len(weights))[unit] = total / weights[unit]
-        found.append((times, len(weights)))
-    return found
+        samples.append((times, len(weights)))
+    return samples
 
 
 def _waterfalls(table: pl.DataFrame, before_steps: int, after_steps: int) -> dict[str, tuple[Bar, ...]]:
-    """The difference by cause, group, bucket, operator and module; each sums to it."""
+    """Sum up the difference by cause, group, bucket, operator and module; each sums to the difference."""
     is_idle = pl.col("kind") == "idle"
     work_kind = pl.col("kind").replace({"kernel": "kernels", "copy": "copies"})
     names = {

@@ -25,7 +25,9 @@ def split(
 
 
 def with_split(matches: pl.DataFrame, before_steps: int, after_steps: int) -> pl.DataFrame:
-    """Add difference_ns, by_count_ns, by_time_ns, and where every kernel has a roof by_hardware_ns and by_software_ns; all per step.
+    """Add difference_ns, by_count_ns and by_time_ns, per step.
+
+    Where every kernel has a roof, by_hardware_ns and by_software_ns too.
 
     By hardware is the change of the time at the roof, by software the change of the rest: time lost against it.
     """

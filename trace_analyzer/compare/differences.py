@@ -1,4 +1,4 @@
-"""Where on the timeline of one side its differences from the other lie, and the calls that pair up, in order."""
+"""Locate one side's differences from the other on its timeline, and pair calls in order."""
 
 import polars as pl
 
@@ -11,7 +11,10 @@ from trace_analyzer.report import Report
 
 
 def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
-    """Return device, start_ns, end_ns, name: the owned time of AFTER's report in the bars that differ, named by their difference a step."""
+    """Return device, start_ns, end_ns, name: the owned time of AFTER in the bars that differ.
+
+    They are named by their difference a step.
+    """
     assert result.before is not None
     scale, unit = scale_of(result.before.step_ns)
     floor = FLOOR_RATIO * result.before.step_ns

@@ -1,4 +1,4 @@
-"""Comparisons as JSON: the contract for scripts and CI."""
+"""Write comparisons as JSON: the contract for scripts and CI."""
 
 import dataclasses
 import json
@@ -10,10 +10,10 @@ FRAMES = ("matches", "sides", "profiles")
 
 
 def to_json(result: Any) -> str:
-    """A comparison or a scaling as strict JSON text that ends in a newline; the same comparison gives the same bytes."""
+    """Write a result as strict JSON text that ends in a newline; the same comparison gives the same bytes."""
     return json.dumps(document(result), indent=2, allow_nan=False) + "\n"
 
 
 def document(result: Any) -> dict[str, Any]:
-    """The fields of a result in JSON's own types, without its frames."""
+    """Return the fields of a result in JSON's own types, without its frames."""
     return {f.name: plain(getattr(result, f.name)) for f in dataclasses.fields(result) if f.name not in FRAMES}

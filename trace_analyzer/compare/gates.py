@@ -1,4 +1,4 @@
-"""Bounds that a comparison must hold in CI: how much slower, how much more idle, how much more of one line."""
+"""Gate a comparison in CI: how much slower, how much more idle, how much more of one line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ LEAST_STEPS = 3
 
 @dataclass(frozen=True)
 class Gate:
-    """A bound: of the step, of its idle time or of the lines of one name; by at most so much of BEFORE's step it may grow."""
+    """Bound the growth of the step, of its idle time or of lines of one name, as a share of BEFORE's step."""
 
     option: str
     ratio: float
@@ -25,7 +25,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class GateResult:
-    """Whether a gate held; ``why`` says it in a sentence."""
+    """Hold whether a gate held; ``why`` says it in a sentence."""
 
     gate: Gate
     broke: bool
@@ -33,7 +33,7 @@ class GateResult:
 
 
 def refusal(result: Comparison) -> str | None:
-    """Why no gate can be held against a comparison; None where they can."""
+    """Return why no gate can be held against a comparison; None where they can."""
     if result.status == "refused":
         return result.reason
     assert result.before is not None
@@ -85,7 +85,7 @@ def _hold(result: Comparison, gate: Gate) -> GateResult:
 
 
 def _of_lines(result: Comparison, gate: Gate) -> tuple[list[float], list[float]] | None:
-    """Time a step of the lines that a gate is about, by unit of observation of each side; None where neither has any."""
+    """Return time a step of the lines that a gate is about, by unit of observation of each side; None without any."""
     table = result.matches
     if gate.is_idle:
         chosen = table.filter(pl.col("kind") == "idle")
@@ -94,18 +94,18 @@ def _of_lines(result: Comparison, gate: Gate) -> tuple[list[float], list[float]]
         chosen = table.filter(names.list.contains(pl.lit(gate.line)))
         if chosen.is_empty():
             return None
-    found: list[list[float]] = []
+    times_of_sides: list[list[float]] = []
     for side, column in zip(result.sides, ("before_rows", "after_rows"), strict=True):
         bare = side.divided(1) if all(s.has_steps for s in result.sides) else side
         weights = bare.weights()
         rows = chosen.select(pl.col(column).list.explode().alias("row")).drop_nulls()
         if side.units is None:
             total = int(side.rows.join(rows, on="row", how="semi").get_column("total_ns").sum())
-            found.append([total / bare.steps])
+            times_of_sides.append([total / bare.steps])
             continue
         sums = side.units.join(rows, on="row", how="semi").group_by("unit").agg(pl.col("total_ns").sum())
         times = [0.0] * len(weights)
         for place, total in sums.iter_rows():
             times[place] = total / weights[place]
-        found.append(times)
-    return found[0], found[1]
+        times_of_sides.append(times)
+    return times_of_sides[0], times_of_sides[1]

@@ -1,4 +1,4 @@
-"""A comparison, and a series of batches, as one offline HTML file."""
+"""Write a comparison, or a series of batches, as one offline HTML file."""
 
 from pathlib import Path
 
@@ -27,7 +27,10 @@ _TITLES = {
 
 
 def write_html(result: Comparison, path: Path) -> Path:
-    """Write waterfalls, timelines, flame graph and the text; nothing is fetched. Raises ``OSError`` when it cannot be written."""
+    """Write waterfalls, timelines, flame graph and the text; nothing is fetched.
+
+    Raises ``OSError`` when it cannot be written.
+    """
     from trace_analyzer.compare import plots
 
     figures: list[tuple[str, object]] = []
@@ -52,7 +55,7 @@ def write_scaling(result: Scaling, path: Path) -> Path:
 
 
 def _page(headline: str, figures: list[tuple[str, object]], text: str) -> str:
-    """The page: headline, figures with Bokeh's scripts inline, and the text."""
+    """Return the page: headline, figures with Bokeh's scripts inline, and the text."""
     import holoviews as hv
     from bokeh.embed import components
     from bokeh.resources import INLINE

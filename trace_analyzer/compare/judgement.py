@@ -1,4 +1,4 @@
-"""Tell whether two sides did the same work, ran the same program, with which inputs, or cannot be compared at all."""
+"""Judge whether two sides did the same work, ran the same program, with which inputs, or cannot be compared."""
 
 import json
 from collections import Counter
@@ -45,12 +45,12 @@ class Likeness:
 
     @property
     def is_same_flop(self) -> bool:
-        """Whether a step of both sides asks for the same FLOP."""
+        """Return whether a step of both sides asks for the same FLOP."""
         return self.flop_ratio is not None and abs(self.flop_ratio - 1) <= FLOP_TOLERANCE
 
 
 def refusal(before: Profile, after: Profile) -> str | None:
-    """Why the sides cannot be compared, before their work is looked at; None where they can."""
+    """Return why the sides cannot be compared, before their work is looked at; None where they can."""
     for name, side in (("before", before), ("after", after)):
         if not side.recordings or side.total_ns == 0:
             return f"{name} ({side.path}) has no device work: {side.facts.headline or 'nothing ran on a device'}"
@@ -63,7 +63,9 @@ def refusal(before: Profile, after: Profile) -> str | None:
 
 
 def unit_of_work(before: Profile, after: Profile) -> int | None:
-    """How many units of work of one side's step a step of the other makes: over 1 where after makes more, below -1 where before does.
+    """Return how many units of work of one side's step a step of the other makes.
+
+    It is over 1 where after makes more, below -1 where before does.
 
     None where the matched operators do not agree on a number, or launch less than half the work; 1 where both make the same.
     """
@@ -92,14 +94,14 @@ def unit_of_work(before: Profile, after: Profile) -> int | None:
 
 
 def _calls_a_step(side: Profile, key: list[str]) -> pl.DataFrame:
-    """Calls a step of each operator, and the time that they own."""
+    """Count calls a step of each operator, and sum the time that they own."""
     owned = side.rows.drop_nulls("call").group_by("call").agg(pl.col("total_ns").sum())
     calls = side.calls.drop_nulls("operator").join(owned, on="call", how="left")
     return calls.group_by(key).agg(pl.col("count").sum() / side.steps, pl.col("total_ns").sum())
 
 
 def _whole(ratio: float) -> int | None:
-    """A ratio as a whole number, negative for its inverse; None where it is near none."""
+    """Return a ratio as a whole number, negative for its inverse; None where it is near none."""
     size = max(ratio, 1 / ratio)
     number = round(size)
     if abs(size - number) > _UNIT_TOLERANCE * number:
@@ -120,7 +122,7 @@ def likeness(before: Profile, after: Profile) -> Likeness:
 
 
 def _counts(side: Profile, key: list[str]) -> pl.DataFrame:
-    """Kernels a step by key."""
+    """Count kernels a step by key."""
     rows = side.rows.filter(pl.col("kind") != "idle").join(
         side.calls.select("call", "operator", "module"), on="call", how="left"
     )
@@ -128,7 +130,7 @@ def _counts(side: Profile, key: list[str]) -> pl.DataFrame:
 
 
 def _ruzicka(one: pl.DataFrame, other: pl.DataFrame) -> float:
-    """Sum of minima over sum of maxima (Ruzicka 1958) of two frames of counts by key."""
+    """Return sum of minima over sum of maxima (Ruzicka 1958) of two frames of counts by key."""
     key = [column for column in one.columns if column != "count"]
     both = one.join(other, on=key, how="full", nulls_equal=True, suffix="_other").select(
         pl.col("count", "count_other").fill_null(0)
@@ -141,14 +143,17 @@ def _ruzicka(one: pl.DataFrame, other: pl.DataFrame) -> float:
 
 
 def is_same_work(matched_by_call: float, before: Profile, after: Profile) -> bool:
-    """Whether equal calls hold most kernel time; where shapes were not recorded, kernels of one name must also have equal grids."""
+    """Return whether equal calls hold most kernel time.
+
+    Where shapes were not recorded, kernels of one name must also have equal grids.
+    """
     if "parts" in (before.detail, after.detail) or matched_by_call < SAME_WORK_RATIO:
         return False
     return (before.facts.shapes_known and after.facts.shapes_known) or _equal_grids(before, after) >= SAME_WORK_RATIO
 
 
 def _equal_grids(before: Profile, after: Profile) -> float:
-    """Share of the time of kernels of one name that have as many blocks on both sides; 1 where no name is on both."""
+    """Return the time share of kernels of one name with as many blocks on both sides; 1 without common names."""
     sums = [
         side.rows.filter(pl.col("kind") == "kernel")
         .group_by("kernel")
@@ -162,7 +167,7 @@ def _equal_grids(before: Profile, after: Profile) -> float:
 
 
 def is_same_program(same_work: bool, alike: Likeness) -> bool:
-    """Whether both sides run one program, perhaps with other sizes."""
+    """Return whether both sides run one program, perhaps with other sizes."""
     if same_work:
         return True
     if alike.modules is not None and alike.modules < MODULE_LIKENESS:
@@ -171,7 +176,7 @@ def is_same_program(same_work: bool, alike: Likeness) -> bool:
 
 
 def input_changes(before: Profile, after: Profile) -> tuple[InputChange, ...]:
-    """The sizes that differ between calls paired in order, the most frequent first.
+    """Return the sizes that differ between calls paired in order, the most frequent first.
 
     Calls of one phase, module and operator are paired in order of their first appearance where both sides make as many kinds of them.
     """
@@ -190,7 +195,7 @@ def input_changes(before: Profile, after: Profile) -> tuple[InputChange, ...]:
 
 
 def _changed_sizes(one: str, other: str) -> Iterator[tuple[int, int]]:
-    """Pairs of sizes that differ in two lists of shapes of the same form."""
+    """Yield pairs of sizes that differ in two lists of shapes of the same form."""
     if one == other:
         return
     try:

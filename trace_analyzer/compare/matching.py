@@ -1,4 +1,4 @@
-"""Match the work of two sides, the finest level first: what a level matches leaves, and the rest goes on."""
+"""Match the work of two sides, the finest level first: what a level does not match goes on to the next."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ _SCORES = ("matmul", "bmm", "softmax", "attention", "pointwise", "copy_cast")
 
 @dataclass(frozen=True)
 class _Level:
-    """A level: its name, the columns of its key, what it counts, and which rows it may match."""
+    """Declare a level: its name, the columns of its key, what it counts, and which rows it may match."""
 
     name: str
     key: list[str]
@@ -69,7 +69,7 @@ def matches(before: Profile, after: Profile) -> pl.DataFrame:
 
 
 def _rows(before: Profile, after: Profile) -> pl.DataFrame:
-    """The rows of both sides with what calls say of them; texts are categorical."""
+    """Return the rows of both sides with what calls say of them; texts are categorical."""
     sides = []
     for number, profile in enumerate((before, after)):
         calls = profile.calls.rename({"count": "calls", "outer_count": "outer_calls"}).drop("flop", "first")
@@ -87,7 +87,7 @@ def _rows(before: Profile, after: Profile) -> pl.DataFrame:
 
 
 def _cascade(rows: pl.DataFrame, before: Profile, after: Profile) -> Iterator[tuple[_Level, pl.DataFrame]]:
-    """Each level with the rows that it matches and their number ``key`` of match."""
+    """Yield each level with the rows that it matches and their number ``key`` of match."""
     idle = pl.col("kind") == "idle"
     yield _Level("cause", ["category"], "rows"), _numbered(rows.filter(idle), ["category"])
     left = rows.filter(~idle)
@@ -104,7 +104,7 @@ def _cascade(rows: pl.DataFrame, before: Profile, after: Profile) -> Iterator[tu
 
 
 def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> Iterator[_Level]:
-    """The levels of work, the finest first."""
+    """Yield the levels of work, the finest first."""
     operator, module = pl.col("operator").is_not_null(), pl.col("module").is_not_null()
     yield _Level("call", ["phase", "module", "operator", "shapes"], "calls", operator)
     yield _Level("call", ["phase", "module", "kernel", "grid"], "rows", ~operator & pl.col("kernel").is_not_null())
@@ -124,7 +124,7 @@ def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> Iterator[_Le
 
 
 def _attention(before: Profile, after: Profile) -> pl.Expr | None:
-    """Fused attention of a side, and the kernels of the other's that a fused one would replace; None where neither side changed."""
+    """Select fused attention of a side, and the other's kernels that it replaces; None where neither side changed."""
     fused, conditions = pl.col("category") == "attention", []
     for number, (one, other) in enumerate(((before, after), (after, before))):
         has_fused = one.rows.get_column("category").eq("attention").any()
@@ -138,7 +138,7 @@ def _attention(before: Profile, after: Profile) -> pl.Expr | None:
 
 
 def _match(rows: pl.DataFrame, level: _Level) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows whose key both sides have, numbered by it, and the others."""
+    """Return the rows whose key both sides have, numbered by it, and the others."""
     keyed = rows
     for column in level.key:
         if column.startswith("depth "):
@@ -167,14 +167,14 @@ def _match(rows: pl.DataFrame, level: _Level) -> tuple[pl.DataFrame, pl.DataFram
 
 
 def _numbered(rows: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """Rows numbered by a key, with their count."""
+    """Return rows numbered by a key, with their count."""
     keys = rows.select(key).unique(maintain_order=True).with_row_index("key")
     level = _Level("", key, "rows" if rows.is_empty() or rows.get_column("kind").eq("idle").all() else "calls")
     return _counted(rows.join(keys, on=key, how="left", nulls_equal=True, maintain_order="left"), level)
 
 
 def _counted(rows: pl.DataFrame, level: _Level) -> pl.DataFrame:
-    """Rows with ``n``, what the level counts in their match on their side."""
+    """Add ``n``, what the level counts in a row's match on its side."""
     if level.counts is None:
         return rows.with_columns(pl.lit(None, pl.Int64).alias("n"))
     place = ["key", "side"]
@@ -192,7 +192,7 @@ def _counted(rows: pl.DataFrame, level: _Level) -> pl.DataFrame:
 
 
 def _sums(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows summed up by match and category, with both sides beside each other."""
+    """Sum rows by match and category, with both sides beside each other."""
 
     def of(side: int, column: str) -> pl.Expr:
         return pl.col(column).filter(pl.col("side") == side)

@@ -1,4 +1,4 @@
-"""Say in sentences what a comparison found."""
+"""Write in sentences what a comparison shows."""
 
 from trace_analyzer.compare.comparison import Bar, Comparison
 from trace_analyzer.compare.statistics import FLOOR_RATIO
@@ -13,7 +13,7 @@ _SHARE = 0.02
 
 
 def headline(result: Comparison) -> str:
-    """One sentence: both step times, how much faster, where, and what limits now."""
+    """Write one sentence: both step times, how much faster, where, and what limits now."""
     before, after = result.before, result.after
     assert before is not None
     assert after is not None
@@ -36,7 +36,7 @@ def headline(result: Comparison) -> str:
 
 
 def named_bars(result: Comparison) -> list[Bar]:
-    """The bars of causes and buckets that are worth a word, copies as one."""
+    """Return the bars of causes and buckets that are worth a word, copies as one."""
     assert result.before is not None
     bars = result.waterfall["group"]
     if not bars:
@@ -46,12 +46,12 @@ def named_bars(result: Comparison) -> list[Bar]:
 
 
 def label(bar: Bar) -> str:
-    """What a bar is called in a sentence."""
+    """Return what a bar is called in a sentence."""
     return bar.name.replace("-", " ").replace("_", " ")
 
 
 def notes(result: Comparison) -> tuple[str, ...]:
-    """What a reader has to know beside the figures."""
+    """Write what a reader has to know beside the figures."""
     return tuple(
         text for text in (_reality(result), _program(result), _unit(result), _inputs(result), *_rest(result)) if text
     )
@@ -132,7 +132,7 @@ def _rest(result: Comparison) -> list[str]:
 
 
 def change(before: float, after: float) -> str:
-    """How much faster or slower, as a share of the time before."""
+    """Write how much faster or slower, as a share of the time before."""
     ratio = after / before - 1 if before else 0.0
     if abs(ratio) < 0.0005:
         return "as fast"
@@ -140,7 +140,7 @@ def change(before: float, after: float) -> str:
 
 
 def scale_of(ns: float) -> tuple[float, str]:
-    """The unit in which all times of a sentence are given."""
+    """Return the unit in which all times of a sentence are given."""
     for scale, name in ((10 * NS_PER_S, "s"), (NS_PER_MS / 10, "ms"), (NS_PER_US / 10, "us")):
         if abs(ns) >= scale:
             return {"s": float(NS_PER_S), "ms": float(NS_PER_MS), "us": float(NS_PER_US)}[name], name
@@ -148,14 +148,14 @@ def scale_of(ns: float) -> tuple[float, str]:
 
 
 def number(ns: float, scale: float) -> str:
-    """A time in that unit, with three digits."""
+    """Write a time in that unit, with three digits."""
     value = ns / scale
     digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2
     return f"{value:,.{digits}f}"
 
 
 def signed(ns: float, scale: float) -> str:
-    """A difference in that unit, with its sign."""
+    """Write a difference in that unit, with its sign."""
     value = ns / scale
     digits = 0 if abs(value) >= 9.95 else 1 if abs(value) >= 0.95 else 2
     return f"{value:+,.{digits}f}"

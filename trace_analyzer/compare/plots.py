@@ -1,4 +1,4 @@
-"""HoloViews figures of a comparison: waterfalls, both timelines on one axis, a differential flame graph; and of a series of batches.
+"""Draw a comparison (waterfalls, timelines, differential flame graph) and a series of batches with HoloViews.
 
 Nothing is computed here but where rectangles lie. Importing this module loads HoloViews with its Bokeh backend.
 """
@@ -33,7 +33,7 @@ def _colours() -> dict[str, str]:
 
 
 def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float, title: str) -> hv.Element:
-    """A waterfall from the step before to the step after, the greatest changes first; the rest is one bar."""
+    """Draw a waterfall from the step before to the step after, the greatest changes first; the rest is one bar."""
     scale, unit = scale_of(max(before_ns, after_ns))
     shown = [bar for bar in bars if bar.difference_ns][:_MOST_BARS]
     rest = (after_ns - before_ns) - sum(bar.difference_ns for bar in shown)
@@ -69,12 +69,12 @@ def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float, title: str
 
 
 def _end(name: str) -> str:
-    """The end of a long name: of a path of modules it tells most."""
+    """Return the end of a long name: it tells most of a path of modules."""
     return name if len(name) <= _LABEL_CELLS else f"…{name[1 - _LABEL_CELLS :]}"
 
 
 def _range(rows: Sequence[tuple[float, float, str, float, str]], scale: float) -> tuple[float, float]:
-    """The axis: from 0, or where all changes lie close together from somewhat before them, so that they can be seen."""
+    """Return the axis: from 0, or from below all changes where they lie close together, so that they can be seen."""
     ends = [end for a, b, *_ in rows[1:-1] for end in (a, b)] or [rows[0][1], rows[-1][1]]
     low, high = min(ends), max(*ends, rows[0][1], rows[-1][1])
     start = max(0.0, low - 0.3 * (high - low)) if high - low < 0.4 * high else 0.0
@@ -82,7 +82,7 @@ def _range(rows: Sequence[tuple[float, float, str, float, str]], scale: float) -
 
 
 def _named_ticks(labels: dict[float, str]) -> Any:
-    """A hook that names the ticks of the vertical axis; labels are text, never HTML."""
+    """Return a hook that names the ticks of the vertical axis; labels are text, never HTML."""
 
     def hook(plot: Any, element: object) -> None:
         axis = plot.state.yaxis[0]
@@ -93,7 +93,7 @@ def _named_ticks(labels: dict[float, str]) -> Any:
 
 
 def timelines(result: Comparison) -> hv.Element | None:
-    """One typical step of each side on one axis, from its start on, by category; None where a side keeps no single events."""
+    """Draw one typical step of each side on one axis, by category; None where a side keeps no single events."""
     sides = [side.timeline() if side.timeline else None for side in result.sides]
     if any(side is None or side.is_empty() for side in sides):
         return None
@@ -134,7 +134,7 @@ def _colour(known: Mapping[str, str], kind: str, category: str) -> str:
 
 @dataclass
 class _Frame:
-    """A frame of the flame graph: time a step of both sides, and what lies on it."""
+    """Hold a frame of the flame graph: time a step of both sides, and what lies on it."""
 
     name: str
     before_ns: float = 0.0
@@ -143,12 +143,14 @@ class _Frame:
 
     @property
     def width(self) -> float:
-        """The wider of both sides, children included: what was removed is seen as well."""
+        """Return the wider of both sides, children included: what was removed is seen as well."""
         return max(self.before_ns, self.after_ns, sum(child.width for child in self.children.values()))
 
 
 def flame_graph(result: Comparison) -> hv.Element:
-    """A differential flame graph: kinds of time, modules, operators; as wide as the longer of both sides, coloured by what changed.
+    """Draw a differential flame graph of kinds of time, modules and operators, coloured by what changed.
+
+    A frame is as wide as the longer of both sides.
 
     After Gregg 2016, "The Flame Graph" (https://doi.org/10.1145/2909476), with both widths kept.
     """
@@ -210,7 +212,7 @@ def _boxes(frame: _Frame, x: float, depth: int, whole: float, scale: float) -> I
 
 
 def scaling_plot(result: Scaling) -> hv.Element:
-    """Step, busy and idle time over the batch, with the host's floor and the device's line."""
+    """Draw step, busy and idle time over the batch, with the host's floor and the device's line."""
     scale, unit = scale_of(max(point.step_ns for point in result.points))
     known, batch, time = palette(), hv.Dimension("batch"), hv.Dimension("time", label=f"{unit} a step")
     series = {"step": known["text"], "busy": known["p-compute"], "idle": known["p-python"]}

@@ -56,7 +56,7 @@ IDLE_CODE: Mapping[str, pl.DataType] = {
 
 @dataclass(frozen=True)
 class Recording:
-    """One trace: where it lies, and the lengths of its steady steps in ns; a trace without steps is one step long."""
+    """Hold one trace: where it lies, and the lengths of its steady steps in ns; without steps, it is one step long."""
 
     path: str
     lengths_ns: tuple[int, ...]
@@ -64,13 +64,13 @@ class Recording:
 
     @property
     def total_ns(self) -> int:
-        """The sum of the steps."""
+        """Return the sum of the steps."""
         return sum(self.lengths_ns)
 
 
 @dataclass(frozen=True)
 class Promise:
-    """An advice of a report and what it said to save at most, in ns a step."""
+    """Hold an advice of a report and what it bounds the saving to, in ns a step."""
 
     id: str
     title: str
@@ -80,7 +80,7 @@ class Promise:
 
 @dataclass(frozen=True)
 class Facts:
-    """What else a comparison has to know of a side."""
+    """Hold what else a comparison has to know of a side."""
 
     device_name: str | None = None
     regime: str | None = None
@@ -97,7 +97,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Profile:
-    """The steady steps of one side, summed up.
+    """Hold the steady steps of one side, summed up.
 
     ``calls``, ``rows``, ``units`` and ``idle_code`` are frames of the schemas of this module; rows sum to ``total_ns``
     exactly. ``unit_of_work`` says in how many units of work each step is cut. ``detail`` is ``parts`` where only the parts of the
@@ -117,38 +117,41 @@ class Profile:
 
     @property
     def steps(self) -> int:
-        """Steps of all recordings, or units of work where a step holds several."""
+        """Return steps of all recordings, or units of work where a step holds several."""
         return sum(len(recording.lengths_ns) for recording in self.recordings) * self.unit_of_work
 
     @property
     def total_ns(self) -> int:
-        """Length of all steps of all recordings."""
+        """Return the length of all steps of all recordings."""
         return sum(recording.total_ns for recording in self.recordings)
 
     @property
     def has_steps(self) -> bool:
-        """Whether every recording has steps."""
+        """Return whether every recording has steps."""
         return all(recording.has_steps for recording in self.recordings)
 
     @property
     def are_recordings_units(self) -> bool:
-        """Whether a recording is the unit of observation: there are several."""
+        """Return whether a recording is the unit of observation: there are several."""
         return len(self.recordings) > 1
 
     def observations(self) -> list[float]:
-        """The time of a step in ns, by unit of observation: each step of a single recording, the mean of each of several."""
+        """Return the time of a step in ns, by unit of observation.
+
+        A unit is each step of a single recording, or the mean of each of several.
+        """
         if self.are_recordings_units:
             return [r.total_ns / len(r.lengths_ns) / self.unit_of_work for r in self.recordings]
         return [length / self.unit_of_work for length in self.recordings[0].lengths_ns]
 
     def weights(self) -> list[int]:
-        """Steps, or units of work, in each unit of observation."""
+        """Return steps, or units of work, in each unit of observation."""
         if self.are_recordings_units:
             return [len(r.lengths_ns) * self.unit_of_work for r in self.recordings]
         return [self.unit_of_work] * len(self.recordings[0].lengths_ns)
 
     def divided(self, units: int) -> "Profile":
-        """The same with each step cut into so many units of work."""
+        """Return the profile with each step cut into so many units of work."""
         return replace(self, unit_of_work=units)
 
 
@@ -183,7 +186,10 @@ def profile_of(report: Report) -> Profile:
 
 
 def categories(report: Report) -> pl.DataFrame:
-    """The owners of the judged device with total_ns, and as category the bucket, direction of copy or cause, in order of time."""
+    """Return the owners of the judged device in order of time, with total_ns and category.
+
+    The category is the bucket, direction of copy or cause.
+    """
     device = _device_code(report)
     pieces = (
         report.tables["owners"]
@@ -197,14 +203,14 @@ def categories(report: Report) -> pl.DataFrame:
 
 
 def lookup_steps(pieces: pl.DataFrame, lengths: pl.DataFrame) -> pl.Series:
-    """The unit of each piece: the place of its step among the steady ones."""
+    """Return the unit of each piece: the place of its step among the steady ones."""
     places = lengths.select("step", pl.int_range(pl.len(), dtype=pl.UInt32).alias("unit"))
     joined = pieces.select("step").join(places, on="step", how="left", nulls_equal=True, maintain_order="left")
     return joined.get_column("unit")
 
 
 def merged(path: str, profiles: Sequence[Profile]) -> Profile:
-    """The profile of several recordings of one side; each is a unit of observation."""
+    """Merge several recordings of one side into a profile; each is a unit of observation."""
     if len(profiles) == 1:
         return replace(profiles[0], path=path)
     call_key = [c for c in CALLS if c not in ("call", "count", "outer_count", "flop", "first")]
@@ -246,7 +252,7 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
 
 
 def _merged_facts(facts: Sequence[Facts]) -> Facts:
-    """Facts of several recordings: the first one's, with the doubts of any and the FLOP of all."""
+    """Merge facts of several recordings: the first one's, with the doubts of any and the FLOP of all."""
     flop = [f.flop for f in facts]
     return replace(
         facts[0],
@@ -258,7 +264,7 @@ def _merged_facts(facts: Sequence[Facts]) -> Facts:
 
 
 def in_parts(profile: Profile) -> Profile:
-    """The profile with nothing known but the parts of the partition, as of a side of which no more was kept."""
+    """Return the profile with only the partition known, as of a side of which no more was kept."""
     if profile.detail == "parts":
         return profile
     key = ["kind", "category"]
@@ -283,7 +289,7 @@ def in_parts(profile: Profile) -> Profile:
 
 
 def part_rows(sums: pl.DataFrame) -> pl.DataFrame:
-    """`ROWS` of parts: from kind, category and total_ns."""
+    """Return `ROWS` of parts: from kind, category and total_ns."""
     known = {"kind", "category", "total_ns", "row"}
     zeros = {name: pl.lit(0, dtype) for name, dtype in ROWS.items() if dtype.is_numeric() and name not in known}
     texts = {"group": pl.col("category"), "part": pl.col("category"), "kernel": pl.lit(None, pl.String)}
@@ -296,7 +302,7 @@ def _kind_of_part() -> pl.Expr:
 
 
 def _device_code(report: Report) -> int | None:
-    """The code of the device that the verdict is on."""
+    """Return the code of the device that the verdict is on."""
     if report.verdict.device is None:
         return None
     labels = report.tables["devices"].select("device", "label")
@@ -305,7 +311,7 @@ def _device_code(report: Report) -> int | None:
 
 
 def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
-    """Pieces of activities with kind, category, group, kernel, flop and roof_ns."""
+    """Return pieces of activities with kind, category, group, kernel, flop and roof_ns."""
     ids = pieces.get_column("activity_id")
     names = report.tables["activities"].select("kind", "name", "bucket", "group", "flop", "blocks")[ids]
     roofs = report.tables["roofs"].select("activity_id", "roof_ns")
@@ -418,7 +424,7 @@ def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.Data
 
 
 def _timeline(work: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
-    """Owners of both kinds with kind, category, operator and kernel, in order of time."""
+    """Return owners of both kinds with kind, category, operator and kernel, in order of time."""
     columns = ["step", "start_ns", "end_ns", "kind", "category", "operator", "kernel"]
     waiting = idle.with_columns(
         pl.lit("idle").alias("kind"), pl.col("part").alias("category"), pl.lit(None, pl.String).alias("kernel")
@@ -441,7 +447,7 @@ def _summed(rows: pl.DataFrame, key: list[str]) -> pl.DataFrame:
 
 
 def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.DataFrame, calls: pl.DataFrame) -> Facts:
-    """What the report says of the side beside its owners."""
+    """Return what the report says of the side beside its owners."""
     judged = next((d for d in report.devices if d.index == report.verdict.device), None)
     withheld = {item.metric: item.reason for item in judged.withheld} if judged else {}
     steady = steps.filter("steady")
@@ -467,7 +473,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
 
 
 def _known_sum(column: str) -> pl.Expr:
-    """The sum of the values that are known; null when none is."""
+    """Sum the values that are known; null when none is."""
     return pl.when(pl.col(column).count() > 0).then(pl.col(column).sum()).alias(column)
 
 

@@ -1,4 +1,4 @@
-"""Hold what the report on one side promised against what the other side shows."""
+"""Compare what the report on one side promised with what the other side shows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class KeptPromise:
 
 
 def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple[KeptPromise, ...]:
-    """The advice of the side before that the other's report does not repeat, or by half at most, with what its lines came to."""
+    """Return the advice of BEFORE that AFTER's report does not repeat, or by half at most, with what came of it."""
     left = {promise.id: promise.saves_ns_at_most for promise in after.facts.advice}
     step = before.total_ns / before.steps - after.total_ns / after.steps
     if not after.facts.headline:

@@ -1,4 +1,4 @@
-"""Scale with the batch: what stays flat is overhead, what grows with the work is not, and where the one becomes the other.
+"""Fit how times grow with the batch: what stays flat is overhead, what grows with the work is not.
 
 The test of Horace He's article (https://horace.io/brrr_intro.html): if the batch doubles and the step takes hardly longer, it was overhead.
 """
@@ -95,19 +95,19 @@ class Scaling:
     profiles: tuple[Profile, ...] = field(default=(), repr=False, compare=False)
 
     def to_json(self) -> str:
-        """The result as strict JSON text."""
+        """Return the result as strict JSON text."""
         from trace_analyzer.compare.documents import to_json
 
         return to_json(self)
 
     def summary(self, width: int = 100) -> str:
-        """The result as plain text."""
+        """Return the result as plain text."""
         from trace_analyzer.compare.scaling_text import summary
 
         return summary(self, width)
 
     def plot(self) -> object:
-        """Step, busy and idle time over the batch as a HoloViews overlay."""
+        """Draw step, busy and idle time over the batch as a HoloViews overlay."""
         from trace_analyzer.compare.plots import scaling_plot
 
         return scaling_plot(self)
@@ -145,7 +145,7 @@ def _refused(reason: str) -> Scaling:
 
 
 def _work(side: Profile) -> float:
-    """The order of traces until their batch is known: FLOP a step, else busy time."""
+    """Return the order of traces until their batch is known: FLOP a step, else busy time."""
     return side.facts.flop / side.steps if side.facts.flop else _busy(side) / side.steps
 
 
@@ -154,7 +154,7 @@ def _busy(side: Profile) -> int:
 
 
 def _unlike(one: Profile, other: Profile) -> str | None:
-    """Why two traces are not of one program; None where they are."""
+    """Return why two traces are not of one program; None where they are."""
     alike = judgement.likeness(one, other)
     if alike.calls >= judgement.SAME_PROGRAM_LIKENESS or (alike.modules or 0.0) >= judgement.SAME_PROGRAM_LIKENESS:
         return None
@@ -162,22 +162,24 @@ def _unlike(one: Profile, other: Profile) -> str | None:
 
 
 def _batches(ordered: Sequence[Profile]) -> tuple[list[int] | None, list[str]]:
-    """The batch of each trace: the size of the first one's inputs that became another in most calls; and what else changed."""
+    """Return each trace's batch, the size of the first one's inputs that changed in most calls; and other changes."""
     first, votes = ordered[0], Counter[int]()
     changes = [judgement.input_changes(first, side) for side in ordered[1:]]
-    for found in changes:
-        for item in found:
+    for changed in changes:
+        for item in changed:
             votes[item.before] += item.calls
     if not votes:
         return None, []
     size = votes.most_common(1)[0][0]
     batches, others = [size], []
-    for _side, found in zip(ordered[1:], changes, strict=True):
-        own = [item for item in found if item.before == size]
+    for _side, changed in zip(ordered[1:], changes, strict=True):
+        own = [item for item in changed if item.before == size]
         batches.append(own[0].after if own else size)
         factor = batches[-1] / size
         unlike = [
-            item for item in found if item.before != size and abs(item.after / max(1, item.before) / factor - 1) > 0.01
+            item
+            for item in changed
+            if item.before != size and abs(item.after / max(1, item.before) / factor - 1) > 0.01
         ]
         if unlike:
             others += [f"{item.before} to {item.after}" for item in unlike[:3]]
@@ -231,18 +233,17 @@ def _point(batch: int, side: Profile) -> Point:
 
 
 def _exponent(name: str, one: Point, other: Point, before: float, after: float) -> Exponent:
-    return _grown(name, one, other, before, after, other.batch / one.batch, "batch")
+    return _grown(name, (one, other), (before, after), other.batch / one.batch, "batch")
 
 
 def _grown(
     name: str,
-    one: Point,
-    other: Point,
-    before: float,
-    after: float,
+    points: tuple[Point, Point],
+    times: tuple[float, float],
     ratio: float,
     work: Literal["FLOP", "elements", "batch"],
 ) -> Exponent:
+    (one, other), (before, after) = points, times
     exponent = math.log(after / before) / math.log(ratio)
     growth: Literal["flat", "proportional", "between"] = "between"
     if exponent < FLAT:
@@ -253,14 +254,17 @@ def _grown(
 
 
 def _operators(one: Point, other: Point, before: Profile, after: Profile) -> list[Exponent]:
-    """The exponents of the operators that both traces have, over their own FLOP, else the elements of their inputs; longest first."""
+    """Return exponents of the operators that both traces have, longest first.
+
+    They are over the operators' own FLOP, else the elements of their inputs.
+    """
     sums = [_operator_sums(side) for side in (before, after)]
     both = (
         sums[0]
         .join(sums[1], on="operator", how="inner", suffix="_after")
         .sort("total_ns_after", "operator", descending=[True, False])
     )
-    found = []
+    exponents = []
     for row in both.iter_rows(named=True):
         if not row["total_ns"] or not row["total_ns_after"]:
             continue
@@ -270,14 +274,14 @@ def _operators(one: Point, other: Point, before: Profile, after: Profile) -> lis
                 ratio, work = row[f"{column}_after"] / row[column], "FLOP" if column == "flop" else "elements"
                 break
         if abs(math.log(ratio)) > 0.05:
-            found.append(
-                _grown(row["operator"], one, other, row["total_ns"], row["total_ns_after"], ratio, work)  # type: ignore[arg-type]
+            exponents.append(
+                _grown(row["operator"], (one, other), (row["total_ns"], row["total_ns_after"]), ratio, work)  # type: ignore[arg-type]
             )
-    return found
+    return exponents
 
 
 def _operator_sums(side: Profile) -> pl.DataFrame:
-    """operator, and a step: total_ns, flop and elements of its inputs."""
+    """Return operator, and a step: total_ns, flop and elements of its inputs."""
     owned = side.rows.drop_nulls("call").group_by("call").agg(pl.col("total_ns").sum())
     calls = side.calls.drop_nulls("operator").join(owned, on="call", how="inner")
     shapes = calls.select("shapes").drop_nulls().unique()
@@ -294,7 +298,7 @@ def _operator_sums(side: Profile) -> pl.DataFrame:
 
 
 def _elements(shapes: str) -> float:
-    """Elements of all inputs."""
+    """Return the elements of all inputs."""
     try:
         parsed = json.loads(shapes)
     except ValueError:
@@ -303,7 +307,7 @@ def _elements(shapes: str) -> float:
 
 
 def _product(shape: list[object]) -> float:
-    """Elements of one input, or of the tensors in a list of them."""
+    """Return the elements of one input, or of the tensors in a list of them."""
     if any(isinstance(size, list) for size in shape):
         return sum(_product(inner) for inner in shape if isinstance(inner, list))
     return math.prod(size for size in shape if isinstance(size, int)) if shape else 0.0
@@ -323,7 +327,7 @@ def _device_line(points: Sequence[Point]) -> DeviceLine | None:
 
 
 def _host_floor(points: Sequence[Point], step: Sequence[Exponent], sides: Sequence[Profile]) -> float | None:
-    """The 10th percentile of the steps of the batches between which the step is flat; None where it grows from the first on."""
+    """Return the 10th percentile of steps of the batches between which the step is flat; None without such."""
     flat = {batch for item in step if item.growth == "flat" for batch in (item.from_batch, item.to_batch)}
     times = sorted(
         time for point, side in zip(points, sides, strict=True) if point.batch in flat for time in side.observations()
@@ -332,7 +336,10 @@ def _host_floor(points: Sequence[Point], step: Sequence[Exponent], sides: Sequen
 
 
 def _proof(points: Sequence[Point]) -> str | None:
-    """The proof of overhead, in a sentence: the widest span of batches over which the step is flat while idle time pays for busy time."""
+    """Write the proof of overhead: the widest span of batches over which the step stays flat.
+
+    Idle time pays for busy time there.
+    """
     best = None
     for i, one in enumerate(points):
         for other in points[i + 1 :]:
@@ -353,7 +360,7 @@ def _proof(points: Sequence[Point]) -> str | None:
 
 
 def _contradictions(points: Sequence[Point], floor: float | None, step: Sequence[Exponent]) -> list[str]:
-    """Where the series and a single trace's verdict disagree: both are said."""
+    """Name where the series and a single trace's verdict disagree: both are stated."""
     texts = []
     for point in points:
         at_floor = floor is not None and point.step_ns <= _AT_FLOOR * floor
@@ -372,14 +379,17 @@ def _contradictions(points: Sequence[Point], floor: float | None, step: Sequence
 
 
 def _how_sure(flip: float, last: Point, others: bool) -> str:
-    """What an extrapolated batch is: an upper bound, as the device's time is convex in the batch, unless other sizes change with it."""
+    """Write what an extrapolated batch is: an upper bound, unless other sizes change with it.
+
+    The device's time is convex in the batch.
+    """
     if flip <= last.batch:
         return ""
     return ", if other sizes change as they did" if others else " at the latest"
 
 
 def _headline(points: Sequence[Point], floor: float | None, flip: float | None, proof: str | None, others: bool) -> str:
-    """One sentence: what grows, and where the regime flips."""
+    """Write one sentence: what grows, and where the regime flips."""
     first, last = points[0], points[-1]
     text = (
         f"From batch {first.batch} to {last.batch} ({counted(len(points), 'trace')}) the step goes from {duration(first.step_ns)} to"

@@ -1,4 +1,4 @@
-"""Series of batches as plain text."""
+"""Write series of batches as plain text."""
 
 from trace_analyzer.compare.phrasing import number, scale_of
 from trace_analyzer.compare.scaling import Exponent, Scaling
@@ -8,7 +8,7 @@ _OPERATORS = 12
 
 
 def summary(result: Scaling, width: int = 100) -> str:
-    """The series as plain text: points, exponents, floor, line, proof and contradictions."""
+    """Write the series as plain text: points, exponents, floor, line, proof and contradictions."""
     if result.status == "refused":
         return f"{visible(result.headline)}\n"
     scale, unit = scale_of(max(point.step_ns for point in result.points))

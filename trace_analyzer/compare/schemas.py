@@ -1,4 +1,4 @@
-"""JSON Schemas of the documents that comparisons and series of batches print, made from their dataclasses."""
+"""Generate JSON Schemas of the documents of comparisons and series of batches from their dataclasses."""
 
 import dataclasses
 import types
@@ -14,14 +14,14 @@ _SCALARS: Mapping[Any, str] = {str: "string", int: "integer", float: "number", b
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The schema of a document of `DOCUMENTS`."""
+    """Return the schema of a document of `DOCUMENTS`."""
     definitions: dict[str, Any] = {}
     root = _object(DOCUMENTS[name], definitions)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": name, **root, "$defs": definitions}
 
 
 def _object(cls: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """A dataclass as an object with all of its fields."""
+    """Return a dataclass as an object with all of its fields."""
     hints = get_type_hints(cls)
     names = [field.name for field in dataclasses.fields(cls) if field.name not in FRAMES]
     return {

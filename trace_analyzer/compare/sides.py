@@ -47,19 +47,22 @@ def profile_side(source: SideSource, analyze: Analyze) -> Profile:
 
 
 def recordings(source: str | Path) -> list[Path]:
-    """The files that a path, a folder or a pattern names, in order. Raises ``UsageError`` where there is none."""
+    """Return the files that a path, a folder or a pattern names, in order.
+
+    Raises ``UsageError`` where there is none.
+    """
     path = Path(source)
     if path.is_dir():
-        found = sorted(item for item in path.iterdir() if item.is_file() and item.name.endswith(SUFFIXES))
-        if not found:
+        files = sorted(item for item in path.iterdir() if item.is_file() and item.name.endswith(SUFFIXES))
+        if not files:
             raise UsageError(f"{source}: no trace (*.json, *.json.gz, *.json.zst) in this folder")
-        return found
+        return files
     if path.exists() or not glob.has_magic(str(source)):
         return [path]
-    found = sorted(Path(item) for item in glob.glob(str(source), recursive=True) if Path(item).is_file())
-    if not found:
+    files = sorted(Path(item) for item in glob.glob(str(source), recursive=True) if Path(item).is_file())
+    if not files:
         raise UsageError(f"{source}: no file matches this pattern")
-    return found
+    return files
 
 
 def _name(item: object) -> str:
@@ -67,7 +70,7 @@ def _name(item: object) -> str:
 
 
 def _read(path: Path, analyze: Analyze) -> Profile:
-    """A baseline or a saved report is recognised by its first bytes; all else is a trace."""
+    """Read a baseline or a saved report, recognised by its first bytes; all else is a trace."""
     saved = _saved(path)
     if saved is None:
         return profile_of(analyze(str(path)))
@@ -77,7 +80,7 @@ def _read(path: Path, analyze: Analyze) -> Profile:
 
 
 def _saved(path: Path) -> Mapping[str, Any] | None:
-    """The document of a baseline or of a saved report; None for other files, which the reader of traces judges."""
+    """Return the document of a baseline or saved report; None for other files, which the reader of traces judges."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
@@ -96,7 +99,7 @@ def _saved(path: Path) -> Mapping[str, Any] | None:
 
 
 def _of_report(path: Path, document: Mapping[str, Any]) -> Profile:
-    """What a saved JSON report keeps: the verdict's window by part, and the lengths of its steps."""
+    """Return what a saved JSON report keeps: the verdict's window by part, and the lengths of its steps."""
     try:
         return _parts_profile(path, document)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -143,7 +146,7 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
 
 
 def _kind(part: str) -> str:
-    """The kind of a line by its part."""
+    """Return the kind of a line by its part."""
     from trace_analyzer.vocabulary import WORK
 
     return _WORK_KINDS.get(part, "kernel") if part in WORK else "idle"

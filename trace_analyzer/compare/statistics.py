@@ -1,4 +1,7 @@
-"""Tell whether two samples of step times differ: Welch's test with fewer effective observations where steps resemble each other."""
+"""Test whether two samples of step times differ, by Welch's test.
+
+Observations count as fewer where steps resemble each other.
+"""
 
 import math
 from collections.abc import Sequence
@@ -63,7 +66,7 @@ def difference(
 
 
 def effective_size(sample: Sequence[float], is_independent: bool) -> float:
-    """The number of independent observations that a sample is worth."""
+    """Return the number of independent observations that a sample is worth."""
     if is_independent:
         return float(len(sample))
     correlation = min(0.99, max(LEAST_CORRELATION, autocorrelation(sample)))
@@ -71,7 +74,7 @@ def effective_size(sample: Sequence[float], is_independent: bool) -> float:
 
 
 def autocorrelation(sample: Sequence[float]) -> float:
-    """The lag-1 autocorrelation of a sample; 0 where it does not vary."""
+    """Return the lag-1 autocorrelation of a sample; 0 where it does not vary."""
     middle = mean(sample)
     deviations = [x - middle for x in sample]
     spread = sum(d * d for d in deviations)
@@ -79,18 +82,18 @@ def autocorrelation(sample: Sequence[float]) -> float:
 
 
 def mean(sample: Sequence[float]) -> float:
-    """The arithmetic mean."""
+    """Return the arithmetic mean."""
     return math.fsum(sample) / len(sample)
 
 
 def variance(sample: Sequence[float]) -> float:
-    """The unbiased variance."""
+    """Return the unbiased variance."""
     middle = mean(sample)
     return math.fsum((x - middle) ** 2 for x in sample) / (len(sample) - 1)
 
 
 def t_quantile(probability: float, freedom: float) -> float:
-    """The quantile of Student's t distribution for a probability over 0.5; infinite where it exceeds 1e12."""
+    """Return the quantile of Student's t for a probability over 0.5; infinite where it exceeds 1e12."""
     low, high = 0.0, 1.0
     while _t_probability(high, freedom) < probability:
         low, high = high, 2 * high
@@ -103,12 +106,15 @@ def t_quantile(probability: float, freedom: float) -> float:
 
 
 def _t_probability(t: float, freedom: float) -> float:
-    """P(T <= t) for t >= 0 (https://dlmf.nist.gov/8.17, Abramowitz and Stegun 26.7.1)."""
+    """Return P(T <= t) for t >= 0 (https://dlmf.nist.gov/8.17, Abramowitz and Stegun 26.7.1)."""
     return 1 - incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5) / 2
 
 
 def incomplete_beta(x: float, a: float, b: float) -> float:
-    """The regularized incomplete beta function I_x(a, b), by its continued fraction (https://dlmf.nist.gov/8.17.22)."""
+    """Return the regularized incomplete beta function I_x(a, b), by its continued fraction.
+
+    Source: https://dlmf.nist.gov/8.17.22.
+    """
     if x <= 0 or x >= 1:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):

@@ -1,4 +1,4 @@
-"""Comparisons as plain text and as Markdown."""
+"""Write comparisons as plain text and as Markdown."""
 
 from trace_analyzer.compare.comparison import Bar, Comparison, Line
 from trace_analyzer.compare.phrasing import number, scale_of, signed
@@ -25,7 +25,7 @@ _LEVELS = {
 
 
 def summary(result: Comparison, width: int = 100) -> str:
-    """The comparison as plain text."""
+    """Write the comparison as plain text."""
     if result.status == "refused" or result.before is None or result.after is None:
         return f"{visible(result.headline)}\n"
     scale, unit = scale_of(max(result.before.step_ns, result.after.step_ns))
@@ -66,7 +66,7 @@ def _steps(result: Comparison, scale: float, unit: str) -> list[str]:
 
 
 def _table(bars: tuple[Bar, ...], scale: float, unit: str, width: int) -> list[str]:
-    """A waterfall as rows with bars of characters."""
+    """Write a waterfall as rows with bars of characters."""
     name_cells = max([cell_width(bar.name) for bar in bars] + [12])
     name_cells = min(name_cells, 28)
     room = max(8, min(30, width - name_cells - 3 * _NUMBER_CELLS - 4))
@@ -97,7 +97,7 @@ def _lines(lines: tuple[Line, ...], scale: float, width: int) -> list[str]:
 
 
 def _detail(line: Line, scale: float) -> str:
-    """Category, level, counts and split of a line."""
+    """Write category, level, counts and split of a line."""
     words = [] if line.kind == "idle" else [line.category]
     words.append(_LEVELS[line.level])
     if line.before_count is not None and line.after_count is not None:
@@ -125,7 +125,7 @@ def _promises(result: Comparison, scale: float, unit: str) -> list[str]:
 
 
 def to_markdown(result: Comparison) -> str:
-    """The comparison as Markdown, for a comment on a pull request."""
+    """Write the comparison as Markdown, for a comment on a pull request."""
     if result.status == "refused" or result.before is None or result.after is None:
         return f"**{_escaped(result.headline)}**\n"
     scale, unit = scale_of(max(result.before.step_ns, result.after.step_ns))
@@ -155,7 +155,7 @@ def to_markdown(result: Comparison) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown and HTML show as it is."""
+    """Return text that Markdown and HTML show as it is."""
     from trace_analyzer.render.markdown import escaped
 
     return escaped(text)

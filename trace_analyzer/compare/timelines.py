@@ -1,4 +1,4 @@
-"""One typical step of a side as a timeline of owners, short enough to be drawn."""
+"""Shorten one typical step of a side to a timeline of owners that can be drawn."""
 
 import polars as pl
 
@@ -42,7 +42,7 @@ def typical_step(pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _thinned(pieces: pl.DataFrame, length: int) -> pl.DataFrame:
-    """At most `MOST_PIECES` of them: of each equal part of the step, the category that owns most of it."""
+    """Return at most `MOST_PIECES` pieces: of each equal part of the step, the category that owns most of it."""
     width = max(1, length // MOST_PIECES + 1)
     first = pieces.get_column("start_ns").min()
     part = ((pl.col("start_ns") - first) // width).alias("part")

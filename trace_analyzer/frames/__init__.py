@@ -1,0 +1,1 @@
+"""Provide the building blocks of analyses: intervals, look-ups and compiled loops."""

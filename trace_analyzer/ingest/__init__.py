@@ -1,4 +1,4 @@
-"""Ingest: bytes -> events -> tables; what is missing or odd becomes a note."""
+"""Read bytes into events, and events into tables; what is missing or odd becomes a note."""
 
 from contextlib import closing
 

@@ -1,4 +1,4 @@
-"""Sorted events -> the trace's typed tables, with times from the origin and a note per thing that was odd."""
+"""Build the trace's typed tables from classified events, with times from the origin and notes on what was odd."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -51,7 +51,7 @@ _REASONS: dict[str, tuple[str, str]] = {
 
 
 def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) -> Trace:
-    """The typed tables of a document.
+    """Return the typed tables of a document.
 
     What has become a table is let go of, so a caller who keeps no reference to the document saves its memory.
     """
@@ -97,7 +97,7 @@ def trace_tables(document: Document, path: str, notes: tuple[Note, ...] = ()) ->
 
 
 def _plausible(events: Classified) -> Classified:
-    """The events without those whose time lies implausibly far from the median span."""
+    """Drop the events whose time lies implausibly far from the median span."""
     if _are_near(events):
         return events
     spans = pl.concat(
@@ -124,7 +124,7 @@ def _plausible(events: Classified) -> Classified:
 
 
 def _are_near(events: Classified) -> bool:
-    """Whether all surely are within the limits, by what takes little time and no memory to find out."""
+    """Return whether all surely are within the limits, by what takes little time and no memory."""
     rest, no_time = events.rest.filter(pl.col("kind") != "metadata"), pl.lit(0, dtype=pl.Int64).alias("duration_ns")
     ends = pl.concat(
         frame.select(
@@ -137,7 +137,7 @@ def _are_near(events: Classified) -> bool:
 
 
 def _extent(events: Classified) -> tuple[int, int]:
-    """Start of the first and end of the last event with a duration, ns; of any timed event where there is none."""
+    """Return the first start and last end of events with a duration, ns; of any timed event where there is none."""
     rows = events.rest.filter(pl.col("kind").is_in(["sync", "device-annotation", "session"]))
     spans = [frame for frame in (events.python, events.host, events.device, rows) if frame.height]
     points = [events.rest.filter(pl.col("kind") != "metadata"), events.arrows.with_columns(duration_ns=0)]
@@ -150,7 +150,7 @@ def _extent(events: Classified) -> tuple[int, int]:
 
 
 def _threads(events: Classified) -> pl.DataFrame:
-    """Every (pid, tid) of the file, numbered in order of appearance, with the names of its metadata."""
+    """Return every (pid, tid) of the file, numbered in order of appearance, with the names of its metadata."""
     names = (
         events.rest.filter((pl.col("kind") == "metadata") & (pl.col("name") == "thread_name"))
         .select("pid", "tid", pl.col("label").alias("thread_name"))
@@ -168,12 +168,12 @@ def _threads(events: Classified) -> pl.DataFrame:
 
 
 def _located(events: pl.DataFrame, threads: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Events with their thread and with times from the origin."""
+    """Add threads to events, and count their times from the origin."""
     return events.with_columns(_thread_ids(events, threads), pl.col("start_ns") - origin)
 
 
 def _thread_ids(events: pl.DataFrame, threads: pl.DataFrame) -> pl.Series:
-    """Whose thread each event is, by its pid and tid, which are categorical: as one number they are found faster."""
+    """Return each event's thread by pid and tid, which are categorical: looking up one number is faster."""
     pid, tid = (pl.col(name).cast(pl.Categorical).to_physical().cast(pl.UInt64) for name in ("pid", "tid"))
     track = (pid * _ROWS + tid).alias("track")
     places = threads.select("thread_id", track)
@@ -181,7 +181,7 @@ def _thread_ids(events: pl.DataFrame, threads: pl.DataFrame) -> pl.Series:
 
 
 def _devices(activities: pl.DataFrame, header: tuple[DeviceProperties, ...]) -> pl.DataFrame:
-    """Devices with activities. A numeric id is its own code; others take the free codes after it."""
+    """Return devices with activities. A numeric id is its own code; others take the free codes after it."""
     labels = (
         activities.select(pl.col("device_label").alias("label"))
         .unique(maintain_order=True)
@@ -204,7 +204,7 @@ def _devices(activities: pl.DataFrame, header: tuple[DeviceProperties, ...]) -> 
 
 
 def _coded(events: pl.DataFrame, devices: pl.DataFrame) -> pl.DataFrame:
-    """Events with their device's code."""
+    """Add their device's code to events."""
     codes = devices.select(pl.col("label").alias("device_label"), "device")
     return events.join(codes, on="device_label", how="left", maintain_order="left")
 
@@ -229,7 +229,7 @@ def _host_events(parts: list[pl.DataFrame], threads: pl.DataFrame, origin: int) 
 
 
 def _outer_first(spans: pl.DataFrame) -> pl.Series:
-    """Places of the spans in order of line; the few that begin together: the longest first, then by nesting and row."""
+    """Return the order of the spans by line; those that begin together: longest, then by nesting and row."""
     order = spans.get_column("line").arg_sort()
     lines = spans.get_column("line")[order]
     is_next = lines.eq_missing(lines.shift(1))
@@ -241,7 +241,7 @@ def _outer_first(spans: pl.DataFrame) -> pl.Series:
 
 
 def _filled(table: Table, parts: list[pl.DataFrame], order: pl.Series, made: dict[str, pl.Series]) -> pl.DataFrame:
-    """The table of the columns that are made, and of the parts' others in that order.
+    """Return the table of the columns that are made, and of the parts' others in that order.
 
     The parts lose all, and each column goes as it is used, so only those in hand stand in memory twice. What they took is
     given back to the system at the end: little that follows takes pieces as small.
@@ -257,21 +257,21 @@ def _filled(table: Table, parts: list[pl.DataFrame], order: pl.Series, made: dic
 
 
 def _kept(column: Column) -> pl.DataType:
-    """A column's type here, where texts are categorical: they repeat, and millions of rows share few."""
+    """Return a column's type here, where texts are categorical: they repeat, and millions of rows share few."""
     if column.dtype != pl.String:
         return column.dtype
     return KIND if column.name == "kind" else pl.Categorical()
 
 
 def _piece(part: pl.DataFrame, column: Column) -> pl.Series:
-    """A column of the part; null where it does not have it."""
+    """Return a column of the part; null where it does not have it."""
     if column.name in part.columns:
         return part.get_column(column.name)
     return nulls(part.height, _kept(column)).alias(column.name)
 
 
 def _in_order(pieces: list[pl.Series], order: pl.Series) -> pl.Series:
-    """A column of several pieces in that order."""
+    """Join pieces of a column in that order."""
     if all(piece.null_count() == len(piece) for piece in pieces):
         return nulls(len(order), pieces[0].dtype)
     stacked = pl.concat(pieces, rechunk=True)
@@ -280,7 +280,7 @@ def _in_order(pieces: list[pl.Series], order: pl.Series) -> pl.Series:
 
 
 def _by_number(numbers: pl.Series, values: pl.Series) -> pl.Series:
-    """A column that has each value in the place of its number, up to the last of these, and null elsewhere."""
+    """Put each value in the place of its number, up to the last of these, and null elsewhere."""
     size = int(numbers.max()) + 1 if len(numbers) else 0  # type: ignore[arg-type]
     return nulls(size, values.dtype).scatter(numbers, values)
 
@@ -311,7 +311,7 @@ def _sync_events(rest: pl.DataFrame) -> pl.DataFrame:
 
 
 def _device_annotations(rest: pl.DataFrame) -> pl.DataFrame:
-    """Kineto names their stream in `tid` alone."""
+    """Return annotations on devices' tracks: Kineto names their stream in `tid` alone."""
     frame = rest.filter(pl.col("kind") == "device-annotation").sort("start_ns", "row")
     stream = pl.col("tid").cast(pl.String).cast(pl.Int64, strict=False)
     return DEVICE_ANNOTATIONS.conform(frame.with_columns(pl.coalesce("stream", stream)))
@@ -336,7 +336,7 @@ def _unsupported(skipped: pl.DataFrame) -> dict[str, int]:
 
 
 def _unit_notes(events: Classified, display_unit: object) -> Iterator[Note]:
-    """A warning where a file shows nanoseconds and has no fraction of a microsecond: it may be written in nanoseconds."""
+    """Warn where a file shows nanoseconds but no fraction of a microsecond: its times may be nanoseconds."""
     if display_unit != "ns":
         return
     spans = [frame.select("start_ns", "duration_ns") for frame in (events.python, events.host, events.device)]

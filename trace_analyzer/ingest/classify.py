@@ -1,4 +1,4 @@
-"""Raw rows -> narrow typed frames by what the events are, chunk by chunk, so that a file never stands in memory as text.
+"""Classify raw rows into narrow typed frames, chunk by chunk, so that a file never stands in memory as text.
 
 Every event ends up in a frame, or is counted under the reason why it is left out.
 """
@@ -104,7 +104,7 @@ _EVENT = ("row", "kind", "name", "pid", "tid", "start_ns", "duration_ns")
 
 @dataclass(frozen=True)
 class Classified:
-    """Events by what they are; times are absolute, names of processes and threads as the file has them.
+    """Hold events by what they are; times are absolute, names of processes and threads as the file has them.
 
     ``python`` are Python frames, most of a trace, with nothing but what these have; ``host`` all else of the CPU.
     ``edges`` are begin and end events, still to be paired; ``seen`` the first row of every (pid, tid);
@@ -127,14 +127,14 @@ _FRAMES = tuple(field.name for field in fields(Classified) if field.name != "dur
 
 
 def joined(parts: list[Classified]) -> Classified:
-    """One `Sorted` of several, in order, that shares their memory. At least one is needed."""
+    """Join several `Classified`, in order, sharing their memory. At least one is needed."""
     frames = {name: [frame for part in parts if (frame := getattr(part, name)).height] for name in _FRAMES}
     stacked = {name: pl.concat(some, rechunk=False) for name, some in frames.items() if some}
     return replace(parts[0], **stacked, durationless=sum(part.durationless for part in parts))
 
 
 def shifted(events: Classified, rows: int) -> Classified:
-    """The same, ``rows`` rows further down in the file."""
+    """Move the events ``rows`` rows further down in the file."""
     if not rows:
         return events
     frames = {name: getattr(events, name) for name in _FRAMES if name != "skipped"}
@@ -147,7 +147,7 @@ def shifted(events: Classified, rows: int) -> Classified:
 
 
 def sorted_events(raw: pl.DataFrame) -> Classified:
-    """The events of a raw frame (some columns of `RAW_SCHEMA`; times may be in ns already) by what they are."""
+    """Classify the events of a raw frame (some columns of `RAW_SCHEMA`; times may be in ns already)."""
     times = {"start_ns": "ts", "duration_ns": "dur"}
     timed = _typed(
         _completed(
@@ -166,37 +166,37 @@ def sorted_events(raw: pl.DataFrame) -> Classified:
 
 
 def sorted_objects(events: list[Any], first_row: int) -> Classified:
-    """The same for parsed JSON (see `raw.strict_decoder`), some at a time: as raw frames they take much memory."""
+    """Classify parsed JSON (see `raw.strict_decoder`), some at a time: raw frames take much memory."""
     starts = range(0, max(1, len(events)), _BATCH)
     return joined([sorted_events(raw_frame(events[at : at + _BATCH], first_row + at)) for at in starts])
 
 
 def sorted_python(frame: pl.DataFrame) -> Classified | None:
-    """The same for Python frames; None, as of those below, where not all are sound."""
+    """Classify Python frames; None where not all are sound."""
     return replace(_nothing(), python=_like(_nothing().python, frame)) if _are_spans(frame) else None
 
 
 def sorted_calls(frame: pl.DataFrame) -> Classified | None:
-    """The same for operators, annotations, or runtime calls, with no arguments but those of their kinds."""
+    """Classify operators, annotations, or runtime calls, with no arguments but those of their kinds."""
     if not _are_spans(frame):
         return None
     return replace(_nothing(), host=_like(_nothing().host, frame), inputs=_inputs_part(frame))
 
 
 def sorted_activities(frame: pl.DataFrame) -> Classified | None:
-    """The same for work of devices."""
+    """Classify work of devices; None where not all are sound."""
     return replace(_nothing(), device=_device_part(_completed(frame, _DEVICE_TEXTS))) if _are_spans(frame) else None
 
 
 def sorted_arrows(frame: pl.DataFrame) -> Classified | None:
-    """The same for starts and ends of arrows (``is_start``)."""
+    """Classify starts and ends of arrows (``is_start``); None where not all are sound."""
     if frame.get_column("id").null_count() or frame.get_column("start_ns").null_count():
         return None
     return replace(_nothing(), arrows=_like(_nothing().arrows, frame.rename({"id": "flow_id"})))
 
 
 def sorted_memory(frame: pl.DataFrame) -> Classified | None:
-    """The same for instants that all tell of memory."""
+    """Classify instants of the memory profiler; None where not all are sound."""
     if frame.get_column("start_ns").null_count() or not (frame.get_column("name") == "[memory]").all():
         return None
     lasts, device = pl.lit(0, dtype=pl.Int64), pl.col("pid").cast(pl.String)
@@ -204,29 +204,29 @@ def sorted_memory(frame: pl.DataFrame) -> Classified | None:
 
 
 def sorted_tracks(rows: pl.DataFrame) -> Classified:
-    """No events, but where they are: (row, pid, tid) of the first on each track, and maybe of others."""
+    """Keep no events, but where they are: (row, pid, tid) of the first on each track, and maybe of others."""
     return replace(_nothing(), seen=rows)
 
 
 def _are_spans(frame: pl.DataFrame) -> bool:
-    """Whether all have a start and a duration that is one."""
+    """Return whether all have a start and a duration that is one."""
     start, duration = frame.get_column("start_ns"), frame.get_column("duration_ns")
     return not (start.null_count() or duration.null_count()) and bool(duration.min() >= 0)  # type: ignore[operator]
 
 
 def _like(part: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with the columns of the part, null where it does not have them."""
+    """Return the frame with the columns of the part, null where it does not have them."""
     return frame.select(name if name in frame.columns else _null(name, dtype) for name, dtype in part.schema.items())
 
 
 @cache
 def _nothing() -> Classified:
-    """No events."""
+    """Return no events."""
     return sorted_events(pl.DataFrame(schema=RAW_SCHEMA))
 
 
 def _completed(frame: pl.DataFrame, columns: Mapping[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
-    """The frame with nulls for those of the columns that were not read."""
+    """Add nulls for those of the columns that were not read."""
     return frame.with_columns(_null(name, dtype) for name, dtype in columns.items() if name not in frame.columns)
 
 
@@ -236,7 +236,7 @@ def _null(name: str, dtype: pl.DataType | type[pl.DataType]) -> pl.Expr:
 
 
 def _typed(frame: pl.DataFrame) -> pl.DataFrame:
-    """The columns of edges: no texts of times, and categories for what repeats."""
+    """Return the columns of edges: no texts of times, and categories for what repeats."""
     return frame.select(
         "row", "kind", "start_ns", "duration_ns", _categories(),
         *(name for name in RAW_SCHEMA if name not in ("row", "name", "pid", "tid", "ts", "dur")),
@@ -248,7 +248,7 @@ def _categories() -> pl.Expr:
 
 
 def with_pairs(events: Classified) -> Classified:
-    """The same with begin and end events joined into spans: an E closes the B before it at the same depth of its thread."""
+    """Join begin and end events into spans: an E closes the B before it at the same depth of its thread."""
     if events.edges.is_empty():
         return events
     is_begin = pl.col("ph") == "B"
@@ -307,7 +307,10 @@ def _kind() -> pl.Expr:
 
 
 def _reason() -> pl.Expr:
-    """Why an event is left out; null for the others. `events` adds what only the whole file can tell."""
+    """Return why an event is left out; null for the others.
+
+    `events` adds what only the whole file can tell.
+    """
     kind = pl.col("kind").cast(pl.String)
     return (
         pl.when(kind == "metadata").then(None)
@@ -348,7 +351,7 @@ _DEVICE_LABEL = pl.coalesce("device", pl.col("pid").cast(pl.String)).alias("devi
 
 
 def _host_parts(host: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Python frames, and the other events of the host."""
+    """Return Python frames, and the other events of the host."""
     is_python = pl.col("kind") == "python"
     python, rest = _only(host, is_python), _only(host, ~is_python)
     numbers = (
@@ -409,13 +412,13 @@ def _numbers(frame: pl.DataFrame, columns: Iterable[str]) -> Iterator[pl.Series 
 
 
 def _only(frame: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
-    """The rows that meet the condition; the frame itself, not a copy, where all do."""
+    """Return the rows that meet the condition; the frame itself, not a copy, where all do."""
     meet = frame.select(condition.fill_null(False)).to_series()
     return frame if meet.all() else frame.filter(meet) if meet.any() else frame.clear()
 
 
 def _number(texts: pl.Series) -> pl.Series:
-    """Integers, also where they are written with a point or an exponent; null for all else."""
+    """Parse integers, also where they are written with a point or an exponent; null for all else."""
     numbers = texts.cast(pl.Int64, strict=False)
     if numbers.null_count() == texts.null_count():
         return numbers
@@ -425,7 +428,7 @@ def _number(texts: pl.Series) -> pl.Series:
 
 
 def _products(texts: pl.Series) -> pl.Series:
-    """Products of JSON lists of integers: blocks of a grid, threads of a block."""
+    """Return products of JSON lists of integers: blocks of a grid, threads of a block."""
     products = {text: _product(text) for text in texts.unique() if text is not None}
     return texts.replace_strict(products, default=None, return_dtype=pl.Int64)
 

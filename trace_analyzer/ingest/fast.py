@@ -1,4 +1,4 @@
-"""The short cut for all but small files: compiled code reads events into columns, on several threads.
+"""Read events into columns by compiled code, on several threads; small files take the strict reader.
 
 It checks each character, so that nothing has to be proven. An event in which something is out of the ordinary (a key
 twice, an exponent, a number as text) goes to the strict reader, alone; so does what stands between a place where no event
@@ -83,7 +83,7 @@ _KINDS = HOST_KINDS | DEVICE_KINDS | FLOW_KINDS | {"cpu_instant_event": "memory"
 
 @dataclass(frozen=True)
 class _Route:
-    """Events of some categories that have one of two phases, the columns that they are read for, and what sorts them."""
+    """Route events of some categories and one of two phases to the columns they fill and what classifies them."""
 
     categories: tuple[str, ...]
     phases: str
@@ -121,7 +121,7 @@ _ANY = _Route((), "", (*FIELDS, *ARGUMENTS), None)
 
 @dataclass(frozen=True)
 class Scanned:
-    """Events by the short cut, and the rest of the document: a small one, unless something is wrong there.
+    """Hold the events of the fast reader, and the rest of the document: small, unless something is wrong there.
 
     ``rest`` is the document without ``cut_bytes`` of it, in which ``event_count`` entries stood; ``replaced``
     counts the byte sequences in those that are no UTF-8, ``odd`` and ``too_deep`` the entries that are no objects, or nest
@@ -140,7 +140,7 @@ class Scanned:
 
 @dataclass(frozen=True)
 class _Part:
-    """Events of a text up to ``end``, some still to be sorted, and how its scan ended there."""
+    """Hold events of a text up to ``end``, some not yet classified, and how its scan ended there."""
 
     events: list[Classified]
     raw: list[pl.DataFrame]
@@ -154,7 +154,7 @@ class _Part:
 
 
 def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
-    """The document that begins with ``head`` and goes on in ``blocks``, or None where this cannot or need not read it."""
+    """Read the document of ``head`` and ``blocks``; None where this reader cannot or need not read it."""
     opening = _EVENTS.search(head) or _BARE.match(head)
     if _scanner is None or len(head) < _WORTH_BYTES or opening is None or not _is_whole(head[: opening.end()]):
         return None
@@ -200,7 +200,7 @@ def _together(raw: list[pl.DataFrame]) -> Classified:
 
 
 def _texts(blocks: Iterator[bytes], separator: bytes | None) -> Iterator[tuple[bytes, int]]:
-    """All bytes: texts with their sizes, up to where an event is due, as far as can be told. What follows begins the next."""
+    """Yield all bytes as texts with their sizes, each up to where an event is likely to end."""
     pending, size = [], 0
     for block in blocks:
         pending.append(block)
@@ -208,15 +208,15 @@ def _texts(blocks: Iterator[bytes], separator: bytes | None) -> Iterator[tuple[b
         if size < _CHUNK:
             continue
         text = b"".join(pending)
-        found = text.rfind(separator) if separator else -1
-        end = found + len(separator) - 1 if separator and found >= 0 else size
+        last = text.rfind(separator) if separator else -1
+        end = last + len(separator) - 1 if separator and last >= 0 else size
         yield text, end
         pending, size = [text[end:]], size - end
     yield b"".join(pending), size
 
 
 def _ahead(texts: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int, "Future[_Part]"]]:
-    """Texts with their sizes and what other threads read in them, some of them ahead."""
+    """Yield texts with their sizes and what other threads read in them, some of them ahead."""
     scanners: SimpleQueue[Scanner] = SimpleQueue()
     for _ in range(_WORKERS):
         scanners.put(_new_scanner())
@@ -243,7 +243,7 @@ def _ahead(texts: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int, "Fu
 
 
 def _is_whole(opening: bytes) -> bool:
-    """Whether the list that opens there is the document, or the member `traceEvents` of it, not of something inside."""
+    """Return whether the list that opens there is the document or its `traceEvents`, not of something inside."""
     try:
         value = strict_decoder().decode(opening.decode("utf-8-sig") + "]")
     except (ValueError, RecursionError):
@@ -258,7 +258,7 @@ def _is_whole(opening: bytes) -> bool:
 
 
 def _separator(text: bytes) -> bytes | None:
-    """What stands between the first two events: from the ``}`` of one to the ``{`` of the next."""
+    """Return what stands between the first two events: from the ``}`` of one to the ``{`` of the next."""
     readable = text[:_FIRST].decode("utf-8", "ignore")
     try:
         _, end = json.JSONDecoder().raw_decode(readable)
@@ -312,7 +312,7 @@ def _part(text: bytes, size: int, scanner: "Scanner") -> _Part:
 
 
 def _replaced(text: bytes, size: int) -> int:
-    """Byte sequences in the first bytes that are no UTF-8."""
+    """Count byte sequences in the first bytes that are no UTF-8."""
     if text.isascii():
         return 0
     text = text[:size]
@@ -324,7 +324,7 @@ def _replaced(text: bytes, size: int) -> int:
 
 
 def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Classified | pl.DataFrame]:
-    """The events of the last scan, which was of this text, route by route; they are numbered from ``first`` on.
+    """Yield the events of the last scan, of this text, route by route, numbered from ``first`` on.
 
     Those that are not what their route expects, or have none, are raw frames.
     """
@@ -354,7 +354,7 @@ def _frames(text: bytes, scanner: "Scanner", first: int) -> Iterator[Classified 
 
 
 def _frame(scanner: "Scanner", code: int, route: _Route, words: Mapping[str, pl.Series], first: int) -> pl.DataFrame:
-    """A route's events, with what ``words`` has for their labels and texts, and by its name, if it has one."""
+    """Return a route's events, with their labels and texts from ``words``, and by its name, if it has one."""
     columns = {"row": pl.Series(scanner.rows(code, first))}
     for name in route.columns:
         if name in FIELDS or scanner.has(code, name):
@@ -366,12 +366,12 @@ def _frame(scanner: "Scanner", code: int, route: _Route, words: Mapping[str, pl.
 
 
 def _raw(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame with its integers as text."""
+    """Return the frame with its integers as text."""
     return frame.with_columns(pl.col(name).cast(pl.String) for name in INTEGERS if name in frame.columns)
 
 
 def _strictly(text: bytes, scanner: "Scanner", first: int) -> pl.DataFrame:
-    """The raw frame of the odd events, by the strict reader."""
+    """Return the raw frame of the odd events, by the strict reader."""
     decoder, places = strict_decoder(), scanner.places(_scanner.ODD)
     raw = raw_frame([decoder.decode(text[start:end].decode("utf-8", "replace")) for _, start, end in places], 0)
     times = (nanoseconds(raw.get_column(name)).alias(ns) for name, ns in _TIMES.items())
@@ -380,7 +380,7 @@ def _strictly(text: bytes, scanner: "Scanner", first: int) -> pl.DataFrame:
 
 
 def _readable(raw: bytes) -> str | None:
-    """A value as the strict reader has it."""
+    """Return a value as the strict reader has it."""
     value = strict_decoder().decode(raw.decode("utf-8", "replace"))
     text = value if type(value) is str else text_of(value)
     return text and SURROGATE.sub("\ufffd", text)

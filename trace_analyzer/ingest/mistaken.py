@@ -1,4 +1,4 @@
-"""Files that people take for traces, known by how they begin: what they are, and what to do instead."""
+"""Recognise files that people take for traces by how they begin: what they are, and what to do instead."""
 
 import re
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ _DOCUMENTS = (
 
 
 def mistaken_file(content: bytes) -> str | None:
-    """What the file is that begins so, in words that follow "is", if it is a known one and no JSON."""
+    """Name the known file, no JSON, that begins so, in words that follow "is"; None for any other."""
     if _PAGE.match(content):
         return "a page of HTML, as a download without permission gets; download the trace again"
     if b"\0" in content[_NAME] and content[_MAGIC] == b"ustar":
@@ -58,6 +58,6 @@ def mistaken_file(content: bytes) -> str | None:
 
 
 def mistaken_document(keys: Iterable[str]) -> str | None:
-    """What a JSON object with these keys is, in words that follow "is", if it is a known one."""
+    """Name what a JSON object with these keys is, in words that follow "is", if it is a known one."""
     held = set(keys)
     return next((what for needed, what in _DOCUMENTS if needed <= held), None)

@@ -1,4 +1,4 @@
-"""The raw frame: one row of text per event, and how parsed JSON becomes it."""
+"""Turn parsed JSON into the raw frame: one row of text per event."""
 
 import json
 import re
@@ -50,18 +50,21 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Digits(str):
-    """A number as the file writes it: a float64 loses the nanoseconds of epoch-based timestamps."""
+    """Keep a number as the file writes it: a float64 loses the nanoseconds of epoch-based timestamps."""
 
     __slots__ = ()
 
 
 def strict_decoder(*, controls: bool = True) -> json.JSONDecoder:
-    """A JSON decoder that keeps the digits of numbers and accepts NaN, Infinity and (``controls``) raw control characters."""
+    """Return a JSON decoder that keeps digits of numbers and accepts NaN and Infinity.
+
+    With ``controls`` it accepts raw control characters too.
+    """
     return json.JSONDecoder(strict=not controls, parse_float=Digits, parse_int=Digits, parse_constant=Digits)
 
 
 def raw_frame(events: list[Any], first_row: int) -> pl.DataFrame:
-    """Events as text columns; entries that are no objects are left out."""
+    """Return events as text columns; entries that are no objects are left out."""
     rows = [i for i, event in enumerate(events, first_row) if isinstance(event, dict)]
     events = [event for event in events if isinstance(event, dict)]
     arguments = [args if isinstance(args := event.get("args"), dict) else {} for event in events]
@@ -90,7 +93,7 @@ def _texts(values: list[Any]) -> pl.Series:
 
 
 def text_of(value: Any) -> str | None:
-    """JSON text of a value whose numbers are `Digits`; None for one that nests beyond reason."""
+    """Return JSON text of a value whose numbers are `Digits`; None for one that nests beyond reason."""
     try:
         return _json(value)
     except RecursionError:

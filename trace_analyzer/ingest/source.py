@@ -1,4 +1,4 @@
-"""Bytes of a trace: from a path, an open file or memory, decompressed by what they are, not by their name."""
+"""Read bytes of a trace from a path, an open file or memory, decompressed by content, not by name."""
 
 import io
 import os
@@ -34,7 +34,7 @@ _NUL = "{:,} NUL bytes, from byte {:,} on, as a crash or an interrupted copy lea
 
 
 class Content:
-    """The decompressed bytes of a trace, block by block, as often as they are wanted, until it is closed."""
+    """Yield the decompressed bytes of a trace, block by block, as often as they are wanted, until it is closed."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Content:
         """What was wrong with the bytes that the last reading went through."""
 
     def blocks(self) -> Iterator[bytes]:
-        """All bytes, from the start.
+        """Yield all bytes, from the start.
 
         Raises ``InputError`` when they cannot be read and ``InputTooLarge`` beyond the limit.
         """
@@ -103,7 +103,7 @@ class Content:
 
 
 class _Replayed(io.BytesIO):
-    """A stream that can be read from its start again: it keeps what was read."""
+    """Replay a stream from its start: it keeps what was read."""
 
     def __init__(self, stream: BinaryIO | TextIO, name: str) -> None:
         self._stream = stream
@@ -138,7 +138,7 @@ class _Replayed(io.BytesIO):
 
 
 def content_of(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Content:
-    """The bytes of a trace, decompressed by what they are.
+    """Return the bytes of a trace, decompressed by what they are.
 
     ``source`` is a path, ``"-"`` for standard input, bytes (or a bytearray, a memoryview), or an open file, binary or of text.
     A gzip stream that breaks off or fails its checksum yields what could be read, with a note.
@@ -171,7 +171,7 @@ def _content_of_file(path: Path, max_bytes: int, progress: Progress | None) -> C
 
 
 def _status(file: BinaryIO) -> os.stat_result | None:
-    """What the system knows of the file; None where it is none of the system's."""
+    """Return what the system knows of the file; None where it is none of the system's."""
     try:
         return os.fstat(file.fileno())
     except (OSError, AttributeError):
@@ -179,14 +179,14 @@ def _status(file: BinaryIO) -> os.stat_result | None:
 
 
 def _size(file: BinaryIO) -> int | None:
-    """Bytes of a regular file, or of memory; None for what has no size."""
+    """Return the bytes of a regular file, or of memory; None for what has no size."""
     if status := _status(file):
         return status.st_size or None
     return (len(file.getbuffer()) or None) if isinstance(file, io.BytesIO) else None
 
 
 def _state(file: BinaryIO) -> tuple[int, int] | None:
-    """Size and time of the last change of a regular file; None for what is none."""
+    """Return size and time of the last change of a regular file; None for what is none."""
     status = _status(file)
     return (status.st_size, status.st_mtime_ns) if status and stat.S_ISREG(status.st_mode) else None
 
@@ -254,7 +254,7 @@ def _gunzipped(chunks: Iterable[bytes]) -> Iterator[Part]:
 
 
 def _salvaged(inflater: "zlib._Decompress", chunk: bytes) -> bytes:
-    """What a damaged chunk still yields before the damage, found by halving it."""
+    """Return what a damaged chunk still yields before the damage, located by halving it."""
     salvaged = bytearray()
     while len(chunk) > 1:
         half, ahead = len(chunk) // 2, inflater.copy()

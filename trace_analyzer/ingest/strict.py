@@ -1,4 +1,4 @@
-"""Bytes -> the header and one row of text per event.
+"""Parse bytes into the header and one row of text per event.
 
 All but small files are read by compiled code (`fast`), as far as they are sound. The rest is parsed as a whole
 where it is sound JSON; else value by value (`tolerant`), past what is no JSON, which a note names.
@@ -34,7 +34,7 @@ _SLOWLY = Note(
 
 @dataclass(frozen=True)
 class Document:
-    """The file: its header, its events by what they are, and what was wrong with it."""
+    """Hold a file: its header, its events by what they are, and what was wrong with it."""
 
     header: dict[str, Any]
     events: Classified
@@ -98,7 +98,7 @@ def read_document(content: Content) -> Document:
 
 
 def _gathered(blocks: Iterator[bytes], size: int) -> bytes:
-    """The first blocks, up to ``size`` bytes or a little more; less where there are no more."""
+    """Return the first blocks, up to ``size`` bytes or a little more; less where there are no more."""
     gathered = bytearray()
     for block in blocks:
         gathered += block
@@ -108,7 +108,7 @@ def _gathered(blocks: Iterator[bytes], size: int) -> bytes:
 
 
 def _whole(text: str) -> Walk | None:
-    """The document parsed in one go, or None when it is not sound JSON, or might hold two lists of events."""
+    """Parse the document in one go; None when it is not sound JSON, or might hold two lists of events."""
     if text.count('"traceEvents"') > 1:  # the walker keeps both, where JSON keeps the last of equal keys
         return None
     try:
@@ -124,7 +124,7 @@ def _whole(text: str) -> Walk | None:
 
 
 def _damage(walk: Walk, text: str, quick: Scanned, count: int) -> Iterator[Note]:
-    """What could not be read of the document."""
+    """Note what could not be read of the document."""
     faults = [(fault.at, fault.end - fault.start) for fault in quick.faults]
     for fault in walk.faults:
         at = 0 if faults else quick.cut_bytes + _byte_place(quick.rest, text, fault.at)
@@ -156,7 +156,7 @@ def _damage(walk: Walk, text: str, quick: Scanned, count: int) -> Iterator[Note]
 
 
 def _byte_place(content: bytes, text: str, at: int) -> int:
-    """Where the character is that has that place in the decoded content."""
+    """Return where the character is that has that place in the decoded content."""
     if len(content) == len(text):
         return at
 
@@ -173,7 +173,7 @@ def _encoding_notes(replaced: int) -> Iterator[Note]:
 
 @contextmanager
 def _no_gc() -> Iterator[None]:
-    """Millions of new dicts make the cycle collector run over and over for nothing."""
+    """Pause the cycle collector, which millions of new dicts make run over and over for nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The grammar of JSON, token by token: where a value stops being JSON, and where the next whole event begins.
+"""Follow the grammar of JSON, token by token, to where a value stops or the next whole event begins.
 
 Reads text of any size and depth in linear time and without recursion, but takes about a microsecond per token: it is for
 what the JSON decoder refuses.
@@ -23,7 +23,7 @@ _PHASE = '"ph"'
 
 
 class _Open:
-    """The objects and arrays that are open at some place of a text, and what may stand there."""
+    """Hold the objects and arrays that are open at some place of a text, and what may stand there."""
 
     __slots__ = ("closing", "due", "phases", "starts")
 

@@ -1,4 +1,4 @@
-"""Decimal text in microseconds -> int64 nanoseconds, exactly: the one place where time changes its unit."""
+"""Convert decimal text in microseconds to int64 nanoseconds, exactly: the only place that changes time's unit."""
 
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, InvalidOperation
 
@@ -10,7 +10,7 @@ _EXACT = Context(prec=2 * _LONGEST, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 def nanoseconds(texts: pl.Series) -> pl.Series:
-    """Int64 nanoseconds of decimal microseconds; null where the text is no number or out of range.
+    """Return int64 nanoseconds of decimal microseconds; null where the text is no number or out of range.
 
     Digits beyond the nanosecond are rounded half to even, as in exact decimal arithmetic.
     """
@@ -28,7 +28,7 @@ def nanoseconds(texts: pl.Series) -> pl.Series:
 
 
 def _exact(text: str) -> int | None:
-    """Nanoseconds of a number in any notation (exponents, a leading plus, blanks around it)."""
+    """Return nanoseconds of a number in any notation (exponents, a leading plus, blanks around it)."""
     try:
         value = Decimal(text.strip()) if len(text) < _LONGEST else None
         if value is None or not value.is_finite() or value.adjusted() > 20:

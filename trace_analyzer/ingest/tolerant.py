@@ -1,4 +1,4 @@
-"""Reads JSON that is damaged: all whole events, what else can be read of the document, and which bytes could not be.
+"""Read damaged JSON: all whole events, what else can be read of the document, and which bytes could not be.
 
 A place that is no JSON costs the event that it stands in; reading goes on at the next event that is whole.
 """
@@ -22,20 +22,20 @@ TOO_DEEP = object()
 
 @dataclass(frozen=True)
 class Fault:
-    """A place that is no JSON (``at``), in a part of the text that was not read (``start`` to ``end``)."""
+    """Locate what is no JSON (``at``), in a part of the text that was not read (``start`` to ``end``)."""
 
     at: int
     start: int
     end: int
 
     def moved(self, by: int) -> "Fault":
-        """The fault of a text that begins ``by`` places into a larger one, in places of that."""
+        """Return the fault of a text that begins ``by`` places into a larger one, in places of that."""
         return Fault(self.at + by, self.start + by, self.end + by)
 
 
 @dataclass
 class Walk:
-    """What was read of a text; places are counted in characters.
+    """Hold what was read of a text; places are counted in characters.
 
     ``broken_at`` is where the last value begins if the text ends within it. Events that are sound, but nest beyond what Python
     can read, are `TOO_DEEP`; ``deep_members`` counts such members of the header.

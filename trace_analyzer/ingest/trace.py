@@ -1,4 +1,4 @@
-"""`Trace`: what a file says, in typed tables, before anything is concluded from it."""
+"""Define `Trace`: what a file says, in typed tables, before anything is concluded from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """A device of the file's header."""
+    """Hold a device of the file's header."""
 
     index: str
     name: str | None
@@ -25,7 +25,7 @@ class DeviceProperties:
 
 @dataclass(frozen=True)
 class Header:
-    """Facts from outside the events."""
+    """Hold facts from outside the events."""
 
     devices: tuple[DeviceProperties, ...]
     rank: int | None
@@ -36,7 +36,9 @@ class Header:
 
 @dataclass(frozen=True)
 class Trace:
-    """One trace file. Tables are described in `trace_analyzer.ingest.tables`; texts of events and of operators' inputs are categorical.
+    """Hold one trace file.
+
+    Tables are described in `trace_analyzer.ingest.tables`; texts of events and of operators' inputs are categorical.
 
     ``profiler_sessions`` are (start, end) of the profiler's own spans, ns; ``boundaries`` the instants at
     which it says that a recording began or ended.
@@ -64,7 +66,7 @@ class Trace:
 
 
 def header_of(raw: Mapping[str, Any]) -> tuple[Header, tuple[Note, ...]]:
-    """The header from the document's own keys, and a note on numbers that cannot be; whatever is malformed there is missing."""
+    """Read the header from the document's keys, and note impossible numbers; what is malformed is missing."""
     distributed = raw.get("distributedInfo")
     distributed = distributed if isinstance(distributed, dict) else {}
     entries = raw.get("deviceProperties")
@@ -111,7 +113,7 @@ _INT32, _INT64, _VERSION = 2**31 - 1, 2**63 - 1, 999
 
 
 def _integer(entry: Mapping[str, Any], key: str, most: int, refused: list[str], least: int = 0) -> int | None:
-    """The integer of a key, None where it is none; one out of range is ``refused``."""
+    """Return the integer of a key, None where it is none; one out of range is ``refused``."""
     value = entry.get(key)
     try:
         number = None if value is None else int(str(value))

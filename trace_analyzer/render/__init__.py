@@ -1,0 +1,1 @@
+"""Render reports for the terminal, Markdown, JSON, the page, plots and files."""

@@ -1,4 +1,4 @@
-"""A calibration for people: a few lines of text, and three HoloViews figures on one offline page."""
+"""Render a calibration: a few lines of text, and three HoloViews figures on one offline page."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def calibration_text(calibration: Calibration) -> str:
-    """What was measured, in lines."""
+    """Write what was measured, in lines."""
     name = units.visible(calibration.name)
     kind = f"{name} (the CPU, as a device of its own; no GPU was measured)" if calibration.kind == "cpu" else name
     latency = calibration.launch_latency_ns
@@ -37,7 +37,7 @@ def _rate(value: float | None, scale: float, form: Any) -> str:
 
 
 def _sweep_rows(calibration: Calibration) -> list[tuple[str, str, str]]:
-    """From which number of multiply-adds per element on arithmetic costs time."""
+    """Return from which number of multiply-adds per element on arithmetic costs time."""
     if not calibration.sweep:
         return [("repeat sweep", "–", calibration.sweep_failure or "not measured")]
     best = max(point.gbps for point in calibration.sweep)
@@ -46,7 +46,7 @@ def _sweep_rows(calibration: Calibration) -> list[tuple[str, str, str]]:
 
 
 def calibration_plots(calibration: Calibration) -> "hv.Layout":
-    """Bandwidth by size, FLOP/s of products by size and dtype, and the repeat sweep."""
+    """Draw bandwidth by size, FLOP/s of products by size and dtype, and the repeat sweep."""
     import holoviews as hv
     import holoviews.plotting.bokeh
 
@@ -73,7 +73,7 @@ def calibration_plots(calibration: Calibration) -> "hv.Layout":
 
 
 def calibration_html(calibration: Calibration) -> str:
-    """The figures on one page that needs no network."""
+    """Return the figures on one page that needs no network."""
     import holoviews as hv
     from bokeh.embed import file_html
     from bokeh.resources import INLINE

@@ -23,10 +23,10 @@ def cutlass_label(name: str) -> str | None:
     thread block so.
     """
     name = name[:_MEASURED]
-    found = _DEVICE_KERNEL.search(name)
-    if found is None:
+    match = _DEVICE_KERNEL.search(name)
+    if match is None:
         return None
-    inside = name[found.end() :]
+    inside = name[match.end() :]
     class_ = _CLASS.search(inside)
     tiles = [tile for pattern in (_TILE, _SHORT_TILE) for tile in pattern.findall(inside) if max(map(int, tile)) > 4]
     parts = [
@@ -39,5 +39,5 @@ def cutlass_label(name: str) -> str | None:
 
 
 def _first_identifier(inside: str) -> str:
-    """The identifier of the first template argument, without its namespaces."""
+    """Return the identifier of the first template argument, without its namespaces."""
     return re.split(r"[<>(),]", inside, maxsplit=1)[0].strip().rsplit("::", 1)[-1]

@@ -18,7 +18,7 @@ _PLACE = ("start_ns", "end_ns")
 
 @dataclass(frozen=True)
 class DeclaredSection:
-    """A declared section with its rows, in the order of display."""
+    """Hold a declared section with its rows, in the order of display."""
 
     key: str
     section: Section
@@ -27,16 +27,16 @@ class DeclaredSection:
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """What stands over each column."""
+        """Return what stands over each column."""
         return tuple(heading(column) for column in self.columns)
 
     @property
     def alignment(self) -> str:
-        """``r`` for each column of quantities, ``l`` for each other."""
+        """Return ``r`` for each column of quantities, ``l`` for each other."""
         return "".join("r" if column.dtype.is_numeric() and column.name != "device" else "l" for column in self.columns)
 
     def cells(self, row: Mapping[str, Any]) -> tuple[str, ...]:
-        """The row's values as people read them; names are still those of the trace."""
+        """Return the row's values as people read them; names are still those of the trace."""
         return tuple(units.written(row[column.name], column.unit or "") for column in self.columns)
 
 
@@ -65,7 +65,7 @@ def _laid_out(declared: DeclaredRows, section: Section, several_devices: bool) -
 
 
 def _ordered(rows: tuple[Mapping[str, Any], ...], sort: str | None) -> tuple[Mapping[str, Any], ...]:
-    """The rows, those with the largest value of the column first and those without any last."""
+    """Sort rows, those with the largest value of the column first and those without any last."""
     if sort is None:
         return rows
     known = [row for row in rows if row[sort] is not None]

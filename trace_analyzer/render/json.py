@@ -1,4 +1,7 @@
-"""The report as strict JSON: the contract for scripts and CI (`trace_analyzer.report_schema` describes it)."""
+"""Write the report as strict JSON: the contract for scripts and CI.
+
+`trace_analyzer.report_schema` describes it.
+"""
 
 import dataclasses
 import json
@@ -10,7 +13,7 @@ from trace_analyzer.report import DeclaredRows, Report
 
 
 def to_json(report: Report) -> str:
-    """Everything in the report but its tables, as JSON text that ends in a newline.
+    """Return everything in the report but its tables, as JSON text that ends in a newline.
 
     The same report gives the same bytes. Only ASCII is written, so the text survives every terminal,
     pipe and locale; characters beyond it are escaped as JSON has it.
@@ -36,7 +39,7 @@ def _insert(document: dict[str, Any], declared: DeclaredRows) -> None:
 
 
 def plain(value: Any) -> Any:
-    """The value in JSON's own types."""
+    """Return the value in JSON's own types."""
     if dataclasses.is_dataclass(value):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -51,5 +54,5 @@ def plain(value: Any) -> Any:
 
 
 def _encodable(text: str) -> str:
-    """The text without lone surrogates, which a file name that is no UTF-8 brings in and parsers refuse."""
+    """Return the text without lone surrogates, which undecodable file names bring in and parsers refuse."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

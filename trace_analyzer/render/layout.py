@@ -1,4 +1,4 @@
-"""Lines of styled text measured in terminal cells: wrapping, columns and bars for the terminal."""
+"""Lay out lines of styled text in terminal cells: wrapping, columns and bars."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -22,12 +22,12 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def cells(line: Line) -> int:
-    """Terminal cells that a line takes."""
+    """Return the terminal cells that a line takes."""
     return sum(units.cell_width(text) for text, _ in line)
 
 
 def wrapped(text: str, width: int, most: int = 99) -> list[str]:
-    """The text in lines of at most ``width`` cells and at most ``most`` lines; a cut ends in an ellipsis."""
+    """Wrap the text to at most ``most`` lines of at most ``width`` cells; a cut ends in an ellipsis."""
     lines = [""]
     for word in text.split():
         joined = f"{lines[-1]} {word}".lstrip()
@@ -43,14 +43,14 @@ def wrapped(text: str, width: int, most: int = 99) -> list[str]:
 
 
 def hanging(head: Line, text: str, width: int, most: int = 99, style: str = "") -> list[Line]:
-    """The head, then the text beside it, wrapped under itself."""
+    """Write the head, then the text beside it, wrapped under itself."""
     indent = cells(head)
     first, *rest = wrapped(text, max(1, width - indent), most)
     return [[*head, (first, style)], *([(" " * indent, ""), (line, style)] for line in rest)]
 
 
 def columns(rows: Sequence[Line], align: str, gap: int = 2) -> list[Line]:
-    """The rows with their spans padded into columns; ``align`` has an ``l`` or ``r`` per column."""
+    """Pad the rows' spans into columns; ``align`` has an ``l`` or ``r`` per column."""
     widths = [max(units.cell_width(row[k][0]) for row in rows) for k in range(len(align))] if rows else []
     return [
         [part for k, span in enumerate(row) for part in _cell(span, widths[k], align[k], gap if k else 0)]
@@ -65,7 +65,7 @@ def _cell(span: Span, width: int, side: str, gap: int) -> Line:
 
 
 def beside(left: Sequence[Line], right: Sequence[Line], at: int) -> list[Line]:
-    """Two blocks next to each other, the right one from column ``at`` on."""
+    """Lay two blocks next to each other, the right one from column ``at`` on."""
     return [
         [*(one or []), (" " * (at - cells(one or [])), ""), *(other or [])] if other else one or []
         for one, other in zip_longest(left, right)
@@ -73,14 +73,14 @@ def beside(left: Sequence[Line], right: Sequence[Line], at: int) -> list[Line]:
 
 
 def bar(ratio: float, width: int) -> str:
-    """A bar of ``ratio`` of ``width`` cells, in eighths of a cell; something is never drawn as nothing."""
+    """Draw a bar of ``ratio`` of ``width`` cells, in eighths of a cell; something is never drawn as nothing."""
     eighths = min(8 * width, max(round(8 * width * ratio), 1 if ratio > 0 else 0))
     full, rest = divmod(eighths, 8)
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
 def written(line: Line, width: int, colour: bool) -> str:
-    """The line as text of at most ``width`` cells, with ANSI codes if ``colour``."""
+    """Write the line as text of at most ``width`` cells, with ANSI codes if ``colour``."""
     spans = _clipped(line, width)
     while spans and not spans[-1][0].rstrip():
         spans.pop()

@@ -1,4 +1,4 @@
-"""The report as Markdown for CI comments and issues: names from the trace stay text, whatever they hold."""
+"""Write the report as Markdown for CI comments and issues: names from the trace stay text, whatever they hold."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -8,6 +8,7 @@ from trace_analyzer import units
 from trace_analyzer.catalog.article import article
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.declared import DeclaredSection, declared_sections
+from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.report import Advice, Report
 from trace_analyzer.vocabulary import label, phrase
 
@@ -25,7 +26,7 @@ _REFERENCE = re.compile(r"@|(?<!\w)#(?=\d)")  # GitHub links @names and #numbers
 
 
 def to_markdown(report: Report) -> str:
-    """The report in GitHub's Markdown: what the report says, in the order of the page, without its timeline."""
+    """Return the report in GitHub's Markdown, in the order of the page, without its timeline."""
     sections = (
         _trust(report), _verdict(report), _evidence(report), _partition(report), _steps(report), _blame(report), _host_costs(report),
         _drains(report), _costs_of_operators(report), _kernels(report), _work(report), _movements(report), _fusions(report),
@@ -36,13 +37,13 @@ def to_markdown(report: Report) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text on one line, as text: nothing in it is markup, a link or a mention."""
+    """Return the text on one line, as text: nothing in it is markup, a link or a mention."""
     # An invisible space behind the sign is the one thing that keeps GitHub from linking it.
     return _unaddressed(_REFERENCE.sub(r"\g<0>&#8203;", _literal(text))) or "–"
 
 
 def code(text: str) -> str:
-    """The text as code that is safe in a table cell, where a pipe would end the cell even in backticks."""
+    """Return the text as code that is safe in a table cell, where a pipe would end the cell even in backticks."""
     return f"<code>{_unaddressed(_literal(text))}</code>"
 
 
@@ -51,7 +52,7 @@ def _literal(text: str) -> str:
 
 
 def _unaddressed(text: str) -> str:
-    """The text with the sign behind ``http`` or ``www`` as an entity, so that no link is made of it."""
+    """Escape the sign behind ``http`` or ``www`` as an entity, so that no link is made of it."""
     return _ADDRESS.sub(_unlinked, text)
 
 
@@ -85,7 +86,7 @@ def _verdict(report: Report) -> str:
 
 
 def _trust(report: Report) -> str:
-    """Whether the trace supports what follows, and in what respect it does not."""
+    """Write whether the trace supports what follows, and in what respect it does not."""
     if not report.trust:
         return ""
     broken = [check for check in report.trust if check.status != "ok"]
@@ -96,7 +97,7 @@ def _trust(report: Report) -> str:
 
 
 def _without_profiler(report: Report) -> str:
-    """What recording cost, where that is worth a line."""
+    """Write what recording cost, where that is worth a line."""
     unbiased, raw = report.verdict.debiased, report.verdict.shares
     if unbiased is None or raw is None or not phrasing.tells_something(unbiased):
         return ""
@@ -134,7 +135,7 @@ def _partition(report: Report) -> str:
 
 
 def _steps(report: Report) -> str:
-    """The steps of the judged device, those that were set aside too, and what each is limited by."""
+    """Write the judged device's steps, those that were set aside too, and what each is limited by."""
     steps = [step for step in report.steps if report.verdict.device in (None, step.device)]
     if len(steps) < 2:
         return ""
@@ -179,7 +180,7 @@ def _host_costs(report: Report) -> str:
 
 
 def _drains(report: Report) -> str:
-    """Where the queue ran empty although the CPU had been ahead, and what drained it."""
+    """Write where the queue ran empty although the CPU had been ahead, and what drained it."""
     table = report.tables.get("drains")
     if table is None or table.is_empty():
         return ""
@@ -198,7 +199,7 @@ def _drains(report: Report) -> str:
 
 
 def _costs_of_operators(report: Report) -> str:
-    """The operators that took most CPU time: how it splits, and which launches were not worth it."""
+    """Write the operators of most CPU time: how it splits, and which launches were not worth it."""
     table = report.tables.get("operators")
     if table is None or table.is_empty() or not report.devices:
         return ""
@@ -222,12 +223,12 @@ def _costs_of_operators(report: Report) -> str:
         "device time",
     )
     launches, short = (int(table[column].sum() or 0) for column in ("launch_count", "short_launch_count"))
-    told = (
+    short_launches = (
         f"{units.count(short)} of {units.counted(launches, 'launch', 'launches')} of operators took the CPU longer than the"
         " device: their kernels are too small to be worth a launch each."
     )
     return _titled(
-        "### What operators cost the CPU", _paragraphs(_table(head, "lrrrrrrrr", rows), told if short else "")
+        "### What operators cost the CPU", _paragraphs(_table(head, "lrrrrrrrr", rows), short_launches if short else "")
     )
 
 
@@ -238,7 +239,7 @@ def _kernels(report: Report) -> str:
     top = table.sort(["time_ns", "name"], descending=[True, False]).head(_TOP_KERNELS)
     rows = (
         (
-            code(phrasing.kernel_label(row["name"], _KERNEL_CELLS)), escaped(row["bucket"] or row["kind"]),
+            code(kernel_label(row["name"], _KERNEL_CELLS)), escaped(row["bucket"] or row["kind"]),
             escaped(label(row["bound"])), units.count(row["count"]), units.duration(row["time_ns"]),
             units.percent(row["time_ratio"]),
         )
@@ -251,7 +252,7 @@ def _kernels(report: Report) -> str:
 
 
 def _work(report: Report) -> str:
-    """The article's table of the judged device, with the article's figures and their source."""
+    """Write the article's table of the judged device, with the article's figures and their source."""
     device = phrasing.judged_device(report)
     measured = phrasing.measured_roofs(device) if device else ""
     if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or measured):
@@ -271,18 +272,18 @@ def _work(report: Report) -> str:
         _table(head, "lrrrrrrr", rows),
         f"{escaped(phrasing.known_work(device))}. BERT: [{escaped(source.source)}]({source.url}).",
         *(
-            escaped(f"{told}.")
-            for told in (measured, phrasing.recomputation(device), *phrasing.tensor_cores(device))
-            if told
+            escaped(f"{text}.")
+            for text in (measured, phrasing.recomputation(device), *phrasing.tensor_cores(device))
+            if text
         ),
     )
 
 
 def _movements(report: Report) -> str:
     device = phrasing.judged_device(report)
-    told = phrasing.movements(device) if device else []
+    moves = phrasing.movements(device) if device else []
     return _titled(
-        "### Communication and copies", "\n".join(f"- {escaped(what)}: {escaped(text)}" for what, text in told)
+        "### Communication and copies", "\n".join(f"- {escaped(what)}: {escaped(text)}" for what, text in moves)
     )
 
 
@@ -301,7 +302,7 @@ def _fusions(report: Report) -> str:
 
 
 def _declared(shown: DeclaredSection) -> str:
-    """A section that an analysis declares."""
+    """Write a section that an analysis declares."""
     top = shown.rows[: shown.section.rows or _TOP_DECLARED]
     rows = (
         [
@@ -325,7 +326,7 @@ def _advice(advice: Sequence[Advice]) -> str:
 
 
 def _one_advice(rank: int, item: Advice) -> str:
-    """A numbered item; what belongs to it is indented under it."""
+    """Write a numbered item; what belongs to it is indented under it."""
     bound = f" ({escaped(item.how_bound)})" if item.how_bound else ""
     title = f"{rank}. **{escaped(item.title)}**: saves at most {units.duration(item.saves_ns_at_most)}{bound}"
     where = " ".join(
@@ -342,14 +343,14 @@ def _one_advice(rank: int, item: Advice) -> str:
 
 
 def _advised_place(item: Advice) -> str:
-    """Where to change something, the name as code; "" if unknown."""
+    """Write where to change something, the name as code; "" if unknown."""
     place = phrasing.advised_place(item)
     preposition, _, name = place.partition(" ")
     return f"{preposition.capitalize()} {code(name)}." if place else ""
 
 
 def _fenced(source: str) -> list[str]:
-    """The code between fences that are longer than any run of backticks in it."""
+    """Write the code between fences that are longer than any run of backticks in it."""
     lines = [units.visible(line) for line in source.splitlines()]
     longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -381,7 +382,7 @@ def _paragraphs(*parts: str) -> str:
 
 
 def _table(head: Sequence[str], align: str, rows: Iterable[Sequence[str]]) -> str:
-    """A table of escaped cells; "" without rows."""
+    """Write a table of escaped cells; "" without rows."""
     lines = [f"| {' | '.join(row)} |" for row in rows]
     rule = "|".join("---:" if side == "r" else "---" for side in align)
     return "\n".join([f"| {' | '.join(head)} |", f"|{rule}|", *lines]) if lines else ""

@@ -1,4 +1,4 @@
-"""The timeline as a plain Bokeh figure, for notebooks: what one look can show, without the page's scripts."""
+"""Draw the timeline as a plain Bokeh figure for notebooks, without the page's scripts."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 
 
 def timeline(report: Report, start_ns: int | None = None, end_ns: int | None = None) -> figure:
-    """A figure of everything between two times, by default of the whole trace.
+    """Draw everything between two times, by default of the whole trace.
 
     Events narrower than a pixel are drawn as blocks whose opacity is their busy share; name the times to see them on
     their own. Of folded tracks (Python frames, threads that launch nothing) the outermost row is shown.
@@ -41,7 +41,7 @@ def timeline(report: Report, start_ns: int | None = None, end_ns: int | None = N
 def _events(
     columns: TimelineColumns, tracks: Sequence[tuple[Track, Sequence[tuple[int, int]]]], start: int, end: int
 ) -> pl.DataFrame:
-    """The shown rows' events between two times, clipped to them, with row and place in words."""
+    """Return the shown rows' events between two times, clipped to them, with labels of row and place."""
     rows = [(first, count, track) for track, shown in tracks for first, count in shown]
     parts = [
         columns.events.slice(first, count).with_columns(
@@ -62,7 +62,7 @@ def _events(
 
 
 def _within_budget(events: pl.DataFrame, length_ns: int) -> pl.DataFrame:
-    """Boxes of the events; the narrow ones are joined into blocks, ever wider until there are few enough."""
+    """Return boxes of the events; narrow ones are joined into blocks, ever wider until there are few enough."""
     quantum = max(1, length_ns // _BLOCKS)
     while (boxes := narrow_blocks(events, quantum, _FAINTEST)).height > BOX_BUDGET:
         quantum *= 2
@@ -70,7 +70,7 @@ def _within_budget(events: pl.DataFrame, length_ns: int) -> pl.DataFrame:
 
 
 def _styled(boxes: pl.DataFrame, factor: int) -> dict[str, object]:
-    """Columns for Bokeh: boxes in the unit of the axis, colours, texts for the tooltip."""
+    """Return columns for Bokeh: boxes in the unit of the axis, colours, texts for the tooltip."""
     colours = palette("light")
     kinds = boxes.get_column("kind").cast(pl.String)
     fills = {kind: colours.get(_colour_key(kind), colours["k-other"]) for kind in kinds.unique()}
@@ -103,7 +103,7 @@ def _colour_key(kind: str) -> str:
 
 
 def _labels(tracks: Sequence[tuple[Track, Sequence[tuple[int, int]]]]) -> list[tuple[int, int, str]]:
-    """First row, number of rows and text of each track's label; the first track of a group names the group too."""
+    """Return first row, number of rows and text of each track's label; a group's first track names the group too."""
     firsts = np.cumsum([0, *(len(rows) for _, rows in tracks)]).tolist()
     groups = [track.group for track, _ in tracks]
     return [

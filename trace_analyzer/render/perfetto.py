@@ -1,4 +1,4 @@
-"""Add what was found to the original trace, as tracks that Perfetto and chrome://tracing show beside its own.
+"""Add the analysis' results to the original trace, as tracks for Perfetto and chrome://tracing.
 
 The original's bytes stay as they are: new events are written in front of its first one. Format: Trace Event Format,
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
@@ -39,7 +39,9 @@ def write_perfetto(
     *,
     max_bytes: int = DEFAULT_MAX_BYTES,
 ) -> Path:
-    """Write the trace at ``source`` with the added tracks to ``path``, compressed where its name ends in ``.gz``; return it.
+    """Write the trace at ``source`` with the added tracks to ``path``, and return it.
+
+    It is compressed where its name ends in ``.gz``.
 
     ``differences`` (device, start_ns, end_ns, name) become a track of their own. Raises ``NotATrace`` where the file holds no array of events, and
     ``OSError`` when nothing can be written; nothing half written is left.
@@ -61,7 +63,7 @@ def write_perfetto(
 
 
 def _with_added(blocks: Iterable[bytes], added: bytes, name: str) -> Iterator[bytes]:
-    """The original's bytes with the added events before its first one."""
+    """Yield the original's bytes with the added events before its first one."""
     head, rest = b"", iter(blocks)
     for block in rest:
         head += block
@@ -79,7 +81,7 @@ def _with_added(blocks: Iterable[bytes], added: bytes, name: str) -> Iterator[by
 
 
 def _first_event(head: bytes) -> int | None:
-    """Where the first event of the array begins or the array ends; None where that is not in the bytes yet."""
+    """Return where the array's first event begins or the array ends; None where that is not in the bytes yet."""
     text = head.lstrip(_BLANK)
     if text.startswith(b"["):
         place = len(head) - len(text) + 1
@@ -92,7 +94,10 @@ def _first_event(head: bytes) -> int | None:
 
 
 def events(report: Report, differences: pl.DataFrame | None = None) -> Iterator[Event]:
-    """The added events, times in ns: their tracks' names, idle intervals by cause, queue depth, regimes of steps, and differences."""
+    """Yield the added events, times in ns.
+
+    They are the tracks' names, idle intervals by cause, queue depth, regimes of steps, and differences.
+    """
     origin_ns = int(report.trace.origin_ns)
     tables = report.tables
     for device, label in tables["devices"].select("device", "label").iter_rows():
@@ -123,7 +128,7 @@ def events(report: Report, differences: pl.DataFrame | None = None) -> Iterator[
 
 
 def _names(process: int, name: str, has_differences: bool) -> Iterator[Event]:
-    """The names of the process and its tracks, above the original's."""
+    """Yield the names of the process and its tracks, above the original's."""
     yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
     yield {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": -1}}
     for track, title in _TRACKS.items():
@@ -134,7 +139,7 @@ def _names(process: int, name: str, has_differences: bool) -> Iterator[Event]:
 def _slices(
     spans: pl.DataFrame, process: int, track: int, origin_ns: int, name: str, details: tuple[str, ...]
 ) -> Iterator[Event]:
-    """Intervals as complete events, with the details that are known."""
+    """Yield intervals as complete events, with the details that are known."""
     for row in spans.select("start_ns", "end_ns", pl.col(name).alias("is called"), *details).iter_rows(named=True):
         args = {key: row[key] for key in details if row[key] is not None}
         start, end = row["start_ns"], row["end_ns"]
@@ -151,7 +156,7 @@ def _slices(
 
 
 def _text(event: Event) -> bytes:
-    """The event as JSON; times, in ns, become microseconds with all their digits, for which a double has too few."""
+    """Return the event as JSON; times, in ns, become microseconds with all digits, too many for a double."""
     head = json.dumps({key: value for key, value in event.items() if key not in _TIMES})
     times = "".join(f', "{key}": {event[key] // 1000}.{event[key] % 1000:03d}' for key in _TIMES if key in event)
     return f"{head[:-1]}{times}}}".encode()

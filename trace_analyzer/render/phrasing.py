@@ -1,4 +1,4 @@
-"""Words that the text renderers share: what a status asks for, how a fact, a part or a kernel is written."""
+"""Write what the text renderers share: what a status asks for, how a fact, a part or a kernel is written."""
 
 import re
 from collections import Counter
@@ -8,7 +8,6 @@ from typing import Any
 from trace_analyzer import metrics, thresholds, units
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.notes import Note, breaks_off
-from trace_analyzer.render.cutlass_names import cutlass_label
 from trace_analyzer.report import (
     Advice,
     Attained,
@@ -22,6 +21,7 @@ from trace_analyzer.report import (
     HostCost,
     MeasuredRoof,
     Report,
+    RunAhead,
     Shares,
     StepReport,
     Verdict,
@@ -65,10 +65,6 @@ _EXPORT_AGAIN = (
     "If it breaks off there too, export it again, and let the program live until export_chrome_trace() has returned.",
 )
 
-_NAMESPACES = re.compile(r"(?:\b\w+::|\(anonymous namespace\)::)+")
-_WRAPPER = re.compile(r"Kernel\d*<(\w+)>")
-"""``cutlass::Kernel2<cutlass_80_tensorop_...>``: an entry point around the kernel's own name."""
-
 _REASONS = {
     "fp32": "{contractions} in fp32, {time}",
     "vector-units": "{contractions} on vector units, {time}",
@@ -87,14 +83,14 @@ _SEVERITIES = ("error", "warning", "info")
 
 
 def split_parts(parts_ns: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """The parts that took time, longest first: what the device did, and why it idled."""
+    """Return the parts that took time, longest first: what the device did, and why it idled."""
     longest = sorted(((part, ns) for part, ns in parts_ns.items() if ns > 0), key=lambda item: -item[1])
     work = {part: ns for part, ns in longest if part in WORK}
     return work, {part: ns for part, ns in longest if part not in WORK}
 
 
 def evidence_value(fact: Evidence) -> str:
-    """The value of a fact as people write it."""
+    """Write the value of a fact."""
     value = fact.value
     if value is None:
         return "–"
@@ -113,13 +109,13 @@ def evidence_value(fact: Evidence) -> str:
 
 
 def judged_device(report: Report) -> DeviceReport | None:
-    """The verdict's device, else the first; None where none worked."""
+    """Return the verdict's device, else the first; None where none worked."""
     judged = [device for device in report.devices if device.index == report.verdict.device]
     return next(iter([*judged, *report.devices]), None)
 
 
 def slower(ratio: float | None) -> str:
-    """How many times fewer FLOP/s than the matmul group, as the article says it."""
+    """Write how many times fewer FLOP/s than the matmul group, as in the article."""
     if ratio is None:
         return "–"
     if ratio > _FARTHEST:
@@ -128,12 +124,12 @@ def slower(ratio: float | None) -> str:
 
 
 def flop_share(ratio: float | None) -> str:
-    """A share of FLOP with two decimals, as the article has them: what is not a contraction is tiny."""
+    """Write a share of FLOP with two decimals, as the article has them: all but matmul is tiny."""
     return "–" if ratio is None else f"{100 * ratio:.2f} %"
 
 
 def known_work(device: DeviceReport) -> str:
-    """For which share of the kernels' time FLOP are known, what they come to, and what of it was done twice."""
+    """Write the share of kernel time with known FLOP, their sum, and what of it was done twice."""
     known = f"FLOP known for {units.percent(device.flop_time_ratio)} of kernel time"
     if device.mfu is None:
         return known
@@ -141,7 +137,7 @@ def known_work(device: DeviceReport) -> str:
 
 
 def mfu(least: float, most: float | None) -> str:
-    """An MFU: one figure where all work of contractions is known or the rest is too little to show, else the interval."""
+    """Write an MFU: one figure, or the interval where matmul and convolution of unknown work could change it."""
     low, high = units.percent(least), units.percent(least if most is None else most)
     if low == high or (most is not None and most - least <= _MFU_CLOSE * least):
         return low
@@ -154,7 +150,10 @@ _MFU_CLOSE = 0.05
 
 
 def measured_roofs(device: DeviceReport) -> str:
-    """The measured roofs beside the datasheet's, and how near the buckets of most time come; "" without a calibration."""
+    """Write the measured roofs beside the datasheet's, and how near the buckets of most time come.
+
+    It is "" without a calibration.
+    """
     attained = device.attained
     if attained is None or not attained.roofs:
         return ""
@@ -171,12 +170,12 @@ def measured_roofs(device: DeviceReport) -> str:
 
 
 def alone(attained: Attained) -> bool:
-    """Whether there is no datasheet beside the measured roofs."""
+    """Return whether there is no datasheet beside the measured roofs."""
     return all(roof.datasheet_per_s is None for roof in attained.roofs)
 
 
 def roof_name(roof: MeasuredRoof) -> str:
-    """What is limited: the memory, or arithmetic on a type."""
+    """Name what is limited: the memory, or arithmetic on a type."""
     return "memory" if roof.dtype is None else f"{roof.dtype} on {'matrix' if roof.matrix_units else 'vector'} units"
 
 
@@ -190,37 +189,37 @@ def _roof_phrase(roof: MeasuredRoof) -> str:
 
 
 def recomputation(device: DeviceReport) -> str:
-    """What checkpointing costs; "" where none was seen."""
+    """Write what checkpointing costs; "" where none was seen."""
     if not device.recomputed_ns:
         return ""
     total = sum(bucket.time_ns for bucket in device.buckets)
     flop = "" if device.recomputed_flop is None else f", {units.flop(device.recomputed_flop)}"
     share = f" ({units.percent(device.recomputed_ns / total)} of kernel time)" if total else ""
-    told = f"{units.duration(device.recomputed_ns)}{share}{flop}"
-    return f"Activation checkpointing recomputes forward work in the backward pass: {told}"
+    cost = f"{units.duration(device.recomputed_ns)}{share}{flop}"
+    return f"Activation checkpointing recomputes forward work in the backward pass: {cost}"
 
 
 def movements(device: DeviceReport) -> list[tuple[str, str]]:
-    """What communication and copies between memories cost a device: (what, told), where it is worth a line."""
-    told = []
+    """Write what communication and copies between memories cost, as (name, text), where it is worth a line."""
+    costs = []
     moved = device.communication
     if moved is not None:
         exposed = f"{units.duration(moved.exposed_ns)} exposed, {units.duration(moved.hidden_ns)} hidden behind work"
         most_known = moved.bus_byte_per_s is not None and moved.known_ns >= moved.time_ns / 2
         rate = f"; bus bandwidth {units.bandwidth(moved.bus_byte_per_s)}" if most_known else ""
-        told.append(
+        costs.append(
             (
                 "communication",
                 f"{units.counted(moved.kernel_count, 'kernel')}: {exposed}{rate}",
             )
         )
-    told += [
+    costs += [
         (_copy_name(copies), _copy_words(copies))
         for copies in device.copies
         if copies.direction != "within-device"
         and max(copies.exposed_ns, copies.call_ns) >= _WORTH_A_LINE * device.window_ns
     ]
-    return told
+    return costs
 
 
 def _copy_name(copies: Copies) -> str:
@@ -238,12 +237,12 @@ def _copy_words(copies: Copies) -> str:
 
 
 def fusions(device: DeviceReport, most: int) -> list[Fusion]:
-    """The fusion opportunities that are worth a line."""
+    """Return the fusion opportunities that are worth a line."""
     return [fusion for fusion in device.fusions if fusion.saves_ns >= _WORTH_A_LINE * device.window_ns][:most]
 
 
 def fusion_passes(fusion: Fusion) -> str:
-    """What a fused kernel would move of what is moved now: ``moves 2.1 GB instead of 4.2 GB``."""
+    """Write what a fused kernel would move of what is moved now: ``moves 2.1 GB instead of 4.2 GB``."""
     if fusion.moved_bytes is None or fusion.saved_bytes is None or fusion.kind != "chain":
         return ""
     rest = fusion.moved_bytes - fusion.saved_bytes
@@ -251,39 +250,42 @@ def fusion_passes(fusion: Fusion) -> str:
 
 
 def record_instead(report: Report) -> Sequence[str]:
-    """What to do to get a verdict, where there is none; a file that breaks off says nothing of how it was recorded."""
+    """Write what to do to get a verdict, where there is none.
+
+    A file that breaks off says nothing of how it was recorded.
+    """
     if report.verdict.status != "ok" and breaks_off(report.notes):
         return _EXPORT_AGAIN
     failed = [check for check in report.trust if {metrics.PARTITION, metrics.IDLE_CAUSES} & {*check.withholds}]
     judged = [check.name for check in failed if check.device in (None, report.verdict.device)]
-    told = tuple(dict.fromkeys(_INSTEAD_OF_CHECK[name] for name in judged))
-    if report.verdict.status == "insufficient" and told:
-        return told
+    instructions = tuple(dict.fromkeys(_INSTEAD_OF_CHECK[name] for name in judged))
+    if report.verdict.status == "insufficient" and instructions:
+        return instructions
     return _RECORD_INSTEAD[report.verdict.status]
 
 
 def check_phrase(check: Check) -> str:
-    """A check in a few words: ``device 0: link coverage 69 %``."""
+    """Write a check in a few words: ``device 0: link coverage 69 %``."""
     where = "" if check.device is None else f"device {check.device}: "
     withheld = f"({withheld_metrics(check)} withheld)" if check.withholds else ""
     return where + " ".join(filter(None, (check.name.replace("_", " "), check_value(check), withheld)))
 
 
 def withheld_metrics(check: Check) -> str:
-    """What a check withholds, in words."""
+    """Name the metrics that a check suppresses."""
     is_all = set(check.withholds) == set(metrics.ALL)
     return "all figures of devices" if is_all else ", ".join(check.withholds).replace("_", " ")
 
 
 def check_value(check: Check) -> str:
-    """What a check measured; "" where that is not known."""
+    """Write what a check measured; "" where that is not known."""
     if check.value is None:
         return ""
     return units.percent(check.value) if check.unit == "ratio" else units.count(check.value)
 
 
 def trust_phrase(report: Report) -> str:
-    """How many checks of the trace hold."""
+    """Write how many checks of the trace hold."""
     held = sum(check.status == "ok" for check in report.trust)
     return (
         f"all {held} checks of the trace hold"
@@ -293,7 +295,7 @@ def trust_phrase(report: Report) -> str:
 
 
 def telling_steps(steps: Sequence[StepReport], most: int) -> list[StepReport]:
-    """The steps in order; where there are more than ``most``, those set aside or of another regime before the others."""
+    """Return the steps in order; of more than ``most``, first those set aside or of another regime."""
     usual = Counter(step.regime for step in steps if step.steady).most_common(1)
     regime = usual[0][0] if usual else None
     ranked = sorted(steps, key=lambda step: (step.steady and step.regime == regime, step.start_ns))
@@ -301,7 +303,7 @@ def telling_steps(steps: Sequence[StepReport], most: int) -> list[StepReport]:
 
 
 def step_limit(step: StepReport) -> str:
-    """What limits a step, and what does so without the recording's own cost: ``Overhead-bound: launch``."""
+    """Write what limits a step, and what does without the recording's cost: ``Overhead-bound: launch``."""
     if step.regime is None:
         return "–"
     limit = regime_label(step.regime, step.cause)
@@ -312,19 +314,19 @@ def step_limit(step: StepReport) -> str:
 
 
 def regime_label(regime: str, cause: str | None) -> str:
-    """Regime and cause: ``Overhead-bound: data loading``."""
+    """Write regime and cause: ``Overhead-bound: data loading``."""
     return label(regime) + (f": {phrase(cause)}" if cause else "")
 
 
 def verdict_label(verdict: Verdict) -> str:
-    """Regime and cause, or the status where there is no verdict: ``No verdict: not enough to judge``."""
+    """Write regime and cause, or the status without a verdict: ``No verdict: not enough to judge``."""
     if verdict.regime is None:
         return f"No verdict: {STATUSES[verdict.status].phrase}"
     return regime_label(verdict.regime, verdict.cause)
 
 
 def blamed(report: Report, most: int) -> list[tuple[Blame, str]]:
-    """The code that held up the device for long enough to be named, with its place."""
+    """Return the code that held up the device for long enough to be named, with its place."""
     window = report.verdict.window
     window_ns = sum(end - start for start, end in window.intervals) if window else 0
     worth = (item for item in report.blame if item.idle_ns >= WORTH_NAMING * window_ns)
@@ -332,12 +334,12 @@ def blamed(report: Report, most: int) -> list[tuple[Blame, str]]:
 
 
 def advised_place(item: Advice) -> str:
-    """Where to change something: ``at aten::mm (8.66 ms)``; "" if unknown."""
+    """Write where to change something: ``at aten::mm (8.66 ms)``; "" if unknown."""
     return item.where if not item.where or item.where.startswith("before ") else f"at {item.where}"
 
 
 def drained_by(row: Mapping[str, Any]) -> str:
-    """What drained the queue, as its row of table `drains` has it: ``.item() in train (train.py:12)``."""
+    """Write what drained the queue, from a row of table `drains`: ``.item() in train (train.py:12)``."""
     function = row["python_function"]
     own = row["name"] if row["name"] != function else None
     names = (row["source"] or row["operator"] or own, in_function(function) if function else "")
@@ -345,14 +347,14 @@ def drained_by(row: Mapping[str, Any]) -> str:
 
 
 def blamed_place(item: Blame | HostCost) -> str:
-    """Where in the code: ``aten::copy_ in to_gpu (train.py:12)``, else in the module or the annotation; "" if unknown."""
+    """Write a place in code: ``aten::copy_ in to_gpu (train.py:12)``, else module or annotation; "" if unknown."""
     function = in_function(item.python_function, item.call_line) if item.python_function else ""
     around = item.module or (item.annotation if isinstance(item, Blame) else None)
     return " ".join(part for part in (item.operator or "", function or (f"in {around}" if around else "")) if part)
 
 
 def tensor_cores(device: DeviceReport) -> list[str]:
-    """What it costs that contractions do not use matrix units well, where it is worth a line."""
+    """Write what it costs that matmul and convolution use tensor cores badly, where it is worth a line."""
     return [
         f"{_REASONS[item.reason].format(contractions=units.counted(item.kernel_count, 'contraction'), time=units.duration(item.time_ns))}:"
         f" {item.target_dtype} on matrix units saves at most {units.duration(item.saves_ns)}; {item.code}"
@@ -362,7 +364,7 @@ def tensor_cores(device: DeviceReport) -> list[str]:
 
 
 def headline(verdict: Verdict) -> str:
-    """The headline without the regime before it, for where the regime stands right above."""
+    """Return the headline without the regime before it, for where the regime stands right above."""
     text = verdict.headline
     prefix = f"{verdict.regime}: "
     if not text.lower().startswith(prefix):
@@ -371,14 +373,17 @@ def headline(verdict: Verdict) -> str:
 
 
 def tells_something(unbiased: Debiased) -> bool:
-    """Whether what recording cost is worth a line: it was measured, or it is a hundredth of the window or more."""
+    """Return whether what recording cost is worth a line.
+
+    It is where it was measured, or is a hundredth of the window or more.
+    """
     return unbiased.method == "measured" or unbiased.removed_ns >= thresholds.RECORDING_TOLD_RATIO * (
         unbiased.window_ns + unbiased.removed_ns
     )
 
 
 def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
-    """What recording cost, the idle share with and without it, and whether the regime survives."""
+    """Write what recording cost, the idle share with and without it, and whether the regime survives."""
     idle = unbiased.shares.idle if unbiased.shares else None
     least, most = units.duration(unbiased.least_removed_ns), units.duration(unbiased.removed_ns)
     took = f"{least} to {most}" if 0 < unbiased.least_removed_ns < unbiased.removed_ns else most
@@ -396,17 +401,17 @@ def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
 
 
 def metric_label(metric: str) -> str:
-    """The name of a metric without the unit, which its value shows."""
+    """Return the name of a metric without the unit, which its value shows."""
     return re.sub("_(ns|bytes)$", "", metric).replace("_", " ")
 
 
 def reasons(texts: Sequence[str]) -> str:
-    """Several reasons as one sentence."""
+    """Write several reasons as one sentence."""
     return "; ".join(text.rstrip(".") for text in texts)
 
 
 def confidence(verdict: Verdict) -> tuple[str, str]:
-    """How sure the verdict is, and why, to be read as one sentence; no reason is "".
+    """Write how sure the verdict is, and why, to be read as one sentence; no reason is "".
 
     What a high confidence tells of takes nothing from it, and must not read as its reason.
     """
@@ -416,7 +421,7 @@ def confidence(verdict: Verdict) -> tuple[str, str]:
 
 
 def window_phrase(report: Report) -> str:
-    """Which interval the verdict is about: ``1.08 s, 3 steady steps``; the device where there are several."""
+    """Write the verdict's interval, ``1.08 s, 3 steady steps``, and the device where there are several."""
     verdict = report.verdict
     if verdict.window is None:
         return ""
@@ -436,60 +441,14 @@ def _window_kind(window: Window) -> str:
 _WINDOWS = {"whole": "the whole trace", "trimmed": "the trace without idle time before and after its work"}
 
 
-def kernel_label(name: str, cells: int) -> str:
-    """A kernel's name in at most ``cells`` cells: what tells it apart is kept longest.
-
-    A C++ name loses its return type, its arguments and its namespaces, then its end: the functor that tells
-    it apart comes first. Any other name loses its middle, because libraries put the tile at the end.
-    """
-    text = units.visible(name)
-    if units.cell_width(text) <= cells:
-        return text
-    if (label := cutlass_label(text)) is not None:
-        return units.shorten(label, cells)
-    bare = _without_arguments(text)
-    short = _NAMESPACES.sub("", _without_return_type(bare) if bare != text else text.removeprefix("void "))
-    wrapper = _WRAPPER.fullmatch(short)
-    if wrapper or "<" not in short:
-        return middle_cut(wrapper[1] if wrapper else short, cells)
-    return units.shorten(short, cells)
-
-
-def _without_arguments(name: str) -> str:
-    """The name without the parenthesised list that ends it, if one does."""
-    if not name.endswith(")"):
-        return name
-    depth = 0
-    for position in range(len(name) - 1, 0, -1):
-        depth += {")": 1, "(": -1}.get(name[position], 0)
-        if depth == 0:
-            return name[:position]
-    return name
-
-
-def _without_return_type(name: str) -> str:
-    """A template's name without the type before it: what stands before the last space that is in no brackets."""
-    opened: list[str] = []
-    start = 0
-    for position, sign in enumerate(name):
-        if sign in "<(":
-            opened.append(sign)
-        elif opened and opened[-1] + sign in ("<>", "()"):
-            opened.pop()
-        elif sign == " " and not opened:
-            start = position + 1
-    return name[start:] if "<" in name[start:] else name
-
-
-def middle_cut(text: str, cells: int) -> str:
-    """The text cut in its middle to at most ``cells`` cells, the cut marked by an ellipsis."""
-    if units.cell_width(text) <= cells:
-        return text
-    head = units.shorten(text, max(1, cells * 3 // 5))
-    tail = units.shorten(text[::-1], max(0, cells - units.cell_width(head)) + 1)[-2::-1]
-    return head + tail
-
-
 def sorted_notes(notes: Sequence[Note]) -> list[Note]:
-    """The notes, the gravest first."""
+    """Sort the notes, the gravest first."""
     return sorted(notes, key=lambda note: _SEVERITIES.index(note.severity))
+
+
+def run_ahead_phrase(ahead: RunAhead) -> str:
+    """Write whether the CPU runs ahead of the device; "" where that is not known."""
+    if ahead.state is None:
+        return ""
+    lead, empty = units.duration(ahead.launch_lead_ns.p50), units.percent(ahead.empty_queue_ratio)
+    return f"CPU {ahead.state.replace('-', ' ')} (median lead {lead}, queue empty {empty})"

@@ -1,4 +1,6 @@
-"""HoloViews objects of a report, to be shown, restyled and composed: ``report.plots["gaps"].opts(color="red")``.
+"""Draw HoloViews objects of a report, to be shown, restyled and composed.
+
+For example ``report.plots["gaps"].opts(color="red")``.
 
 Each reads one table of the report. Importing this module
 loads HoloViews with its Bokeh backend. Points and bars carry the place in the trace that they speak for, ``start_ns`` and
@@ -33,13 +35,13 @@ _UNITS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
 
 
 def plots(report: Report) -> dict[str, hv.Element]:
-    """All plots for which the report has data, by name."""
+    """Draw all plots for which the report has data, by name."""
     made = {name: draw(report) for name, draw in PLOTS.items()}
     return {name: plot for name, plot in made.items() if plot is not None}
 
 
 def roofline(report: Report) -> hv.Element | None:
-    """Kernels of known work by intensity and achieved FLOP/s, a point per row of table `roofline`, under their roofs."""
+    """Draw kernels of known work by intensity and FLOP/s, a point per row of table `roofline`, under their roofs."""
     rows = report.tables["roofline"].filter(pl.col("intensity_flop_per_byte") > 0, pl.col("achieved_flop_per_s") > 0)
     if rows.is_empty():
         return None
@@ -71,7 +73,7 @@ def roofline(report: Report) -> hv.Element | None:
 
 
 def launch_lead(report: Report) -> hv.Element | None:
-    """Launches by launch lead, on a logarithmic axis; those that were late (lead 0 or less) are left out."""
+    """Draw launches by launch lead, on a logarithmic axis; late ones (lead 0 or less) are left out."""
     late_or_not = report.tables["launches"].select(
         value_ns="lead_ns", start_ns=pl.col("first_start_ns") - pl.col("lead_ns"), end_ns="first_start_ns"
     )
@@ -79,25 +81,25 @@ def launch_lead(report: Report) -> hv.Element | None:
 
 
 def gaps(report: Report) -> hv.Element | None:
-    """Idle time by the length of the gap that it is part of: many short gaps, or a few long ones?"""
+    """Draw idle time by the length of the gap that it is part of: many short gaps, or a few long ones?"""
     length = report.tables["gaps"].select("start_ns", "end_ns", value_ns="duration_ns", weight_ns="duration_ns")
     return _histogram(length.filter(pl.col("value_ns") > 0), "Length of gap", "Idle time", "p-python")
 
 
 def queue_depth(report: Report) -> hv.Element | None:
-    """Queue depth over time: of each bin the highest, one curve per device."""
+    """Draw queue depth over time: of each bin the highest, one curve per device."""
     return _over_time(report, "depth", "Queue depth", 1, "")
 
 
 def runway(report: Report) -> hv.Element | None:
-    """Runway over time: of each bin the highest, one curve per device."""
+    """Draw runway over time: of each bin the highest, one curve per device."""
     highest = report.tables["queue"].get_column("runway_ns").max()
     factor, unit = _unit(highest if isinstance(highest, int) else 0)
     return _over_time(report, "runway_ns", "Runway", factor, unit)
 
 
 def step_times(report: Report) -> hv.Element | None:
-    """Duration of each step, in the colour of its regime."""
+    """Draw the duration of each step, in the colour of its regime."""
     if not report.steps:
         return None
     factor, unit = _unit(max(step.duration_ns for step in report.steps))
@@ -112,7 +114,7 @@ def step_times(report: Report) -> hv.Element | None:
 
 
 def buckets(report: Report) -> hv.Element | None:
-    """Kernel time by bucket, of the judged device."""
+    """Draw kernel time by bucket, of the judged device."""
     judged = [device for device in report.devices if device.index == report.verdict.device and device.buckets]
     if not judged:
         return None
@@ -136,7 +138,7 @@ PLOTS: Mapping[str, Callable[[Report], hv.Element | None]] = {
 
 
 def _points(rows: pl.DataFrame, group: str | None) -> hv.Element:
-    """Kernels of one group; the larger a point, the more time."""
+    """Draw kernels of one group; the larger a point, the more time."""
     total = rows.get_column("time_ns").sum()
     frame = {
         "FLOP per byte": rows.get_column("intensity_flop_per_byte").to_numpy(),
@@ -163,7 +165,7 @@ def _points(rows: pl.DataFrame, group: str | None) -> hv.Element:
 
 
 def _roof(peak: float, report: Report, low: float, high: float) -> hv.Element:
-    """What the device can do at most: intensity times bandwidth up to its peak.
+    """Draw what the device can do at most: intensity times bandwidth up to its peak.
 
     The bandwidth is that of the kernels whose roof it is; without one, the peak alone is known to matter.
     """
@@ -173,7 +175,7 @@ def _roof(peak: float, report: Report, low: float, high: float) -> hv.Element:
 
 
 def _measured_roofs(report: Report, peaks: Sequence[float], low: float, high: float) -> list[hv.Element]:
-    """Dashed, each under the datasheet's roof that it stands for, with its figure; none for a device without these."""
+    """Draw measured roofs dashed under the datasheet's, with their figures; none for a device without these."""
     device = judged_device(report)
     attained = device and device.attained
     if not attained:
@@ -198,12 +200,12 @@ def _line(peak: float, bandwidth: float | None, low: float, high: float) -> hv.E
 
 
 def _times(rows: pl.DataFrame, column: str) -> npt.NDArray[np.float64]:
-    """Times as JavaScript has them; -1 for none, since HoloViews takes the range of what it draws."""
+    """Return times as JavaScript has them; -1 for none, since HoloViews takes the range of what it draws."""
     return rows.get_column(column).cast(pl.Float64).fill_null(-1).to_numpy()
 
 
 def _histogram(rows: pl.DataFrame, label: str, height_label: str, colour: str) -> hv.Element | None:
-    """Positive ``value_ns`` in logarithmic bins; with ``weight_ns`` their sum instead of the count.
+    """Draw positive ``value_ns`` in logarithmic bins; with ``weight_ns`` their sum instead of the count.
 
     Each bin leads to the place (start_ns, end_ns) of its largest value.
     """
@@ -227,15 +229,17 @@ def _histogram(rows: pl.DataFrame, label: str, height_label: str, colour: str) -
 
 
 def _decades(edges: npt.NDArray[np.float64]) -> dict[float, str]:
-    """A tick at each power of ten, and labels at so many of them that a phone has room."""
+    """Return a tick at each power of ten, and labels at so many of them that a phone has room."""
     exponents = range(round(np.log10(edges[0])), round(np.log10(edges[-1])) + 1)
     every = -(-len(exponents) // MOST_LABELS)
     return {10.0**e: units.duration(10**e) if place % every == 0 else "" for place, e in enumerate(exponents)}
 
 
 def _ticks(axis: str, labels: Mapping[float, str]) -> Callable[[Any, hv.Element], None]:
-    """A hook that puts labels at these values of an axis. HoloViews' own option makes integers of them, and one over
-    2**53 is none that JavaScript knows."""
+    """Return a hook that puts labels at these values of an axis.
+
+    HoloViews' own option makes integers of them, and one over 2**53 is none that JavaScript knows.
+    """
 
     def set_ticks(plot: Any, _: hv.Element) -> None:
         plot.handles[axis].update(ticker=FixedTicker(ticks=list(labels)), major_label_overrides=dict(labels))
@@ -244,7 +248,7 @@ def _ticks(axis: str, labels: Mapping[float, str]) -> Callable[[Any, hv.Element]
 
 
 def _tag(tag: Mapping[str, Any]) -> Callable[[Any, hv.Element], None]:
-    """A hook that tells the page's script what the curve is of."""
+    """Return a hook that names, for the page's script, what the curve is of."""
 
     def set_tag(plot: Any, _: hv.Element) -> None:
         plot.handles["glyph_renderer"].tags = [dict(tag)]
@@ -287,12 +291,12 @@ def _repeated(names: Sequence[str]) -> Sequence[str]:
 
 
 def _unit(ns: float) -> tuple[int, str]:
-    """The largest unit of time that is not larger than ``ns``."""
+    """Return the largest unit of time that is not larger than ``ns``."""
     return next(((factor, unit) for factor, unit in reversed(_UNITS) if ns >= factor), _UNITS[0])
 
 
 def _framed(plot: hv.Element) -> hv.Element:
-    """What all plots share."""
+    """Apply what all plots share."""
     return plot.opts(
         width=560, height=260, toolbar=None, show_grid=True, fontsize={"labels": 11, "ticks": 10},
     )  # fmt: skip

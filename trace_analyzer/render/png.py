@@ -1,4 +1,4 @@
-"""A picture of a report: verdict and timeline, drawn by a headless Chromium or Chrome."""
+"""Draw verdict and timeline of a report as a picture, with a headless Chromium or Chrome."""
 
 import os
 import shutil
@@ -19,14 +19,14 @@ _DRAWING_MS = 15_000  # of the browser's own clock, which runs ahead while nothi
 
 
 def browser() -> str:
-    """The command of a browser that can draw without a screen; the environment variable ``CHROME`` goes first.
+    """Return the command of a browser that draws without a screen; the variable ``CHROME`` goes first.
 
     Raises ``UsageError`` when none is found.
     """
     for name in (os.environ.get("CHROME", ""), *BROWSERS):
-        found = shutil.which(name) if name else None
-        if found:
-            return found
+        executable = shutil.which(name) if name else None
+        if executable:
+            return executable
     raise UsageError("a picture needs Chromium or Chrome: install one, or name it in the environment variable CHROME")
 
 
@@ -38,14 +38,14 @@ def write_png(report: Report, path: Path, width: int, height: int) -> Path:
         write_html(report, page, compact=True)
         ran = _screenshot(command, page, picture, f"{width},{height}")
         if not picture.exists():
-            said = ran.strip().splitlines()
-            raise UsageError(f"{command} drew no picture{': ' + said[-1] if said else ''}")
+            errors = ran.strip().splitlines()
+            raise UsageError(f"{command} drew no picture{': ' + errors[-1] if errors else ''}")
         write_bytes(path, picture.read_bytes())
     return path
 
 
 def _screenshot(command: str, page: Path, picture: Path, size: str) -> str:
-    """Let the browser draw the page; what it says on standard error."""
+    """Let the browser draw the page; return its standard error."""
     try:
         done = subprocess.run(
             [
@@ -65,5 +65,8 @@ def _screenshot(command: str, page: Path, picture: Path, size: str) -> str:
 
 
 def _is_root() -> bool:
-    """Chromium's sandbox refuses to work for root, as in most containers; the page is our own and fetches nothing."""
+    """Return whether this runs as root, where Chromium's sandbox refuses to work.
+
+    Most containers do; the page is our own and fetches nothing.
+    """
     return hasattr(os, "geteuid") and os.geteuid() == 0

@@ -50,7 +50,7 @@ _TENSORBOARD_NAME = re.compile(r"(.+?)(_\d+\.\d+\.pt\.trace\.json.*)")
 
 
 class Redaction:
-    """What is redacted in everything that comes of one trace; the same name gets the same number in all of it.
+    """Redact everything that comes of one trace; the same name gets the same number in all of it.
 
     ``path`` is the trace's, as the user gave it.
     """
@@ -65,14 +65,14 @@ class Redaction:
         """The trace's file name, redacted."""
 
     def text(self, text: str) -> str:
-        """A text without directories, addresses and names that are not public."""
+        """Return a text without directories, addresses and names that are not public."""
         if self._path:
             text = text.replace(self._path, self._name)
         text = without_directories(_SHARE.sub("", _ADDRESS.sub(_address, text)))
         return _IDENTIFIER.sub(self._identifier, self._host.sub("host", text))
 
     def report(self, report: Report) -> Report:
-        """The report, redacted: its texts and its tables."""
+        """Return the report with its texts and its tables redacted."""
         devices = tuple(self._without_places(device) for device in report.devices)
         texts: Report = _clean_texts(dataclasses.replace(report, tables={}, devices=devices), self.text)
         kept = TraceInfo(**{**vars(texts.trace), "path": self.file_name, **_times(report.trace)})
@@ -92,18 +92,18 @@ class Redaction:
         return self.text(frame[1] if frame else text)
 
     def _without_places(self, device: DeviceReport) -> DeviceReport:
-        """The device with the functions of its fusions redacted as frames, whose directories may hold spaces."""
+        """Return the device with its fusions' functions redacted as frames, whose directories may hold spaces."""
         fusions = (dataclasses.replace(f, function=f.function and self._cell(f.function)) for f in device.fusions)
         return dataclasses.replace(device, fusions=tuple(fusions))
 
     def _table(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """The frame with its arguments emptied and its other texts redacted."""
+        """Return the frame with its arguments emptied and its other texts redacted."""
         emptied = [pl.lit(None, dtype=frame.schema[name]).alias(name) for name in ARGUMENTS if name in frame.columns]
         texts = [name for name, dtype in frame.schema.items() if dtype == pl.String and name not in ARGUMENTS]
         return frame.with_columns(*emptied, *(self._column(frame.get_column(name)) for name in texts))
 
     def _column(self, column: pl.Series) -> pl.Series:
-        """The column redacted; each different text once, because names repeat a million times."""
+        """Return the column redacted; each different text once, because names repeat a million times."""
         old = column.unique(maintain_order=True).drop_nulls()
         numbers = column.name in NUMBERS
         new = [text if numbers and _FIGURES.fullmatch(text) else self._cell(text) for text in old]
@@ -111,25 +111,25 @@ class Redaction:
 
 
 def redacted(report: Report) -> Report:
-    """The report with nothing in it that is not known to be harmless."""
+    """Return the report with nothing in it that is not known to be harmless."""
     return Redaction(report.trace.path).report(report)
 
 
 def without_directories(text: str) -> str:
-    """The text with every path in it cut down to its file name."""
+    """Return the text with every path in it cut down to its file name."""
     if "/" not in text and "\\" not in text:
         return text
     return _RELATIVE.sub("", _ABSOLUTE.sub("", text))
 
 
 def _address(match: re.Match[str]) -> str:
-    """The address if it is a public one."""
+    """Return the address if it is a public one."""
     place = match[1] or ""
     return match[0] if any(place == host or place.startswith(f"{host}/") for host in PUBLIC_HOSTS) else "address"
 
 
 def _times(trace: TraceInfo) -> dict[str, str | None]:
-    """The trace's absolute times, which are numbers as text."""
+    """Return the trace's absolute times, which are numbers as text."""
     base = trace.base_time_ns
     return {
         "origin_ns": trace.origin_ns if _FIGURES.fullmatch(trace.origin_ns) else "",
@@ -138,7 +138,7 @@ def _times(trace: TraceInfo) -> dict[str, str | None]:
 
 
 def _host_pattern(file_name: str) -> re.Pattern[str]:
-    """What matches the host that the file name starts with; nothing if it names none.
+    """Return what matches the host that the file name starts with; nothing if it names none.
 
     A host called ``memory`` is no reason to take that word out of the report: words without digits or
     dots are host names only where a process id follows.
@@ -151,7 +151,7 @@ def _host_pattern(file_name: str) -> re.Pattern[str]:
 
 
 def _clean_texts(value: Any, clean: Callable[[str], str]) -> Any:
-    """The value with every text in it cleaned, through dataclasses, mappings and tuples."""
+    """Return the value with every text in it cleaned, through dataclasses, mappings and tuples."""
     if isinstance(value, str):
         return clean(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

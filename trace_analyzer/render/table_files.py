@@ -1,4 +1,4 @@
-"""The report's tables as files: one Parquet or CSV file per table, named as the table."""
+"""Write the report's tables as one Parquet or CSV file each, named as the table."""
 
 from pathlib import Path
 from typing import Literal, get_args
@@ -11,7 +11,7 @@ FORMATS: tuple[str, ...] = get_args(Format)
 
 
 def write_tables(report: Report, folder: Path, form: Format = "parquet") -> tuple[Path, ...]:
-    """Write every table of the report into ``folder``, which is made if need be, and return the files.
+    """Write every table of the report into ``folder``, made if need be, and return the files.
 
     They appear together when all of them are written, or none does. Files of the same names are replaced, others left
     alone. Raises ``ValueError`` for an unknown format and ``OSError`` when a file cannot be written.

@@ -1,4 +1,4 @@
-"""The one-screen summary for terminals and logs: the verdict first, then what it rests on."""
+"""Write the one-screen summary for terminals and logs: the verdict first, then what it rests on."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,9 @@ from typing import Any
 from trace_analyzer import units
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.declared import DeclaredSection, declared_sections
+from trace_analyzer.render.kernel_labels import kernel_label, middle_cut
 from trace_analyzer.render.layout import Line, bar, beside, cells, columns, hanging, wrapped, written
-from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, RunAhead, StepReport, Verdict
+from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, StepReport, Verdict
 from trace_analyzer.vocabulary import label, phrase
 
 _SIDE_BY_SIDE = 92  # cells from which two blocks fit next to each other
@@ -20,7 +21,7 @@ _TOP_FUSIONS, _TOP_DECLARED = 3, 5
 
 @dataclass(frozen=True)
 class _Column:
-    """A column of a table of tops: its title, its side, from which width on it is shown, and its text."""
+    """Declare a column of a table of tops: its title, its side, its text, and from which width on it is shown."""
 
     title: str
     side: str
@@ -45,7 +46,7 @@ _OPERATOR_COLUMNS = (
 
 
 def summary(report: Report, width: int = 100, colour: bool = False) -> str:
-    """The report in about 40 lines of at most ``width`` cells; ANSI colours only if ``colour``."""
+    """Return the report in about 40 lines of at most ``width`` cells; ANSI colours only if ``colour``."""
     sections = (
         _checks(report, width),
         _verdict(report, width),
@@ -69,7 +70,7 @@ def summary(report: Report, width: int = 100, colour: bool = False) -> str:
 
 
 def _checks(report: Report, width: int) -> list[Line]:
-    """Whether the trace supports what follows, and in what respect it does not."""
+    """Write whether the trace supports what follows, and in what respect it does not."""
     broken = [check for check in report.trust if check.status != "ok"]
     if not report.trust:
         return []
@@ -79,7 +80,7 @@ def _checks(report: Report, width: int) -> list[Line]:
 
 
 def _verdict(report: Report, width: int) -> list[Line]:
-    """Regime, headline and how sure that is: its first line alone answers the question."""
+    """Write regime, headline and confidence: the first line alone answers the question."""
     verdict = report.verdict
     if verdict.regime is None:
         lines: list[Line] = [[(phrasing.verdict_label(verdict), "bad")]]
@@ -106,7 +107,7 @@ def _append(lines: list[Line], text: str, style: str, width: int, indent: str = 
 
 
 def _trace_phrase(report: Report, width: int) -> str:
-    """The file and what it holds, on one line if shortening the file's name a little allows that."""
+    """Write the file and what it holds, on one line if shortening the file's name a little allows that."""
     trace = report.trace
     names = list(dict.fromkeys(device.name for device in trace.devices if device.name))
     many = f"{len(trace.devices)} x " if len(names) == 1 and len(trace.devices) > 1 else ""
@@ -120,11 +121,11 @@ def _trace_phrase(report: Report, width: int) -> str:
     rest = units.visible("".join(f" · {fact}" for fact in facts if fact))
     file_name = units.visible(PurePath(trace.path).name or trace.path)
     room = width - units.cell_width(rest)
-    return (phrasing.middle_cut(file_name, room) if room >= 30 else file_name) + rest
+    return (middle_cut(file_name, room) if room >= 30 else file_name) + rest
 
 
 def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
-    """The measured facts, each with its value and why it matters."""
+    """Write the measured facts, each with its value and why it matters."""
     if not facts:
         return []
     shown = facts[:_TOP_EVIDENCE]
@@ -147,7 +148,7 @@ def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
 
 
 def _where_time_went(report: Report, width: int) -> list[Line]:
-    """What the device did with the window, and why it idled, side by side where there is room."""
+    """Write what the device did with the window, and why it idled, side by side where there is room."""
     parts, phrase = _parts(report)
     if not parts:
         return []
@@ -166,7 +167,7 @@ def _where_time_went(report: Report, width: int) -> list[Line]:
 
 
 def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
-    """The shares without the profiler's own cost beside the raw ones, and whether the regime survives."""
+    """Write the shares without the profiler's cost beside the raw ones, and whether the regime survives."""
     unbiased, raw = verdict.debiased, verdict.shares
     if unbiased is None or raw is None or unbiased.shares is None or not phrasing.tells_something(unbiased):
         return []
@@ -175,7 +176,7 @@ def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
 
 
 def _parts(report: Report) -> tuple[dict[str, int], str]:
-    """The partition of the verdict's window, else of the first device's whole trace, and its name."""
+    """Return the partition of the verdict's window, else of the first device's whole trace, and its name."""
     if report.verdict.parts_ns:
         return dict(report.verdict.parts_ns), phrasing.window_phrase(report)
     if report.devices:
@@ -185,7 +186,7 @@ def _parts(report: Report) -> tuple[dict[str, int], str]:
 
 
 def _with_rest(parts: dict[str, int], most: int) -> list[tuple[str, int]]:
-    """The longest parts, the others summed up in one."""
+    """Return the longest parts, the others summed up in one."""
     items = list(parts.items())
     if len(items) <= most:
         return items
@@ -196,7 +197,7 @@ def _with_rest(parts: dict[str, int], most: int) -> list[tuple[str, int]]:
 def _bars(
     title: str, detail: str, parts: Sequence[tuple[str, int]], total: int, width: int, style: str = ""
 ) -> list[Line]:
-    """One line per part: its name, a bar, its share of the total and its time."""
+    """Write one line per part: its name, a bar, its share of the total and its time."""
     rows: list[Line] = [
         [(units.visible(label(part)), ""), (units.percent(ns / total), ""), (units.duration(ns), "dim")]
         for part, ns in parts
@@ -213,7 +214,7 @@ def _bars(
 
 
 def _blame(report: Report, width: int) -> list[Line]:
-    """The code that held the host most of the time while the device waited."""
+    """Write the code that held the host most of the time while the device waited."""
     shown = phrasing.blamed(report, _TOP_BLAME)
     if not shown:
         return []
@@ -228,7 +229,7 @@ def _blame(report: Report, width: int) -> list[Line]:
 
 
 def _kernels(report: Report, width: int) -> list[Line]:
-    """The kernels and copies that took most of the device's time."""
+    """Write the kernels and copies that took most of the device's time."""
     table = report.tables.get("kernels")
     if table is None or table.is_empty():
         return []
@@ -240,7 +241,7 @@ def _kernels(report: Report, width: int) -> list[Line]:
 
 
 def _work(report: Report, width: int) -> list[Line]:
-    """The article's table: share of time against share of FLOP, by group, beside those of BERT."""
+    """Write the article's table: share of time against share of FLOP, by group, beside those of BERT."""
     device = phrasing.judged_device(report)
     told_measured = phrasing.measured_roofs(device) if device else ""
     if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or told_measured):
@@ -263,26 +264,28 @@ def _work(report: Report, width: int) -> list[Line]:
     )
     title: list[Line] = [[("What the kernels computed", "title"), ("  " + phrasing.known_work(device), "dim")]]
     measured = hanging([("  ", "")], told_measured, width, 4, "dim") if told_measured else []
-    told = [text for text in (phrasing.recomputation(device), *phrasing.tensor_cores(device)) if text]
-    facts = [line for text in told for line in hanging([("  ", "")], text, width, 2, "dim")]
+    texts = [text for text in (phrasing.recomputation(device), *phrasing.tensor_cores(device)) if text]
+    facts = [line for text in texts for line in hanging([("  ", "")], text, width, 2, "dim")]
     return [*title, *([("  ", ""), *line] for line in lines), *measured, *facts]
 
 
 def _movements(report: Report, width: int) -> list[Line]:
-    """Communication and copies between memories: how much of them nothing hid."""
+    """Write how much of communication and of copies between memories nothing hid."""
     device = phrasing.judged_device(report)
-    told = phrasing.movements(device) if device else []
-    if not told:
+    moves = phrasing.movements(device) if device else []
+    if not moves:
         return []
-    indent = max(units.cell_width(what) for what, _ in told)
+    indent = max(units.cell_width(what) for what, _ in moves)
     lines: list[Line] = [[("Communication and copies", "title")]]
     return lines + [
-        line for what, text in told for line in hanging([("  " + what.ljust(indent) + "  ", "")], text, width, 2, "dim")
+        line
+        for what, text in moves
+        for line in hanging([("  " + what.ljust(indent) + "  ", "")], text, width, 2, "dim")
     ]
 
 
 def _fusions(report: Report, width: int) -> list[Line]:
-    """What could be one kernel, and what that saves."""
+    """Write what could be one kernel, and what that saves."""
     device = phrasing.judged_device(report)
     shown = phrasing.fusions(device, _TOP_FUSIONS) if device else []
     if not shown:
@@ -300,7 +303,7 @@ def _fusions(report: Report, width: int) -> list[Line]:
 
 
 def _operators(report: Report, width: int) -> list[Line]:
-    """The operators that took most CPU time, where no device did anything."""
+    """Write the operators that took most CPU time, where no device did anything."""
     # Asked for last: making this table may take a tenth of the whole analysis.
     if report.devices or (table := report.tables.get("operators")) is None or table.is_empty():
         return []
@@ -309,19 +312,19 @@ def _operators(report: Report, width: int) -> list[Line]:
 
 
 def _top(title: str, rows: list[dict[str, Any]], columns_: Sequence[_Column], width: int) -> list[Line]:
-    """A table of figures and names under its title, as wide as there is room."""
+    """Write a table of figures and names under its title, as wide as there is room."""
     shown = [column for column in columns_ if width >= column.width]
     head: Line = [(column.title, "dim") for column in shown]
     body: list[Line] = [[(units.visible(column.cell(row)), "") for column in shown] for row in rows]
     lines = columns([head, *body], "".join(column.side for column in shown))
     room = width - cells(lines[0]) - 4
-    names = [("name", "dim"), *((phrasing.kernel_label(row["name"], room), "bold") for row in rows)]
+    names = [("name", "dim"), *((kernel_label(row["name"], room), "bold") for row in rows)]
     titled: list[Line] = [[(title, "title"), ("  of the whole trace", "dim")]]
     return titled + [[("  ", ""), *line, ("  ", ""), name] for line, name in zip(lines, names, strict=True)]
 
 
 def _declared(shown: DeclaredSection, width: int) -> list[Line]:
-    """A section that an analysis declares, its texts as long as there is room."""
+    """Write a section that an analysis declares, its texts as long as there is room."""
     rows = shown.rows[: shown.section.rows or _TOP_DECLARED]
     texts = [[units.visible(cell) for cell in shown.cells(row)] for row in rows]
     sides = shown.alignment
@@ -332,10 +335,7 @@ def _declared(shown: DeclaredSection, width: int) -> list[Line]:
     )
     room = (width - 2 * len(sides) - figures) // max(1, sides.count("l"))
     cut = [
-        [
-            phrasing.middle_cut(cell, max(8, room)) if side == "l" else cell
-            for cell, side in zip(row, sides, strict=True)
-        ]
+        [middle_cut(cell, max(8, room)) if side == "l" else cell for cell, side in zip(row, sides, strict=True)]
         for row in texts
     ]
     lines = columns([[(head, "dim") for head in shown.headings], *([(cell, "") for cell in row] for row in cut)], sides)
@@ -344,12 +344,12 @@ def _declared(shown: DeclaredSection, width: int) -> list[Line]:
 
 
 def _left_out(count: int) -> list[Line]:
-    """How many rows are left out, if any are."""
+    """Write how many rows are left out, if any are."""
     return [[(f"  and {units.count(count)} more", "dim")]] if count else []
 
 
 def _device_code(report: Report) -> int | None:
-    """The verdict's device as the tables number it; null when there is one device or none was judged."""
+    """Return the code of the verdict's device; null when there is one device or none was judged."""
     labels = report.tables.get("devices")
     if labels is None or report.verdict.device is None:
         return None
@@ -358,7 +358,7 @@ def _device_code(report: Report) -> int | None:
 
 
 def _advice(report: Report, width: int) -> list[Line]:
-    """What to change, the greatest saving first."""
+    """Write what to change, the greatest saving first."""
     if not report.advice:
         return []
     lines: list[Line] = [[("What to change", "title")]]
@@ -385,7 +385,7 @@ def _one_advice(rank: int, item: Advice, window_ns: int, width: int) -> list[Lin
 
 
 def _record_instead(report: Report, width: int) -> list[Line]:
-    """What to record to get a verdict, where there is none."""
+    """Write what to record to get a verdict, where there is none."""
     tips = phrasing.record_instead(report)
     if not tips:
         return []
@@ -394,7 +394,7 @@ def _record_instead(report: Report, width: int) -> list[Line]:
 
 
 def _trust(report: Report, width: int) -> list[Line]:
-    """How busy and how well linked each device is, its steps, and what was recorded."""
+    """Write how busy and how well linked each device is, its steps, and what was recorded."""
     pairs = [
         *((f"Device {device.index}", _device_phrase(device)) for device in report.devices[:_TOP_DEVICES]),
         *_more_devices(report.devices[_TOP_DEVICES:]),
@@ -416,16 +416,9 @@ def _device_phrase(device: DeviceReport) -> str:
         f"busy {units.percent(device.busy_ratio)} of {units.duration(device.window_ns)}",
         units.counted(device.kernel_count, "kernel"),
         f"linked to their launch: {units.percent(device.link_coverage_ratio)}",
-        _run_ahead_phrase(device.run_ahead),
+        phrasing.run_ahead_phrase(device.run_ahead),
     )
     return ", ".join(fact for fact in facts if fact)
-
-
-def _run_ahead_phrase(ahead: RunAhead) -> str:
-    if ahead.state is None:
-        return ""
-    lead, empty = units.duration(ahead.launch_lead_ns.p50), units.percent(ahead.empty_queue_ratio)
-    return f"CPU {ahead.state.replace('-', ' ')} (median lead {lead}, queue empty {empty})"
 
 
 def _more_devices(devices: Sequence[DeviceReport]) -> list[tuple[str, str]]:
@@ -436,7 +429,7 @@ def _more_devices(devices: Sequence[DeviceReport]) -> list[tuple[str, str]]:
 
 
 def _steps(report: Report) -> list[tuple[str, str]]:
-    """The steps of the verdict's device: how many, how long, how busy, and which were set aside."""
+    """Write the steps of the verdict's device: how many, how long, how busy, and which were set aside."""
     steps = [step for step in report.steps if report.verdict.device in (None, step.device)]
     if not steps:
         return []
@@ -445,32 +438,32 @@ def _steps(report: Report) -> list[tuple[str, str]]:
     busy = sum(step.busy_ns for step in kept) / max(1, sum(lengths))
     shortest, longest = units.duration(min(lengths)), units.duration(max(lengths))
     ranged = f" ({shortest} to {longest})" if shortest != longest else ""
-    told = sum(step.steady and step.state == "ok" for step in steps) > 1
-    steady = f"{len(kept)} of {len(steps)} steady" if told else f"{len(steps)}"
+    are_steady_marked = sum(step.steady and step.state == "ok" for step in steps) > 1
+    steady = f"{len(kept)} of {len(steps)} steady" if are_steady_marked else f"{len(steps)}"
     typical = "median " if len(kept) > 1 else ""
     text = f"{steady}, {typical}{units.duration(median(lengths))}{ranged}, busy {units.percent(busy)}"
     return [("Steps", text + _set_aside(steps, report.verdict) + _marked(report.steps_from))]
 
 
 def _marked(steps_from: str | None) -> str:
-    """What marks the steps, where nobody called ``prof.step()``."""
+    """Write what marks the steps, where nobody called ``prof.step()``."""
     return "" if steps_from in (None, "ProfilerStep") else f"; marked by: {steps_from}"
 
 
 def _set_aside(steps: Iterable[StepReport], verdict: Verdict) -> str:
-    """How many steps are no part of the steady ones, by state, with what limits them if it is not the verdict."""
+    """Count the steps that are not among the steady ones, by state, with their limit if it is not the verdict."""
     aside = [step for step in steps if not step.steady and step.state != "ok"]
     if not aside:
         return ""
     limit = (verdict.regime, verdict.cause)
-    told = []
+    states = []
     for state in dict.fromkeys(step.state for step in aside):
         members = [step for step in aside if step.state == state]
         others = dict.fromkeys(
             phrasing.step_limit(step) for step in members if step.regime and (step.regime, step.cause) != limit
         )
-        told.append(f"{len(members)} {state}" + (f" ({next(iter(others))})" if others else ""))
-    return "; set aside: " + ", ".join(told)
+        states.append(f"{len(members)} {state}" + (f" ({next(iter(others))})" if others else ""))
+    return "; set aside: " + ", ".join(states)
 
 
 def _recorded_phrase(report: Report) -> str:
@@ -487,7 +480,7 @@ def _recorded_phrase(report: Report) -> str:
 
 
 def _notes(report: Report, width: int) -> list[Line]:
-    """The gravest notes, shortened; the rest is counted."""
+    """Write the gravest notes, shortened; the rest is counted."""
     notes = phrasing.sorted_notes(report.notes)
     if not notes:
         return []

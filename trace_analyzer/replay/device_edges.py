@@ -1,4 +1,4 @@
-"""When work on a device can start: after its launch, after its stream's previous work, after other streams' work.
+"""Bound when work on a device can start: after its launch, and after earlier work of its stream and others.
 
 Each function returns edges between points of the recording; ``starts[a]`` and ``ends[a]`` number the points of activities.
 """
@@ -50,7 +50,7 @@ ENQUEUING = (LAUNCH, GRAPH, COPY, BLOCKING_COPY, SET)
 
 @dataclass(frozen=True)
 class Links:
-    """Edges of one kind: from point ``source`` to point ``target``, ``weight`` ns, of which ``host`` are the CPU's.
+    """Hold edges of one kind: from point ``source`` to ``target``, ``weight`` ns, ``host`` of it the CPU's.
 
     ``ref`` is the activity or call that they belong to.
     """
@@ -65,7 +65,7 @@ class Links:
 
 @dataclass(frozen=True)
 class DeviceLinks:
-    """The edges that lead to starts of activities, and what is left unexplained of each start, ns."""
+    """Hold the edges that lead to starts of activities, and what is left unexplained of each start, ns."""
 
     latency: Links
     gap: Links
@@ -167,9 +167,9 @@ def device_links(recorded: Recording, end: Ints, blocked: Flags, fitted: Flags) 
 def previous(activities: Activities, end: Ints) -> Ints:
     """Return, for each activity, the one of its stream with the latest end up to its start; -1 for none."""
     count = activities.start.size
-    found = np.full(count, -1, dtype=np.int64)
+    earlier = np.full(count, -1, dtype=np.int64)
     if not count:
-        return found
+        return earlier
     low = int(activities.start.min())
     span = int(max(end.max(), activities.start.max())) - low + 1
     order = np.lexsort((activities.start, end, activities.track))
@@ -185,8 +185,8 @@ def previous(activities: Activities, end: Ints) -> Ints:
         at = at - wrong
     source = order[np.maximum(at, 0)]
     fits = (at >= 0) & (activities.track[source] == activities.track) & (source != np.arange(count))
-    found[fits] = source[fits]
-    return found
+    earlier[fits] = source[fits]
+    return earlier
 
 
 def _first_of_call(activities: Activities) -> Flags:
@@ -353,9 +353,9 @@ def _boundaries(activities: Activities, late: Ints) -> Flags:
 
 def _just_ended(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> Ints:
     """Return, for late activities, the one of another stream that ended last before, if it ended just before; -1 for none."""
-    found = np.full(activities.start.size, -1, dtype=np.int64)
+    freeing = np.full(activities.start.size, -1, dtype=np.int64)
     if not rows.size:
-        return found
+        return freeing
     order = np.argsort(end, kind="stable")
     at = np.searchsorted(end[order], activities.start[rows], "right") - 1
     for _ in range(_CANDIDATES):
@@ -373,15 +373,15 @@ def _just_ended(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> I
     fits = (
         (at >= 0) & (activities.track[source] != activities.track[rows]) & (end[source] >= ready[rows]) & (lag <= most)
     )
-    found[rows[fits]] = source[fits]
-    return found
+    freeing[rows[fits]] = source[fits]
+    return freeing
 
 
 def _held(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> Ints:
     """Return, for late activities, a kernel of the device in its last part that held the SMs until then; -1 for none."""
-    found = np.full(activities.start.size, -1, dtype=np.int64)
+    holding = np.full(activities.start.size, -1, dtype=np.int64)
     if not rows.size:
-        return found
+        return holding
     order = np.argsort(end, kind="stable")
     at = np.searchsorted(end[order], activities.start[rows], "right")
     for _ in range(_CANDIDATES):
@@ -392,7 +392,7 @@ def _held(activities: Activities, end: Ints, ready: Ints, rows: Ints) -> Ints:
             activities.start[source] < activities.start[rows]
         )
         fits &= (left > 0) & (left <= TAIL_RATIO * (end[source] - activities.start[source]))
-        fits &= (found[rows] < 0) & (ready[rows] < end[source])
-        found[rows[fits]] = source[fits]
+        fits &= (holding[rows] < 0) & (ready[rows] < end[source])
+        holding[rows[fits]] = source[fits]
         at = at + 1
-    return found
+    return holding

@@ -1,4 +1,4 @@
-"""The dependency graph of a recording: points in time, and the edges that say which of them waits for which.
+"""Build the dependency graph of a recording: points in time, and the edges that say which waits for which.
 
 A point is the start or end of an activity or of a runtime call, or the begin or end of a thread's silence. Points come in
 order of time, so that every edge leads forward and one pass over the points replays the recording.
@@ -26,7 +26,7 @@ _ACTIVITY_END, _CALL_END, _RELEASE, _RESUME, _CALL_START, _ACTIVITY_START, _EMPT
 
 @dataclass(frozen=True)
 class Graph:
-    """A recording's graph. Edges stand together by the point that they lead to, `offsets` says where.
+    """Hold a recording's graph. Edges stand together by the point that they lead to, `offsets` says where.
 
     ``weight`` holds ns, ``host`` the part of it that the CPU takes, ``rest`` the part that nothing explains. ``ref`` is the
     activity of `LATENCY`, `EXECUTION`, `GAP`, `WAIT` and `CONTENTION` (the one that held the SMs), the call of `CALL`,
@@ -61,7 +61,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class _Raw:
-    """Edges of one kind before points are in order."""
+    """Hold edges of one kind before points are in order."""
 
     kind: int
     source: Ints
@@ -162,13 +162,13 @@ def _begun(recorded: Recording, points: tuple[Ints, Ints], silent: tuple[Ints, I
     point, of_thread = point[order], of_thread[order]
     process = recorded.processes[of_thread] if of_thread.size else of_thread
     _, firsts = np.unique(of_thread, return_index=True)
-    found = [
+    pairs = [
         (before[-1], at)
         for at in firsts.tolist()
         if (before := np.flatnonzero((process[:at] == process[at]) & (of_thread[:at] != of_thread[at]))).size
     ]
-    source = point[np.array([pair[0] for pair in found], dtype=np.int64)]
-    target = point[np.array([pair[1] for pair in found], dtype=np.int64)]
+    source = point[np.array([pair[0] for pair in pairs], dtype=np.int64)]
+    target = point[np.array([pair[1] for pair in pairs], dtype=np.int64)]
     lag = time[target] - time[source]
     return _Raw.of(HAND_OVER, (source, target), lag, np.arange(lag.size), lag, True)
 
@@ -215,17 +215,18 @@ def _parts(recorded: Recording, thread: Ints, begin: Ints, end: Ints) -> Ints:
         own = segments.part == part
         before = np.append(0, np.cumsum(np.where(own, length, 0)))
         own = np.append(own, False)
-        result[part] = _covered(segments.thread, before, own, until, (thread, end), segments.start, segments.end)
-        result[part] -= _covered(segments.thread, before, own, since, (thread, begin), segments.start, segments.end)
+        result[part] = _covered(segments.thread, before, own, until, (thread, end), (segments.start, segments.end))
+        result[part] -= _covered(segments.thread, before, own, since, (thread, begin), (segments.start, segments.end))
     result[UNKNOWN] += (end - begin) - result.sum(axis=0)
     return result
 
 
 def _covered(
-    threads: Ints, before: Ints, own: Flags, at: Ints, point: tuple[Ints, Ints], starts: Ints, ends: Ints
+    threads: Ints, before: Ints, own: Flags, at: Ints, point: tuple[Ints, Ints], bounds: tuple[Ints, Ints]
 ) -> Ints:
     """Return how much of one part all threads have up to each point; ``at`` is the last segment begun by then."""
     thread, time = point
+    starts, ends = bounds
     row = np.maximum(at, 0)
     inside = (at >= 0) & (threads[row] == thread)
     partial = np.where(own[row], np.minimum(time, ends[row]) - starts[row], 0)

@@ -1,4 +1,4 @@
-"""When a host thread goes on: after waits for the device, for another thread, or for room in a queue."""
+"""Bound when a host thread goes on: after waits for the device, for another thread, or for room in a queue."""
 
 from dataclasses import dataclass
 
@@ -51,7 +51,7 @@ _FAR = np.iinfo(np.int64).max // 4
 
 @dataclass(frozen=True)
 class Returns:
-    """Edges from ends of activities to ends of calls that wait; ``base`` is what each call takes without waiting.
+    """Hold edges from activities' ends to ends of calls that wait; ``base`` is what each call takes without waiting.
 
     Sources are activities, targets calls. ``rest`` is what nothing explains of each call. ``copies`` says which are
     calls of copies.
@@ -67,7 +67,7 @@ class Returns:
 
 @dataclass(frozen=True)
 class Silences:
-    """Stretches without an event in which a thread may have slept; the outer ones have no start or no end."""
+    """Hold stretches without an event in which a thread may have slept; the outer ones lack a start or an end."""
 
     thread: Ints
     start: Ints
@@ -76,7 +76,10 @@ class Silences:
 
 @dataclass(frozen=True)
 class Resumes:
-    """Why silent threads went on: ``silence`` ended ``lag`` ns after a ``release``: a silence that began, or an activity that ended."""
+    """Hold why silent threads went on: ``silence`` ended ``lag`` ns after a ``release``.
+
+    A release is a silence that began, or an activity that ended.
+    """
 
     silence: Ints
     release: Ints
@@ -85,7 +88,7 @@ class Resumes:
 
 @dataclass(frozen=True)
 class Room:
-    """Launch calls that waited for room in a queue, or might, and the activities whose start made it.
+    """Hold launch calls that waited for room in a queue, or might, and the activities whose start made it.
 
     ``hidden`` ones did not wait; ``base`` is what a call takes without waiting.
     """
@@ -102,16 +105,16 @@ def returns(recorded: Recording, end: Ints) -> Returns:
     calls, activities = recorded.calls, recorded.activities
     base = calls.end - calls.start
     orders = launch_orders(activities, calls, recorded.tracks.shape[0])
-    found = [
+    pairs = [
         _last_launched(recorded, end, orders, (SYNC_DEVICE, FREE)),
         _own_stream(recorded, end, orders),
         _latest_end(recorded, end, np.flatnonzero(calls.kind == SYNC_EVENT), RETURN_MAX_NS),
         _latest_end(recorded, end, _drained(recorded, end, orders, np.flatnonzero(calls.kind == ALLOC)), RETURN_MAX_NS),
         _copies(activities, calls, end),
     ]
-    source = np.concatenate([pair[0] for pair in found])
-    target = np.concatenate([pair[1] for pair in found])
-    inferred = np.concatenate([np.full(pair[0].size, n in (1, 2, 3)) for n, pair in enumerate(found)])
+    source = np.concatenate([pair[0] for pair in pairs])
+    target = np.concatenate([pair[1] for pair in pairs])
+    inferred = np.concatenate([np.full(pair[0].size, n in (1, 2, 3)) for n, pair in enumerate(pairs)])
     inferred &= calls.awaits[target] < 0
     lag = calls.end[target] - end[source]
     waited = end[source] > calls.start[target]
@@ -168,21 +171,21 @@ def _last_launched(
     none = np.zeros(0, dtype=np.int64)
     if not rows.size or not activities.start.size:
         return none, none
-    found = np.full((len(orders), rows.size), -1, dtype=np.int64)
+    last = np.full((len(orders), rows.size), -1, dtype=np.int64)
     for track, (members, begun) in enumerate(orders):
         if not members.size:
             continue
         at = np.searchsorted(begun, calls.start[rows], "left") - 1
         source = members[np.maximum(at, 0)]
         fits = (at >= 0) & (end[source] <= calls.end[rows] + CLOCK_NS)
-        found[track, fits] = source[fits]
-    ends = np.where(found >= 0, end[found], -_FAR)
+        last[track, fits] = source[fits]
+    ends = np.where(last >= 0, end[last], -_FAR)
     best = ends.argmax(axis=0)
     known = calls.awaits[rows]
     device = np.where(known >= 0, recorded.tracks[np.maximum(known, 0), 0], recorded.tracks[best, 0])
     same = recorded.tracks[:, :1] == device[None, :]
-    place, column = np.nonzero((found >= 0) & same)
-    return found[place, column], rows[column]
+    place, column = np.nonzero((last >= 0) & same)
+    return last[place, column], rows[column]
 
 
 def _own_stream(recorded: Recording, end: Ints, orders: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
@@ -326,18 +329,20 @@ def hand_overs(recorded: Recording, quiet: Silences, taken: Ints) -> Resumes:
     process = recorded.processes[quiet.thread]
     order = releases[np.argsort(quiet.start[releases], kind="stable")]
     at = np.searchsorted(quiet.start[order], quiet.end[rows], "right") - 1
-    found = np.full(rows.size, -1, dtype=np.int64)
+    releases = np.full(rows.size, -1, dtype=np.int64)
     for _ in range(_CANDIDATES):
         other = order[np.maximum(at, 0)]
-        fits = (at >= 0) & (found < 0) & (quiet.thread[other] != quiet.thread[rows]) & (process[other] == process[rows])
+        fits = (
+            (at >= 0) & (releases < 0) & (quiet.thread[other] != quiet.thread[rows]) & (process[other] == process[rows])
+        )
         fits &= (quiet.start[other] > quiet.start[rows]) & (quiet.end[other] > quiet.end[rows])
-        found[fits] = other[fits]
+        releases[fits] = other[fits]
         at = at - 1
-    known = found >= 0
-    lag = quiet.end[rows] - quiet.start[np.maximum(found, 0)]
+    known = releases >= 0
+    lag = quiet.end[rows] - quiet.start[np.maximum(releases, 0)]
     length = np.minimum(quiet.end[rows] - quiet.start[rows], _FAR)
     known &= lag <= np.maximum(HAND_OVER_NS, np.where(length < _FAR, length // 2, 0))
-    return Resumes(rows[known], found[known], lag[known])
+    return Resumes(rows[known], releases[known], lag[known])
 
 
 def queue_room(recorded: Recording) -> Room:
@@ -357,7 +362,7 @@ def queue_room(recorded: Recording) -> Room:
     slow = rows[taken > SAME_ROOM_TIMES * typical[rows]]
     long_ = np.zeros(calls.start.size, dtype=bool)
     long_[rows] = (taken > BLOCKED_TIMES * typical[rows]) & (taken > BLOCKED_NS)
-    found = [
+    parts = [
         _blocked(
             recorded,
             members,
@@ -366,9 +371,9 @@ def queue_room(recorded: Recording) -> Room:
         )
         for track, (members, _) in enumerate(launch_orders(activities, calls, recorded.tracks.shape[0]))
     ]
-    call = np.concatenate([none, *(part[0] for part in found)])
-    activity = np.concatenate([none, *(part[1] for part in found)])
-    hidden = np.concatenate([np.zeros(0, dtype=bool), *(part[2] for part in found)])
+    call = np.concatenate([none, *(part[0] for part in parts)])
+    activity = np.concatenate([none, *(part[1] for part in parts)])
+    hidden = np.concatenate([np.zeros(0, dtype=bool), *(part[2] for part in parts)])
     lag = calls.end[call] - activities.start[activity]
     usual = int(np.median(lag[~hidden])) if (~hidden).any() else 0
     base = np.where(hidden, calls.end[call] - calls.start[call], typical[call])

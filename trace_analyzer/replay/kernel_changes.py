@@ -1,4 +1,4 @@
-"""Changes of kernels: fused, faster, in a narrower type, for a bigger batch."""
+"""Change kernels: fused, faster, in a narrower type, for a bigger batch."""
 
 from collections.abc import Mapping
 from math import inf
@@ -76,17 +76,20 @@ def _runs(keys: Ints, track: Ints, first: Ints, length: int, count: int) -> list
     equal = np.ones(last, dtype=bool)
     for shift, key in enumerate(wanted.tolist()):
         equal &= keys[own[shift : shift + last]] == key
-    found: list[Ints] = []
+    runs: list[Ints] = []
     reached = -1
     for begin in np.flatnonzero(equal).tolist():
-        if begin >= reached and len(found) < count:
-            found.append(own[begin : begin + length])
+        if begin >= reached and len(runs) < count:
+            runs.append(own[begin : begin + length])
             reached = begin + length
-    return found
+    return runs
 
 
 def speedup(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Make what ``target`` names ``factor`` times as fast: cpu, gpu, a group or bucket of kernels, an operator, a module."""
+    """Make what ``target`` names ``factor`` times as fast.
+
+    It names cpu, gpu, a group or bucket of kernels, an operator, or a module.
+    """
     target, factor = str(options["target"]), float(options["factor"])
     by = 0.0 if factor == inf else 1 / factor
     if target == "cpu":
@@ -140,7 +143,10 @@ def _of_module(scene: Scene, module: str) -> Flags:
 
 
 def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Run eligible FP32 work in a narrower type, at the roof: contractions on matrix units; in 16 bits, half the traffic of the rest."""
+    """Run eligible FP32 work in a narrower type, at the roof.
+
+    Matmul and convolution run on tensor cores; in 16 bits, the rest moves half the bytes.
+    """
     half = options["dtype"] == "bf16"
     rows = scene.tables["tensor_cores"].filter((pl.col("reason") == "fp32") & (pl.col("time_ns") > 0))
     if not half:
@@ -171,7 +177,7 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
 
 
 def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Multiply the batch: kernels take longer by the waves of thread blocks that they need, loading and copies in proportion."""
+    """Multiply the batch: kernels grow by the waves of their thread blocks, loading and copies in proportion."""
     times, graph, table = float(options["times"]), scene.graph, scene.known.table
     if scene.device is None or not scene.device.sm_count:
         raise NotApplicable("the device's number of multiprocessors is not known")

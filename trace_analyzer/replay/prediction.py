@@ -1,4 +1,4 @@
-"""Step times under changes, with intervals; whether a trace can be replayed at all; the critical path."""
+"""Predict step times under changes, with intervals; refuse traces that cannot be replayed; find the critical path."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ _INFERRED = (WAIT, CONTENTION, SPIN, HAND_OVER, QUEUE)
 
 @dataclass(frozen=True)
 class Prediction:
-    """A step time with its interval, ns."""
+    """Hold a step time with its interval, ns."""
 
     step_ns: float
     low_ns: float
@@ -47,7 +47,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Identity:
-    """The replay without changes: its step, how far that is from the recorded one, and what of the path is not known for sure."""
+    """Hold the replay without changes: its step, its error, and what of the path is not known for sure."""
 
     step_ns: float
     error_ratio: float
@@ -57,7 +57,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One pass: the time of each point, the edge that binds it, and the length of a step."""
+    """Hold one pass: the time of each point, the edge that binds it, and the length of a step."""
 
     times: Ints
     binding: Ints
@@ -66,7 +66,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Anchors:
-    """Between which points steps are measured: from the latest of one group of points to the latest of another."""
+    """Hold the points between which steps are measured: from the latest of one group to the latest of another."""
 
     points: Ints
     groups: Ints
@@ -84,7 +84,7 @@ class Anchors:
 
 
 class Replay:
-    """A trace that can be replayed under changes.
+    """Replay a trace under changes.
 
     >>> replay = Replay.of(report, device)
     >>> replay.refusal is None and replay.predict((Change("no-sync"),)).step_ns
@@ -117,12 +117,12 @@ class Replay:
 
     @cached_property
     def recorded_step_ns(self) -> float:
-        """The recorded step: the mean of the steady ones, or the window."""
+        """Return the recorded step: the mean of the steady ones, or the window."""
         return self.anchors.mean(self.graph.time)
 
     @cached_property
     def identity(self) -> Outcome:
-        """The replay without changes."""
+        """Return the replay without changes."""
         return self.run(measured(self.graph))
 
     def run(self, weights: Weights, *, unexplained: bool = True) -> Outcome:
@@ -161,17 +161,17 @@ class Replay:
 
     @property
     def has_steps(self) -> bool:
-        """Whether steady steps are measured, not the window."""
+        """Return whether steady steps are measured, not the window."""
         return bool(self.graph.recorded.steps.steady.any())
 
     @cached_property
     def identity_ratio(self) -> float:
-        """How far the replayed step is from the recorded one, relative to that."""
+        """Return how far the replayed step is from the recorded one, relative to that."""
         return self.identity.step_ns / self.recorded_step_ns - 1 if self.recorded_step_ns else 0.0
 
     @cached_property
     def summary(self) -> Identity:
-        """The replay without changes, in figures."""
+        """Return the replay without changes, in figures."""
         weights = measured(self.graph)
         path = self.path(self.identity)
         length = max(weights.of(self.graph)[path].sum(), 1)
@@ -184,12 +184,12 @@ class Replay:
 
     def floors(self) -> tuple[float, float]:
         """Return the step with an infinitely fast device, which the CPU's work limits, and with an infinitely fast CPU."""
-        found = []
+        step_times = []
         for effect in (ch.infinite_gpu, ch.infinite_cpu):
             weights = measured(self.graph)
             effect(weights, self.scene, {})
-            found.append(min(self.run(weights).step_ns, self.identity.step_ns))
-        return found[0], found[1]
+            step_times.append(min(self.run(weights).step_ns, self.identity.step_ns))
+        return step_times[0], step_times[1]
 
     def path(self, outcome: Outcome) -> Ints:
         """Return the edges of the critical path within the measured steps, latest first."""
@@ -216,7 +216,7 @@ class Replay:
 
     @cached_property
     def round_trip(self) -> float:
-        """How far a replay is off that simulates a change, reads the result as a recording, and undoes the change.
+        """Return the error of a replay that simulates a change, reads the result as a recording, and undoes it.
 
         The larger of a CPU and of a device twice as fast.
         """
@@ -311,7 +311,7 @@ def _only_faster(changes: tuple[Change, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Measure:
-    """Between which activities steps are measured: from the latest of a group to the latest of another.
+    """Hold the activities between which steps are measured: from the latest of one group to that of another.
 
     A group is of ends of activities, or, where a step begins with the recording, of the start of its first.
     """

@@ -1,4 +1,4 @@
-"""What a replay reads of a trace: activities, runtime calls, what each host thread did, and steps, as NumPy columns."""
+"""Read what a replay needs of a trace as NumPy columns: activities, runtime calls, host threads and steps."""
 
 from dataclasses import dataclass, replace
 
@@ -46,7 +46,7 @@ SILENCE_NS = 20_000
 
 @dataclass(frozen=True)
 class Activities:
-    """Work on devices in order of start; ``call`` is a row of `Calls` or -1, ``track`` the number of its stream."""
+    """Hold work on devices in order of start; ``call`` is a row of `Calls` or -1, ``track`` numbers its stream."""
 
     start: Ints
     end: Ints
@@ -61,7 +61,7 @@ class Activities:
 
 @dataclass(frozen=True)
 class Calls:
-    """Runtime calls, the outermost of nested ones, in order of thread and start; ``name`` is a number for each name."""
+    """Hold runtime calls, the outermost of nested ones, by thread and start; ``name`` is a number for each name."""
 
     start: Ints
     end: Ints
@@ -75,7 +75,7 @@ class Calls:
 
 @dataclass(frozen=True)
 class Segments:
-    """Disjoint stretches of host threads, in order, with what the thread did; ``busy`` where silence is work."""
+    """Hold disjoint stretches of host threads, in order, with what the thread did; ``busy`` where silence is work."""
 
     thread: Ints
     start: Ints
@@ -87,7 +87,7 @@ class Segments:
 
 @dataclass(frozen=True)
 class Steps:
-    """Steps of one device: ``first`` is the time from which the first is measured, ``steady`` says which count."""
+    """Hold steps of one device: ``first`` is the time from which the first is measured, ``steady`` says which count."""
 
     index: Ints
     start: Ints
@@ -97,7 +97,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Recording:
-    """All columns of a recording; ``tracks`` holds device and stream number of each track, ``processes`` that of each thread."""
+    """Hold all columns of a recording; ``tracks`` holds device and stream of each track, ``processes`` of threads."""
 
     activities: Activities
     calls: Calls
@@ -109,7 +109,7 @@ class Recording:
 
     @property
     def window(self) -> tuple[int, int]:
-        """Start of the device's first activity and end of its last."""
+        """Return the start of the device's first activity and the end of its last."""
         own = self.activities.device == self.device
         if not own.any():
             return 0, 0

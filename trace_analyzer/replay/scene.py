@@ -1,4 +1,4 @@
-"""What changes look at, and why one may not apply."""
+"""Hold what changes look at, and the reasons why one may not apply."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from trace_analyzer.replay.weights import Attributes
 
 
 class NotApplicable(Exception):
-    """Why a change cannot be predicted from this trace, for people."""
+    """Signal why a change cannot be predicted from this trace, for people."""
 
 
 class NothingToChange(NotApplicable):
-    """Why a change would do nothing here, for people: the program has nothing of the kind."""
+    """Signal why a change would do nothing here, for people: the program has nothing of the kind."""
 
 
 class UnknownTarget(NotApplicable):
-    """Why nothing is made faster: the trace has nothing of that name."""
+    """Signal why nothing is made faster: the trace has nothing of that name."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What changes may look at: the graph, what its edges are, the analysed tables, the device, and which edges are of steady steps."""
+    """Hold what changes may look at: graph, meaning of edges, analysed tables, device, edges of steady steps."""
 
     graph: Graph
     known: Attributes

@@ -1,4 +1,4 @@
-"""What each edge of a graph takes, split so that changes can scale it, and put together for one pass."""
+"""Split what each edge of a graph takes so that changes can scale it, and add it up for one pass."""
 
 from dataclasses import dataclass
 
@@ -56,7 +56,7 @@ _OF_KIND = {
 
 @dataclass
 class Weights:
-    """The time of each edge, in three parts that changes scale: the device's, the host's, and of threads by part.
+    """Hold the time of each edge, in three parts that changes scale: the device's, the host's, and of threads by part.
 
     ``rest`` is the part of ``device`` that nothing explains; ``removed`` edges do not count.
     """
@@ -97,7 +97,7 @@ def measured(graph: Graph) -> Weights:
 
 @dataclass(frozen=True)
 class Attributes:
-    """What each activity is, by number: its group, bucket and operator; `names` of devices' labels from `FIRST_DEVICE` on.
+    """Hold what each activity is, by number: its group, bucket and operator; devices' names from `FIRST_DEVICE` on.
 
     ``label`` of edges is a row of ``labels``; -1 for `THREAD`, whose parts are the first labels.
     """
@@ -159,7 +159,10 @@ def scale_host(weights: Weights, factor: float) -> None:
 
 
 def scale_activities(weights: Weights, graph: Graph, chosen: Flags, factor: float | Floats) -> None:
-    """Multiply durations of the chosen activities, and what waits for their tails; a factor for each activity or one for all."""
+    """Multiply durations of the chosen activities, and what waits for their tails.
+
+    There is a factor for each activity or one for all.
+    """
     runs = np.flatnonzero(np.isin(graph.kind, (EXECUTION, CONTENTION)))
     own = runs[chosen[graph.ref[runs]]]
     factors = factor[graph.ref[own]] if isinstance(factor, np.ndarray) else factor
@@ -167,7 +170,7 @@ def scale_activities(weights: Weights, graph: Graph, chosen: Flags, factor: floa
 
 
 def remove(weights: Weights, edges: Flags) -> None:
-    """Let edges no longer count."""
+    """Remove edges from the weights: they no longer count."""
     weights.removed |= edges
 
 

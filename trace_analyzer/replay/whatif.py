@@ -1,4 +1,4 @@
-"""What a change would bring: the step now and then, as an estimate with an interval, or why that cannot be told.
+"""Estimate what a change would bring: the step before and after with an interval, or why it cannot be estimated.
 
 >>> result = whatif(report, (Change("no-sync"),))
 >>> result.status, result.predicted.step_ns
@@ -30,7 +30,7 @@ _NO_DEVICE = "no device of the trace did any work"
 
 @dataclass(frozen=True)
 class Scenario:
-    """One change and the step that it is estimated to lead to; ``saves_ratio`` is of the replayed step.
+    """Hold one change and the step that it is estimated to lead to; ``saves_ratio`` is of the replayed step.
 
     ``what`` is a change of the program, or ``sensitivity``: how much a part matters, that no one change makes so fast.
     """
@@ -47,7 +47,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class PathPart:
-    """A part of the critical path: ns of a step, its share, and the step with that part by factors as fast."""
+    """Hold a part of the critical path: ns of a step, its share, and the step with that part by factors as fast."""
 
     kind: str
     name: str
@@ -58,7 +58,7 @@ class PathPart:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A change that would do nothing, or that cannot be predicted, and why."""
+    """Hold a change that would do nothing, or that cannot be predicted, and why."""
 
     name: str
     options: Mapping[str, float | str]
@@ -67,7 +67,9 @@ class Skipped:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The answer to `whatif`. Where it is refused, ``reason`` says why, and what rests on the replay is None or empty.
+    """Hold the answer to `whatif`.
+
+    Where it is refused, ``reason`` says why, and what rests on the replay is None or empty.
 
     ``cpu_floor_ns`` is the step with an infinitely fast device, ``device_floor_ns`` with an infinitely fast CPU.
     """
@@ -122,7 +124,7 @@ class WhatIf:
 
     @property
     def helpful(self) -> tuple[Scenario, ...]:
-        """The changes of the program that save `WORTH_RATIO` or more, the most first."""
+        """Return the changes of the program that save `WORTH_RATIO` or more, the most first."""
         worth = [s for s in self.scenarios if s.what == "change" and s.saves_ratio >= WORTH_RATIO]
         return tuple(sorted(worth, key=lambda s: s.step_ns))
 
@@ -140,7 +142,7 @@ class WhatIf:
 
     @property
     def plot(self) -> Any:
-        """The tornado plot as a HoloViews object: each scenario's step with its interval; None without scenarios."""
+        """Draw the tornado plot with HoloViews: each scenario's step with its interval; None without scenarios."""
         from trace_analyzer.render.whatif import tornado
 
         return tornado(self)
@@ -261,8 +263,8 @@ def _scenarios(
     replay: Replay, changes: tuple[Change, ...], applied: tuple[Change, ...]
 ) -> tuple[list[Scenario], list[Skipped]]:
     """Return each asked change alone, so that what each brings can be told from what all bring."""
-    found = [_scenario(replay, change) for change in changes if change in applied]
-    return found, []
+    scenarios = [_scenario(replay, change) for change in changes if change in applied]
+    return scenarios, []
 
 
 def _standard(replay: Replay, unlinked: str | None) -> tuple[list[Scenario], list[Skipped]]:
@@ -270,17 +272,17 @@ def _standard(replay: Replay, unlinked: str | None) -> tuple[list[Scenario], lis
     options: dict[str, dict[str, float | str]] = {"prefetch": {"workers": WORKERS}}
     asked = [Change(name, options.get(name, {})) for name in _PROGRAM]
     asked += [Change("speedup", {"target": target, "factor": 2.0}) for target in _SENSITIVE]
-    found, skipped = [], []
+    scenarios, skipped = [], []
     for change in asked:
         if unlinked is not None and needs_links(change):
             skipped.append(Skipped(change.name, change.options, unlinked))
             continue
         try:
-            found.append(_scenario(replay, change))
+            scenarios.append(_scenario(replay, change))
         except NotApplicable as error:
             if not isinstance(error, UnknownTarget):
                 skipped.append(Skipped(change.name, change.options, str(error)))
-    return sorted(found, key=lambda scenario: scenario.step_ns), skipped
+    return sorted(scenarios, key=lambda scenario: scenario.step_ns), skipped
 
 
 def _scenario(replay: Replay, change: Change) -> Scenario:

@@ -95,7 +95,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True)
 class DeclaredRows:
-    """The rows of an analysis that declares its place in the JSON report, or a section.
+    """Hold the rows of an analysis that declares its place in the JSON report, or a section.
 
     ``json`` is the name of a field of the report, such as ``copies``, or ``devices[].copies`` for the rows of each device.
     Where rows have a ``device``, it is the device's ``index``.
@@ -109,7 +109,7 @@ class DeclaredRows:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of an analysis: frozen, saveable, and all that a renderer sees.
+    """Hold the result of an analysis: frozen, saveable, and all that a renderer sees.
 
     ``tables`` maps names of `trace_analyzer.analyses.registry.TABLES` to frames with those columns. Those that
     nobody has asked for yet are made when they are asked for. ``steps_from`` says what
@@ -144,19 +144,19 @@ class Report:
     declared: tuple[DeclaredRows, ...] = ()
 
     def summary(self, width: int = 100) -> str:
-        """The one-screen summary as plain text, ``width`` cells wide."""
+        """Return the one-screen summary as plain text, ``width`` cells wide."""
         from trace_analyzer.render.terminal import summary
 
         return summary(self, width=width)
 
     def to_json(self) -> str:
-        """The report as strict JSON text; ``analyze --json-schema`` prints its schema."""
+        """Return the report as strict JSON text; ``analyze --json-schema`` prints its schema."""
         from trace_analyzer.render.json import to_json
 
         return to_json(self)
 
     def to_markdown(self) -> str:
-        """The report as Markdown, for issues and CI comments."""
+        """Return the report as Markdown, for issues and CI comments."""
         from trace_analyzer.render.markdown import to_markdown
 
         return to_markdown(self)
@@ -184,7 +184,7 @@ class Report:
         return write_png(self, Path(path), width, height)
 
     def timeline(self, start_ns: int | None = None, end_ns: int | None = None) -> Any:
-        """The timeline as a Bokeh figure for notebooks (``bokeh.io.show``), by default of the whole trace.
+        """Return the timeline as a Bokeh figure for notebooks (``bokeh.io.show``), by default of the whole trace.
 
         Events too narrow to be seen are joined into blocks; give times (ns) to look closer.
         """
@@ -194,7 +194,7 @@ class Report:
 
     @property
     def plots(self) -> Mapping[str, Any]:
-        """HoloViews objects by name, those that the report has data for; made anew at each access.
+        """Return HoloViews objects by name, those that the report has data for; made anew at each access.
 
         HoloViews and its Bokeh backend are imported at the first access. In a notebook call
         ``hv.extension("bokeh")`` to see them; ``hv.save(report.plots["gaps"], "gaps.html")`` works anywhere.

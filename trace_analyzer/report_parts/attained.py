@@ -15,7 +15,7 @@ from trace_analyzer.report import (
 
 
 def attained(code: int, activities: pl.DataFrame, matched: MatchedDevices) -> Attained | None:
-    """What the device was measured to do, and its kernels against roofs of these figures; None where it was not measured."""
+    """Return what the device was measured to do, and its kernels against these roofs; None where not measured."""
     calibration = matched.calibrations.get(code)
     if calibration is None:
         return None
@@ -43,18 +43,18 @@ def attained(code: int, activities: pl.DataFrame, matched: MatchedDevices) -> At
 
 
 def with_attained(report: DeviceReport, measured: Attained | None) -> DeviceReport:
-    """The report with what the device attains; without the shares of buckets that are withheld."""
+    """Return the report with what the device attains, without the shares of suppressed buckets."""
     if measured is None:
         return report
-    told = {bucket.bucket for bucket in report.buckets}
-    shares = {bucket: ratio for bucket, ratio in measured.roof_ratio.items() if bucket in told}
+    reported = {bucket.bucket for bucket in report.buckets}
+    shares = {bucket: ratio for bucket, ratio in measured.roof_ratio.items() if bucket in reported}
     return replace(report, attained=replace(measured, roof_ratio=shares))
 
 
 def _measured_roofs(
     activities: pl.DataFrame, datasheet: Device | None, measured: Device | None
 ) -> tuple[MeasuredRoof, ...]:
-    """The roofs that kernels of known work met and that were measured: the memory, then those of most time."""
+    """Return the measured roofs that kernels of known work met: the memory, then those of most time."""
     if measured is None:
         return ()
     met = (
@@ -66,12 +66,16 @@ def _measured_roofs(
     )
 
     def roof(dtype: str | None, matrix: bool | None) -> MeasuredRoof | None:
-        found, listed = (
+        measured_peak, listed_peak = (
             None if device is None else device.bandwidth if dtype is None else device.peak_flops(dtype, bool(matrix))
             for device in (measured, datasheet)
         )
         # Equal to the datasheet's to the last digit: not measured.
-        return None if found is None or found == listed else MeasuredRoof(dtype, matrix, found, listed)
+        return (
+            None
+            if measured_peak is None or measured_peak == listed_peak
+            else MeasuredRoof(dtype, matrix, measured_peak, listed_peak)
+        )
 
     pairs = [(None, None), *met.select("dtype", "matrix").iter_rows()]
-    return tuple(found for pair in pairs if (found := roof(*pair)) is not None)
+    return tuple(item for pair in pairs if (item := roof(*pair)) is not None)

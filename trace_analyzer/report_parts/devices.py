@@ -40,7 +40,7 @@ _TOP_FUSIONS = 10
 
 @dataclass(frozen=True)
 class DeviceTables:
-    """The values that the reports of devices are made from."""
+    """Hold the values that the reports of devices are made from."""
 
     windows: pl.DataFrame
     activities: pl.DataFrame
@@ -63,7 +63,7 @@ def device_reports(
     matched_devices: MatchedDevices,
     checks: tuple[Check, ...],
 ) -> Mapping[int, DeviceReport]:
-    """The figures of each device over the whole trace, by its code, without those that failed checks suppress."""
+    """Return the figures of each device over the whole trace, by its code, without those that checks suppress."""
     reports = {}
     for row in reported_devices.iter_rows(named=True):
         report = suppress_metrics(_device_report(row, device_tables), checks)
@@ -74,7 +74,7 @@ def device_reports(
 
 
 def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
-    """The figures of one device over the whole trace."""
+    """Return the figures of one device over the whole trace."""
     code = int(row["device"])
     this = pl.col("device") == code
     start, end, busy = tables.windows.filter(this).select("start_ns", "end_ns", "busy_ns").row(0)
@@ -128,7 +128,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
 
 
 def _work_coverage(activities: pl.DataFrame) -> WorkCoverage:
-    """Shares of kernel time with known work: of all kernels, and of those whose operator is known."""
+    """Return shares of kernel time with known work: of all kernels, and of those whose operator is known."""
     flop, moved = pl.col("flop").is_not_null(), pl.col("moved_bytes").is_not_null()
     known = (flop, moved, moved | (pl.col("flop") > 0))
     kernels = activities.select("kind", "operator_id", "duration_ns", "flop", "moved_bytes").filter(
@@ -158,22 +158,22 @@ def _buckets(rated: pl.DataFrame) -> tuple[Bucket, ...]:
 
 
 def _groups(rated: pl.DataFrame) -> tuple[Group, ...]:
-    """The article's table of one device, with the article's own figures beside it."""
-    told = article_figures().groups
+    """Return the article's table for one device, with the article's own figures beside it."""
+    listed_groups = article_figures().groups
     own = ("article_flop_ratio", "article_time_ratio")
     sums = article_groups.group_work(rated).rename({"count": "kernel_count"})
     return tuple(
         Group(
             **row,
-            article_flop_ratio=told[row["group"]].flop_ratio if row["group"] in told else None,
-            article_time_ratio=told[row["group"]].time_ratio if row["group"] in told else None,
+            article_flop_ratio=listed_groups[row["group"]].flop_ratio if row["group"] in listed_groups else None,
+            article_time_ratio=listed_groups[row["group"]].time_ratio if row["group"] in listed_groups else None,
         )
         for row in sums.select(field.name for field in fields(Group) if field.name not in own).to_dicts()
     )
 
 
 def _communication(collectives: pl.DataFrame, busy_parts: pl.DataFrame) -> Communication | None:
-    """Communication of one device; its exposed time is that of the partition. None without any."""
+    """Sum up communication of one device, its exposed time as in the partition; None without any."""
     if collectives.is_empty():
         return None
     spans = collectives.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))

@@ -20,7 +20,7 @@ from trace_analyzer.windows import device_id
 def trace_info(
     trace: Trace, recorded: Recorded, reported_devices: pl.DataFrame, device_models: Mapping[int, Device | None]
 ) -> TraceInfo:
-    """Facts about the file, its devices and what was recorded."""
+    """Return facts about the file, its devices and what was recorded."""
     worked = set(trace.devices.get_column("label"))
     return TraceInfo(
         path=trace.path,
@@ -45,14 +45,14 @@ def trace_info(
 
 
 def input_texts(trace: Trace) -> tuple[pl.Series, pl.Series, pl.Series]:
-    """The shapes, call stacks and module hierarchies that operators were recorded with, each once."""
+    """Return the shapes, call stacks and module hierarchies that operators were recorded with, each once."""
     inputs = (trace.operator_inputs.get_column(c) for c in ("input_dims", "call_stack", "module_hierarchy"))
     shapes, stacks, hierarchies = (column[factorize(column)[1]].cast(pl.String) for column in inputs)
     return shapes, stacks, hierarchies
 
 
 def recorded(trace: Trace, host: Host, input_texts: tuple[pl.Series, pl.Series, pl.Series]) -> Recorded:
-    """What the events show to have been recorded, whatever the header says."""
+    """Return what the events show to have been recorded, whatever the header says."""
     python, (shapes, stacks, hierarchies) = host.names.filter(pl.col("kind") == "python"), input_texts
     return Recorded(
         shapes=shapes.str.contains(r"\d").any(),

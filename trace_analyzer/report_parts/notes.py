@@ -21,7 +21,7 @@ from trace_analyzer.windows import MAX_DEVICES, device_ids
 
 @dataclass(frozen=True)
 class NoteSources:
-    """The values that notes are made from."""
+    """Hold the values that notes are made from."""
 
     trace: Trace
     launch_links: tuple[pl.DataFrame, tuple[Note, ...]]
@@ -38,7 +38,7 @@ class NoteSources:
 
 
 def notes(note_sources: NoteSources) -> tuple[Note, ...]:
-    """The notes of the reader, then those of the analyses."""
+    """Return the notes of the reader, then those of the analyses."""
     sources, trace = note_sources, note_sources.trace
     return (
         *trace.notes,
@@ -56,7 +56,7 @@ def notes(note_sources: NoteSources) -> tuple[Note, ...]:
 
 
 def _shared_notes(trace: Trace, activities: pl.DataFrame) -> list[Note]:
-    """Hints that other work than this process's may have had a device: then its idle time is only ours."""
+    """Note signs that other processes share a device: idle time is then this process's only."""
     by_device = activities.group_by("device").agg(
         pl.col("context").drop_nulls().n_unique().alias("contexts"),
         pl.col("process_id").drop_nulls().n_unique().alias("processes"),
@@ -117,7 +117,7 @@ def _unlinked_notes(reports: tuple[DeviceReport, ...]) -> list[Note]:
 
 
 def _slow_notes(rated: pl.DataFrame, trace: Trace) -> list[Note]:
-    """Where products of all kinds are about equally far from peak, what that may mean."""
+    """Note where products of all kinds are about equally far from peak, and what that may mean."""
     ids = device_ids(trace.devices)
     return [
         Note(

@@ -23,7 +23,7 @@ TOP_CODE = 20
 def step_reports(
     steps: pl.DataFrame, step_work: pl.DataFrame, devices: pl.DataFrame, checks: tuple[Check, ...]
 ) -> tuple[StepReport, ...]:
-    """Each step with its verdict and its work, without what failed checks suppress."""
+    """Return each step with its verdict and its work, without what failed checks suppress."""
     ids = device_ids(devices)
     figures = step_work.select("device", pl.col("step").alias("index"), "flop", "mfu_ratio", "mfu_most_ratio")
     reports = tuple(
@@ -55,7 +55,7 @@ def step_reports(
 
 
 def blame_rows(window_attribution: blame.Attribution | None, verdict: Verdict) -> tuple[Blame, ...]:
-    """The code that holds most of the idle time of the verdict's window."""
+    """Return the code that holds most of the idle time of the verdict's window."""
     if window_attribution is None or verdict.window is None:
         return ()
     rows = blame.blamed_code(window_attribution).head(TOP_CODE).to_dicts()
@@ -63,7 +63,7 @@ def blame_rows(window_attribution: blame.Attribution | None, verdict: Verdict) -
 
 
 def host_cost_rows(host_costs: pl.DataFrame) -> tuple[HostCost, ...]:
-    """The costliest rows of table `host_costs`."""
+    """Return the costliest rows of table `host_costs`."""
     columns = [field.name for field in fields(HostCost) if field.name in host_costs.columns]
     rows = host_costs.drop_nulls("name").select(columns).head(TOP_CODE).to_dicts()
     return tuple(HostCost(**row, call_line=source.call_line(row["python_function"], row["operator"])) for row in rows)

@@ -12,7 +12,7 @@ from trace_analyzer.vocabulary import CAUSES, EARLIER_WORK, IDLE_CAUSES, PARTS, 
 
 
 def verdict(findings: Findings) -> Verdict:
-    """The verdict for a trace with device activities."""
+    """Return the verdict for a trace with device activities."""
     parts, device = findings.parts_ns, findings.device.report
     window = sum(parts.values())
     if (withheld := withheld_inputs(findings, "the window")) is not None:
@@ -43,7 +43,7 @@ def verdict(findings: Findings) -> Verdict:
 
 
 def withheld_inputs(findings: Findings, of: str) -> tuple[str, str] | None:
-    """The sentence and the reason where no verdict can rest on what is told; None where one can.
+    """Return the sentence and the reason why no verdict can rest on suppressed inputs; None where one can.
 
     Idle time without causes may be the host's, or that of other streams and peers: where either would change the
     regime, nothing is judged.
@@ -65,12 +65,12 @@ def withheld_inputs(findings: Findings, of: str) -> tuple[str, str] | None:
 
 
 def _check_of(reason: str) -> str:
-    """The check and its value, without what that means."""
+    """Return the check and its value, without what that means."""
     return reason.partition(": ")[0]
 
 
 def _without_inputs(findings: Findings, headline: str, reason: str) -> Verdict:
-    """No verdict, as it would rest on what the trace does not hold or does not support."""
+    """Return no verdict, as it would rest on what the trace does not hold or does not support."""
     parts = {} if findings.device.parts_withheld is not None else findings.parts_ns
     return Verdict(
         "insufficient",
@@ -113,7 +113,7 @@ _COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is Non
 
 
 def headline_of(findings: Findings, judgement: Judgement, window: int) -> str:
-    """The verdict in one sentence."""
+    """Write the verdict in one sentence."""
     share = judgement.groups_ns[judgement.regime] / window
     regime = REGIMES[judgement.regime]
     clause = CAUSES[judgement.cause].definition if judgement.cause else regime.clause
@@ -137,7 +137,7 @@ _WINDOWS = {
 
 
 def _left_out_sentence(left: LeftOut | None) -> str:
-    """What most of the trace was, where the window leaves it out."""
+    """Write what most of the trace was, where the window leaves it out."""
     if left is None or not left.is_most:
         return ""
     return f" This leaves out {percent(left.ratio)} of the {_left_out_noun(left)} ({_left_out_words(left)})."
@@ -148,7 +148,7 @@ def _left_out_noun(left: LeftOut) -> str:
 
 
 def _left_out_words(left: LeftOut) -> str:
-    """What was left out, and how much: ``cold start: 5.1 s of 5.9 s``."""
+    """Write what was left out, and how much: ``cold start: 5.1 s of 5.9 s``."""
     judgement = judge(left.parts_ns, left.cold_gap_ns)
     what = "" if judgement is None else (judgement.cause or "").replace("-", " ") or judgement.regime
     return f"{what and what + ': '}{duration(left.time_ns)} of {duration(left.total_ns)}"
@@ -241,7 +241,7 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
 def confidence_of(
     findings: Findings, judgement: Judgement, window: int, unbiased: Debiased | None
 ) -> tuple[Confidence, tuple[str, ...]]:
-    """high, medium or low, and what lowers it or would change the verdict."""
+    """Return high, medium or low, and what lowers the confidence or would change the verdict."""
     doubts: list[str] = []
     remarks: list[str] = []
     coverage = findings.device.report.link_coverage_time_ratio
@@ -281,8 +281,10 @@ def confidence_of(
                 f" against assumed peaks ({findings.device.assumed_peaks}), for the rest by the kind of kernel"
             )
     if findings.device.steps_found < t.MIN_STEADY_STEPS:
-        found = "one step was recorded" if findings.device.steps_found else "no steps are marked (call prof.step())"
-        remarks.append(f"{found}: warm-up cannot be told from steady work")
+        known_steps = (
+            "one step was recorded" if findings.device.steps_found else "no steps are marked (call prof.step())"
+        )
+        remarks.append(f"{known_steps}: warm-up cannot be told from steady work")
     if judgement.cause == "dependency" and not findings.device.waits_recorded:
         doubts.append("what queued work waited for is not recorded: waiting for other streams or peers is inferred")
     left = findings.left_out

@@ -12,7 +12,7 @@ KERNEL_REGIMES: tuple[Regime, ...] = ("compute-bound", "memory-bandwidth-bound")
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a partition says by itself."""
+    """Hold what a partition says by itself."""
 
     regime: Regime
     runner_up: Regime | None
@@ -21,7 +21,7 @@ class Judgement:
 
 
 def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None:
-    """The regime of a partition, its runner-up and its cause; None where nothing is in any group.
+    """Return the regime of a partition, its runner-up and its cause; None where nothing is in any group.
 
     The largest group wins; waiting (overhead, communication) already at 0.6 of the largest kernel group
     when it holds a quarter of the window. Work from before the recording is in no group, and counts for no window.
@@ -47,7 +47,7 @@ def judge(parts_ns: Mapping[str, int], cold_gap_ns: int = 0) -> Judgement | None
 
 
 def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int) -> str | None:
-    """The cause within the regime that holds most; cold start where first uses hold half of the host time."""
+    """Return the regime's largest cause; cold start where first uses hold half of the host time."""
     host = sum(parts_ns.get(cause, 0) for cause in HOST_CAUSES)
     if regime == "overhead-bound" and cold_gap_ns and cold_gap_ns >= t.COLD_START_RATIO * host:
         return "cold-start"
@@ -56,7 +56,7 @@ def _cause(regime: Regime, parts_ns: Mapping[str, int], cold_gap_ns: int) -> str
 
 
 def cause_sums(regime: Regime, parts_ns: Mapping[str, int]) -> dict[str, int]:
-    """Time of each cause of a regime, ns."""
+    """Return the time of each cause of a regime, ns."""
     sums: dict[str, int] = {}
     for part, ns in parts_ns.items():
         of, cause = PARTS[part].cure or (None, None)
@@ -66,7 +66,7 @@ def cause_sums(regime: Regime, parts_ns: Mapping[str, int]) -> dict[str, int]:
 
 
 def shares(parts_ns: Mapping[str, int]) -> Shares | None:
-    """Ratios of the window that sum to 1; None for an empty window."""
+    """Return ratios of the window that sum to 1; None for an empty window."""
     window = sum(parts_ns.values())
     if not window:
         return None

@@ -10,7 +10,7 @@ from trace_analyzer.verdict.judge import judge, shares
 
 
 def debiased(parts_ns: Mapping[str, int], recording: Recording | None, cold_gap_ns: int = 0) -> Debiased | None:
-    """The partition without what recording took of it, and whether its regime is the same.
+    """Return the partition without what recording took of it, and whether its regime is the same.
 
     An estimate that changes the regime only where it removes more than the least it can be cannot tell.
     """
@@ -41,14 +41,18 @@ _EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "ru
 
 
 def _recording_why(recording: Recording, window_ns: int) -> str:
-    """What recording cost, in words."""
+    """Write what recording cost."""
     if recording.method == "measured":
-        told = (
+        estimate = (
             f"a step takes {duration(recording.measured_step_ns)} without the profiler,"
             f" {duration(recording.step_ns)} with it"
         )
         beyond = recording.rest_ns > t.WORTH_RATIO * window_ns
-        return f"{told}; {duration(recording.rest_ns)} of that is not idle time that the CPU makes" if beyond else told
+        return (
+            f"{estimate}; {duration(recording.rest_ns)} of that is not idle time that the CPU makes"
+            if beyond
+            else estimate
+        )
     each = ", ".join(
         f"{f'{duration(least)} to ' if 0 < least < cost else 'up to '}{duration(cost)} per {_EVENT_NAMES[kind]}"
         for kind, (least, cost) in recording.event_cost_ns.items()
@@ -63,6 +67,6 @@ def _recording_why(recording: Recording, window_ns: int) -> str:
 
 
 def _without(parts_ns: Mapping[str, int], taken_ns: Mapping[str, int]) -> dict[str, int]:
-    """The partition without some time of its parts, and without that of the profiler's own rows."""
+    """Subtract time from parts, and drop that of the profiler's own rows."""
     taken = {"profiler": parts_ns.get("profiler", 0), **taken_ns}
     return {part: ns - min(ns, taken.get(part, 0)) for part, ns in parts_ns.items()}

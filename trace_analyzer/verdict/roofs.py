@@ -20,7 +20,7 @@ def roof_share(findings: Findings, regime: Regime | None) -> BoundShare | None:
 
 
 def sentence_far_below(findings: Findings, regime: Regime) -> str | None:
-    """The sentence of a regime whose kernels stay far below their roof; None where they do not, or nobody knows."""
+    """Write the sentence of a regime whose kernels stay far below their roof; None where unknown or not so."""
     share = roof_share(findings, regime)
     if share is None or not _stands_for_all(share) or (share.roof_ratio or 0.0) >= t.INEFFICIENT_ROOF_RATIO:
         return None
@@ -28,7 +28,7 @@ def sentence_far_below(findings: Findings, regime: Regime) -> str | None:
 
 
 def roof_phrase(findings: Findings, regime: Regime) -> str:
-    """What the headline adds: the share of their roof that the kernels of the regime reach; may be empty."""
+    """Write the share of their roof that the kernels of the regime reach, for the headline; may be empty."""
     share = roof_share(findings, regime)
     if share is None or not _stands_for_all(share):
         return ""
@@ -37,7 +37,7 @@ def roof_phrase(findings: Findings, regime: Regime) -> str:
 
 
 def roof_evidence(findings: Findings, judgement: Judgement) -> list[Evidence]:
-    """The shares of the regime's kernels, else of the runner-up's."""
+    """Return the shares of the regime's kernels, else of the runner-up's."""
     share = roof_share(findings, judgement.regime) or roof_share(findings, judgement.runner_up)
     if share is None:
         return []

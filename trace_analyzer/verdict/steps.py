@@ -18,7 +18,7 @@ from trace_analyzer.vocabulary import UNKNOWN_PARTS
 
 @dataclass(frozen=True)
 class StepVerdict:
-    """What one step's partition says by itself; null where nothing of it is in any group."""
+    """Hold what one step's partition says by itself; null where nothing of it is in any group."""
 
     regime: Regime | None
     cause: str | None
@@ -31,7 +31,7 @@ class StepVerdict:
 
 
 def step_verdict(step: StepFindings) -> StepVerdict:
-    """The verdict on one step: its partition, window, cold start and recording are its own, all else is the device's.
+    """Judge one step: its partition, window, cold start and recording are its own, all else is the device's.
 
     The confidence is low where the step alone would not do for a verdict.
     """
@@ -59,23 +59,23 @@ def step_verdict(step: StepFindings) -> StepVerdict:
 
 
 def _recording_sentence(unbiased: Debiased | None, judgement: Judgement, window: int) -> str:
-    """What recording took of a step, where it is worth a word, and what the step is without it."""
+    """Write what recording took of a step, where it is worth a word, and what the step is without it."""
     if unbiased is None or unbiased.removed_ns < t.RECORDING_TOLD_RATIO * window:
         return ""
     took = f"{duration(unbiased.removed_ns)} ({percent(unbiased.removed_ns / window)})"
-    said = (
+    sentence = (
         f" Recording took {took} of it"
         if unbiased.method == "measured"
         else f" Recording is estimated at up to {took} of it"
     )
     if judgement.regime != unbiased.regime:
         maybe = "it may be" if unbiased.survives is None else "it is"
-        return f"{said}; without that {maybe} {unbiased.regime or 'of no regime'}."
-    return f"{said}."
+        return f"{sentence}; without that {maybe} {unbiased.regime or 'of no regime'}."
+    return f"{sentence}."
 
 
 def step_verdicts(step_findings: Sequence[StepFindings]) -> pl.DataFrame:
-    """device, index and the fields of `StepVerdict`: the verdicts on the steps of each device."""
+    """Return device, index and the fields of `StepVerdict`: the verdicts on the steps of each device."""
     rows = [
         {"device": step.device, "index": step.index, **asdict(step_verdict(step))}
         for step in step_findings

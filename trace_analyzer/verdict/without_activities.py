@@ -66,5 +66,5 @@ def without_activities(trace: Trace, host: Host) -> Verdict:
 
 
 def without_regime(status: Status, headline: str, evidence: tuple[Evidence, ...] = ()) -> Verdict:
-    """A verdict that says why there is none."""
+    """Return a verdict that says why there is none."""
     return Verdict(status, None, None, None, "low", (), None, None, None, {}, headline, evidence)

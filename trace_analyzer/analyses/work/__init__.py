@@ -1,4 +1,6 @@
-"""FLOP and bytes of operator calls, from their recorded shapes, types and values. Unknown is None, never a guess.
+"""Compute FLOP and bytes of operator calls from recorded shapes, types and values.
+
+Unknown is None, never a guess.
 
 A multiply-add counts as two FLOP, as in ``torch.utils.flop_counter``. Bytes are what must move at least: every
 input read once in its real size, every output written once. One file per family; what they share is in `calls`.
@@ -36,14 +38,14 @@ TRITON = "triton_"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The work of a call, or None and, where the record itself is at fault, what is wrong with it."""
+    """Hold the work of a call, or None and, where the record itself is at fault, what is wrong with it."""
 
     work: Work | None
     problem: str | None = None
 
 
 def call_work(record: Record) -> Outcome:
-    """Work of one call.
+    """Return the work of one call.
 
     Never raises: a formula that lacks something gives None, damaged arguments give None and their problem.
     """

@@ -1,4 +1,4 @@
-"""Scaled dot product attention: two products forward, five backward (the scores are computed again).
+"""Count scaled dot product attention: two products forward, five backward (the scores are computed again).
 
 FLOP as in ``torch.utils.flop_counter``, for all heads of the query, but masked pairs of a causal or windowed
 attention are not counted, because fused kernels skip them; the counter ignores masks. The softmax is left out,
@@ -23,7 +23,7 @@ from trace_analyzer.analyses.work.calls import (
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the sizes stand in query, key and value: (batch, heads, sequence, width) or (batch, sequence, heads, width)."""
+    """Locate sizes in query, key and value: (batch, heads, sequence, width) or (batch, sequence, heads, width)."""
 
     heads: int
     sequence: int
@@ -34,7 +34,7 @@ HEADS_FIRST, SEQUENCE_FIRST = Layout(1, 2), Layout(2, 1)
 
 @dataclass(frozen=True)
 class Mask:
-    """Which keys a query sees: at most ``left`` before and ``right`` behind its own place; None is all.
+    """Hold which keys a query sees: at most ``left`` before and ``right`` behind its own place; None is all.
 
     ``from_end`` aligns the last query with the last key (flash-attn), else the first with the first (PyTorch).
     """
@@ -44,7 +44,7 @@ class Mask:
     from_end: bool = False
 
     def pairs(self, queries: int, keys: int) -> int:
-        """Pairs of query and key that are computed."""
+        """Count the pairs of query and key that are computed."""
         offset = keys - queries if self.from_end else 0
         upto = queries * keys if self.right is None else _clamped_sum(queries, offset + self.right + 1, keys)
         before = 0 if self.left is None else _clamped_sum(queries, offset - self.left, keys)
@@ -62,7 +62,7 @@ def _clamped_sum(count: int, first: int, most: int) -> int:
 
 
 def _pairs(call: Call, mask: Callable[[Call], Mask], queries: int, keys: int) -> int | None:
-    """None where it is not recorded whether there is a mask."""
+    """Count the computed pairs; None where it is not recorded whether there is a mask."""
     try:
         return mask(call).pairs(queries, keys)
     except Unrecorded:
@@ -72,7 +72,7 @@ def _pairs(call: Call, mask: Callable[[Call], Mask], queries: int, keys: int) ->
 def forward(
     call: Call, *, layout: Layout, mask: Callable[[Call], Mask], bias: int | None = None, first: int = 0
 ) -> Work:
-    """Attention of query, key and value at ``first`` and after."""
+    """Count attention of query, key and value at ``first`` and after."""
     query, key, value = (call.tensor(first + i) for i in range(3))
     batch, heads, queries, keys, width, value_width = _sizes(query, key, value, layout)
     output = Tensor((batch, heads, queries, value_width), query.dtype)
@@ -85,7 +85,7 @@ def forward(
 def backward(
     call: Call, *, layout: Layout, mask: Callable[[Call], Mask], output: int, bias: int | None = None, first: int = 0
 ) -> Work:
-    """Gradients of query, key and value; grad_output stands at ``first``, before query, key and value."""
+    """Count gradients of query, key and value; grad_output stands at ``first``, before query, key and value."""
     gradient, query, key, value = (call.tensor(first + i) for i in range(4))
     batch, heads, queries, keys, width, value_width = _sizes(query, key, value, layout)
     require(gradient.elements == batch * heads * queries * value_width)
@@ -122,7 +122,7 @@ def ragged(
     mask: Callable[[Call], Mask],
     gradients: bool = False,
 ) -> Work:
-    """Sequences of unequal length, packed: (tokens, heads, width).
+    """Count attention over packed sequences of unequal length: (tokens, heads, width).
 
     Their lengths are no part of a trace. They follow where there is one sequence, or where all are as long as
     the longest: then the tokens are that many times the sequences. Else only the bytes are known.
@@ -148,7 +148,7 @@ def ragged(
 
 
 def _uniform(call: Call, tokens: int, offsets: int, longest: int) -> tuple[int, int] | None:
-    """(sequences, length of each) where the shapes leave no choice."""
+    """Return (sequences, length of each) where the shapes leave no choice."""
     bounds = call.tensor(offsets)
     require(len(bounds.shape) == 1 and bounds.shape[0] > 1)
     count = bounds.shape[0] - 1
@@ -158,7 +158,7 @@ def _uniform(call: Call, tokens: int, offsets: int, longest: int) -> tuple[int, 
 
 
 def paged(call: Call) -> Work:
-    """aiter::mha_batch_prefill(q, k_cache, v_cache, cu_seqlens_q, kv_indptr, kv_page_indices, max_q, max_k, ...).
+    """Count aiter::mha_batch_prefill(q, k_cache, v_cache, cu_seqlens_q, kv_indptr, kv_page_indices, max_q, max_k, ...).
 
     Keys lie in a cache. Where all queries are as long as the longest keys, and causal attention needs no fewer
     keys than queries, every sequence has exactly that many keys.
@@ -181,7 +181,7 @@ def _causal_at(position: int) -> Callable[[Call], Mask]:
 
 
 def _windowed_at(causal: int, left: int, right: int) -> Callable[[Call], Mask]:
-    """flash-attn's arguments: a window size that is missing or below 0 is none."""
+    """Read flash-attn's mask: a window size that is missing or below 0 is none."""
 
     def mask(call: Call) -> Mask:
         sizes = [value if isinstance(value, int) and value >= 0 else None for value in map(call.value, (left, right))]
@@ -191,7 +191,10 @@ def _windowed_at(causal: int, left: int, right: int) -> Callable[[Call], Mask]:
 
 
 def _efficient_mask_at(position: int) -> Callable[[Call], Mask]:
-    """custom_mask_type of the memory efficient kernel: 0 none, 1 causal from the start, 2 causal from the end."""
+    """Read custom_mask_type of the memory efficient kernel.
+
+    0 is none, 1 causal from the start, 2 causal from the end.
+    """
     masks = {0: Mask(), 1: CAUSAL_FROM_START, 2: CAUSAL_FROM_END}
 
     def mask(call: Call) -> Mask:
@@ -203,12 +206,12 @@ def _efficient_mask_at(position: int) -> Callable[[Call], Mask]:
 
 
 def _maybe_ragged(whole: Formula, packed: Formula, offsets: int) -> Formula:
-    """The one for packed sequences where their offsets are given."""
+    """Choose the formula for packed sequences where their offsets are given."""
     return lambda call: packed(call) if call.optional(offsets) is not None else whole(call)
 
 
 def _unless_packed(whole: Formula, offsets: int) -> Formula:
-    """Packed sequences of operators that keep a batch dimension of 1 are not known."""
+    """Refuse packed sequences of operators that keep a batch dimension of 1."""
 
     def formula(call: Call) -> Work:
         if call.optional(offsets) is not None:

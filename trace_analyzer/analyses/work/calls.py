@@ -1,4 +1,4 @@
-"""One recorded operator call: its arguments, parsed from Kineto's JSON text, and the work it asks for.
+"""Parse a recorded operator call: its arguments, from Kineto's JSON text, and the work it asks for.
 
 A formula reads a `Call` and returns a `Work`, or raises: `Unrecorded` when the trace does not hold what
 the formula needs, `Malformed` when what it holds cannot be the call that its name says.
@@ -19,16 +19,16 @@ MOST_ELEMENTS = 2**50
 
 
 class Unrecorded(Exception):
-    """The trace does not say what the formula needs to know."""
+    """Signal that the trace does not say what the formula needs to know."""
 
 
 class Malformed(Exception):
-    """The recorded arguments cannot be this operator's; the message names the kind of problem."""
+    """Signal that the recorded arguments cannot be this operator's; the message names the kind of problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dtype:
-    """An element type: its size, what arithmetic on it is (as the device catalogue names it) and its rank in promotion."""
+    """Hold an element type: its size, its arithmetic (named as in the device catalogue) and its rank in promotion."""
 
     bytes: float
     compute: str | None
@@ -85,7 +85,7 @@ _SCALAR_TYPES = {
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor argument; strides are null in traces of before PyTorch 2."""
+    """Hold a tensor argument; strides are null in traces of before PyTorch 2."""
 
     shape: Shape
     dtype: Dtype | None
@@ -93,12 +93,15 @@ class Tensor:
 
     @cached_property
     def elements(self) -> int:
-        """Elements that a loop over it visits."""
+        """Count the elements that a loop over it visits."""
         return prod(self.shape)
 
     @cached_property
     def stored(self) -> int:
-        """Distinct elements in memory: an expanded dimension (stride 0) is there once, and windows may overlap."""
+        """Count distinct elements in memory.
+
+        An expanded dimension (stride 0) is there once, and windows may overlap.
+        """
         if self.strides is None or len(self.strides) != len(self.shape) or not self.elements:
             return self.elements
         distinct = prod(n for n, stride in zip(self.shape, self.strides, strict=True) if stride)
@@ -107,12 +110,12 @@ class Tensor:
 
     @property
     def bytes(self) -> float:
-        """Bytes of its distinct elements. Raises Unrecorded where the type is not known."""
+        """Return bytes of its distinct elements. Raises Unrecorded where the type is not known."""
         return self.stored * self.size
 
     @property
     def size(self) -> float:
-        """Bytes of an element. Raises Unrecorded where the type is not known."""
+        """Return bytes of an element. Raises Unrecorded where the type is not known."""
         if self.dtype is None:
             raise Unrecorded
         return self.dtype.bytes
@@ -120,7 +123,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """FLOP and bytes of one call, and the dtype it computes in (as the device catalogue names it); unknown is None.
+    """Hold FLOP and bytes of one call, and the dtype it computes in (as the catalogue names it); unknown is None.
 
     ``doubtful_bytes`` is the part of the bytes that need not have moved: reads of operands that may be one and the same
     tensor, or that may be expanded where strides were not recorded.
@@ -134,7 +137,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Call:
-    """An operator call: per argument a tensor, a tuple of tensors, a concrete value, or None where nothing is known.
+    """Hold an operator call: per argument a tensor, a tuple of tensors, a concrete value, or None where unknown.
 
     ``valued`` says whether the trace records values at all: only then a None is a missing optional argument. ``outer`` is
     the operator around it, with its shapes where these say more, and ``result`` the shape of what it wrote, as far as
@@ -150,66 +153,72 @@ class Call:
     result: Shape | None = None
 
     def tensor(self, position: int) -> Tensor:
-        """The tensor there. Raises Malformed where there is none."""
-        found = self.optional(position)
-        if found is None:
+        """Return the tensor there. Raises Malformed where there is none."""
+        tensor = self.optional(position)
+        if tensor is None:
             raise Malformed("arguments that do not fit the operator")
-        return found
+        return tensor
 
     def optional(self, position: int) -> Tensor | None:
-        """The tensor there, if any."""
-        found = self.arguments[position] if position < len(self.arguments) else None
-        return found if isinstance(found, Tensor) else None
+        """Return the tensor there, if any."""
+        argument = self.arguments[position] if position < len(self.arguments) else None
+        return argument if isinstance(argument, Tensor) else None
 
     def tensors(self, position: int) -> tuple[Tensor, ...]:
-        """The list of tensors there. Raises Unrecorded where its shapes were not recorded (before PyTorch 2.1)."""
-        found = self.arguments[position] if position < len(self.arguments) else None
-        if isinstance(found, tuple):
-            return found
+        """Return the list of tensors there.
+
+        Raises Unrecorded where its shapes were not recorded (before PyTorch 2.1).
+        """
+        argument = self.arguments[position] if position < len(self.arguments) else None
+        if isinstance(argument, tuple):
+            return argument
         if position < len(self.kinds) and self.kinds[position] == "TensorList":
             raise Unrecorded
         raise Malformed("arguments that do not fit the operator")
 
     def value(self, position: int) -> Any:
-        """The concrete value there (None: an optional one that was not given). Raises Unrecorded where values are missing."""
+        """Return the concrete value there (None: an optional one that was not given).
+
+        Raises Unrecorded where values are missing.
+        """
         if not self.valued:
             raise Unrecorded
-        found = self.arguments[position] if position < len(self.arguments) else None
-        return None if isinstance(found, Tensor | tuple) else found
+        argument = self.arguments[position] if position < len(self.arguments) else None
+        return None if isinstance(argument, Tensor | tuple) else argument
 
     def number(self, position: int) -> int:
-        """The integer there. Raises Unrecorded or Malformed."""
-        found = self.value(position)
-        if isinstance(found, bool) or not isinstance(found, int):
+        """Return the integer there. Raises Unrecorded or Malformed."""
+        argument = self.value(position)
+        if isinstance(argument, bool) or not isinstance(argument, int):
             raise Malformed("arguments that do not fit the operator")
-        return found
+        return argument
 
     def flag(self, position: int) -> bool:
-        """Whether the boolean there is set; a missing optional one is not. Raises Unrecorded."""
+        """Return whether the boolean there is set; a missing optional one is not. Raises Unrecorded."""
         return self.value(position) is True
 
     def numbers(self, position: int) -> Shape:
-        """The list of integers there; one integer stands for a list of it. Raises Unrecorded or Malformed."""
-        found = self.value(position)
-        values = [found] if isinstance(found, int) and not isinstance(found, bool) else found
+        """Return the list of integers there; one integer stands for a list of it. Raises Unrecorded or Malformed."""
+        value = self.value(position)
+        values = [value] if isinstance(value, int) and not isinstance(value, bool) else value
         if not isinstance(values, list) or any(isinstance(n, bool) or not isinstance(n, int) for n in values):
             raise Malformed("arguments that do not fit the operator")
         return tuple(values)
 
     def mask(self, position: int) -> tuple[bool, ...]:
-        """The list of booleans there: which gradients were asked for. Raises Unrecorded or Malformed."""
-        found = self.value(position)
-        if not isinstance(found, list):
+        """Return the list of booleans there: which gradients were asked for. Raises Unrecorded or Malformed."""
+        value = self.value(position)
+        if not isinstance(value, list):
             raise Malformed("arguments that do not fit the operator")
-        return tuple(value is True for value in found)
+        return tuple(item is True for item in value)
 
     def type_at(self, position: int) -> Dtype | None:
-        """The element type that a concrete input names; None where it names none or values are not recorded."""
-        found = self.value(position) if self.valued else None
-        return DTYPES.get(_SCALAR_TYPES.get(found, "")) if isinstance(found, int) else None
+        """Return the element type that a concrete input names; None where it names none or values are not recorded."""
+        value = self.value(position) if self.valued else None
+        return DTYPES.get(_SCALAR_TYPES.get(value, "")) if isinstance(value, int) else None
 
     def given(self, first: int = 0) -> list[Tensor]:
-        """All tensor arguments from a position on."""
+        """Return all tensor arguments from a position on."""
         return [argument for argument in self.arguments[first:] if isinstance(argument, Tensor)]
 
 
@@ -217,13 +226,13 @@ Formula = Callable[[Call], Work]
 
 
 def require(condition: bool) -> None:
-    """Raises Malformed unless the shapes agree."""
+    """Refuse shapes that do not agree: raise Malformed."""
     if not condition:
         raise Malformed("shapes that contradict each other")
 
 
 class Record(NamedTuple):
-    """What Kineto records of an operator's call: its name, and its arguments as JSON text, None where left out.
+    """Hold what Kineto records of a call: its name, and its arguments as JSON text, None where left out.
 
     ``list_element_bytes``: size of the elements of tensor lists, of which Kineto records only the shapes. The rest is what
     `trace_analyzer.analyses.work.completion` tells of the call: the operator around it with its shapes, the shape of its
@@ -243,7 +252,7 @@ class Record(NamedTuple):
 
 
 def call_of(record: Record) -> Call:
-    """The call that Kineto recorded.
+    """Return the call that Kineto recorded.
 
     Raises Malformed for text that is no such record, and Unrecorded where shapes or types were not recorded.
     """
@@ -288,7 +297,7 @@ _OTHER_TYPES: dict[str, dict[int, str]] = {
 
 
 def _assumed(record: Record, shapes: list[Any]) -> list[str]:
-    """Types for shapes that were recorded without: that of the kernel's operands, but for indices and masks."""
+    """Return types for shapes recorded without: that of the kernel's operands, but for indices and masks."""
     others = _OTHER_TYPES.get(record.operator, {})
     return [
         "" if not isinstance(shape, list) or not shape
@@ -299,17 +308,17 @@ def _assumed(record: Record, shapes: list[Any]) -> list[str]:
 
 
 def _shape_or_none(shape: Any) -> Shape | None:
-    """A tensor's shape; None for what is no tensor."""
+    """Return a tensor's shape; None for what is no tensor."""
     return _shape(shape) if isinstance(shape, list) and shape and not isinstance(shape[0], list) else None
 
 
 def same_tensor(one: Tensor, other: Tensor) -> bool:
-    """Whether two arguments can be one tensor: of one shape, type and, where they are recorded, strides."""
+    """Return whether two arguments can be one tensor: of one shape, type and, where recorded, strides."""
     return one.shape == other.shape and one.dtype == other.dtype and one.strides == other.strides
 
 
 def doubtful_bytes(tensors: list[Tensor]) -> float:
-    """Bytes of operands that need not be read: those that may be another operand, or expanded without a word."""
+    """Return bytes of operands that need not be read: they may be another operand, or silently expanded."""
     return sum(
         tensor.bytes
         for i, tensor in enumerate(tensors)
@@ -318,7 +327,7 @@ def doubtful_bytes(tensors: list[Tensor]) -> float:
 
 
 def promoted(tensors: list[Tensor]) -> Dtype | None:
-    """Type of the result of arithmetic on these tensors; None where a type is not known.
+    """Return the result type of arithmetic on these tensors; None where a type is not known.
 
     A tensor without dimensions (a number that was wrapped) decides only by a higher category.
     """
@@ -334,7 +343,7 @@ def promoted(tensors: list[Tensor]) -> Dtype | None:
 
 
 def floating(dtype: Dtype | None) -> Dtype | None:
-    """The type in which a function without integer results (a division, an exponential) answers."""
+    """Return the type in which a function without integer results (a division, an exponential) answers."""
     return FLOAT32 if dtype is not None and dtype.rank < _FLOATS else dtype
 
 
@@ -344,12 +353,12 @@ def compute(dtype: Dtype | None) -> str | None:
 
 
 def of_type(tensor: Tensor, dtype: Dtype | None) -> Tensor:
-    """A dense tensor of that shape and another type."""
+    """Return a dense tensor of that shape and another type."""
     return Tensor(tensor.shape, dtype)
 
 
 def total_bytes(*tensors: Tensor | None) -> float:
-    """Bytes of the tensors that are there. Raises Unrecorded where a type is not known."""
+    """Return the bytes of the tensors that are there. Raises Unrecorded where a type is not known."""
     return float(sum(tensor.bytes for tensor in tensors if tensor is not None))
 
 
@@ -359,12 +368,12 @@ def _rank(dtype: Dtype) -> int:
 
 def _list(text: str) -> list[Any]:
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list):
+        values = None
+    if not isinstance(values, list):
         raise Malformed("text that is no list")
-    return found
+    return values
 
 
 def _argument(shape: Any, name: str, strides: Any, value: Any, list_element_bytes: float | None) -> Any:
@@ -408,7 +417,7 @@ _WHOLE_FLOAT = re.compile(r"(?<=[0-9])\.(?![0-9])")
 
 
 def _value(text: Any) -> Any:
-    """A concrete input as Kineto prints it: ``[1, 1]``, ``True``, ``0.125``, ``mean``; empty text is None."""
+    """Parse a concrete input as Kineto prints it: ``[1, 1]``, ``True``, ``0.125``, ``mean``; empty text is None."""
     if not isinstance(text, str) or not text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the record of a call leaves out, from what was recorded around it: a type, a result's shape, an outer call.
+"""Complete the record of a call from what was recorded around it: a type, a result's shape, an outer call.
 
 Kineto records no outputs. Before PyTorch 2.1 it records no values either, so the stride of a convolution is unknown, and
 some files have shapes without types. What follows from other events fills these holes; it is marked as not recorded.
@@ -35,7 +35,7 @@ _OUTER: dict[str, tuple[str, ...]] = {
 
 
 def with_context(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Calls (kernels with their operator's arguments) with `CONTEXT`; ``inputs`` are all operators' arguments."""
+    """Return calls (kernels with their operator's arguments) with `CONTEXT`; ``inputs`` are all arguments."""
     return (
         calls.hstack(_outer(calls, host, inputs))
         .hstack(_results(calls, host, inputs))
@@ -45,7 +45,7 @@ def with_context(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.Da
 
 
 def _assumed_types(calls: pl.DataFrame) -> pl.DataFrame:
-    """(assumed_type): the operands' type as the kernel's name tells it, where the file has shapes and no types."""
+    """Return (assumed_type): the operands' type by the kernel's name, where the file has shapes and no types."""
     lacking = (calls.get_column("input_dims").is_not_null() & calls.get_column("input_types").is_null()).any()
     if not lacking:
         return _nulls(calls, "assumed_type")
@@ -54,7 +54,7 @@ def _assumed_types(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outer(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
-    """(outer, outer_dims): the operator around the call that says more of it, and its shapes."""
+    """Return (outer, outer_dims): the operator around the call that says more of it, and its shapes."""
     asked = calls.filter(pl.col("operator").cast(pl.String).is_in(list(_OUTER)))
     nothing = _nulls(calls, "outer", "outer_dims")
     if asked.is_empty():
@@ -74,17 +74,17 @@ def _outer(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFram
     ).drop_nulls()
     around = lookup_at(places, "start_ns", innermost(spans, ["thread_id"], "outer_id"), ["thread_id"], ["outer_id"])
     shapes = inputs.select(pl.col("operator_id").alias("outer_id"), pl.col("input_dims").alias("outer_dims"))
-    told = (
+    outer_calls = (
         around.drop_nulls("outer_id")
         .join(spans.select("outer_id", "outer"), on="outer_id", how="left", maintain_order="left")
         .join(shapes, on="outer_id", how="left", maintain_order="left")
         .select("activity_id", "outer", "outer_dims")
     )
-    return lookup(told, calls, "activity_id")
+    return lookup(outer_calls, calls, "activity_id")
 
 
 def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
-    """(result_dims): the shape of a convolution's result where no values tell it: that of the tensor read next.
+    """Return (result_dims): the shape of a convolution's result, else that of the tensor read next.
 
     Of the operators that follow on the thread, the first that reads a tensor of as many dimensions, as many samples and
     as many channels as the convolution has filters.
@@ -131,14 +131,14 @@ def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFr
     )
     following = ordered.select("thread_id", pl.col("start_ns").alias("time_ns"), pl.col("place").alias("next_place"))
     keys = ["thread_id", "samples", "channels", "rank"]
-    found = (
+    results = (
         ended.sort("time_ns")
         .join_asof(following.sort("time_ns"), on="time_ns", by="thread_id", strategy="forward", check_sortedness=False)
         .join_asof(readers.sort("time_ns"), on="time_ns", by=keys, strategy="forward", check_sortedness=False)
         .filter(pl.col("place") - pl.col("next_place") < CONSUMER_OPERATORS)
         .select("operator_id", "result_dims")
     )
-    return lookup(found, calls, "operator_id")
+    return lookup(results, calls, "operator_id")
 
 
 def _nulls(calls: pl.DataFrame, *names: str) -> pl.DataFrame:

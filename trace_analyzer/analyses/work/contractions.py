@@ -1,4 +1,7 @@
-"""Matrix products. FLOP: 2 per multiply-add, as in ``torch.utils.flop_counter``; bytes: operands and bias once, result once."""
+"""Count matrix products.
+
+FLOP: 2 per multiply-add, as in ``torch.utils.flop_counter``; bytes: operands and bias once, result once.
+"""
 
 from math import prod
 
@@ -21,7 +24,7 @@ from trace_analyzer.analyses.work.calls import (
 def product(
     call: Call, left: int, right: int, *, added: int | None = None, beta: int | None = None, result: Dtype | None = None
 ) -> Work:
-    """(..., m, k) x (..., k, n), both of two dimensions or both batched: 2 m k n FLOP per batch.
+    """Count (..., m, k) x (..., k, n), both of two dimensions or both batched: 2 m k n FLOP per batch.
 
     ``added`` is the position of a summand, ``beta`` that of its factor (0: it is not read).
     """
@@ -39,7 +42,10 @@ def product(
 
 
 def _work(flop: float, inputs: list[Tensor | None], output: Tensor) -> Work:
-    """Bytes are unknown, not the FLOP, where a type is; complex arithmetic is left out: its FLOP are others."""
+    """Return the work; a missing type leaves only bytes unknown.
+
+    Complex arithmetic is left out: its FLOP are others.
+    """
     dtype = next(tensor.dtype for tensor in inputs if tensor is not None)
     if dtype is None or dtype.compute is None:
         raise Unrecorded
@@ -47,7 +53,7 @@ def _work(flop: float, inputs: list[Tensor | None], output: Tensor) -> Work:
 
 
 def _result(call: Call, shape: Shape, dtype: Dtype | None, after: int) -> Tensor:
-    """The result: a tensor of its shape among the later arguments is the one it is written to."""
+    """Return the result: a tensor of its shape among the later arguments is the one it is written to."""
     given = [t for t in call.given(after + 1) if t.shape == shape]
     return Tensor(shape, given[-1].dtype if given and given[-1].dtype else dtype)
 
@@ -57,22 +63,22 @@ def _is_zero(call: Call, beta: int | None) -> bool:
 
 
 def mm(call: Call) -> Work:
-    """mm(self, mat2), bmm(self, mat2)."""
+    """Count mm(self, mat2), bmm(self, mat2)."""
     return product(call, 0, 1)
 
 
 def addmm(call: Call) -> Work:
-    """addmm(self, mat1, mat2, beta, alpha), baddbmm."""
+    """Count addmm(self, mat1, mat2, beta, alpha), baddbmm."""
     return product(call, 1, 2, added=0, beta=3)
 
 
 def int_mm(call: Call) -> Work:
-    """_int_mm(self, mat2): int8 factors, int32 result."""
+    """Count _int_mm(self, mat2): int8 factors, int32 result."""
     return product(call, 0, 1, result=INT32)
 
 
 def scaled_mm(call: Call) -> Work:
-    """_scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype): the scales are read too."""
+    """Count _scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype): the scales are read too."""
     plain = product(call, 0, 1, result=call.type_at(6) or call.type_at(5))
     rest = [tensor for tensor in (call.optional(2), call.optional(3), call.optional(4)) if tensor is not None]
     moved = None if plain.moved_bytes is None else plain.moved_bytes + total_bytes(*rest)
@@ -80,7 +86,7 @@ def scaled_mm(call: Call) -> Work:
 
 
 def grouped_mm(call: Call) -> Work:
-    """_grouped_mm, _scaled_grouped_mm(self, mat2, [scales], offs, ...): what the offsets cut adds up to the whole.
+    """Count _grouped_mm, _scaled_grouped_mm(self, mat2, [scales], offs, ...): what offsets cut adds up to the whole.
 
     (M, K) x (G, K, N) cuts M, (G, M, K) x (K, N) cuts N, (M, K) x (K, N) cuts K and has G results.
     """
@@ -106,12 +112,12 @@ def grouped_mm(call: Call) -> Work:
 
 
 def mv(call: Call) -> Work:
-    """mv(self, vec): (m, k) x (k)."""
+    """Count mv(self, vec): (m, k) x (k)."""
     return _mv(call, 0, 1)
 
 
 def addmv(call: Call) -> Work:
-    """addmv(self, mat, vec, beta, alpha)."""
+    """Count addmv(self, mat, vec, beta, alpha)."""
     return _mv(call, 1, 2, added=None if _is_zero(call, 3) else 0)
 
 
@@ -123,28 +129,28 @@ def _mv(call: Call, left: int, right: int, added: int | None = None) -> Work:
 
 
 def dot(call: Call) -> Work:
-    """dot(self, tensor), vdot: (k) x (k)."""
+    """Count dot(self, tensor), vdot: (k) x (k)."""
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) == len(b.shape) == 1 and a.shape == b.shape)
     return _work(2.0 * a.elements, [a, b], Tensor((), a.dtype))
 
 
 def addr(call: Call) -> Work:
-    """addr(self, vec1, vec2): the outer product, added."""
+    """Count addr(self, vec1, vec2): the outer product, added."""
     a, b = call.tensor(1), call.tensor(2)
     require(len(a.shape) == len(b.shape) == 1)
     return _work(2.0 * a.elements * b.elements, [a, b, call.tensor(0)], Tensor((*a.shape, *b.shape), a.dtype))
 
 
 def addbmm(call: Call) -> Work:
-    """addbmm(self, batch1, batch2): a sum of products."""
+    """Count addbmm(self, batch1, batch2): a sum of products."""
     a, b = call.tensor(1), call.tensor(2)
     require(len(a.shape) == len(b.shape) == 3 and a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1])
     return _work(2.0 * a.elements * b.shape[2], [a, b, call.optional(0)], Tensor((a.shape[1], b.shape[2]), a.dtype))
 
 
 def linear(call: Call) -> Work:
-    """linear(input, weight, bias): (..., k) x (n, k), transposed."""
+    """Count linear(input, weight, bias): (..., k) x (n, k), transposed."""
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) >= 1 and len(b.shape) in (1, 2) and a.shape[-1] == b.shape[-1])
     n = b.shape[0] if len(b.shape) == 2 else 1
@@ -152,7 +158,7 @@ def linear(call: Call) -> Work:
 
 
 def matmul(call: Call) -> Work:
-    """matmul(self, other): vectors, matrices or broadcast batches of them."""
+    """Count matmul(self, other): vectors, matrices or broadcast batches of them."""
     a, b = call.tensor(0), call.tensor(1)
     require(len(a.shape) >= 1 and len(b.shape) >= 1)
     left = a.shape if len(a.shape) > 1 else (1, *a.shape)
@@ -163,7 +169,10 @@ def matmul(call: Call) -> Work:
 
 
 def int4_mm(call: Call) -> Work:
-    """_weight_int4pack_mm(self, packed, group_size, scales): eight weights in an int32; computed in self's type."""
+    """Count _weight_int4pack_mm(self, packed, group_size, scales): eight weights in an int32.
+
+    It is computed in self's type.
+    """
     a, packed = call.tensor(0), call.tensor(1)
     require(len(a.shape) == 2 and packed.dtype == INT32 and a.shape[1] > 0)
     n, rest = divmod(packed.elements * 8, a.shape[1])
@@ -172,7 +181,7 @@ def int4_mm(call: Call) -> Work:
 
 
 def int8_mm(call: Call) -> Work:
-    """_weight_int8pack_mm(self, weight, scales): (m, k) x (n, k), transposed; computed in self's type."""
+    """Count _weight_int8pack_mm(self, weight, scales): (m, k) x (n, k), transposed; computed in self's type."""
     a, weight = call.tensor(0), call.tensor(1)
     require(len(a.shape) == len(weight.shape) == 2 and a.shape[1] == weight.shape[1])
     output = Tensor((a.shape[0], weight.shape[0]), a.dtype)
@@ -180,7 +189,7 @@ def int8_mm(call: Call) -> Work:
 
 
 def broadcast(*shapes: Shape) -> Shape:
-    """The shape that these broadcast to. Raises Malformed where they do not."""
+    """Return the shape that these broadcast to. Raises Malformed where they do not."""
     rank = max(map(len, shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     sizes = [set(column) - {1} for column in zip(*padded, strict=True)]

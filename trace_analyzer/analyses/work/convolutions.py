@@ -1,4 +1,6 @@
-"""Convolutions and their gradients. FLOP as in ``torch.utils.flop_counter``, which counts taps in the padding too.
+"""Count convolutions and their gradients.
+
+FLOP are as in ``torch.utils.flop_counter``, which counts taps in the padding too.
 
 One difference on purpose: the counter does not divide the weight gradient of a grouped convolution by its
 groups, though each group sees only its own channels; here all three products of a convolution cost the same.
@@ -32,7 +34,7 @@ def forward(
     output_padding: int | None = None,
     groups: int | None = None,
 ) -> Work:
-    """A convolution whose arguments stand at these positions; input and weight come first."""
+    """Count a convolution whose arguments stand at these positions; input and weight come first."""
     given, weight = call.tensor(0), call.tensor(1)
     if not call.valued and call.result is not None:
         return _into(call, call.result, bias)
@@ -65,7 +67,7 @@ def forward(
 
 
 def _into(call: Call, result: Shape, bias: int | None) -> Work:
-    """A convolution of unknown stride and padding whose result is known from what reads it."""
+    """Count a convolution of unknown stride and padding whose result is known from what reads it."""
     given, weight = call.tensor(0), call.tensor(1)
     require(len(weight.shape) == len(given.shape) == len(result) >= 3)
     require(weight.shape[1] > 0 and given.shape[1] % weight.shape[1] == 0)
@@ -82,7 +84,10 @@ _STRIDES, _DILATIONS = range(1, 9), (1, 2, 4)
 
 
 def _can_lead_to(size: int, taps: int, result: int) -> bool:
-    """Whether a usual stride, dilation and padding (at most what the taps reach over the edge) make that of this size."""
+    """Return whether a usual stride, dilation and padding make that of this size.
+
+    Padding is at most what the taps reach over the edge.
+    """
     return any(
         (size + 2 * pad - reach - 1) // step + 1 == result
         for step in _STRIDES
@@ -102,7 +107,7 @@ def _work(flop: float, operand: Tensor, moved_bytes: float) -> Work:
 
 
 def _touched(given: Tensor, weight: Tensor, space: Shape, *, turned: bool) -> float:
-    """Bytes of the input that any tap reads: strides larger than the filter skip some."""
+    """Return bytes of the input that any tap reads: strides larger than the filter skip some."""
     if turned:
         return given.bytes
     taps = (min(n, count * k) for n, count, k in zip(given.shape[2:], space, weight.shape[2:], strict=True))
@@ -110,7 +115,10 @@ def _touched(given: Tensor, weight: Tensor, space: Shape, *, turned: bool) -> fl
 
 
 def _spatial(call: Call, position: int, rank: int) -> Shape:
-    """One integer per spatial dimension; a list of one stands for all. Padding may be named in place of them."""
+    """Return one integer per spatial dimension; a list of one stands for all.
+
+    Padding may be named in place of them.
+    """
     if isinstance(call.value(position), str):
         raise Unrecorded
     values = call.numbers(position)
@@ -125,7 +133,7 @@ def _stride_of(call: Call, position: int) -> None:
 
 
 def convolution(**positions: int | bool | None) -> Formula:
-    """`forward` at these positions."""
+    """Return `forward` at these positions."""
 
     def formula(call: Call) -> Work:
         stride = positions["stride"]
@@ -137,7 +145,10 @@ def convolution(**positions: int | bool | None) -> Formula:
 
 
 def backward(call: Call) -> Work:
-    """convolution_backward(grad_output, input, weight, bias_sizes, stride, ..., transposed@7, ..., output_mask@10)."""
+    """Count convolution_backward.
+
+    Its arguments are (grad_output, input, weight, bias_sizes, stride, ..., transposed@7, ..., output_mask@10).
+    """
     turned, wanted = call.flag(7), call.mask(10)
     return _gradients(call.tensor(0), call.tensor(1), call.tensor(2), wanted, turned=turned)
 
@@ -158,7 +169,10 @@ def _gradients(gradient: Tensor, given: Tensor, weight: Tensor, wanted: tuple[bo
 
 
 def backward_of_both(call: Call) -> Work:
-    """cudnn_convolution_backward, miopen_convolution_backward(self, grad_output, weight, ..., output_mask) before 1.11."""
+    """Count cudnn_convolution_backward and miopen_convolution_backward before PyTorch 1.11.
+
+    Their arguments are (self, grad_output, weight, ..., output_mask).
+    """
     wanted = next((value for value in map(call.value, range(3, len(call.arguments))) if _is_mask(value)), None)
     mask = (True, True, False) if wanted is None else (*wanted, False)[:3]
     return _gradients(call.tensor(1), call.tensor(0), call.tensor(2), mask, turned=False)
@@ -169,7 +183,7 @@ def _is_mask(value: object) -> bool:
 
 
 def backward_input(call: Call) -> Work:
-    """cudnn_convolution_backward_input(self_size, grad_output, weight, ...) before PyTorch 1.11.
+    """Count cudnn_convolution_backward_input(self_size, grad_output, weight, ...) before PyTorch 1.11.
 
     The size of what it writes is a concrete input, or that of the first tensor of the operator around it; where neither
     is recorded, its bytes are unknown.
@@ -183,12 +197,12 @@ def backward_input(call: Call) -> Work:
 
 
 def _outer_shape(call: Call, position: int) -> Shape | None:
-    """The shape of an argument of cudnn_convolution_backward(self, grad_output, weight, ...) around its parts."""
+    """Return the shape of an argument of cudnn_convolution_backward(self, grad_output, weight, ...)."""
     return call.outer_shapes[position] if position < len(call.outer_shapes) else None
 
 
 def backward_weight(call: Call) -> Work:
-    """cudnn_convolution_backward_weight(weight_size, grad_output, self, ...) before PyTorch 1.11."""
+    """Count cudnn_convolution_backward_weight(weight_size, grad_output, self, ...) before PyTorch 1.11."""
     gradient, given = call.tensor(1), call.tensor(2)
     size = call.numbers(0) if call.valued else _outer_shape(call, 2)
     if size is None:
@@ -207,7 +221,7 @@ _SLOW_TRANSPOSED = _plain(bias=3, stride=4, padding=5, output_padding=6, dilatio
 
 
 def _slow_2d(call: Call) -> Work:
-    """_slow_conv2d_forward(self, weight, kernel_size, bias, stride, padding): no dilation."""
+    """Count _slow_conv2d_forward(self, weight, kernel_size, bias, stride, padding): no dilation."""
     given, weight = call.tensor(0), call.tensor(1)
     require(len(given.shape) == len(weight.shape) == 4)
     step, pad = _spatial(call, 4, 2), _spatial(call, 5, 2)

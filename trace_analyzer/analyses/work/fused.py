@@ -1,4 +1,7 @@
-"""Kernels that Inductor wrote: the tensors that its call passes, each touched once. Their FLOP are not in a trace."""
+"""Count kernels that Inductor wrote: the tensors that its call passes, each touched once.
+
+Their FLOP are not in a trace.
+"""
 
 from math import prod
 
@@ -6,7 +9,7 @@ from trace_analyzer.analyses.work.calls import Call, Unrecorded, Work, compute, 
 
 
 def triton(call: Call) -> Work:
-    """A ``triton_*`` call: tensors, then the sizes of the iteration space.
+    """Count a ``triton_*`` call: tensors, then the sizes of the iteration space.
 
     A kernel that reads a slice or some rows of a tensor is passed all of it, so no tensor counts for more elements than
     the kernel has iterations. What is updated in place counts once: a lower bound.

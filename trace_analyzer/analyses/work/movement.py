@@ -1,4 +1,4 @@
-"""Work that only moves data: copies, fills, random numbers, indexing, embedding, pooling and resampling.
+"""Count work that only moves data: copies, fills, random numbers, indexing, embedding, pooling and resampling.
 
 What is gathered or scattered counts once per index, but never more than the whole tensor it is taken from: repeated
 rows come from the cache.
@@ -21,30 +21,30 @@ from trace_analyzer.analyses.work.contractions import broadcast
 
 
 def moved(tensor: Tensor, *others: Tensor | None, flop: float = 0.0) -> Work:
-    """Each of these tensors once; computed in the type of the first."""
+    """Count each of these tensors once; computed in the type of the first."""
     return Work(flop, total_bytes(tensor, *others), compute(tensor.dtype))
 
 
 def copy(call: Call) -> Work:
-    """copy_(self, src), broadcasting."""
+    """Count copy_(self, src), broadcasting."""
     target, source = call.tensor(0), call.tensor(1)
     broadcast(target.shape, source.shape)
     return replace(moved(target, source), doubtful_bytes=source.bytes if source.strides is None else 0.0)
 
 
 def fill(call: Call) -> Work:
-    """fill_, zero_ and generators of random numbers: written once."""
+    """Count fill_, zero_ and generators of random numbers: written once."""
     return moved(call.tensor(0))
 
 
 def duplicate(call: Call) -> Work:
-    """clone, contiguous, _to_copy: read once, written once, in the type that is asked for."""
+    """Count clone, contiguous, _to_copy: read once, written once, in the type that is asked for."""
     given = call.tensor(0)
     return moved(given, Tensor(given.shape, call.type_at(1) or given.dtype))
 
 
 def concatenate(call: Call) -> Work:
-    """cat, stack of a list."""
+    """Count cat, stack of a list."""
     tensors = call.tensors(0)
     read = total_bytes(*tensors)
     written = sum(tensor.elements * tensor.size for tensor in tensors)
@@ -52,12 +52,12 @@ def concatenate(call: Call) -> Work:
 
 
 def _some(tensor: Tensor, count: int) -> float:
-    """Bytes of ``count`` elements of a tensor, each of its own counted once."""
+    """Return bytes of ``count`` elements of a tensor, each of its own counted once."""
     return min(count, tensor.stored) * tensor.size
 
 
 def index_select(call: Call) -> Work:
-    """index_select(self, dim, index)."""
+    """Count index_select(self, dim, index)."""
     given, index = call.tensor(0), call.tensor(2)
     dim = call.number(1) if call.valued else 0
     require(len(index.shape) <= 1 and -len(given.shape) <= dim < max(1, len(given.shape)))
@@ -71,14 +71,14 @@ def _rows(given: Tensor, index: Tensor, of: int) -> Work:
 
 
 def embedding(call: Call) -> Work:
-    """embedding(weight, indices)."""
+    """Count embedding(weight, indices)."""
     weight, index = call.tensor(0), call.tensor(1)
     require(len(weight.shape) == 2)
     return _rows(weight, index, weight.shape[0])
 
 
 def embedding_backward(call: Call) -> Work:
-    """embedding_dense_backward(grad_output, indices, num_weights, ...): a zeroed table to which rows are added."""
+    """Count embedding_dense_backward(grad_output, indices, num_weights, ...): a zeroed table, and rows added to it."""
     gradient, index = call.tensor(0), call.tensor(1)
     require(bool(gradient.shape) and gradient.elements == index.elements * gradient.shape[-1])
     table = Tensor((call.number(2), gradient.shape[-1]), gradient.dtype)
@@ -86,14 +86,14 @@ def embedding_backward(call: Call) -> Work:
 
 
 def gather(call: Call) -> Work:
-    """gather(self, dim, index)."""
+    """Count gather(self, dim, index)."""
     given, index = call.tensor(0), call.tensor(2)
     count = index.elements
     return Work(0.0, index.bytes + _some(given, count) + count * given.size, compute(given.dtype))
 
 
 def scatter_add(call: Call) -> Work:
-    """scatter_add(self, dim, index, src): places are read, added to and written."""
+    """Count scatter_add(self, dim, index, src): places are read, added to and written."""
     given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
     count = index.elements
     bytes_moved = index.bytes + _some(source, count) + 2 * _some(given, count)
@@ -101,7 +101,7 @@ def scatter_add(call: Call) -> Work:
 
 
 def scatter(call: Call) -> Work:
-    """scatter(self, dim, index, src or value): in place, places are written."""
+    """Count scatter(self, dim, index, src or value): in place, places are written."""
     given, index, source = call.tensor(0), call.tensor(2), call.optional(3)
     count = index.elements
     read = 0.0 if source is None else _some(source, count)
@@ -109,20 +109,20 @@ def scatter(call: Call) -> Work:
 
 
 def index_add(call: Call) -> Work:
-    """index_add_(self, dim, index, source)."""
+    """Count index_add_(self, dim, index, source)."""
     given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
     both = index.bytes + source.bytes + 2 * _some(given, source.elements)
     return Work(float(source.elements), both, compute(given.dtype))
 
 
 def index_copy(call: Call) -> Work:
-    """index_copy_(self, dim, index, source)."""
+    """Count index_copy_(self, dim, index, source)."""
     given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
     return Work(0.0, index.bytes + source.bytes + _some(given, source.elements), compute(given.dtype))
 
 
 def sort(call: Call) -> Work:
-    """sort(self, dim, descending): values and indices are written."""
+    """Count sort(self, dim, descending): values and indices are written."""
     given = call.tensor(0)
     return Work(
         None, total_bytes(given, Tensor(given.shape, given.dtype), Tensor(given.shape, INT64)), compute(given.dtype)
@@ -130,7 +130,7 @@ def sort(call: Call) -> Work:
 
 
 def topk(call: Call) -> Work:
-    """topk(self, k, dim): k values and indices per row are written."""
+    """Count topk(self, k, dim): k values and indices per row are written."""
     given, count, dim = call.tensor(0), call.number(1), call.number(2)
     require(bool(given.shape) and -len(given.shape) <= dim < len(given.shape) and 0 <= count <= given.shape[dim])
     kept = given.elements // max(1, given.shape[dim]) * count
@@ -138,7 +138,7 @@ def topk(call: Call) -> Work:
 
 
 def pad(call: Call) -> Work:
-    """constant_pad_nd, reflection_pad, replication_pad(self, pad): pairs from the last dimension on."""
+    """Count constant_pad_nd, reflection_pad, replication_pad(self, pad): pairs from the last dimension on."""
     given, sizes = call.tensor(0), call.numbers(1)
     require(len(sizes) % 2 == 0 and len(sizes) // 2 <= len(given.shape))
     grown = [before + after for before, after in zip(sizes[::2], sizes[1::2], strict=True)]
@@ -158,7 +158,10 @@ def _window(call: Call, position: int, rank: int, default: tuple[int, ...] | Non
 
 
 def _pooled(call: Call, rank: int, *, dilated: bool) -> tuple[Tensor, tuple[int, ...], int]:
-    """Input, output shape and taps of a pool: (self, kernel, stride, padding, [dilation], ceil_mode)."""
+    """Return input, output shape and taps of a pool.
+
+    Its arguments are (self, kernel, stride, padding, [dilation], ceil_mode).
+    """
     given = call.tensor(0)
     require(len(given.shape) in (rank + 1, rank + 2))
     kernel = _window(call, 1, rank)
@@ -177,7 +180,7 @@ def _pooled(call: Call, rank: int, *, dilated: bool) -> tuple[Tensor, tuple[int,
 
 
 def max_pool(rank: int) -> Formula:
-    """max_poolNd_with_indices: one comparison per tap; int64 indices are written too."""
+    """Return the formula of max_poolNd_with_indices: one comparison per tap; int64 indices are written too."""
 
     def formula(call: Call) -> Work:
         given, shape, taps = _pooled(call, rank, dilated=True)
@@ -189,7 +192,7 @@ def max_pool(rank: int) -> Formula:
 
 
 def average_pool(rank: int) -> Formula:
-    """avg_poolNd: one addition per tap."""
+    """Return the formula of avg_poolNd: one addition per tap."""
 
     def formula(call: Call) -> Work:
         given, shape, taps = _pooled(call, rank, dilated=False)
@@ -200,7 +203,7 @@ def average_pool(rank: int) -> Formula:
 
 
 def adaptive_pool(rank: int) -> Formula:
-    """_adaptive_avg_poolNd(self, output_size): every input is added once at least."""
+    """Return the formula of _adaptive_avg_poolNd(self, output_size): every input is added once at least."""
 
     def formula(call: Call) -> Work:
         given = call.tensor(0)
@@ -212,14 +215,20 @@ def adaptive_pool(rank: int) -> Formula:
 
 
 def pool_backward(call: Call) -> Work:
-    """*_pool_backward(grad_output, self, ..., [indices]): gradients and indices are read, the input's gradient is written."""
+    """Count *_pool_backward(grad_output, self, ..., [indices]).
+
+    Gradients and indices are read, the input's gradient is written.
+    """
     gradient, given = call.tensor(0), call.tensor(1)
     indices = [tensor for tensor in call.given(2) if tensor.dtype == INT64]
     return moved(gradient, Tensor(given.shape, given.dtype), *indices, flop=float(gradient.elements))
 
 
 def upsample(rank: int, flop: float) -> Formula:
-    """upsample_*(self, output_size, ...): the output's size is given, or factors in the last list."""
+    """Return the formula of upsample_*(self, output_size, ...).
+
+    The output's size is given, or factors in the last list.
+    """
 
     def formula(call: Call) -> Work:
         given = call.tensor(0)

@@ -1,4 +1,6 @@
-"""Normalization, softmax and losses over rows. FLOP per element, from the definitions (see each function).
+"""Count normalization, softmax and losses over rows.
+
+FLOP are per element, from the definitions (see each function).
 
 Every tensor is read or written once, though kernels that do not keep a row on chip read it two or three times.
 """
@@ -24,7 +26,7 @@ _WEIGHT_GRADIENT = 2  # multiply, add
 
 
 def _statistics(count: int, dtype: Dtype | None) -> Tensor:
-    """Mean and deviation of ``count`` rows, kept in fp32 for narrower types."""
+    """Return mean and deviation of ``count`` rows, kept in fp32 for narrower types."""
     return Tensor((2, count), FLOAT32 if dtype is not None and dtype.bytes < 4 else dtype)
 
 
@@ -33,7 +35,7 @@ def _affine(given: Tensor, weight: Tensor | None, bias: Tensor | None) -> float:
 
 
 def layer_norm(call: Call) -> Work:
-    """native_layer_norm(input, normalized_shape, weight, bias, eps)."""
+    """Count native_layer_norm(input, normalized_shape, weight, bias, eps)."""
     given, weight, bias = call.tensor(0), call.optional(2), call.optional(3)
     try:
         row = call.numbers(1)
@@ -48,7 +50,7 @@ def layer_norm(call: Call) -> Work:
 
 
 def layer_norm_backward(call: Call) -> Work:
-    """native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, output_mask)."""
+    """Count native_layer_norm_backward(grad_out, input, shape, mean, rstd, weight, bias, output_mask)."""
     wanted = call.mask(7) if call.valued else (True, call.optional(5) is not None, call.optional(6) is not None)
     return _backward(call.tensor(0), call.tensor(1), (call.optional(3), call.optional(4)), call.optional(5), wanted)
 
@@ -67,7 +69,7 @@ def _backward(
 
 
 def batch_norm(call: Call) -> Work:
-    """native_batch_norm, cudnn_batch_norm, miopen_batch_norm(input, weight, bias, mean, var, training, ...)."""
+    """Count native_batch_norm, cudnn_batch_norm, miopen_batch_norm(input, weight, bias, mean, var, training, ...)."""
     given, weight, bias = call.tensor(0), call.optional(1), call.optional(2)
     require(len(given.shape) >= 2)
     training = _training(call, 5)
@@ -78,7 +80,7 @@ def batch_norm(call: Call) -> Work:
 
 
 def _training(call: Call, position: int) -> bool:
-    """Where values are not recorded: fused libraries are called for training unless their name says otherwise."""
+    """Return whether the call trains; without values, fused libraries do unless their name says otherwise."""
     if call.valued:
         return call.flag(position)
     if call.operator.startswith("aten::cudnn"):
@@ -87,19 +89,25 @@ def _training(call: Call, position: int) -> bool:
 
 
 def batch_norm_backward(call: Call) -> Work:
-    """cudnn_batch_norm_backward, miopen_batch_norm_backward(input, grad_output, weight, ..., save_mean, save_var)."""
+    """Count cudnn_batch_norm_backward, miopen_batch_norm_backward.
+
+    Their arguments are (input, grad_output, weight, ..., save_mean, save_var).
+    """
     given, gradient, weight = call.tensor(0), call.tensor(1), call.tensor(2)
     return _backward(gradient, given, (call.optional(5), call.optional(6)), weight, (True, True, True))
 
 
 def native_batch_norm_backward(call: Call) -> Work:
-    """native_batch_norm_backward(grad_out, input, weight, mean, var, save_mean, save_invstd, train, eps, mask)."""
+    """Count native_batch_norm_backward(grad_out, input, weight, mean, var, ..., train, eps, mask).
+
+    Its arguments are (grad_out, input, weight, mean, var, save_mean, save_invstd, train, eps, mask).
+    """
     wanted = call.mask(9)
     return _backward(call.tensor(0), call.tensor(1), (call.optional(5), call.optional(6)), call.optional(2), wanted)
 
 
 def group_norm(call: Call) -> Work:
-    """native_group_norm(input, weight, bias, N, C, HxW, group, eps)."""
+    """Count native_group_norm(input, weight, bias, N, C, HxW, group, eps)."""
     given, weight, bias = call.tensor(0), call.optional(1), call.optional(2)
     require(len(given.shape) >= 2)
     rows = given.shape[0] * call.number(6)
@@ -108,26 +116,26 @@ def group_norm(call: Call) -> Work:
 
 
 def group_norm_backward(call: Call) -> Work:
-    """native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)."""
+    """Count native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)."""
     wanted = call.mask(9)
     return _backward(call.tensor(0), call.tensor(1), (call.optional(2), call.optional(3)), call.optional(4), wanted)
 
 
 def rms_norm(call: Call) -> Work:
-    """_fused_rms_norm(input, normalized_shape, weight, eps): square, add; divide by the root."""
+    """Count _fused_rms_norm(input, normalized_shape, weight, eps): square, add; divide by the root."""
     given, weight = call.tensor(0), call.optional(2)
     moved = total_bytes(given, weight, Tensor(given.shape, given.dtype))
     return Work(3.0 * given.elements + _affine(given, weight, None), moved, compute(given.dtype))
 
 
 def rms_norm_backward(call: Call) -> Work:
-    """_fused_rms_norm_backward(grad_out, input, normalized_shape, rstd, weight, output_mask)."""
+    """Count _fused_rms_norm_backward(grad_out, input, normalized_shape, rstd, weight, output_mask)."""
     wanted = (*call.mask(5), False, False)[:2]
     return _backward(call.tensor(0), call.tensor(1), (call.optional(3),), call.optional(4), (*wanted, False))
 
 
 def softmax(call: Call) -> Work:
-    """_softmax, _log_softmax(self, dim, half_to_float): maximum, subtract, exp, add, divide."""
+    """Count _softmax, _log_softmax(self, dim, half_to_float): maximum, subtract, exp, add, divide."""
     given = call.tensor(0)
     # Without values it is not known whether a half type was widened (half_to_float).
     if not call.valued and given.dtype is not None and given.dtype.bytes < 4:
@@ -138,7 +146,10 @@ def softmax(call: Call) -> Work:
 
 
 def softmax_backward(call: Call) -> Work:
-    """_softmax_backward_data, _log_softmax_backward_data(grad_output, output, dim, input_dtype): multiply, add; subtract, multiply."""
+    """Count _softmax_backward_data, _log_softmax_backward_data(grad_output, output, dim, input_dtype).
+
+    Multiply, add; subtract, multiply.
+    """
     gradient, output = call.tensor(0), call.tensor(1)
     require(gradient.elements == output.elements)
     answer = Tensor(output.shape, call.type_at(3) or output.dtype)
@@ -146,7 +157,7 @@ def softmax_backward(call: Call) -> Work:
 
 
 def nll_loss(call: Call) -> Work:
-    """nll_loss_forward(self, target, weight, ...): one element of each row is read and added."""
+    """Count nll_loss_forward(self, target, weight, ...): one element of each row is read and added."""
     given, target = call.tensor(0), call.tensor(1)
     require(len(given.shape) in (1, 2, 4))
     picked = Tensor(target.shape, given.dtype)
@@ -154,7 +165,7 @@ def nll_loss(call: Call) -> Work:
 
 
 def nll_loss_backward(call: Call) -> Work:
-    """nll_loss_backward(grad_output, self, target, weight, ...): zeros, and one element of each row."""
+    """Count nll_loss_backward(grad_output, self, target, weight, ...): zeros, and one element of each row."""
     given, target = call.tensor(1), call.tensor(2)
     return Work(
         float(target.elements),

@@ -1,4 +1,4 @@
-"""Updates of whole lists of tensors: ``_foreach_*`` and fused optimizers.
+"""Count updates of whole lists of tensors: ``_foreach_*`` and fused optimizers.
 
 FLOP per element from the update rule; bytes where the kernel's name tells the type of the lists, because Kineto records
 only their shapes.
@@ -44,10 +44,10 @@ def _work(flop: float, traffic: list[tuple[Tensor, ...]]) -> Work:
 
 
 def foreach(name: str, spec: Pointwise) -> Formula:
-    """One element-by-element pass over each list's tensors."""
+    """Return the formula of one element-by-element pass over each list's tensors."""
 
     def formula(call: Call) -> Work:
-        lists = [found for found in call.arguments[: spec.inputs] if isinstance(found, tuple)]
+        lists = [argument for argument in call.arguments[: spec.inputs] if isinstance(argument, tuple)]
         if not lists:
             return _missing(call)
         require(len({len(tensors) for tensors in lists}) == 1)
@@ -62,24 +62,27 @@ def _missing(call: Call) -> Work:
 
 
 def foreach_norm(call: Call) -> Work:
-    """_foreach_norm(self, ord): square, add."""
+    """Count _foreach_norm(self, ord): square, add."""
     tensors = call.tensors(0)
     return _work(2.0 * _elements(tensors), [tensors])
 
 
 def foreach_copy(call: Call) -> Work:
-    """_foreach_copy_(self, src)."""
+    """Count _foreach_copy_(self, src)."""
     target, source = call.tensors(0), call.tensors(1)
     return _work(0.0, [target, source])
 
 
 def foreach_zero(call: Call) -> Work:
-    """_foreach_zero_(self)."""
+    """Count _foreach_zero_(self)."""
     return _work(0.0, [call.tensors(0)])
 
 
 def fused(call: Call) -> Work:
-    """_fused_adam(w)_(params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, ...), _fused_sgd_(params, grads, momenta)."""
+    """Count _fused_adam(w)_ and _fused_sgd_.
+
+    Their arguments are (params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, ...) and (params, grads, momenta).
+    """
     reads, writes, flop = _FUSED[call.operator]
     lists = [tensors for i in range(reads) if (tensors := _optional(call, i))]
     require(len(lists) >= 2 and len({len(tensors) for tensors in lists}) == 1)
@@ -88,9 +91,9 @@ def fused(call: Call) -> Work:
 
 
 def _optional(call: Call, position: int) -> tuple[Tensor, ...]:
-    """The list there; empty where an optional one (momenta, maxima) was not given."""
-    found = call.arguments[position] if position < len(call.arguments) else None
-    return found if isinstance(found, tuple) else call.tensors(position) if position < 2 else ()
+    """Return the list there; empty where an optional one (momenta, maxima) was not given."""
+    argument = call.arguments[position] if position < len(call.arguments) else None
+    return argument if isinstance(argument, tuple) else call.tensors(position) if position < 2 else ()
 
 
 FORMULAS: dict[str, Formula] = {

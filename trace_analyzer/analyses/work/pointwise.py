@@ -1,4 +1,4 @@
-"""Element by element arithmetic: every input is read once, in its own size, and the output is written once.
+"""Count element-by-element arithmetic: every input is read once, in its own size, and the output is written once.
 
 FLOP per element of the output are those of the function's definition, where every addition, multiplication,
 division, comparison and every elementary function (exp, tanh, erf, ...) counts as one.
@@ -26,7 +26,7 @@ from trace_analyzer.analyses.work.contractions import broadcast
 
 @dataclass(frozen=True)
 class Pointwise:
-    """``inputs``: leading arguments that may be tensors; ``result``: same, floating or bool; FLOP per element."""
+    """Declare ``inputs``, leading arguments that may be tensors, ``result`` (same, floating or bool) and FLOP an element."""
 
     inputs: int
     flop: float
@@ -95,22 +95,22 @@ _WITH_ITSELF = {"aten::isnan": ("aten::ne",), "aten::isfinite": ("aten::eq",)}
 
 
 def _specifications() -> dict[str, Pointwise]:
-    found = {name: Pointwise(1, flop) for flop, names in _ONE_INPUT.items() for name in names.split()}
-    found |= {name: Pointwise(1, found[name].flop, "floating") for name in _FLOATING.split()}
-    found |= {name: Pointwise(1, 1, "bool") for name in _TO_BOOL.split()}
-    found |= {name: Pointwise(2, flop) for flop, names in _TWO_INPUTS.items() for name in names.split()}
-    found |= {name: Pointwise(2, 1, "floating") for name in ("div", "true_divide", "atan2")}
-    found |= {name: Pointwise(2, 1, "bool") for name in _COMPARISONS.split()}
-    found |= {name: Pointwise(3, 2) for name in ("clamp", "clip")}
-    found |= {name: Pointwise(inputs, flop) for name, (inputs, flop) in _BACKWARD.items()}
-    return found | _OTHERS
+    table = {name: Pointwise(1, flop) for flop, names in _ONE_INPUT.items() for name in names.split()}
+    table |= {name: Pointwise(1, table[name].flop, "floating") for name in _FLOATING.split()}
+    table |= {name: Pointwise(1, 1, "bool") for name in _TO_BOOL.split()}
+    table |= {name: Pointwise(2, flop) for flop, names in _TWO_INPUTS.items() for name in names.split()}
+    table |= {name: Pointwise(2, 1, "floating") for name in ("div", "true_divide", "atan2")}
+    table |= {name: Pointwise(2, 1, "bool") for name in _COMPARISONS.split()}
+    table |= {name: Pointwise(3, 2) for name in ("clamp", "clip")}
+    table |= {name: Pointwise(inputs, flop) for name, (inputs, flop) in _BACKWARD.items()}
+    return table | _OTHERS
 
 
 SPECIFICATIONS = _specifications()
 
 
 def elementwise(tensors: list[Tensor], spec: Pointwise, *, into: Tensor | None, flop: float) -> Work:
-    """Work of one element-by-element pass over the broadcast shape of ``tensors``, written to ``into`` or to a new tensor."""
+    """Count one pass over the broadcast shape of ``tensors``, written to ``into`` or to a new tensor."""
     shape = broadcast(*(tensor.shape for tensor in tensors))
     result = promoted(tensors)
     written = into if into is not None else Tensor(shape, _result(result, spec))
@@ -143,13 +143,16 @@ def _formula(name: str, spec: Pointwise) -> Formula:
 
 
 def _flop(call: Call, name: str, spec: Pointwise) -> float:
-    """FLOP per element; a sum with a factor multiplies too."""
+    """Return FLOP per element; a sum with a factor multiplies too."""
     scaled = name.rstrip("_") in ("add", "sub", "rsub") and call.valued and call.value(2) not in (None, 1, True)
     return spec.flop + scaled
 
 
 def fused_dropout(call: Call) -> Work:
-    """native_dropout(input, p, train), _fused_dropout: one number drawn, compared, multiplied; the mask is written too."""
+    """Count native_dropout(input, p, train), _fused_dropout.
+
+    One number is drawn, compared, multiplied; the mask is written too.
+    """
     given = call.tensor(0)
     return Work(3.0 * given.elements, 2 * given.bytes + given.elements * BOOL.bytes, compute(given.dtype))
 

@@ -1,4 +1,7 @@
-"""Reductions: the input is read once, the result written once. FLOP per element read, from the definition."""
+"""Count reductions: the input is read once, the result written once.
+
+FLOP are per element read, from the definition.
+"""
 
 from math import prod
 
@@ -20,7 +23,7 @@ from trace_analyzer.analyses.work.calls import (
 
 
 def reduced(given: Tensor, dims: Shape | None) -> int:
-    """Elements that are left when these dimensions (none named: all) are reduced."""
+    """Count the elements that are left when these dimensions (none named: all) are reduced."""
     rank = max(1, len(given.shape))
     require(dims is None or all(-rank <= dim < rank for dim in dims))
     gone = set(range(rank)) if not dims else {dim % rank for dim in dims}
@@ -28,17 +31,23 @@ def reduced(given: Tensor, dims: Shape | None) -> int:
 
 
 def _dims(call: Call, position: int) -> Shape | None:
-    """The dimensions there: None or an empty list is all of them. Raises Unrecorded where values are missing."""
+    """Return the dimensions there: None or an empty list is all of them.
+
+    Raises Unrecorded where values are missing.
+    """
     if position >= len(call.arguments):
         return None
-    found = call.value(position)
-    return None if found is None or found == [] else call.numbers(position)
+    value = call.value(position)
+    return None if value is None or value == [] else call.numbers(position)
 
 
 def _formula(
     flop: float, *, dims: int, result: Dtype | None = None, dtype: int | None = None, outputs: int = 1
 ) -> Formula:
-    """``dims``, ``dtype``: positions in the overload with dimensions; the others have too few arguments for them."""
+    """Return a formula; ``dims`` and ``dtype`` are positions in the overload with dimensions.
+
+    The others have too few arguments for them.
+    """
 
     def formula(call: Call) -> Work:
         given = call.tensor(0)
@@ -53,29 +62,29 @@ def _formula(
 
 
 def norm(call: Call) -> Work:
-    """linalg_vector_norm(self, ord, dim, keepdim, dtype): square, add."""
+    """Count linalg_vector_norm(self, ord, dim, keepdim, dtype): square, add."""
     given = call.tensor(0)
     answer = Tensor((reduced(given, _dims(call, 2)),), call.type_at(4) or given.dtype)
     return Work(2.0 * given.elements, total_bytes(given, answer), compute(given.dtype))
 
 
 def extremum(call: Call) -> Work:
-    """max, min: (self), (self, dim, keepdim) with indices, or elementwise with another tensor."""
+    """Count max, min: (self), (self, dim, keepdim) with indices, or elementwise with another tensor."""
     given, other = call.tensor(0), call.optional(1)
     if other is not None:
         raise Unrecorded
     whole = len(call.arguments) == 1
     left = 1 if whole else reduced(given, _dims(call, 1))
-    found = Tensor((left,), given.dtype)
+    result = Tensor((left,), given.dtype)
     return Work(
         float(given.elements),
-        total_bytes(given, found, None if whole else Tensor((left,), INT64)),
+        total_bytes(given, result, None if whole else Tensor((left,), INT64)),
         compute(given.dtype),
     )
 
 
 def scan(call: Call) -> Work:
-    """cumsum, cumprod, ...: read and written once."""
+    """Count cumsum, cumprod, ...: read and written once."""
     given = call.tensor(0)
     answer = Tensor(given.shape, call.type_at(2) or (INT64 if given.dtype and given.dtype.rank < 20 else given.dtype))
     return Work(float(given.elements), total_bytes(given, answer), compute(given.dtype))

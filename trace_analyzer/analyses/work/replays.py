@@ -1,4 +1,4 @@
-"""Kernels that a CUDA or HIP graph replays have no operator: their work, from the same kernels launched one by one."""
+"""Give kernels of replayed graphs, which have no operator, the work of the same kernels launched one by one."""
 
 import polars as pl
 
@@ -15,7 +15,7 @@ _CALL = ["operator", "input_dims", "input_types", "input_strides", "concrete_inp
 
 
 def is_replayed(kernels: pl.DataFrame) -> pl.Series:
-    """Whether a graph launch enqueued each kernel."""
+    """Return whether a graph launch enqueued each kernel."""
     by_graph = pl.col("launch_name").str.contains("(?i)graph_?launch").fill_null(False)
     return map_unique(kernels.select("launch_name"), by_graph).to_series()
 
@@ -23,7 +23,7 @@ def is_replayed(kernels: pl.DataFrame) -> pl.Series:
 def replayed_work(
     kernels: pl.DataFrame, calls: pl.DataFrame, shares: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame, int]:
-    """Rows like those of ``shares`` for replayed kernels, of which an equal sequence was launched one by one.
+    """Return rows like ``shares`` for replayed kernels of which an equal sequence was launched one by one.
 
     A sequence is the kernels of one graph launch in order of start, by name, grid and block. Where it was launched one by
     one several times, all of these must come from the same calls: else it is not known which of them the graph holds.
@@ -51,7 +51,7 @@ def replayed_work(
     eager = eager.hstack(called).with_row_index("position")
     if eager.is_empty():
         return shares.clear(), _NO_TWINS, 0
-    found = pl.concat(
+    runs = pl.concat(
         [_runs(eager, sequences, length) for length in sequences.get_column("length").unique().sort()]
         or [
             pl.DataFrame(
@@ -61,13 +61,13 @@ def replayed_work(
     )
     twins = (
         replayed.join(sequences, on="launch_id", how="inner", maintain_order="left")
-        .join(found.filter("agrees"), on=["length", "sequence"], how="inner", maintain_order="left")
+        .join(runs.filter("agrees"), on=["length", "sequence"], how="inner", maintain_order="left")
         .with_columns((pl.col("position") + pl.col("place")).cast(pl.UInt32).alias("position"))
         .join(eager.select("position", pl.col("activity_id").alias("replayed_from")), on="position", how="inner")
         .select("activity_id", "replayed_from")
     )
     work = twins.join(shares, left_on="replayed_from", right_on="activity_id", how="inner").select(shares.columns)
-    ambiguous = sequences.join(found.filter(~pl.col("agrees")), on=["length", "sequence"], how="semi").height
+    ambiguous = sequences.join(runs.filter(~pl.col("agrees")), on=["length", "sequence"], how="semi").height
     return work, twins, ambiguous
 
 
@@ -75,18 +75,20 @@ _NO_TWINS = pl.DataFrame(schema={"activity_id": pl.UInt32, "replayed_from": pl.U
 
 
 def with_twins(activities: pl.DataFrame, twins: pl.DataFrame) -> pl.DataFrame:
-    """Activities whose replayed kernels have ``replayed_from``, and of that kernel the operator's name and the bucket."""
+    """Add ``replayed_from`` to replayed kernels, and of that kernel the operator's name and the bucket."""
     marked = activities.hstack(lookup(twins, activities, "activity_id"))
     if twins.is_empty():
         return marked
     own = ["operator", "bucket", "group", "prior"]
     theirs = marked.select("activity_id", *own).rename({"activity_id": "replayed_from"})
-    found = lookup(theirs, marked, "replayed_from")
-    return marked.with_columns(pl.coalesce(found.get_column(column), column).alias(column) for column in own)
+    twins_columns = lookup(theirs, marked, "replayed_from")
+    return marked.with_columns(pl.coalesce(twins_columns.get_column(column), column).alias(column) for column in own)
 
 
 def _runs(eager: pl.DataFrame, sequences: pl.DataFrame, length: int) -> pl.DataFrame:
-    """(length, sequence, position, agrees): where the sequences of this length were launched one by one, first of equals.
+    """Return where the sequences of this length were launched one by one, first of equals.
+
+    The columns are length, sequence, position, agrees.
 
     A window's sum of codes times powers of a step, divided by the power at its start, does not depend on where it is.
     """
@@ -111,12 +113,12 @@ def _runs(eager: pl.DataFrame, sequences: pl.DataFrame, length: int) -> pl.DataF
 
 
 def _windows(column: str, length: int) -> pl.Expr:
-    """The fingerprint of the ``length`` values from each row on; arithmetic wraps at 2**64."""
+    """Return the fingerprint of the ``length`` values from each row on; arithmetic wraps at 2**64."""
     terms = pl.col(column) * _powers(_STEP)
     upto = terms.cum_sum()
     return (upto.shift(1 - length) - upto + terms) * _powers(_STEP_BACK)
 
 
 def _powers(step: int) -> pl.Expr:
-    """1, step, step**2, ... modulo 2**64."""
+    """Return 1, step, step**2, ... modulo 2**64."""
     return pl.repeat(step, pl.len(), dtype=pl.UInt64).cum_prod().shift(1, fill_value=1)

@@ -1,4 +1,4 @@
-"""From operator calls to kernels: who did the work that a call asked for."""
+"""Share the work of operator calls among the kernels that did it."""
 
 import polars as pl
 
@@ -31,7 +31,7 @@ _NAMED = "|".join(sorted(_TEMPLATE_TYPES, key=len, reverse=True))
 
 
 def list_element_bytes(name: str = "name") -> pl.Expr:
-    """Size of the elements of a tensor list, from the templates of the kernel that walks it; null where it does not tell.
+    """Return the element size of a tensor list, from the templates of the kernel that walks it; else null.
 
     ATen's multi-tensor kernels name the type in their functor (`BinaryOpScalarFunctor<float, ...>`), `CatArray` kernels
     as an opaque size, or by the elements in an aligned vector (`..., 16, 8>`: 16 bytes of 8 elements).
@@ -47,7 +47,7 @@ def list_element_bytes(name: str = "name") -> pl.Expr:
 
 
 def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """Activities with flop, moved_bytes, dtype and uses_tensor_cores, and notes on damaged arguments.
+    """Add flop, moved_bytes, dtype and uses_tensor_cores, and return notes on damaged arguments.
 
     Needs launch_name, launch_thread and launch_start_ns. The work belongs to the innermost operator around the launch
     that has a formula and what it needs; what a graph replays inherits from the same kernels launched one by one. Several
@@ -66,17 +66,17 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
     shares = _shares(own)
     outer = _outer_calls(launched, shares, host, inputs)
     if outer.height:
-        found = _shares(_works(with_context(outer, host, inputs))[0])
-        found = found.with_columns(
+        outer_shares = _shares(_works(with_context(outer, host, inputs))[0])
+        outer_shares = outer_shares.with_columns(
             pl.when(pl.col("work_from") == "call").then(pl.lit("outer-call")).otherwise("work_from").alias("work_from")
         )
-        shares = pl.concat([shares.join(found, on="activity_id", how="anti"), found])
+        shares = pl.concat([shares.join(outer_shares, on="activity_id", how="anti"), outer_shares])
     replayed, twins, ambiguous = replayed_work(kernels, calls, shares)
     replayed = replayed.with_columns(
         pl.when(pl.col("work_from").is_not_null()).then(pl.lit("replay")).alias("work_from")
     )
     works = pl.concat([shares, replayed])
-    found = kernels.hstack(lookup(works, kernels, "activity_id")).select(
+    shared = kernels.hstack(lookup(works, kernels, "activity_id")).select(
         "activity_id",
         "flop",
         "moved_bytes",
@@ -85,12 +85,12 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
         _dtype().alias("dtype"),
         _tensor_cores().alias("uses_tensor_cores"),
     )
-    worked = activities.hstack(lookup(found, activities, "activity_id"))
+    worked = activities.hstack(lookup(shared, activities, "activity_id"))
     return with_twins(worked, twins), (*notes, *_ambiguous(ambiguous))
 
 
 def _ambiguous(graph_launches: int) -> tuple[Note, ...]:
-    """A note where kernels of graph launches match several runs of other calls."""
+    """Note where kernels of graph launches match several runs of other calls."""
     if not graph_launches:
         return ()
     return (
@@ -105,7 +105,7 @@ def _ambiguous(graph_launches: int) -> tuple[Note, ...]:
 
 
 def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Kernels with the recorded arguments of their operator (operator_id, operator); none without any."""
+    """Return kernels with the recorded arguments of their operator (operator_id, operator); none without any."""
     calls = lookup_inner(kernels, inputs, "operator_id")
     lists = pl.col("input_types").str.contains("TensorList")
     sizes = pl.when(lists).then(list_element_bytes()).alias("list_element_bytes")
@@ -113,7 +113,7 @@ def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
 
 
 def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """Calls with the work of each, and a note per kind of damage with the number of kernels it is about."""
+    """Return calls with their work, and a note per kind of damage with the number of its kernels."""
     numbers, firsts = factorize(*calls.select(_CALL))
     counts = sum_by_group(numbers, pl.ones(calls.height, eager=True), firsts.len())
     unique = calls.select(_CALL)[firsts].with_columns(counts.alias("kernels"))
@@ -140,11 +140,14 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
 
 
 def _shares(calls: pl.DataFrame) -> pl.DataFrame:
-    """(activity_id, flop, moved_bytes, call_dtype, contracts): each kernel's part of its operator's work."""
+    """Return each kernel's part of its operator's work.
+
+    The columns are activity_id, flop, moved_bytes, call_dtype, contracts.
+    """
     owners, firsts = factorize(calls.get_column("operator_id"))
 
     def of_owner(rows: pl.DataFrame, figure: pl.Expr) -> pl.Series:
-        """The sum of an integer figure over all kernels of each one's operator."""
+        """Sum an integer figure over all kernels of each one's operator."""
         return sum_by_group(owners, rows.select(figure.fill_null(0).cast(pl.Int64)).to_series(), firsts.len())[owners]
 
     # Where no name looks like a product, the nameless kernels of a contraction must be it.
@@ -191,7 +194,7 @@ def _shares(calls: pl.DataFrame) -> pl.DataFrame:
 
 
 def _source() -> pl.Expr:
-    """Where the work of a call comes from: what was recorded of it, or more than that; null where it is not known."""
+    """Return where a call's work comes from: what was recorded of it, or more than that; null where unknown."""
     return (
         pl.when(~pl.col("known"))
         .then(None)
@@ -204,7 +207,7 @@ def _source() -> pl.Expr:
 
 
 def _outer_calls(kernels: pl.DataFrame, shares: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Contraction kernels without work, as calls of the innermost contraction around their launch.
+    """Return matmul and convolution kernels without work, as calls of the innermost such operator around.
 
     Not where a kernel that was launched in it already has work of a contraction: then it is known what multiplied, and a
     composite operator would count twice.
@@ -240,7 +243,7 @@ def _outer_calls(kernels: pl.DataFrame, shares: pl.DataFrame, host: Host, inputs
 
 
 def _without_launches(spans: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """The spans in which none of these launches (thread_id, start_ns) was made."""
+    """Return the spans in which none of these launches (thread_id, start_ns) was made."""
     following = launches.select("thread_id", pl.col("start_ns").alias("next_ns")).sort("next_ns")
     return (
         spans.sort("start_ns")
@@ -261,11 +264,11 @@ def _multiplies() -> pl.Expr:
 
 
 def _dtype() -> pl.Expr:
-    """What is computed in: the operands' type, unless a contraction's name says that its products are narrower."""
+    """Return the operands' type, unless the kernel's name says that its products are narrower."""
     rounded = pl.when(pl.col("call_dtype") == "fp32").then(pl.coalesce("fp32", "call_dtype")).otherwise("call_dtype")
     return pl.when(_multiplies()).then(pl.coalesce("precision", rounded)).otherwise("call_dtype")
 
 
 def _tensor_cores() -> pl.Expr:
-    """Only contractions use matrix units; of what no rule knows nothing is known."""
+    """Return whether tensor cores are used: only by matmul and convolution; null where no rule knows."""
     return pl.when(_multiplies()).then("tensor_cores").when(pl.col("bucket") != "other").then(pl.lit(False))

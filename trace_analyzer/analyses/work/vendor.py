@@ -1,4 +1,4 @@
-"""Operators of inference libraries (vLLM, SGLang, aiter, fbgemm) whose name and shapes leave no doubt about what they move."""
+"""Count operators of inference libraries (vLLM, SGLang, aiter, fbgemm) whose name and shapes leave no doubt."""
 
 from trace_analyzer.analyses.work.calls import BYTE, FLOAT32, Call, Formula, Tensor, Work, compute, require, total_bytes
 
@@ -8,35 +8,35 @@ def _moved(flop: float, main: Tensor, *tensors: Tensor | None) -> Work:
 
 
 def rms_norm(call: Call) -> Work:
-    """rms_norm(out, input, weight, eps): square, add, divide, scale."""
+    """Count rms_norm(out, input, weight, eps): square, add, divide, scale."""
     output, given, weight = (call.tensor(i) for i in range(3))
     require(output.elements == given.elements)
     return _moved(4.0 * given.elements, given, output, given, weight)
 
 
 def add_rms_norm(call: Call) -> Work:
-    """fused_add_rms_norm(input, residual, weight, eps): both are read and written in place."""
+    """Count fused_add_rms_norm(input, residual, weight, eps): both are read and written in place."""
     given, residual, weight = (call.tensor(i) for i in range(3))
     require(given.elements == residual.elements)
     return _moved(5.0 * given.elements, given, given, given, residual, residual, weight)
 
 
 def add_rms_norm_to(call: Call) -> Work:
-    """aiter::add_rmsnorm(out, input, residual_in, residual_out, weight, eps)."""
+    """Count aiter::add_rmsnorm(out, input, residual_in, residual_out, weight, eps)."""
     tensors = [call.tensor(i) for i in range(5)]
     require(len({tensor.elements for tensor in tensors[:4]}) == 1)
     return _moved(5.0 * tensors[1].elements, tensors[1], *tensors)
 
 
 def gated(call: Call) -> Work:
-    """silu_and_mul, gelu_and_mul(out, input): the input holds both halves; activation 5, multiply."""
+    """Count silu_and_mul, gelu_and_mul(out, input): the input holds both halves; activation 5, multiply."""
     output, given = call.tensor(0), call.tensor(1)
     require(given.elements == 2 * output.elements)
     return _moved(6.0 * output.elements, given, output, given)
 
 
 def rotary(call: Call) -> Work:
-    """rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place; 3 FLOP per element."""
+    """Count rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place, 3 FLOP an element."""
     positions, query, key, table = call.tensor(0), call.tensor(1), call.optional(2), call.tensor(4)
     require(len(table.shape) == 2)
     rows = Tensor((min(positions.elements, table.shape[0]), table.shape[1]), table.dtype)
@@ -45,27 +45,30 @@ def rotary(call: Call) -> Work:
 
 
 def store_cache(call: Call) -> Work:
-    """reshape_and_cache_flash, store_cache(key, value, key_cache, value_cache, slots): written in the cache's type."""
+    """Count reshape_and_cache_flash, store_cache(key, value, key_cache, value_cache, slots).
+
+    They write in the cache's type.
+    """
     key, value, key_cache, value_cache, slots = (call.tensor(i) for i in range(5))
     written = (Tensor(key.shape, key_cache.dtype), Tensor(value.shape, value_cache.dtype))
     return _moved(0.0, key, key, value, slots, *written)
 
 
 def quantized(call: Call) -> Work:
-    """static_scaled_fp8_quant, dynamic_scaled_fp8_quant(out, input, scale): multiply, clamp."""
+    """Count static_scaled_fp8_quant, dynamic_scaled_fp8_quant(out, input, scale): multiply, clamp."""
     output, given, scale = call.tensor(0), call.tensor(1), call.optional(2)
     require(output.elements == given.elements)
     return _moved(2.0 * given.elements, given, output, given, scale)
 
 
 def group_norm(call: Call) -> Work:
-    """aiter::_groupnorm_run(input, groups, weight, bias, eps): statistics 4, normalize 2, affine 2."""
+    """Count aiter::_groupnorm_run(input, groups, weight, bias, eps): statistics 4, normalize 2, affine 2."""
     given, weight, bias = call.tensor(0), call.tensor(2), call.tensor(3)
     return _moved(8.0 * given.elements, given, given, Tensor(given.shape, given.dtype), weight, bias)
 
 
 def permuted(call: Call) -> Work:
-    """fbgemm::permute_pooled_embs(pooled, ...): read once, written once."""
+    """Count fbgemm::permute_pooled_embs(pooled, ...): read once, written once."""
     given = call.tensor(0)
     return _moved(0.0, given, given, Tensor(given.shape, given.dtype), *call.given(1))
 
@@ -75,7 +78,10 @@ _ROWWISE_SCALES = 8
 
 
 def to_rowwise_bytes(call: Call) -> Work:
-    """FloatToFP8RowwiseQuantized, FloatToFused8BitRowwiseQuantized(input): a byte per element, and each row's scales."""
+    """Count FloatToFP8RowwiseQuantized, FloatToFused8BitRowwiseQuantized(input).
+
+    They write a byte per element, and each row's scales.
+    """
     given = call.tensor(0)
     require(len(given.shape) == 2)
     written = Tensor((given.shape[0], given.shape[1] + _ROWWISE_SCALES), BYTE)
@@ -83,7 +89,7 @@ def to_rowwise_bytes(call: Call) -> Work:
 
 
 def from_rowwise_bytes(call: Call) -> Work:
-    """FP8RowwiseQuantizedToFloat, Fused8BitRowwiseQuantizedToFloat(input): the way back."""
+    """Count FP8RowwiseQuantizedToFloat, Fused8BitRowwiseQuantizedToFloat(input): the way back."""
     given = call.tensor(0)
     require(len(given.shape) == 2 and given.shape[1] > _ROWWISE_SCALES)
     written = Tensor((given.shape[0], given.shape[1] - _ROWWISE_SCALES), FLOAT32)
@@ -91,13 +97,13 @@ def from_rowwise_bytes(call: Call) -> Work:
 
 
 def to_bytes(call: Call) -> Work:
-    """FloatToHFP8Quantized(input): a byte per element."""
+    """Count FloatToHFP8Quantized(input): a byte per element."""
     given = call.tensor(0)
     return _moved(2.0 * given.elements, given, given, Tensor(given.shape, BYTE))
 
 
 def from_bytes(call: Call) -> Work:
-    """HFP8QuantizedToFloat(input): a float per byte."""
+    """Count HFP8QuantizedToFloat(input): a float per byte."""
     given = call.tensor(0)
     return _moved(2.0 * given.elements, Tensor(given.shape, FLOAT32), given, Tensor(given.shape, FLOAT32))
 

@@ -1,4 +1,4 @@
-"""The report as one offline HTML file.
+"""Render the report as one offline HTML file.
 
 Importing this package loads neither Bokeh nor Jinja, so the command line can ask `is_own_report`
 without waiting for them; the functions below load them when they draw.
@@ -17,7 +17,7 @@ __all__ = ["html", "is_own_report", "notebook_html", "write_html"]
 
 
 def html(report: "Report", *, command: str = "", compact: bool = False, max_mb: float | None = None) -> str:
-    """The whole page as text: styles, scripts and data inline, nothing to fetch.
+    """Return the whole page as text: styles, scripts and data inline, nothing to fetch.
 
     ``command`` is what made it, to be shown. A ``compact`` page ends after the timeline. A page that would be larger
     than ``max_mb`` leaves out part of the timeline and says so.
@@ -28,7 +28,7 @@ def html(report: "Report", *, command: str = "", compact: bool = False, max_mb: 
 
 
 def notebook_html(report: "Report") -> str:
-    """Verdict and timeline in a frame of their own, so that neither styles nor scripts reach the notebook."""
+    """Return verdict and timeline in a frame of their own, whose styles and scripts cannot reach the notebook."""
     from trace_analyzer.render.html.page import frame
 
     return frame(html(report, compact=True))

@@ -1,4 +1,4 @@
-"""Typed columns as text: byte planes, deflated, in base64. `assets/codec.js` reads them.
+"""Encode typed columns as text: byte planes, deflated, in base64. `assets/codec.js` reads them.
 
 A column is a sequence of non-negative integers. Its bytes are stored plane by plane (all lowest bytes,
 then all second bytes, ...) without the planes that are zero throughout: neighbours in a plane resemble each
@@ -25,7 +25,7 @@ _LARGEST = 2**53 - 1  # Number.MAX_SAFE_INTEGER
 
 @dataclass(frozen=True)
 class Column:
-    """An integer column and how to read it: ``encoding`` is plain, delta or text.
+    """Hold an integer column and how to read it: ``encoding`` is plain, delta or text.
 
     Delta columns hold zigzag differences to the previous value; text columns hold positions in ``values``.
     """
@@ -36,26 +36,29 @@ class Column:
 
 
 def plain(series: pl.Series) -> Column:
-    """Non-negative numbers; null, negative and what is no number become 0, and larger ones the largest that JavaScript counts to."""
+    """Encode non-negative numbers.
+
+    Null, negative and what is no number become 0, and larger ones the largest that JavaScript counts to.
+    """
     return Column("plain", series.fill_null(0).fill_nan(0).clip(0, _LARGEST).cast(pl.UInt64).to_numpy())
 
 
 def delta(series: pl.Series) -> Column:
-    """Signed numbers that resemble their predecessors."""
+    """Encode signed numbers that resemble their predecessors."""
     numbers = series.cast(pl.Int64).to_numpy()
     steps = np.diff(numbers, prepend=np.int64(0))
     return Column("delta", ((steps << 1) ^ (steps >> 63)).astype(np.uint64))
 
 
 def text(series: pl.Series) -> Column:
-    """Strings as positions in a table of the distinct ones; position 0 is null."""
+    """Encode strings as positions in a table of the distinct ones; position 0 is null."""
     values = series.drop_nulls().unique(maintain_order=True)
     codes = series.cast(pl.Enum(values)).to_physical().cast(pl.Int64) + 1
     return Column("text", codes.fill_null(0).cast(pl.UInt64).to_numpy(), ("", *values))
 
 
 def encode(header: Mapping[str, Any], columns: Mapping[str, Column]) -> str:
-    """Header and columns as one base64 text."""
+    """Return header and columns as one base64 text."""
     planes = {name: _planes(column.integers) for name, column in columns.items()}
     described = {
         name: {
@@ -73,7 +76,7 @@ def encode(header: Mapping[str, Any], columns: Mapping[str, Column]) -> str:
 
 
 def deflated(*pieces: bytes) -> str:
-    """Bytes, one piece after the other, as a text that a browser can inflate."""
+    """Return bytes, one piece after the other, as a text that a browser can inflate."""
     deflate = zlib.compressobj(level=6, wbits=_RAW_DEFLATE)
     packed = [deflate.compress(piece) for piece in pieces]
     return base64.b64encode(b"".join([*packed, deflate.flush()])).decode("ascii")

@@ -1,4 +1,4 @@
-"""The report's HoloViews plots as Bokeh documents for the page: in its colours, without code, each on its own."""
+"""Turn HoloViews plots into Bokeh documents for the page: in its colours, without code, each on its own."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ _COLOUR_FIELDS = ("fill_color", "line_color", "text_color")
 
 @dataclass(frozen=True)
 class Drawing:
-    """A plot as Bokeh's document JSON; its legend as names with the CSS variables of their colours."""
+    """Hold a plot as Bokeh's document JSON; its legend as names with the CSS variables of their colours."""
 
     document: Mapping[str, Any]
     legend: tuple[tuple[str, str], ...]
@@ -28,7 +28,7 @@ class Drawing:
 
 
 def drawings(report: Report, names: tuple[str, ...]) -> dict[str, Drawing]:
-    """The named plots that the report has data for.
+    """Return the named plots that the report has data for.
 
     Glyphs are tagged with the CSS variable of their colour: ``assets/plots.js`` gives them the theme's.
     """
@@ -39,7 +39,7 @@ def drawings(report: Report, names: tuple[str, ...]) -> dict[str, Drawing]:
 
 @contextmanager
 def _plain_data() -> Iterator[None]:
-    """HoloViews without its look for data frames: asking pandas whether arrays are one takes as long as the drawing."""
+    """Keep HoloViews from looking for data frames: asking pandas about arrays takes as long as the drawing."""
     before = hv.Dataset.datatype
     hv.Dataset.datatype = ["dictionary", "grid"]
     try:
@@ -60,13 +60,13 @@ def _drawing(name: str, plot: hv.Element) -> Drawing:
 
 
 def _legend(figure: Any) -> tuple[tuple[str, str], ...]:
-    """What Bokeh's own legend would say; the page writes it beside the plot, where names can be no markup."""
+    """Return Bokeh's own legend; the page writes it beside the plot, where names can be no markup."""
     items = [item for legend in figure.legend for item in legend.items]
     return tuple((item.label.value, item.renderers[0].glyph.tags[0].removeprefix("--")) for item in items)
 
 
 def _bare(figure: Any) -> None:
-    """The figure as wide as its place, on the page's background; its heading and its legend are the page's."""
+    """Fit the figure to its place, on the page's background; its heading and its legend are the page's."""
     figure.update(
         width=None, sizing_mode="stretch_width", toolbar_location=None, title=None,
         background_fill_alpha=0, border_fill_alpha=0, outline_line_color=None, min_border_right=16,
@@ -80,7 +80,7 @@ def _bare(figure: Any) -> None:
 
 
 def _tag_colours(figure: Any) -> None:
-    """Each glyph with the name of its colour: of those for kinds and parts, the first that has it."""
+    """Tag each glyph with the name of its colour: of those for kinds and parts, the first that has it."""
     colours = {
         hexadecimal: name for name, hexadecimal in reversed(list(palette().items())) if name[:2] in ("p-", "k-", "qu")
     }

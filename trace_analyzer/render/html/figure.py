@@ -1,4 +1,4 @@
-"""The timeline's Bokeh figures: the overview strip, the rows, the curves under them.
+"""Build the timeline's Bokeh figures: the overview strip, the rows, the curves under them.
 
 They hold no events. `assets/timeline.js` fills their sources with what the view shows, so that a redraw costs
 the same for a thousand events as for a million.
@@ -22,7 +22,7 @@ _OVERVIEW_BINS = 1200
 
 @dataclass(frozen=True)
 class TimelineFigures:
-    """The overview, the rows and the curves, one above the other; they share the time axis."""
+    """Hold the overview, the rows and the curves, one above the other; they share the time axis."""
 
     overview: figure
     rows: figure
@@ -30,12 +30,12 @@ class TimelineFigures:
 
     @property
     def all(self) -> tuple[figure, ...]:
-        """From top to bottom."""
+        """Return the figures from top to bottom."""
         return self.overview, self.rows, *self.curves
 
 
 def timeline_figures(report: Report, columns: TimelineColumns) -> TimelineFigures:
-    """Empty figures over the whole trace; only the overview has its data already."""
+    """Return empty figures over the whole trace; only the overview has its data already."""
     span = max(columns.end_ns, 1)
     view = Range1d(start=0.0, end=float(span), name="view")
     share = busy_bins(report, span) if report.tables["partition"].height else host_bins(columns, span)
@@ -50,7 +50,7 @@ def timeline_figures(report: Report, columns: TimelineColumns) -> TimelineFigure
 
 
 def busy_bins(report: Report, span_ns: int) -> npt.NDArray[np.float64]:
-    """Share of each of equally wide bins in which the devices worked, all devices together."""
+    """Return the share of each of equally wide bins in which the devices worked, all devices together."""
     partition = report.tables["partition"]
     busy = partition.filter(pl.col("part").is_in(WORK))
     share = _bins(busy.get_column("start_ns"), busy.get_column("end_ns"), span_ns)
@@ -58,7 +58,7 @@ def busy_bins(report: Report, span_ns: int) -> npt.NDArray[np.float64]:
 
 
 def host_bins(columns: TimelineColumns, span_ns: int) -> npt.NDArray[np.float64]:
-    """The same for the outermost operators of the first thread, when nothing ran on a device."""
+    """Return the bins of the first thread's outermost operators, when nothing ran on a device."""
     rows = next((track.rows for track in columns.tracks if track.family == "operators"), ((0, 0),))
     operators = (
         columns.events.slice(rows[0][0], sum(count for _, count in rows))
@@ -71,7 +71,7 @@ def host_bins(columns: TimelineColumns, span_ns: int) -> npt.NDArray[np.float64]
 
 
 def _bins(start: pl.Series, end: pl.Series, span_ns: int) -> npt.NDArray[np.float64]:
-    """Covered share of each bin, added up: time since the starts passed minus since the ends passed."""
+    """Return the covered share of each bin: time since the starts passed minus since the ends passed."""
     edges = np.linspace(0, span_ns, _OVERVIEW_BINS + 1)
     inside = _passed(edges, start.sort().to_numpy()) - _passed(edges, end.sort().to_numpy())
     covered: npt.NDArray[np.float64] = np.diff(inside) / (span_ns / _OVERVIEW_BINS)
@@ -79,7 +79,7 @@ def _bins(start: pl.Series, end: pl.Series, span_ns: int) -> npt.NDArray[np.floa
 
 
 def _passed(edges: npt.NDArray[np.float64], instants: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Sum of (edge - instant) over the sorted instants before each edge."""
+    """Sum (edge - instant) over the sorted instants before each edge."""
     before = np.searchsorted(instants, edges)
     sums = np.concatenate([[0.0], np.cumsum(instants, dtype=np.float64)])
     passed: npt.NDArray[np.float64] = edges * before - sums[before]
@@ -87,7 +87,7 @@ def _passed(edges: npt.NDArray[np.float64], instants: npt.NDArray[np.int64]) -> 
 
 
 def _bare_figure(name: str, x_range: Range1d, y_range: Range1d) -> figure:
-    """A figure that is nothing but its frame: labels and axes are page elements around it.
+    """Return a figure that is nothing but its frame: labels and axes are page elements around it.
 
     It has neither axes nor title: Bokeh works on hidden ones, and on their grids, at every redraw.
     """

@@ -1,4 +1,4 @@
-"""Report files on disk, recognised again by their first bytes."""
+"""Recognise report files on disk by their first bytes."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ _MARKER = f'<meta name="generator" content="{GENERATOR} '.encode()
 
 
 def is_own_report(path: Path) -> bool:
-    """Whether the file is a report that this program wrote; only its head is read."""
+    """Return whether the file is a report that this program wrote; only its head is read."""
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)

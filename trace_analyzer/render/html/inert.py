@@ -7,7 +7,10 @@ from trace_analyzer.units import visible_lines
 
 
 def inert(value: Any) -> Any:
-    """The value, of JSON's types or Markup, with visible escapes for control characters in all its texts; line breaks stay."""
+    """Return the value with visible escapes for control characters in all its texts; line breaks stay.
+
+    It is of JSON's types or Markup.
+    """
     if type(value) is str:
         return visible_lines(value)
     if isinstance(value, Mapping):

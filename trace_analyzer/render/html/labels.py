@@ -117,7 +117,7 @@ _LONGEST = 8_000
 
 
 def short_name(name: str) -> str:
-    """The telling part of a name: the function of a Python frame, a C++ symbol without its types.
+    """Return the telling part of a name: the function of a Python frame, a C++ symbol without its types.
 
     A kernel that only applies another function to every element is named for that function too.
     """

@@ -1,4 +1,4 @@
-"""Rows for events that share a track: within a row, no two events overlap."""
+"""Arrange events that share a track in rows: within a row, no two events overlap."""
 
 import numpy as np
 import numpy.typing as npt
@@ -6,7 +6,7 @@ import polars as pl
 
 
 def in_rows(track: pl.DataFrame) -> pl.DataFrame:
-    """The events of one track row by row, with ``depth`` (their row) and ``gap_ns`` (since the row's previous end).
+    """Return the track's events row by row, with ``depth`` (row) and ``gap_ns`` (since the row's previous end).
 
     Events come in order of start, the enclosing one first. Properly nested events get their nesting depth. Where
     events overlap without being nested, the run of events around them gets first-fit rows instead: each event the
@@ -22,7 +22,7 @@ def in_rows(track: pl.DataFrame) -> pl.DataFrame:
 
 
 def nesting_depth() -> pl.Expr:
-    """How many events are open when one starts: those started before it minus those ended by then."""
+    """Count the events that are open when one starts: those started before it minus those ended by then."""
     solid = pl.col("duration_ns") > 0  # an event without duration is never open
     started = solid.cast(pl.Int64).cum_sum() - solid.cast(pl.Int64)
     ends = _end_ns().filter(solid).sort()
@@ -30,7 +30,7 @@ def nesting_depth() -> pl.Expr:
 
 
 def first_fit(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The topmost free row for each event, in order of start.
+    """Return the topmost free row for each event, in order of start.
 
     A row is the chain that leads from its first event to the next one that starts no earlier than it ends;
     the events that a chain leaves out go through the same again, one row further down.
@@ -48,7 +48,7 @@ def first_fit(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64]) -> npt.N
 
 
 def _chain(following: list[int]) -> list[int]:
-    """The positions reached from 0 by always going to the one that follows: a truly sequential walk."""
+    """Return the positions reached from 0 by always going to the one that follows: a truly sequential walk."""
     position, chain = 0, []
     while position < len(following):
         chain.append(position)
@@ -57,7 +57,7 @@ def _chain(following: list[int]) -> list[int]:
 
 
 def _refitted(nested: pl.DataFrame) -> pl.DataFrame:
-    """First-fit rows for the runs of touching events in which some clash; all other events stay where they are."""
+    """Return first-fit rows for runs of touching events in which some clash; all other events stay where they are."""
     runs = nested.with_columns(run=(pl.col("start_ns") >= _end_ns().cum_max().shift(1)).fill_null(True).cum_sum())
     clashing = runs.sort("depth", maintain_order=True).filter(_clashes()).get_column("run").unique()
     touched = pl.col("run").is_in(clashing.implode())
@@ -76,7 +76,7 @@ def _continues_row() -> pl.Expr:
 
 
 def _clashes() -> pl.Expr:
-    """Whether an event starts before an earlier one of its row ends, where the rows follow each other.
+    """Return whether an event starts before an earlier one of its row ends, where rows follow each other.
 
     The rows are laid end to end, each ``stride`` after the one before it, so that one running maximum serves all.
     """

@@ -1,4 +1,4 @@
-"""The report's page: template, styles, scripts and data in one text."""
+"""Assemble the report's page: template, styles, scripts and data in one text."""
 
 import re
 from collections.abc import Mapping
@@ -69,7 +69,9 @@ _MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function
 
 
 def page(report: Report, command: str = "", *, compact: bool = False, max_mb: float | None = None) -> str:
-    """The whole page as text; ``command`` is what made it, to be shown. A compact one ends after the timeline.
+    """Return the whole page as text; ``command`` is what made it, to be shown.
+
+    A compact one ends after the timeline.
 
     One that would be larger than ``max_mb`` leaves out as little of the timeline as makes it fit.
     """
@@ -120,12 +122,12 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
 
 @cache
 def _bokeh() -> str:
-    """BokehJS for ``assets/main.js`` to inflate."""
+    """Return BokehJS for ``assets/main.js`` to inflate."""
     return codec.deflated("\n".join(Resources(mode="inline", components=["bokeh"]).js_raw).encode())
 
 
 def _nav(shown: View, has_events: bool) -> list[tuple[str, str]]:
-    """Anchors and labels of the sections worth a jump."""
+    """Return anchors and labels of the sections worth a jump."""
     return [
         *([("timeline", "Timeline")] if has_events else []),
         *((section.key, section.short) for section in shown.sections if section.pieces),
@@ -134,7 +136,7 @@ def _nav(shown: View, has_events: bool) -> list[tuple[str, str]]:
 
 
 def frame(page_html: str) -> str:
-    """A page in a sandboxed frame that may run its own scripts and nothing else."""
+    """Wrap a page in a sandboxed frame that may run its own scripts and nothing else."""
     return (
         '<iframe sandbox="allow-scripts" title="Trace analysis" width="100%" height="900" '
         f'style="border:0" srcdoc="{escape(page_html)}"></iframe>'
@@ -142,7 +144,7 @@ def frame(page_html: str) -> str:
 
 
 def _scoped(*names: str) -> str:
-    """Modules as one classic script, without the lines that are comments.
+    """Return modules as one classic script, without the lines that are comments.
 
     Inline modules cannot import each other, so their import and export keywords are dropped and all of them
     share one function scope.
@@ -156,7 +158,7 @@ def _asset(name: str) -> str:
 
 
 def _embedded(figures: TimelineFigures) -> Markup:
-    """Bokeh's documents and where each figure goes, as JSON for ``Bokeh.embed.embed_items``."""
+    """Return Bokeh's documents and where each figure goes, as JSON for ``Bokeh.embed.embed_items``."""
     document = Document()
     for model in figures.all:
         document.add_root(model)
@@ -170,7 +172,7 @@ def _embedded(figures: TimelineFigures) -> Markup:
 
 
 def _drawings(report: Report, shown: View) -> "Mapping[str, Drawing]":
-    """The plots of the page; HoloViews, which takes its time to import, is left alone where there are none."""
+    """Return the plots of the page; HoloViews, which is slow to import, is left alone where there are none."""
     names = tuple(plot.name for section in shown.sections for plot in section.plots)
     if not names:
         return {}
@@ -180,7 +182,7 @@ def _drawings(report: Report, shown: View) -> "Mapping[str, Drawing]":
 
 
 def _plots(drawn: "Mapping[str, Drawing]") -> str:
-    """Bokeh's documents by the name of the plot; each is embedded on its own, so their ids must differ."""
+    """Return Bokeh's documents by plot; each is embedded on its own, so their ids must differ."""
     parts = (
         f'"{name}": {_renumbered(htmlsafe_json_dumps(inert(plot.document)), f"{name}-")}'
         for name, plot in drawn.items()
@@ -189,7 +191,7 @@ def _plots(drawn: "Mapping[str, Drawing]") -> str:
 
 
 def _renumbered(text: str, prefix: str = "p") -> str:
-    """Bokeh numbers its objects through the whole process; from 1, the same report is the same file."""
+    """Renumber Bokeh's objects from 1, so that the same report is the same file."""
     ids = {number: f'"{prefix}{place}"' for place, number in enumerate(dict.fromkeys(_BOKEH_ID.findall(text)), start=1)}
     return _BOKEH_ID.sub(lambda match: ids[match[0]], text)
 

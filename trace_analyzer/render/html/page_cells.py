@@ -44,7 +44,7 @@ Form = Literal[
 
 @dataclass(frozen=True)
 class Span:
-    """A place on the timeline that a click leads to."""
+    """Locate a place on the timeline that a click leads to."""
 
     start_ns: int
     end_ns: int
@@ -52,7 +52,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Field:
-    """One column of a listing: where its values come from and how they are written.
+    """Declare one column of a listing: where its values come from and how they are written.
 
     ``term`` names the definition of the heading (`words.TERMS`); ``group`` the column with the group of kernels whose
     colour marks the value. A column whose values are all missing is left out.
@@ -66,13 +66,13 @@ class Field:
 
     @property
     def is_number(self) -> bool:
-        """Whether the values are quantities: written to the right, sorted downwards first."""
+        """Return whether the values are quantities: written to the right, sorted downwards first."""
         return self.form not in ("name", "text", "code", "frame", "module", "part", "group")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A value as people read it, as it sorts (None: last), and in full where the text is shortened."""
+    """Hold a value as people read it, as it sorts (None: last), and in full where the text is shortened."""
 
     text: str
     sort: int | float | str | None
@@ -82,7 +82,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """Cells in the order of the listing's fields."""
+    """Hold cells in the order of the listing's fields."""
 
     cells: tuple[Cell, ...]
     span: Span | None
@@ -90,7 +90,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """A table of the page; ``total`` rows exist in the report, ``record`` says what to record if there are none."""
+    """Hold a table of the page; ``total`` rows exist, ``record`` says what to record if there are none."""
 
     key: str
     title: str
@@ -101,12 +101,12 @@ class Listing:
 
     @property
     def left_out(self) -> int:
-        """Rows of the report that are not on the page."""
+        """Count rows of the report that are not on the page."""
         return self.total - len(self.rows)
 
 
 def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], record: str = "") -> Listing:
-    """The top rows of ``frame``, in its order; columns ``start_ns`` and ``end_ns`` say where a row leads."""
+    """Return the top rows of ``frame``, in its order; columns ``start_ns`` and ``end_ns`` say where a row leads."""
     shown = tuple(
         f for f in fields if f.column in frame.columns and frame.get_column(f.column).null_count() < frame.height
     )
@@ -135,13 +135,13 @@ def _name_cell(value: str | None) -> Cell:
 
 
 def _frame_cell(value: str | None) -> Cell:
-    """``dir/file.py(12): function`` as ``function · file.py(12)``."""
-    found = _FRAME.fullmatch(value or "")
-    return Cell(f"{found[2]} · {found[1]}", value, value or "") if found else _name_cell(value)
+    """Write ``dir/file.py(12): function`` as ``function · file.py(12)``."""
+    match = _FRAME.fullmatch(value or "")
+    return Cell(f"{match[2]} · {match[1]}", value, value or "") if match else _name_cell(value)
 
 
 def _module_cell(value: str | None) -> Cell:
-    """The end of a module's path, which tells it apart."""
+    """Return the end of a module's path, which tells it apart."""
     parts = (value or "").split("/")
     return Cell("… / " + " / ".join(parts[-2:]), value, value or "") if len(parts) > 2 else _text_cell(value)
 

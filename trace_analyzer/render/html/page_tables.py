@@ -26,7 +26,7 @@ _FORMS: dict[str, Form] = {
 
 
 def declared_listing(declared: DeclaredSection) -> Listing:
-    """The rows of a section that an analysis declares; a row with ``start_ns`` and ``end_ns`` leads there."""
+    """List the rows of a section that an analysis declares; a row with ``start_ns`` and ``end_ns`` leads there."""
     fields = tuple(
         Field(column.name, heading, _FORMS.get(column.unit or "", "number" if side == "r" else "text"))
         for column, heading, side in zip(declared.columns, declared.headings, declared.alignment, strict=True)
@@ -36,7 +36,7 @@ def declared_listing(declared: DeclaredSection) -> Listing:
 
 
 def kernel_listing(report: Report) -> Listing:
-    """Activities by name, those that take most device time first; a row leads to the longest of them."""
+    """List activities by name, by device time; a row leads to the longest of them."""
     kernels = report.tables["kernels"].sort("time_ns", "name", descending=[True, False])
     frame = named_events(report.tables["activities"], kernels, ["device", "name"]).with_columns(
         _device_column(report), bucket=pl.col("bucket").fill_null(pl.col("kind"))
@@ -56,7 +56,7 @@ def kernel_listing(report: Report) -> Listing:
 
 
 def operator_listing(report: Report) -> Listing:
-    """Operators by name, by device time and then by CPU time; a row leads to the longest call."""
+    """List operators by name, by device time and then by CPU time; a row leads to the longest call."""
     top = report.tables["operators"].sort("device_ns", "host_self_ns", "name", descending=[True, True, False])
     calls = report.tables["host_events"].filter(kind="operator").join(top.head(MOST_ROWS), on="name", how="semi")
     frame = named_events(calls, top, ["name"])
@@ -84,7 +84,7 @@ def operator_listing(report: Report) -> Listing:
 
 
 def module_listing(report: Report) -> Listing:
-    """Modules by device time; a row leads to the longest call of the module."""
+    """List modules by device time; a row leads to the longest call of the module."""
     top = report.tables["modules"].sort("time_ns", "depth", "module", descending=[True, False, False], nulls_last=True)
     calls = (
         report.tables["host_events"]
@@ -109,7 +109,7 @@ def module_listing(report: Report) -> Listing:
 
 
 def group_listing(report: Report, device: DeviceReport) -> Listing:
-    """The article's table for this trace, with the article's own figures beside; a row leads to the longest kernel."""
+    """List the article's table for this trace, with the article's figures; a row leads to the longest kernel."""
     fields = (
         Field("group", "Kernels", "group"),
         Field("flop_ratio", "Share of FLOP", "ratio", "known-work"),
@@ -126,7 +126,7 @@ def group_listing(report: Report, device: DeviceReport) -> Listing:
 
 
 def bucket_listing(report: Report, device: DeviceReport) -> Listing:
-    """Kernels by what they do; a row leads to the longest of them."""
+    """List kernels by what they do; a row leads to the longest of them."""
     fields = (
         Field("bucket", "Bucket", "text", "bucket", group="group"),
         Field("kernel_count", "Kernels", "count"),
@@ -142,7 +142,7 @@ def bucket_listing(report: Report, device: DeviceReport) -> Listing:
 
 
 def roofline_listing(report: Report) -> Listing:
-    """Kernels of known work, those first that lose most time against the roof; a row leads to the longest of them."""
+    """List kernels of known work by the time that they lose against the roof; a row leads to the longest."""
     known = report.tables["roofline"].filter(pl.col("roof_ratio").is_not_null())
     losing = known.sort("lost_ns", "name", descending=[True, False])
     frame = named_events(report.tables["activities"], losing, ["device", "name", "operator"]).with_columns(
@@ -174,7 +174,7 @@ def roofline_listing(report: Report) -> Listing:
 
 
 def host_listing(report: Report) -> Listing:
-    """What held the CPU up, by the code that asked for it; a row leads to the event that cost most."""
+    """List what held the CPU up, by the code that asked for it; a row leads to the costliest event."""
     frame = report.tables["host_costs"].sort("idle_ns", "host_ns", descending=True, nulls_last=True)
     fields = (
         Field("kind", "What", "part"),
@@ -199,7 +199,7 @@ def host_listing(report: Report) -> Listing:
 
 
 def culprit_listing(report: Report) -> Listing:
-    """Idle time of the verdict's window by cause and code; a row leads to the longest interval of it."""
+    """List idle time of the verdict's window by cause and code; a row leads to the longest interval of it."""
     fields = (
         Field("cause", "Cause", "part"),
         Field("python_function", "In function", "frame"),
@@ -213,7 +213,7 @@ def culprit_listing(report: Report) -> Listing:
 
 
 def drain_listing(report: Report) -> Listing:
-    """Where the runway ran out, by the idle time that followed; a row leads there."""
+    """List where the runway ran out, by the idle time that followed; a row leads there."""
     frame = report.tables["drains"].sort("idle_ns", descending=True).with_columns(_device_column(report))
     fields = (
         Field("cause", "Cause", "part"),
@@ -231,7 +231,7 @@ def drain_listing(report: Report) -> Listing:
 
 
 def blame_listing(report: Report, by: Literal["python_function", "module"], title: str, record: str) -> Listing:
-    """Idle time by the code to blame; a row leads to the longest interval of it."""
+    """List idle time by the code it is attributed to; a row leads to the longest interval of it."""
     frame = (
         report.tables["idle_by"]
         .filter(pl.col("by") == by, pl.col("key").is_not_null())
@@ -250,7 +250,7 @@ def blame_listing(report: Report, by: Literal["python_function", "module"], titl
 
 
 def fusion_listing(report: Report) -> Listing:
-    """Kernels that one kernel could replace, the most time saved first; a row leads to the longest of them."""
+    """List kernels that one kernel could replace, by time saved; a row leads to the longest of them."""
     frame = report.tables["fusions"].with_columns(_device_column(report))
     fields = (
         Field("what", "What could be one kernel"),
@@ -270,7 +270,7 @@ def fusion_listing(report: Report) -> Listing:
 
 
 def recomputation_listing(report: Report) -> Listing:
-    """Forward work that ran again in the backward pass; a row leads to the longest kernel of it."""
+    """List forward work that ran again in the backward pass; a row leads to the longest kernel of it."""
     frame = report.tables["recomputation"].sort("time_ns", descending=True).with_columns(_device_column(report))
     fields = (
         Field("operator", "Run again", "name"),
@@ -285,7 +285,7 @@ def recomputation_listing(report: Report) -> Listing:
 
 
 def copy_listing(report: Report) -> Listing:
-    """Copies by direction, host memory and operator; a row leads to the longest of them."""
+    """List copies by direction, host memory and operator; a row leads to the longest of them."""
     frame = report.tables["copies"].sort("exposed_ns", "time_ns", descending=True).with_columns(_device_column(report))
     fields = (
         Field("direction", "Copies"),
@@ -304,7 +304,7 @@ def copy_listing(report: Report) -> Listing:
 
 
 def communication_listing(report: Report) -> Listing:
-    """Collectives by name and size; a row leads to the longest of them."""
+    """List collectives by name and size; a row leads to the longest of them."""
     keys = ["device", "collective", "name", "message_dtype", "group_size", "message_bytes"]
     exposed = report.tables["communication"].sort("exposed_ns", "time_ns", descending=True)
     frame = named_events(report.tables["collectives"], exposed, keys).with_columns(_device_column(report))
@@ -324,7 +324,7 @@ def communication_listing(report: Report) -> Listing:
 
 
 def cause_listing(report: Report) -> Listing:
-    """Idle time of each device by cause; a row leads to the longest interval with that cause."""
+    """List idle time of each device by cause; a row leads to the longest interval with that cause."""
     codes = {str(label): code for code, label in report.tables["devices"].select("device", "label").iter_rows()}
     rows = [
         {"device": codes.get(str(device.index)), "cause": cause, "time_ns": ns, "ratio": ns / device.idle_ns}
@@ -354,7 +354,7 @@ def cause_listing(report: Report) -> Listing:
 
 
 def gap_listing(report: Report) -> Listing:
-    """The gaps, longest first."""
+    """List the gaps, longest first."""
     frame = (
         report.tables["gaps"]
         .sort("duration_ns", "start_ns", descending=[True, False])
@@ -370,7 +370,7 @@ def gap_listing(report: Report) -> Listing:
 
 
 def _placed(report: Report, device: DeviceReport, rows: Sequence[Bucket | Group], key: str) -> pl.DataFrame:
-    """The rows, each with the longest kernel of the device that has this ``key``."""
+    """Return the rows, each with the longest kernel of the device that has this ``key``."""
     codes = report.tables["devices"].filter(pl.col("label") == str(device.index)).get_column("device")
     kernels = report.tables["activities"].filter(pl.col("kind") == "kernel", pl.col("device").is_in(codes.implode()))
     return named_events(kernels, _rows(rows), [key])
@@ -381,7 +381,7 @@ def _rows(rows: Sequence[Bucket | Group | Blame]) -> pl.DataFrame:
 
 
 def _device_column(report: Report) -> pl.Expr:
-    """What people call the device; null, so that the column is left out, where there is only one."""
+    """Return the device's label; null, so that the column is left out, where there is only one."""
     labels = device_labels(report)
     if len(labels) < 2:
         return pl.lit(None, pl.String).alias("device_label")

@@ -1,4 +1,4 @@
-"""What a report leaves out when its file must stay small: Python frames first, details before boxes."""
+"""Choose what a report leaves out when its file must stay small: Python frames first, details before boxes."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from trace_analyzer.report import Report
 
 @dataclass(frozen=True)
 class Thinning:
-    """Share of the Python frames and of the other host events that are kept, the longest of them; and the details."""
+    """Hold the shares of Python frames and of other host events that are kept, the longest; and the details."""
 
     python_ratio: float = 1.0
     details: bool = True
@@ -32,7 +32,7 @@ LADDER = (
 
 
 def kept(report: Report, thinning: Thinning) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The host events that are shown, and what is not, in words."""
+    """Return the host events that are shown, and a description of what is not."""
     events = report.tables["host_events"]
     if thinning == EVERYTHING:
         return events, ()
@@ -45,7 +45,7 @@ def kept(report: Report, thinning: Thinning) -> tuple[pl.DataFrame, tuple[str, .
 
 
 def _longest(events: pl.DataFrame, chosen: pl.Expr, ratio: float, what: str) -> tuple[pl.DataFrame, tuple[str, ...]]:
-    """The events, but of the chosen ones only this share, the longest; and what is missing, in words."""
+    """Keep only this share of the chosen events, the longest; return what is missing, in words."""
     durations = events.filter(chosen).get_column("duration_ns")
     if ratio == 1.0 or durations.is_empty():
         return events, ()

@@ -1,4 +1,4 @@
-"""The timeline's data: every event of the report in rows that a browser can search by bisection.
+"""Arrange every event of the report in rows that a browser can search by bisection.
 
 Tracks (a stream, the idle row of a device, the operators of a thread) hold rows; the events of a row are
 disjoint and sorted by start. Activities come first in the columns, then the devices' other events, then the host's.
@@ -32,7 +32,7 @@ _ACTIVITY_NUMBERS, _OPERATOR_NUMBERS = NUMBERS[:6], NUMBERS[6:]
 
 @dataclass(frozen=True)
 class Track:
-    """A labelled band of the timeline; ``rows`` are (first event, event count) of its rows, top down."""
+    """Hold a labelled band of the timeline; ``rows`` are (first event, event count) of its rows, top down."""
 
     group: str
     label: str
@@ -44,7 +44,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Curve:
-    """A step function over time: ``place`` is the device or the CPU."""
+    """Hold a step function over time: ``place`` is the device or the CPU."""
 
     kind: str
     place: str
@@ -53,7 +53,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class TimelineColumns:
-    """What the timeline shows: tracks from top to bottom, the events that their rows refer to, curves under them.
+    """Hold what the timeline shows: tracks from top to bottom, their events, curves under them.
 
     ``events`` has name, kind, start, duration, gap to the row's previous event, ``link`` (position of the launch,
     of the host event that explains idle time, of a backward operator's forward one; -1 without) and ``detail``
@@ -73,7 +73,7 @@ class TimelineColumns:
 
 
 def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> TimelineColumns:
-    """Every activity, idle interval and host event of the report, arranged in rows.
+    """Arrange every activity, idle interval and host event of the report in rows.
 
     With a ``thinning``, without what it leaves out.
     """
@@ -117,7 +117,7 @@ def _busiest(tracks: tuple[TrackEvents, ...]) -> tuple[tuple[TrackEvents, ...], 
 
 
 def thinned_columns(report: Report, room_bytes: int) -> TimelineColumns:
-    """The most of the timeline whose payload is no longer than this; the least there is where nothing is."""
+    """Return the most of the timeline whose payload is no longer than this; else the least there is."""
 
     def fits(step: int) -> bool:
         return len(payload(timeline_columns(report, LADDER[step]))) <= room_bytes
@@ -127,7 +127,7 @@ def thinned_columns(report: Report, room_bytes: int) -> TimelineColumns:
 
 
 def payload(columns: TimelineColumns) -> str:
-    """The columns as text for the page's script."""
+    """Return the columns as text for the page's script."""
     events, details = columns.events, columns.details
     names = codec.text(events.get_column("name"))
     steps = [curve.steps for curve in columns.curves]
@@ -154,7 +154,7 @@ def payload(columns: TimelineColumns) -> str:
 
 
 def _storage_order(track: TrackEvents) -> int:
-    """Activities first, so that they can be told by their position; the host's events last."""
+    """Sort activities first, whose position then identifies them; the host's events last."""
     return 0 if track.family == "stream" else 1 if track.thread is None else 2
 
 
@@ -171,7 +171,7 @@ def _empty_events() -> pl.DataFrame:
 
 
 def _positions(events: pl.DataFrame) -> npt.NDArray[np.int64]:
-    """Position of each host event by its id; -1 for those that are not shown."""
+    """Return the position of each host event by its id; -1 for those that are not shown."""
     if "event_id" not in events.columns:
         return np.empty(0, np.int64)
     ids = events.get_column("event_id")
@@ -182,20 +182,20 @@ def _positions(events: pl.DataFrame) -> npt.NDArray[np.int64]:
 
 
 def _size(ids: pl.Series) -> int:
-    """How long an array must be to be indexed by these ids."""
+    """Return how long an array must be to be indexed by these ids."""
     return 0 if ids.null_count() == len(ids) else int(ids.to_frame().select(pl.all().max()).item()) + 1
 
 
 def _looked_up(positions: npt.NDArray[np.int64], ids: pl.Series) -> npt.NDArray[np.int64]:
-    """Positions of the events of these ids; -1 for null and for what is not shown."""
+    """Return positions of the events of these ids; -1 for null and for what is not shown."""
     known = ids.is_not_null().to_numpy() & (ids.fill_null(0) < len(positions)).to_numpy()
-    found = np.full(len(ids), -1)
-    found[known] = positions[ids.fill_null(0).to_numpy()[known]]
-    return found
+    places = np.full(len(ids), -1)
+    places[known] = positions[ids.fill_null(0).to_numpy()[known]]
+    return places
 
 
 def _links(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64]) -> pl.Series:
-    """The launch of an activity, the event that explains idle time, the forward operator of a backward one."""
+    """Return the launch of an activity, the cause of idle time, the forward operator of a backward one."""
     links = np.full(events.height, -1)
     if "link_id" in events.columns:
         links = _looked_up(positions, events.get_column("link_id"))
@@ -207,7 +207,7 @@ def _links(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64
 
 
 def _details(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64]) -> tuple[pl.DataFrame, pl.Series]:
-    """What is known beyond name and time, each distinct combination once, and which of them each event has."""
+    """Return what is known beyond name and time, each distinct combination once, and each event's combination."""
     activities, operators = report.tables["activities"], report.tables["operator_inputs"]
     kernel_details, of_activity = _distinct(activities, ACTIVITY_TEXTS + _ACTIVITY_NUMBERS)
     operator_details, of_operator = _distinct(operators, OPERATOR_TEXTS + _OPERATOR_NUMBERS)
@@ -229,13 +229,13 @@ def _no_details(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
 
 
 def _distinct(frame: pl.DataFrame, keys: Sequence[str]) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
-    """The distinct rows of these columns, in order of appearance, and for each row which of them it is."""
+    """Return the distinct rows of these columns, in order of appearance, and each row's place among them."""
     rows, which = distinct_rows(frame.select(keys))
     return rows.with_columns(pl.col(key).cast(pl.Float64) for key in keys if key in NUMBERS), which
 
 
 def _memory(report: Report) -> tuple[Curve, ...]:
-    """Bytes that each allocator has given out, where that was recorded."""
+    """Return the bytes that each allocator has given out, where that was recorded."""
     labels = device_labels(report)
     memory = (
         report.tables["memory_events"]

@@ -1,4 +1,4 @@
-"""Tracks of the timeline: bands of one kind of event on one device or one host thread, in the order of display."""
+"""Build the timeline's tracks: one kind of event on one device or host thread each, in the order of display."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ _EVENT = ("name", "start_ns", "duration_ns")
 
 @dataclass(frozen=True)
 class TrackEvents:
-    """A track and its events: name, kind, start and duration, in order of start, the enclosing one first.
+    """Hold a track and its events by start, the enclosing one first: name, kind, start and duration.
 
     Activities and idle time also carry ``link_id`` (the host event that launched or explains them), host events
     ``event_id``, activities ``activity_id``.
@@ -55,18 +55,21 @@ class TrackEvents:
 
 
 def track_events(report: Report, host_events: pl.DataFrame) -> tuple[TrackEvents, ...]:
-    """Every event that the timeline shows, by track; the host's are given, since some may be left out."""
+    """Return every event that the timeline shows, by track; the host's are given, since some may be left out."""
     return tuple(track for track in (*_device_tracks(report), *_host_tracks(report, host_events)))
 
 
 def device_labels(report: Report) -> dict[int, str]:
-    """Device code -> what people call it."""
+    """Return device code -> label."""
     frame = report.tables["devices"]
     return {code: f"GPU {label}" for code, label in frame.select("device", "label").iter_rows()}
 
 
 def _device_tracks(report: Report) -> Iterator[TrackEvents]:
-    """Per device its streams, each under its annotations, the time in which it only communicated, its synchronizations, its idle time."""
+    """Yield each device's streams under their annotations, then the tracks of the device itself.
+
+    These are the time in which it only communicated, its synchronizations and its idle time.
+    """
     names = dict(report.tables["devices"].select("device", "name").iter_rows())
     labels: dict[int | None, str] = dict(device_labels(report).items())
     activities = _by_device(_activities(report))
@@ -103,12 +106,12 @@ def _streams(events: pl.DataFrame | None) -> dict[int | None, pl.DataFrame]:
 
 
 def _in_order(numbers: Iterable[int | None]) -> list[int | None]:
-    """Devices or streams by their numbers, what has none last."""
+    """Sort devices or streams by their numbers, what has none last."""
     return sorted(numbers, key=lambda number: (number is None, number))
 
 
 def _activities(report: Report) -> pl.DataFrame:
-    """Kernels in the colour of their bucket's group, copies and memsets in their own."""
+    """Return kernels in the colour of their bucket's group, copies and memsets in their own."""
     kind = pl.when(pl.col("kind") == "kernel").then(pl.col("group").fill_null("other")).otherwise("kind")
     return report.tables["activities"].select(
         "device", "stream", *_EVENT, "activity_id", kind=kind, link_id="launch_id"
@@ -116,12 +119,15 @@ def _activities(report: Report) -> pl.DataFrame:
 
 
 def _annotations(report: Report) -> pl.DataFrame:
-    """What Kineto repeats on the devices' tracks: from the first to the last activity launched in an annotation."""
+    """Return Kineto's copies of annotations on devices' tracks.
+
+    They last from the first to the last activity launched in an annotation.
+    """
     return report.tables["device_annotations"].select("device", "stream", *_EVENT, kind=pl.lit("annotation"))
 
 
 def _exposed(report: Report) -> pl.DataFrame:
-    """Time in which a device did nothing but communicate, as the partition has it."""
+    """Return time in which a device did nothing but communicate, as the partition has it."""
     return (
         report.tables["partition"]
         .filter(part="communication")
@@ -130,7 +136,7 @@ def _exposed(report: Report) -> pl.DataFrame:
 
 
 def _synchronizations(report: Report) -> pl.DataFrame:
-    """Rows in which CUPTI says what waited for what, with the call of that correlation where it is the only one."""
+    """Return CUPTI's waits, with the call of that correlation where it is the only one."""
     calls = (
         report.tables["host_events"]
         .filter(pl.col("kind").is_in(["runtime", "driver"]), pl.col("correlation").is_not_null())
@@ -157,7 +163,7 @@ def _idle(report: Report) -> pl.DataFrame:
 
 
 def _host_tracks(report: Report, host_events: pl.DataFrame) -> Iterator[TrackEvents]:
-    """The tracks of each host thread, those that launch work first."""
+    """Yield the tracks of each host thread, those that launch work first."""
     its_family = pl.col("kind").replace_strict(_FAMILIES, default="other")
     kind = pl.col("kind").replace("other", "host")
     parts = host_events.select(

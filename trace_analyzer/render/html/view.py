@@ -1,4 +1,4 @@
-"""What the page says beside its tables, as plain values: chosen from the report and put in the order of display.
+"""Choose from the report what the page shows beside its tables, as plain values in the order of display.
 
 `assets/page.html.j2` only lays these out, so that what a page claims can be tested without reading markup.
 """
@@ -52,7 +52,7 @@ GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
 
 @dataclass(frozen=True)
 class Share:
-    """One part of a partition of time; ``span`` is its longest interval."""
+    """Hold one part of a partition of time; ``span`` is its longest interval."""
 
     key: str
     word: Term
@@ -63,7 +63,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Fact:
-    """A measured value with its name and why it matters."""
+    """Hold a measured value with its name and why it matters."""
 
     name: str
     value: str
@@ -72,7 +72,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class CheckRow:
-    """A check of the trace; ``withheld`` names the metrics that are not shown because it failed."""
+    """Hold a check of the trace; ``withheld`` names the metrics that are not shown because it failed."""
 
     status: CheckStatus
     name: str
@@ -84,7 +84,7 @@ class CheckRow:
 
 @dataclass(frozen=True)
 class StepRow:
-    """One step on the strip; ``ratio`` is its share of the strip's length."""
+    """Hold one step on the strip; ``ratio`` is its share of the strip's length."""
 
     step: StepReport
     span: Span
@@ -93,7 +93,7 @@ class StepRow:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A plot of the page: which one, its heading, and what it shows, in words."""
+    """Hold a plot of the page: which one, its heading, and a description of what it shows."""
 
     name: str
     title: str
@@ -103,7 +103,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class PageSection:
-    """A part of the page below the timeline: tables and plots; without any it is not shown."""
+    """Hold a part of the page below the timeline: tables and plots; without any it is not shown."""
 
     key: str
     title: str
@@ -113,18 +113,18 @@ class PageSection:
 
     @property
     def listings(self) -> tuple[Listing, ...]:
-        """Its tables."""
+        """Return the section's tables."""
         return tuple(piece for piece in self.pieces if isinstance(piece, Listing))
 
     @property
     def plots(self) -> tuple[Drawn, ...]:
-        """Its plots."""
+        """Return the section's plots."""
         return tuple(piece for piece in self.pieces if isinstance(piece, Drawn))
 
 
 @dataclass(frozen=True)
 class View:
-    """The sections of the page that depend on more than one field of the report."""
+    """Hold the sections of the page that depend on more than one field of the report."""
 
     title: str
     partition: tuple[Share, ...]
@@ -137,7 +137,7 @@ class View:
 
 
 def view(report: Report, *, compact: bool = False) -> View:
-    """All that the page shows beside the timeline; a compact page has nothing below that."""
+    """Return all that the page shows beside the timeline; a compact page has nothing below that."""
     return View(
         title=PurePath(report.trace.path).name,
         partition=shares(report.verdict.parts_ns, _part_spans(report)),
@@ -151,7 +151,7 @@ def view(report: Report, *, compact: bool = False) -> View:
 
 
 def _sections(report: Report) -> tuple[PageSection, ...]:
-    """What stands below the timeline, in the order of reading; each piece only where its findings exist."""
+    """Return what stands below the timeline, in the order of reading; empty sections are left out."""
     on_device = bool(report.devices)
     gaps, queue = report.tables["gaps"].height, report.tables["queue"].height
     return (
@@ -221,23 +221,23 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
 
 
 def _judged(report: Report) -> tuple[DeviceReport, ...]:
-    """The device that the verdict is about, if there is one."""
+    """Return the device that the verdict is about, if there is one."""
     return tuple(device for device in report.devices if device.index == report.verdict.device)
 
 
 def _measured(report: Report) -> str:
-    """The roofs that were measured, beside the datasheet's."""
-    told = [phrase for device in _judged(report) if (phrase := measured_roofs(device))]
-    return f"{told[0]}." if told else ""
+    """Write the roofs that were measured, beside the datasheet's."""
+    phrases = [phrase for device in _judged(report) if (phrase := measured_roofs(device))]
+    return f"{phrases[0]}." if phrases else ""
 
 
 def _roofline_plot(report: Report) -> Drawn:
-    """The plot's caption says which lines were measured."""
+    """Return the plot with a caption that says which lines were measured."""
     known = [device.attained for device in _judged(report) if device.attained and device.attained.roofs]
     if not known:
         return ROOFLINE_PLOT
-    told = "measured by analyze calibrate" if alone(known[0]) else "the datasheet's, and dashed what was measured"
-    return replace(ROOFLINE_PLOT, caption=ROOFLINE_PLOT.caption.replace(" can do.", f" can do: {told}."))
+    source = "measured by analyze calibrate" if alone(known[0]) else "the datasheet's, and dashed what was measured"
+    return replace(ROOFLINE_PLOT, caption=ROOFLINE_PLOT.caption.replace(" can do.", f" can do: {source}."))
 
 
 def _if(condition: object, *pieces: Listing | Drawn) -> tuple[Listing | Drawn, ...]:
@@ -277,7 +277,7 @@ RUN_AHEAD_PLOTS = (
 
 
 def shares(parts_ns: Mapping[str, int], spans: Mapping[str, Span] | None = None) -> tuple[Share, ...]:
-    """A partition as shares of its sum: work in a fixed order, then idle time, the longest cause first."""
+    """Return a partition as shares of its sum: work in a fixed order, then idle time, the longest cause first."""
     total = sum(parts_ns.values())
     work = [key for key in WORK if parts_ns.get(key)]
     idle = sorted((key for key, ns in parts_ns.items() if ns and key not in WORK), key=lambda key: -parts_ns[key])
@@ -292,7 +292,7 @@ def _title(key: str) -> str:
 
 
 def _part_spans(report: Report) -> dict[str, Span]:
-    """Of the judged device, the longest interval of each part."""
+    """Return the longest interval of each part of the judged device."""
     labels = report.tables["devices"].select("device", "label").iter_rows()
     judged = [code for code, label in labels if label == str(report.verdict.device)]
     places = longest_intervals(report.tables["partition"].filter(pl.col("device").is_in(judged)), ["part"])
@@ -312,13 +312,13 @@ def _strip(steps: tuple[StepReport, ...]) -> tuple[StepRow, ...]:
 
 
 def _debiased(verdict: Verdict) -> tuple[Share, ...]:
-    """The partition without the cost of recording, where that is worth a line."""
-    found = verdict.debiased
-    return shares(found.parts_ns) if found and found.parts_ns and tells_something(found) else ()
+    """Return the partition without the cost of recording, where that is worth a line."""
+    debiased = verdict.debiased
+    return shares(debiased.parts_ns) if debiased and debiased.parts_ns and tells_something(debiased) else ()
 
 
 def _trust(report: Report) -> tuple[CheckRow, ...]:
-    """What the figures rest on, the gravest doubts first."""
+    """Return the checks that the figures rest on, the gravest doubts first."""
     return tuple(
         CheckRow(
             check.status,
@@ -333,7 +333,7 @@ def _trust(report: Report) -> tuple[CheckRow, ...]:
 
 
 def _settings(trace: TraceInfo) -> tuple[Fact, ...]:
-    """What a recording by this package says about its run."""
+    """Return what a recording by this package says about its run."""
     if trace.settings is None:
         return ()
     known = ((name, doc, getattr(trace.settings, name)) for name, doc in field_docs(RunMetadata).items())
