@@ -96,7 +96,7 @@ def evidence_value(fact: Evidence) -> str:
     if isinstance(value, str):
         return phrase(value) if value in CAUSES or value in RUN_AHEAD_STATES else value
     if fact.unit == "count" and isinstance(value, float):
-        return f"{value:,.3g}"
+        return units.number(value)
     written = {"ns": units.duration, "ratio": units.percent, "count": units.count, "bytes": units.count,
                "FLOP": units.flop, "FLOP/s": units.flops, "B/s": units.bandwidth}.get(fact.unit)  # fmt: skip
     if written is None:
