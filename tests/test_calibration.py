@@ -148,7 +148,7 @@ def test_measured_roofs_stand_beside_the_datasheets_in_every_output(tmp_path: Pa
     )
     told = (
         "Measured by analyze calibrate: memory 1.60 TB/s (78 % of the datasheet's 2.04 TB/s), "
-        "fp16 on matrix units 250 TFLOP/s (80 % of the datasheet's 312 TFLOP/s); "
+        "fp16 on tensor cores 250 TFLOP/s (80 % of the datasheet's 312 TFLOP/s); "
         "of these roofs, matmul 79 % (datasheet: 63 %)"
     )
     assert told in " ".join(report.summary(width=400).split())
@@ -166,7 +166,7 @@ def test_without_a_datasheet_the_measured_roofs_are_the_only_ones(tmp_path: Path
     header = {"deviceProperties": [A100 | {"name": "Prototype", "numSms": 7}]}
     report = analyze(product(**header), calibration=path, step="all")
     assert (
-        "Measured by analyze calibrate: memory 1.60 TB/s, fp16 on matrix units 250 TFLOP/s; "
+        "Measured by analyze calibrate: memory 1.60 TB/s, fp16 on tensor cores 250 TFLOP/s; "
         "not in the catalogue, so all roofs are these; of these roofs, matmul 79 %"
     ) in " ".join(report.summary(width=400).split())
     assert "measured by analyze calibrate" in _caption(report)

@@ -13,6 +13,7 @@ import pytest
 from colour_vision import VISION, closest, contrast, distance
 from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
 
+from trace_analyzer import units
 from trace_analyzer.analyses.fusion import FUSIONS
 from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS
 from trace_analyzer.errors import UsageError
@@ -25,7 +26,9 @@ from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.palette import Theme, palette
 from trace_analyzer.render.plots import PLOTS, plots
 from trace_analyzer.render.png import browser
-from trace_analyzer.report import Debiased, Report
+from trace_analyzer.report import Debiased, Report, StepReport
+from trace_analyzer.report.summaries import SetAside, longest_and_rest, step_totals
+from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.vocabulary import WORK
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
@@ -369,3 +372,32 @@ def test_a_browser_that_fails_is_told_in_one_line(
     with pytest.raises(UsageError, match=said):
         gpu_report().to_png(tmp_path / "a.png")
     assert not (tmp_path / "a.png").exists()
+
+
+def test_numbers_and_settings_are_written_for_people() -> None:
+    numbers = [None, 0.001234, 999.4, 999.6, 1390.2, -1234.5, 1e7]
+    assert [units.number(value) for value in numbers] == ["–", "0.00123", "999", "1,000", "1,390", "-1,234", "1e+07"]
+    run = RunMetadata(measured_step_ms=0.7124139, level="full", sm_clock_mhz=1410.0, cpu_threads=8, tf32_cudnn=True)
+    report = gpu_report()
+    facts = view(replace(report, trace=replace(report.trace, settings=run))).facts
+    assert {fact.name: fact.value for fact in facts}.items() >= {
+        ("Measured step", "712 us"), ("Level", "full"), ("SM clock", "1,410 MHz"), ("CPU threads", "8"), ("TF32 cuDNN", "yes"),
+    }  # fmt: skip
+    assert not any("`" in fact.why for fact in facts)
+
+
+def test_a_summary_of_steps_is_of_the_steady_ones_and_counts_those_set_aside() -> None:
+    first, *steady = (
+        StepReport(k, f"s{k}", 100 * k, 100 + k, 0, 50, 50 + k, "overhead-bound", "ok", True) for k in range(4)
+    )
+    aside = replace(first, state="first", steady=False, regime="compute-bound")
+    verdict = replace(gpu_report().verdict, device=0, regime="overhead-bound", cause=None)
+    totals = step_totals([aside, *steady], verdict)
+    assert totals is not None
+    assert (totals.count, totals.summed_count, totals.has_steady) == (4, 3, True)
+    assert (totals.median_ns, totals.shortest_ns, totals.longest_ns) == (102, 101, 103)
+    assert totals.busy_ratio == 150 / 306
+    assert totals.set_aside == (SetAside("first", 1, aside),)
+    assert step_totals([], verdict) is None
+    assert longest_and_rest({"a": 3, "b": 2, "c": 1}, 2) == ([("a", 3)], 2, 3)
+    assert longest_and_rest({"a": 3, "b": 2}, 2) == ([("a", 3), ("b", 2)], 0, 0)

@@ -115,7 +115,7 @@ REGIMES: Mapping[str, Regime] = by_key(
         "Most time goes to arithmetic: the device does what it was bought for.",
         "compute-bound kernels",
         "compute",
-        "the GPU spends its time in contractions",
+        "the GPU spends its time in matmuls and convolutions",
     ),
     Regime(
         "communication-bound",
@@ -358,7 +358,7 @@ GROUPS: Mapping[str, Group] = by_key(
     Group(
         "matmul",
         "Matmul, conv, attention",
-        "Kernels that contract: the ones matrix units are made for.",
+        "Matrix products, convolutions and attention: the kernels that tensor cores are made for.",
         Colour("#0072b2", "#2d74b3"),
     ),
     Group(

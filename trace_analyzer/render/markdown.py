@@ -10,6 +10,7 @@ from trace_analyzer.render import phrasing
 from trace_analyzer.render.declared import DeclaredSection, declared_sections
 from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.report import Advice, Report
+from trace_analyzer.report.summaries import part_totals
 from trace_analyzer.vocabulary import label, phrase
 
 _TOP_KERNELS, _KERNEL_CELLS, _TOP_FUSIONS, _TOP_BLAME, _TOP_STEPS = 10, 100, 5, 10, 12
@@ -117,7 +118,7 @@ def _partition(report: Report) -> str:
     total = sum(parts.values())
     if not total:
         return ""
-    work, idle = phrasing.split_parts(parts)
+    totals = part_totals(parts)
     unbiased = report.verdict.debiased
     beside = unbiased if unbiased is not None and phrasing.tells_something(unbiased) and unbiased.window_ns else None
     rows = [
@@ -126,8 +127,8 @@ def _partition(report: Report) -> str:
             *([units.percent(beside.parts_ns.get(part, 0) / beside.window_ns)] if beside else []),
         )
         for name, part, ns in (
-            *((label(part), part, ns) for part, ns in work.items()),
-            *((f"Idle: {phrase(part)}", part, ns) for part, ns in idle.items()),
+            *((label(part), part, ns) for part, ns in totals.work.items()),
+            *((f"Idle: {phrase(part)}", part, ns) for part, ns in totals.idle.items()),
         )
     ]  # fmt: skip
     head = ("part", "share", "time", *(("share without recording",) if beside else ()))

@@ -27,7 +27,7 @@ from trace_analyzer.report import (
     Verdict,
     Window,
 )
-from trace_analyzer.vocabulary import CAUSES, RUN_AHEAD_STATES, STATUSES, WORK, label, phrase
+from trace_analyzer.vocabulary import CAUSES, RUN_AHEAD_STATES, STATUSES, label, phrase
 
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "ok": (),
@@ -66,9 +66,9 @@ _EXPORT_AGAIN = (
 )
 
 _REASONS = {
-    "fp32": "{contractions} in fp32, {time}",
-    "vector-units": "{contractions} on vector units, {time}",
-    "unaligned": "{contractions} with unaligned rows, {time}",
+    "fp32": "{products} in fp32, {time}",
+    "vector-units": "{products} on vector units, {time}",
+    "unaligned": "{products} with unaligned rows, {time}",
 }
 _ONE = {"calls": "call", "events": "event", "launches": "launch"}
 WORTH_NAMING = 0.001
@@ -82,13 +82,6 @@ _FARTHEST = 100_000
 _SEVERITIES = ("error", "warning", "info")
 
 
-def split_parts(parts_ns: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the parts that took time, longest first: what the device did, and why it idled."""
-    longest = sorted(((part, ns) for part, ns in parts_ns.items() if ns > 0), key=lambda item: -item[1])
-    work = {part: ns for part, ns in longest if part in WORK}
-    return work, {part: ns for part, ns in longest if part not in WORK}
-
-
 def evidence_value(fact: Evidence) -> str:
     """Write the value of a fact."""
     value = fact.value
@@ -99,7 +92,7 @@ def evidence_value(fact: Evidence) -> str:
     if isinstance(value, str):
         return phrase(value) if value in CAUSES or value in RUN_AHEAD_STATES else value
     if fact.unit == "count" and isinstance(value, float):
-        return f"{value:,.3g}"
+        return units.number(value)
     written = {"ns": units.duration, "ratio": units.percent, "count": units.count, "bytes": units.count,
                "FLOP": units.flop, "FLOP/s": units.flops, "B/s": units.bandwidth}.get(fact.unit)  # fmt: skip
     if written is None:
@@ -124,7 +117,7 @@ def slower(ratio: float | None) -> str:
 
 
 def flop_share(ratio: float | None) -> str:
-    """Write a share of FLOP with two decimals, as the article has them: all but matmul is tiny."""
+    """A share of FLOP with two decimals, as the article has them: that of all but the matmul group is tiny."""
     return "–" if ratio is None else f"{100 * ratio:.2f} %"
 
 
@@ -175,8 +168,10 @@ def alone(attained: Attained) -> bool:
 
 
 def roof_name(roof: MeasuredRoof) -> str:
-    """Name what is limited: the memory, or arithmetic on a type."""
-    return "memory" if roof.dtype is None else f"{roof.dtype} on {'matrix' if roof.matrix_units else 'vector'} units"
+    """What is limited: the memory, or arithmetic on a type."""
+    return (
+        "memory" if roof.dtype is None else f"{roof.dtype} on {'tensor cores' if roof.matrix_units else 'vector units'}"
+    )
 
 
 def _roof_phrase(roof: MeasuredRoof) -> str:
@@ -328,7 +323,7 @@ def verdict_label(verdict: Verdict) -> str:
 def blamed(report: Report, most: int) -> list[tuple[Blame, str]]:
     """Return the code that held up the device for long enough to be named, with its place."""
     window = report.verdict.window
-    window_ns = sum(end - start for start, end in window.intervals) if window else 0
+    window_ns = window.length_ns if window else 0
     worth = (item for item in report.blame if item.idle_ns >= WORTH_NAMING * window_ns)
     return [(item, place) for item in worth if (place := blamed_place(item))][:most]
 
@@ -354,10 +349,10 @@ def blamed_place(item: Blame | HostCost) -> str:
 
 
 def tensor_cores(device: DeviceReport) -> list[str]:
-    """Write what it costs that matmul and convolution use tensor cores badly, where it is worth a line."""
+    """What it costs that matrix products do not use tensor cores well, where it is worth a line."""
     return [
-        f"{_REASONS[item.reason].format(contractions=units.counted(item.kernel_count, 'contraction'), time=units.duration(item.time_ns))}:"
-        f" {item.target_dtype} on matrix units saves at most {units.duration(item.saves_ns)}; {item.code}"
+        f"{_REASONS[item.reason].format(products=units.counted(item.kernel_count, 'matrix product'), time=units.duration(item.time_ns))}:"
+        f" {item.target_dtype} on tensor cores saves at most {units.duration(item.saves_ns)}; {item.code}"
         for item in device.tensor_cores
         if item.saves_ns >= _WORTH_A_LINE * device.window_ns
     ]
@@ -425,9 +420,8 @@ def window_phrase(report: Report) -> str:
     verdict = report.verdict
     if verdict.window is None:
         return ""
-    length = sum(end - start for start, end in verdict.window.intervals)
     device = f", device {verdict.device}" if len(report.devices) > 1 else ""
-    return f"{units.duration(length)}, {_window_kind(verdict.window)}{device}"
+    return f"{units.duration(verdict.window.length_ns)}, {_window_kind(verdict.window)}{device}"
 
 
 def _window_kind(window: Window) -> str:

@@ -1,9 +1,8 @@
 """Write the one-screen summary for terminals and logs: the verdict first, then what it rests on."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from statistics import median
 from typing import Any
 
 from trace_analyzer import units
@@ -11,7 +10,8 @@ from trace_analyzer.render import phrasing
 from trace_analyzer.render.declared import DeclaredSection, declared_sections
 from trace_analyzer.render.kernel_labels import kernel_label, middle_cut
 from trace_analyzer.render.layout import Line, bar, beside, cells, columns, hanging, wrapped, written
-from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, StepReport, Verdict
+from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, RunAhead, Verdict
+from trace_analyzer.report.summaries import SetAside, busy_range, longest_and_rest, part_totals, step_totals
 from trace_analyzer.vocabulary import label, phrase
 
 _SIDE_BY_SIDE = 92  # cells from which two blocks fit next to each other
@@ -74,9 +74,9 @@ def _checks(report: Report, width: int) -> list[Line]:
     broken = [check for check in report.trust if check.status != "ok"]
     if not report.trust:
         return []
-    phrase = units.visible("; ".join((phrasing.trust_phrase(report), *map(phrasing.check_phrase, broken))))
+    text = units.visible("; ".join((phrasing.trust_phrase(report), *map(phrasing.check_phrase, broken))))
     style = "bad" if any(check.status == "fail" for check in broken) else "warn" if broken else "dim"
-    return hanging([("Trust  ", "title")], phrase, width, 2, style)
+    return hanging([("Trust  ", "title")], text, width, 2, style)
 
 
 def _verdict(report: Report, width: int) -> list[Line]:
@@ -148,19 +148,20 @@ def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
 
 
 def _where_time_went(report: Report, width: int) -> list[Line]:
-    """Write what the device did with the window, and why it idled, side by side where there is room."""
-    parts, phrase = _parts(report)
-    if not parts:
+    """What the device did with the window, and why it idled, side by side where there is room."""
+    parts_ns, window = _parts(report)
+    if not parts_ns:
         return []
-    work, idle = phrasing.split_parts(parts)
-    idle_ns, total = sum(idle.values()), sum(parts.values())
-    done = sorted([*work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
-    two = width >= _SIDE_BY_SIDE and bool(idle)
+    parts = part_totals(parts_ns)
+    idle_ns, total = parts.idle_ns, parts.total_ns
+    done = sorted([*parts.work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
+    two = width >= _SIDE_BY_SIDE and bool(parts.idle)
     half = (width - 4) // 2 if two else width
-    left = _bars("Where the time went", phrase, done, total, half)
-    if not idle or idle_ns < phrasing.WORTH_NAMING * total:
+    left = _bars("Where the time went", window, done, total, half)
+    if not parts.idle or idle_ns < phrasing.WORTH_NAMING * total:
         return left
-    shown = _with_rest(idle, _TOP_CAUSES)
+    longest, rest_count, rest_ns = longest_and_rest(parts.idle, _TOP_CAUSES)
+    shown = [*longest, *([(f"{rest_count} other causes", rest_ns)] if rest_count else [])]
     meant = next((f", time for {units.flop(e.value)}" for e in report.verdict.evidence if e.metric == "idle_flop"), "")  # type: ignore[arg-type]
     right = _bars("Why the device idled", f"{units.duration(idle_ns)}{meant}", shown, idle_ns, half, style="idle")
     return beside(left, right, half + 4) if two else [*left, [], *right]
@@ -183,15 +184,6 @@ def _parts(report: Report) -> tuple[dict[str, int], str]:
         device = report.devices[0]
         return dict(device.partition_ns), f"{units.duration(device.window_ns)}, the whole trace"
     return {}, ""
-
-
-def _with_rest(parts: dict[str, int], most: int) -> list[tuple[str, int]]:
-    """Return the longest parts, the others summed up in one."""
-    items = list(parts.items())
-    if len(items) <= most:
-        return items
-    rest = items[most - 1 :]
-    return [*items[: most - 1], (f"{len(rest)} other causes", sum(ns for _, ns in rest))]
 
 
 def _bars(
@@ -361,16 +353,13 @@ def _advice(report: Report, width: int) -> list[Line]:
     """Write what to change, the greatest saving first."""
     if not report.advice:
         return []
+    window = report.verdict.window
+    window_ns = window.length_ns if window else 0
     lines: list[Line] = [[("What to change", "title")]]
     for rank, item in enumerate(report.advice[:_TOP_ADVICE], 1):
-        lines += _one_advice(rank, item, _window_ns(report), width)
+        lines += _one_advice(rank, item, window_ns, width)
     more = len(report.advice) - _TOP_ADVICE
     return [*lines, [(f"  and {more} more in the report", "dim")]] if more > 0 else lines
-
-
-def _window_ns(report: Report) -> int:
-    window = report.verdict.window
-    return sum(end - start for start, end in window.intervals) if window else 0
 
 
 def _one_advice(rank: int, item: Advice, window_ns: int, width: int) -> list[Line]:
@@ -424,25 +413,22 @@ def _device_phrase(device: DeviceReport) -> str:
 def _more_devices(devices: Sequence[DeviceReport]) -> list[tuple[str, str]]:
     if not devices:
         return []
-    ratios = [device.busy_ratio or 0.0 for device in devices]
-    return [(f"{len(devices)} more", f"busy {units.percent(min(ratios))} to {units.percent(max(ratios))}")]
+    busy = busy_range(devices)
+    ranged = " to ".join(map(units.percent, busy)) if busy else units.percent(None)
+    return [(f"{len(devices)} more", f"busy {ranged}")]
 
 
 def _steps(report: Report) -> list[tuple[str, str]]:
-    """Write the steps of the verdict's device: how many, how long, how busy, and which were set aside."""
-    steps = [step for step in report.steps if report.verdict.device in (None, step.device)]
-    if not steps:
+    """The steps of the verdict's device: how many, how long, how busy, and which were set aside."""
+    totals = step_totals(report.steps, report.verdict)
+    if totals is None:
         return []
-    kept = [step for step in steps if step.steady] or steps
-    lengths = [step.duration_ns for step in kept]
-    busy = sum(step.busy_ns for step in kept) / max(1, sum(lengths))
-    shortest, longest = units.duration(min(lengths)), units.duration(max(lengths))
+    shortest, longest = units.duration(totals.shortest_ns), units.duration(totals.longest_ns)
     ranged = f" ({shortest} to {longest})" if shortest != longest else ""
-    are_steady_marked = sum(step.steady and step.state == "ok" for step in steps) > 1
-    steady = f"{len(kept)} of {len(steps)} steady" if are_steady_marked else f"{len(steps)}"
-    typical = "median " if len(kept) > 1 else ""
-    text = f"{steady}, {typical}{units.duration(median(lengths))}{ranged}, busy {units.percent(busy)}"
-    return [("Steps", text + _set_aside(steps, report.verdict) + _marked(report.steps_from))]
+    steady = f"{totals.summed_count} of {totals.count} steady" if totals.has_steady else f"{totals.count}"
+    typical = "median " if totals.summed_count > 1 else ""
+    text = f"{steady}, {typical}{units.duration(totals.median_ns)}{ranged}, busy {units.percent(totals.busy_ratio)}"
+    return [("Steps", text + _set_aside(totals.set_aside) + _marked(report.steps_from))]
 
 
 def _marked(steps_from: str | None) -> str:
@@ -450,20 +436,13 @@ def _marked(steps_from: str | None) -> str:
     return "" if steps_from in (None, "ProfilerStep") else f"; marked by: {steps_from}"
 
 
-def _set_aside(steps: Iterable[StepReport], verdict: Verdict) -> str:
-    """Count the steps that are not among the steady ones, by state, with their limit if it is not the verdict."""
-    aside = [step for step in steps if not step.steady and step.state != "ok"]
-    if not aside:
-        return ""
-    limit = (verdict.regime, verdict.cause)
-    states = []
-    for state in dict.fromkeys(step.state for step in aside):
-        members = [step for step in aside if step.state == state]
-        others = dict.fromkeys(
-            phrasing.step_limit(step) for step in members if step.regime and (step.regime, step.cause) != limit
-        )
-        states.append(f"{len(members)} {state}" + (f" ({next(iter(others))})" if others else ""))
-    return "; set aside: " + ", ".join(states)
+def _set_aside(aside: Sequence[SetAside]) -> str:
+    """How many steps are no part of the steady ones, by state, with what limits them if it is not the verdict."""
+    states = [
+        f"{steps.count} {steps.state}" + (f" ({phrasing.step_limit(steps.limited)})" if steps.limited else "")
+        for steps in aside
+    ]
+    return "; set aside: " + ", ".join(states) if states else ""
 
 
 def _recorded_phrase(report: Report) -> str:

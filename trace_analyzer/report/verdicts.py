@@ -36,6 +36,11 @@ class Window:
     intervals: Annotated[tuple[tuple[int, int], ...], "Start and end (exclusive), ns since the trace's origin."]
     steps: Annotated[tuple[int, ...], "Indices of the steps in it."]
 
+    @property
+    def length_ns(self) -> int:
+        """Sum of the lengths of its intervals."""
+        return sum(end - start for start, end in self.intervals)
+
 
 @dataclass(frozen=True)
 class Shares:

@@ -8,7 +8,7 @@ from trace_analyzer.verdict.judge import Judgement
 
 _BOUNDS: dict[Regime, str] = {"compute-bound": "compute", "memory-bandwidth-bound": "memory"}
 _FAR_BELOW: dict[Regime, str] = {
-    "compute-bound": "the GPU spends its time in contractions, and these reach little of its peak",
+    "compute-bound": "the GPU spends its time in matmuls and convolutions, and these reach little of its peak",
     "memory-bandwidth-bound": "kernels spend their time moving data, far more slowly than the memory could",
 }
 

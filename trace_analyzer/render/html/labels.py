@@ -66,7 +66,7 @@ TERMS: Mapping[str, Term] = by_key(
     Term(
         "mfu",
         "MFU",
-        "Model FLOP utilization: time of all contractions at the device's peak, over the time that passed.",
+        "Model FLOP utilization: time of matmuls, convolutions and attention at the device's peak, over the time that passed.",
     ),
     Term(
         "drain",

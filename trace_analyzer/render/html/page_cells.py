@@ -180,6 +180,6 @@ _CELLS: Mapping[str, Callable[[Any], Cell]] = {
     "bandwidth": _number_cell(units.bandwidth),
     "bytes": _number_cell(lambda value: units.quantity(value, "B")),
     "flop": _number_cell(lambda value: units.quantity(value, "FLOP")),
-    "number": _number_cell(lambda value: "–" if value is None else f"{value:,.3g}"),
-    "times": _number_cell(lambda value: "–" if value is None else f"{value:,.3g} ×"),
+    "number": _number_cell(units.number),
+    "times": _number_cell(lambda value: units.number(value) if value is None else f"{units.number(value)} ×"),
 }

@@ -3,7 +3,7 @@
 `assets/page.html.j2` only lays these out, so that what a page claims can be tested without reading markup.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import PurePath
@@ -338,10 +338,34 @@ def _settings(trace: TraceInfo) -> tuple[Fact, ...]:
         return ()
     known = ((name, doc, getattr(trace.settings, name)) for name, doc in field_docs(RunMetadata).items())
     return tuple(
-        Fact(_title(name), ("yes" if value else "no") if isinstance(value, bool) else str(value), doc)
+        Fact(_setting_title(name), _setting_value(name, value), doc.replace("`", ""))
         for name, doc, value in known
         if value is not None
     )
+
+
+_ACRONYMS = {"tf32": "TF32", "cuda": "CUDA", "cudnn": "cuDNN", "sm": "SM", "l2": "L2", "cpu": "CPU", "torch": "PyTorch"}
+_SETTING_UNITS: Mapping[str, Callable[[float], str]] = {
+    "ms": lambda value: units.duration(value * units.NS_PER_MS),
+    "mhz": lambda value: f"{units.count(round(value))} MHz",
+    "bits": lambda value: f"{units.count(round(value))} bits",
+    "bytes": units.size,
+}
+
+
+def _setting_title(name: str) -> str:
+    """Name of a setting without its unit, which the value shows: ``CPU threads``."""
+    head, _, unit = name.rpartition("_")
+    first, *rest = (head if unit in _SETTING_UNITS else name).split("_")
+    return " ".join([_ACRONYMS.get(first, first.capitalize()), *(_ACRONYMS.get(word, word) for word in rest)])
+
+
+def _setting_value(name: str, value: float | str) -> str:
+    """Value of a setting as people write it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    written = _SETTING_UNITS.get(name.rpartition("_")[2])
+    return str(value) if written is None or isinstance(value, str) else written(value)
 
 
 def _facts(trace: TraceInfo) -> tuple[Fact, ...]:

@@ -1,0 +1,116 @@
+"""Sum up parts of a report, for renderers that have one line for what the report holds in many."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from trace_analyzer.report.device_report import DeviceReport
+from trace_analyzer.report.verdicts import StepReport, Verdict
+from trace_analyzer.vocabulary import WORK
+
+
+@dataclass(frozen=True)
+class PartTotals:
+    """The parts of a window that took time, longest first: work of the device, and idle time by cause; in ns."""
+
+    work: Mapping[str, int]
+    idle: Mapping[str, int]
+
+    @property
+    def idle_ns(self) -> int:
+        """Sum of the idle time."""
+        return sum(self.idle.values())
+
+    @property
+    def total_ns(self) -> int:
+        """Sum of all parts."""
+        return sum(self.work.values()) + self.idle_ns
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """Steps of one state that are no part of the steady ones.
+
+    ``limited`` is the first of them that something else limits than the verdict says; None where there is none.
+    """
+
+    state: str
+    count: int
+    limited: StepReport | None
+
+
+@dataclass(frozen=True)
+class StepTotals:
+    """The steps of one device: lengths and busy ratio are those of the steady steps, of all where none is steady.
+
+    ``summed_count`` is how many steps these are. ``has_steady`` says whether at least two steady steps were found.
+    """
+
+    count: int
+    summed_count: int
+    has_steady: bool
+    median_ns: float
+    shortest_ns: int
+    longest_ns: int
+    busy_ratio: float
+    set_aside: tuple[SetAside, ...]
+
+
+def part_totals(parts_ns: Mapping[str, int]) -> PartTotals:
+    """Split the parts of a window into work and idle time; parts that took no time are left out."""
+    longest = sorted(((part, ns) for part, ns in parts_ns.items() if ns > 0), key=lambda item: -item[1])
+    return PartTotals(
+        {part: ns for part, ns in longest if part in WORK}, {part: ns for part, ns in longest if part not in WORK}
+    )
+
+
+def longest_and_rest(parts_ns: Mapping[str, int], most: int) -> tuple[list[tuple[str, int]], int, int]:
+    """Split parts in order of length into at most ``most`` rows: the first ones, how many are left and their sum in ns.
+
+    Nothing is left where all fit; else the last row is that of the rest.
+    """
+    rows = list(parts_ns.items())
+    kept = len(rows) if len(rows) <= most else most - 1
+    return rows[:kept], len(rows) - kept, sum(ns for _, ns in rows[kept:])
+
+
+def busy_range(devices: Sequence[DeviceReport]) -> tuple[float, float] | None:
+    """Return the lowest and the highest busy ratio of devices; None where none is known."""
+    ratios = [device.busy_ratio for device in devices if device.busy_ratio is not None]
+    return (min(ratios), max(ratios)) if ratios else None
+
+
+def step_totals(steps: Iterable[StepReport], verdict: Verdict) -> StepTotals | None:
+    """Sum up the steps of the verdict's device, of all devices where it judges none; None without any."""
+    judged = [step for step in steps if verdict.device in (None, step.device)]
+    if not judged:
+        return None
+    summed = [step for step in judged if step.steady] or judged
+    lengths = [step.duration_ns for step in summed]
+    return StepTotals(
+        count=len(judged),
+        summed_count=len(summed),
+        has_steady=sum(step.steady and step.state == "ok" for step in judged) > 1,
+        median_ns=median(lengths),
+        shortest_ns=min(lengths),
+        longest_ns=max(lengths),
+        busy_ratio=sum(step.busy_ns for step in summed) / max(1, sum(lengths)),
+        set_aside=_set_aside(judged, verdict),
+    )
+
+
+def _set_aside(steps: Sequence[StepReport], verdict: Verdict) -> tuple[SetAside, ...]:
+    """The steps that were set aside, by state in order of appearance."""
+    aside = [step for step in steps if not step.steady and step.state != "ok"]
+    limit = (verdict.regime, verdict.cause)
+    by_state = {
+        state: [step for step in aside if step.state == state] for state in dict.fromkeys(step.state for step in aside)
+    }
+    return tuple(
+        SetAside(
+            state,
+            len(members),
+            next((step for step in members if step.regime and (step.regime, step.cause) != limit), None),
+        )
+        for state, members in by_state.items()
+    )
