@@ -112,7 +112,7 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """A number without a unit in three significant digits, all its digits from 1,000 to a million: ``1.23``, ``1,390``."""
+    """Write a number without a unit in three significant digits, from 1,000 to a million in full: ``1.23``, ``1,390``."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if 999.5 <= abs(value) < 999_999.5 else f"{value:,.3g}"

@@ -117,7 +117,7 @@ def slower(ratio: float | None) -> str:
 
 
 def flop_share(ratio: float | None) -> str:
-    """A share of FLOP with two decimals, as the article has them: that of all but the matmul group is tiny."""
+    """Write a share of FLOP with two decimals, as the article has them: all but matmul is tiny."""
     return "–" if ratio is None else f"{100 * ratio:.2f} %"
 
 
@@ -168,7 +168,7 @@ def alone(attained: Attained) -> bool:
 
 
 def roof_name(roof: MeasuredRoof) -> str:
-    """What is limited: the memory, or arithmetic on a type."""
+    """Name what is limited: the memory, or arithmetic on a type."""
     return (
         "memory" if roof.dtype is None else f"{roof.dtype} on {'tensor cores' if roof.matrix_units else 'vector units'}"
     )
@@ -349,7 +349,7 @@ def blamed_place(item: Blame | HostCost) -> str:
 
 
 def tensor_cores(device: DeviceReport) -> list[str]:
-    """What it costs that matrix products do not use tensor cores well, where it is worth a line."""
+    """Write what it costs that matrix products do not use tensor cores well, where it is worth a line."""
     return [
         f"{_REASONS[item.reason].format(products=units.counted(item.kernel_count, 'matrix product'), time=units.duration(item.time_ns))}:"
         f" {item.target_dtype} on tensor cores saves at most {units.duration(item.saves_ns)}; {item.code}"

@@ -10,7 +10,7 @@ from trace_analyzer.render import phrasing
 from trace_analyzer.render.declared import DeclaredSection, declared_sections
 from trace_analyzer.render.kernel_labels import kernel_label, middle_cut
 from trace_analyzer.render.layout import Line, bar, beside, cells, columns, hanging, wrapped, written
-from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, RunAhead, Verdict
+from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict
 from trace_analyzer.report.summaries import SetAside, busy_range, longest_and_rest, part_totals, step_totals
 from trace_analyzer.vocabulary import label, phrase
 
@@ -148,7 +148,7 @@ def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
 
 
 def _where_time_went(report: Report, width: int) -> list[Line]:
-    """What the device did with the window, and why it idled, side by side where there is room."""
+    """Lay out what the device did with the window, and why it idled, side by side where there is room."""
     parts_ns, window = _parts(report)
     if not parts_ns:
         return []
@@ -419,7 +419,7 @@ def _more_devices(devices: Sequence[DeviceReport]) -> list[tuple[str, str]]:
 
 
 def _steps(report: Report) -> list[tuple[str, str]]:
-    """The steps of the verdict's device: how many, how long, how busy, and which were set aside."""
+    """Write the steps of the verdict's device: how many, how long, how busy, and which were set aside."""
     totals = step_totals(report.steps, report.verdict)
     if totals is None:
         return []

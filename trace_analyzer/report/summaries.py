@@ -100,7 +100,7 @@ def step_totals(steps: Iterable[StepReport], verdict: Verdict) -> StepTotals | N
 
 
 def _set_aside(steps: Sequence[StepReport], verdict: Verdict) -> tuple[SetAside, ...]:
-    """The steps that were set aside, by state in order of appearance."""
+    """Return the steps that were set aside, by state in order of appearance."""
     aside = [step for step in steps if not step.steady and step.state != "ok"]
     limit = (verdict.regime, verdict.cause)
     by_state = {
