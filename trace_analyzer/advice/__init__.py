@@ -8,11 +8,11 @@ cannot use is not listed. docs/advice.md has a section on each.
 from collections.abc import Sequence
 
 from trace_analyzer import thresholds
-from trace_analyzer.advice import context
-from trace_analyzer.advice.context import AdviceContext
+from trace_analyzer.advice import window_context
 from trace_analyzer.advice.opportunity import worth_ns
 from trace_analyzer.advice.overhead import LAUNCHING
 from trace_analyzer.advice.rules import RULE_OF_FIX, RULES
+from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.fixes import Fix, fixes
 from trace_analyzer.report import Advice
@@ -68,6 +68,6 @@ def _ranked(items: Sequence[tuple[Fix, Advice]], regime: str) -> tuple[Advice, .
     return tuple(item for _, item in sorted(ranked, key=lambda pair: pair[1] is not leads))
 
 
-VALUES = (*context.VALUES, Value("advice", advise))
+VALUES = (*window_context.VALUES, Value("advice", advise))
 
 __all__ = ["LAUNCHING", "RULES", "VALUES", "AdviceContext", "advise"]

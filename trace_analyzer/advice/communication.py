@@ -5,7 +5,6 @@ from dataclasses import replace
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.advice.context import AdviceContext
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     end_ns_of,
@@ -19,6 +18,7 @@ from trace_analyzer.advice.opportunity import (
     total,
     where_called,
 )
+from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.units import counted, percent, size
 

@@ -3,7 +3,6 @@
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.advice.context import AdviceContext
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     kernel_opportunity,
@@ -13,6 +12,7 @@ from trace_analyzer.advice.opportunity import (
     where_called,
     worth_ns,
 )
+from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.units import counted, percent, size

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.advice.context import AdviceContext
+from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.frames.intervals import clip, lookup_at, union
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique, sum_by_group

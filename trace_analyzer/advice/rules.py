@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from trace_analyzer.advice import communication, kernels, overhead
-from trace_analyzer.advice.context import AdviceContext
 from trace_analyzer.advice.opportunity import Opportunity
+from trace_analyzer.advice.window_context import AdviceContext
 
 RULE_OF_FIX: Mapping[str, Callable[[AdviceContext], Opportunity | None]] = {
     "cuda-graphs": overhead.cuda_graphs,

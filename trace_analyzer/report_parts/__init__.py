@@ -1,5 +1,5 @@
 """Make the parts of a report from the analyses' tables."""
 
-from trace_analyzer.report_parts import devices, facts, notes, rows
+from trace_analyzer.report_parts import device_figures, notes, rows, trace_facts
 
-VALUES = (*devices.VALUES, *facts.VALUES, *notes.VALUES, *rows.VALUES)
+VALUES = (*device_figures.VALUES, *trace_facts.VALUES, *notes.VALUES, *rows.VALUES)

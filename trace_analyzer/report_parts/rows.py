@@ -4,7 +4,7 @@ from dataclasses import fields
 
 import polars as pl
 
-from trace_analyzer.analyses import blame, source
+from trace_analyzer.analyses import blame, call_lines
 from trace_analyzer.analysis import Value
 from trace_analyzer.mask import suppress_step_metrics
 from trace_analyzer.report import (
@@ -59,14 +59,16 @@ def blame_rows(window_attribution: blame.Attribution | None, verdict: Verdict) -
     if window_attribution is None or verdict.window is None:
         return ()
     rows = blame.blamed_code(window_attribution).head(TOP_CODE).to_dicts()
-    return tuple(Blame(**row, call_line=source.call_line(row["python_function"], row["operator"])) for row in rows)
+    return tuple(Blame(**row, call_line=call_lines.call_line(row["python_function"], row["operator"])) for row in rows)
 
 
 def host_cost_rows(host_costs: pl.DataFrame) -> tuple[HostCost, ...]:
     """Return the costliest rows of table `host_costs`."""
     columns = [field.name for field in fields(HostCost) if field.name in host_costs.columns]
     rows = host_costs.drop_nulls("name").select(columns).head(TOP_CODE).to_dicts()
-    return tuple(HostCost(**row, call_line=source.call_line(row["python_function"], row["operator"])) for row in rows)
+    return tuple(
+        HostCost(**row, call_line=call_lines.call_line(row["python_function"], row["operator"])) for row in rows
+    )
 
 
 VALUES = (

@@ -9,7 +9,7 @@ from trace_analyzer.verdict.decide import verdict
 from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
 from trace_analyzer.verdict.recording import debiased
 from trace_analyzer.verdict.serving import serving_verdicts
-from trace_analyzer.verdict.steps import StepVerdict, step_verdict, step_verdicts
+from trace_analyzer.verdict.step_verdicts import StepVerdict, step_verdict, step_verdicts
 from trace_analyzer.verdict.without_activities import without_activities, without_regime
 
 

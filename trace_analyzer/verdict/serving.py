@@ -8,7 +8,7 @@ from trace_analyzer.analyses import partition
 from trace_analyzer.analyses.cold_start import cold_gap_ns
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings, WindowSources, ordered
 from trace_analyzer.report import Window
-from trace_analyzer.verdict.steps import step_verdict
+from trace_analyzer.verdict.step_verdicts import step_verdict
 from trace_analyzer.vocabulary import PARTS
 
 _SCHEMA = {
