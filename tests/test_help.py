@@ -37,6 +37,15 @@ VALUES = {
     ("--seconds", "X"): "0.2",
     ("--after", "X"): "0",
     ("--plot", "FILE"): "plot.html",
+    ("--html", "FILE"): "compared.html",
+    ("--perfetto", "OUT"): "added.json.gz",
+    ("--before", "TRACE"): str(SAMPLE),
+    ("--prefetch", "K"): "4",
+    ("--batch", "K"): "2",
+    ("--speedup", "NAME=K"): "matmul=2",
+    ("--fail-if-slower", "R"): "5%",
+    ("--fail-if-slower", "LINE=R"): "copy=0.05",
+    ("--fail-if-more-idle", "R"): "0.1",
 }
 """A value for each placeholder of each option; words that the help spells out stand for themselves."""
 
@@ -158,5 +167,30 @@ def test_every_form_of_record_works(form: tuple[str, ...], tmp_path: Path, monke
     assert "a bug in this program" not in result.stderr
 
 
+TRACES = {"whatif": [str(SAMPLE)], "compare": [str(SAMPLE)] * 2, "scaling": [str(SAMPLE)] * 2, "export": [str(SAMPLE)]}
+"""Verbs that take traces as the report does."""
+
+REFUSES = {"scaling": (2, 3), "whatif": (0, 3)}
+"""Exit codes of verbs for which two recordings at one batch, or a trace that does not tell, are reason to refuse."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "case", sorted({(verb, *form) for verb in TRACES if verb in VERBS for form in forms(verb)}), ids=" ".join
+)
+def test_every_form_of_the_other_verbs_works(
+    case: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verb, *form = case
+    more = ["--perfetto", "added.json"] if verb == "export" and form[0] not in ("--perfetto", "--help") else []
+    result = invoked(tmp_path, monkeypatch, verb, *TRACES[verb], *form, *more)
+    assert result.exit_code in ((0,) if form[0] == "--help" else REFUSES.get(verb, (0,))), result.stderr
+    assert "a bug in this program" not in result.stderr
+    assert "no value for" not in result.stderr
+
+
 def test_every_verb_is_driven() -> None:
-    assert set(VERBS) == {"report", "record", "calibrate"}, "a new verb needs a test of its forms"
+    driven = {"report", "record", "calibrate", *TRACES}
+    assert set(VERBS) <= driven | {"baseline"}, (
+        "a new verb needs a test of its forms"
+    )  # baseline: tests/test_compare.py

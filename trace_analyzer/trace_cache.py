@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import os
-import secrets
 import shutil
 import sys
 import time
@@ -21,6 +20,7 @@ from pathlib import Path
 import polars as pl
 
 from trace_analyzer import ingest
+from trace_analyzer.files import temporary_folder
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Trace
 from trace_analyzer.ingest.trace import DeviceProperties, Header
 from trace_analyzer.notes import CHANGED, Note
@@ -96,9 +96,7 @@ def _frames(trace: Trace) -> Mapping[str, pl.DataFrame]:
 def _write(entry: Path, trace: Trace) -> None:
     """Keep a trace: frames as Parquet, all else as JSON with the digests of the frames and its own."""
     entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    made = entry.with_name(f"{entry.name}.{secrets.token_hex(6)}.tmp")
-    try:
-        made.mkdir(mode=0o700)
+    with temporary_folder(entry.parent) as made:
         frames = _frames(trace)
         for name, frame in frames.items():
             frame.write_parquet(made / f"{name}.parquet", compression="lz4", statistics=False)
@@ -108,8 +106,6 @@ def _write(entry: Path, trace: Trace) -> None:
         text = json.dumps(document)
         (made / _META).write_text(f"{_digest(text.encode())}\n{text}", encoding="utf-8")
         made.rename(entry)  # of two writers the second fails here: the first one's entry is as good
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
 
 
 def _read(entry: Path, path: str) -> Trace | None:

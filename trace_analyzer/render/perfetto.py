@@ -8,7 +8,6 @@ import gzip
 import json
 import os
 import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.errors import NotATrace
+from trace_analyzer.files import Outputs
 from trace_analyzer.ingest.source import DEFAULT_MAX_BYTES, content_of
 from trace_analyzer.report import Report
 
@@ -47,18 +47,12 @@ def write_perfetto(
     ``OSError`` when nothing can be written; nothing half written is left.
     """
     added = b",\n".join(map(_text, events(report, differences)))
-    temporary = path.with_name(f".analyze-{secrets.token_hex(6)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            if path.name.endswith(".gz"):
-                with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
-                    packed.writelines(_with_added(content_of(source, max_bytes=max_bytes).blocks(), added, str(source)))
-            else:
-                file.writelines(_with_added(content_of(source, max_bytes=max_bytes).blocks(), added, str(source)))
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with Outputs() as outputs, outputs.open(path) as file:
+        if path.name.endswith(".gz"):
+            with gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed:
+                packed.writelines(_with_added(content_of(source, max_bytes=max_bytes).blocks(), added, str(source)))
+        else:
+            file.writelines(_with_added(content_of(source, max_bytes=max_bytes).blocks(), added, str(source)))
     return path
 
 
