@@ -250,9 +250,9 @@ def reason(check: Check) -> str:
     return f"{name if value is None else f'{name} {value}'}: {check.meaning}"
 
 
-def is_suppressed(found: Sequence[Check], device: int | str, metric: str) -> bool:
-    """Whether a failed check withholds a metric of a device."""
-    return any(metric in check.withholds for check in of_device(found, device))
+def withholding_devices(found: Sequence[Check], metric: str) -> frozenset[int | str | None]:
+    """The devices for which a failed check withholds a metric; with None, all of them are meant."""
+    return frozenset(check.device for check in found if metric in check.withholds)
 
 
 def trace_checks(
