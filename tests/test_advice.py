@@ -3,7 +3,6 @@
 import ast
 import re
 from pathlib import Path
-from typing import get_args
 
 import polars as pl
 import pytest
@@ -11,8 +10,8 @@ from kineto import A100, analysed, annotation, call, copy, kernel, launch, launc
 
 from trace_analyzer.advice import LAUNCHING, RULES
 from trace_analyzer.catalog.fixes import PLATFORMS, Fix, fixes
-from trace_analyzer.report import Advice, Regime, Report
-from trace_analyzer.vocabulary import IDLE_CAUSES
+from trace_analyzer.report import Advice, Report
+from trace_analyzer.vocabulary import IDLE_CAUSES, REGIMES
 
 GEMM, FP32, ADD, NCCL = (
     "ampere_fp16_s16816gemm_fp16_128x64", "ampere_sgemm_128x64_tn", "void at::native::vectorized_elementwise_kernel<4, x>(int)",
@@ -601,7 +600,7 @@ def test_a_fix_has_a_section_in_the_docs(fix: Fix) -> None:
 
 @every_fix
 def test_a_fix_is_well_formed(fix: Fix) -> None:
-    assert set(fix.regimes) <= set(get_args(Regime))
+    assert set(fix.regimes) <= set(REGIMES)
     for platform in PLATFORMS:
         assert fix.title_of(platform, **VALUES).strip()
         code = fix.code_of(platform, **VALUES)

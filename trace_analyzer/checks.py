@@ -250,9 +250,9 @@ def reason(check: Check) -> str:
     return f"{name if value is None else f'{name} {value}'}: {check.meaning}"
 
 
-def is_suppressed(checked: Sequence[Check], device: int | str, metric: str) -> bool:
-    """Return whether a failed check suppresses a metric of a device."""
-    return any(metric in check.withholds for check in of_device(checked, device))
+def withholding_devices(checked: Sequence[Check], metric: str) -> frozenset[int | str | None]:
+    """Return the devices for which a failed check withholds a metric; with None, all of them are meant."""
+    return frozenset(check.device for check in checked if metric in check.withholds)
 
 
 def trace_checks(

@@ -11,7 +11,7 @@ import polars as pl
 
 from trace_analyzer import metrics as m
 from trace_analyzer.analysis import Declaration, Value
-from trace_analyzer.checks import is_suppressed, suppressed_metrics
+from trace_analyzer.checks import suppressed_metrics, withholding_devices
 from trace_analyzer.graph import Node
 from trace_analyzer.report import Check, DeviceReport, LaunchLead, QueueDepth, RunAhead, Runway, StepReport
 from trace_analyzer.windows import device_id
@@ -24,7 +24,10 @@ NO_RUN_AHEAD = RunAhead(
 def suppressed(checks: Sequence[Check], devices: pl.DataFrame) -> Mapping[str, tuple[int, ...]]:
     """Return the codes of the devices for which a failed check suppresses each metric."""
     ids = {code: device_id(label) for code, label in devices.select("device", "label").iter_rows()}
-    return {metric: tuple(code for code in ids if is_suppressed(checks, ids[code], metric)) for metric in m.ALL}
+    where = {metric: withholding_devices(checks, metric) for metric in m.ALL}
+    return {
+        metric: tuple(code for code in ids if None in hidden or ids[code] in hidden) for metric, hidden in where.items()
+    }
 
 
 def masked(declarations: Iterable[Declaration]) -> Iterator[Node]:
@@ -74,9 +77,9 @@ def suppress_metrics(report: DeviceReport, checks: Sequence[Check]) -> DeviceRep
 
 def suppress_step_metrics(steps: Sequence[StepReport], checks: Sequence[Check]) -> tuple[StepReport, ...]:
     """Return the steps without the metrics that a failed check of their device does not support."""
+    hidden = withholding_devices(checks, "mfu")
     return tuple(
-        replace(step, mfu=None, mfu_at_most=None) if is_suppressed(checks, step.device, "mfu") else step
-        for step in steps
+        replace(step, mfu=None, mfu_at_most=None) if None in hidden or step.device in hidden else step for step in steps
     )
 
 

@@ -35,7 +35,9 @@ LAUNCHES = Table(
 LAUNCHING = r"(?i)launch|memcpy|memset|memprefetch|enqueue|appendmemory"
 BY_ID = ["process_id", "correlation"]
 _MOST_PAIRS = 1 << 22
-"""Pairs of activity and process that are tried where arrows do not tell whose an activity is."""
+"""Pairs of activity and call that are tried where arrows do not tell whose an activity is ..."""
+_PAIRS_PER_EVENT = 32
+"""... and for each activity and call of the trace: memory stays in proportion to the file."""
 
 
 def launch_links(trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ...]]:
@@ -250,29 +252,30 @@ def _by_merit(activities: pl.DataFrame, calls: pl.DataFrame, flows: pl.DataFrame
 def _leads(activities: pl.DataFrame, calls: pl.DataFrame, owner: list[str]) -> pl.DataFrame:
     """Return for every (owner, process) the activities without a plausible call, and the others' median lead.
 
-    Of owners with many activities some tell, evenly spread; none where even one of each would be too many.
+    Of owners with many activities some are tried, evenly spread; none where even one of each would be too many.
     """
-    processes = calls.select("process_id").unique()
-    most = _MOST_PAIRS // (processes.height * activities.select(owner).unique().height)
-    position, step = pl.int_range(pl.len()).over(owner), (pl.len().over(owner) / max(1, most)).ceil()
-    pairs = (
-        activities.filter(position % step == 0)
-        .select(*owner, "correlation", "start_ns")
-        .join(processes if most else processes.clear(), how="cross")
-        .with_row_index("activity_id")
+    numbers = calls.select("process_id", "correlation").drop_nulls().unique(maintain_order=True)
+    candidates = pl.col("len").fill_null(0).cast(pl.Int64)
+    counted = activities.select(*owner, "correlation", "start_ns").join(
+        numbers.group_by("correlation").len(), on="correlation", how="left", maintain_order="left"
     )
+    most = min(_MOST_PAIRS, _PAIRS_PER_EVENT * (activities.height + calls.height))
+    step = max(1, -(-int(counted.select(candidates.sum()).item()) // most))
+    tried = counted.filter(pl.int_range(pl.len()).over(owner) % step == 0)
+    if tried.select(candidates.sum()).item() > most:
+        tried = tried.clear()
+    tried = tried.with_columns(pl.len().over(owner).alias("tried"))
+    pairs = tried.join(numbers, on="correlation", how="inner", maintain_order="left").with_row_index("activity_id")
     ends = calls.select("launch_id", "end_ns")
     lead = pl.col("start_ns") - pl.col("end_ns")
     return (
-        pairs.join(_by_correlation(pairs, calls), on="activity_id", how="left")
+        pairs.join(_by_correlation(pairs, calls), on="activity_id", how="inner")
         .join(ends, on="launch_id", how="left")
         .group_by(*owner, "process_id")
         .agg(
-            (lead.is_null() | (lead < 0)).sum().alias("misses"),
+            (pl.col("tried").first() - (lead >= 0).sum()).alias("misses"),
             lead.filter(lead >= 0).median().alias("median_lead_ns"),
-            pl.col("launch_id").is_not_null().sum().alias("linked"),
         )
-        .filter(pl.col("linked") > 0)
     )
 
 

@@ -1,0 +1,64 @@
+"""What a small file can make the program take: memory, JSON and page stay below a stated multiple of the file."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hostile_shapes import SHAPES, a_few_launches
+
+ROOT = Path(__file__).resolve().parents[1]
+
+MEMORY_MULTIPLE = 200
+"""Bytes of memory, beyond what a trace of a few launches takes, for each byte of the uncompressed file ..."""
+OUTPUT_MULTIPLE = 16
+"""... and of JSON, and of the page."""
+
+# Between the test and the command: peak memory that a process inherits is its parent's, which has to be small.
+_DRIVER = """
+import json, os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-m", "trace_analyzer", *sys.argv[1:]])
+_, status, usage = os.wait4(child.pid, 0)
+print(json.dumps([os.waitstatus_to_exitcode(status), usage.ru_maxrss]))
+"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="peak memory in kibibytes is Linux's"),
+]
+
+
+def taken(folder: Path, content: bytes) -> tuple[int, int, int]:
+    """Bytes of peak memory, JSON and page of the command on a file."""
+    folder.mkdir()
+    (folder / "t.json").write_bytes(content)
+    arguments = ["t.json", "--format", "json", "-o", "out.json", "--report", "page.html", "--no-cache"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "POLARS_MAX_THREADS": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", _DRIVER, *arguments],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    code, kibibytes = json.loads(done.stdout.splitlines()[-1])
+    assert code == 0, done.stderr
+    return kibibytes * 1024, (folder / "out.json").stat().st_size, (folder / "page.html").stat().st_size
+
+
+@pytest.fixture(scope="module")
+def least(tmp_path_factory: pytest.TempPathFactory) -> tuple[int, int, int]:
+    """What a trace of a few launches takes."""
+    return taken(tmp_path_factory.mktemp("least") / "few", a_few_launches())
+
+
+@pytest.mark.parametrize("make", SHAPES, ids=lambda make: make.__name__)
+def test_what_is_taken_is_bounded_by_a_multiple_of_the_file(
+    make: Callable[[], bytes], least: tuple[int, int, int], tmp_path: Path
+) -> None:
+    content = make()
+    assert 100_000 < len(content) < 1_000_000
+    memory, text, page = (one - base for one, base in zip(taken(tmp_path / "it", content), least, strict=True))
+    assert memory < MEMORY_MULTIPLE * len(content)
+    assert text < OUTPUT_MULTIPLE * len(content)
+    assert page < OUTPUT_MULTIPLE * len(content)
