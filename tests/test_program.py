@@ -130,3 +130,26 @@ def test_blocks_of_events_in_another_order_do_not_matter(file: str) -> None:
     assert first.verdict == second.verdict
     assert first.devices == second.devices
     assert first.trust == second.trust
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES)
+def test_the_numbers_of_correlations_do_not_matter(file: str) -> None:
+    """Correlation ids and arrow ids only have to agree: consistently renamed, the report is the same."""
+    document = mutant(file, 4)
+
+    def renamed(event: dict[str, Any]) -> dict[str, Any]:
+        args = event.get("args")
+        if isinstance(args, dict) and isinstance(args.get("correlation"), int) and args["correlation"] > 0:
+            event = event | {"args": args | {"correlation": 3 * args["correlation"] + 1_000}}
+        return (
+            event | {"id": 5 * event["id"] + 7}
+            if event.get("ph") in ("s", "f") and isinstance(event.get("id"), int)
+            else event
+        )
+
+    other = document | {"traceEvents": [renamed(event) for event in document["traceEvents"]]}
+    first, second = (analyze(json.dumps(one).encode()) for one in (document, other))
+    assert first.verdict == second.verdict
+    assert first.devices == second.devices
+    assert first.trust == second.trust
