@@ -11,9 +11,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "trace_analyzer"
 
 _COMPILED = re.compile(
-    r"trace_analyzer/(?:frames/_arrow|frames/_(?:row|span)_loops|ingest/_scanner)\.[^/]*\.(?:so|pyd)"
+    r"trace_analyzer/(?:frames/_arrow|frames/_(?:path|row|span)_loops|ingest/_scanner)\.[^/]*\.(?:so|pyd)"
 )
-_MODULES = 3
+_MODULES = 5
 
 
 def shipped() -> set[str]:
