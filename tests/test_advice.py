@@ -371,7 +371,8 @@ def test_only_chains_in_the_window_count() -> None:
 def test_attention_written_out() -> None:
     report = analysed(eager(attention(6)))
     item = next(item for item in report.advice if item.id == "attention-kernel")
-    assert item.saves_ns_at_most == 6 * 130_000
+    fused = 2 * 2 * 8 * 1000 * 1000 * 64 / 312e12 * 1e9
+    assert item.saves_ns_at_most == int(6 * (210_000 - fused)), "all of it but a fused kernel at its roof"
     assert "F.scaled_dot_product_attention" in item.code
     assert not {"fusion", "thin-products"} & set(ids(report)), "its kernels count once"
 

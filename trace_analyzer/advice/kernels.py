@@ -19,15 +19,19 @@ from trace_analyzer.units import counted, percent, size
 
 
 def attention_kernel(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of fused attention: what lies between its two products goes through memory."""
+    """Return the saving of fused attention, whose scores do not go through memory between the two products."""
     runs = context.within.fusions.filter(pl.col("kind") == "attention")
-    how = "time of the kernels between the two products, which a fused kernel does on the chip"
+    how = (
+        "time of all calls of attention written out, its two products too, less that of a fused kernel at its roof: FLOP over"
+        " peak or bytes over bandwidth, whichever takes longer"
+    )
     moved = size(total(runs, "saved_bytes"))
     return run_opportunity(
         context,
         runs,
         how,
         f"the scores of {counted(runs.height, 'attention moves', 'attentions move')} {moved} through memory",
+        bounds=("compute", "memory", "latency", "other"),
     )
 
 
