@@ -50,17 +50,17 @@ def advise(advice_context: AdviceContext | None) -> tuple[Advice, ...]:
 
 
 def _is_of_limit(fix: Fix, advice_context: AdviceContext) -> bool:
-    """Whether the limiting regime or its runner-up can use the fix."""
+    """Return whether the limiting regime or its runner-up can use the fix."""
     return not advice_context.regimes.isdisjoint(fix.regimes)
 
 
 def _may_help(fix: Fix, advice_context: AdviceContext) -> bool:
-    """Whether to ask for the fix: across regimes for all but last resorts."""
+    """Return whether to ask for the fix: across regimes for all but last resorts."""
     return _is_of_limit(fix, advice_context) or not fix.last_resort
 
 
 def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
-    """The least saving that is worth a word, ns."""
+    """Return the least saving that is worth a word, ns."""
     if _is_of_limit(fix, advice_context):
         return worth_ns(advice_context)
     return thresholds.OTHER_REGIME_RATIO * advice_context.window_ns
