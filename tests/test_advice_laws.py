@@ -11,14 +11,14 @@ from tiers import examples
 from trace_analyzer.advice import LAUNCHING, RULES
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
-from trace_analyzer.vocabulary import HOST_CAUSES
+from trace_analyzer.vocabulary import HOST_CAUSES, IDLE_CAUSES
 
 UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 SMALL = ("latency", "device-gap")
 KERNELS = ("compute", "memory", "latency", "other")
 REACHES: Mapping[str, tuple[str, ...]] = {
     "cuda-graphs": (*LAUNCHING, *SMALL),
-    "bigger-batch": (*LAUNCHING, *SMALL),
+    "bigger-batch": (*{*IDLE_CAUSES, *SMALL, "compute", "memory", "communication", "other"},),
     "fused-optimizer": (*LAUNCHING, "memory", "latency"),
     "set-to-none": (*LAUNCHING, *KERNELS),
     "garbage-collection": ("garbage-collection",),
@@ -37,7 +37,8 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     "copies": ("copy",),
     "small-copies": ("copy",),
     "dependencies": ("device-wait",),
-    **dict.fromkeys(("attention-kernel", "fusion"), ("memory", "latency")),
+    "attention-kernel": KERNELS,
+    "fusion": ("memory", "latency"),
     **dict.fromkeys(("channels-last", "padding", "recompute-less", "inefficient-kernels"), KERNELS),
     **dict.fromkeys(("fewer-bytes", "thin-products"), ("memory",)),
     **dict.fromkeys(("low-precision", "max-autotune", "less-work"), ("compute",)),

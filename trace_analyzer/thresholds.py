@@ -103,6 +103,8 @@ WAITING_WINS_RATIO = 0.6
 """Waiting can be won back whole, kernel time only in part."""
 WAITING_WINDOW_RATIO = 0.25
 RUNNER_UP_RATIO = 0.75
+OTHER_REGIME_RATIO = 0.1
+"""A fix for what is not the limit is worth a word from here on."""
 COLD_START_GAP_NS = NS_PER_MS
 COLD_START_RATIO = 0.5
 INSUFFICIENT_KERNELS = 10

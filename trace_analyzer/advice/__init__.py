@@ -1,8 +1,8 @@
 """Advise what to change, where, and how much it can save at most.
 
 What can be changed is data (catalog/fixes.toml). For each fix there is a rule that says whether the findings ask for it
-(`rules`): a function of the `AdviceContext` that returns an `Opportunity`, or None. A fix belongs to regimes: what a regime
-cannot use is not listed. docs/advice.md has a section on each.
+(`rules`): a function of the `AdviceContext` that returns an `Opportunity`, or None. A fix belongs to regimes: what neither
+the limiting regime nor its runner-up can use is listed where it saves much, and marked "not the limit". docs/advice.md has a section on each.
 """
 
 from collections.abc import Sequence
@@ -26,17 +26,14 @@ def advise(advice_context: AdviceContext | None) -> tuple[Advice, ...]:
     """
     if advice_context is None:
         return ()
-    regimes, worth = advice_context.regimes, worth_ns(advice_context)
-    asked = [
-        (fix, RULE_OF_FIX[fix.id](advice_context)) for fix in fixes().values() if regimes.intersection(fix.regimes)
-    ]
+    asked = [(fix, RULE_OF_FIX[fix.id](advice_context)) for fix in fixes().values() if _may_help(fix, advice_context)]
     items = [
         (
             fix,
             Advice(
                 title=fix.title_of(advice_context.platform, **opportunity.values),
                 code=fix.code_of(advice_context.platform, **opportunity.values),
-                why=opportunity.why,
+                why=opportunity.why if _is_of_limit(fix, advice_context) else f"not the limit, but {opportunity.why}",
                 where=opportunity.where,
                 saves_ns_at_most=min(opportunity.saves_ns, advice_context.window_ns),
                 how_bound=opportunity.how_bound,
@@ -47,9 +44,26 @@ def advise(advice_context: AdviceContext | None) -> tuple[Advice, ...]:
             ),
         )
         for fix, opportunity in asked
-        if opportunity is not None and opportunity.saves_ns > 0 and opportunity.saves_ns >= worth
+        if opportunity is not None and opportunity.saves_ns >= max(1, _least_ns(fix, advice_context))
     ]
     return _ranked(items, str(advice_context.verdict.regime))
+
+
+def _is_of_limit(fix: Fix, advice_context: AdviceContext) -> bool:
+    """Return whether the limiting regime or its runner-up can use the fix."""
+    return not advice_context.regimes.isdisjoint(fix.regimes)
+
+
+def _may_help(fix: Fix, advice_context: AdviceContext) -> bool:
+    """Return whether to ask for the fix: across regimes for all but last resorts."""
+    return _is_of_limit(fix, advice_context) or not fix.last_resort
+
+
+def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
+    """Return the least saving that is worth a word, ns."""
+    if _is_of_limit(fix, advice_context):
+        return worth_ns(advice_context)
+    return thresholds.OTHER_REGIME_RATIO * advice_context.window_ns
 
 
 def _ranked(items: Sequence[tuple[Fix, Advice]], regime: str) -> tuple[Advice, ...]:

@@ -1,5 +1,6 @@
 """Declare the rules of advice for collectives, copies and waits between streams."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import polars as pl
@@ -22,17 +23,25 @@ from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.communication import with_exposed
 from trace_analyzer.units import counted, percent, size
 
+_COMPUTES = ("compute", "memory", "latency", "other")
+"""Parts of the window in which kernels compute."""
 
-def _part_of(context: AdviceContext, part: str, why: str) -> Opportunity | None:
-    """Return what shortening a part of the partition saves: at most all time in which nothing else ran."""
-    saves = context.verdict.parts_ns.get(part, 0)
+
+def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) -> Opportunity | None:
+    """Return what hiding a part of the partition saves: at most all of it, and no more than work of parts ``hides`` can still hide."""
     rows = context.within.activities.filter(pl.col("bound") == part)
-    if saves == 0 or rows.is_empty():
+    if rows.is_empty():
         return None
+    parts = context.verdict.parts_ns
+    hiding_ns = held_ns(context, rows.with_columns(end_ns_of()), hides)
+    saves = min(parts.get(part, 0), sum(parts.get(other, 0) for other in hides) - hiding_ns)
+    if saves <= 0:
+        return None
+    what = "work that hides none" if saves < parts[part] else f"{part} that runs alone"
     return Opportunity(
         saves,
-        f"time in which {part} ran and no kernel computed",
-        f"{share_of_window(context, saves)}: {why}",
+        f"the lesser of the time in which {part} runs alone and of that of other work which hides none: here {what}",
+        f"{share_of_window(context, parts[part])}: {why}",
         largest_operators(rows),
         longest(rows, pl.col("duration_ns")),
     )
@@ -40,7 +49,7 @@ def _part_of(context: AdviceContext, part: str, why: str) -> Opportunity | None:
 
 def overlap(context: AdviceContext) -> Opportunity | None:
     """Return the saving of overlapping collectives that run alone, with those of most exposed time."""
-    opportunity = _part_of(context, "communication", "collectives run while nothing else does")
+    opportunity = _part_of(context, "communication", _COMPUTES, "collectives run while nothing else does")
     exposed = context.within.collectives.filter(pl.col("exposed_ns") > 0).sort("exposed_ns", descending=True)
     if opportunity is None or exposed.is_empty():
         return opportunity
@@ -73,7 +82,8 @@ def copies(context: AdviceContext) -> Opportunity | None:
     pageable = total(where_called(copies, pl.col("name").str.contains("(?i)pageable")), "duration_ns")
     share = percent(pageable / max(1, total(copies, "duration_ns")))
     pageable_clause = f"; {share} of the copies' time is from or to pageable memory" if pageable else ""
-    return _part_of(context, "copy", f"the device only copies{pageable_clause}")
+    opportunity = _part_of(context, "copy", (*_COMPUTES, "communication"), f"the device only copies{pageable_clause}")
+    return opportunity and replace(opportunity, values={"first": "Pin memory, then hide" if pageable else "Hide"})
 
 
 def small_copies(context: AdviceContext) -> Opportunity | None:

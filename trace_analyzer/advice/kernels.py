@@ -1,5 +1,8 @@
 """Declare the rules of advice for what kernels compute and move."""
 
+import json
+from math import prod
+
 import polars as pl
 
 from trace_analyzer import thresholds
@@ -15,20 +18,33 @@ from trace_analyzer.advice.opportunity import (
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import union
-from trace_analyzer.units import counted, percent, size
+from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
+from trace_analyzer.units import count, counted, percent, size
 
 
 def attention_kernel(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of fused attention: what lies between its two products goes through memory."""
+    """Return the saving of fused attention, whose scores do not go through memory between the two products."""
     runs = context.within.fusions.filter(pl.col("kind") == "attention")
-    how = "time of the kernels between the two products, which a fused kernel does on the chip"
+    how = (
+        "time of all calls of attention written out, its two products too, less that of a fused kernel at its roof: FLOP over"
+        " peak or bytes over bandwidth, whichever takes longer"
+    )
     moved = size(total(runs, "saved_bytes"))
+    is_module = runs.get_column("module").cast(pl.String) == "MultiheadAttention"
     return run_opportunity(
         context,
         runs,
         how,
         f"the scores of {counted(runs.height, 'attention moves', 'attentions move')} {moved} through memory",
+        bounds=("compute", "memory", "latency", "other"),
+        snippet=_WITHOUT_WEIGHTS if is_module.any() else _FUSED_ATTENTION,
     )
+
+
+_FUSED_ATTENTION = """out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)  # is_causal=True instead of a causal mask
+# Hugging Face: from_pretrained(..., attn_implementation="sdpa")"""
+_WITHOUT_WEIGHTS = """out, _ = attention(q, k, v, need_weights=False)  # nn.MultiheadAttention fuses unless its weights are returned
+# elsewhere: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"""
 
 
 def fusion(context: AdviceContext) -> Opportunity | None:
@@ -48,11 +64,26 @@ def fusion(context: AdviceContext) -> Opportunity | None:
     )
 
 
+_WRITTEN = (
+    r"^triton_|CompiledFunction|Torch-Compiled|^## Call Compiled|multi_tensor|_foreach_|(?i:_?fused_?(?:adam|sgd|adagrad|lamb))"
+    r"|(?i:cudnn|miopen|convolution|batched_transpose|nchw|nhwc)"
+)
+"""Names and operators of kernels that a compiler fused, that pass over many tensors at once, or that a library launches."""
+
+
 def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | None:
-    """Return memory-bound kernels after the first of each run on a stream, outside of what other fixes replace."""
-    fusible = pl.col("group").is_in(["pointwise", "normalization"]) & (pl.col("bound") == "memory")
+    """Return memory-bound kernels after the first of each run on a stream, outside of what other fixes replace.
+
+    What is fused already, or launched inside a library, is no link of such a chain.
+    """
+    name, operator = pl.col("name"), pl.col("operator")
+    written = name.str.contains(_WRITTEN) | operator.str.contains(_WRITTEN).fill_null(False)
+    is_written = map_unique(context.within.activities.select("name", "operator"), written.alias("is_written"))
+    fusible = (
+        pl.col("group").is_in(["pointwise", "normalization"]) & (pl.col("bound") == "memory") & ~pl.col("is_written")
+    )
     followers = (
-        outside(context.within.activities, others)
+        outside(context.within.activities.with_columns(is_written), others)
         .sort("stream", "start_ns")
         .with_columns((fusible & fusible.shift(1).over("stream").fill_null(False)).alias("follows"))
         .filter("follows")
@@ -71,7 +102,8 @@ def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | No
 def channels_last(context: AdviceContext) -> Opportunity | None:
     """Return the saving without the kernels in which convolution libraries convert the layout of images and back."""
     rows = where_called(
-        context.within.activities, pl.col("name").str.contains(r"(?i)nchwToNhwc|nhwcToNchw|NCHW2CNHW|CNHW2NCHW")
+        context.within.activities,
+        pl.col("name").str.contains(r"(?i)nchwToNhwc|nhwcToNchw|NCHW2CNHW|CNHW2NCHW|^batched_transpose_\d+x\d+"),
     )
     return kernel_opportunity(
         context,
@@ -93,6 +125,7 @@ def thin_products(context: AdviceContext) -> Opportunity | None:
     whole = (pl.col("bucket") == "attention") & (pl.col("flop") > thresholds.FEW_QUERIES * pl.col("moved_bytes"))
     thin = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
     rows = outside(context.within.activities.filter(thin), written_out)
+    rows = rows.filter(_reads_weights(rows.hstack(lookup(context.within.shapes, rows, "operator_id"))))
     return kernel_opportunity(
         context,
         rows,
@@ -101,6 +134,35 @@ def thin_products(context: AdviceContext) -> Opportunity | None:
         f"{counted(rows.height, 'product or attention kernel reads', 'products and attention kernels read')} much for little"
         " arithmetic",
     )
+
+
+def _reads_weights(rows: pl.DataFrame) -> pl.Series:
+    """Return whether weights, or the cache of attention, are most of the bytes; true for what no shapes were recorded of.
+
+    Weights are the second factor of a product and of a convolution; both factors of a batched product are activations.
+    """
+    keys = ["operator", "input_dims", "dtype", "moved_bytes"]
+    numbers, firsts = factorize(*rows.select(keys))
+    answers = [_weights_are_most(*row) for row in as_strings(rows.select(keys)[firsts]).iter_rows()]
+    return pl.Series(answers, dtype=pl.Boolean)[numbers]
+
+
+_BATCHED = ("aten::bmm", "aten::baddbmm")
+_WEIGHT_ARGUMENTS = {"aten::mm": 1, "aten::addmm": 2, "aten::linear": 1, "aten::_scaled_mm": 1}
+_ITEM_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+
+
+def _weights_are_most(
+    operator: str | None, input_dims: str | None, dtype: str | None, moved_bytes: float | None
+) -> bool:
+    if operator in _BATCHED:
+        return False
+    is_convolution = "convolution" in (operator or "")
+    argument = 1 if is_convolution else _WEIGHT_ARGUMENTS.get(operator or "")
+    if argument is None or input_dims is None or not moved_bytes or dtype not in _ITEM_BYTES:
+        return not is_convolution
+    dims = json.loads(input_dims)
+    return argument < len(dims) and 2 * prod(dims[argument]) * _ITEM_BYTES[dtype] > moved_bytes
 
 
 _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
@@ -131,7 +193,7 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
 
 def _missed(context: AdviceContext, *reasons: str) -> pl.DataFrame:
     """Return kernels of the verdict's regimes that could use tensor cores better, with what each can save."""
-    bounds = [bound for bound in ("compute", "memory") if _REGIMES[bound] in context.regimes]
+    bounds = [bound for bound, regime in _REGIMES.items() if regime in context.regimes] or list(_REGIMES)
     missed = context.within.missed.select("activity_id", "reason", "target_dtype", "saves_ns")
     return context.within.activities.filter(pl.col("bound").is_in(bounds)).join(
         missed.filter(pl.col("reason").is_in(reasons)), on="activity_id", how="inner", maintain_order="left"
@@ -167,14 +229,33 @@ def padding(context: AdviceContext) -> Opportunity | None:
     )
     known = _missed(context, "unaligned", "vector-units")
     rows = pl.concat([known, narrow.join(known, on="activity_id", how="anti")], how="diagonal_relaxed")
+    sizes = _odd_sizes(rows.hstack(lookup(context.within.shapes, rows, "operator_id")))
     return kernel_opportunity(
         context,
         rows,
         pl.col("saves_ns"),
         "time of these kernels beyond their roof on matrix units; half of it where FLOP and bytes are not known",
         f"{counted(rows.height, 'contraction uses', 'contractions use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
-        " that do without matrix units",
+        f" that do without matrix units{f'; odd: {sizes}' if sizes else ''}",
+        snippet=f"size = (size + 7) // 8 * 8  # {sizes or 'every size of a product: 8 in 16 bit, 64 at best'}",
     )
+
+
+_FACTORS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
+"""Products, and which of their arguments is the first factor."""
+
+
+def _odd_sizes(rows: pl.DataFrame) -> str:
+    """Return the sizes that are no multiples of 8 of the product that can save most of them, with their dimension; may be empty."""
+    known = rows.filter(pl.col("operator").cast(pl.String).is_in(list(_FACTORS)) & pl.col("input_dims").is_not_null())
+    sums = as_strings(known.select("operator", "input_dims", "saves_ns")).group_by("operator", "input_dims")
+    top = sums.agg(pl.col("saves_ns").sum()).sort("saves_ns", "operator", "input_dims", descending=[True, False, False])
+    for operator, input_dims, _ in top.head(1).iter_rows():
+        first, second = json.loads(input_dims)[_FACTORS[operator] :][:2]
+        sizes = (("rows", first[-2]), ("inner size", first[-1]), ("columns", second[-1]))
+        odd = [f"{name} {count(size)} -> {count(-(-size // 8) * 8)}" for name, size in sizes if size % 8]
+        return f"{operator} with {', '.join(odd)}" if odd else ""
+    return ""
 
 
 def low_precision(context: AdviceContext) -> Opportunity | None:

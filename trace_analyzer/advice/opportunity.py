@@ -143,13 +143,18 @@ def kernel_opportunity(
 
 
 def run_opportunity(
-    context: AdviceContext, runs: pl.DataFrame, how_bound: str, why: str, **values: object
+    context: AdviceContext,
+    runs: pl.DataFrame,
+    how_bound: str,
+    why: str,
+    bounds: Sequence[str] = ("memory", "latency"),
+    **values: object,
 ) -> Opportunity | None:
-    """Return the saving of runs of memory- and latency-bound kernels that one kernel could replace."""
+    """Return the saving of runs of kernels that one kernel could replace; ``bounds`` are those that its kernels can have."""
     opportunity = Opportunity(
         total(runs, "saves_ns"), how_bound, why, _patterns(runs), longest(runs, length_ns()), values
     )
-    return _within_their_part(context, opportunity, runs, ["memory", "latency"])
+    return _within_their_part(context, opportunity, runs, bounds)
 
 
 def _within_their_part(

@@ -66,8 +66,12 @@ _COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
 """What Dynamo and Inductor call the code that they compiled, where it runs."""
 
 
+_GROWS_WITH_THE_BATCH = ("data-loading", "copy", "compilation", "allocation", "graph-capture", "earlier-work")
+"""Parts of the window that take twice as long for twice the samples, or that come once."""
+
+
 def bigger_batch(context: AdviceContext) -> Opportunity | None:
-    """Return half of what fewer launches save: twice the batch needs as many launches for twice the samples."""
+    """Return half of the step: where the CPU limits, twice the batch takes as long."""
     if context.verdict.cause not in ("launch", "small-kernels"):
         return None
     parts = context.verdict.parts_ns
@@ -81,9 +85,11 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
         return None
     typical = kernels.get_column("duration_ns").median()
     launches = max(1, context.within.activities.get_column("launch_id").drop_nulls().n_unique())
+    grows = sum(parts.get(part, 0) for part in _GROWS_WITH_THE_BATCH)
     return Opportunity(
-        overhead // 2,
-        "half of the time that launching takes: with twice the batch as many launches serve twice the samples",
+        (context.window_ns - grows) // 2,
+        "half of the window: where the CPU limits, a step of twice the batch takes as long; but of what comes once, and of data"
+        " loading and copies, which grow with the batch",
         f"the median kernel takes {duration(typical)} ({counted(kernels.height / context.steps, 'kernel')}"  # type: ignore[arg-type]
         f"{' per step' if context.steps > 1 else ''}), and each launch leaves {duration(overhead / launches)} of the device"
         " unused",

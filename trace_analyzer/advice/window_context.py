@@ -30,7 +30,8 @@ class WindowTables:
     ``activities`` are those that start in the window, with the thread and the time of their launch, the class
     of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (contractions that could
     use matrix units better) are those of these activities. ``fusions`` are the runs of kernels that start in the window.
-    ``gaps`` has a row for each gap, with the activity that had to wait and its name.
+    ``gaps`` has a row for each gap, with the activity that had to wait and its name. ``shapes`` has the shapes of the arguments
+    of operators, as JSON text, in the whole trace.
     """
 
     gaps: pl.DataFrame
@@ -39,6 +40,7 @@ class WindowTables:
     roofs: pl.DataFrame
     missed: pl.DataFrame
     fusions: pl.DataFrame
+    shapes: pl.DataFrame
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class WindowTableSources:
     roofs: pl.DataFrame
     tensor_core_misses: pl.DataFrame
     fusion_runs: pl.DataFrame
+    operator_inputs: pl.DataFrame
 
 
 def window_tables(judged: Judged | None, window_table_sources: WindowTableSources) -> WindowTables | None:
@@ -82,6 +85,7 @@ def window_tables(judged: Judged | None, window_table_sources: WindowTableSource
         roofs=lookup_inner(sources.roofs, ids, "activity_id"),
         missed=lookup_inner(sources.tensor_core_misses, ids, "activity_id"),
         fusions=filter_inside(where_equal(sources.fusion_runs, "device", device), "start_ns", spans, ["device"]),
+        shapes=sources.operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims"),
     )
 
 

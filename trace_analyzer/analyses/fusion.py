@@ -4,12 +4,16 @@ Three kinds: chains of memory-bound calls in which one's output is the next one'
 scores go through memory between two batched products; and optimizers that update parameter by parameter.
 """
 
+from collections.abc import Mapping
+
 import polars as pl
 
+from trace_analyzer.analyses.fused_attention import beyond_fused_roof
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.analyses.tensors import call_tensors
 from trace_analyzer.analysis import Analysis, Value
+from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.fusions import COMPILE, named_fusion
 from trace_analyzer.frames.intervals import innermost, lookup_at, sort_spans
 from trace_analyzer.frames.lookups import (
@@ -52,6 +56,8 @@ FUSIONS = Table(
 _STREAM = ["device", "stream"]
 _ATTENTION_CALLS = 8
 """Between the two products of one attention there are fewer calls: scale, mask, softmax, dropout, casts."""
+_MASKS = ["add", "baddbmm", "masked_fill", "where"]
+"""What may mask scores, between the products or in the first."""
 _OPTIMIZER = r"^Optimizer\.step#(.+)\.step$"
 _FUSED = r"(?i)_fused_|fused_?(?:adam|sgd|adagrad|lamb)"
 _TORCH = r"^(?:<|nn\.Module: |(?:.*/)?(?:torch|torchvision|functools|contextlib)(?:/|\.py))"
@@ -70,14 +76,19 @@ _ROW_KEYS = ["device", "kind", "operators", "tensors", "module", "function"]
 
 
 def fusion_runs(
-    trace: Trace, host: Host, activities: pl.DataFrame, places: pl.DataFrame, modules: pl.DataFrame
+    trace: Trace,
+    host: Host,
+    activities: pl.DataFrame,
+    places: pl.DataFrame,
+    modules: pl.DataFrame,
+    devices: Mapping[int, Device | None],
 ) -> pl.DataFrame:
     """Return each run of kernels that one kernel could replace: rows of table `fusions` before summing.
 
     ``places`` and ``modules`` are those of `analyses.modules`: where in the program an activity was launched.
     """
     calls, tensors = _calls(activities, trace.operator_inputs)
-    attention = _attention(calls, tensors)
+    attention = beyond_fused_roof(_attention(calls, tensors), activities, devices)
     inside = attention.select("call").explode("call")
     free = ~pl.col("call").is_in(inside.get_column("call").implode())
     chains = _chains(calls.with_columns(pl.col("fusible") & free), tensors)
@@ -288,10 +299,15 @@ def _attention(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
         "before", "after", "write_bytes", pl.int_ranges("before", pl.col("after") + 1).alias("position")
     ).explode("position")
     inner = (pl.col("position") > pl.col("before")) & (pl.col("position") < pl.col("after"))
-    score_bytes = 2 * pl.col("score_bytes").first()
-    inner_bytes = (pl.col("read_bytes") + pl.col("write_bytes").fill_null(0)).filter("inner").sum()
+    # A fused kernel reads q, k and v and writes the output. Of the second product's inputs v is what is no scores, and
+    # baddbmm's first input has the size of the scores, or is not read. What is doubtful is left out: the roof stays low.
+    added = pl.when(pl.col("operator").first() == "baddbmm").then(pl.col("write_bytes").first()).otherwise(0)
+    q_and_k = (pl.col("read_bytes").first() - added).clip(lower_bound=0)
+    v = (pl.col("read_bytes").last() - pl.col("write_bytes").filter("inner").max()).clip(lower_bound=0).fill_null(0)
+    fused_bytes = q_and_k + v + pl.col("write_bytes").last().fill_null(0)
+    moved_bytes = (pl.col("read_bytes") + pl.col("write_bytes").fill_null(0)).sum()
     return (
-        between.rename({"write_bytes": "score_bytes"})
+        between.drop("write_bytes")
         .with_columns(inner.alias("inner"))
         .join(marked, on="position", how="inner", maintain_order="left")
         .pipe(_with_tensors, tensors)
@@ -303,17 +319,14 @@ def _attention(calls: pl.DataFrame, tensors: pl.DataFrame) -> pl.DataFrame:
             _operators(),
             pl.col("writes").first().alias("tensors"),
             pl.col("kernel_count", "time_ns").sum(),
-            inner_bytes.alias("moved_bytes"),
-            (inner_bytes + score_bytes).alias("saved_bytes"),
-            pl.col("time_ns").filter("inner").sum().alias("moving_ns"),
-            pl.col("time_ns").filter("inner").sum().cast(pl.Float64).alias("saves_ns"),
+            moved_bytes.alias("moved_bytes"),
+            (moved_bytes - fused_bytes).clip(lower_bound=0).alias("saved_bytes"),
+            fused_bytes.alias("fused_bytes"),
+            (pl.col("operator").is_in(_MASKS)).any().alias("masked"),
+            pl.concat_list(pl.col("operator_id").first(), pl.col("operator_id").last()).alias("products"),
             pl.col("call").filter("inner"),
         )
         .drop("first")
-        .with_columns(
-            pl.lit("attention").alias("kind"),
-            pl.lit("time of the calls between the two products, which a fused kernel does on the chip").alias("how"),
-        )
     )
 
 
@@ -453,6 +466,6 @@ _ARGUMENTS = {
 
 
 ANALYSES = (
-    Value("fusion_runs", fusion_runs, {"modules": "activity_modules"}),
+    Value("fusion_runs", fusion_runs, {"modules": "activity_modules", "devices": "device_models"}),
     Analysis(FUSIONS, fusion_table, {"runs": "fusion_runs"}),
 )

@@ -149,7 +149,7 @@ def with_limits(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
     return (
         activities.with_columns(on_matrix_units().alias("matrix"))
         .join(_peaks(devices), on=["device", "dtype", "matrix"], how="left", maintain_order="left")
-        .join(_memories(devices), on="device", how="left", maintain_order="left")
+        .join(memories(devices), on="device", how="left", maintain_order="left")
     )
 
 
@@ -361,7 +361,8 @@ def _peaks(devices: Mapping[int, Device | None]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 
-def _memories(devices: Mapping[int, Device | None]) -> pl.DataFrame:
+def memories(devices: Mapping[int, Device | None]) -> pl.DataFrame:
+    """Return the memory bandwidth of each known device: (device, byte_per_s)."""
     rows = [(code, device.bandwidth) for code, device in devices.items() if device]
     schema = {"device": pl.Int64, "byte_per_s": pl.Float64}
     return pl.DataFrame(rows, schema=schema, orient="row")

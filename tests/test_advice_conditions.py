@@ -1,0 +1,157 @@
+"""Conditions of advice: for each, a trace that asks for it, one that nearly does, and one that has it already."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from kineto import analysed, copy, kernel, launch, launched, op, python
+
+from trace_analyzer.report import Report
+
+GEMM, NCCL = "ampere_fp16_s16816gemm_fp16_128x64", "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+ADD = "void at::native::vectorized_elementwise_kernel<4, x>(int)"
+
+
+def saved(report: Report) -> dict[str, int]:
+    return {item.id: item.saves_ns_at_most for item in report.advice}
+
+
+@pytest.mark.parametrize(
+    ("computes", "saves"),
+    [((2_000, 500), 500_000), ((2_000, 2_000), 1_200_000), ((0, 1_200), None), ((2_000, 10), None)],
+    ids=["less computes than is exposed", "more computes than is exposed", "all is hidden", "hardly anything computes"],
+)
+@pytest.mark.parametrize("fix", ["overlap", "copies"])
+def test_no_more_is_hidden_than_computes(fix: str, computes: tuple[int, int], saves: int | None) -> None:
+    """Of 1.2 ms as much can be hidden as other work lasts that hides none yet."""
+    moves: Callable[[int], Any] = (lambda at: kernel(NCCL, at, 100, stream=20)) if fix == "overlap" else (
+        lambda at: copy("HtoD (Pinned -> Device)", at, 100, stream=20))  # fmt: skip
+    start, length = computes
+    assert saved(analysed([moves(100 * n) for n in range(12)], kernel(GEMM, start, length))).get(fix) == saves
+
+
+def test_what_hides_a_collective_already_hides_no_other() -> None:
+    hidden = [kernel(NCCL, 0, 1_000, stream=20), kernel(GEMM, 0, 1_000)]
+    exposed = [kernel(NCCL, 1_000 + 100 * n, 100, stream=20) for n in range(20)]
+    assert "overlap" not in saved(analysed(hidden, exposed))
+    assert saved(analysed(hidden, exposed, kernel(GEMM, 3_000, 600)))["overlap"] == 600_000
+
+
+def products(rows: int, operator: str = "mm", each: int = 100) -> list[Any]:
+    """Products of some rows with 4096 x 4096 half weights (33.6 MB), or of batches of activations."""
+    dims = [[rows, 4096], [4096, 4096]] if operator == "mm" else [[64, 1, 4096], [64, 4096, 64]]
+    return [
+        [op(f"aten::{operator}", 20 * n, 10, **{"Input Dims": dims, "Input type": ["c10::Half"] * 2}),
+         launch(20 * n + 2, 4, n + 1), kernel(GEMM, 1_000 + each * n, each, correlation=n + 1, grid=[500, 1, 1])]
+        for n in range(12)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("work", "asks"),
+    [(products(4), True), (products(1_500), False), (products(0, "bmm"), False)],
+    ids=["a few rows", "many rows", "no weights"],
+)
+def test_fewer_bits_per_weight_where_weights_are_most_of_the_bytes(work: list[Any], asks: bool) -> None:
+    report = analysed(work, [kernel(ADD, 3_000 + 100 * n, 50, grid=[500, 1, 1]) for n in range(30)])
+    assert report.verdict.regime == "memory-bandwidth-bound"
+    assert ("thin-products" in saved(report)) == asks
+
+
+def in_a_row(name: str, operator: str | None) -> list[Any]:
+    around = [op(operator, 20 * n, 15) for n in range(12)] if operator else []
+    return [around, [launched(name, 20 * n + 1, 400 + 100 * n, 100, n + 1, grid=[500, 1, 1]) for n in range(12)]]
+
+
+@pytest.mark.parametrize(
+    ("name", "operator", "asks"),
+    [
+        (ADD, "aten::add", True),
+        (ADD, None, True),
+        ("triton_poi_fused_add_mul_0", None, False),
+        (ADD, "CompiledFunction", False),
+        ("void at::native::(anonymous namespace)::multi_tensor_apply_kernel<x>(int)", None, False),
+        (ADD, "aten::_foreach_add_", False),
+        (ADD, "aten::miopen_convolution", False),
+    ],
+)
+def test_only_what_no_one_fused_is_to_be_fused(name: str, operator: str | None, asks: bool) -> None:
+    assert ("fusion" in saved(analysed(in_a_row(name, operator)))) == asks
+
+
+@pytest.mark.parametrize("name", ["void nchwToNhwcKernel<float, float>(x)", "batched_transpose_32x32_half"])
+def test_layouts_of_both_libraries(name: str) -> None:
+    turns = [kernel(name, 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(12)]
+    assert saved(analysed(turns))["channels-last"] == 12 * 50_000
+    moves = [kernel("transpose_rows", 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(12)]
+    assert "channels-last" not in saved(analysed(moves))
+
+
+@pytest.mark.parametrize(("length", "marked"), [(100, True), (40, False)])
+def test_what_is_not_the_limit_is_told_where_it_saves_over_a_tenth(length: int, marked: bool) -> None:
+    """Idle time of 10.2 ms limits; the chain's followers take 1.9 or 0.8 ms of it."""
+    idle = [
+        [launched(GEMM, 1_000 * n + 900, 1_000 * n + 910, 50, n + 1), op("aten::mm", 1_000 * n, 850)] for n in range(12)
+    ]
+    chain = [kernel(ADD, 12_000 + length * n, length, grid=[500, 1, 1]) for n in range(20)]
+    report = analysed(idle, chain)
+    assert (report.verdict.regime, report.verdict.runner_up) == ("overhead-bound", None)
+    told = [item for item in report.advice if item.id == "fusion"]
+    assert [item.why.startswith("not the limit, but ") for item in told] == [True] * marked
+    assert not any(item.why.startswith("not the limit") for item in report.advice if item.id == "cuda-graphs")
+
+
+@pytest.mark.parametrize(
+    ("memory", "title"),
+    [
+        ("Pageable", "Pin memory, then hide copies between host and device"),
+        ("Pinned", "Hide copies between host and device"),
+    ],
+)
+def test_memory_is_pinned_before_copies_hide(memory: str, title: str) -> None:
+    copies = [copy(f"HtoD ({memory} -> Device)", 100 * n, 100, stream=20) for n in range(12)]
+    report = analysed(copies, kernel(GEMM, 2_000, 500))
+    assert next(item for item in report.advice if item.id == "copies").title == title
+
+
+@pytest.mark.parametrize(
+    ("rows", "inner", "columns", "words"),
+    [
+        (64, 3137, 64, "aten::mm with inner size 3,137 -> 3,144"),
+        (4096, 4096, 50257, "aten::mm with columns 50,257 -> 50,264"),
+        (4095, 4096, 4097, "aten::mm with rows 4,095 -> 4,096, columns 4,097 -> 4,104"),
+        (4096, 4096, 4096, None),
+    ],
+)
+def test_padding_names_the_dimension_that_is_odd(rows: int, inner: int, columns: int, words: str | None) -> None:
+    shapes = {"Input Dims": [[rows, inner], [inner, columns]], "Input type": ["c10::Half"] * 2}
+    odd = "cutlass_80_tensorop_f16_s16816gemm_f16_256x128_tn_align1"
+    work = [
+        [op("aten::mm", 20 * n, 10, **shapes), launch(20 * n + 2, 4, n + 1),
+         kernel(odd if words else GEMM, 1_000 + 20_000 * n, 20_000, correlation=n + 1, grid=[5_000, 1, 1])]
+        for n in range(12)
+    ]  # fmt: skip
+    items = [item for item in analysed(work).advice if item.id == "padding"]
+    assert [item.code.partition("# ")[2] for item in items] == ([words] if words else [])
+    assert all("vocabulary" not in item.code for item in items)
+
+
+@pytest.mark.parametrize(("module", "asks"), [("MultiheadAttention", True), ("SelfAttention", False)])
+def test_multihead_attention_fuses_when_nobody_wants_its_weights(module: str, asks: bool) -> None:
+    q, k, v, scores = [8, 1000, 64], [8, 64, 1000], [8, 1000, 64], [8, 1000, 1000]
+    softmax = "void softmax_warp_forward<c10::Half>(x)"
+    calls = [
+        ("bmm", [q, k], GEMM),
+        ("div", [scores, []], ADD),
+        ("_softmax", [scores, [], []], softmax),
+        ("bmm", [scores, v], GEMM),
+    ]
+    work = [
+        [op(f"aten::{name}", 20 * n + 1, 15, **{"Input Dims": dims, "Input type": ["c10::Half"] * len(dims)}),
+         launch(20 * n + 5, 5, n + 1), kernel(does, 1_000 + 100 * n, 100, correlation=n + 1, grid=[5_000, 1, 1])]
+        for n, (name, dims, does) in enumerate(calls * 6)
+    ]  # fmt: skip
+    report = analysed(python(f"nn.Module: {module}_0", 0, 900), work)
+    item = next(item for item in report.advice if item.id == "attention-kernel")
+    assert ("need_weights=False" in item.code) == asks
+    assert "F.scaled_dot_product_attention" in item.code
