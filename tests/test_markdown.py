@@ -143,7 +143,7 @@ def test_where_the_runway_ran_out_is_told_with_what_drained_it() -> None:
     rows = [line for line in part.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == 5
     assert all("Data loading" in row and "<code>in batches (train.py:7)</code>" in row for row in rows)
-    assert "And 4 more times." in part
+    assert "And 4 more." in part
     assert "### Where the runway ran out" not in to_markdown(empty_report("no-gpu-activity"))
 
 

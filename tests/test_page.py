@@ -21,7 +21,7 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
 from trace_analyzer.render.html.drawings import drawings
 from trace_analyzer.render.html.labels import GLOSSARY, KINDS
-from trace_analyzer.render.html.page_cells import MOST_ROWS, Field, Form, Listing, Span, listing
+from trace_analyzer.render.html.page_cells import MOST_ROWS, Field, Listing, Span, listing
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.palette import Theme, palette
 from trace_analyzer.render.plots import PLOTS, plots
@@ -29,6 +29,7 @@ from trace_analyzer.render.png import browser
 from trace_analyzer.report import Debiased, Report, StepReport
 from trace_analyzer.report.summaries import SetAside, longest_and_rest, step_totals
 from trace_analyzer.run_metadata import RunMetadata
+from trace_analyzer.sections import Form
 from trace_analyzer.vocabulary import WORK
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"

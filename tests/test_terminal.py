@@ -175,13 +175,13 @@ def test_a_run_on_the_cpu_shows_its_operators() -> None:
         for name, count, self_ns in (("mm", 2, 5_000), ("add", 1, 7_000))
     ]
     text = summary(empty_report(operators=operators))
-    lines = text[text.index("Top operators") :].splitlines()[1:4]
+    lines = text[text.index("What operators cost the CPU") :].splitlines()[1:4]
     assert [line.split() for line in lines] == [
-        ["self", "time", "with", "children", "count", "name"],
-        ["7", "us", "9", "us", "1", "aten::add"],
-        ["5", "us", "9", "us", "2", "aten::mm"],
+        ["own", "CPU", "time", "calls", "CPU", "time", "operator"],
+        ["7", "us", "1", "9", "us", "aten::add"],
+        ["5", "us", "2", "9", "us", "aten::mm"],
     ]
-    assert "Top operators" not in summary(gpu_report())
+    assert "What operators cost the CPU" not in summary(gpu_report())
 
 
 def test_one_of_something_is_said_in_the_singular() -> None:

@@ -45,7 +45,7 @@ TOYS = Table(
         Column("end_ns", I64, "Its end."),
     ),
 )
-SECTION = Section("Toy chest", "What was played with.", sort="busy_ns", rows=3)
+SECTION = Section("Toy chest", "What was played with.", sort=("-busy_ns",), rows=3)
 HOSTILE = "<b>x</b>|`y`\x1b[2J"
 
 

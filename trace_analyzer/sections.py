@@ -3,20 +3,79 @@
 A section is data: renderers lay it out, and write each value by its column's unit.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
+
+Form = Literal[
+    "", "text", "word", "part", "name", "frame", "module", "code", "group", "share", "times", "count", "duration", "time",
+    "ratio", "number", "flop", "flops", "bandwidth", "bytes",
+]  # fmt: skip
+"""How a value is written where its column's unit does not say it.
+
+``text`` and ``name`` are the trace's own words, a name long and worth its end; ``frame`` and ``module`` are names with a
+path, ``code`` is source. ``word`` and ``group`` are keys of the catalogue that read as they are, ``part`` is one with a
+label in the vocabulary. ``share`` is a ratio with a bar, ``times`` a factor. The others are units.
+"""
+
+TEXTS = ("text", "word", "part", "name", "frame", "module", "code", "group")
+"""Forms of what is no quantity."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Show a column of a section's table.
+
+    ``heading`` is as in running text; without one it follows from the column's name. ``terminal`` is the width in cells from
+    which on the terminal has the column, None for never; ``markdown`` and ``page`` say whether those have it. Where a value
+    is missing, that of column ``fallback`` stands for it; ``text`` writes the whole row instead, for the terminal and
+    Markdown. ``term`` names the heading's definition on the page, ``mark`` the column with the group of kernels whose colour
+    marks the value there.
+    """
+
+    column: str
+    heading: str = ""
+    form: Form = ""
+    terminal: int | None = None
+    markdown: bool = False
+    page: bool = True
+    fallback: str = ""
+    text: Callable[[Mapping[str, Any]], str] | None = None
+    term: str = ""
+    mark: str = ""
+
+
+@dataclass(frozen=True)
+class Longest:
+    """Lead from a row to the longest event of ``table`` with the same ``keys``.
+
+    Only events of this ``kind`` count; with a ``prefix``, only those whose name begins so, and the rest of it is the key.
+    """
+
+    table: str
+    keys: tuple[str, ...]
+    kind: str = ""
+    prefix: str = ""
 
 
 @dataclass(frozen=True)
 class Section:
     """Show a table under a title.
 
-    ``show`` names the columns in order, all of them where it is empty. ``sort`` names the column whose largest values come
-    first; without it the table's own order stays. ``rows`` limits the rows in the terminal and in Markdown; the page has a
-    limit of its own.
+    ``show`` has the columns in order, all of them where it is empty; a name alone is a column that all outputs have.
+    ``sort`` names columns, each with ``-`` before it where its largest values come first; without any the table's own order
+    stays, and rows without a value come last. ``rows`` is the most that Markdown and the terminal show, each of
+    which has a limit of its own, as the page has. ``place`` says where on the timeline a row leads: the columns of its start and its end, or the longest event
+    of a table. ``scope`` stands behind the title in the terminal; ``top`` leaves unsaid how many rows are left out; ``record`` is
+    what to record where there are none.
     """
 
     title: str
     doc: str = ""
-    show: tuple[str, ...] = ()
-    sort: str | None = None
+    show: tuple[str | Shown, ...] = ()
+    sort: tuple[str, ...] = ()
     rows: int | None = None
+    place: tuple[str, str] | Longest = ("start_ns", "end_ns")
+    scope: str = ""
+    top: bool = False
+    record: str = ""

@@ -1,43 +1,97 @@
-"""Lay out the sections that analyses declare, for all renderers: which columns and rows, under which headings.
+"""Lay out declared sections for all renderers: which columns and rows, under which headings.
 
 How a value is written follows from its column's unit; the terminal, Markdown and the page only place the texts.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.report import DeclaredRows, Report
 from trace_analyzer.schema import Column
-from trace_analyzer.sections import Section
+from trace_analyzer.sections import TEXTS, Section, Shown
+from trace_analyzer.vocabulary import label
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _UNIT_ENDINGS = ("_flop_per_s", "_byte_per_s", "_ns", "_bytes", "_ratio", "_percent")
 _PLACE = ("start_ns", "end_ns")
 
 
 @dataclass(frozen=True)
+class LaidColumn:
+    """A column of a section with what its table says about it."""
+
+    shown: Shown
+    heading: str
+    unit: str
+    side: Literal["l", "r"]
+
+    @property
+    def name(self) -> str:
+        """Return the column's name in its table."""
+        return self.shown.column
+
+    def value(self, row: Mapping[str, Any]) -> Any:
+        """Return the row's value, or that of the column which stands for it where it is missing."""
+        value = row[self.name]
+        return row[self.shown.fallback] if value in (None, "") and self.shown.fallback else value
+
+    def cell(self, row: Mapping[str, Any]) -> str:
+        """Return the row's value as people read it; names are still those of the trace."""
+        if self.shown.text is not None:
+            return self.shown.text(row) or "–"
+        value = self.value(row)
+        return label(value) if self.shown.form == "part" and value else units.written(value, self.unit)
+
+
+@dataclass(frozen=True)
 class DeclaredSection:
-    """Hold a declared section with its rows, in the order of display."""
+    """A section with its rows, in the order of display; ``total`` counts those that are left out, too."""
 
     key: str
     section: Section
-    columns: tuple[Column, ...]
+    columns: tuple[LaidColumn, ...]
     rows: tuple[Mapping[str, Any], ...]
+    total: int
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """Return what stands over each column."""
-        return tuple(heading(column) for column in self.columns)
+        """What stands over each column."""
+        return tuple(column.heading for column in self.columns)
 
     @property
     def alignment(self) -> str:
-        """Return ``r`` for each column of quantities, ``l`` for each other."""
-        return "".join("r" if column.dtype.is_numeric() and column.name != "device" else "l" for column in self.columns)
+        """``r`` for each column of quantities, ``l`` for each other."""
+        return "".join(column.side for column in self.columns)
 
     def cells(self, row: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the row's values as people read them; names are still those of the trace."""
-        return tuple(units.written(row[column.name], column.unit or "") for column in self.columns)
+        """Return the row's values as people read them."""
+        return tuple(column.cell(row) for column in self.columns)
+
+    def top(self, rows: int) -> "DeclaredSection":
+        """Return the section with at most ``rows`` rows, and no more than it declares."""
+        return replace(self, rows=self.rows[: min(rows, self.section.rows or rows)])
+
+    def for_terminal(self, width: int) -> "DeclaredSection":
+        """Return the section with the columns for which ``width`` cells suffice.
+
+        A long name stands last, where it can be cut; before it the figures, then words, of each those first that narrow
+        terminals have, too.
+        """
+        columns = [column for column in self.columns if column.shown.terminal is not None]
+        columns = [column for column in columns if width >= (column.shown.terminal or 0)]
+        if any(column.shown.form == "name" for column in columns):
+            columns.sort(key=lambda c: (c.shown.form == "name", c.side == "l", c.shown.terminal))
+        return replace(self, columns=tuple(columns))
+
+    def for_markdown(self) -> "DeclaredSection":
+        """Return the section with the columns that Markdown has."""
+        return replace(self, columns=tuple(column for column in self.columns if column.shown.markdown))
 
 
 def declared_sections(report: Report) -> tuple[DeclaredSection, ...]:
@@ -49,6 +103,34 @@ def declared_sections(report: Report) -> tuple[DeclaredSection, ...]:
     )
 
 
+def table_section(section: Section, table: pl.DataFrame | None, rows: int) -> DeclaredSection | None:
+    """Return the section with at most ``rows`` rows of the table, and no more than it declares; None without any."""
+    if table is None or table.is_empty():
+        return None
+    top = sorted_rows(table, section.sort).head(min(rows, section.rows or rows))
+    columns = tuple(laid_column(shown, table.schema) for shown in section.show if isinstance(shown, Shown))
+    return DeclaredSection(section.title, section, columns, tuple(top.to_dicts()), table.height)
+
+
+def dataclass_rows(rows: Sequence["DataclassInstance"]) -> pl.DataFrame:
+    """Return dataclasses as a table; a column without any value has type Null."""
+    return pl.DataFrame([asdict(row) for row in rows], infer_schema_length=None)
+
+
+def sorted_rows(table: pl.DataFrame, sort: tuple[str, ...]) -> pl.DataFrame:
+    """Return the table's rows in the order that a section declares; those without a value come last."""
+    if not sort:
+        return table
+    names = [name.removeprefix("-") for name in sort]
+    return table.sort(names, descending=[name.startswith("-") for name in sort], nulls_last=True, maintain_order=True)
+
+
+def laid_column(shown: Shown, schema: Mapping[str, pl.DataType]) -> LaidColumn:
+    """Return the column as a table of this schema has it; one that the table lacks is text, one without values a figure."""
+    dtype = schema.get(shown.column, pl.String())
+    return _laid_column(shown, Column(shown.column, pl.Float64() if dtype == pl.Null else dtype, ""))
+
+
 def heading(column: Column) -> str:
     """Return the heading of a column: its name as words, without the unit that its values show."""
     name = column.name
@@ -57,16 +139,28 @@ def heading(column: Column) -> str:
     return words[:1].upper() + words[1:]
 
 
+def _laid_column(shown: Shown, column: Column) -> LaidColumn:
+    is_figure = column.dtype.is_numeric() and column.name != "device" and shown.form not in TEXTS
+    side: Literal["l", "r"] = "r" if is_figure else "l"
+    return LaidColumn(shown, shown.heading or heading(column), column.unit or "", side)
+
+
 def _laid_out(declared: DeclaredRows, section: Section, several_devices: bool) -> DeclaredSection:
     by_name = {column.name: column for column in declared.table.columns}
-    shown = section.show or tuple(name for name in by_name if name not in _PLACE)
-    columns = tuple(by_name[name] for name in shown if name != "device" or several_devices)
-    return DeclaredSection(declared.table.name, section, columns, _ordered(declared.rows, section.sort))
+    named = section.show or tuple(name for name in by_name if name not in _PLACE)
+    shown = [Shown(each, terminal=0, markdown=True) if isinstance(each, str) else each for each in named]
+    columns = tuple(_laid_column(each, by_name[each.column]) for each in shown)
+    columns = tuple(column for column in columns if column.name != "device" or several_devices)
+    rows = _ordered(declared.rows, section.sort)
+    return DeclaredSection(declared.table.name, section, columns, rows, len(rows))
 
 
-def _ordered(rows: tuple[Mapping[str, Any], ...], sort: str | None) -> tuple[Mapping[str, Any], ...]:
-    """Sort rows, those with the largest value of the column first and those without any last."""
-    if sort is None:
-        return rows
-    known = [row for row in rows if row[sort] is not None]
-    return (*sorted(known, key=lambda row: row[sort], reverse=True), *(row for row in rows if row[sort] is None))
+def _ordered(rows: tuple[Mapping[str, Any], ...], sort: tuple[str, ...]) -> tuple[Mapping[str, Any], ...]:
+    """Return the rows in the order that a section declares, by the last column first: sorting keeps the order of equals."""
+    ordered = list(rows)
+    for name in reversed(sort):
+        column = name.removeprefix("-")
+        known = [row for row in ordered if row[column] is not None]
+        known.sort(key=lambda row: row[column], reverse=name != column)
+        ordered = [*known, *(row for row in ordered if row[column] is None)]
+    return tuple(ordered)

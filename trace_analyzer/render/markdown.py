@@ -7,14 +7,14 @@ from pathlib import PurePath
 from trace_analyzer import units
 from trace_analyzer.catalog.article import article
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.declared import DeclaredSection, declared_sections
+from trace_analyzer.render.builtin_sections import DRAINS, FUSIONS, HOST_COSTS, KERNELS, OPERATORS
+from trace_analyzer.render.declared import DeclaredSection, LaidColumn, dataclass_rows, declared_sections, table_section
 from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.report import Advice, Report
 from trace_analyzer.report.summaries import part_totals
 from trace_analyzer.vocabulary import label, phrase
 
-_TOP_KERNELS, _KERNEL_CELLS, _TOP_FUSIONS, _TOP_BLAME, _TOP_STEPS = 10, 100, 5, 10, 12
-_TOP_DRAINS, _TOP_OPERATORS, _TOP_DECLARED = 5, 8, 10
+_TOP_ROWS, _NAME_CELLS, _TOP_BLAME, _TOP_STEPS = 10, 100, 10, 12
 
 _HTML = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # Code, emphasis, links, cells, strikethrough, math; underscores only where they could open or close emphasis.
@@ -31,7 +31,7 @@ def to_markdown(report: Report) -> str:
     sections = (
         _trust(report), _verdict(report), _evidence(report), _partition(report), _steps(report), _blame(report), _host_costs(report),
         _drains(report), _costs_of_operators(report), _kernels(report), _work(report), _movements(report), _fusions(report),
-        *map(_declared, declared_sections(report)), _advice(report.advice),
+        *(_section(shown.top(_TOP_ROWS)) for shown in declared_sections(report)), _advice(report.advice),
         _record_instead(report), _notes(report),
     )  # fmt: skip
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -167,89 +167,30 @@ def _blame(report: Report) -> str:
 
 
 def _host_costs(report: Report) -> str:
-    rows = (
-        (
-            escaped(item.source or item.name), escaped(label(item.kind)), code(phrasing.blamed_place(item) or "–"),
-            units.count(item.count), units.duration(item.host_ns), units.duration(item.idle_ns),
-        )
-        for item in report.host_costs[:_TOP_BLAME]
-    )  # fmt: skip
-    return _titled(
-        "### Synchronizing calls and other host work",
-        _table(("what", "kind", "at", "count", "host time", "idle time"), "lllrrr", rows),
-    )
+    return _section(table_section(HOST_COSTS, dataclass_rows(report.host_costs), _TOP_ROWS))
 
 
 def _drains(report: Report) -> str:
-    """Write where the queue ran empty although the CPU had been ahead, and what drained it."""
-    table = report.tables.get("drains")
-    if table is None or table.is_empty():
-        return ""
-    top = table.sort(["idle_ns", "start_ns"], descending=[True, False]).head(_TOP_DRAINS)
-    rows = (
-        (
-            units.duration(row["start_ns"]), units.duration(row["runway_ns"]), units.duration(row["idle_ns"]), escaped(label(row["cause"])),
-            code(phrasing.drained_by(row) or "–"),
-        )
-        for row in top.to_dicts()
-    )  # fmt: skip
-    more = table.height - top.height
-    rest = f"And {units.counted(more, 'more time', 'more times')}." if more else ""
-    head = ("ran out at", "runway before", "idle", "cause", "drained by")
-    return _titled("### Where the runway ran out", _paragraphs(_table(head, "rrrll", rows), rest))
+    """Where the queue ran empty although the CPU had been ahead, and what drained it."""
+    return _section(table_section(DRAINS, report.tables.get("drains"), _TOP_ROWS))
 
 
 def _costs_of_operators(report: Report) -> str:
-    """Write the operators of most CPU time: how it splits, and which launches were not worth it."""
-    table = report.tables.get("operators")
-    if table is None or table.is_empty() or not report.devices:
+    """Return the operators that took most CPU time: how it splits, and which launches were not worth it."""
+    table = report.tables.get("operators") if report.devices else None
+    shown = _section(table_section(OPERATORS, table, _TOP_ROWS))
+    if table is None or not shown:
         return ""
-    top = table.sort(["host_self_ns", "name"], descending=[True, False]).head(_TOP_OPERATORS)
-    rows = (
-        (
-            code(row["name"]), units.count(row["count"]), units.count(row["launch_count"]), units.count(row["short_launch_count"]),
-            *(units.duration(row[f"{part}_ns"]) for part in ("python", "dispatch", "runtime", "blocked", "device")),
-        )
-        for row in top.to_dicts()
-    )  # fmt: skip
-    head = (
-        "operator",
-        "calls",
-        "launches",
-        "not worth it",
-        "Python",
-        "dispatch",
-        "runtime calls",
-        "waiting",
-        "device time",
-    )
     launches, short = (int(table[column].sum() or 0) for column in ("launch_count", "short_launch_count"))
     short_launches = (
         f"{units.count(short)} of {units.counted(launches, 'launch', 'launches')} of operators took the CPU longer than the"
         " device: their kernels are too small to be worth a launch each."
     )
-    return _titled(
-        "### What operators cost the CPU", _paragraphs(_table(head, "lrrrrrrrr", rows), short_launches if short else "")
-    )
+    return _paragraphs(shown, short_launches if short else "")
 
 
 def _kernels(report: Report) -> str:
-    table = report.tables.get("kernels")
-    if table is None or table.is_empty():
-        return ""
-    top = table.sort(["time_ns", "name"], descending=[True, False]).head(_TOP_KERNELS)
-    rows = (
-        (
-            code(kernel_label(row["name"], _KERNEL_CELLS)), escaped(row["bucket"] or row["kind"]),
-            escaped(label(row["bound"])), units.count(row["count"]), units.duration(row["time_ns"]),
-            units.percent(row["time_ratio"]),
-        )
-        for row in top.to_dicts()
-    )  # fmt: skip
-    return _titled(
-        "### Top kernels and copies",
-        _table(("name", "bucket", "bound", "count", "time", "share"), "lllrrr", rows),
-    )
+    return _section(table_section(KERNELS, report.tables.get("kernels"), _TOP_ROWS))
 
 
 def _work(report: Report) -> str:
@@ -290,35 +231,32 @@ def _movements(report: Report) -> str:
 
 def _fusions(report: Report) -> str:
     device = phrasing.judged_device(report)
-    rows = (
-        (
-            escaped(fusion.what), code(fusion.module or fusion.function or "–"),
-            units.count(fusion.count), units.duration(fusion.time_ns), units.duration(fusion.saves_ns),
-            escaped(phrasing.fusion_passes(fusion) or "–"), code(fusion.code),
-        )
-        for fusion in (phrasing.fusions(device, _TOP_FUSIONS) if device else [])
-    )  # fmt: skip
-    head = ("what", "in", "count", "time", "saves at most", "memory", "instead")
-    return _titled("### Fusion opportunities", _table(head, "llrrrll", rows))
+    worth = phrasing.fusions(device, _TOP_ROWS) if device else []
+    return _section(table_section(FUSIONS, dataclass_rows(worth), _TOP_ROWS))
 
 
-def _declared(shown: DeclaredSection) -> str:
-    """Write a section that an analysis declares."""
-    top = shown.rows[: shown.section.rows or _TOP_DECLARED]
-    rows = (
-        [
-            escaped(cell) if side == "r" or cell == "–" else code(cell)
-            for cell, side in zip(shown.cells(row), shown.alignment, strict=True)
-        ]
-        for row in top
-    )
-    more = len(shown.rows) - len(top)
+def _section(declared: DeclaredSection | None) -> str:
+    """Lay out a declared section; "" without rows."""
+    if declared is None:
+        return ""
+    shown = declared.for_markdown()
+    rows = ([_cell(column, column.cell(row)) for column in shown.columns] for row in shown.rows)
+    more = 0 if shown.section.top else shown.total - len(shown.rows)
     return _paragraphs(
         f"### {escaped(shown.section.title)}",
         escaped(shown.section.doc) if shown.section.doc else "",
         _table([escaped(head) for head in shown.headings], shown.alignment, rows),
         f"And {units.count(more)} more." if more else "",
     )
+
+
+def _cell(column: LaidColumn, text: str) -> str:
+    """Return what the trace says as code, the rest as text; figures hold nothing to escape."""
+    if column.side == "r":
+        return text
+    if text == "–" or column.shown.form in ("word", "part", "group"):
+        return escaped(text)
+    return code(kernel_label(text, _NAME_CELLS) if column.shown.form == "name" else text)
 
 
 def _advice(advice: Sequence[Advice]) -> str:

@@ -1,13 +1,12 @@
 """Write the one-screen summary for terminals and logs: the verdict first, then what it rests on."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
 
 from trace_analyzer import units
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.declared import DeclaredSection, declared_sections
+from trace_analyzer.render.builtin_sections import KERNELS, OPERATORS
+from trace_analyzer.render.declared import DeclaredSection, declared_sections, table_section
 from trace_analyzer.render.kernel_labels import kernel_label, middle_cut
 from trace_analyzer.render.layout import Line, bar, beside, cells, columns, hanging, wrapped, written
 from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict
@@ -15,34 +14,8 @@ from trace_analyzer.report.summaries import SetAside, busy_range, longest_and_re
 from trace_analyzer.vocabulary import label, phrase
 
 _SIDE_BY_SIDE = 92  # cells from which two blocks fit next to each other
-_TOP_KERNELS, _TOP_CAUSES, _TOP_EVIDENCE, _TOP_ADVICE, _TOP_NOTES, _TOP_DEVICES, _TOP_BLAME = 5, 5, 5, 3, 3, 2, 3
-_TOP_FUSIONS, _TOP_DECLARED = 3, 5
-
-
-@dataclass(frozen=True)
-class _Column:
-    """Declare a column of a table of tops: its title, its side, its text, and from which width on it is shown."""
-
-    title: str
-    side: str
-    width: int
-    cell: Callable[[dict[str, Any]], str]
-
-
-_KERNEL_COLUMNS = (
-    _Column("time", "r", 40, lambda row: units.duration(row["time_ns"])),
-    _Column("share", "r", 40, lambda row: units.percent(row["time_ratio"])),
-    _Column("count", "r", 64, lambda row: units.count(row["count"])),
-    _Column("median", "r", 116, lambda row: units.duration(row["median_ns"])),
-    _Column("bound", "l", 72, lambda row: label(row["bound"])),
-    _Column("bucket", "l", 80, lambda row: row["bucket"] or row["kind"]),
-)
-
-_OPERATOR_COLUMNS = (
-    _Column("self time", "r", 0, lambda row: units.duration(row["host_self_ns"])),
-    _Column("with children", "r", 64, lambda row: units.duration(row["host_ns"])),
-    _Column("count", "r", 40, lambda row: units.count(row["count"])),
-)
+_TOP_ROWS, _TOP_CAUSES, _TOP_EVIDENCE, _TOP_ADVICE, _TOP_NOTES, _TOP_DEVICES, _TOP_BLAME = 5, 5, 5, 3, 3, 2, 3
+_TOP_FUSIONS = 3
 
 
 def summary(report: Report, width: int = 100, colour: bool = False) -> str:
@@ -59,7 +32,7 @@ def summary(report: Report, width: int = 100, colour: bool = False) -> str:
         _movements(report, width),
         _fusions(report, width),
         _operators(report, width),
-        *(_declared(shown, width) for shown in declared_sections(report)),
+        *(_section(shown.top(_TOP_ROWS), width) for shown in declared_sections(report)),
         _advice(report, width),
         _record_instead(report, width),
         _trust(report, width),
@@ -223,13 +196,10 @@ def _blame(report: Report, width: int) -> list[Line]:
 def _kernels(report: Report, width: int) -> list[Line]:
     """Write the kernels and copies that took most of the device's time."""
     table = report.tables.get("kernels")
-    if table is None or table.is_empty():
-        return []
     device = _device_code(report)
-    if device is not None:
+    if table is not None and device is not None:
         table = table.filter(table["device"] == device)
-    rows = table.sort(["time_ns", "name"], descending=[True, False]).head(_TOP_KERNELS).to_dicts()
-    return _top("Top kernels and copies", rows, _KERNEL_COLUMNS, width)
+    return _section(table_section(KERNELS, table, _TOP_ROWS), width)
 
 
 def _work(report: Report, width: int) -> list[Line]:
@@ -297,42 +267,40 @@ def _fusions(report: Report, width: int) -> list[Line]:
 def _operators(report: Report, width: int) -> list[Line]:
     """Write the operators that took most CPU time, where no device did anything."""
     # Asked for last: making this table may take a tenth of the whole analysis.
-    if report.devices or (table := report.tables.get("operators")) is None or table.is_empty():
+    return (
+        [] if report.devices else _section(table_section(OPERATORS, report.tables.get("operators"), _TOP_ROWS), width)
+    )
+
+
+def _section(declared: DeclaredSection | None, width: int) -> list[Line]:
+    """Lay out a declared section, its texts as long as there is room."""
+    if declared is None:
         return []
-    rows = table.sort(["host_self_ns", "name"], descending=[True, False]).head(_TOP_KERNELS).to_dicts()
-    return _top("Top operators", rows, _OPERATOR_COLUMNS, width)
-
-
-def _top(title: str, rows: list[dict[str, Any]], columns_: Sequence[_Column], width: int) -> list[Line]:
-    """Write a table of figures and names under its title, as wide as there is room."""
-    shown = [column for column in columns_ if width >= column.width]
-    head: Line = [(column.title, "dim") for column in shown]
-    body: list[Line] = [[(units.visible(column.cell(row)), "") for column in shown] for row in rows]
-    lines = columns([head, *body], "".join(column.side for column in shown))
-    room = width - cells(lines[0]) - 4
-    names = [("name", "dim"), *((kernel_label(row["name"], room), "bold") for row in rows)]
-    titled: list[Line] = [[(title, "title"), ("  of the whole trace", "dim")]]
-    return titled + [[("  ", ""), *line, ("  ", ""), name] for line, name in zip(lines, names, strict=True)]
-
-
-def _declared(shown: DeclaredSection, width: int) -> list[Line]:
-    """Write a section that an analysis declares, its texts as long as there is room."""
-    rows = shown.rows[: shown.section.rows or _TOP_DECLARED]
-    texts = [[units.visible(cell) for cell in shown.cells(row)] for row in rows]
+    shown = declared.for_terminal(width)
+    texts = [[units.visible(cell) for cell in shown.cells(row)] for row in shown.rows]
     sides = shown.alignment
-    figures = sum(
+    named = bool(shown.columns) and shown.columns[-1].shown.form == "name"
+    taken = [
         max(map(units.cell_width, column))
         for column, side in zip(zip(shown.headings, *texts, strict=True), sides, strict=True)
-        if side == "r"
-    )
-    room = (width - 2 * len(sides) - figures) // max(1, sides.count("l"))
-    cut = [
-        [middle_cut(cell, max(8, room)) if side == "l" else cell for cell, side in zip(row, sides, strict=True)]
-        for row in texts
+        if side == "r" or named
     ]
-    lines = columns([[(head, "dim") for head in shown.headings], *([(cell, "") for cell in row] for row in cut)], sides)
-    title: Line = [(shown.section.title, "title"), *([("  " + shown.section.doc, "dim")] if shown.section.doc else [])]
-    return [title, *([("  ", ""), *line] for line in lines), *_left_out(len(shown.rows) - len(rows))]
+    if named:
+        room = width - sum(taken[:-1]) - 2 * len(sides)
+        cut = [[*cells_, kernel_label(name, room)] for *cells_, name in texts]
+    else:
+        room = max(8, (width - 2 * len(sides) - sum(taken)) // max(1, sides.count("l")))
+        cut = [
+            [middle_cut(cell, room) if side == "l" else cell for cell, side in zip(row, sides, strict=True)]
+            for row in texts
+        ]
+    styles = [*("" for _ in sides[1:]), "bold" if named else ""]
+    rows = [list(zip(row, styles, strict=True)) for row in cut]
+    lines = columns([[(head, "dim") for head in shown.headings], *rows], sides)
+    aside = shown.section.scope or shown.section.doc
+    title: Line = [(shown.section.title, "title"), *([("  " + aside, "dim")] if aside else [])]
+    rest = [] if shown.section.top else _left_out(shown.total - len(shown.rows))
+    return [title, *([("  ", ""), *line] for line in lines), *rest]
 
 
 def _left_out(count: int) -> list[Line]:

@@ -7,39 +7,19 @@ table of the report; how many are left out is part of it, so that the page can s
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.render.html.labels import KINDS, short_name
+from trace_analyzer.sections import TEXTS, Form
 from trace_analyzer.vocabulary import label
 
 MOST_ROWS = 100
 SHOWN_ROWS = 12
 
 _FRAME = re.compile(r"(?:.*[/\\\\])?([^/\\\\]+\(\d+\)): (.+)")
-
-Form = Literal[
-    "name",
-    "text",
-    "code",
-    "frame",
-    "module",
-    "part",
-    "group",
-    "count",
-    "duration",
-    "time",
-    "ratio",
-    "share",
-    "times",
-    "number",
-    "flop",
-    "flops",
-    "bandwidth",
-    "bytes",
-]
 
 
 @dataclass(frozen=True)
@@ -66,8 +46,8 @@ class Field:
 
     @property
     def is_number(self) -> bool:
-        """Return whether the values are quantities: written to the right, sorted downwards first."""
-        return self.form not in ("name", "text", "code", "frame", "module", "part", "group")
+        """Whether the values are quantities: written to the right, sorted downwards first."""
+        return self.form not in TEXTS
 
 
 @dataclass(frozen=True)
@@ -166,6 +146,7 @@ def _number_cell(written: Callable[[Any], str]) -> Callable[[Any], Cell]:
 _CELLS: Mapping[str, Callable[[Any], Cell]] = {
     "name": _name_cell,
     "text": _text_cell,
+    "word": _text_cell,
     "code": _text_cell,
     "frame": _frame_cell,
     "module": _module_cell,

@@ -1,16 +1,16 @@
 """Choose the page's sortable tables: which table of the report each one shows, which columns, and where its rows lead."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Literal
 
 import polars as pl
 
 from trace_analyzer.analyses.places import longest_intervals, named_events
-from trace_analyzer.render.declared import DeclaredSection
-from trace_analyzer.render.html.page_cells import MOST_ROWS, Field, Form, Listing, listing, written_rows
+from trace_analyzer.render.declared import DeclaredSection, LaidColumn, dataclass_rows, laid_column, sorted_rows
+from trace_analyzer.render.html.page_cells import MOST_ROWS, Field, Listing, listing, written_rows
 from trace_analyzer.render.html.timeline_rows import MODULE_PREFIX, device_labels
-from trace_analyzer.report import Blame, Bucket, DeviceReport, Group, Report
+from trace_analyzer.report import Bucket, DeviceReport, Group, Report
+from trace_analyzer.sections import Form, Longest, Section, Shown
 
 # Unit of a column -> form of the page's cells.
 _FORMS: dict[str, Form] = {
@@ -26,61 +26,46 @@ _FORMS: dict[str, Form] = {
 
 
 def declared_listing(declared: DeclaredSection) -> Listing:
-    """List the rows of a section that an analysis declares; a row with ``start_ns`` and ``end_ns`` leads there."""
-    fields = tuple(
-        Field(column.name, heading, _FORMS.get(column.unit or "", "number" if side == "r" else "text"))
-        for column, heading, side in zip(declared.columns, declared.headings, declared.alignment, strict=True)
-    )
+    """Return the rows of a section that an analysis declares; a row with ``start_ns`` and ``end_ns`` leads there."""
+    fields = tuple(map(_field, declared.columns))
     rows = written_rows(fields, declared.rows[:MOST_ROWS])
-    return Listing(f"declared-{declared.key}", declared.section.title, fields, rows, len(declared.rows))
+    return Listing(f"declared-{declared.key}", declared.section.title, fields, rows, declared.total)
 
 
-def kernel_listing(report: Report) -> Listing:
-    """List activities by name, by device time; a row leads to the longest of them."""
-    kernels = report.tables["kernels"].sort("time_ns", "name", descending=[True, False])
-    frame = named_events(report.tables["activities"], kernels, ["device", "name"]).with_columns(
-        _device_column(report), bucket=pl.col("bucket").fill_null(pl.col("kind"))
+def section_listing(report: Report, key: str, section: Section, table: pl.DataFrame) -> Listing:
+    """Return the top rows of the table as its section declares them; a row leads where the section says."""
+    rows = sorted_rows(table, section.sort)
+    if "device" in rows.columns:
+        rows = rows.with_columns(_device_column(report))
+    shown = [each for each in section.show if isinstance(each, Shown) and each.page and each.column in rows.columns]
+    rows = _led(report, section.place, rows).with_columns(
+        pl.col(each.column).fill_null(pl.col(each.fallback)) for each in shown if each.fallback
     )
-    fields = (
-        Field("name", "Kernel", "name"),
-        Field("device_label", "Device"),
-        Field("bucket", "Bucket", term="bucket"),
-        Field("bound", "Bound", "part", "bound"),
-        Field("operator", "Operator", "name"),
-        Field("count", "Count", "count"),
-        Field("median_ns", "Median", "duration"),
-        Field("time_ns", "Time", "duration"),
-        Field("time_ratio", "Share", "share"),
-    )
-    return listing("kernels", "Top kernels and copies", frame, fields)
+    fields = [_field(laid_column(each, rows.schema)) for each in shown]
+    return listing(key, section.title, rows, fields, section.record)
 
 
-def operator_listing(report: Report) -> Listing:
-    """List operators by name, by device time and then by CPU time; a row leads to the longest call."""
-    top = report.tables["operators"].sort("device_ns", "host_self_ns", "name", descending=[True, True, False])
-    calls = report.tables["host_events"].filter(kind="operator").join(top.head(MOST_ROWS), on="name", how="semi")
-    frame = named_events(calls, top, ["name"])
-    fields = (
-        Field("name", "Operator", "name"),
-        Field("count", "Calls", "count"),
-        Field("launch_count", "Launches", "count", "launch"),
-        Field("short_launch_count", "Not worth it", "count", "short-launch"),
-        Field("host_ns", "CPU time", "duration"),
-        Field("host_self_ns", "Own CPU time", "duration", "self"),
-        Field("python_ns", "Python", "duration"),
-        Field("dispatch_ns", "Dispatch", "duration"),
-        Field("runtime_ns", "Runtime calls", "duration"),
-        Field("blocked_ns", "Waiting", "duration", "waiting"),
-        Field("device_ns", "Device time", "duration", "device-time"),
-        Field("host_device_ratio", "CPU per device time", "times"),
-    )
-    return listing(
-        "operators",
-        "Top operators",
-        frame,
-        fields,
-        "Record with activities=[ProfilerActivity.CPU, ...] to see operators.",
-    )
+def _field(column: LaidColumn) -> Field:
+    """Return the column as the page has it."""
+    shown, head = column.shown, column.heading
+    unit = _FORMS.get(column.unit, "number" if column.side == "r" else "text")
+    return Field(shown.column, head[:1].upper() + head[1:], shown.form or unit, shown.term, shown.mark)
+
+
+def _led(report: Report, place: tuple[str, str] | Longest, rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows with ``start_ns`` and ``end_ns`` of where each leads."""
+    if not isinstance(place, Longest):
+        return rows.rename({old: new for old, new in zip(place, ("start_ns", "end_ns"), strict=True) if old != new})
+    events, keys = report.tables[place.table], list(place.keys)
+    if place.kind:
+        events = events.filter(kind=place.kind)
+    if place.prefix:
+        name = pl.col("name")
+        events = events.filter(name.str.starts_with(place.prefix)).with_columns(
+            name.str.strip_prefix(place.prefix).alias(keys[-1])
+        )
+    on_page = events.join(rows.head(MOST_ROWS), on=keys, how="semi", nulls_equal=True)
+    return named_events(on_page, rows, keys)
 
 
 def module_listing(report: Report) -> Listing:
@@ -173,31 +158,6 @@ def roofline_listing(report: Report) -> Listing:
     )
 
 
-def host_listing(report: Report) -> Listing:
-    """List what held the CPU up, by the code that asked for it; a row leads to the costliest event."""
-    frame = report.tables["host_costs"].sort("idle_ns", "host_ns", descending=True, nulls_last=True)
-    fields = (
-        Field("kind", "What", "part"),
-        Field("source", "As written"),
-        Field("python_function", "In function", "frame"),
-        Field("idle_ns", "Device idle", "duration", "drain"),
-        Field("host_ns", "CPU time", "duration"),
-        Field("count", "Count", "count"),
-        Field("name", "Event", "name"),
-        Field("operator", "Operator", "name"),
-        Field("copy", "Copy"),
-        Field("module", "Module", "module"),
-        Field("hidden_ns", "CPU time while the device worked", "duration"),
-    )
-    return listing(
-        "host",
-        "Synchronizations and other things that held the CPU",
-        frame,
-        fields,
-        "Nothing of the kind was recorded.",
-    )
-
-
 def culprit_listing(report: Report) -> Listing:
     """List idle time of the verdict's window by cause and code; a row leads to the longest interval of it."""
     fields = (
@@ -209,25 +169,7 @@ def culprit_listing(report: Report) -> Listing:
         Field("phase", "Phase"),
         Field("idle_ns", "Device idle", "duration"),
     )
-    return listing("culprits", "Who kept the device waiting in the judged window", _rows(report.blame), fields)
-
-
-def drain_listing(report: Report) -> Listing:
-    """List where the runway ran out, by the idle time that followed; a row leads there."""
-    frame = report.tables["drains"].sort("idle_ns", descending=True).with_columns(_device_column(report))
-    fields = (
-        Field("cause", "Cause", "part"),
-        Field("device_label", "Device"),
-        Field("start_ns", "Ran out at", "time"),
-        Field("runway_ns", "Runway before", "duration", "runway"),
-        Field("idle_ns", "Device idle", "duration"),
-        Field("python_function", "In function", "frame"),
-        Field("name", "Event", "name"),
-        Field("source", "As written"),
-        Field("operator", "Operator", "name"),
-        Field("phase", "Phase"),
-    )
-    return listing("drains", "Where the runway ran out", frame, fields)
+    return listing("culprits", "Who kept the device waiting in the judged window", dataclass_rows(report.blame), fields)
 
 
 def blame_listing(report: Report, by: Literal["python_function", "module"], title: str, record: str) -> Listing:
@@ -247,26 +189,6 @@ def blame_listing(report: Report, by: Literal["python_function", "module"], titl
         Field("idle_ns", "Device idle", "duration"),
     )
     return listing(f"idle-{by}".replace("_", "-"), title, frame, fields, record)
-
-
-def fusion_listing(report: Report) -> Listing:
-    """List kernels that one kernel could replace, by time saved; a row leads to the longest of them."""
-    frame = report.tables["fusions"].with_columns(_device_column(report))
-    fields = (
-        Field("what", "What could be one kernel"),
-        Field("code", "Write instead", "code"),
-        Field("device_label", "Device"),
-        Field("saves_ns", "Saves at most", "duration", "saves"),
-        Field("time_ns", "Time", "duration"),
-        Field("count", "Count", "count"),
-        Field("kernel_count", "Kernels", "count"),
-        Field("saved_bytes", "Bytes saved", "bytes"),
-        Field("tensors", "In between"),
-        Field("module", "Module", "name"),
-        Field("function", "In function", "frame"),
-        Field("operators", "Operators"),
-    )
-    return listing("fusions", "Kernels that could be one", frame, fields)
 
 
 def recomputation_listing(report: Report) -> Listing:
@@ -373,11 +295,7 @@ def _placed(report: Report, device: DeviceReport, rows: Sequence[Bucket | Group]
     """Return the rows, each with the longest kernel of the device that has this ``key``."""
     codes = report.tables["devices"].filter(pl.col("label") == str(device.index)).get_column("device")
     kernels = report.tables["activities"].filter(pl.col("kind") == "kernel", pl.col("device").is_in(codes.implode()))
-    return named_events(kernels, _rows(rows), [key])
-
-
-def _rows(rows: Sequence[Bucket | Group | Blame]) -> pl.DataFrame:
-    return pl.DataFrame([asdict(row) for row in rows], infer_schema_length=None)
+    return named_events(kernels, dataclass_rows(rows), [key])
 
 
 def _device_column(report: Report) -> pl.Expr:

@@ -14,6 +14,7 @@ import polars as pl
 from trace_analyzer import units
 from trace_analyzer.analyses.places import longest_intervals
 from trace_analyzer.field_types import field_docs
+from trace_analyzer.render.builtin_sections import DRAINS, FUSIONS, HOST_COSTS, KERNELS, OPERATORS
 from trace_analyzer.render.declared import declared_sections
 from trace_analyzer.render.html.page_cells import Listing, Span
 from trace_analyzer.render.html.page_tables import (
@@ -24,16 +25,12 @@ from trace_analyzer.render.html.page_tables import (
     copy_listing,
     culprit_listing,
     declared_listing,
-    drain_listing,
-    fusion_listing,
     gap_listing,
     group_listing,
-    host_listing,
-    kernel_listing,
     module_listing,
-    operator_listing,
     recomputation_listing,
     roofline_listing,
+    section_listing,
 )
 from trace_analyzer.render.phrasing import (
     alone,
@@ -160,7 +157,7 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
             "Where device time goes",
             "Kernels",
             (
-                *_if(on_device, kernel_listing(report)),
+                *_if(on_device, section_listing(report, "kernels", KERNELS, report.tables["kernels"])),
                 *(bucket_listing(report, device) for device in _judged(report) if device.buckets),
             ),
         ),
@@ -172,7 +169,10 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
                 *(group_listing(report, device) for device in _judged(report) if device.groups),
                 *_if(report.tables["roofline"].get_column("roof_ratio").count(), _roofline_plot(report)),
                 *_if(on_device, roofline_listing(report)),
-                *_if(report.tables["fusions"].height, fusion_listing(report)),
+                *_if(
+                    report.tables["fusions"].height,
+                    section_listing(report, "fusions", FUSIONS, report.tables["fusions"]),
+                ),
                 *_if(report.tables["recomputation"].height, recomputation_listing(report)),
             ),
             _measured(report),
@@ -185,7 +185,7 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
                 *_if(on_device, cause_listing(report)),
                 *_if(gaps, GAP_PLOT, gap_listing(report)),
                 *_if(report.blame, culprit_listing(report)),
-                *_if(on_device, host_listing(report)),
+                *_if(on_device, section_listing(report, "host", HOST_COSTS, report.tables["host_costs"])),
                 *_if(gaps, *(blame_listing(report, by, title, record) for by, title, record in BLAME)),
             ),
         ),
@@ -193,7 +193,12 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
             "ahead",
             "Does the CPU run ahead?",
             "Run-ahead",
-            (*_if(queue, *RUN_AHEAD_PLOTS), *_if(report.tables["drains"].height, drain_listing(report))),
+            (
+                *_if(queue, *RUN_AHEAD_PLOTS),
+                *_if(
+                    report.tables["drains"].height, section_listing(report, "drains", DRAINS, report.tables["drains"])
+                ),
+            ),
             "A CPU that launches early hides its own overhead. Where the queue runs empty, the device waits for it.",
         ),
         PageSection(
@@ -206,7 +211,12 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
             ),
         ),
         PageSection("modules", "Time by module", "Modules", _if(on_device, module_listing(report))),
-        PageSection("operators", "Where CPU time goes", "Operators", (operator_listing(report),)),
+        PageSection(
+            "operators",
+            "Where CPU time goes",
+            "Operators",
+            (section_listing(report, "operators", OPERATORS, report.tables["operators"]),),
+        ),
         *(
             PageSection(
                 f"declared-{shown.key}",
