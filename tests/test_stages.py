@@ -77,7 +77,7 @@ def test_the_command_tells_them_on_standard_error(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.json").write_bytes(CONTENT)
     plain = CliRunner().invoke(main, ["t.json", *args])
-    timed = CliRunner().invoke(main, ["t.json", *args, "--profile-self"])
+    timed = CliRunner().invoke(main, ["t.json", *args, "--profile-self", "--no-cache"])
     assert timed.exit_code == 0
     assert timed.stdout == plain.stdout
     told = [line for line in timed.stderr.splitlines() if line not in plain.stderr.splitlines()]

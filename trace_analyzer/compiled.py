@@ -3,7 +3,7 @@
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-MODULES = ("frames/_arrow", "frames/_row_loops", "frames/_span_loops", "ingest/_scanner")
+MODULES = ("frames/_arrow", "frames/_path_loops", "frames/_row_loops", "frames/_span_loops", "ingest/_scanner")
 """The modules that are compiled on installation (setup.py)."""
 
 

@@ -25,6 +25,7 @@ from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Trace
 from trace_analyzer.ingest.trace import DeviceProperties, Header
 from trace_analyzer.notes import CHANGED, Note
 from trace_analyzer.run_metadata import RunMetadata
+from trace_analyzer.units import printable
 from trace_analyzer.version import tool_version
 
 MAX_BYTES = 2 << 30
@@ -46,8 +47,10 @@ def load_cached(path: str | Path, *, max_bytes: int = DEFAULT_MAX_BYTES, progres
         entry = folder() / _key(Path(path), max_bytes) if Path(path).is_file() else None
     except OSError:
         entry = None
-    known = _read(entry, str(path)) if entry is not None else None
+    known = _read(entry, printable(str(path))) if entry is not None else None
     if known is not None:
+        if progress is not None:
+            progress("reading", None)
         return known
     trace = ingest.load(path, max_bytes=max_bytes, progress=progress)
     if entry is not None and all(note.code != CHANGED for note in trace.notes):
