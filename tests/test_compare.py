@@ -115,6 +115,7 @@ def test_laws_on_random_traces(one: RandomTrace, other: RandomTrace) -> None:
         assert all(line.difference_ns == line.by_count_ns == line.by_time_ns == 0 for line in itself.lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_a_sample_against_itself_and_the_others(path: Path) -> None:
     itself = compare(path, path)
@@ -188,6 +189,7 @@ def test_units_of_work() -> None:
     assert "units of work" in " ".join(result.notes)
 
 
+@pytest.mark.slow
 def test_several_recordings_are_units() -> None:
     noisy = [[report(BASE.faster(steps=4, scatter=0.02, seed=10 * side + n)) for n in range(4)] for side in range(2)]
     result = compare(*noisy)

@@ -175,6 +175,7 @@ PAIRS = CORPUS.parent / "pairs"
 PAIR_FILES = ["a100_sam_amg_before.json.gz", "a100_sam_amg_after.json.gz", "a100_forward_batch128.json.gz"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not PAIRS.exists(), reason="the pairs beside the corpus are absent")
 @pytest.mark.parametrize("file", PAIR_FILES)
 def test_no_kernel_of_the_pairs_does_either(file: str) -> None:

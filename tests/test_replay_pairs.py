@@ -48,6 +48,7 @@ def replays(name: str, seed: int) -> tuple[Replay, str | None, float]:
     )
 
 
+@pytest.mark.slow
 @every_pair
 @every_seed
 def test_a_planted_change_is_predicted(name: str, seed: int) -> None:
