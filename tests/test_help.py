@@ -52,7 +52,7 @@ VALUES = {
 NEEDS = {"--tables-format": ("--tables", "tables"), "--force": ("--report", "there.html")}
 """What an option needs beside itself."""
 
-ALONE = ("--help", "--version")
+ALONE = ("--help", "--version", "--json-schema")
 _ROW = re.compile(r"^  (?:-\w, )?(--[\w-]+)(?: / (--[\w-]+))?(?: (\S+))?(?:  |$)", re.MULTILINE)
 
 
