@@ -245,3 +245,11 @@ def test_every_change_has_an_option_and_words() -> None:
         no_sync=True, pinned=True, prefetch=2, graphs=True, fuse=True, tf32=True, batch=2, warm=True, speedup={"cpu": 2}
     ):
         assert "{" not in change.label
+
+
+def test_a_dash_is_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    trace = Path(__file__).parents[1] / "sample_traces" / "synthetic_overhead_data-loading.json.gz"
+    result = CliRunner().invoke(main, ["whatif", str(trace), "-o", "-"])
+    assert (result.exit_code, result.stdout.startswith("6 steady steps")) == (0, True)
+    assert list(tmp_path.iterdir()) == []

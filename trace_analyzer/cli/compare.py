@@ -174,7 +174,7 @@ def read_report(path: str | Path, reading: dict[str, Any], progress: Progress) -
 
 def _check(output: str | None, html: str | None, force: bool, trace: str) -> None:
     """Refuse what must not be written, before the work is done."""
-    if output not in (None, "-"):
+    if not outputs.is_standard_output(output):
         outputs.check_writable(Path(str(output)), trace, "--output")
     if html:
         outputs.check_writable(Path(html), trace, "--html")
@@ -201,11 +201,8 @@ def _finish(
     from trace_analyzer.compare.comparison import compare_profiles
 
     result = compare_profiles(before, after)
-    text = _rendered(result, form, 100 if output not in (None, "-") else outputs.text_width())
-    if output in (None, "-"):
-        outputs.say(text)
-    else:
-        write_text(Path(str(output)), text)
+    text = _rendered(result, form, outputs.width_of(output))
+    outputs.deliver(text, output)
     if result.status == "refused":
         outputs.complain(f"not compared: {result.reason}")
         return FAILED

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from trace_analyzer.errors import UsageError
-from trace_analyzer.files import is_special
+from trace_analyzer.files import is_special, write_text
 from trace_analyzer.units import visible
 
 _TRACE_SUFFIX = re.compile(r"(\.json)?(\.gz|\.zst)?$", re.IGNORECASE)
@@ -97,6 +97,24 @@ def say(text: str) -> None:
     except BrokenPipeError:
         # Python flushes standard output once more at exit and would complain: let that flush go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def is_standard_output(output: str | None) -> bool:
+    """Return whether ``--output`` means standard output: not given, or ``-``."""
+    return output in (None, "-")
+
+
+def deliver(text: str, output: str | None) -> None:
+    """Write the text to the file that ``--output`` names, or to standard output."""
+    if is_standard_output(output):
+        say(text)
+    else:
+        write_text(Path(str(output)), text)
+
+
+def width_of(output: str | None) -> int:
+    """Return the columns that text for ``--output`` may take: the terminal's, 100 in a file."""
+    return text_width() if is_standard_output(output) else 100
 
 
 def complain(message: str) -> None:

@@ -9,7 +9,6 @@ from trace_analyzer.cli import FAILED, outputs
 from trace_analyzer.cli.compare import READING, read_side, with_options
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
-from trace_analyzer.files import write_text
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,7 +34,7 @@ def scaling(
     """
     if len(traces) < 2:
         raise UsageError("scaling needs two traces or more, of one program at several batches")
-    if output not in (None, "-"):
+    if not outputs.is_standard_output(output):
         outputs.check_writable(Path(str(output)), traces[0], "--output")
     if plot:
         outputs.check_writable(Path(plot), traces[0], "--plot")
@@ -46,10 +45,7 @@ def scaling(
     with Progress() as progress:
         result = scale_profiles([read_side(trace, reading, progress) for trace in traces])
     text = result.to_json() if form == "json" else result.summary(outputs.text_width())
-    if output in (None, "-"):
-        outputs.say(text)
-    else:
-        write_text(Path(str(output)), text)
+    outputs.deliver(text, output)
     if result.status == "refused":
         outputs.complain(f"not scaled: {result.reason}")
         return FAILED

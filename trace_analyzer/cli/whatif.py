@@ -83,8 +83,8 @@ def whatif(
     Replays the trace's dependencies with changed times. Changes compose. Without any, each standard change is estimated.
     Exits with 3, and a reason, where the trace does not say what a change would bring.
     """
-    if output:
-        outputs.check_writable(Path(output), trace, "--output")
+    if not outputs.is_standard_output(output):
+        outputs.check_writable(Path(str(output)), trace, "--output")
     if plot:
         outputs.check_writable(Path(plot), trace, "--plot")
         if Path(plot).exists() and not force:
@@ -106,11 +106,8 @@ def whatif(
     elif form == "markdown":
         text = result.to_markdown()
     else:
-        text = result.to_text(100 if output else outputs.text_width())
-    if output:
-        write_text(Path(output), text)
-    else:
-        outputs.say(text)
+        text = result.to_text(outputs.width_of(output))
+    outputs.deliver(text, output)
     if plot:
         page = tornado_html(result)
         if page is not None:
