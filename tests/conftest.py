@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # each core has a worker of its own
+    os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 

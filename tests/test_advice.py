@@ -800,6 +800,7 @@ def test_every_fix_has_a_case() -> None:
     assert sorted(CASES) == sorted(RULES)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fix", CASES)
 def test_a_fix_is_said_where_it_helps_and_not_where_it_does_not(fix: str) -> None:
     """And with all that an item needs: the code, the numbers, the bound, the place on the timeline, the docs."""

@@ -66,6 +66,7 @@ def test_on_random_traces(trace: RandomTrace) -> None:
     bounds_hold(analyze(trace.content, step="all"))
 
 
+@pytest.mark.sampled
 @pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
 @pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
 def test_on_real_traces(file: str, corpus_report: Callable[[str], Report]) -> None:

@@ -1,6 +1,7 @@
 """The shape of the code, checked: who imports whom, what an import costs, that everything public says what it is."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -119,3 +120,9 @@ def names(module: ast.Module) -> set[str]:
     return {
         node.id if isinstance(node, ast.Name) else node.arg for node in nodes if isinstance(node, ast.Name | ast.arg)
     }
+
+
+def test_property_tests_run_fewer_examples_in_the_quick_tier() -> None:
+    pattern = re.compile(r"max_examples=(?!examples\()")
+    tests = sorted((ROOT / "tests").glob("test_*.py"))
+    assert [path.name for path in tests if pattern.search(path.read_text(encoding="utf-8"))] == ["test_architecture.py"]

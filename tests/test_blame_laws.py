@@ -70,6 +70,7 @@ def test_on_random_traces(trace: RandomTrace) -> None:
     drains_hold_idle_time_once(report)
 
 
+@pytest.mark.sampled
 @pytest.mark.skipif(not FILES, reason="the corpus ($TRACE_CORPUS) is absent")
 @pytest.mark.parametrize("file", FILES)
 def test_on_real_traces(file: str, corpus_report: Callable[[str], Report]) -> None:

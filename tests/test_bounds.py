@@ -25,6 +25,7 @@ def test_steps_in_which_a_device_did_nothing_are_left_out_where_there_are_very_m
     assert notes(report)["many-steps"] == 12 * 40 - 12
 
 
+@pytest.mark.slow
 def test_a_file_of_many_devices_and_steps_has_rows_in_proportion() -> None:
     marks = [annotation(f"ProfilerStep#{n}", 10 * n, 9.9) for n in range(1_000)]
     work = [launched("k", 10 * d + 1, 10 * d + 3, 4, d + 1, device=d, takes=1) for d in range(256)]

@@ -64,6 +64,7 @@ def assert_one_line(result: Result | subprocess.CompletedProcess[str], message: 
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.what)
 def test_every_input_of_the_page(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -50,6 +50,7 @@ LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 # Rule 3: host time by named work, then by the innermost event
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
@@ -102,6 +103,7 @@ def test_named_work_counts_through_everything_nested_in_it() -> None:
     assert host_time(annotation(LOADS, 20, 60), *inside) == [(20, 80, "data-loading")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "order",
     [

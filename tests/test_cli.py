@@ -414,6 +414,7 @@ class TestProcess:
             assert done.stderr.count("\n") == 1
         assert "Traceback" not in done.stderr
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize("closed", ["1", "2"])
     def test_a_stream_that_is_closed_from_the_start_is_no_failure(self, folder: Path, closed: str) -> None:
         line = f'exec "$0" -m trace_analyzer "$1" --no-report {closed}>&-'
@@ -429,6 +430,7 @@ class TestProcess:
         assert "bug" not in done.stderr
         assert bool(done.stdout) == (closed == "2")
 
+    @pytest.mark.slow
     def test_a_pipe_that_closes_early_is_no_failure(self, folder: Path) -> None:
         process = subprocess.Popen(
             [sys.executable, "-m", "trace_analyzer", "t.json", "--no-report"],
@@ -476,6 +478,7 @@ class TestProcess:
             b"analyze: interrupted; nothing half written was left",
         )
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize(
         ("variables", "coloured"),
         [
@@ -556,6 +559,7 @@ def threads_of_polars(folder: Path, size: int, **variables: str) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 def test_a_small_trace_takes_one_thread_unless_the_user_says_how_many(folder: Path) -> None:
     assert threads_of_polars(folder, 1 << 20) == 1
     assert threads_of_polars(folder, 1 << 20, POLARS_MAX_THREADS="3") == 3

@@ -15,6 +15,7 @@ from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from simulator import Kernel, Stream, Tensor, Thread
+from tiers import examples
 
 from trace_analyzer.cli import main
 from trace_analyzer.compare import baselines
@@ -29,7 +30,7 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("synthetic_*.json.gz"))
-UNHURRIED = settings(max_examples=6, suppress_health_check=list(HealthCheck))
+UNHURRIED = settings(max_examples=examples(6), suppress_health_check=list(HealthCheck))
 BASE = Program()
 
 
@@ -98,6 +99,7 @@ def test_splitting_leaves_no_remainder_and_flips_with_the_sides(
     assert split(before, before, before_count, before_count) == (0, 0)
 
 
+@pytest.mark.slow
 @given(random_traces(), random_traces())
 @UNHURRIED
 def test_laws_on_random_traces(one: RandomTrace, other: RandomTrace) -> None:
@@ -148,6 +150,7 @@ PLANTED = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_change_is_in_its_line(name: str) -> None:
     program, line_name, planted_ns, column = PLANTED[name]
@@ -233,6 +236,7 @@ def test_refusals() -> None:
     assert "has no steps" in str(compare(bare, unlike).reason)
 
 
+@pytest.mark.slow
 def test_gates() -> None:
     slower = compared(BASE, BASE.faster(mm_ns=430_000))
     gates = [
@@ -250,6 +254,7 @@ def test_gates() -> None:
     assert "need 3 steps" in str(refusal(compared(BASE, BASE.faster(steps=2))))
 
 
+@pytest.mark.slow
 def test_gates_do_not_break_by_chance() -> None:
     noisy = compared(BASE.faster(scatter=0.3, seed=1), BASE.faster(scatter=0.3, seed=4))
     (found,) = held(noisy, [Gate("--fail-if-slower 1%", 0.0001)])
@@ -326,6 +331,7 @@ def test_exit_codes(traces: dict[str, Path]) -> None:
     assert run("compare", traces["base"], traces["slower"], "--fail-if-slower", "soon")[0] == 2
 
 
+@pytest.mark.slow
 def test_baselines(traces: dict[str, Path], tmp_path: Path) -> None:
     kept = tmp_path / "baseline.json"
     assert run("baseline", "save", traces["base"], kept)[0] == 0
@@ -345,6 +351,7 @@ def test_baselines(traces: dict[str, Path], tmp_path: Path) -> None:
     assert not (tmp_path / "none.json").exists()
 
 
+@pytest.mark.slow
 def test_folders_and_patterns(traces: dict[str, Path], tmp_path: Path) -> None:
     result = compare(tmp_path / "s*.json", traces["base"])
     assert result.before is not None

@@ -53,6 +53,7 @@ def test_more_workers_load_data_faster() -> None:
     assert kept.bound_held
 
 
+@pytest.mark.slow
 def test_one_model_on_two_vendors_devices() -> None:
     result = pair("h100_qwen1.5_0.5b", "mi300_qwen1.5_0.5b")
     assert result.same_work
@@ -65,12 +66,14 @@ def test_one_model_on_two_vendors_devices() -> None:
     assert hardware < 0
 
 
+@pytest.mark.slow
 def test_a_bigger_batch() -> None:
     result = pair("a100_forward_batch2_again00", "a100_forward_batch128")
     assert (result.same_work, result.same_program) == (False, True)
     assert (result.input_changes[0].before, result.input_changes[0].after) == (2, 128)
 
 
+@pytest.mark.slow
 def test_programs_that_have_nothing_to_do_with_each_other() -> None:
     names = ["h100_bert_small_fillmask", "mi300_timesformer", "b200_vllm_eager", "a100_training_16ranks_rank0"]
     for before, after in itertools.combinations(names, 2):
@@ -80,6 +83,7 @@ def test_programs_that_have_nothing_to_do_with_each_other() -> None:
             assert "Not known to be the same program" in result.headline
 
 
+@pytest.mark.slow
 def test_unchanged_passes_raise_few_alarms() -> None:
     """12 consecutive passes of one process: three recordings a side, drawn at random."""
     rng, found, draws = random.Random(1), 0, 40
@@ -92,6 +96,7 @@ def test_unchanged_passes_raise_few_alarms() -> None:
     assert found <= 0.05 * draws
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
 def test_laws_of_every_trace(file: str, corpus_report: Reports) -> None:
     own = profile_of(corpus_report(file))

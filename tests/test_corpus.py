@@ -31,6 +31,7 @@ every_file = pytest.mark.parametrize("file", FILES)
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
 
 
+@pytest.mark.sampled
 @every_row
 def test_counts(row: Row, corpus_report: Reports) -> None:
     report = corpus_report(row["file"])
@@ -137,6 +138,7 @@ def test_the_work_of_eager_kernels_is_known(row: Row, corpus_report: Reports) ->
         assert (device.work_coverage.linked_either_ratio or 1.0) >= 0.9
 
 
+@pytest.mark.sampled
 @every_file
 def test_the_tables_keep_their_schema(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)

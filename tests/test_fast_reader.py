@@ -163,6 +163,7 @@ def test_a_broken_file_keeps_what_stands_before(cut: int) -> None:
     assert [note.code for note in read(content).notes] == ["truncated"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "faults", [["+"], ["None"], ["}}", "{"], ['"'], ["],"], ["null,"], ["{}"], ["+"] * 30, ["[" * 300]]
 )
@@ -177,7 +178,7 @@ def test_both_readers_go_on_after_the_same_faults(faults: list[str], layout: dic
 
 
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_both_readers_go_on_after_any_damage(data: st.DataObject) -> None:
     rows = [plain(i, args={"Input Dims": [[1, i]]}) for i in range(30)]
     text = json.dumps({"traceEvents": rows, "x": 1}, **data.draw(st.sampled_from(list(layouts()))))
@@ -212,6 +213,7 @@ def test_events_behind_a_second_list_or_of_another_list_are_not_taken() -> None:
     assert_same(json.dumps({"traceEvents": rows, "a": {"traceEvents": rows}}).encode())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("raw", ["\n", "\r", "\t", "\x01"])
 @pytest.mark.parametrize("layout", list(layouts()))
 def test_raw_control_characters_stay_in_names(raw: str, layout: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ def host_time(*events: Any) -> list[tuple[Any, ...]]:
     return found[:-1]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("events", "expected"),
     [

@@ -8,6 +8,7 @@ def gaps(*events: Event) -> list[tuple[object, ...]]:
     return rows(analysed(*events).tables["gaps"], "start_ns", "end_ns")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("activities", "window", "busy", "expected"),
     [

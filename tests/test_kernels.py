@@ -14,6 +14,7 @@ def bounds(*events: Any, **options: Any) -> list[str]:
     return analysed(*events, **options).tables["activities"].get_column("bound").to_list()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "duration", "blocks", "bound"),
     [

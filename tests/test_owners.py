@@ -10,6 +10,7 @@ import pytest
 from conftest import corpus_rows
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
+from tiers import examples
 
 from trace_analyzer.analyses.owners import step_windows
 from trace_analyzer.pipeline import analyze
@@ -55,7 +56,7 @@ def naive_owners(report: Report, device: int) -> set[Interval]:
 
 
 @given(random_traces())
-@settings(max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), suppress_health_check=list(HealthCheck))
 def test_owners_are_those_of_the_definition(trace: RandomTrace) -> None:
     report = analyze(trace.content)
     owners_sum_to_the_steps(report)
@@ -67,6 +68,7 @@ def test_owners_are_those_of_the_definition(trace: RandomTrace) -> None:
             assert owner == (part, activity)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_samples(path: Path) -> None:
     report = analyze(path)

@@ -63,6 +63,7 @@ def test_rows_lead_to_the_longest_of_their_kind() -> None:
     assert column(table(shown, "gaps"), "duration_ns") == ["40 us"] * 3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.json.gz")), ids=lambda path: path.name.split(".")[0])
 def test_every_row_of_every_table_leads_to_a_place_in_the_trace(path: Path) -> None:
     report = analyze(str(path))
@@ -272,6 +273,7 @@ def test_plots_can_be_restyled_and_composed() -> None:
     assert len(hv.render(layout, backend="bokeh").references()) > 10
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("report", [gpu_report(), gpu_report(9, 3), hostile_report()], ids=["gpu", "three", "hostile"])
 def test_drawings_hold_no_code_and_no_foreign_colour(report: Report) -> None:
     made = drawings(report, tuple(PLOTS))

@@ -220,6 +220,7 @@ PLANTS: dict[str, Planted] = {
 """Cause (and how), what causes it."""
 
 
+@pytest.mark.sampled
 @every_loop
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_cause_is_found_again_and_nothing_else_moves(name: str, loop: Loop) -> None:
@@ -330,6 +331,7 @@ def scaled(loop: Loop, by: float) -> Loop:
     return replace(loop, kernel_ns=tuple(round(ns * by) for ns in loop.kernel_ns))
 
 
+@pytest.mark.slow
 @every_loop
 def test_halved_kernels_push_towards_overhead_and_a_bigger_batch_away_from_it(loop: Loop) -> None:
     half, once, *bigger = (ratio(scaled(loop, by).run(), "overhead") for by in (0.5, 1, 2, 4, 8, 64))

@@ -79,6 +79,7 @@ def inflated(page: str) -> Iterator[str]:
         yield zlib.decompress(base64.b64decode(packed), -15).decode("utf-8", "replace")
 
 
+@pytest.mark.slow
 def test_no_byte_that_is_written_holds_a_secret(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     printed = []

@@ -44,6 +44,7 @@ def first_events(content: bytes, count: int) -> bytes:
     return (text[:end] + "]}").encode()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.json.gz")), ids=lambda path: path.name)
 def test_real_traces(path: Path) -> None:
     content = first_events(gzip.decompress(path.read_bytes()), FIRST_EVENTS)
@@ -112,6 +113,7 @@ def test_values_that_are_no_text(value: object) -> None:
     assert_same(load(content), read(content))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     "sample", sorted(Path(__file__).parents[1].glob("sample_traces/*.json.gz")), ids=lambda p: p.stem

@@ -32,6 +32,7 @@ each_renderer = pytest.mark.parametrize("render", RENDERERS.values(), ids=RENDER
 each_report = pytest.mark.parametrize("name", all_reports())
 
 
+@pytest.mark.sampled
 @each_renderer
 @each_report
 def test_it_renders_every_report_the_same_way_twice(render: Callable[[Report], str], name: str) -> None:
@@ -40,6 +41,7 @@ def test_it_renders_every_report_the_same_way_twice(render: Callable[[Report], s
     assert text.encode("utf-8")
 
 
+@pytest.mark.sampled
 @each_renderer
 @each_report
 def test_it_renders_every_redacted_report(render: Callable[[Report], str], name: str) -> None:
@@ -48,6 +50,7 @@ def test_it_renders_every_redacted_report(render: Callable[[Report], str], name:
     assert "train_step.pt.trace.json.gz" in text
 
 
+@pytest.mark.sampled
 @each_renderer
 @each_report
 def test_it_tells_the_verdict(render: Callable[[Report], str], name: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulator import Kernel, Simulation
+from tiers import examples
 
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.pipeline import analyze
@@ -63,7 +64,7 @@ def makespan(replay: Replay, changes: tuple[Change, ...] = ()) -> int:
     return int(replay.outcome(changes).times.max())
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(programs)
 def test_the_identity_is_the_recording(program: tuple[list[tuple[str, int]], int]) -> None:
     replay = simulated(*program)
@@ -73,7 +74,7 @@ def test_the_identity_is_the_recording(program: tuple[list[tuple[str, int]], int
     assert (replay.identity.times >= replay.graph.time.min()).all()
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(programs, st.sampled_from(["cpu", "gpu", "matmul", "pointwise"]), st.floats(1, 50), st.floats(1, 50))
 def test_what_is_faster_makes_nothing_later(
     program: tuple[list[tuple[str, int]], int], target: str, one: float, other: float
@@ -90,7 +91,7 @@ def test_what_is_faster_makes_nothing_later(
     assert times[0] + replay.graph.kind.size >= times[1] >= times[2] - replay.graph.kind.size
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(programs, st.floats(1, 50))
 def test_floors_bound(program: tuple[list[tuple[str, int]], int], factor: float) -> None:
     replay = simulated(*program)

@@ -61,6 +61,7 @@ def test_a_planted_change_is_predicted(name: str, seed: int) -> None:
     assert predicted.low_ns <= truth <= predicted.high_ns
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("edge", NEEDED)
 def test_without_an_edge_a_prediction_is_wrong(edge: int) -> None:
     name = NEEDED[edge]
@@ -71,6 +72,7 @@ def test_without_an_edge_a_prediction_is_wrong(edge: int) -> None:
     assert abs(predicted - truth) > SAVING_ERROR * abs(replay.recorded_step_ns - truth)
 
 
+@pytest.mark.sampled
 @every_pair
 @pytest.mark.parametrize("target", ["cpu", "gpu"])
 def test_a_round_trip_leads_back(name: str, target: str) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kineto import analysed, kernel, launch, op, rows
+from tiers import examples
 
 GEMM, ADD = "ampere_fp16_s16816gemm_fp16_128x64", "void at::native::vectorized_elementwise_kernel<4, x>(int)"
 SORT = "void cub::DeviceRadixSortOnesweepKernel<P>(int)"
@@ -130,6 +131,7 @@ def test_a_mfu_of_which_part_is_known_is_an_interval() -> None:
     assert (unknown.mfu, unknown.mfu_at_most) == (None, None)
 
 
+@settings(max_examples=examples(24))
 @given(st.lists(st.tuples(st.booleans(), st.integers(445, 5000)), min_size=1, max_size=8))
 def test_the_interval_holds_what_hidden_shapes_would_have_told(products: list[tuple[bool, int]]) -> None:
     """The law of the interval: hiding shapes of some products never excludes the MFU that all shapes tell."""

@@ -26,6 +26,7 @@ def at(batch: int, host_ns: int = 100_000) -> Report:
     return analyze(program.trace())
 
 
+@pytest.mark.slow
 def test_overhead_is_proven_and_the_flip_is_where_the_model_has_it() -> None:
     result = scaling(at(64), at(16), at(256))
     assert [point.batch for point in result.points] == [16, 64, 256]
@@ -73,6 +74,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert CliRunner().invoke(main, ["scaling", traces[0]]).exit_code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not PAIRS.exists(), reason="the recorded pairs are absent")
 def test_a_real_series() -> None:
     files = ["batch2_again00", "batch16", "batch64", "batch128"]

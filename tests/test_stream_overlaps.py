@@ -7,6 +7,7 @@ import pytest
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from kineto import A100, Event, analysed, copy, kernel, launch, launched
+from tiers import examples
 
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
@@ -52,6 +53,7 @@ def test_an_unlisted_device_is_known_by_its_capability() -> None:
     assert ratios(chain(), device=UNLISTED | {"computeMajor": 8})[2] == "fail"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "second",
     [
@@ -111,7 +113,7 @@ def test_of_dependent_kernels_the_first_keeps_its_time() -> None:
 
 
 @given(random_traces())
-@settings(max_examples=30, suppress_health_check=[*HealthCheck])
+@settings(max_examples=examples(30), suppress_health_check=[*HealthCheck])
 def test_exclusive_times_add_up_to_busy_time_and_to_the_parts(trace: RandomTrace) -> None:
     report = analyze(trace.content)
     for device in report.devices:

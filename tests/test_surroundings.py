@@ -101,6 +101,7 @@ class TestPaths:
         thread.join()
         assert read == [b"x" * 300_000]
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize("form", ["text", "json", "markdown"])
     def test_a_name_that_is_not_utf_8(self, folder: Path, form: str) -> None:
         name = os.fsdecode(b"caf\xe9 \xff.json")
@@ -306,6 +307,7 @@ def with_active_names(make: Callable[[str], str] = lambda name: name + ACTIVE) -
     return trace_bytes([*events, odd], deviceProperties=[{**A100, "name": make("A100")}])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", ["text", "markdown", "json"])
 def test_no_output_holds_what_acts(folder: Path, form: str) -> None:
     import base64

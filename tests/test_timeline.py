@@ -85,6 +85,7 @@ def test_a_page_that_fits_is_left_as_it_is() -> None:
     assert html.html(gpu_report(), max_mb=100) == html.html(gpu_report())
 
 
+@pytest.mark.slow
 def test_the_command_keeps_a_report_small_or_says_that_it_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def entries() -> list[Path]:
     return sorted(folder().iterdir()) if folder().exists() else []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_the_same_trace_comes_back_without_the_file_being_read(path: Path) -> None:
     first = load_cached(path)

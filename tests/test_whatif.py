@@ -121,6 +121,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals_have_a_reason_and_exit_3(name: str, tmp_path: Path) -> None:
     trace, reason = REFUSED[name]

@@ -60,6 +60,7 @@ def test_what_encloses_some_repetitions_does_not_matter() -> None:
     assert analysed(blocks(), elsewhere, launch(9_000, 1, 900, pid=9, tid=9)).steps_from == "kernel sequence"
 
 
+@pytest.mark.slow
 def test_where_frames_were_recorded_the_loop_shows() -> None:
     main = python("train.py(3): main", -20, 3_000)
     calls = [python("train.py(12): step", 100 * n - 2, 90) for n in range(10)]

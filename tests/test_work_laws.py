@@ -31,6 +31,7 @@ def test_random_traces_keep_the_laws(trace: RandomTrace) -> None:
     laws(analyze(trace.content))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name)
 def test_samples_keep_the_laws(path: Path) -> None:
     laws(analyze(path))

@@ -3,7 +3,8 @@
 ``--left-out`` runs what the quick tier leaves out: slow tests, and property tests with all their examples.
 
 A test marked ``slow`` starts browsers, torch or many processes, or analyses many traces. Property tests run in both
-tiers: the quick one gives each of them a fraction of its examples. A test that is named on the command line
+tiers: the quick one gives each of them a fraction of its examples. So do tests marked ``sampled``: the quick tier runs two
+of the cases that they are parametrized with. A test that is named on the command line
 (``tests/test_laws.py::test_x``) or chosen with ``-m`` or ``-k`` runs in either tier.
 """
 
@@ -17,6 +18,8 @@ QUICK_SHARE = 8
 """The quick tier runs one in so many examples of a property test ..."""
 QUICK_LEAST = 3
 """... and no fewer than these."""
+QUICK_CASES = 2
+"""The quick tier runs so many cases of a test marked ``sampled``."""
 _EXAMPLES = 100
 """Examples of a property test that does not name a number: Hypothesis' own default."""
 _LEFT_OUT = pytest.StashKey[int]()
@@ -57,19 +60,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave slow tests out of the quick tier, and the others out of ``--left-out``."""
+    slow = {item for item in items if item.get_closest_marker("slow")} | _cases_left_out(items)
     if config.getoption("--left-out"):
-        rest = [item for item in items if item.get_closest_marker("slow") or _is_property(item)]
+        rest = [item for item in items if item in slow or _is_property(item)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(rest)])
         items[:] = rest
         return
     if is_slow_tier() or config.getoption("-m") or config.getoption("-k"):
         return
     named = {argument.partition("[")[0] for argument in config.args if "::" in argument}
-    slow = [item for item in items if item.get_closest_marker("slow") and not _is_named(item, named)]
-    if slow:
-        items[:] = [item for item in items if item not in set(slow)]
-        config.hook.pytest_deselected(items=slow)
-        config.stash[_LEFT_OUT] = len(slow)
+    left_out = [item for item in items if item in slow and not _is_named(item, named)]
+    if left_out:
+        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=left_out)
+        config.stash[_LEFT_OUT] = len(left_out)
+
+
+def _cases_left_out(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return the cases of tests marked ``sampled`` that the quick tier leaves out: all but the first and the last."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    return {item for of_test in cases.values() for item in of_test[QUICK_CASES - 1 : -1]}
 
 
 def _is_property(item: pytest.Item) -> bool:
