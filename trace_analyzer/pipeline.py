@@ -34,7 +34,9 @@ from trace_analyzer.schema import Table
 from trace_analyzer.version import tool_version
 
 PREFETCHING_THREADS = 2
-"""Threads beside the one that waits for the report (benchmarks/linearity.py shows what they win)."""
+"""Threads beside the one that waits for the report (benchmarks/linearity.py shows what they win) ..."""
+SMALL_EVENTS = 20_000
+"""... of a trace of more than so many events: over small tables they mostly wait (benchmarks/again.py)."""
 
 STAGES = {"linking launches": "linked_events", "explaining idle time": "gaps", "summing up": "attribution"}
 """Stages of the analyses in order, with the value that ends each; judging follows."""
@@ -127,7 +129,8 @@ def report_of(
     shown = [analysis for analysis in declared if analysis.json is not None or analysis.section is not None]
     kept = ["report_parts", *(table.name for table in public), *(analysis.name for analysis in shown)]
     graph = Graph(mask.masked((*analyses, *_VALUES)), given, kept)
-    with graph.prefetching("report_parts", PREFETCHING_THREADS):
+    threads = PREFETCHING_THREADS if trace.event_count > SMALL_EVENTS else 0
+    with graph.prefetching("report_parts", threads):
         for stage, value in STAGES.items():
             tell(stage, None)
             graph.make(value)

@@ -10,6 +10,7 @@ import polars as pl
 
 from trace_analyzer.catalog.host_work import MATCHED
 from trace_analyzer.catalog.patterns import matches
+from trace_analyzer.tuning import remembered
 
 DATA_LOADING = "data-loading"
 PHASES = (DATA_LOADING, "optimizer", "backward", "forward")
@@ -74,7 +75,12 @@ def is_annotation() -> pl.Expr:
 
 def named_code(events: pl.DataFrame) -> pl.DataFrame:
     """Return unique (kind, name) of ``events`` with phase, source (null where none) and library."""
-    return events.select("kind", "name").unique().with_columns(code_of_name())
+    return _named_code(events.select("kind", "name").unique(maintain_order=True))
+
+
+@remembered
+def _named_code(names: pl.DataFrame) -> pl.DataFrame:
+    return names.with_columns(code_of_name())
 
 
 @cache

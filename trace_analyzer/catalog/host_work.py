@@ -8,6 +8,7 @@ from importlib.resources import files
 import polars as pl
 
 from trace_analyzer.catalog.patterns import matches
+from trace_analyzer.tuning import remembered
 
 CAPTURE = "graph-capture"
 """Named work of a process between the begin and the end of a graph's capture, whatever its threads do then."""
@@ -53,7 +54,12 @@ def host_work_rules() -> tuple[HostWorkRule, ...]:
 
 def host_work(events: pl.DataFrame) -> pl.DataFrame:
     """Return unique (kind, name) of ``events`` that a rule names: kind, name, work."""
-    return events.select("kind", "name").unique().with_columns(work_of_name().alias("work")).drop_nulls("work")
+    return _named_work(events.select("kind", "name").unique(maintain_order=True))
+
+
+@remembered
+def _named_work(names: pl.DataFrame) -> pl.DataFrame:
+    return names.with_columns(work_of_name().alias("work")).drop_nulls("work")
 
 
 @cache

@@ -15,6 +15,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.catalog.patterns import matches
+from trace_analyzer.tuning import remembered
 
 NAME_LIMIT = 4096
 """Characters of a name that rules look at: what tells kernels apart comes first, and names can be huge."""
@@ -84,8 +85,18 @@ def kernel_buckets(kernels: pl.DataFrame, *, using: Sequence[Rule] | None = None
     Raises:
         polars.exceptions.ColumnNotFoundError: a column is missing.
     """
-    used = rules() if using is None else tuple(using)
-    pairs = kernels.select("name", "operator").unique(maintain_order=True).with_columns(words=function_words("name"))
+    pairs = kernels.select("name", "operator").unique(maintain_order=True)
+    return _by_catalogue(pairs) if using is None else _decided(pairs, tuple(using))
+
+
+@remembered
+def _by_catalogue(pairs: pl.DataFrame) -> pl.DataFrame:
+    return _decided(pairs, rules())
+
+
+def _decided(pairs: pl.DataFrame, used: tuple[Rule, ...]) -> pl.DataFrame:
+    """Add bucket, group, prior and rule to distinct pairs of name and operator."""
+    pairs = pairs.with_columns(words=function_words("name"))
     # A null name or operator joins nothing, and a condition that is null does not hold.
     return (
         pairs.join(_matches(pairs, "name", used), on="name", how="left", maintain_order="left")

@@ -9,6 +9,8 @@ from importlib.resources import files
 
 import polars as pl
 
+from trace_analyzer.tuning import remembered
+
 KINDS = ("prefill", "decode", "mixed")
 """Kinds of steps: the tokens of prompts, one or some more tokens of running requests, or both."""
 
@@ -42,9 +44,13 @@ def serving_steps(names: pl.Series) -> pl.DataFrame:
 
     Tokens are null where the name has no sizes.
     """
+    return _steps_of(names.cast(pl.String).unique(maintain_order=True).alias("name").to_frame())
+
+
+@remembered
+def _steps_of(names: pl.DataFrame) -> pl.DataFrame:
     rules, modes, one_token = serving_rules()
-    names = names.cast(pl.String).unique(maintain_order=True).alias("name")
-    parsed = [_parsed(names, rule, modes, one_token) for rule in rules]
+    parsed = [_parsed(names["name"], rule, modes, one_token) for rule in rules]
     return pl.concat(parsed).unique("name", keep="first", maintain_order=True)
 
 
