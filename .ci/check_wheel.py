@@ -1,4 +1,7 @@
-"""Whether the wheel holds every file of the package (rules, templates, scripts and styles as well as modules), and the compiled modules."""
+"""Whether the wheel holds every file of the package (rules, templates, scripts and styles as well as modules), and the compiled modules.
+
+python .ci/check_wheel.py [FOLDER]    # leave the wheel in FOLDER, which must be empty
+"""
 
 import re
 import subprocess
@@ -16,14 +19,18 @@ _COMPILED = re.compile(
 _MODULES = 5
 
 
-def shipped() -> set[str]:
-    """Names of the package's files in a wheel built now."""
-    with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, str(ROOT)]
-        subprocess.run(command, check=True)
-        (wheel,) = Path(folder).glob("*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            return {name for name in archive.namelist() if name.startswith(f"{PACKAGE}/")}
+def built(folder: str) -> Path:
+    """A wheel built now, in this folder."""
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, str(ROOT)]
+    subprocess.run(command, check=True)
+    (wheel,) = Path(folder).glob("*.whl")
+    return wheel
+
+
+def shipped(wheel: Path) -> set[str]:
+    """Names of the package's files in the wheel."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if name.startswith(f"{PACKAGE}/")}
 
 
 def written() -> set[str]:
@@ -35,8 +42,16 @@ def written() -> set[str]:
 
 
 def main() -> int:
+    """Build a wheel and check it."""
+    if len(sys.argv) > 1:
+        return checked(built(sys.argv[1]))
+    with tempfile.TemporaryDirectory() as folder:
+        return checked(built(folder))
+
+
+def checked(path: Path) -> int:
     """Name the files that are missing from the wheel, or too many in it."""
-    wheel, tree = shipped(), written()
+    wheel, tree = shipped(path), written()
     compiled = {name for name in wheel if _COMPILED.fullmatch(name)}
     if len(compiled) != _MODULES:
         print(f"compiled are {len(compiled)} of {_MODULES} modules; is there a C compiler?")

@@ -2,6 +2,9 @@
 
 from functools import cache
 
+DISTRIBUTION = "torch-trace-analyzer"
+"""Name on PyPI, where ``trace-analyzer`` and ``traceanalyzer`` are other projects."""
+
 
 @cache
 def tool_version() -> str:
@@ -9,6 +12,6 @@ def tool_version() -> str:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
-        return version("trace-analyzer")
+        return version(DISTRIBUTION)
     except PackageNotFoundError:
         return "0"

@@ -48,7 +48,7 @@ def calibrate(
     try:
         import torch
     except ImportError:
-        raise UsageError("calibrating needs torch: pip install 'trace-analyzer[torch]'") from None
+        raise UsageError("calibrating needs torch: pip install torch") from None
     kinds = [name for name in ("cuda", "xpu") if hasattr(torch, name) and getattr(torch, name).is_available()]
     kind = kind or (kinds[0] if kinds else "cpu")
     if kind not in (*kinds, "cpu"):

@@ -129,7 +129,7 @@ class Session:
         try:
             import torch
         except ImportError:
-            raise UsageError("recording needs torch: pip install 'trace-analyzer[torch]'") from None
+            raise UsageError("recording needs torch: pip install torch") from None
         if watch.profiler_at_work():
             raise UsageError(
                 "another profiler is at work, and two cannot be: end it first, "

@@ -129,6 +129,7 @@ def _fail(error: BaseException, debug: bool) -> NoReturn:
 def _line(error: BaseException) -> str:
     """Write what went wrong and what to do, for people."""
     from trace_analyzer.errors import TraceAnalyzerError
+    from trace_analyzer.packages import missing
 
     match error:
         case click.UsageError():
@@ -141,6 +142,8 @@ def _line(error: BaseException) -> str:
             return "interrupted; nothing half written was left"
         case MemoryError():
             return "out of memory; a trace of fewer steps needs less"
+        case ModuleNotFoundError() if line := missing(error):
+            return line
         case OSError():
             return ": ".join(str(part) for part in (error.filename, error.strerror or error) if part)
         case _:

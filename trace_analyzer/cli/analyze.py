@@ -15,6 +15,7 @@ from trace_analyzer.cli.limits import check_environment
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import write_text
+from trace_analyzer.packages import missing_for_pages
 from trace_analyzer.stages import StageTimer
 from trace_analyzer.units import printable
 from trace_analyzer.vocabulary import REGIMES
@@ -226,6 +227,11 @@ def report(
     if tables_format and tables_path is None:
         raise UsageError("--tables-format says how to write tables; --tables DIR says where")
     tables = None if tables_path is None else Path(tables_path)
+    if not no_report and (lacking := missing_for_pages()):
+        if report_path or open_report:
+            raise UsageError(lacking)
+        outputs.complain(f"no page: {lacking}")
+        no_report = True
     destinations = Destinations(None if no_report else html, text, tables, tables_format or "parquet")
     _check(destinations, trace, force)
     result = _analysed(trace, choices, timer)

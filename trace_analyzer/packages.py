@@ -1,0 +1,26 @@
+"""Say what packages are for that may be missing: text, JSON, Markdown and tables need polars, numpy and click alone."""
+
+from importlib.util import find_spec
+
+PURPOSES = {
+    **dict.fromkeys(("bokeh", "holoviews", "jinja2", "markupsafe"), "a page or a plot"),
+    "zstandard": "reading zstd",
+}
+"""What each package is needed for."""
+
+
+def missing_for_pages() -> str | None:
+    """Return a line that names the packages that pages need and that are not installed, None where all are."""
+    names = [name for name, purpose in PURPOSES.items() if purpose == "a page or a plot" and find_spec(name) is None]
+    return _line("a page or a plot", names) if names else None
+
+
+def missing(error: ModuleNotFoundError) -> str | None:
+    """Return a line that says what the package is for that an import lacks, None where it is none of ours."""
+    name = (error.name or "").partition(".")[0]
+    return _line(PURPOSES[name], [name]) if name in PURPOSES else None
+
+
+def _line(purpose: str, names: list[str]) -> str:
+    verb = "is" if len(names) == 1 else "are"
+    return f"{purpose} needs {', '.join(names)}, which {verb} not installed: pip install {' '.join(names)}"
