@@ -35,11 +35,13 @@ EXIT_CODES = """\
 | 0 | The trace was analysed, whatever its verdict's status. |
 | 1 | A gate broke: `--fail-on`, `--max-idle`. One line on standard error says which, with the figures. |
 | 2 | Bad input or usage, an output that cannot be written (standard error too), too little memory, or a bug. One line on standard error says what. |
+| 3 | `whatif` refused: the trace does not say what a change would bring. One line on standard error says why. |
 | 130, 143 | Interrupted (Ctrl-C, SIGINT) or terminated (SIGTERM); any other signal that can be caught: 128 plus its number. Nothing half written is left, however often it comes. |
 
 Files are written under a temporary name in their folder, synchronized with the disk and renamed; the tables of `--tables`
 appear together or not at all. Only what no process can catch (SIGKILL, a power cut) leaves a file or folder
-`.analyze-*.tmp`, which may be deleted.
+`.analyze-*.tmp`. The next run that writes into the same folder deletes it: at once where its process ran on the same
+machine, else when it is a day old. It may be deleted by hand, too.
 """
 
 

@@ -16,8 +16,11 @@ import time
 import traceback
 from pathlib import Path
 
-from mutations import mutated, random_trace, seeds
-from program_laws import check_program
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
+
+from mutations import mutated, random_trace, seeds  # noqa: E402
+from program_laws import check_program  # noqa: E402
 
 EVENTS = 1_500
 

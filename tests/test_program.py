@@ -3,24 +3,19 @@
 import gzip
 import json
 import random
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 from broken_input import CASES
 from conftest import CORPUS, corpus_rows
+from mutations import mutated, random_trace
 from program_laws import check_program
 
 from trace_analyzer.ingest import fast
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
-
-sys.path.append(str(Path(__file__).parents[1] / "fuzz"))
-
-from mutations import mutated, random_trace
 
 SMALL = 1_500
 FILES = [row["file"] for row in corpus_rows()]

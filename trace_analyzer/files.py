@@ -2,18 +2,22 @@
 
 A file is written under a temporary name in its own folder, synchronized with the disk and renamed into place.
 Temporary names are registered while they exist: `remove_temporaries` deletes them at once, from a signal handler too.
-Only what no process can catch (SIGKILL, a power cut) leaves one, called ``.analyze-*.tmp``.
+Only what no process can catch (SIGKILL, a power cut) leaves one, called ``.analyze-*.tmp``; whoever writes into the same
+folder next deletes it.
 """
 
 import contextlib
 import errno
+import hashlib
 import io
 import os
+import re
 import secrets
 import shutil
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
@@ -27,6 +31,11 @@ _BUFFER_BYTES = 1 << 20  # libraries write a few bytes at a time
 
 _READER_PATIENCE_S = 1.0
 """How long a pipe may have no reader before it is refused: a reader may be started after this program."""
+
+ABANDONED_S = 86_400
+"""Age from which a temporary name counts as abandoned where its process cannot be looked up: no output takes a day."""
+
+_TEMPORARY = re.compile(r"\.analyze-(?P<machine>[0-9a-f]{8})-(?P<process>[0-9]+)-[0-9a-f]{12}\.tmp")
 
 _temporaries: dict[Path, tuple[int, Callable[[Path], object]]] = {}
 """What must not stay: the process that made it (a fork leaves its parent's alone) and how it is deleted."""
@@ -48,6 +57,7 @@ class Outputs:
     def __init__(self) -> None:
         self._finished: list[tuple[Path, Path]] = []
         self._made: list[Path] = []
+        self._tidied: set[Path] = set()
 
     def make_folder(self, folder: Path) -> None:
         """Make the folder and its parents; those made here go again if the block fails. Raises ``OSError``."""
@@ -69,8 +79,11 @@ class Outputs:
         """
         special = is_special(path)
         target = path if special else _through_links(path)
-        temporary = target.with_name(f".analyze-{secrets.token_hex(6)}.tmp")
+        temporary = _temporary(target.parent)
         if not special:
+            if target.parent not in self._tidied:
+                self._tidied.add(target.parent)
+                remove_abandoned(target.parent)
             self._register(temporary, os.unlink)
         sink = Sink(_descriptor_of_special(path) if special else _descriptor(temporary, target), target)
         file = io.BufferedWriter(sink, _BUFFER_BYTES)
@@ -170,7 +183,7 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
 
     Raises ``OSError`` when it cannot be made.
     """
-    folder = parent.absolute() / f".analyze-{secrets.token_hex(6)}.tmp"
+    folder = _temporary(parent.absolute())
     _temporaries[folder] = (os.getpid(), shutil.rmtree)
     try:
         folder.mkdir(mode=0o700)
@@ -182,6 +195,63 @@ def temporary_folder(parent: Path) -> Iterator[Path]:
 def remove_temporaries() -> None:
     """Delete everything that this process has begun to write and not finished; never raises."""
     _remove([path for path, (process, _) in list(_temporaries.items()) if process == os.getpid()])
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Delete what processes that were killed have left half written in the folder; never raises.
+
+    Only this user's files and folders with temporary names are touched: at once where their process ran on this machine
+    and no longer does, else once they are `ABANDONED_S` old.
+    """
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            named = _TEMPORARY.fullmatch(entry.name)
+            if named and _is_abandoned(entry, named["machine"], int(named["process"])):
+                if entry.is_dir(follow_symlinks=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                else:
+                    with contextlib.suppress(OSError):
+                        os.unlink(entry.path)
+
+
+def _is_abandoned(entry: os.DirEntry[str], machine: str, process: int) -> bool:
+    try:
+        status = entry.stat(follow_symlinks=False)
+    except OSError:  # somebody else was faster
+        return False
+    if hasattr(os, "getuid") and status.st_uid != os.getuid():
+        return False
+    return (machine == _machine() and not _runs(process)) or time.time() - status.st_mtime > ABANDONED_S
+
+
+def _runs(process: int) -> bool:
+    """Return whether a process of that number may be running; to ask would end it where this is no Unix."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _temporary(folder: Path) -> Path:
+    """Return a new name in the folder that tells which process writes under it."""
+    return folder / f".analyze-{_machine()}-{os.getpid()}-{secrets.token_hex(6)}.tmp"
+
+
+@cache
+def _machine() -> str:
+    """Return a digest of what process numbers are unique in: the machine since it was booted, and the container."""
+    import platform
+
+    parts = [platform.node()]
+    with contextlib.suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
+        parts.append(os.readlink("/proc/self/ns/pid"))
+    return hashlib.blake2b(" ".join(parts).encode(), digest_size=4).hexdigest()
 
 
 def _remove(paths: Iterable[Path]) -> None:

@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -20,7 +19,7 @@ from pathlib import Path
 import polars as pl
 
 from trace_analyzer import ingest
-from trace_analyzer.files import temporary_folder
+from trace_analyzer.files import remove_abandoned, temporary_folder
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Trace
 from trace_analyzer.ingest.trace import DeviceProperties, Header
 from trace_analyzer.notes import CHANGED, Note
@@ -34,8 +33,6 @@ LIMIT = "TRACE_ANALYZER_CACHE_MB"
 _FORMAT = 1
 _META = "trace.json"
 _CHUNK = 1 << 20
-_STALE_SECONDS = 3600
-"""Half-made entries of writers that died are removed after so long."""
 
 
 def load_cached(path: str | Path, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: Progress | None = None) -> Trace:
@@ -170,6 +167,7 @@ def _digest(content: bytes) -> str:
 def _evict(cache_folder: Path) -> None:
     """Remove what was not used for longest until all entries fit, and what dead writers left."""
     limit = _limit()
+    remove_abandoned(cache_folder)
     entries = sorted(_entries(cache_folder), reverse=True)
     total = 0
     for _, size, entry in entries:
@@ -188,11 +186,9 @@ def _entries(cache_folder: Path) -> Iterator[tuple[float, int, Path]]:
     """Yield time of last use, size and folder of every entry."""
     for entry in cache_folder.iterdir():
         with contextlib.suppress(OSError):
-            used = entry.stat().st_mtime
-            if entry.name.endswith(".tmp"):
-                if time.time() - used > _STALE_SECONDS:
-                    shutil.rmtree(entry, ignore_errors=True)
+            if entry.name.endswith(".tmp"):  # of a writer beside this one
                 continue
+            used = entry.stat().st_mtime
             yield used, sum(file.stat().st_size for file in entry.iterdir()), entry
 
 

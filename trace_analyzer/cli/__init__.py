@@ -2,7 +2,7 @@
 
 Exit codes: 0 the trace was analysed, whatever its verdict's status; 1 a gate (``--fail-on``,
 ``--max-idle``) broke; 2 bad input or usage, or a bug: nothing was judged, or not everything that was asked
-for could be written; 130 interrupted (SIGINT), 143 terminated (SIGTERM).
+for could be written; 3 the trace does not say what a change would bring (``whatif``); 130 interrupted (SIGINT), 143 terminated (SIGTERM).
 
 Importing this module loads click and nothing else, so that ``analyze --help`` answers at once.
 """
@@ -181,7 +181,7 @@ def _json_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     context_settings={"help_option_names": ["-h", "--help"]},
     options_metavar="",
     subcommand_metavar="[VERB] TRACE [OPTIONS]",
-    epilog="Exit codes: 0 analysed, 1 a gate broke, 2 bad input or usage. A file named like a verb: ./report",
+    epilog="Exit codes: 0 analysed, 1 a gate broke, 2 bad input or usage, 3 no estimate can be made (whatif). A file named like a verb: ./report",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 @click.option(

@@ -4,15 +4,12 @@ import gzip
 import json
 import random
 import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
-
-import reference  # noqa: E402
+import reference
+from broken_input import CASES
 
 Mutation = Callable[[bytes, random.Random], bytes]
 
@@ -160,8 +157,6 @@ def _json(value: Any, colon: str, ascii_only: bool) -> str:
 
 def seeds(folder: Path) -> None:
     """Sound, odd and broken traces to start from."""
-    from broken_input import CASES
-
     for i, case in enumerate(CASES):
         if isinstance(case.make, bytes) and len(case.make) < 20_000:
             (folder / f"seed-{i}").write_bytes(case.make)
