@@ -1,15 +1,20 @@
 """Writes trace_analyzer/catalog/public_words.txt: the words that names in a trace may be made of under --redact.
 
 They are the words of the identifiers of an installed PyTorch (operators, Python modules, classes, functions and
-arguments, C++ headers; its tests left out) and of Python's standard library. Run it with a new PyTorch at hand.
+arguments, C++ headers; its tests left out), of Python's standard library, and of the C++ and CUDA sources in wheels of
+kernel libraries. Run it with a new PyTorch at hand:
+
+    pip download --no-deps --only-binary :all: -d WHEELS nvidia-cutlass nvidia-cuda-cccl-cu12 flashinfer-python sglang
+    python .ci/public_words.py WHEELS/*.whl
 """
 
 import ast
 import re
 import sys
 import sysconfig
+import zipfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -23,6 +28,8 @@ LEAST_IDENTIFIERS = 2
 """A word of one identifier alone is often a typing error or a name of somebody."""
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
+_HEX = re.compile(r"[a-f]{3,}(?:u|ull)?")
+"""Digits of a constant, cut out between others."""
 _TESTS = re.compile(r"/(?:testing|tests?|site-packages|idlelib|lib2to3|turtledemo)/")
 
 
@@ -42,6 +49,19 @@ def identifiers() -> Iterator[str]:
         yield from re.findall(r"[A-Za-z_]\w+", _COMMENT.sub(" ", path.read_text(encoding="utf-8", errors="ignore")))
 
 
+def kernel_identifiers(wheels: Sequence[Path]) -> Iterator[str]:
+    """Every identifier of the C++ and CUDA sources in the wheels."""
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if name.endswith((".h", ".hpp", ".cuh", ".cu", ".cc", ".cpp", ".inl")) and not _TESTS.search(
+                    f"/{name}"
+                ):
+                    yield from re.findall(
+                        r"[A-Za-z_]\w+", _COMMENT.sub(" ", archive.read(name).decode("utf-8", "ignore"))
+                    )
+
+
 def _of_python(path: Path) -> Iterator[str]:
     try:
         tree = ast.parse(path.read_bytes())
@@ -59,13 +79,20 @@ def _of_python(path: Path) -> Iterator[str]:
 
 def main() -> None:
     """Write the file."""
+    wheels = sorted(map(Path, sys.argv[1:]))
     users: dict[str, set[str]] = defaultdict(set)
     for identifier in set(identifiers()):
         for word in words_of(identifier):
             if len(word) > 2:
                 users[word].add(identifier)
+    for identifier in set(kernel_identifiers(wheels)):
+        for word in words_of(identifier):
+            if len(word) > 2 and not _HEX.fullmatch(word):
+                users[word].add(identifier)
     words = sorted(word for word, using in users.items() if len(using) >= LEAST_IDENTIFIERS)
-    head = f"# Written by .ci/public_words.py from PyTorch {torch.__version__} and Python {sys.version_info[0]}.{sys.version_info[1]}.\n"
+    sources = [f"PyTorch {torch.__version__}", f"Python {sys.version_info[0]}.{sys.version_info[1]}"]
+    sources += [" ".join(wheel.name.split("-")[:2]) for wheel in wheels]
+    head = f"# Written by .ci/public_words.py from {', '.join(sources)}.\n"
     FILE.write_text(head + "\n".join(words) + "\n", encoding="utf-8")
     print(len(words), "words")
 

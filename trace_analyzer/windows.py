@@ -18,6 +18,9 @@ from trace_analyzer.report import Window
 # Each costs milliseconds, and a damaged file may name a million.
 MAX_DEVICES = 256
 
+_MOST_STEPS = 1 << 62
+"""Numbers of steps are 64 bits wide."""
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -125,12 +128,13 @@ def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[
         )
         steps_in = tuple(steady.get_column("index"))
         return Window("steady", tuple(spans.select("start_ns", "end_ns").iter_rows()), steps_in), spans
-    one = steps.filter(pl.col("index") == int(step))
+    index = int(step)
+    one = steps.filter(pl.col("index") == index) if abs(index) < _MOST_STEPS else steps.clear()
     if one.is_empty() or one.row(0, named=True)["end_ns"] <= one.row(0, named=True)["start_ns"]:
         listed = ", ".join(str(i) for i in steps.filter(pl.col("activity_count") > 0).get_column("index")) or "none"
         raise UsageError(f"step {step} did no work on this device; steps that did: {listed}")
     spans = one.head(1).select(columns)
-    return Window("step", tuple(spans.select("start_ns", "end_ns").iter_rows()), (int(step),)), spans
+    return Window("step", tuple(spans.select("start_ns", "end_ns").iter_rows()), (index,)), spans
 
 
 VALUES = (

@@ -1,7 +1,7 @@
 """Tell whether a name is made of public words alone: those of PyTorch, of its kernels, and of this program.
 
-`public_words.txt` is written by ``.ci/public_words.py``; `_SHORT` and `_KERNEL_WORDS` are what names of library kernels
-are made of beside that (cuBLAS, cuDNN, CUTLASS, NCCL, Triton, rocBLAS, Composable Kernel).
+`public_words.txt` is written by ``.ci/public_words.py``; `kernel_words.txt` is what names of library kernels are made of beside
+that. Names that compilers and Tensile generate have a grammar of their own.
 """
 
 import re
@@ -11,395 +11,30 @@ from functools import cache
 from pathlib import Path
 
 FILE = Path(__file__).with_name("public_words.txt")
+KERNEL_FILE = Path(__file__).with_name("kernel_words.txt")
 
 _PACKAGE = Path(__file__).parents[1]
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+")
 _SOURCES = ("*.py", "*.pyx", "*.toml", "*.json", "*.j2", "*.js")
-_ROCBLAS = re.compile(r"C[ijkl]{2,4}_A[ijkl]{2,4}_B[ijkl]{2,4}_")
-_ROCBLAS_CODE = re.compile(r"[A-Z]{1,8}n?\d+[A-Z]{0,3}\d*|MT\d+x\d+x\d+|MI(?:\d+x)+\d+|[A-Z]{1,4}")
-"""How names of Tensile's kernels begin, and their parameters: `MT128x64x32`, `ISA942`, `GRVWA8`."""
+_TENSILE = re.compile(r"C[ijkl]{2,4}_A[ijkl]{2,4}_B[ijkl]{2,4}_\w*_MT\d+x\d+x\d+_\w*")
+_TENSILE_CODE = re.compile(
+    r"\d?[A-Z]{1,8}(?:n?\d+(?:p\d+)?(?:[A-Z]{1,4}\d*)?(?:x\d+)*)|[A-Z]{1,4}|GSUAMB(?:SK)?|GSUASB|UserArgs|\d+"
+)
+"""How kernels of rocBLAS and hipBLASLt are named: the problem, the tile, then capitals of parameters with their values, such as `LBSPPA256`.
+See `getNameMin` and `getParameterNameAbbreviation` in Tensile (https://github.com/ROCm/Tensile)."""
 _LONGEST_NUMBER = 8
 """Digits of a number within a name; longer ones may be somebody's."""
 
-_SHORT = frozenset(
-    [
-        "a",
-        "an",
-        "as",
-        "at",
-        "be",
-        "by",
-        "do",
-        "e",
-        "f",
-        "ff",
-        "fp",
-        "go",
-        "gt",
-        "gz",
-        "h",
-        "hd",
-        "i",
-        "id",
-        "if",
-        "in",
-        "io",
-        "is",
-        "it",
-        "k",
-        "lt",
-        "lu",
-        "m",
-        "mb",
-        "me",
-        "mk",
-        "ms",
-        "mt",
-        "my",
-        "n",
-        "nc",
-        "nd",
-        "ne",
-        "nn",
-        "no",
-        "np",
-        "ns",
-        "nt",
-        "of",
-        "on",
-        "op",
-        "or",
-        "os",
-        "pg",
-        "pi",
-        "pk",
-        "pt",
-        "py",
-        "q",
-        "qk",
-        "rs",
-        "s",
-        "sm",
-        "so",
-        "sp",
-        "ss",
-        "st",
-        "sz",
-        "t",
-        "tc",
-        "td",
-        "tf",
-        "th",
-        "ti",
-        "tn",
-        "to",
-        "tp",
-        "ts",
-        "tt",
-        "tx",
-        "u",
-        "ui",
-        "up",
-        "us",
-        "v",
-        "vs",
-        "w",
-        "we",
-        "wg",
-        "ws",
-        "x",
-        "xs",
-        "xx",
-        "y",
-        "yz",
-        "z",
-        "bf",
-        "gb",
-        "gi",
-        "kb",
-        "kv",
-        "ln",
-        "mm",
-        "mv",
-        "ok",
-        "bn",
-        "bs",
-        "bw",
-        "cc",
-        "ck",
-        "cu",
-        "cp",
-        "dd",
-        "dt",
-        "dx",
-        "dy",
-        "el",
-        "eq",
-        "fc",
-        "fn",
-        "ge",
-        "gi",
-        "gp",
-        "hf",
-        "hi",
-        "hp",
-        "hz",
-        "ih",
-        "ul",
-        "kd",
-        "kh",
-        "kw",
-        "le",
-        "lh",
-        "ll",
-        "lr",
-        "lw",
-        "pc",
-        "pe",
-        "pf",
-        "qa",
-        "rf",
-        "rl",
-        "rm",
-        "rn",
-        "rt",
-        "sb",
-        "sd",
-        "se",
-        "sr",
-        "vd",
-        "wb",
-        "wh",
-        "wt",
-        "za",
-        "zb",
-        "bh",
-        "bb",
-        "bd",
-        "mi",
-        "rx",
-        "ld",
-        "ag",
-        "ar",
-        "bc",
-        "ty",
-        "tw",
-        "tz",
-        "un",
-        "va",
-        "ve",
-        "xe",
-        "xi",
-        "xp",
-    ]
+_MANGLED = re.compile(r"_*Z(?=[NL]|\d)\w*")
+"""A C++ name as compilers write it: identifiers after their lengths, between codes of types, literals and references."""
+_MANGLED_PART = re.compile(
+    r"L[a-z]n?\d+E|[ST][0-9A-Z]*(?:_|$)|A\d+_|DF\d+[b_]|(?P<length>[1-9]\d{0,2})|(?P<code>[A-Za-z])|_|0|(?<=E)\d+E"
 )
-_KERNEL_WORDS = frozenset(
-    [
-        "adam",
-        "ull",
-        "ampere",
-        "amax",
-        "aten",
-        "avx",
-        "bgrad",
-        "bhsd",
-        "bias",
-        "cask",
-        "cdna",
-        "cijk",
-        "ailk",
-        "alik",
-        "bljk",
-        "bjlk",
-        "bmm",
-        "bshd",
-        "bsdh",
-        "col",
-        "coll",
-        "cublas",
-        "cublaslt",
-        "cuda",
-        "cudnn",
-        "cudnninfer",
-        "cutlass",
-        "deepseek",
-        "devel",
-        "dgrad",
-        "dgated",
-        "dgelu",
-        "dropout",
-        "dsv",
-        "ffma",
-        "flash",
-        "fmha",
-        "fprop",
-        "fused",
-        "fwd",
-        "bwd",
-        "gelu",
-        "gemm",
-        "gemmk",
-        "gemmx",
-        "gemv",
-        "gfx",
-        "hgemm",
-        "hhs",
-        "hmma",
-        "hopper",
-        "hss",
-        "igemm",
-        "imma",
-        "implicit",
-        "inds",
-        "indexed",
-        "infer",
-        "interleave",
-        "kernel",
-        "ldg",
-        "ldgsts",
-        "lds",
-        "mha",
-        "mfma",
-        "mmha",
-        "mqa",
-        "nccl",
-        "nchw",
-        "ncdhw",
-        "ndhwc",
-        "nhwc",
-        "nhwckrsc",
-        "nvjet",
-        "nvidia",
-        "nvte",
-        "onednn",
-        "persistent",
-        "pingpong",
-        "pointwise",
-        "qkv",
-        "rcclx",
-        "rccl",
-        "relu",
-        "relugrad",
-        "rms",
-        "rmsnorm",
-        "rope",
-        "rocblas",
-        "hip",
-        "hipblas",
-        "hipblaslt",
-        "miopen",
-        "rocm",
-        "sgemm",
-        "sgemmk",
-        "scudnn",
-        "silu",
-        "softmax",
-        "splitk",
-        "streamk",
-        "stages",
-        "swiglu",
-        "syrk",
-        "tensorop",
-        "tensorwarp",
-        "tilesize",
-        "tma",
-        "triton",
-        "trsm",
-        "turing",
-        "unroll",
-        "volta",
-        "vllm",
-        "warpgroup",
-        "warpgroupsize",
-        "warpsize",
-        "warpspecialized",
-        "wgmma",
-        "wgrad",
-        "winograd",
-        "xmma",
-        "zgemm",
-        "dgemm",
-        "cgemm",
-        "bsr",
-        "csr",
-        "coo",
-        "nvlink",
-        "nvls",
-        "ring",
-        "tree",
-        "simple",
-        "treell",
-        "sendrecv",
-        "allreduce",
-        "allgather",
-        "reducescatter",
-        "alltoall",
-        "broadcast",
-        "memcpy",
-        "memset",
-        "dtoh",
-        "htod",
-        "dtod",
-        "ptop",
-        "pageable",
-        "pinned",
-        "managed",
-        "xxh",
-        "xla",
-        "mtia",
-        "hpu",
-        "xpu",
-        "tbe",
-        "fbgemm",
-        "linalg",
-        "launder",
-        "conv",
-        "convolve",
-        "hcpu",
-        "geforce",
-        "gtx",
-        "rtx",
-        "quadro",
-        "tesla",
-        "titan",
-        "instinct",
-        "radeon",
-        "arc",
-        "intel",
-        "amd",
-        "pcie",
-        "sxm",
-        "nvl",
-        "hbm",
-        "jetson",
-        "orin",
-        "thor",
-        "max",
-        "min",
-        "gpu",
-        "cpu",
-        "dataloader",
-        "dataparallel",
-        "ddp",
-        "fsdp",
-        "deepspeed",
-        "megatron",
-        "apex",
-        "lightning",
-        "accelerate",
-        "transformers",
-        "torchvision",
-        "torchaudio",
-        "numpy",
-        "bert",
-        "gpt",
-        "llama",
-        "resnet",
-        "vit",
-        "unet",
-        "clip",
-    ]
-)
+"""The parts of such a name: Itanium C++ ABI, section 5.1 (https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling)."""
+_MOST_CODES = 4
+"""Different letters in a row that codes of types have within a mangled name; more may be a word."""
+_FORMATS = re.compile(r"(?i)e\dm\d|t\dr\ds\d|p[1248]x(?=\d)")
+"""Numeric formats of 8 and fewer bits (`e4m3`), and how cuDNN and TensorRT-LLM write filters and schedules."""
 
 
 def is_public(identifier: str) -> bool:
@@ -410,20 +45,43 @@ def is_public(identifier: str) -> bool:
     """
     if not identifier.isascii() or any(len(digits) > _LONGEST_NUMBER for digits in re.findall(r"\d+", identifier)):
         return False
-    parts = identifier.split("_")
-    return all(_part_is_public(part) for part in parts) or bool(
-        _ROCBLAS.match(identifier) and all(_ROCBLAS_CODE.fullmatch(part) or _part_is_public(part) for part in parts)
-    )
+    if _MANGLED.fullmatch(identifier):
+        return _mangled_is_public(identifier)
+    if _TENSILE.fullmatch(identifier):
+        return all(_TENSILE_CODE.fullmatch(part) or _part_is_public(part) for part in identifier.split("_") if part)
+    return all(_part_is_public(part) for part in identifier.split("_"))
 
 
 def _part_is_public(part: str) -> bool:
-    words = list(words_of(part))
-    # Single letters between digits, more than a type or a size has: a code, perhaps of somebody.
-    codes = re.findall(r"(?<=\d)[A-Za-z](?=\d)", part)
-    if len([letter for letter in codes if letter not in "xXef"]) > 1:
+    # Different single letters between digits, more than a type or a size has: a code, perhaps of somebody.
+    codes = re.findall(r"(?<=\d)[A-Za-z](?=\d)", _FORMATS.sub("", part))
+    if len(set(codes) - set("xXef")) > 1:
         return False
     known = _words()
-    return all(word in known or len(word) < 2 or word in _SHORT for word in words) or part.lower() in known
+    return all(len(word) < 2 or word in known for word in words_of(part)) or part.lower() in known
+
+
+def _mangled_is_public(name: str) -> bool:
+    """Return whether all identifiers within a mangled C++ name are public, and nothing else is in it but codes.
+
+    >>> _mangled_is_public("_ZN2at6native6kernelIfEEvi"), _mangled_is_public("_ZN2at7zor" + "blatIfEEvi")
+    (True, False)
+    """
+    position, codes = name.index("Z") + 1, ""
+    while position < len(name):
+        part = _MANGLED_PART.match(name, position)
+        if part is None:
+            return False
+        position, codes = part.end(), codes + (part["code"] or " ")
+        if part["length"]:
+            end = position + int(part["length"])
+            if is_public(name[position:end]):
+                position = end
+            elif (
+                name[part.start() - 1] + name[position : position + 1] != "EE"
+            ):  # the value of a literal, before its end
+                return False
+    return all(len(set(run)) <= _MOST_CODES for run in re.findall(r"[a-z]+", codes))
 
 
 def words_of(identifier: str) -> Iterator[str]:
@@ -434,8 +92,9 @@ def words_of(identifier: str) -> Iterator[str]:
 @cache
 def _words() -> frozenset[str]:
     """Return every public word: PyTorch's, those of kernels and Python's modules, and this program's own."""
-    listed = (line for line in FILE.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
+    lines = (line for file in (FILE, KERNEL_FILE) for line in file.read_text(encoding="utf-8").splitlines())
+    listed = (word for line in lines if not line.startswith("#") for word in line.split())
     own = (path.read_text(encoding="utf-8") for pattern in _SOURCES for path in _PACKAGE.rglob(pattern))
     ours = (word for text in own for word in words_of(text) if len(word) > 2)
     modules = (word for name in sys.stdlib_module_names for word in words_of(name))
-    return frozenset((*listed, *_KERNEL_WORDS, *ours, *modules))
+    return frozenset((*listed, *ours, *modules))

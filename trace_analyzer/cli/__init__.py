@@ -9,6 +9,7 @@ Importing this module loads click and nothing else, so that ``analyze --help`` a
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -39,6 +40,9 @@ FAILED, INTERRUPTED = 2, 130
 
 _GROUP_OPTIONS = ("-h", "--help", "--version", "--json-schema")
 
+_EMPTY_VALUE = re.compile(r"--[a-z-]+=")
+"""An option whose value is empty: no file, number or name is."""
+
 
 class Verbs(click.Group):
     """Import verbs when they are used, and accept a trace as first argument."""
@@ -60,6 +64,8 @@ class Verbs(click.Group):
         if not args:
             raise click.UsageError("no trace given", ctx)
         ctx.meta[ARGUMENTS] = tuple(args)
+        if args[0] != "record" and any(not arg or _EMPTY_VALUE.fullmatch(arg) for arg in args):
+            raise click.UsageError("an argument is empty: a variable of the shell that is not set?", ctx)
         bare = args[0] not in VERBS and args[0] not in _GROUP_OPTIONS
         return super().parse_args(ctx, [DEFAULT_VERB, *args] if bare else args)
 

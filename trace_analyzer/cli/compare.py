@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 GATE_BROKE = 1
 
 F = TypeVar("F", bound=Callable[..., Any])
+MOST = 1e9
 _RATIO = re.compile(r"^(?:(?P<line>.+)=)?(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?$")
 
 
@@ -30,6 +31,8 @@ def bound(text: str) -> tuple[str | None, float]:
     if match is None:
         raise click.BadParameter(f"{text!r} is no share such as 5% or 0.05, nor LINE=5%")
     value = float(match["number"])
+    if value > MOST:
+        raise click.BadParameter(f"{text!r} is more than {MOST:g}")
     return match["line"], value / 100 if match["percent"] else value
 
 
@@ -104,12 +107,13 @@ def compare(
     a side show whether the program differs; steps of one recording show only that the recordings do.
     """
     _check(output, html, force, before)
+    check_standard_input((before, after))
     with Progress() as progress:
         sides = [read_side(side, reading, progress) for side in (before, after)]
     return _finish(sides[0], sides[1], form, output, html, _gates(fail_if_slower, fail_if_more_idle))
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
 def baseline() -> None:
     """Keep recordings as a small file in the repository, and hold later ones against it."""
 
@@ -150,9 +154,16 @@ def check(
     """Compare TRACE with the baseline in FILE; without a gate, exit with 1 if the step is over 5 % slower."""
     _check(output, html, force, source)
     gates = _gates(fail_if_slower, fail_if_more_idle) or _gates(((None, 0.05),), None)
+    check_standard_input((file, source))
     with Progress() as progress:
         sides = [read_side(side, reading, progress) for side in (file, source)]
     return _finish(sides[0], sides[1], form, output, html, gates)
+
+
+def check_standard_input(sources: Sequence[str]) -> None:
+    """Refuse to read standard input twice: the second time it is at its end. Raises ``UsageError``."""
+    if sum(source == "-" for source in sources) > 1:
+        raise UsageError("- is standard input, which can be read once; name files")
 
 
 def read_side(source: str, reading: dict[str, Any], progress: Progress) -> "Profile":

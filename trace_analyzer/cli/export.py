@@ -31,6 +31,8 @@ def export(trace: str, perfetto: str, before: str | None, force: bool, **reading
 
     The original events stay as they are.
     """
+    if trace == "-":
+        raise UsageError("export reads TRACE twice, and standard input can be read once; name a file")
     path = Path(perfetto)
     outputs.check_writable(path, trace, "--perfetto")
     if path.exists() and not force:

@@ -70,7 +70,12 @@ def check_report_path(path: Path, trace: str, force: bool) -> None:
 
 
 def _check_name(path: Path, option: str) -> None:
-    """Refuse what the system does not take as a path: links that lead to each other, a name that is too long."""
+    """Refuse what the system does not take as a path: links that lead to each other, a name that is too long.
+
+    A file called ``-`` is refused, too: whoever writes so means standard output.
+    """
+    if str(path) == "-":
+        raise UsageError(f"{option} -: only --output writes to standard output; name a file")
     try:
         path.stat()
     except FileNotFoundError as error:

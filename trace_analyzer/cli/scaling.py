@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from trace_analyzer.cli import FAILED, outputs
-from trace_analyzer.cli.compare import READING, read_side, with_options
+from trace_analyzer.cli.compare import READING, check_standard_input, read_side, with_options
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 
@@ -34,6 +34,7 @@ def scaling(
     """
     if len(traces) < 2:
         raise UsageError("scaling needs two traces or more, of one program at several batches")
+    check_standard_input(traces)
     if not outputs.is_standard_output(output):
         outputs.check_writable(Path(str(output)), traces[0], "--output")
     if plot:

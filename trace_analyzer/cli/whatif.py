@@ -9,6 +9,7 @@ import click
 from trace_analyzer.cli import outputs
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import write_text
+from trace_analyzer.units import printable
 
 REFUSED = 3
 """The exit code where the trace does not say what a change would bring."""
@@ -30,7 +31,7 @@ class _Speedup(click.ParamType[tuple[str, float]]):
             factor = math.nan
         if not target or not factor > 0:
             self.fail(f"{value!r} is not NAME=K with a factor K over 0", param, ctx)
-        return target, factor
+        return printable(target), factor
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

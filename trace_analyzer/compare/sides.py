@@ -22,6 +22,7 @@ from trace_analyzer.compare.profiles import (
 )
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.report import Report
+from trace_analyzer.units import printable
 
 Analyze = Callable[[str | Path], Report]
 SideSource = str | Path | Report | Profile | Sequence[str | Path | Report]
@@ -43,7 +44,7 @@ def profile_side(source: SideSource, analyze: Analyze) -> Profile:
     if not isinstance(source, str | Path):
         return merged(", ".join(_name(item) for item in source), [profile_side(item, analyze) for item in source])
     paths = recordings(source)
-    return merged(str(source), [_read(path, analyze) for path in paths])
+    return merged(printable(str(source)), [_read(path, analyze) for path in paths])
 
 
 def recordings(source: str | Path) -> list[Path]:
@@ -51,7 +52,11 @@ def recordings(source: str | Path) -> list[Path]:
 
     Raises ``UsageError`` where there is none.
     """
+    if not str(source):
+        raise UsageError("no file is named: the name is empty")
     path = Path(source)
+    if str(source) == "-":
+        return [path]
     if path.is_dir():
         files = sorted(item for item in path.iterdir() if item.is_file() and item.name.endswith(SUFFIXES))
         if not files:
@@ -71,7 +76,7 @@ def _name(item: object) -> str:
 
 def _read(path: Path, analyze: Analyze) -> Profile:
     """Read a baseline or a saved report, recognised by its first bytes; all else is a trace."""
-    saved = _saved(path)
+    saved = None if str(path) == "-" else _saved(path)
     if saved is None:
         return profile_of(analyze(str(path)))
     if baselines.KIND in saved:
@@ -124,7 +129,7 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
     ).with_row_index("row")
     count = max(1, len(lengths))
     return Profile(
-        path=str(path),
+        path=printable(str(path)),
         recordings=(Recording(document["trace"]["path"], lengths, bool(steps)),),
         calls=pl.DataFrame(schema=CALLS),
         rows=part_rows(sums),

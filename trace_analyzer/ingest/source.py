@@ -150,6 +150,8 @@ def content_of(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: 
         return Content("bytes", lambda: io.BytesIO(content), max_bytes, progress)
     if isinstance(source, (str, os.PathLike)):
         name = os.fsdecode(source)
+        if not name:
+            raise InputError("no trace is named: the name is empty")
         if name == "-":
             return Content("stdin", _Replayed(sys.stdin.buffer, "stdin").rewound, max_bytes, progress)
         return _content_of_file(Path(name), max_bytes, progress)

@@ -23,6 +23,8 @@ SCHEMA_VERSION = 1
 WORTH_RATIO = 0.02
 """A change that saves less is noise."""
 WORKERS = 4
+LARGEST_FACTOR = 1e9
+"""The largest factor of a change, its inverse the smallest: nothing computed of it overflows."""
 _PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "graphs")
 _SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communication", "copies")
 _NO_DEVICE = "no device of the trace did any work"
@@ -184,11 +186,11 @@ def changes_of(
         raise UsageError("tf32 and bf16 exclude each other: work in bfloat16 is not in TF32")
     if prefetch is not None and prefetch < 1:
         raise UsageError(f"prefetch {prefetch}: at least one worker loads data")
-    if batch is not None and not 0 < batch < inf:
-        raise UsageError(f"batch {batch:g}: the factor must be a number over 0")
-    wrong = [name for name, factor in (speedup or {}).items() if not factor > 0]
-    if wrong:
-        raise UsageError(f"speedup {wrong[0]}={speedup[wrong[0]]:g}: the factor must be over 0")  # type: ignore[index]
+    if batch is not None and not 1 / LARGEST_FACTOR <= batch <= LARGEST_FACTOR:
+        raise UsageError(f"batch {batch:g}: the factor must be a number over 0, at most {LARGEST_FACTOR:g}")
+    for name, factor in (speedup or {}).items():
+        if factor != inf and not 1 / LARGEST_FACTOR <= factor <= LARGEST_FACTOR:
+            raise UsageError(f"speedup {name}={factor:g}: the factor must be over 0, at most {LARGEST_FACTOR:g} or inf")
     return (
         *(Change(name) for name, wanted in flags.items() if wanted),
         *([] if prefetch is None else [Change("prefetch", {"workers": prefetch})]),
