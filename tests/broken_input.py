@@ -306,6 +306,11 @@ HAPPENINGS = {
 }
 """What may happen during a run, and what the command does then."""
 
+MEMORY_MULTIPLE = 200
+"""Bytes of memory of the whole command, beyond what a trace of a few launches takes, for each byte of the uncompressed file ..."""
+OUTPUT_MULTIPLE = 16
+"""... and of JSON, and of the page. Small files that name much are the worst: tests/hostile_shapes.py makes them."""
+
 MEMORY_BASE_BYTES, MEMORY_PER_BYTE = 300 << 20, 100
 """The stated bound: peak memory over that of an empty trace, whatever the (inflated) input holds."""
 
@@ -333,6 +338,13 @@ def page() -> str:
             f"and {MEMORY_PER_BYTE} bytes per byte of decompressed input: the worst are files of millions of tiny values, such"
             " as `[1,1,1,...`.",
             "`--max-bytes` limits the decompressed size, and with it the memory.\n",
+            "## What a small file can cost\n",
+            "A file of less than a megabyte may name thousands of devices, processes, threads, streams, steps or kernels. Beyond"
+            " what a trace of a few",
+            f"launches takes, the command takes less than {MEMORY_MULTIPLE} bytes of memory, writes less than {OUTPUT_MULTIPLE}"
+            f" bytes of JSON and less than {OUTPUT_MULTIPLE} bytes of",
+            "HTML for each byte of the uncompressed file. What is left out for that is counted by a note. To measure it:\n",
+            "```sh\npython -m pytest --slow -q tests/test_multiples.py\n```\n",
         ]
     )
 

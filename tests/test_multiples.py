@@ -8,14 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from broken_input import MEMORY_MULTIPLE, OUTPUT_MULTIPLE
 from hostile_shapes import SHAPES, a_few_launches
 
 ROOT = Path(__file__).resolve().parents[1]
-
-MEMORY_MULTIPLE = 200
-"""Bytes of memory, beyond what a trace of a few launches takes, for each byte of the uncompressed file ..."""
-OUTPUT_MULTIPLE = 16
-"""... and of JSON, and of the page."""
 
 # Between the test and the command: peak memory that a process inherits is its parent's, which has to be small.
 _DRIVER = """

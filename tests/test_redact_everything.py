@@ -146,3 +146,48 @@ def test_public_names_stay(name: str) -> None:
 )  # fmt: skip
 def test_other_names_go(name: str) -> None:
     assert not is_public(name)
+
+
+def texts_of(folder: Path, printed: str) -> dict[str, str]:
+    """What was printed, and every file in the folder with its name and what it holds compressed."""
+    files = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir() if path.is_file()}
+    packed = {f"{name}, packed": "\n".join(inflated(text)) for name, text in files.items()}
+    return {"printed": printed, "names": "\n".join(files), **files, **packed}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("compare", "TRACE", "OTHER", "--html", "page.html", "--fail-if-slower", "zorblat=5%"),
+        ("compare", "TRACE", "FOLDER", "--format", "json", "-o", "out.json"),
+        ("compare", "TRACE", "OTHER", "--format", "markdown"),
+        ("baseline", "check", "TRACE", "BASELINE", "--format", "json"),
+        ("whatif", "TRACE", "--plot", "plot.html"),
+        ("whatif", "TRACE", "--speedup", "gpu=2", "--format", "json"),
+        ("whatif", "TRACE", "--format", "markdown"),
+        ("scaling", "TRACE", "OTHER", "--format", "json"),
+        ("scaling", "TRACE", "OTHER", "--plot", "plot.html"),
+    ],
+    ids=" ".join,
+)
+def test_no_other_verb_writes_a_secret(
+    arguments: tuple[str, ...], trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "in" / PLANT / "other-zorblat_7.1.pt.trace.json"
+    other.parent.mkdir(parents=True)
+    other.write_text(trace.read_text().replace("gemm", "gemm_zorblat_gemm"))
+    baseline = other.parent.parent / "baseline.json"
+    assert CliRunner().invoke(main, ["baseline", "save", str(trace), str(baseline)]).exit_code == 0
+    assert PLANT.lower() in baseline.read_text().lower()
+    places = {"TRACE": trace, "OTHER": other, "FOLDER": other.parent, "BASELINE": baseline}
+    words = [str(places.get(word, word)) for word in arguments]
+    folder = tmp_path / "out"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    shown = CliRunner().invoke(main, words)
+    result = CliRunner().invoke(main, [*words, "--redact", *(["--force"] if any(folder.iterdir()) else [])])
+    assert (result.exit_code, shown.exit_code) in ((0, 0), (2, 2)), result.stderr
+    assert "a bug in this program" not in result.stderr
+    for place, text in texts_of(folder, result.stdout + result.stderr).items():
+        assert re.findall(rf"(?i).{{0,60}}{PLANT}.{{0,40}}", text) == [], place

@@ -186,7 +186,7 @@ class Gates:
     "--redact",
     is_flag=True,
     help="Keep only what is known to be harmless in everything that is printed or written: figures, shapes, and names "
-    "made of PyTorch's own words. Other names become name1, name2, ...; directories, hosts and arguments go.",
+    "made of public words, PyTorch's and its kernels'. Other names become name1, name2, ...; directories, hosts and arguments go.",
 )
 @click.option(
     "--profile-self",

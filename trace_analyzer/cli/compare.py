@@ -1,7 +1,8 @@
 """Implement `analyze compare BEFORE AFTER` and `analyze baseline save|check`: compare recordings, and gate on it."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -65,6 +66,7 @@ _COMMON = (
         "--html", metavar="FILE", help="Write waterfalls, both timelines and a differential flame graph into FILE."
     ),
     click.option("--force", is_flag=True, help="Overwrite the FILE of --html."),
+    outputs.redact_option,
     *_GATES,
 )
 READING = (
@@ -97,6 +99,7 @@ def compare(
     output: str | None,
     html: str | None,
     force: bool,
+    redact: bool,
     fail_if_slower: tuple[tuple[str | None, float], ...],
     fail_if_more_idle: tuple[str | None, float] | None,
     **reading: Any,
@@ -110,7 +113,8 @@ def compare(
     check_standard_input((before, after))
     with Progress() as progress:
         sides = [read_side(side, reading, progress) for side in (before, after)]
-    return _finish(sides[0], sides[1], form, output, html, _gates(fail_if_slower, fail_if_more_idle))
+    gates = _gates(fail_if_slower, fail_if_more_idle)
+    return _finish(_Compared(sides[0], sides[1], redact), form, output, html, gates)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
@@ -147,6 +151,7 @@ def check(
     output: str | None,
     html: str | None,
     force: bool,
+    redact: bool,
     fail_if_slower: tuple[tuple[str | None, float], ...],
     fail_if_more_idle: tuple[str | None, float] | None,
     **reading: Any,
@@ -157,7 +162,7 @@ def check(
     check_standard_input((file, source))
     with Progress() as progress:
         sides = [read_side(side, reading, progress) for side in (file, source)]
-    return _finish(sides[0], sides[1], form, output, html, gates)
+    return _finish(_Compared(sides[0], sides[1], redact), form, output, html, gates)
 
 
 def check_standard_input(sources: Sequence[str]) -> None:
@@ -204,31 +209,49 @@ def _gates(slower: Sequence[tuple[str | None, float]], idle: tuple[str | None, f
     return tuple(gates)
 
 
-def _finish(
-    before: "Profile", after: "Profile", form: str, output: str | None, html: str | None, gates: tuple["Gate", ...]
-) -> int:
+@dataclass(frozen=True)
+class _Compared:
+    """Hold what is compared, and whether it is for sharing."""
+
+    before: "Profile"
+    after: "Profile"
+    is_redacted: bool
+
+    @property
+    def paths(self) -> list[str]:
+        """Return the paths of both sides and of their recordings."""
+        return paths_of((self.before, self.after))
+
+
+def paths_of(profiles: Iterable["Profile"]) -> list[str]:
+    """Return the paths of profiles and of their recordings."""
+    return [path for side in profiles for path in (side.path, *(recording.path for recording in side.recordings))]
+
+
+def _finish(compared: _Compared, form: str, output: str | None, html: str | None, gates: tuple["Gate", ...]) -> int:
     """Compare, write what is asked for, and hold the gates; return the exit code."""
     from trace_analyzer.compare import gates as bounds
     from trace_analyzer.compare.comparison import compare_profiles
 
-    result = compare_profiles(before, after)
-    text = _rendered(result, form, outputs.width_of(output))
+    result = compare_profiles(compared.before, compared.after)
+    shared, shown = outputs.redacted(result, compared.paths, compared.is_redacted)
+    text = _rendered(shared, form, outputs.width_of(output))
     outputs.deliver(text, output)
     if result.status == "refused":
-        outputs.complain(f"not compared: {result.reason}")
+        outputs.complain(shown(f"not compared: {result.reason}"))
         return FAILED
     if html:
-        result.to_html(html)
-        outputs.complain(f"comparison: {html}")
+        shared.to_html(html)
+        outputs.complain(f"comparison: {shown(html)}")
     if not gates:
         return 0
     reason = bounds.refusal(result)
     if reason:
-        outputs.complain(f"no gate was held: {reason}")
+        outputs.complain(shown(f"no gate was held: {reason}"))
         return FAILED
     results = bounds.held(result, gates)
     for item in results:
-        outputs.complain(f"gate {'broke' if item.broke else 'held'}: {item.why}")
+        outputs.complain(shown(f"gate {'broke' if item.broke else 'held'}: {item.why}"))
     return GATE_BROKE if any(item.broke for item in results) else 0
 
 

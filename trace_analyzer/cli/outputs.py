@@ -4,12 +4,18 @@ import errno
 import os
 import re
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, TypeVar
+
+import click
 
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import is_special, write_text
-from trace_analyzer.units import visible
+from trace_analyzer.units import printable, visible
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 _TRACE_SUFFIX = re.compile(r"(\.json)?(\.gz|\.zst)?$", re.IGNORECASE)
 
@@ -84,6 +90,25 @@ def _check_name(path: Path, option: str) -> None:
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
             raise UsageError(f"{option} {path}: {error.strerror}") from error
+
+
+def redact_option(command: F) -> F:
+    """Add the option ``--redact``, which `redacted` serves."""
+    text = "Keep only what is known to be harmless in all that is printed or written, as report --redact does."
+    return click.option("--redact", is_flag=True, help=text)(command)
+
+
+def redacted(result: T, paths: Iterable[str], is_wanted: bool) -> tuple[T, Callable[[str], str]]:
+    """Return a result for sharing, if that is wanted, and what messages about it go through.
+
+    ``paths`` are those that the user gave, and those of the traces behind them.
+    """
+    if not is_wanted:
+        return result, str
+    from trace_analyzer.render.redact import Redaction
+
+    redaction = Redaction(*(path for path in map(printable, paths) if path != "-"))
+    return redaction.result(result), redaction.text
 
 
 def same_file(one: Path, other: Path) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from trace_analyzer.cli import FAILED, outputs
-from trace_analyzer.cli.compare import READING, check_standard_input, read_side, with_options
+from trace_analyzer.cli.compare import READING, check_standard_input, paths_of, read_side, with_options
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 
@@ -24,9 +24,10 @@ from trace_analyzer.errors import UsageError
 @click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
 @click.option("--plot", metavar="FILE", help="Draw step, busy and idle time over the batch, as one HTML file.")
 @click.option("--force", is_flag=True, help="Overwrite the FILE of --plot.")
+@outputs.redact_option
 @with_options(READING)
 def scaling(
-    traces: tuple[str, ...], form: str, output: str | None, plot: str | None, force: bool, **reading: Any
+    traces: tuple[str, ...], form: str, output: str | None, plot: str | None, force: bool, redact: bool, **reading: Any
 ) -> int:
     """Tell from recordings of one program at several batches what is overhead.
 
@@ -44,13 +45,14 @@ def scaling(
     from trace_analyzer.compare.scaling import scale_profiles
 
     with Progress() as progress:
-        result = scale_profiles([read_side(trace, reading, progress) for trace in traces])
+        sides = [read_side(trace, reading, progress) for trace in traces]
+        result, shown = outputs.redacted(scale_profiles(sides), (*traces, *paths_of(sides)), redact)
     text = result.to_json() if form == "json" else result.summary(outputs.text_width())
     outputs.deliver(text, output)
     if result.status == "refused":
-        outputs.complain(f"not scaled: {result.reason}")
+        outputs.complain(shown(f"not scaled: {result.reason}"))
         return FAILED
     if plot:
         result.to_html(plot)
-        outputs.complain(f"plot: {plot}")
+        outputs.complain(f"plot: {shown(plot)}")
     return 0

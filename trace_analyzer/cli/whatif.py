@@ -63,6 +63,7 @@ class _Speedup(click.ParamType[tuple[str, float]]):
 @click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
 @click.option("--plot", metavar="FILE", help="Draw a tornado plot of all scenarios, as one HTML file.")
 @click.option("--force", is_flag=True, help="Overwrite the FILE of --plot.")
+@outputs.redact_option
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def whatif(
     trace: str,
@@ -71,6 +72,7 @@ def whatif(
     output: str | None,
     plot: str | None,
     force: bool,
+    redact: bool,
     speedup: tuple[tuple[str, float], ...],
     **changes: Any,
 ) -> int:
@@ -101,7 +103,7 @@ def whatif(
     with Progress() as progress:
         report = analyze(trace, device=number, progress=progress)
         progress("replaying")
-        result = estimated(report, asked)
+        result, shown = outputs.redacted(estimated(report, asked), (trace,), redact)
     if form == "json":
         text = result.to_json()
     elif form == "markdown":
@@ -113,8 +115,8 @@ def whatif(
         page = tornado_html(result)
         if page is not None:
             write_text(Path(plot), page)
-            outputs.complain(f"plot: {plot}")
+            outputs.complain(f"plot: {shown(plot)}")
     if result.status == "refused":
-        outputs.complain(f"no estimate: {result.reason}")
+        outputs.complain(shown(f"no estimate: {result.reason}"))
         return REFUSED
     return 0

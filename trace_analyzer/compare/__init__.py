@@ -1,1 +1,25 @@
-"""Before and after: compare recordings, hold them against bounds and baselines, and scale with the batch."""
+"""Before and after: compare recordings, hold them against bounds and baselines, and scale with the batch.
+
+The package is called, too: ``trace_analyzer.compare(before, after)`` is `trace_analyzer.compare.api.compare`. Importing any
+module of it makes the package the attribute of that name, in the place of the function.
+"""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trace_analyzer.compare.comparison import Comparison
+
+
+class _CallablePackage(ModuleType):
+    """A package that is called as its function is."""
+
+    def __call__(self, before: Any, after: Any, **options: Any) -> "Comparison":
+        """Compare two sides: `trace_analyzer.compare.api.compare`."""
+        from trace_analyzer.compare.api import compare
+
+        return compare(before, after, **options)
+
+
+sys.modules[__name__].__class__ = _CallablePackage

@@ -1,19 +1,21 @@
 """Redact a report for sharing: keep what is known to be harmless, and replace or leave out all else.
 
-Figures, times, shapes and the words of this program stay. A name stays where PyTorch's own words make it up (see
+Figures, times, shapes and the words of this program stay. A name stays where public words make it up (see
 `trace_analyzer.catalog.public_words`); any other identifier becomes ``name1``, ``name2``, ..., the same one
 wherever it occurs. Directories, addresses, the host's name, arguments and call stacks go.
 """
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import polars as pl
 
 from trace_analyzer.catalog.public_words import is_public
 from trace_analyzer.report import DeviceReport, Report, TraceInfo
+
+T = TypeVar("T")
 
 ARGUMENTS = ("concrete_inputs", "group_size", "call_stack")
 """Columns that hold arguments, process groups or call stacks, in whatever table: emptied."""
@@ -50,34 +52,39 @@ _TENSORBOARD_NAME = re.compile(r"(.+?)(_\d+\.\d+\.pt\.trace\.json.*)")
 
 
 class Redaction:
-    """Redact everything that comes of one trace; the same name gets the same number in all of it.
+    """Redact everything that comes of one trace, or of those compared; the same name gets the same number in all of it.
 
-    ``path`` is the trace's, as the user gave it.
+    ``paths`` are the traces' or their folders', as the user gave them.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._name = re.split(r"[/\\]", path)[-1]
-        self._host = _host_pattern(self._name)
+    def __init__(self, *paths: str) -> None:
+        names = {path: re.split(r"[/\\]", path.rstrip("/\\"))[-1] for path in paths if path.strip("/\\")}
+        self._names = dict(sorted(names.items(), key=lambda item: -len(item[0])))
+        self._host = _host_pattern(self._names.values())
         self._shown: dict[str, str] = {}
         self._count = 0
-        self.file_name = self.text(self._name)
-        """The trace's file name, redacted."""
+        self.file_name = self.text(names.get(paths[0], "")) if paths else ""
+        """The first trace's file name, redacted."""
 
     def text(self, text: str) -> str:
         """Return a text without directories, addresses and names that are not public."""
-        if self._path:
-            text = text.replace(self._path, self._name)
+        for path, name in self._names.items():
+            text = text.replace(path, name)
         text = without_directories(_SHARE.sub("", _ADDRESS.sub(_address, text)))
         return _IDENTIFIER.sub(self._identifier, self._host.sub("host", text))
 
     def report(self, report: Report) -> Report:
         """Return the report with its texts and its tables redacted."""
         devices = tuple(self._without_places(device) for device in report.devices)
-        texts: Report = _clean_texts(dataclasses.replace(report, tables={}, devices=devices), self.text)
+        texts = self.result(dataclasses.replace(report, tables={}, devices=devices))
         kept = TraceInfo(**{**vars(texts.trace), "path": self.file_name, **_times(report.trace)})
         tables = {name: self._table(table) for name, table in report.tables.items()}
         return dataclasses.replace(texts, trace=kept, tables=tables)
+
+    def result(self, value: T) -> T:
+        """Return a comparison or an estimate with its texts and frames redacted, those that are made later too."""
+        cleaned: T = _clean_texts(value, self.text, self._table)
+        return cleaned
 
     def _identifier(self, match: re.Match[str]) -> str:
         identifier = match[0]
@@ -137,28 +144,32 @@ def _times(trace: TraceInfo) -> dict[str, str | None]:
     }
 
 
-def _host_pattern(file_name: str) -> re.Pattern[str]:
-    """Return what matches the host that the file name starts with; nothing if it names none.
+def _host_pattern(file_names: Iterable[str]) -> re.Pattern[str]:
+    """Return what matches the hosts that file names start with; nothing if they name none.
 
     A host called ``memory`` is no reason to take that word out of the report: words without digits or
     dots are host names only where a process id follows.
     """
-    handler = _TENSORBOARD_NAME.fullmatch(file_name)
-    if not handler:
+    hosts = {handler[1] for name in file_names if (handler := _TENSORBOARD_NAME.fullmatch(name))}
+    if not hosts:
         return _NOTHING
-    alone = r"|\b" if re.search(r"[\d.]", handler[1]) else ""
-    return re.compile(rf"(?<!\w){re.escape(handler[1])}(?=_\d{alone})")
+    patterns = [re.escape(host) + (r"(?=_\d|\b)" if re.search(r"[\d.]", host) else r"(?=_\d)") for host in hosts]
+    return re.compile(rf"(?<!\w)(?:{'|'.join(sorted(patterns, key=len, reverse=True))})")
 
 
-def _clean_texts(value: Any, clean: Callable[[str], str]) -> Any:
-    """Return the value with every text in it cleaned, through dataclasses, mappings and tuples."""
+def _clean_texts(value: Any, clean: Callable[[str], str], clean_table: Callable[[pl.DataFrame], pl.DataFrame]) -> Any:
+    """Return the value with every text in it cleaned, through dataclasses, mappings, tuples, frames and what makes frames."""
     if isinstance(value, str):
         return clean(value)
+    if isinstance(value, pl.DataFrame):
+        return clean_table(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changes = {f.name: _clean_texts(getattr(value, f.name), clean) for f in dataclasses.fields(value)}
-        return dataclasses.replace(value, **changes)
+        fields = (f.name for f in dataclasses.fields(value) if f.init)
+        return dataclasses.replace(value, **{f: _clean_texts(getattr(value, f), clean, clean_table) for f in fields})
     if isinstance(value, Mapping):
-        return {key: _clean_texts(item, clean) for key, item in value.items()}
+        return {key: _clean_texts(item, clean, clean_table) for key, item in value.items()}
     if isinstance(value, tuple):
-        return tuple(_clean_texts(item, clean) for item in value)
+        return tuple(_clean_texts(item, clean, clean_table) for item in value)
+    if callable(value) and not isinstance(value, type):
+        return lambda *given: _clean_texts(value(*given), clean, clean_table)
     return value

@@ -1,0 +1,151 @@
+"""Arguments that nobody means: each is refused in one line with exit code 2, before anything is read or written."""
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from kineto import A100, launched, trace_bytes
+
+import trace_analyzer
+from trace_analyzer.cli import main
+from trace_analyzer.errors import InputError, UsageError
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.replay.whatif import changes_of
+
+SOUND = trace_bytes([launched(f"k{t}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10)], deviceProperties=[A100])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current directory with one trace in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.json").write_bytes(SOUND)
+    return tmp_path
+
+
+def refused(*args: str, text: bytes = b"") -> str:
+    """The one line with which the command refuses these arguments."""
+    result = CliRunner().invoke(main, args, input=text)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert "a bug in this program" not in result.stderr
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert "\\x" not in result.stderr
+    return result.stderr
+
+
+EMPTY = [
+    ("",), ("t.json", "--gpu="), ("t.json", "--gpu", ""), ("t.json", "--report", ""), ("t.json", "-o", ""),
+    ("whatif", ""), ("whatif", "t.json", "--plot", ""), ("whatif", "t.json", "--device="),
+    ("compare", "", "t.json"), ("compare", "t.json", ""), ("compare", "t.json", "t.json", "--html", ""),
+    ("scaling", "", ""), ("export", "", "--perfetto", "x"), ("export", "t.json", "--perfetto", "x", "--before", ""),
+    ("baseline", "save", "", "x"), ("baseline", "check", "t.json", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("args", EMPTY, ids=" ".join)
+def test_an_empty_argument_is_no_current_directory(folder: Path, args: tuple[str, ...]) -> None:
+    assert "an argument is empty" in refused(*args)
+    assert [path.name for path in folder.iterdir()] == ["t.json"]
+
+
+def test_an_empty_name_is_refused_in_python(folder: Path) -> None:
+    with pytest.raises(InputError, match="the name is empty"):
+        analyze("")
+    with pytest.raises(UsageError, match="the name is empty"):
+        trace_analyzer.compare("", "t.json")
+
+
+def test_every_public_name_stays_what_it_is_once_it_was_used(folder: Path) -> None:
+    """A package of the same name takes the place of a function that is looked up late."""
+    for _ in range(2):
+        assert trace_analyzer.compare("t.json", "t.json").status == "ok"
+        with pytest.raises(UsageError, match="two traces"):
+            trace_analyzer.scaling("t.json")
+    for name in trace_analyzer.__all__:
+        value = getattr(trace_analyzer, name)
+        assert callable(value) or name == "__version__", name
+
+
+def test_a_group_without_a_command_is_one_line(folder: Path) -> None:
+    assert "Missing command" in refused("baseline")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("t.json", "--step", "9" * 40),
+        ("t.json", "--step", "-" + "9" * 40),
+        ("t.json", "--step", "9" * 5000),
+        ("t.json", "--device", "9" * 40),
+        ("whatif", "t.json", "--speedup", "gpu=1e-308"),
+        ("whatif", "t.json", "--speedup", "gpu=1e308"),
+        ("whatif", "t.json", "--speedup", "gpu=nan"),
+        ("whatif", "t.json", "--batch", "1e308"),
+        ("whatif", "t.json", "--batch", "1e-308"),
+        ("compare", "t.json", "t.json", "--fail-if-slower", "9" * 400),
+        ("compare", "t.json", "t.json", "--fail-if-more-idle", "9" * 400 + "%"),
+    ],
+    ids=lambda args: " ".join(args)[:50],
+)
+def test_numbers_and_names_beyond_all_sense(folder: Path, args: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, args)
+    assert result.exit_code == 2, result.output
+    assert "a bug in this program" not in result.stderr
+    assert result.stderr.count("\n") == 1, result.stderr
+
+
+def test_a_target_that_is_not_utf_8() -> None:
+    sample = Path(__file__).parents[1] / "sample_traces" / "synthetic_overhead_launch.json.gz"
+    line = CliRunner().invoke(main, ["whatif", str(sample), "--speedup", os.fsdecode(b"\xff=2")])
+    assert line.exit_code == 2
+    assert r"no bucket, group, operator or module '\\xff'" in line.stderr
+
+
+def test_factors_are_bounded_in_python() -> None:
+    for options in ({"batch": 1e308}, {"batch": 1e-308}, {"speedup": {"gpu": 1e-308}}, {"speedup": {"gpu": 1e308}}):
+        with pytest.raises(UsageError):
+            changes_of(**options)  # type: ignore[arg-type]
+    assert changes_of(speedup={"gpu": float("inf")})
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("t.json", "--report", "-"),
+        ("t.json", "--tables", "-"),
+        ("whatif", "t.json", "--plot", "-"),
+        ("compare", "t.json", "t.json", "--html", "-"),
+        ("scaling", "t.json", "t.json", "--plot", "-"),
+        ("export", "t.json", "--perfetto", "-"),
+        ("baseline", "save", "t.json", "-"),
+    ],
+    ids=" ".join,
+)
+def test_only_output_writes_to_standard_output(folder: Path, args: tuple[str, ...]) -> None:
+    assert "only --output writes to standard output" in refused(*args)
+    assert [path.name for path in folder.iterdir()] == ["t.json"]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("compare", "-", "-"), ("baseline", "check", "-", "-"), ("scaling", "-", "-"), ("export", "-", "--perfetto", "x")],
+    ids=" ".join,
+)
+def test_standard_input_is_not_read_twice(folder: Path, args: tuple[str, ...]) -> None:
+    assert "can be read once" in refused(*args, text=SOUND)
+
+
+def test_a_file_called_dash_is_not_standard_input(folder: Path) -> None:
+    (folder / "-").write_text('{"tool_version": "x", "verdict": {}, "devices": []}')
+    result = CliRunner().invoke(main, ["compare", "-", "t.json"], input=SOUND)
+    assert result.exit_code == 0, result.stderr
+
+
+def test_bytes_of_a_name_that_are_not_utf_8_stay_out_of_json(folder: Path) -> None:
+    name = os.fsdecode(b"caf\xe9.json")
+    (folder / name).write_bytes(SOUND)
+    result = CliRunner().invoke(main, ["compare", name, name, "--format", "json"])
+    assert result.exit_code == 0, result.stderr
+    assert r"caf\\xe9.json" in result.stdout
+    assert r"\udc" not in result.stdout
