@@ -1,4 +1,4 @@
-"""Fuzz the whole program: random and damaged traces through analysis, JSON, text, Markdown and the page's data.
+"""Fuzz the whole program: random and damaged traces through the analysis, the estimates, the comparisons and all their outputs.
 
     python fuzz/fuzz_program.py [TRACE ...] [--seconds 120] [--seed 0]
 
@@ -52,7 +52,7 @@ def main() -> int:
         choose = random.Random(seed)
         data = mutated(choose.choice([*corpus, random_trace(choose)]), seed)
         try:
-            refused += check_program(data, page=choose.random() < 0.3) is None
+            refused += check_program(data, page=choose.random() < 0.3, verbs=choose.random() < 0.5) is None
         except Exception:
             traceback.print_exc()
             left = Path(f"crash-program-{seed}.json")

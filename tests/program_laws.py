@@ -3,25 +3,34 @@
 import json
 import math
 import re
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
 from trace_analyzer.checks import of_device
+from trace_analyzer.compare import baselines
+from trace_analyzer.compare.comparison import compare_profiles
+from trace_analyzer.compare.profiles import profile_of
+from trace_analyzer.compare.schemas import schema
 from trace_analyzer.errors import InputError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.html.timeline import payload, timeline_columns
+from trace_analyzer.render.perfetto import write_perfetto
+from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 from trace_analyzer.report_schema import json_schema
 
 SCHEMA = Draft202012Validator(json_schema())
+COMPARISON = Draft202012Validator(schema("comparison"))
 _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SIGNED = ("origin_ns", "launch_lead_ns", "offset")
 """Parts of the places in the JSON where a figure may be below zero."""
 
 
-def check_program(content: bytes, *, page: bool = True) -> Report | None:
-    """Analyse the bytes and check all outputs; None where they are refused.
+def check_program(content: bytes, *, page: bool = True, verbs: bool = True) -> Report | None:
+    """Analyse the bytes and check all outputs, those of the other verbs too; None where they are refused.
 
     Raises ``AssertionError`` where a promise is broken, and whatever the program should not have raised.
     """
@@ -39,7 +48,56 @@ def check_program(content: bytes, *, page: bool = True) -> Report | None:
         assert not _CONTROLS.search(text)
     if page:
         payload(timeline_columns(report))
+    if verbs:
+        check_estimate(report)
+        check_comparison(report)
+        check_export(content, report)
     return report
+
+
+def check_estimate(report: Report) -> None:
+    """What would help is refused with a reason, or an estimate within its own interval."""
+    result = whatif(report)
+    document = json.loads(result.to_json(), parse_constant=_refuse)
+    assert (result.reason is None) == (result.status == "ok")
+    for text in (result.to_text(), result.to_markdown()):
+        assert not _CONTROLS.search(text)
+    for scenario in document["scenarios"]:
+        assert 0 <= scenario["low_ns"] <= scenario["step_ns"] <= scenario["high_ns"], scenario
+
+
+def check_comparison(report: Report) -> None:
+    """A trace does not differ from itself, nor from the baseline that is kept of it."""
+    profile = profile_of(report)
+    again = profile
+    if not profile.facts.withheld and profile.total_ns:
+        again = baselines.read(Path("b"), json.loads(baselines.to_json(profile), parse_constant=_refuse))
+    for other in (profile, again):
+        result = compare_profiles(profile, other)
+        document = json.loads(result.to_json(), parse_constant=_refuse)
+        assert [f"{e.json_path}: {e.message}" for e in COMPARISON.iter_errors(document)] == []
+        assert not result.difference_ns
+        assert {line.difference_ns for line in result.lines} <= {0.0}
+        assert sum(line.before_total_ns for line in result.lines) == (profile.total_ns if result.lines else 0)
+        for text in (result.summary(), result.to_markdown()):
+            assert not _CONTROLS.search(text)
+
+
+def check_export(content: bytes, report: Report) -> None:
+    """The exported trace holds the original's events and the added ones, unless there is no list to add them to."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "in"), Path(folder, "out.json")
+        source.write_bytes(content)
+        try:
+            write_perfetto(str(source), report, target)
+        except InputError:
+            assert not target.exists()
+            return
+        try:
+            document = json.loads(content)
+        except ValueError:
+            return
+        assert isinstance(json.loads(target.read_bytes()), type(document))
 
 
 def parts_add_up(report: Report) -> None:

@@ -149,8 +149,18 @@ def _slices(
         }
 
 
+def _microseconds(time_ns: int) -> str:
+    """Return ns as microseconds.
+
+    >>> _microseconds(1_234_567), _microseconds(-1)
+    ('1234.567', '-0.001')
+    """
+    whole, rest = divmod(abs(time_ns), 1000)
+    return f"{'-' if time_ns < 0 else ''}{whole}.{rest:03d}"
+
+
 def _text(event: Event) -> bytes:
     """Return the event as JSON; times, in ns, become microseconds with all digits, too many for a double."""
     head = json.dumps({key: value for key, value in event.items() if key not in _TIMES})
-    times = "".join(f', "{key}": {event[key] // 1000}.{event[key] % 1000:03d}' for key in _TIMES if key in event)
+    times = "".join(f', "{key}": {_microseconds(event[key])}' for key in _TIMES if key in event)
     return f"{head[:-1]}{times}}}".encode()
