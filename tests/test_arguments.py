@@ -1,6 +1,8 @@
 """Arguments that nobody means: each is refused in one line with exit code 2, before anything is read or written."""
 
+import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -134,6 +136,21 @@ def test_only_output_writes_to_standard_output(folder: Path, args: tuple[str, ..
 )
 def test_standard_input_is_not_read_twice(folder: Path, args: tuple[str, ...]) -> None:
     assert "can be read once" in refused(*args, text=SOUND)
+
+
+def test_sides_may_be_pipes(folder: Path) -> None:
+    """As of ``compare <(zcat before.json.gz) <(zcat after.json.gz)``; one that nobody writes to is refused."""
+    writers = []
+    for name in ("before", "after"):
+        os.mkfifo(folder / name)
+        writers.append(threading.Thread(target=(folder / name).write_bytes, args=(SOUND,)))
+        writers[-1].start()
+    result = CliRunner().invoke(main, ["compare", "before", "after", "--format", "json"])
+    for writer in writers:
+        writer.join()
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["difference_ns"] == 0
+    assert "is a pipe that nobody writes to" in refused("compare", "before", "t.json")
 
 
 def test_a_file_called_dash_is_not_standard_input(folder: Path) -> None:

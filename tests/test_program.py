@@ -149,3 +149,70 @@ def test_the_numbers_of_correlations_do_not_matter(file: str) -> None:
     assert first.verdict == second.verdict
     assert first.devices == second.devices
     assert first.trust == second.trust
+
+
+def assert_same_judgement(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Both documents get one verdict, the same figures of devices, steps, advice and checks."""
+    first, second = (analyze(json.dumps(document).encode()) for document in (one, other))
+    assert first.verdict == second.verdict
+    assert first.devices == second.devices
+    assert first.steps == second.steps
+    assert first.advice == second.advice
+    assert first.trust == second.trust
+
+
+def is_on_device(event: dict[str, Any]) -> bool:
+    """Whether the event's process is a device and its thread a stream."""
+    return isinstance(event.get("args"), dict) and "stream" in event["args"] and "device" in event["args"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES)
+def test_the_order_of_events_does_not_matter(file: str) -> None:
+    """Events may come in any order, but for metadata and halves of pairs, of which the later ones count."""
+    document = mutant(file, 5)
+    events = document["traceEvents"]
+    free = [place for place, event in enumerate(events) if event.get("ph") not in ("M", "B", "E")]
+    shuffled = random.Random(5).sample(free, len(free))
+    moved = dict(zip(free, shuffled, strict=True))
+    other = [events[moved.get(place, place)] for place in range(len(events))]
+    assert_same_judgement(document, document | {"traceEvents": other})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES)
+def test_the_numbers_of_processes_and_threads_do_not_matter(file: str) -> None:
+    """Processes and threads of the host only have to be told apart; those of devices name devices and streams."""
+    document = mutant(file, 6)
+    of_devices = {str(event.get("pid")) for event in document["traceEvents"] if is_on_device(event)}
+
+    def renamed(event: dict[str, Any]) -> dict[str, Any]:
+        if str(event.get("pid")) in of_devices or not isinstance(event.get("pid"), int):
+            return event
+        event = event | {"pid": event["pid"] + 1_000_000}
+        return event | {"tid": event["tid"] + 7_000_000} if isinstance(event.get("tid"), int) else event
+
+    other = document | {"traceEvents": [renamed(event) for event in document["traceEvents"]]}
+    assert_same_judgement(document, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES)
+def test_the_numbers_of_streams_do_not_matter(file: str) -> None:
+    """Streams only have to be told apart: as threads of a device, in arguments, and where arrows end."""
+    document = mutant(file, 7)
+    of_devices = {str(event.get("pid")) for event in document["traceEvents"] if is_on_device(event)}
+
+    def other(number: Any) -> Any:
+        return 2 * number + 20 if isinstance(number, int) and 0 <= number < 1 << 31 else number
+
+    def renamed(event: dict[str, Any]) -> dict[str, Any]:
+        if str(event.get("pid")) in of_devices and "tid" in event:
+            event = event | {"tid": other(event["tid"])}
+        args = event.get("args")
+        if not isinstance(args, dict):
+            return event
+        return event | {"args": args | {key: other(args[key]) for key in ("stream", "wait_on_stream") if key in args}}
+
+    changed = document | {"traceEvents": [renamed(event) for event in document["traceEvents"]]}
+    assert_same_judgement(document, changed)

@@ -85,8 +85,13 @@ def _read(path: Path, analyze: Analyze) -> Profile:
 
 
 def _saved(path: Path) -> Mapping[str, Any] | None:
-    """Return the document of a baseline or saved report; None for other files, which the reader of traces judges."""
+    """Return the document of a baseline or saved report; None for other files, which the reader of traces judges.
+
+    A pipe can be read once, and one without a writer for ever: it is a trace.
+    """
     try:
+        if not path.is_file():
+            return None
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
             if not head.lstrip().startswith(b"{") or (

@@ -1,0 +1,97 @@
+"""Every verb on every hostile input and happening of an output: one line or a result, and never "a bug in this program"."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from broken_input import CASES, SOUND, Case
+from click.testing import CliRunner, Result
+
+from trace_analyzer.cli import VERBS, main
+
+VERBS_ON = {
+    "report": ("report", "CASE", "--report", "out.html", "--tables", "tables"),
+    "redacted": ("report", "CASE", "--redact", "--report", "out.html", "--format", "markdown"),
+    "whatif": ("whatif", "CASE", "--plot", "plot.html", "--format", "json"),
+    "compare": ("compare", "CASE", "t.json", "--html", "compared.html"),
+    "compare after": ("compare", "t.json", "CASE", "--format", "json", "--redact"),
+    "scaling": ("scaling", "CASE", "t.json", "--plot", "plot.html"),
+    "export": ("export", "CASE", "--perfetto", "out.json"),
+    "export before": ("export", "t.json", "--before", "CASE", "--perfetto", "out.json"),
+    "baseline save": ("baseline", "save", "CASE", "out.json"),
+    "baseline check": ("baseline", "check", "t.json", "CASE", "--format", "markdown"),
+}
+"""Each verb with a trace, in each place where one stands; record and calibrate read none."""
+
+_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def test_every_verb_that_reads_a_trace_is_here() -> None:
+    assert {words[0] for words in VERBS_ON.values()} == set(VERBS) - {"record", "calibrate"}
+
+
+def ran(folder: Path, words: tuple[str, ...], case: Case) -> Result:
+    """The verb on the input, in the folder."""
+    (folder / "t.json").write_bytes(SOUND)
+    path = str(case.path(folder))
+    return CliRunner().invoke(main, [path if word == "CASE" else word for word in words])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", VERBS_ON)
+@pytest.mark.parametrize("case", [case for case in CASES if not case.options], ids=lambda case: case.what)
+def test_no_input_is_a_bug(case: Case, verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = ran(tmp_path, VERBS_ON[verb], case)
+    assert "a bug in this program" not in result.stderr
+    assert result.exit_code in (0, 1, 2, 3), result.output
+    if case.error and case.what != "a directory":  # which is one side of a comparison
+        assert result.exit_code == 2
+    if result.exit_code == 2:
+        assert result.stderr.startswith("analyze: ")
+        assert result.stderr.count("\n") == 1, result.stderr
+    for text in (result.stdout, result.stderr):
+        assert not _CONTROLS.search(text)
+    if "json" in VERBS_ON[verb] and result.stdout:
+        json.loads(result.stdout)
+    written = [path for path in tmp_path.rglob("*") if path.name.startswith(".analyze-")]
+    assert written == []
+
+
+OUTPUTS = {
+    "report": ("report", "t.json", "--report", "OUT"),
+    "tables": ("report", "t.json", "--no-report", "--tables", "OUT"),
+    "output": ("report", "t.json", "--no-report", "-o", "OUT"),
+    "whatif": ("whatif", "t.json", "-o", "OUT"),
+    "whatif plot": ("whatif", "t.json", "--plot", "OUT"),
+    "compare": ("compare", "t.json", "t.json", "-o", "OUT"),
+    "compare page": ("compare", "t.json", "t.json", "--html", "OUT"),
+    "scaling": ("scaling", "t.json", "t.json", "-o", "OUT"),
+    "scaling plot": ("scaling", "t.json", "t.json", "--plot", "OUT"),
+    "export": ("export", "t.json", "--perfetto", "OUT"),
+    "baseline save": ("baseline", "save", "t.json", "OUT"),
+    "baseline check": ("baseline", "check", "t.json", "t.json", "-o", "OUT"),
+}
+PLACES = ("loop", "loop/x", "nowhere/x", "x" * 300, "t.json", "t.json/x", "folder", "/dev/full", "pipe")
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place[:20])
+@pytest.mark.parametrize("what", OUTPUTS)
+def test_no_place_of_an_output_is_a_bug(what: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.json").write_bytes(SOUND)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    result = CliRunner().invoke(main, [place if word == "OUT" else word for word in OUTPUTS[what]])
+    assert "a bug in this program" not in result.stderr
+    if result.exit_code == 0:  # tables go into a folder that is there, or is made
+        assert (what, place) in (("tables", "folder"), ("tables", "nowhere/x"))
+        return
+    assert result.exit_code == 2, result.output
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert (tmp_path / "t.json").read_bytes() == SOUND
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
