@@ -15,6 +15,7 @@ from typing import Any
 
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device, with_overrides
 from trace_analyzer.errors import UsageError
+from trace_analyzer.typed import read_as
 
 FORMAT = 1
 
@@ -132,10 +133,7 @@ def read_calibration(path: Path) -> Calibration:
 
 
 def _calibration(document: Mapping[str, Any]) -> Calibration:
-    values: dict[str, Any] = {key: value for key, value in document.items() if key != "format"}
-    for key, row in (("copies", CopyRate), ("matmuls", MatmulRate), ("sweep", SweepPoint)):
-        values[key] = tuple(row(**entry) for entry in values.get(key, ()))
-    calibration = Calibration(**values)
+    calibration = read_as(Calibration, {key: value for key, value in document.items() if key != "format"})
     rows: list[Any] = [*calibration.copies, *calibration.matmuls, *calibration.sweep]
     rates = [rate for row in rows for rate in _rates(row)]
     if not all(isinstance(rate, (int, float)) and 0 < rate < math.inf for rate in rates):

@@ -4,12 +4,13 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
-from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, ROWS, UNITS, Facts, Profile, Promise, Recording
+from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, ROWS, UNITS, Facts, Profile, Recording
 from trace_analyzer.errors import InputError
+from trace_analyzer.typed import read_as
 from trace_analyzer.version import tool_version
 
 KIND = "baseline_version"
@@ -20,6 +21,27 @@ _FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {
     "units": UNITS,
     "idle_code": IDLE_CODE,
 }
+
+
+_KNOWN: Mapping[str, tuple[str, ...]] = {
+    "calls": ("call", "count"),
+    "rows": ("row", "kind", "category", "total_ns"),
+    "units": ("row", "unit", "total_ns"),
+    "idle_code": ("cause", "total_ns"),
+}
+"""Columns of the frames that have no null."""
+_KINDS = ("idle", "kernel", "copy", "communication")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Head:
+    """Hold what a baseline says beside its frames."""
+
+    path: str
+    detail: Literal["calls", "parts"]
+    unit_of_work: int
+    recordings: tuple[Recording, ...]
+    facts: Facts
 
 
 def to_json(profile: Profile) -> str:
@@ -71,35 +93,42 @@ def read(path: Path, document: Mapping[str, Any]) -> Profile:
         )
     try:
         profile = _profile(document)
-    except (KeyError, TypeError, AttributeError, ValueError, IndexError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{path}: a damaged baseline ({type(error).__name__}: {error}); save it again") from None
+    except (
+        KeyError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        IndexError,
+        OverflowError,
+        pl.exceptions.PolarsError,
+    ) as error:
+        why = next(iter(str(error).splitlines()), type(error).__name__)  # Polars explains at length
+        raise InputError(f"{path}: a damaged baseline ({why}); save it again") from None
     if profile.rows.get_column("total_ns").sum() != profile.total_ns:
         raise InputError(f"{path}: a damaged baseline: its lines do not sum to its steps; save it again")
     return profile
 
 
 def _profile(document: Mapping[str, Any]) -> Profile:
-    facts = dict(document["facts"])
-    facts["advice"] = tuple(Promise(**item) for item in facts["advice"])
-    facts["attention"] = tuple(facts["attention"])
-    frames = {name: _frame(document["frames"][name], schema) for name, schema in _FRAMES.items()}
-    return Profile(
-        path=document["path"],
-        recordings=tuple(
-            Recording(item["path"], tuple(map(int, item["lengths_ns"])), bool(item["has_steps"]))
-            for item in document["recordings"]
-        ),
-        facts=Facts(**facts),
-        unit_of_work=int(document["unit_of_work"]),
-        detail=document["detail"],
-        **frames,
-    )
+    frames = {name: _frame(name, document["frames"][name]) for name in _FRAMES}
+    head = read_as(_Head, {key: document[key] for key in _Head.__annotations__})
+    if head.unit_of_work < 1:
+        raise ValueError("unit_of_work is below 1")
+    return Profile(**vars(head), **frames)
 
 
-def _frame(columns: Mapping[str, Any] | None, schema: Mapping[str, pl.DataType]) -> Any:
-    if columns is None:
+def _frame(name: str, columns: Mapping[str, Any] | None) -> Any:
+    if columns is None and name == "units":
         return None
-    return pl.DataFrame([pl.Series(name, _values(columns[name], dtype), dtype) for name, dtype in schema.items()])
+    if columns is None:
+        raise TypeError(f"{name} is missing")
+    frame = pl.DataFrame([pl.Series(key, _values(columns[key], dtype), dtype) for key, dtype in _FRAMES[name].items()])
+    for column in _KNOWN[name]:
+        if frame.get_column(column).null_count():
+            raise ValueError(f"{column} is missing in a row of {name}")
+    if name == "rows" and not frame.get_column("kind").is_in(_KINDS).all():
+        raise ValueError("a row is of no known kind")
+    return frame
 
 
 def _values(column: Any, dtype: pl.DataType) -> list[Any]:

@@ -14,7 +14,6 @@ from trace_analyzer.compare.profiles import (
     IDLE_CODE,
     Facts,
     Profile,
-    Promise,
     Recording,
     merged,
     part_rows,
@@ -22,6 +21,7 @@ from trace_analyzer.compare.profiles import (
 )
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.report import Report
+from trace_analyzer.typed import read_as
 from trace_analyzer.units import printable
 
 Analyze = Callable[[str | Path], Report]
@@ -112,7 +112,7 @@ def _of_report(path: Path, document: Mapping[str, Any]) -> Profile:
     """Return what a saved JSON report keeps: the verdict's window by part, and the lengths of its steps."""
     try:
         return _parts_profile(path, document)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: not a report of this program that can be read ({error!r}); save it again") from None
 
 
@@ -135,21 +135,30 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
     count = max(1, len(lengths))
     return Profile(
         path=printable(str(path)),
-        recordings=(Recording(document["trace"]["path"], lengths, bool(steps)),),
+        recordings=(Recording(str(document["trace"]["path"]), lengths, bool(steps)),),
         calls=pl.DataFrame(schema=CALLS),
         rows=part_rows(sums),
         units=None,
         idle_code=pl.DataFrame(schema=IDLE_CODE),
-        facts=Facts(
-            device_name=device.get("name"),
-            regime=verdict["regime"],
-            cause=verdict["cause"],
-            headline=verdict["headline"],
-            withheld=withheld.get("partition") or (None if parts else verdict["headline"]),
-            causes_withheld="idle_causes" in withheld,
-            advice=tuple(
-                Promise(a["id"], a["title"], a["saves_ns_at_most"] / count, a["how_bound"]) for a in document["advice"]
-            ),
+        facts=read_as(
+            Facts,
+            {
+                "device_name": device.get("name"),
+                "regime": verdict["regime"],
+                "cause": verdict["cause"],
+                "headline": verdict["headline"],
+                "withheld": withheld.get("partition") or (None if parts else verdict["headline"]),
+                "causes_withheld": "idle_causes" in withheld,
+                "advice": [
+                    {
+                        "id": a["id"],
+                        "title": a["title"],
+                        "saves_ns_at_most": a["saves_ns_at_most"] / count,
+                        "how": a["how_bound"],
+                    }
+                    for a in document["advice"]
+                ],
+            },
         ),
         detail="parts",
     )

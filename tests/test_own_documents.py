@@ -1,0 +1,161 @@
+"""Baselines, saved reports and calibrations that somebody edited: refused in one line, or read, and never a bug."""
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from kineto import A100, annotation, launched, op, trace_bytes
+
+from trace_analyzer.catalog.calibration import Calibration, CopyRate, MatmulRate, SweepPoint, read_calibration
+from trace_analyzer.compare import baselines
+from trace_analyzer.compare.comparison import compare_profiles
+from trace_analyzer.compare.profiles import Profile, profile_of
+from trace_analyzer.compare.sides import profile_side
+from trace_analyzer.errors import InputError, UsageError
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+
+VALUES: tuple[Any, ...] = (
+    None, True, -1, 0, 1.5, 10**30, -(10**30), float("nan"), float("inf"), "", "x", "\ud800", "9" * 5_000, [], [1], {}, {"a": 1}, [[[]]], "\x1b[31m",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    """A report on five steps of four kernels."""
+    rows = []
+    for n in range(20):
+        rows += [op("aten::mm", 100 * n, 30), *launched(f"k{n % 4}", 100 * n + 5, 100 * n + 20, 60, n + 1)]
+    marks = [annotation(f"ProfilerStep#{n}", 400 * n, 400) for n in range(5)]
+    return analyze(trace_bytes([*rows, *marks], deviceProperties=[A100]))
+
+
+@pytest.fixture(scope="module")
+def profile(report: Report) -> Profile:
+    """What a comparison needs of it."""
+    return profile_of(report)
+
+
+def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in the document, of long lists the first few."""
+    if place:
+        yield place
+    inner = value.items() if isinstance(value, dict) else list(enumerate(value))[:6] if isinstance(value, list) else ()
+    for key, item in inner:
+        yield from places(item, (*place, key))
+
+
+def edited(document: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    """The document with another value there; ``...`` takes it away."""
+    document = json.loads(json.dumps(document))
+    inner: Any = document
+    for key in place[:-1]:
+        inner = inner[key]
+    if value is ...:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    return document
+
+
+def edits(document: dict[str, Any], count: int) -> Iterator[dict[str, Any]]:
+    """So many different edits of the document; the same in each run."""
+    choose = random.Random(19)
+    everywhere = list(places(document))
+    for _ in range(count):
+        yield edited(document, choose.choice(everywhere), choose.choice((..., *VALUES)))
+
+
+T = TypeVar("T")
+
+
+def read_or_refused(read: Callable[..., T], *arguments: Any) -> T | None:
+    """What the function reads; None where it refuses in one line."""
+    try:
+        return read(*arguments)
+    except (InputError, UsageError) as error:
+        line = str(error)
+    assert line.count("\n") == 0, line
+    assert re.search("again|no trace|without a|is not JSON|no calibration", line), line
+    return None
+
+
+def compared(side: Profile, other: Profile) -> None:
+    """Compare and write."""
+    result = compare_profiles(side, other)
+    result.to_json()
+    result.summary()
+    result.to_markdown()
+
+
+@pytest.mark.parametrize("count", [15, pytest.param(300, marks=pytest.mark.slow)])
+def test_an_edited_baseline(profile: Profile, count: int) -> None:
+    document = json.loads(baselines.to_json(profile))
+    sides = [read_or_refused(baselines.read, Path("b.json"), edit) for edit in edits(document, count)]
+    for side in filter(None, sides):
+        compared(side, profile)
+        compared(profile, side)
+    assert None in sides
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("frames", "rows"), None),
+        (("frames", "rows", "category", "texts", 0), None),
+        (("frames", "rows", "kind", "texts", 0), "x"),
+        (("frames", "rows", "row"), "x"),
+        (("facts", "device_name"), 5),
+        (("facts", "advice"), [1]),
+        (("recordings", 0, "lengths_ns"), [1.5]),
+        (("unit_of_work",), 0),
+        (("detail",), "x"),
+        (("facts",), ...),
+        (("facts", "colour"), 1),
+    ],
+    ids=str,
+)
+def test_a_baseline_that_cannot_be(profile: Profile, place: tuple[Any, ...], value: Any) -> None:
+    document = edited(json.loads(baselines.to_json(profile)), place, value)
+    with pytest.raises(InputError, match="damaged baseline"):
+        baselines.read(Path("b.json"), document)
+
+
+@pytest.mark.parametrize("count", [15, pytest.param(300, marks=pytest.mark.slow)])
+def test_an_edited_report(report: Report, profile: Profile, tmp_path: Path, count: int) -> None:
+    path = tmp_path / "r.json"
+    for edit in edits(json.loads(report.to_json()), count):
+        path.write_text(json.dumps(edit))
+        if (side := read_or_refused(profile_side, path, analyze)) is not None:
+            compared(side, profile)
+            compared(profile, side)
+
+
+@pytest.mark.parametrize("value", [float("inf"), "x", None])
+def test_a_saved_report_whose_step_cannot_be(report: Report, tmp_path: Path, value: Any) -> None:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(edited(json.loads(report.to_json()), ("steps", 2, "duration_ns"), value)))
+    with pytest.raises(InputError, match="save it again"):
+        profile_side(path, analyze)
+
+
+def test_an_edited_calibration(tmp_path: Path) -> None:
+    whole = Calibration(
+        name=str(A100["name"]), kind="cuda", sm_count=108, compute_capability="8.0", copies=(CopyRate(1 << 26, 1500.0),),
+        matmuls=(MatmulRate("fp16", 1024, 150.0),), sweep=(SweepPoint(1, 1600.0, 0.4),), launch_overhead_ns=4200.0,
+    )  # fmt: skip
+    path = tmp_path / "c.json"
+    refused = 0
+    for edit in edits(json.loads(whole.to_json()), 200):
+        path.write_text(json.dumps(edit))
+        calibration = read_or_refused(read_calibration, path)
+        refused += calibration is None
+        if calibration is not None:
+            calibration.device(None)
+            assert calibration.peak_tflops is not None
+            assert isinstance(hash(calibration), int)
+    assert 100 < refused < 200
