@@ -331,7 +331,9 @@ def page() -> str:
             "\n## While it runs\n",
             "| what happens | what the command does |\n|---|---|",
             *happenings,
-            "\nOutputs are written to a temporary name beside them and renamed, so they are whole or not there.\n",
+            "\nOutputs are written to a temporary name beside them and renamed, so they are whole or not there. What a process that"
+            " was killed",
+            "(SIGKILL, a power cut) leaves under such a name, the next run that writes into the same folder deletes.\n",
             "## Memory\n",
             f"Sound traces need about as much as they hold when decompressed. Whatever the input is, loading it takes at most"
             f" {MEMORY_BASE_BYTES >> 20} MB",

@@ -7,6 +7,7 @@ from typing import Literal
 
 import polars as pl
 
+from trace_analyzer import forks
 from trace_analyzer.compare import judgement, matching, statistics
 from trace_analyzer.compare.decomposition import with_split
 from trace_analyzer.compare.judgement import InputChange, Likeness
@@ -147,7 +148,8 @@ class Comparison:
 
 
 def compare_profiles(before: Profile, after: Profile) -> Comparison:
-    """Compare two sides of which the owners were summed up."""
+    """Compare two sides of which the owners were summed up. Raises ``ForkedError`` where Polars would hang."""
+    forks.check()
     reason = judgement.refusal(before, after)
     if reason:
         return _refused(reason, before, after)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from markupsafe import Markup, escape
 
+from trace_analyzer import forks
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.compare.text import summary
@@ -29,10 +30,11 @@ _TITLES = {
 def write_html(result: Comparison, path: Path) -> Path:
     """Write waterfalls, timelines, flame graph and the text; nothing is fetched.
 
-    Raises ``OSError`` when it cannot be written.
+    Raises ``OSError`` when it cannot be written, ``ForkedError`` where Polars would hang.
     """
     from trace_analyzer.compare import plots
 
+    forks.check()
     figures: list[tuple[str, object]] = []
     if result.before is not None and result.after is not None and result.status == "ok":
         step = (result.before.step_ns, result.after.step_ns)

@@ -14,6 +14,7 @@ from typing import Literal
 
 import polars as pl
 
+from trace_analyzer import forks
 from trace_analyzer.compare import judgement
 from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.errors import UsageError
@@ -120,7 +121,11 @@ class Scaling:
 
 
 def scale_profiles(profiles: Sequence[Profile]) -> Scaling:
-    """Compare recordings of one program at several batches. Raises ``UsageError`` for fewer than two."""
+    """Compare recordings of one program at several batches.
+
+    Raises ``UsageError`` for fewer than two, ``ForkedError`` where Polars would hang.
+    """
+    forks.check()
     if len(profiles) < 2:
         raise UsageError("scaling needs two traces or more, of one program at several batches")
     ordered = sorted(profiles, key=_work)
