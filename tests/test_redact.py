@@ -8,7 +8,7 @@ from report_factory import frame, gpu_report
 
 from trace_analyzer.ingest.tables import HOST_EVENTS, OPERATOR_INPUTS, THREADS
 from trace_analyzer.notes import Note
-from trace_analyzer.render.redact import redacted, without_directories
+from trace_analyzer.render.redact import Redaction, redacted, without_directories
 from trace_analyzer.report import Fusion, Report, Verdict
 
 SECRETS = ("alice", "acme", "node-17", "s3cr3t", "my job")
@@ -166,3 +166,13 @@ def test_a_host_that_is_called_like_a_word_takes_no_word_away() -> None:
 )
 def test_paths_are_cut_to_their_file_name_and_nothing_else_is(text: str, left: str) -> None:
     assert without_directories(text) == left
+
+
+@pytest.mark.parametrize(
+    "unit", ["x", "x.", "x/", "/", "a_", "1.", " /a", "\\\\", "a@", "(", "_Z1a", "a(1): ", "http://"]
+)
+def test_no_pattern_goes_through_a_long_text_again_and_again(unit: str) -> None:
+    """A quadratic one takes a quarter of an hour here, not a second."""
+    redaction = Redaction("t.json")
+    assert redaction.text("zor" + "blat " + unit * (300_000 // len(unit))).startswith("name1 ")
+    assert redaction._cell(unit * (300_000 // len(unit))) is not None

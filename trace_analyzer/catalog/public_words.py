@@ -22,6 +22,8 @@ _TENSILE_CODE = re.compile(
 )
 """How kernels of rocBLAS and hipBLASLt are named: the problem, the tile, then capitals of parameters with their values, such as `LBSPPA256`.
 See `getNameMin` and `getParameterNameAbbreviation` in Tensile (https://github.com/ROCm/Tensile)."""
+_LONGEST = 8_192
+"""Characters of an identifier; those of mangled templates take thousands."""
 _LONGEST_NUMBER = 8
 """Digits of a number within a name; longer ones may be somebody's."""
 
@@ -43,7 +45,11 @@ def is_public(identifier: str) -> bool:
     >>> is_public("vectorized_elementwise_kernel"), is_public("s16816gemm_bf16"), is_public("zor" + "blat_gemm"), is_public("b7d2c9")
     (True, True, False, False)
     """
-    if not identifier.isascii() or any(len(digits) > _LONGEST_NUMBER for digits in re.findall(r"\d+", identifier)):
+    if (
+        len(identifier) > _LONGEST
+        or not identifier.isascii()
+        or any(len(digits) > _LONGEST_NUMBER for digits in re.findall(r"\d+", identifier))
+    ):
         return False
     if _MANGLED.fullmatch(identifier):
         return _mangled_is_public(identifier)

@@ -39,8 +39,11 @@ _RELATIVE = re.compile(
 _FRAME = re.compile(r"[^\n]*[/\\]([^/\\\n]+\(\d+\): [^\n]*)")
 """A Python frame as Kineto names it, ``dir/file.py(12): function``; the directory may hold anything."""
 
-_ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://(?:www\.)?([^\s\"'<>)\]]*)|[^\s@\"'<>(\[]+@[^\s@\"'<>)\]]+")
-"""A URL, or ``user@host``, with what follows it."""
+_ADDRESS = re.compile(
+    r"(?<![A-Za-z0-9+.-])[A-Za-z0-9+.-]+://(?:www\.)?([^\s\"'<>)\]]*)"
+    r"|(?<![^\s@\"'<>(\[])[^\s@\"'<>(\[]+@[^\s@\"'<>)\]]+"
+)
+"""A URL, or ``user@host``, with what follows it. Each is sought where its first word begins: names may have millions of characters."""
 _SHARE = re.compile(r"\\\\[^\s\"'<>]+[\\/]")
 """Server and folders of a UNC path."""
 _IDENTIFIER = re.compile(r"[^\W_](?:\w*[^\W_])?|\w+")
