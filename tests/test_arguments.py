@@ -138,6 +138,14 @@ def test_standard_input_is_not_read_twice(folder: Path, args: tuple[str, ...]) -
     assert "can be read once" in refused(*args, text=SOUND)
 
 
+def test_a_series_with_a_trace_of_no_work_is_refused(folder: Path) -> None:
+    (folder / "none.json").write_text('{"traceEvents": []}')
+    result = CliRunner().invoke(main, ["scaling", "none.json", "t.json"])
+    assert result.exit_code == 2
+    assert "none.json has no device work" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
 def test_sides_may_be_pipes(folder: Path) -> None:
     """As of ``compare <(zcat before.json.gz) <(zcat after.json.gz)``; one that nobody writes to is refused."""
     writers = []

@@ -128,6 +128,9 @@ def scale_profiles(profiles: Sequence[Profile]) -> Scaling:
     forks.check()
     if len(profiles) < 2:
         raise UsageError("scaling needs two traces or more, of one program at several batches")
+    for side in profiles:
+        if not side.total_ns:
+            return _refused(f"{side.path} has no device work: {side.facts.headline or 'nothing ran on a device'}")
     ordered = sorted(profiles, key=_work)
     first = ordered[0]
     for side in ordered[1:]:
