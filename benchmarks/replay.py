@@ -27,8 +27,9 @@ from trace_analyzer.errors import TraceAnalyzerError  # noqa: E402
 from trace_analyzer.pipeline import analyze  # noqa: E402
 from trace_analyzer.replay.changes import Change  # noqa: E402
 from trace_analyzer.replay.graph import build  # noqa: E402
-from trace_analyzer.replay.prediction import Replay, refusal  # noqa: E402
+from trace_analyzer.replay.prediction import Replay  # noqa: E402
 from trace_analyzer.replay.recording import recording  # noqa: E402
+from trace_analyzer.replay.refusals import refusal  # noqa: E402
 from trace_analyzer.report import Report  # noqa: E402
 
 

@@ -16,7 +16,7 @@ import broken_input  # noqa: E402
 import click  # noqa: E402
 
 from trace_analyzer import vocabulary  # noqa: E402
-from trace_analyzer.analyses.registry import ANALYSES, TABLES  # noqa: E402
+from trace_analyzer.registry import ANALYSES, TABLES  # noqa: E402
 from trace_analyzer.analysis import Analysis  # noqa: E402
 from trace_analyzer.catalog import kernels as kernel_catalog  # noqa: E402
 from trace_analyzer.cli import VERBS, main  # noqa: E402

@@ -6,7 +6,7 @@ import polars as pl
 from jsonschema import Draft202012Validator
 from kineto import launched, spread, trace_bytes
 
-from trace_analyzer.analyses.registry import ANALYSES
+from trace_analyzer.registry import ANALYSES
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.ingest import load
 from trace_analyzer.metrics import PARTITION

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kineto import analysed, kernel, launch
 
-from trace_analyzer.analyses.registry import TABLES
+from trace_analyzer.registry import TABLES
 from trace_analyzer.graph import Graph, LazyTables, Node
 
 ONE = pl.DataFrame({"a": [1]})

@@ -19,10 +19,10 @@ _SIGNATURE = 16
 _THREADS_PER_SM = 2048
 
 
-def fuse(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Run each chain of table `fusions` as one kernel: less traffic, one launch, no gaps inside."""
-    graph = scene.graph
-    factor, inner = _fused(scene)
+def fuse(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
+    """Run each chain of table `fusions`, or those of one ``of``, as one kernel: less traffic, one launch, no gaps inside."""
+    graph, fusions = scene.graph, scene.tables["fusions"]
+    factor, inner = _fused(scene, fusions.filter(pl.col("kind") == options["of"]) if "of" in options else fusions)
     if not inner.any():
         raise NothingToChange("no kernels that one kernel could replace")
     scale_activities(weights, graph, factor < 1, factor)
@@ -42,9 +42,9 @@ def fuse(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
         weights.parts[part][stretch] = 0
 
 
-def _fused(scene: Scene) -> tuple[Floats, Flags]:
+def _fused(scene: Scene, fusions: pl.DataFrame) -> tuple[Floats, Flags]:
     """Return what part of its time each activity takes in its fused kernel, and which start within one."""
-    table, fusions = scene.known.table, scene.tables["fusions"]
+    table = scene.known.table
     factor, inner = np.ones(table.height), np.zeros(table.height, dtype=bool)
     keys = table.select(pl.struct("name", "operator", "blocks").rank("dense").alias("key")).to_series().to_numpy()
     start = table.get_column("start_ns").to_numpy()

@@ -15,14 +15,15 @@ import polars as pl
 
 from trace_analyzer.errors import UsageError
 from trace_analyzer.replay.changes import Change
-from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay, needs_links, refusal, without_links
+from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
+from trace_analyzer.replay.refusals import needs_links, refusal, without_links
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Report
 
 SCHEMA_VERSION = 1
 WORTH_RATIO = 0.02
 """A change that saves less is noise."""
-WORKERS = 4
+WORKERS = 8
 _PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "graphs")
 _SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communication", "copies")
 _NO_DEVICE = "no device of the trace did any work"
@@ -259,6 +260,12 @@ def path_parts(replay: Replay, changes: tuple[Change, ...] = (), rows: int = 8) 
     )
 
 
+def standard_changes() -> tuple[Change, ...]:
+    """Return the changes of a program that are estimated where nobody asks for any."""
+    options: dict[str, dict[str, float | str]] = {"prefetch": {"workers": WORKERS}}
+    return tuple(Change(name, options.get(name, {})) for name in _PROGRAM)
+
+
 def _scenarios(
     replay: Replay, changes: tuple[Change, ...], applied: tuple[Change, ...]
 ) -> tuple[list[Scenario], list[Skipped]]:
@@ -269,8 +276,7 @@ def _scenarios(
 
 def _standard(replay: Replay, unlinked: str | None) -> tuple[list[Scenario], list[Skipped]]:
     """Return the standard scenarios, the shortest step first, and those that the trace has nothing for."""
-    options: dict[str, dict[str, float | str]] = {"prefetch": {"workers": WORKERS}}
-    asked = [Change(name, options.get(name, {})) for name in _PROGRAM]
+    asked = list(standard_changes())
     asked += [Change("speedup", {"target": target, "factor": 2.0}) for target in _SENSITIVE]
     scenarios, skipped = [], []
     for change in asked:

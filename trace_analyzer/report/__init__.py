@@ -111,7 +111,7 @@ class DeclaredRows:
 class Report:
     """Hold the result of an analysis: frozen, saveable, and all that a renderer sees.
 
-    ``tables`` maps names of `trace_analyzer.analyses.registry.TABLES` to frames with those columns. Those that
+    ``tables`` maps names of `trace_analyzer.registry.TABLES` to frames with those columns. Those that
     nobody has asked for yet are made when they are asked for. ``steps_from`` says what
     marks the steps: ``ProfilerStep``, an annotation's pattern, a framework, ``kernel sequence``, or None.
     ``declared`` are the rows of analyses that declare where they show instead of having a field here.
