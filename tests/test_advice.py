@@ -122,9 +122,10 @@ def test_chains_of_memory_bound_kernels_can_be_fused() -> None:
 
 
 def test_compute_bound_kernels_want_fewer_or_cheaper_flop() -> None:
-    assert saved(analysed([kernel(GEMM, 100 * n, 100) for n in range(12)])) == {"less-work": 600_000}
+    (alone,) = analysed([kernel(GEMM, 100 * n, 100) for n in range(12)]).advice
+    assert (alone.id, alone.title, alone.saves_ns_at_most) == ("less-work", "Nothing known to gain", 600_000)
     fp32 = analysed([kernel(FP32, 100 * n, 100) for n in range(12)])
-    assert saved(fp32) == {"tf32": 1_050_000, "less-work": 600_000}
+    assert saved(fp32) == {"tf32": 1_050_000}
 
 
 def test_communication() -> None:
@@ -235,7 +236,7 @@ def test_bounds_name_causes_that_exist() -> None:
 def test_the_dtype_is_one_that_the_device_is_faster_in() -> None:
     v100 = {"id": 0, "name": "Tesla V100-SXM2-32GB", "computeMajor": 7, "computeMinor": 0, "numSms": 80}
     kernels = [kernel(FP32, 100 * n, 100) for n in range(12)]
-    (half, _) = analysed(kernels, devices=[v100]).advice
+    (half,) = analysed(kernels, devices=[v100]).advice
     assert half.title == "Use tensor cores: fp16 instead of fp32"
     assert "torch.float16" in half.code
     assert half.saves_ns_at_most == round(1_200_000 * (1 - 15.7 / 125))

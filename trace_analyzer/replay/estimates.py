@@ -1,7 +1,8 @@
 """Replay the judged device of an analysis under way: what each change of the catalogue would bring, and the critical path."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import polars as pl
@@ -17,13 +18,16 @@ from trace_analyzer.replay.refusals import needs_links, refusal, refused_unseen,
 from trace_analyzer.replay.scene import NotApplicable
 from trace_analyzer.replay.weights import FIRST_DEVICE
 from trace_analyzer.replay.whatif import WORTH_RATIO, standard_changes
-from trace_analyzer.report import Check, DeviceReport, Verdict
-from trace_analyzer.schema import DEVICE, END, F64, FUNCTION, I32, I64, MODULE, OPERATOR, START, STR, U32, Column, Table
+from trace_analyzer.report import Check, DeviceReport, Predicted, Verdict
+from trace_analyzer.schema import DEVICE, END, F64, FUNCTION, I32, MODULE, OPERATOR, START, STR, U32, Column, Table
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.windows import Judged
 
 MAX_EVENTS = 2_000_000
 """A report of more leaves the replay out, which would add memory to its peak; ``analyze whatif`` replays any number."""
+
+COLD_RATIO = 0.5
+"""Where one-time work is more of the step than this, nothing else is said of its launches: no graph is captured of a cold start."""
 
 WHAT_WOULD_HELP = Table(
     "what_would_help",
@@ -82,8 +86,16 @@ class Estimates:
     reason: str | None = None
     now_ns: float | None = None
     floors: tuple[float, float] | None = None
-    predictions: Mapping[str, tuple[Change, Prediction]] | None = None
+    predictions: Mapping[str, tuple[Change, Prediction]] = field(default_factory=dict)
     path: "Path | None" = None
+    has_steps: bool = True
+
+    def of(self, change: Change | None) -> Predicted | None:
+        """Return what a change would bring; None where that is not known."""
+        _, then = self.predictions.get(key_of(change), (None, None)) if change is not None else (None, None)
+        if then is None or self.now_ns is None:
+            return None
+        return Predicted(then.step_ns, then.low_ns, then.high_ns, self.now_ns, self.has_steps)
 
 
 @dataclass(frozen=True)
@@ -156,12 +168,13 @@ def estimates(replay_sources: ReplaySources) -> Estimates:
     for change in (*standard_changes(), *filter(None, map(change_of, fixes().values()))):
         if key_of(change) in predictions or (unlinked is not None and needs_links(change)):
             continue
-        try:
+        with contextlib.suppress(NotApplicable):
             predictions[key_of(change)] = change, replay.predict((change,))
-        except NotApplicable:
-            pass
+    once = predictions.get("warm")
+    if once is not None and once[1].step_ns < COLD_RATIO * replay.identity.step_ns:
+        predictions.pop("graphs", None)
     floors = replay.floors() if unlinked is None else None
-    return Estimates(device, unlinked, replay.identity.step_ns, floors, predictions, path_of(replay))
+    return Estimates(device, unlinked, replay.identity.step_ns, floors, predictions, path_of(replay), replay.has_steps)
 
 
 def what_would_help(estimates: Estimates) -> pl.DataFrame:
@@ -170,7 +183,7 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
     if told.device is None:
         return WHAT_WOULD_HELP.empty()
     rows = []
-    if told.now_ns is not None and told.predictions is not None:
+    if told.now_ns is not None:
         now = told.now_ns
         rows.append({"kind": "now", "label": "as recorded", "step_ns": now})
         worth = [
@@ -186,9 +199,11 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
     if told.floors is not None:
         cpu, device = told.floors
         rows.append({"kind": "device-floor", "label": "no CPU fix goes below", "step_ns": device})
-        rows.append({"kind": "cpu-floor", "label": "no GPU fix goes below", "step_ns": cpu})
+        if cpu >= WORTH_RATIO * (told.now_ns or 0):
+            rows.append({"kind": "cpu-floor", "label": "no GPU fix goes below", "step_ns": cpu})
     if told.reason is not None:
-        rows.append({"kind": "refused", "label": f"no estimate: {told.reason}"})
+        what = "no estimate" if told.now_ns is None else "no estimate of what the CPU does"
+        rows.append({"kind": "refused", "label": f"{what}: {told.reason}"})
     none = dict.fromkeys(WHAT_WOULD_HELP.schema) | {"device": told.device}
     return pl.DataFrame([none | row for row in rows], schema=WHAT_WOULD_HELP.schema)
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from trace_analyzer.field_types import CheckStatus, Confidence, Limits, Regime, Status, Value
 from trace_analyzer.notes import Note
-from trace_analyzer.report.code_report import Advice, Blame, HostCost
+from trace_analyzer.report.code_report import Advice, Blame, HostCost, Predicted
 from trace_analyzer.report.device_report import (
     Attained,
     BoundShare,
@@ -72,6 +72,7 @@ __all__ = [
     "HostCost",
     "LaunchLead",
     "MeasuredRoof",
+    "Predicted",
     "QueueDepth",
     "Recorded",
     "Regime",
