@@ -592,6 +592,7 @@ VALUES = {
     "snippet": "pass",
     "name": "softmax_kernel",
     "first": "Hide",
+    "reached": ": kernels reach 80 % of the roof",
 }
 
 
@@ -729,6 +730,38 @@ def behind(until: int) -> list[object]:
     ]
 
 
+def converted(around: str | None) -> list[object]:
+    """Conversions in the middle of an operator, if any."""
+    return [
+        [*([op(around, 40 * n, 35)] if around else []), op("aten::_to_copy", 40 * n + 5, 20),
+         launched(CAST, 40 * n + 10, 1_000 + 100 * n, 100, n + 1, grid=[5_000, 1, 1])]
+        for n in range(12)
+    ]  # fmt: skip
+
+
+def copied_within(region: str) -> list[object]:
+    copies = [
+        [call("cudaMemcpyAsync", 40 * n + 10, 5, correlation=n + 1),
+         copy("DtoD (Device -> Device)", 1_000 + 100 * n, 100, correlation=n + 1, bytes=100_000_000)]
+        for n in range(12)
+    ]  # fmt: skip
+    return [
+        op(region, 0, 600),
+        *copies,
+        [kernel(ADD, 2_200 + 100 * n, 90, grid=[5_000, 1, 1], stream=9 + n) for n in range(6)],
+    ]
+
+
+def large_messages(us: int) -> list[object]:
+    """All-reduces of 16 MB by 8 ranks, one after the other."""
+    reduce = {"Collective name": "allreduce", "In msg nelems": 4_000_000, "dtype": "Float", "Group size": 8}
+    return [
+        [op("record_param_comms", 100 * n, 20, **reduce), launched(NCCL, 100 * n + 5, 2_000 + us * n, us, n + 1)]
+        for n in range(12)
+    ]
+
+
+CAST = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda, x>(int)"
 CASES: dict[str, tuple[list[object], list[object]]] = {
     "cuda-graphs": (graphs(1), graphs(5)),
     "bigger-batch": (late(lambda t: op("aten::mm", t, 850)), late(lambda t: annotation(LOADS, t, 850))),
@@ -760,6 +793,17 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
         late(lambda t: op("aten::sort", t, 4_800), period=5_000),
         late(*(lambda t, n=n: op("aten::sort", t + 801 * n, 800) for n in range(6)), period=5_000),
     ),
+    "cpu-preparation": (
+        late(lambda t: op("aten::randn", t, 4_800), period=5_000),
+        late(lambda t: op("aten::sort", t, 4_800), period=5_000),
+    ),
+    "casts": (converted("aten::linear"), converted(None)),
+    "compiled-copies": (copied_within("Torch-Compiled Region: 0/0"), copied_within("aten::copy_")),
+    "custom-kernels": (
+        [in_a_row(GEMM), [kernel("my_own_operator(int)", 2_000 + 100 * n, 40) for n in range(12)]],
+        [in_a_row(GEMM), [kernel("my_own_operator(int)", 2_000 + 100 * n, 4) for n in range(12)]],
+    ),
+    "transport": (large_messages(20_000), large_messages(2_000)),
     "attention-kernel": (eager(attention(6)), eager(cos_cos(6))),
     "fusion": (memory_bound(7), apart(ADD)),
     "channels-last": (apart("void nchwToNhwcKernel<float, float>(x)"), apart("void nchwAddKernel<float, float>(x)")),
