@@ -48,13 +48,22 @@ class Scenario:
 
 @dataclass(frozen=True)
 class PathPart:
-    """Hold a part of the critical path: ns of a step, its share, and the step with that part by factors as fast."""
+    """Hold a part of the critical path: ns of a step, its share, and the step with that part by factors as fast.
+
+    Without changes, ``operator``, ``module`` and ``python_function`` are those that hold most of it, where any is known, and
+    ``start_ns`` and ``end_ns`` its longest stretch.
+    """
 
     kind: str
     name: str
     ns: float
     ratio: float
     speedups: Mapping[str, float]
+    operator: str | None = None
+    module: str | None = None
+    python_function: str | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,7 @@ class WhatIf:
                 for s in self.scenarios
             ],
             "critical_path": [
-                {"kind": p.kind, "name": p.name, "ns": p.ns, "ratio": p.ratio, "speedups": dict(p.speedups)}
+                {**vars(p), "speedups": dict(p.speedups)}
                 for p in self.critical_path
             ],
             "skipped": [{"name": s.name, "options": _plain(s.options), "reason": s.reason} for s in self.skipped],
@@ -247,7 +256,9 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
         device_floor_ns=device_floor,
         predicted=replay.predict(applied),
         scenarios=tuple(scenarios),
-        critical_path=path_parts(replay, applied, path_rows),
+        critical_path=located(path_parts(replay, applied, path_rows), report)
+        if not applied
+        else path_parts(replay, applied, path_rows),
         skipped=(*skipped, *left_out),
     )
 
@@ -258,6 +269,25 @@ def path_parts(replay: Replay, changes: tuple[Change, ...] = (), rows: int = 8) 
         PathPart(row["kind"], row["name"], row["ns"], row["ratio"], {key: row[f"step_ns_{key}"] for key in SPEEDUPS})
         for row in replay.critical_path(changes, rows).iter_rows(named=True)
     )
+
+
+def located(parts: tuple[PathPart, ...], report: Report) -> tuple[PathPart, ...]:
+    """Return parts of the path without changes with the code that holds most of each, by table `critical_path`."""
+    code = ["operator", "module", "python_function"]
+    path = report.tables["critical_path"].with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
+    known = path.filter(pl.any_horizontal(pl.col(code).is_not_null()))
+    sums = (
+        known.group_by("name", *code).agg(pl.col("ns").sum()).sort("ns", *code, descending=[True, False, False, False])
+    )
+    names = {row["name"]: row for row in sums.unique("name", keep="first", maintain_order=True).to_dicts()}
+    longest = path.sort("ns", "start_ns", descending=[True, False]).unique("name", keep="first", maintain_order=True)
+    places = {row["name"]: row for row in longest.to_dicts()}
+    located_parts: list[PathPart] = []
+    for part in parts:
+        who, place = names.get(part.name, {}), places.get(part.name, {})
+        known_of: dict[str, Any] = {c: who.get(c) for c in code} | {c: place.get(c) for c in ("start_ns", "end_ns")}
+        located_parts.append(PathPart(**{**vars(part), **known_of}))
+    return tuple(located_parts)
 
 
 def standard_changes() -> tuple[Change, ...]:
