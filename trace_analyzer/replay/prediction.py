@@ -33,8 +33,8 @@ NOISE_STEPS, NOISE_WINDOW = 0.10, 0.15
 WORKERS_SLOW = 1.25
 """How much longer the main thread's work takes beside workers, at most: 23 % in the mean step of the one recorded pair (13 % in the median)."""
 INFERRED_RATIO = 0.01
-BEST_CASES = ("fuse", "tf32", "bf16")
-"""Changes that bring kernels to a roof, which real ones approach: the interval reaches to half of what they win then."""
+BEST_CASES = ("fuse", "tf32", "bf16", "graphs")
+"""Changes that are modelled at their best: kernels at a roof, a whole step as one graph. The interval reaches to half of what they win."""
 SPEEDUPS: Mapping[str, float] = {"1.11": 0.9, "1.33": 0.75, "2": 0.5, "4": 0.25, "inf": 0.0}
 """Factors by which a part gets faster, and what remains of its time: 10, 25, 50, 75 and 100 % less."""
 _INFERRED = (WAIT, CONTENTION, SPIN, HAND_OVER, QUEUE)
@@ -148,7 +148,7 @@ class Replay:
         Changes that only take time away make no step longer. Half the interval is the root of the squares of the replay's
         error, of what the unexplained time makes of a difference, and of how much the CPU's part differs between recordings;
         where more than `INFERRED_RATIO` of the path is inferred, of the round trip's error if that is larger. The upper end is
-        that of half the saving where kernels reach their roof in the estimate, and of a slower CPU beside workers that load data.
+        that of half the saving where the change is modelled at its best, and of a slower CPU beside workers that load data.
         """
         weights = self.weights(changes)
         outcome = self.run(weights)
@@ -166,13 +166,14 @@ class Replay:
         return Prediction(step, max(step - half, 0.0), worst + half)
 
     def _if_halved(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
-        """Return the step if changes that are modelled at their best (`BEST_CASES`) win half of that in each kernel."""
+        """Return the step if changes that are modelled at their best (`BEST_CASES`) win half of that at each edge."""
         others = tuple(change for change in changes if change.name not in BEST_CASES)
         if len(others) == len(changes):
             return step
-        halved = Weights(**vars(weights))
-        halved.device = (weights.device + self.weights(others).device) / 2
-        return self.run(halved).step_ns
+        halved, without = Weights(**vars(weights)), self.weights(others)
+        halved.device, halved.host = (weights.device + without.device) / 2, (weights.host + without.host) / 2
+        halved.parts = (weights.parts + without.parts) / 2
+        return min(self.run(halved).step_ns, max(step, self.identity.step_ns))
 
     def _beside_workers(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
         """Return the step if workers that load data slow the CPU's other work by `WORKERS_SLOW`."""
