@@ -592,6 +592,7 @@ VALUES = {
     "snippet": "pass",
     "name": "softmax_kernel",
     "first": "Hide",
+    "or_fewer_bits": ", or fewer bits",
     "reached": ": kernels reach 80 % of the roof",
 }
 

@@ -141,3 +141,14 @@ def test_cache_reading_is_no_custom_kernel() -> None:
     assert "custom-kernels" not in [
         item.id for item in analysed(replayed("void vllm::paged_attention_v2_kernel<float, 128>(float*)")).advice
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "asks"),
+    [("void gemv2T_kernel_val<int, float>(x)", True), ("void gemv2T_kernel_val<mxfp4, float>(x)", False)],
+)
+def test_weights_of_four_bits_are_not_to_have_fewer(name: str, asks: bool) -> None:
+    (item,) = (item for item in analysed(replayed(name)).advice if item.id == "thin-products")
+    assert ("fewer bits" in item.title) == asks
+    assert ("quantize_" in item.code) == asks
+    assert "more sequences" in item.code

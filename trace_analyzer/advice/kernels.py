@@ -127,6 +127,9 @@ def thin_products(context: AdviceContext) -> Opportunity | None:
     thin = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
     rows = outside(context.within.activities.filter(thin), written_out)
     rows = rows.filter(_reads_weights(rows.hstack(lookup(context.within.shapes, rows, "operator_id"))))
+    few = 2 * total(where_called(rows, pl.col("name").str.contains(_FOUR_BITS)), "duration_ns") > total(
+        rows, "duration_ns"
+    )
     return kernel_opportunity(
         context,
         rows,
@@ -134,7 +137,17 @@ def thin_products(context: AdviceContext) -> Opportunity | None:
         "half the time of memory-bound products and attention: half the bytes for the same work",
         f"{counted(rows.height, 'product or attention kernel reads', 'products and attention kernels read')} much for little"
         " arithmetic",
+        or_fewer_bits="" if few else ", or fewer bits",
+        snippet=_MORE_SEQUENCES if few else f"{_QUANTIZE}\n{_MORE_SEQUENCES}",
     )
+
+
+_FOUR_BITS = r"(?i)mxfp4|nvfp4|fp4|int4|w4a|awq|gptq|marlin"
+"""Names of kernels whose weights have 4 bits."""
+_QUANTIZE = "torchao.quantization.quantize_(model, Int4WeightOnlyConfig())  # or Int8WeightOnlyConfig(); an fp8 cache for attention"
+_MORE_SEQUENCES = (
+    "# more sequences per step: max_num_seqs, continuous batching, speculative decoding; training: a bigger batch"
+)
 
 
 def _reads_weights(rows: pl.DataFrame) -> pl.Series:
