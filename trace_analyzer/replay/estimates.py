@@ -179,16 +179,15 @@ def estimates(replay_sources: ReplaySources) -> Estimates:
 
 def what_would_help(estimates: Estimates) -> pl.DataFrame:
     """Return table `what_would_help`; no rows where no device worked."""
-    told = estimates
-    if told.device is None:
+    if estimates.device is None:
         return WHAT_WOULD_HELP.empty()
     rows = []
-    if told.now_ns is not None:
-        now = told.now_ns
+    if estimates.now_ns is not None:
+        now = estimates.now_ns
         rows.append({"kind": "now", "label": "as recorded", "step_ns": now})
         worth = [
             (change, then, 1 - then.step_ns / now)
-            for key, (change, then) in told.predictions.items()
+            for key, (change, then) in estimates.predictions.items()
             if now and key in map(key_of, standard_changes()) and 1 - then.step_ns / now >= WORTH_RATIO
         ]
         rows += [
@@ -196,15 +195,15 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
              "high_ns": then.high_ns, "saves_ratio": saves}
             for change, then, saves in sorted(worth, key=lambda row: row[1].step_ns)
         ]  # fmt: skip
-    if told.floors is not None:
-        cpu, device = told.floors
+    if estimates.floors is not None:
+        cpu, device = estimates.floors
         rows.append({"kind": "device-floor", "label": "no CPU fix goes below", "step_ns": device})
-        if cpu >= WORTH_RATIO * (told.now_ns or 0):
+        if cpu >= WORTH_RATIO * (estimates.now_ns or 0):
             rows.append({"kind": "cpu-floor", "label": "no GPU fix goes below", "step_ns": cpu})
-    if told.reason is not None:
-        what = "no estimate" if told.now_ns is None else "no estimate of what the CPU does"
-        rows.append({"kind": "refused", "label": f"{what}: {told.reason}"})
-    none = dict.fromkeys(WHAT_WOULD_HELP.schema) | {"device": told.device}
+    if estimates.reason is not None:
+        what = "no estimate" if estimates.now_ns is None else "no estimate of what the CPU does"
+        rows.append({"kind": "refused", "label": f"{what}: {estimates.reason}"})
+    none = dict.fromkeys(WHAT_WOULD_HELP.schema) | {"device": estimates.device}
     return pl.DataFrame([none | row for row in rows], schema=WHAT_WOULD_HELP.schema)
 
 
