@@ -4,7 +4,6 @@ import ast
 import re
 from pathlib import Path
 
-import polars as pl
 import pytest
 from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, op, python
 
@@ -474,15 +473,7 @@ def test_recomputation_is_a_trade() -> None:
     report = analysed(product(0, 1), node, product(110, 2, **again), backward)
     assert report.verdict.regime == "compute-bound"
     assert saved(report)["recompute-less"] == 500_000
-    roofs = report.tables["roofs"].join(
-        report.tables["activities"].filter(pl.col("launch_id").is_not_null()), on="activity_id"
-    )
-    at_peak = roofs.sort("start_ns").get_column("roof_ns").to_list()
-    assert len(at_peak) == 4
-    assert max(at_peak) < 500_000
-    rest = at_peak[0] + at_peak[2] + at_peak[3]
-    assert saved(report)["less-work"] == pytest.approx(rest / 2, abs=1), "half of the rest, at the device's peak"
-    assert ids(report)[-1] == "less-work", "a last resort"
+    assert "less-work" not in ids(report), "something is known to gain"
     assert "recompute-less" not in ids(analysed(product(0, 1), product(110, 2), backward))
 
 

@@ -19,7 +19,7 @@ from trace_analyzer.replay.scene import NotApplicable
 from trace_analyzer.replay.weights import FIRST_DEVICE
 from trace_analyzer.replay.whatif import WORTH_RATIO, standard_changes
 from trace_analyzer.report import Check, DeviceReport, Predicted, Verdict
-from trace_analyzer.schema import DEVICE, END, F64, FUNCTION, I32, MODULE, OPERATOR, START, STR, U32, Column, Table
+from trace_analyzer.schema import DEVICE, END, F64, FUNCTION, I32, I64, MODULE, OPERATOR, START, STR, U32, Column, Table
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.windows import Judged
 
@@ -41,6 +41,8 @@ WHAT_WOULD_HELP = Table(
         Column("low_ns", F64, "Start of its interval."),
         Column("high_ns", F64, "End of its interval."),
         Column("saves_ratio", F64, "What the change saves of the step."),
+        Column("start_ns", I64, "Start of the window whose steps these are, ns since the trace's origin."),
+        Column("end_ns", I64, "Its end."),
     ),
 )  # fmt: skip
 WHAT_WOULD_HELP_SECTION = Section(
@@ -89,6 +91,7 @@ class Estimates:
     predictions: Mapping[str, tuple[Change, Prediction]] = field(default_factory=dict)
     path: "Path | None" = None
     has_steps: bool = True
+    window: tuple[int, int] = (0, 0)
 
     def of(self, change: Change | None) -> Predicted | None:
         """Return what a change would bring; None where that is not known."""
@@ -158,11 +161,13 @@ def estimates(replay_sources: ReplaySources) -> Estimates:
     device = sources.judged.device
     events = sources.host_events.height + sources.activities.height
     too_many = f"with over {MAX_EVENTS:,} events only `analyze whatif` replays a trace" if events > MAX_EVENTS else None
+    intervals = sources.judged.window.intervals
+    window = intervals[0][0], intervals[-1][1]
     if (reason := refused_unseen(sources, device) or too_many) is not None:
-        return Estimates(device, reason)
+        return Estimates(device, reason, window=window)
     replay = Replay.of(sources, device)
     if (reason := refusal(sources, replay, device, ())) is not None:
-        return Estimates(device, reason)
+        return Estimates(device, reason, window=window)
     unlinked = without_links(sources, device)
     predictions = {}
     for change in (*standard_changes(), *filter(None, map(change_of, fixes().values()))):
@@ -174,7 +179,8 @@ def estimates(replay_sources: ReplaySources) -> Estimates:
     if once is not None and once[1].step_ns < COLD_RATIO * replay.identity.step_ns:
         predictions.pop("graphs", None)
     floors = replay.floors() if unlinked is None else None
-    return Estimates(device, unlinked, replay.identity.step_ns, floors, predictions, path_of(replay), replay.has_steps)
+    path, now_ns = path_of(replay), replay.identity.step_ns
+    return Estimates(device, unlinked, now_ns, floors, predictions, path, replay.has_steps, window)
 
 
 def what_would_help(estimates: Estimates) -> pl.DataFrame:
@@ -184,7 +190,7 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
     rows = []
     if estimates.now_ns is not None:
         now = estimates.now_ns
-        rows.append({"kind": "now", "label": "as recorded", "step_ns": now})
+        rows.append({"kind": "now", "label": "now", "step_ns": now})
         worth = [
             (change, then, 1 - then.step_ns / now)
             for key, (change, then) in estimates.predictions.items()
@@ -203,7 +209,9 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
     if estimates.reason is not None:
         what = "no estimate" if estimates.now_ns is None else "no estimate of what the CPU does"
         rows.append({"kind": "refused", "label": f"{what}: {estimates.reason}"})
-    none = dict.fromkeys(WHAT_WOULD_HELP.schema) | {"device": estimates.device}
+    none = dict.fromkeys(WHAT_WOULD_HELP.schema) | {
+        "device": estimates.device, "start_ns": estimates.window[0], "end_ns": estimates.window[1]
+    }  # fmt: skip
     return pl.DataFrame([none | row for row in rows], schema=WHAT_WOULD_HELP.schema)
 
 
