@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from kineto import analysed, annotation, call, launched, op
+from kineto import analysed, annotation, call, launched, op, python
 
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.pipeline import analyze
@@ -163,3 +163,17 @@ def test_the_path_of_a_loader_is_the_loader() -> None:
     length = pl.col("end_ns") - pl.col("start_ns")
     by_name = dict(path.group_by("name").agg(length.sum()).iter_rows())
     assert by_name["data-loading"] > 0.7 * sum(by_name.values())
+
+
+def test_allocation_alone_is_predicted() -> None:
+    """Each step allocates for 400 us and compiles for 300: the allocator's advice is of the former."""
+    steps = [
+        [annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000), call("cudaMalloc", 1_000 * n + 1, 399),
+         python("torch/_dynamo/convert_frame.py(1): _compile", 1_000 * n + 400, 300), op("aten::mm", 1_000 * n + 700, 295),
+         *(launched("k", 1_000 * n + 710 + 25 * i, 1_000 * n + 720 + 25 * i, 20, 10 * n + i + 1) for i in range(10))]
+        for n in range(10)
+    ]  # fmt: skip
+    items = {item.id: item for item in analysed(steps).advice}
+    assert items["allocator"].predicted is not None
+    assert items["allocator"].predicted.step_ns == pytest.approx(600_000, rel=0.01)
+    assert items["recompilation"].predicted is None
