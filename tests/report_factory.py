@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import polars as pl
 
-from trace_analyzer.analyses.registry import ANALYSES, TABLES
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.notes import Note
+from trace_analyzer.registry import ANALYSES, TABLES
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Advice,

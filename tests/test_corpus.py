@@ -9,8 +9,8 @@ import pytest
 from conftest import CORPUS, corpus_rows
 
 from trace_analyzer import units
-from trace_analyzer.analyses.registry import TABLES
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.registry import TABLES
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import HOST_CAUSES
 

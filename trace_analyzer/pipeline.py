@@ -10,13 +10,13 @@ import polars as pl
 
 from trace_analyzer import advice, checks, findings, mask, report_parts, verdict, windows
 from trace_analyzer.analyses.device_models import match_devices
-from trace_analyzer.analyses.registry import ANALYSES, TRACE_TABLES
 from trace_analyzer.analysis import Analysis, Declaration, Value
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.graph import Graph, LazyTables
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
 from trace_analyzer.notes import Note
 from trace_analyzer.options import Options
+from trace_analyzer.registry import ANALYSES, TRACE_TABLES
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Advice,

@@ -66,7 +66,7 @@ class Section:
     ``sort`` names columns, each with ``-`` before it where its largest values come first; without any the table's own order
     stays, and rows without a value come last. ``rows`` is the most that Markdown and the terminal show, each of
     which has a limit of its own, as the page has. ``place`` says where on the timeline a row leads: the columns of its start and its end, or the longest event
-    of a table. ``scope`` stands behind the title in the terminal; ``top`` leaves unsaid how many rows are left out; ``record`` is
+    of a table. ``scope`` stands behind the title in the terminal; ``top`` leaves unsaid how many rows are left out, ``whole`` leaves none out; ``record`` is
     what to record where there are none.
     """
 
@@ -78,4 +78,5 @@ class Section:
     place: tuple[str, str] | Longest = ("start_ns", "end_ns")
     scope: str = ""
     top: bool = False
+    whole: bool = False
     record: str = ""

@@ -179,3 +179,7 @@ OPTIMIZER_LAUNCHES = 50
 """A foreach optimizer makes a handful of launches per dtype, an unfused one several per parameter."""
 SMALL_MESSAGE_BYTES = 4 << 20
 """A collective of less is bound by its latency, not by the links."""
+SLOW_TRANSPORT_RATIO = 0.01
+"""Networks between machines reach a tenth of the links within one: a hundredth is a fallback, such as sockets."""
+CUSTOM_KERNEL_RATIO = 0.05
+"""A kernel that holds less of the window, whatever it does, is not the first to profile."""

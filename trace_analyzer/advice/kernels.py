@@ -15,6 +15,7 @@ from trace_analyzer.advice.opportunity import (
     where_called,
     worth_ns,
 )
+from trace_analyzer.advice.traffic import runs_in_16_bits
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import union
@@ -126,6 +127,9 @@ def thin_products(context: AdviceContext) -> Opportunity | None:
     thin = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
     rows = outside(context.within.activities.filter(thin), written_out)
     rows = rows.filter(_reads_weights(rows.hstack(lookup(context.within.shapes, rows, "operator_id"))))
+    few = 2 * total(where_called(rows, pl.col("name").str.contains(_FOUR_BITS)), "duration_ns") > total(
+        rows, "duration_ns"
+    )
     return kernel_opportunity(
         context,
         rows,
@@ -133,7 +137,17 @@ def thin_products(context: AdviceContext) -> Opportunity | None:
         "half the time of memory-bound products and attention: half the bytes for the same work",
         f"{counted(rows.height, 'product or attention kernel reads', 'products and attention kernels read')} much for little"
         " arithmetic",
+        or_fewer_bits="" if few else ", or fewer bits",
+        snippet=_MORE_SEQUENCES if few else f"{_QUANTIZE}\n{_MORE_SEQUENCES}",
     )
+
+
+_FOUR_BITS = r"(?i)mxfp4|nvfp4|fp4|int4|w4a|awq|gptq|marlin"
+"""Names of kernels whose weights have 4 bits."""
+_QUANTIZE = "torchao.quantization.quantize_(model, Int4WeightOnlyConfig())  # or Int8WeightOnlyConfig(); an fp8 cache for attention"
+_MORE_SEQUENCES = (
+    "# more sequences per step: max_num_seqs, continuous batching, speculative decoding; training: a bigger batch"
+)
 
 
 def _reads_weights(rows: pl.DataFrame) -> pl.Series:
@@ -171,7 +185,7 @@ _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 def fewer_bytes(context: AdviceContext) -> Opportunity | None:
     """Return the saving of 16-bit types in fp32 pointwise and normalization kernels that memory limits."""
     dtype = next((d for d in ("bf16", "fp16") if context.model and context.model.peak_flops(d)), None)
-    if dtype is None:
+    if dtype is None or runs_in_16_bits(context):
         return None
     passes = context.within.activities.filter(
         (pl.col("bound") == "memory")
@@ -206,7 +220,7 @@ _REGIMES = {"compute": "compute-bound", "memory": "memory-bandwidth-bound"}
 def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
     """Return the saving of matmul and convolution out of fp32, in the nearest type that tensor cores compute faster."""
     slow = _missed(context, "fp32").filter((pl.col("target_dtype") == "tf32") == tf32)
-    if slow.is_empty():
+    if slow.is_empty() or (not tf32 and runs_in_16_bits(context)):
         return None
     dtype = slow.get_column("target_dtype").item(0)
     return kernel_opportunity(
@@ -228,7 +242,10 @@ def padding(context: AdviceContext) -> Opportunity | None:
         (pl.col("duration_ns") / 2).alias("saves_ns")
     )
     known = _missed(context, "unaligned", "vector-units")
-    rows = pl.concat([known, narrow.join(known, on="activity_id", how="anti")], how="diagonal_relaxed")
+    written_out = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
+    rows = outside(
+        pl.concat([known, narrow.join(known, on="activity_id", how="anti")], how="diagonal_relaxed"), written_out
+    )
     sizes = _odd_sizes(rows.hstack(lookup(context.within.shapes, rows, "operator_id")))
     return kernel_opportunity(
         context,
@@ -348,6 +365,7 @@ def less_work(context: AdviceContext) -> Opportunity | None:
     heavy = rest.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(
         context.within.roofs.select("activity_id", "roof_ns"), on="activity_id", how="left", maintain_order="left"
     )
+    reached = total(heavy, "roof_ns") / max(1, total(heavy.drop_nulls("roof_ns"), "duration_ns"))
     return kernel_opportunity(
         context,
         heavy,
@@ -356,4 +374,5 @@ def less_work(context: AdviceContext) -> Opportunity | None:
         " where their work is not known; kernels that repeat other work left out",
         f"{counted(heavy.height, 'kernel is', 'kernels are')} limited by arithmetic: what remains of that at the device's peak"
         " shortens only with less of it, or on a faster device",
+        reached=f": kernels reach {percent(reached)} of the roof" if reached else "",
     )

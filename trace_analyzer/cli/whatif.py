@@ -64,6 +64,7 @@ class _Speedup(click.ParamType[tuple[str, float]]):
 @click.option("--plot", metavar="FILE", help="Draw a tornado plot of all scenarios, as one HTML file.")
 @click.option("--force", is_flag=True, help="Overwrite the FILE of --plot.")
 @outputs.redact_option
+@click.option("--no-cache", is_flag=True, help="Read the trace anew, and keep nothing of it for the next time.")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def whatif(
     trace: str,
@@ -73,6 +74,7 @@ def whatif(
     plot: str | None,
     force: bool,
     redact: bool,
+    no_cache: bool,
     speedup: tuple[tuple[str, float], ...],
     **changes: Any,
 ) -> int:
@@ -93,15 +95,18 @@ def whatif(
         if Path(plot).exists() and not force:
             raise UsageError(f"--plot {plot}: exists; --force overwrites it")
     from trace_analyzer.cli.progress import Progress
-    from trace_analyzer.pipeline import analyze
+    from trace_analyzer.ingest import load
+    from trace_analyzer.pipeline import Options, report_of
     from trace_analyzer.render.whatif import tornado_html
     from trace_analyzer.replay.whatif import changes_of
     from trace_analyzer.replay.whatif import whatif as estimated
+    from trace_analyzer.trace_cache import load_cached
 
     asked = changes_of(**changes, speedup=dict(speedup))
     number = int(device) if device is not None and device.lstrip("-").isdecimal() else device
     with Progress() as progress:
-        report = analyze(trace, device=number, progress=progress)
+        loaded = (load if no_cache else load_cached)(trace, progress=progress)
+        report = report_of(loaded, Options(device=number), progress)
         progress("replaying")
         result, shown = outputs.redacted(estimated(report, asked), (trace,), redact)
     if form == "json":

@@ -75,7 +75,7 @@ class DeclaredSection:
 
     def top(self, rows: int) -> "DeclaredSection":
         """Return the section with at most ``rows`` rows, and no more than it declares."""
-        return replace(self, rows=self.rows[: min(rows, self.section.rows or rows)])
+        return self if self.section.whole else replace(self, rows=self.rows[: min(rows, self.section.rows or rows)])
 
     def for_terminal(self, width: int) -> "DeclaredSection":
         """Return the section with the columns for which ``width`` cells suffice.

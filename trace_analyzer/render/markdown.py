@@ -278,7 +278,19 @@ def _one_advice(rank: int, item: Advice) -> str:
         if text
     )
     block = "\n".join(_fenced(item.code)) if item.code else ""
-    return _paragraphs(title, *(_indented(part) for part in (escaped(item.why), where, block) if part))
+    return _paragraphs(
+        title,
+        *(
+            _indented(part)
+            for part in (
+                escaped(phrasing.predicted_step(item)) if item.predicted else "",
+                escaped(item.why),
+                where,
+                block,
+            )
+            if part
+        ),
+    )
 
 
 def _advised_place(item: Advice) -> str:

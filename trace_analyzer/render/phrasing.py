@@ -333,6 +333,18 @@ def advised_place(item: Advice) -> str:
     return item.where if not item.where or item.where.startswith("before ") else f"at {item.where}"
 
 
+def predicted_step(item: Advice) -> str:
+    """Write what a replay makes of a change: ``predicted: 152 ms a step (148 ms to 156 ms), now 176 ms``; "" where none did."""
+    then = item.predicted
+    if then is None:
+        return ""
+    low, high, now = map(units.duration, (then.low_ns, then.high_ns, then.now_ns))
+    unit = "a step" if then.has_steps else "for the window"
+    text = f"predicted: {units.duration(then.step_ns)} {unit} ({low} to {high}), now {now}"
+    saves_nothing = then.step_ns > then.now_ns * (1 - thresholds.WORTH_RATIO)
+    return f"{text}: saves next to nothing" if saves_nothing else text
+
+
 def drained_by(row: Mapping[str, Any]) -> str:
     """Write what drained the queue, from a row of table `drains`: ``.item() in train (train.py:12)``."""
     function = row["python_function"]

@@ -335,6 +335,8 @@ def _one_advice(rank: int, item: Advice, window_ns: int, width: int) -> list[Lin
     saves = f"saves at most {units.duration(item.saves_ns_at_most)}{share}"
     lines = hanging([(f"  {rank}. ", "")], units.visible(item.title), width, 2, "bold")
     _append(lines, saves, "good", width, indent="     ")
+    if predicted := phrasing.predicted_step(item):
+        lines += hanging([("     ", "")], predicted, width, 2, "good")
     lines += hanging([("     ", "")], units.visible(item.why), width, 2, "dim")
     if place := phrasing.advised_place(item):
         lines += hanging([("     ", "dim")], units.visible(place), width, 1, "dim")

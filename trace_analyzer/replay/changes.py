@@ -210,18 +210,21 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     return order[first]
 
 
-def warm(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Leave out what happens once: compiling, loading modules, allocating memory that a cache keeps."""
+def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
+    """Leave out what happens once: compiling, loading modules, allocating memory that a cache keeps; or ``only`` allocation."""
     graph, calls = scene.graph, scene.graph.recorded.calls
+    only_allocation = options.get("only") == "allocation"
     taken = calls.end - calls.start
     typical = medians(taken, calls.name) if taken.size else taken
     slow = np.isin(calls.kind, _QUEUED) & (taken > SLOW_LAUNCH_NS) & (taken > SLOW_LAUNCH_MEDIANS * typical)
     slow[np.unique(graph.ref[graph.kind == QUEUE])] = False
+    slow &= not only_allocation
+    parts = [ALLOCATION] if only_allocation else [ALLOCATION, COMPILATION]
     once = _of_calls(scene, CALL, (ALLOC, FREE))
     removed = _of_calls(scene, RETURN, (ALLOC, FREE))
-    if not (slow.any() or once.any() or weights.parts[[ALLOCATION, COMPILATION]].any()):
+    if not (slow.any() or once.any() or weights.parts[parts].any()):
         raise NothingToChange("nothing was compiled, loaded or allocated")
-    weights.parts[[ALLOCATION, COMPILATION]] = 0
+    weights.parts[parts] = 0
     weights.host[once] = 0
     weights.device[once] = 0
     remove(weights, removed)
