@@ -159,3 +159,8 @@ class StepReport:
         Regime | None,
         "Regime of this step without that; null where it cannot be told.",
     ] = None
+
+    @property
+    def busy_ratio(self) -> float | None:
+        """Share of the step in which the device worked; None for a step without length."""
+        return self.busy_ns / self.duration_ns if self.duration_ns else None
