@@ -8,7 +8,7 @@ from trace_analyzer.analyses.causes import causes_but
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import longest_place, sort_spans, union
 from trace_analyzer.frames.lookups import over_group, scatter, starts_group, sum_runs
-from trace_analyzer.metrics import IDLE_CAUSES
+from trace_analyzer.metrics import CAUSES_OF_IDLE
 from trace_analyzer.schema import DEVICE, DURATION, END, F64, GAP, I64, LAUNCH, PLACE, START, STR, U32, Column, Table
 
 GAPS = Table(
@@ -134,7 +134,7 @@ ANALYSES = (
         "gap_sums",
         gap_sums,
         {"gaps": "idle_gaps", "idle": "unmasked_idle_causes"},
-        needs=(IDLE_CAUSES,),
+        needs=(CAUSES_OF_IDLE,),
         hide=_sums_without_causes,
     ),
     Analysis(CAUSES, cause_table),

@@ -245,7 +245,7 @@ def record_instead(report: Report) -> Sequence[str]:
     """
     if report.verdict.status != "ok" and breaks_off(report.notes):
         return _EXPORT_AGAIN
-    failed = [check for check in report.trust if {metrics.PARTITION, metrics.IDLE_CAUSES} & {*check.withholds}]
+    failed = [check for check in report.trust if {metrics.PARTITION, metrics.CAUSES_OF_IDLE} & {*check.withholds}]
     judged = [check.name for check in failed if check.device in (None, report.verdict.device)]
     instructions = tuple(dict.fromkeys(_INSTEAD_OF_CHECK[name] for name in judged))
     if report.verdict.status == "insufficient" and instructions:
