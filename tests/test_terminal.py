@@ -202,7 +202,9 @@ def test_one_of_something_is_said_in_the_singular() -> None:
         kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 18_300, 1_000),
     ]
     report = analysed(one)
-    things = "kernels|launches|contractions|copies|calls|events|steps|chains|products|collectives|devices|activities"
+    things = (
+        "kernels|launches|matmuls|convolutions|copies|calls|events|steps|chains|products|collectives|devices|activities"
+    )
     for text in (summary(report, 200), to_markdown(report), *(item.why for item in report.advice)):
         assert re.findall(rf"(?<![\d.,])1 (?:{things})\b", text) == []
     assert "1 kernel" in summary(report) or "2 kernels" in summary(report)

@@ -26,7 +26,7 @@ def attention_kernel(context: AdviceContext) -> Opportunity | None:
     """Return the saving of fused attention, whose scores do not go through memory between the two products."""
     runs = context.within.fusions.filter(pl.col("kind") == "attention")
     how = (
-        "time of all calls of attention written out, its two products too, less that of a fused kernel at its roof: FLOP over"
+        "time of all calls of unfused attention, its two products too, less that of a fused kernel at its roof: FLOP over"
         " peak or bytes over bandwidth, whichever takes longer"
     )
     moved = size(total(runs, "saved_bytes"))
@@ -213,9 +213,9 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
         context,
         slow,
         pl.col("saves_ns"),
-        f"time of contractions in fp32 beyond their roof on matrix units in {dtype}, or beyond their share of the ratio of"
+        f"time of matmuls and convolutions in fp32 beyond their roof on tensor cores in {dtype}, or beyond their share of the ratio of"
         " the peaks where shapes are unknown",
-        f"{counted(slow.height, 'contraction')} ran in fp32",
+        f"{counted(slow.height, 'matrix product')} ran in fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
     )
@@ -234,9 +234,9 @@ def padding(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("saves_ns"),
-        "time of these kernels beyond their roof on matrix units; half of it where FLOP and bytes are not known",
-        f"{counted(rows.height, 'contraction uses', 'contractions use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
-        f" that do without matrix units{f'; odd: {sizes}' if sizes else ''}",
+        "time of these kernels beyond their roof on tensor cores; half of it where FLOP and bytes are not known",
+        f"{counted(rows.height, 'matrix product uses', 'matrix products use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
+        f" that do without tensor cores{f'; odd: {sizes}' if sizes else ''}",
         snippet=f"size = (size + 7) // 8 * 8  # {sizes or 'every size of a product: 8 in 16 bit, 64 at best'}",
     )
 
@@ -318,8 +318,8 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("lost_ns"),
-        "time of contractions minus that at the device's peak",
-        f"contractions reach {percent(reached)} of what the device can do; 80 % is good",
+        "time of matmuls and convolutions minus that at the device's peak",
+        f"matmuls and convolutions reach {percent(reached)} of what the device can do; 80 % is good",
     )
 
 

@@ -36,7 +36,7 @@ class Likeness:
     """How alike two programs are.
 
     ``calls`` is the Ruzicka similarity of calls a step over operator and bucket, ``modules`` that over modules (null where a side has none);
-    ``flop_ratio`` is FLOP of contractions a step, after over before.
+    ``flop_ratio`` is FLOP of matmuls and convolutions a step, after over before.
     """
 
     calls: float
