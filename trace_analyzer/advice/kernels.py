@@ -246,7 +246,7 @@ _FACTORS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
 
 
 def _odd_sizes(rows: pl.DataFrame) -> str:
-    """Return the sizes that are no multiples of 8 of the product that can save most of them, with their dimension; may be empty."""
+    """Return which sizes of the product that can save most are no multiples of 8, with their dimension; may be empty."""
     known = rows.filter(pl.col("operator").cast(pl.String).is_in(list(_FACTORS)) & pl.col("input_dims").is_not_null())
     sums = as_strings(known.select("operator", "input_dims", "saves_ns")).group_by("operator", "input_dims")
     top = sums.agg(pl.col("saves_ns").sum()).sort("saves_ns", "operator", "input_dims", descending=[True, False, False])
@@ -279,7 +279,7 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
 
 
 def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
-    """Kernels that fill the device and stay far below both roofs, but those that other fixes replace."""
+    """Return kernels that fill the device and stay far below both roofs, but those that other fixes replace."""
     unfused = union(context.within.fusions.filter(pl.col("kind").is_in(["attention", "optimizer"])), ["device"])
     slow = context.within.roofs.filter("inefficient").select("activity_id", "roof_ns", "lost_ns")
     rows = outside(
@@ -324,7 +324,7 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
 
 
 def _efficient(roofs: pl.DataFrame) -> pl.DataFrame:
-    """Rows of the kernels that are not `inefficient_kernels`."""
+    """Return rows of the kernels that are not `inefficient_kernels`."""
     return roofs.filter(~pl.col("inefficient"))
 
 
@@ -342,7 +342,7 @@ def recompute_less(context: AdviceContext) -> Opportunity | None:
 
 
 def less_work(context: AdviceContext) -> Opportunity | None:
-    """Half of what compute-bound kernels would take at their roof: the rest of their time better kernels can win."""
+    """Advise to halve what compute-bound kernels would take at their roof: the rest of their time better kernels can win."""
     inefficient = context.within.roofs.filter("inefficient")
     rest = context.within.activities.join(inefficient, on="activity_id", how="anti", maintain_order="left")
     heavy = rest.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(

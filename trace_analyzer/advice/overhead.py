@@ -255,7 +255,7 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
 
 
 def graph_capture(context: AdviceContext) -> Opportunity | None:
-    """Idle time in captures of graphs."""
+    """Advise on idle time in captures of graphs."""
     why = "launches go into graphs that are being captured, and the GPU rests: this happens once per graph"
     return None if _is_cold(context) else idle_of(context, ("graph-capture",), why)
 
@@ -272,7 +272,7 @@ def cpu_operators(context: AdviceContext) -> Opportunity | None:
 
 
 def earlier_work(context: AdviceContext) -> Opportunity | None:
-    """Idle time in which the device worked on what was launched before the recording: no saving, but a better recording."""
+    """Advise on idle time in which earlier launches ran: no saving, but a better recording."""
     idle = context.idle.filter(pl.col("cause") == EARLIER_WORK)
     if idle.is_empty():
         return None

@@ -75,7 +75,7 @@ def idle_causes(
 
 
 def _idle(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Return pieces with their cause as rows of table `idle` and ``named_by``; thread_id is null where they do not name one."""
+    """Return pieces with their cause: table `idle` and ``named_by``; thread_id is null where they name none."""
     named = pieces if "named_by" in pieces.columns else pieces.with_columns(_NO_THREAD)
     return named.select(_IDLE_COLUMNS).cast({"cause": pl.Categorical})
 

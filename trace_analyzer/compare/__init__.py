@@ -1,1 +1,1 @@
-"""Before and after: compare recordings, hold them against bounds and baselines, and scale with the batch."""
+"""Compare recordings, hold them against bounds and baselines, and scale with the batch."""

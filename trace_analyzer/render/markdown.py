@@ -154,7 +154,7 @@ def _host_costs(report: Report) -> str:
 
 
 def _drains(report: Report) -> str:
-    """Where the queue ran empty although the CPU had been ahead, and what drained it."""
+    """Write where the queue ran empty although the CPU had been ahead, and what drained it."""
     return _section(table_section(DRAINS, report.tables.get("drains"), _TOP_ROWS))
 
 

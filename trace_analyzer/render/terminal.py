@@ -389,7 +389,7 @@ def _marked(steps_from: str | None) -> str:
 
 
 def _set_aside(aside: Sequence[SetAside]) -> str:
-    """How many steps are no part of the steady ones, by state, with what limits them if it is not the verdict."""
+    """Write how many steps are no part of the steady ones, by state, with what limits them if it is not the verdict."""
     states = [
         f"{steps.count} {steps.state}" + (f" ({phrasing.step_limit(vars(steps.limited))})" if steps.limited else "")
         for steps in aside

@@ -123,7 +123,7 @@ def _chosen(scene: Scene, target: str) -> Flags:
 
 
 def _of_module(scene: Scene, module: str) -> Flags:
-    """Return the activities launched within calls of an ``nn.Module``, by the last part of its path, and by its backward pass."""
+    """Return activities launched by an ``nn.Module``, named by the last part of its path, and by its backward pass."""
     events = scene.tables["host_events"].select("event_id", "kind", "name", "thread_id", "start_ns", "duration_ns")
     name = module.rsplit("/", 1)[-1]
     text = pl.col("name").cast(pl.String)

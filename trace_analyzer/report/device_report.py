@@ -223,7 +223,7 @@ class WorkCoverage:
 
 @dataclass(frozen=True)
 class TensorCores:
-    """Matmuls and convolutions that could use tensor cores, or use them better, for one reason (sum over table `tensor_cores`)."""
+    """Matmuls and convolutions that could use tensor cores better, for one reason (sum over table `tensor_cores`)."""
 
     reason: Annotated[
         Literal["fp32", "vector-units", "unaligned"],

@@ -370,14 +370,14 @@ _SETTING_UNITS: Mapping[str, Callable[[float], str]] = {
 
 
 def _setting_title(name: str) -> str:
-    """Name of a setting without its unit, which the value shows: ``CPU threads``."""
+    """Write the name of a setting without its unit, which the value shows: ``CPU threads``."""
     head, _, unit = name.rpartition("_")
     first, *rest = (head if unit in _SETTING_UNITS else name).split("_")
     return " ".join([_ACRONYMS.get(first, first.capitalize()), *(_ACRONYMS.get(word, word) for word in rest)])
 
 
 def _setting_value(name: str, value: float | str) -> str:
-    """Value of a setting as people write it."""
+    """Write the value of a setting as people write it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     written = _SETTING_UNITS.get(name.rpartition("_")[2])
