@@ -68,8 +68,8 @@ class Device:
     peaks: Peaks
     source: str
     """Document that the figures come from."""
-    caveat: str
-    """What to know before trusting them; may be empty."""
+    caveat: str = ""
+    """What to know before trusting them."""
     aliases: tuple[str, ...] = field(default=(), repr=False)
     patterns: tuple[str, ...] = field(default=(), repr=False)
     examples: tuple[str, ...] = field(default=(), repr=False)
@@ -206,7 +206,6 @@ _UNLISTED = Device(
     warp_size=None,
     peaks=Peaks(),
     source="",
-    caveat="",
 )
 
 
