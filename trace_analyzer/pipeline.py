@@ -31,12 +31,8 @@ from trace_analyzer.report import (
     Verdict,
 )
 from trace_analyzer.schema import Table
+from trace_analyzer.tuning import PREFETCHING_THREADS, SMALL_EVENTS
 from trace_analyzer.version import tool_version
-
-PREFETCHING_THREADS = 2
-"""Threads beside the one that waits for the report (benchmarks/linearity.py shows what they win) ..."""
-SMALL_EVENTS = 20_000
-"""... of a trace of more than so many events: over small tables they mostly wait (benchmarks/again.py)."""
 
 STAGES = {"linking launches": "linked_events", "explaining idle time": "gaps", "summing up": "attribution"}
 """Stages of the analyses in order, with the value that ends each; judging follows."""

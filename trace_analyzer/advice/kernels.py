@@ -27,7 +27,7 @@ def attention_kernel(context: AdviceContext) -> Opportunity | None:
     """Return the saving of fused attention, whose scores do not go through memory between the two products."""
     runs = context.within.fusions.filter(pl.col("kind") == "attention")
     how = (
-        "time of all calls of attention written out, its two products too, less that of a fused kernel at its roof: FLOP over"
+        "time of all calls of unfused attention, its two products too, less that of a fused kernel at its roof: FLOP over"
         " peak or bytes over bandwidth, whichever takes longer"
     )
     moved = size(total(runs, "saved_bytes"))
@@ -227,9 +227,9 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
         context,
         slow,
         pl.col("saves_ns"),
-        f"time of contractions in fp32 beyond their roof on matrix units in {dtype}, or beyond their share of the ratio of"
+        f"time of matmuls and convolutions in fp32 beyond their roof on tensor cores in {dtype}, or beyond their share of the ratio of"
         " the peaks where shapes are unknown",
-        f"{counted(slow.height, 'contraction')} ran in fp32",
+        f"{counted(slow.height, 'matrix product')} ran in fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
     )
@@ -251,9 +251,9 @@ def padding(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("saves_ns"),
-        "time of these kernels beyond their roof on matrix units; half of it where FLOP and bytes are not known",
-        f"{counted(rows.height, 'contraction uses', 'contractions use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
-        f" that do without matrix units{f'; odd: {sizes}' if sizes else ''}",
+        "time of these kernels beyond their roof on tensor cores; half of it where FLOP and bytes are not known",
+        f"{counted(rows.height, 'matrix product uses', 'matrix products use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
+        f" that do without tensor cores{f'; odd: {sizes}' if sizes else ''}",
         snippet=f"size = (size + 7) // 8 * 8  # {sizes or 'every size of a product: 8 in 16 bit, 64 at best'}",
     )
 
@@ -263,7 +263,7 @@ _FACTORS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
 
 
 def _odd_sizes(rows: pl.DataFrame) -> str:
-    """Return the sizes that are no multiples of 8 of the product that can save most of them, with their dimension; may be empty."""
+    """Return which sizes of the product that can save most are no multiples of 8, with their dimension; may be empty."""
     known = rows.filter(pl.col("operator").cast(pl.String).is_in(list(_FACTORS)) & pl.col("input_dims").is_not_null())
     sums = as_strings(known.select("operator", "input_dims", "saves_ns")).group_by("operator", "input_dims")
     top = sums.agg(pl.col("saves_ns").sum()).sort("saves_ns", "operator", "input_dims", descending=[True, False, False])
@@ -296,7 +296,7 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
 
 
 def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
-    """Kernels that fill the device and stay far below both roofs, but those that other fixes replace."""
+    """Return kernels that fill the device and stay far below both roofs, but those that other fixes replace."""
     unfused = union(context.within.fusions.filter(pl.col("kind").is_in(["attention", "optimizer"])), ["device"])
     slow = context.within.roofs.filter("inefficient").select("activity_id", "roof_ns", "lost_ns")
     rows = outside(
@@ -335,13 +335,13 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("lost_ns"),
-        "time of contractions minus that at the device's peak",
-        f"contractions reach {percent(reached)} of what the device can do; 80 % is good",
+        "time of matmuls and convolutions minus that at the device's peak",
+        f"matmuls and convolutions reach {percent(reached)} of what the device can do; 80 % is good",
     )
 
 
 def _efficient(roofs: pl.DataFrame) -> pl.DataFrame:
-    """Rows of the kernels that are not `inefficient_kernels`."""
+    """Return rows of the kernels that are not `inefficient_kernels`."""
     return roofs.filter(~pl.col("inefficient"))
 
 
@@ -359,7 +359,7 @@ def recompute_less(context: AdviceContext) -> Opportunity | None:
 
 
 def less_work(context: AdviceContext) -> Opportunity | None:
-    """Half of what compute-bound kernels would take at their roof: the rest of their time better kernels can win."""
+    """Advise to halve what compute-bound kernels would take at their roof: the rest of their time better kernels can win."""
     inefficient = context.within.roofs.filter("inefficient")
     rest = context.within.activities.join(inefficient, on="activity_id", how="anti", maintain_order="left")
     heavy = rest.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(

@@ -99,7 +99,7 @@ def where_called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
 
 
 def launched_within(context: AdviceContext, rows: pl.DataFrame, pattern: str) -> tuple[pl.DataFrame, int]:
-    """Return the activities of ``rows`` that were launched within annotations or operators of that name, and how many these are."""
+    """Return the activities of ``rows`` launched within annotations or operators of that name, and how many these are."""
     named = pl.col("kind").is_in(["annotation", "operator"]) & pl.col("name").str.contains(pattern)
     spans = context.host.those(named).select(pl.col("thread_id").alias("launch_thread"), "start_ns", "end_ns")
     within = union(spans, ["launch_thread"]).with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("span"))

@@ -36,7 +36,7 @@ _FEW_STRETCHES = 3
 
 
 def _once(context: AdviceContext) -> pl.DataFrame:
-    """Return the idle time of what comes once, where few long stretches of it are most of a window without steps; else no rows."""
+    """Return the idle time of what comes once, where few long stretches are most of a window without steps."""
     rows = context.idle.filter(pl.col("cause").is_in(_ONCE))
     stretches = rows.group_by("gap_id").agg(length_ns().sum().alias("ns")).get_column("ns").top_k(_FEW_STRETCHES)
     once = context.steps <= 1 and not context.recompiled and 2 * int(stretches.sum()) > context.window_ns
@@ -239,7 +239,7 @@ def lazy_loading(context: AdviceContext) -> Opportunity | None:
 
 
 def warm_up(context: AdviceContext) -> Opportunity | None:
-    """Return the host time in long gaps that end at the first use of a kernel name, or of one-time work that fills the recording."""
+    """Return the host time in long gaps that end at a kernel name's first use, or of one-time work that fills the recording."""
     cold, how = context.cold, "host time in gaps of 1 ms or more that end at the first use of a kernel"
     if cold.is_empty():
         cold, how = (
@@ -260,7 +260,7 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
 
 
 def graph_capture(context: AdviceContext) -> Opportunity | None:
-    """Idle time in captures of graphs."""
+    """Advise on idle time in captures of graphs."""
     why = "launches go into graphs that are being captured, and the GPU rests: this happens once per graph"
     return None if _is_cold(context) else idle_of(context, ("graph-capture",), why)
 
@@ -302,7 +302,7 @@ def cpu_preparation(context: AdviceContext) -> Opportunity | None:
 
 
 def earlier_work(context: AdviceContext) -> Opportunity | None:
-    """Idle time in which the device worked on what was launched before the recording: no saving, but a better recording."""
+    """Advise on idle time in which earlier launches ran: no saving, but a better recording."""
     idle = context.idle.filter(pl.col("cause") == EARLIER_WORK)
     if idle.is_empty():
         return None

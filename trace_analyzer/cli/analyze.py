@@ -12,6 +12,7 @@ import click
 from trace_analyzer import tuning
 from trace_analyzer.cli import ARGUMENTS, outputs
 from trace_analyzer.cli.limits import check_environment
+from trace_analyzer.cli.options import DEBUG, output_options, with_options
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import write_text
@@ -112,15 +113,7 @@ class Gates:
     help="Keep the HTML report under N MB: leave out the shortest Python frames first, then details.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a file at the report's path that is no report of this program.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="What to print: the summary, the report for scripts (docs/json.md), or a comment for CI.",
-)
-@click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
+@with_options(output_options("the report for scripts (docs/json.md)"))
 @click.option(
     "--tables",
     "tables_path",
@@ -193,7 +186,7 @@ class Gates:
     is_flag=True,
     help="Tell afterwards, on standard error, where this program's own time and memory went.",
 )
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+@DEBUG
 def report(
     trace: str,
     report_path: str | None,

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from trace_analyzer.cli import outputs
+from trace_analyzer.cli.options import DEBUG
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import write_text
@@ -28,7 +29,7 @@ from trace_analyzer.files import write_text
 )
 @click.option("--plot", metavar="FILE", help="Draw it, as one HTML file.")
 @click.option("--force", is_flag=True, help="Overwrite the FILE of --plot.")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+@DEBUG
 def calibrate(
     device: str | None, quick: bool, sweep: bool | None, output: str | None, plot: str | None, force: bool
 ) -> int:

@@ -1,4 +1,4 @@
-"""Changes to a program, each a function that changes the weights of a graph; they compose.
+"""Change a program: each change is a function that changes the weights of a graph; they compose.
 
 A change raises `NotApplicable` where the trace does not say what it would do, or has nothing for it.
 """
@@ -58,7 +58,7 @@ _QUEUED = (LAUNCH, GRAPH, COPY, SET, RECORD, WAIT_CALL)
 
 @dataclass(frozen=True)
 class Change:
-    """One change by name, with its options."""
+    """Hold one change by name, with its options."""
 
     name: str
     options: Mapping[str, float | str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ Effect = Callable[[Weights, Scene, Mapping[str, float | str]], None]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of change: what it does, in words for people, and its effect on weights.
+    """Describe a kind of change: what it does, in words for people, and its effect on weights.
 
     ``host`` says that it needs links from calls to activities.
     """
@@ -136,7 +136,7 @@ def pinned(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
 
 
 def _pinned_rates(scene: Scene) -> Floats:
-    """Return what part of its time each pageable copy takes at the bandwidth of this trace's pinned copies of its direction."""
+    """Return the share of its time that each pageable copy takes at the bandwidth of pinned copies of its direction."""
     table = scene.known.table.with_columns(
         pl.Series("pageable", scene.graph.recorded.activities.pageable),
         pl.Series("label code", scene.known.activity_label),

@@ -134,7 +134,7 @@ def _chosen(scene: Scene, target: str) -> Flags:
 
 
 def _of_module(scene: Scene, module: str) -> Flags:
-    """Return the activities launched within calls of an ``nn.Module``, by the last part of its path, and by its backward pass."""
+    """Return activities launched by an ``nn.Module``, named by the last part of its path, and by its backward pass."""
     events = scene.tables["host_events"].select("event_id", "kind", "name", "thread_id", "start_ns", "duration_ns")
     name = module.rsplit("/", 1)[-1]
     text = pl.col("name").cast(pl.String)
@@ -188,7 +188,7 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
 
 
 def _mostly_narrow(table: pl.DataFrame) -> bool:
-    """Return whether most of the contractions' time of known type is in 16 bits or fewer: what is in FP32 then is so on purpose."""
+    """Return whether most of the matmuls' time of known type is in 16 bits: what is in FP32 then is so on purpose."""
     known = table.filter(pl.col("group") == "matmul").drop_nulls("dtype")
     narrow = known.filter(pl.col("dtype").is_in(["bf16", "fp16", "fp8", "int8"])).get_column("duration_ns").sum()
     return bool(2 * narrow > known.get_column("duration_ns").sum())

@@ -61,7 +61,7 @@ class Activities:
 
 @dataclass(frozen=True)
 class Calls:
-    """Hold runtime calls, the outermost of nested ones, by thread and start; ``name`` numbers names, ``event`` is the host event."""
+    """Hold outermost runtime calls by thread and start; ``name`` numbers names, ``event`` is the host event."""
 
     start: Ints
     end: Ints

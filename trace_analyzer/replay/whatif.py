@@ -210,7 +210,7 @@ def changes_of(
 
 
 def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int = 8) -> WhatIf:
-    """Return what the changes would bring to the judged device of an analysed trace; without changes, what each standard one would.
+    """Return what the changes, or each standard one, would bring to the judged device of an analysed trace.
 
     Raises ``UsageError`` where a change names what the trace does not have.
     """
