@@ -160,6 +160,8 @@ def test_a_capture_file_that_says_nothing_is_told() -> None:
     other = report_of(loaded(replay(0)), capture=loaded(launch(0, 1, 1), kernel("k", 5, 5, correlation=1)))
     assert notes(other, "capture-unmatched") == [1]
     assert notes(report_of(loaded(eager()), capture=loaded(eager())), "capture-unused") == [1]
+    assert notes(analysed(replay(), replay(3000, correlation=98)), "replay-unmatched") == [2]
+    assert notes(analysed(eager(), replay()), "replay-unmatched") == []
 
 
 def test_the_function_takes_a_file(tmp_path: Path) -> None:

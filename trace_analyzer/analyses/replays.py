@@ -269,9 +269,9 @@ _HOW = {
 def _notes(graphs: pl.DataFrame, matched: pl.DataFrame, has_capture: bool) -> tuple[Note, ...]:
     """Say which part of the replayed time took its operators from where, and what is ambiguous."""
     total = int(graphs.get_column("duration_ns").sum())
+    notes = list(_unmatched(graphs, matched, has_capture))
     if matched.is_empty():
-        return (_no_match(),) if has_capture else ()
-    notes = []
+        return tuple(notes)
     for how, text in _HOW.items():
         rows = matched.filter(pl.col("replay_match") == how)
         if rows.is_empty():
@@ -301,12 +301,25 @@ def _notes(graphs: pl.DataFrame, matched: pl.DataFrame, has_capture: bool) -> tu
     return tuple(notes)
 
 
-def _no_match() -> Note:
-    return Note(
-        "capture-unmatched",
-        "warning",
-        "the capture file holds no sequence of kernels that a graph of this trace replays, and no capture of as many launches:"
-        " record both from the same program, with the same sizes",
+def _unmatched(graphs: pl.DataFrame, matched: pl.DataFrame, has_capture: bool) -> tuple[Note, ...]:
+    """Say which graph launches have no operators, and what would tell them."""
+    left = graphs if matched.is_empty() else graphs.join(matched, on="launch_id", how="anti")
+    total, time = int(graphs.get_column("duration_ns").sum()), int(left.get_column("duration_ns").sum())
+    if left.is_empty() or not total:
+        return ()
+    launches = left.get_column("launch_id").n_unique()
+    if has_capture and matched.is_empty():
+        why = "the capture file holds no such sequence of kernels, and no capture of as many launches: record both with the same sizes"
+        return (Note("capture-unmatched", "warning", f"no graph launch could be matched: {why}", launches),)
+    return (
+        Note(
+            "replay-unmatched",
+            "info",
+            f"kernels of {counted(launches, 'graph launch', 'graph launches')}, {percent(time / total)} of the replayed time, have no operators:"
+            " what they replay was not launched one by one in this file. A second trace of the same program without graphs, or of their"
+            " capture, tells them (--capture FILE)",
+            launches,
+        ),
     )
 
 
