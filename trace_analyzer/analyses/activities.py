@@ -48,8 +48,8 @@ ACTIVITIES = Table(
         Column(
             "work_from",
             STR,
-            "What FLOP and bytes rest on: call (its recorded shapes), inferred-shape (a neighbour's too), assumed-dtype"
-            " (of the kernel's name), outer-call, replay (an equal sequence launched one by one); null when unknown.",
+            "What FLOP and bytes rest on: call (its recorded shapes), inferred-shape (what was recorded around it too), at-least"
+            " (without what has no recorded size), assumed-dtype (of the kernel's name), outer-call, replay (an equal sequence launched one by one); null when unknown.",
         ),
         Column(
             "replayed_from",

@@ -37,7 +37,7 @@ def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
 
     Needs the columns of activities and roof_ns. An operator that launches several kernels shares its least bytes among
     them, though each may pass over all the data (a radix sort): of its kernels only those of products are looked at.
-    False where the roof is not known.
+    False where the roof is not known, or may be higher than what was recorded tells.
     """
     sms = {code: None if device is None else device.sm_count for code, device in devices.items()}
     sm_count = pl.col("device").replace_strict(sms, default=None, return_dtype=pl.Int64)
@@ -47,6 +47,7 @@ def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
         pl.col("bound").is_in(ROOFED)
         & (pl.col("duration_ns") >= thresholds.SMALL_KERNEL_NS)
         & fills
+        & (pl.col("work_from") != "at-least")
         & (alone | (pl.col("group") == "matmul"))
         & (pl.col("roof_ns") < thresholds.INEFFICIENT_ROOF_RATIO * pl.col("duration_ns"))
     ).fill_null(False)

@@ -146,6 +146,7 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
         pl.Series("call_bytes", [o.work and o.work.moved_bytes for o in outcomes], dtype=pl.Float64),
         pl.Series("call_doubtful", [o.work and o.work.doubtful_bytes for o in outcomes], dtype=pl.Float64),
         pl.Series("call_dtype", [o.work and o.work.dtype for o in outcomes], dtype=pl.String),
+        pl.Series("call_least", [o.work is not None and o.work.least for o in outcomes], dtype=pl.Boolean),
         pl.Series("problem", [o.problem for o in outcomes], dtype=pl.String),
         pl.Series("known", [o.work is not None for o in outcomes], dtype=pl.Boolean),
     ).with_columns((pl.col("known") & pl.col("operator").is_in(list(CONTRACTIONS))).alias("contracts"))
@@ -221,9 +222,11 @@ def _source() -> pl.Expr:
     return (
         pl.when(~pl.col("known"))
         .then(None)
+        .when("call_least")
+        .then(pl.lit("at-least"))
         .when(pl.col("assumed_type").is_not_null())
         .then(pl.lit("assumed-dtype"))
-        .when(pl.col("result_dims").is_not_null() | pl.col("outer_dims").is_not_null())
+        .when(pl.any_horizontal(pl.col("result_dims", "outer_dims", "gradients").is_not_null()))
         .then(pl.lit("inferred-shape"))
         .otherwise(pl.lit("call"))
     )
