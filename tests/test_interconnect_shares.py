@@ -47,7 +47,7 @@ def test_small_copies_alone_have_no_share() -> None:
 
 
 def test_an_unknown_device_has_no_link() -> None:
-    unknown = {"deviceProperties": [{"id": 0, "name": "Some accelerator"}]}
+    unknown = {"devices": [{"id": 0, "name": "Some accelerator"}]}
     row = analysed(copied("HtoD (Pinned -> Device)", (1_000_000, 50)), **unknown).tables["copies"].row(0, named=True)
     assert (row["link"], row["link_ratio"]) == (None, None)
 
