@@ -174,8 +174,8 @@ def _executions_of(capture: Trace, analyses: Sequence[Declaration]) -> Execution
         "capture_executions": None,
         **{table.name: getattr(capture, table.name) for table in TRACE_TABLES},
     }
-    found: Executions = Graph(mask.masked((*analyses, *_VALUES)), given, ["executions"]).take("executions")
-    return found
+    executions: Executions = Graph(mask.masked((*analyses, *_VALUES)), given, ["executions"]).take("executions")
+    return executions
 
 
 def _public(graph: Graph, table: Table) -> pl.DataFrame:

@@ -93,8 +93,8 @@ def _matched(graphs: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:
         if order == "launch_start_ns":
             left = _by_node(left)
         if left.height and rows.height:
-            found = whole_matches(left, rows)
-            done.append(_taken(left, found, rows, how))
+            matches = whole_matches(left, rows)
+            done.append(_taken(left, matches, rows, how))
     left = _by_node(_left(coded, done))
     if left.height and captured.height:
         done.append(_taken_from_captures(left, captured, sources))
@@ -162,12 +162,12 @@ def _left(coded: pl.DataFrame, done: list[pl.DataFrame]) -> pl.DataFrame:
     return coded
 
 
-def _taken(graphs: pl.DataFrame, found: pl.DataFrame, executed: pl.DataFrame, how: str) -> pl.DataFrame:
+def _taken(graphs: pl.DataFrame, matches: pl.DataFrame, executed: pl.DataFrame, how: str) -> pl.DataFrame:
     """Return the matched kernels with what they take, where the confidence allows it."""
     pairs = graphs.select(
         "activity_id", "launch_id", "place", "duration_ns", pl.len().over("launch_id").alias("kernels")
     )
-    pairs = pairs.join(found, on=["launch_id", "place"], how="inner", maintain_order="left")
+    pairs = pairs.join(matches, on=["launch_id", "place"], how="inner", maintain_order="left")
     twins = executed.select(*(pl.col(column).alias(f"twin_{column}") for column in (*TAKEN, "source", "duration_ns")))
     rows = pairs.hstack(twins[pairs.get_column("position")])
     lasts, lasted = pl.col("duration_ns"), pl.col("twin_duration_ns")
@@ -182,8 +182,8 @@ def _taken(graphs: pl.DataFrame, found: pl.DataFrame, executed: pl.DataFrame, ho
 
 def _taken_from_captures(graphs: pl.DataFrame, captured: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:
     """Return the kernels that a capture launched in the same number, with the calls at their places."""
-    found = captured_matches(graphs, captured)
-    pairs = graphs.join(found, on=["launch_id", "place"], how="inner", maintain_order="left")
+    matches = captured_matches(graphs, captured)
+    pairs = graphs.join(matches, on=["launch_id", "place"], how="inner", maintain_order="left")
     twins = captured.select(
         *(pl.col(column).alias(f"twin_{column}") for column in (*CALL, "module", "source")),
         "operator_id", "launch_name", "launch_thread", pl.col("launch_id").alias("twin_launch_id"), "launch_start_ns",

@@ -85,7 +85,7 @@ def _gradients(calls: pl.DataFrame) -> pl.DataFrame:
     input_, weight = pl.col("input").sum(), pl.col("weight").sum()
     unnamed = pl.len() - input_ - weight
     both, weight_only, input_only = pl.lit("input,weight"), pl.lit("weight"), pl.lit("input")
-    told = names.group_by("operator_id", maintain_order=True).agg(
+    by_operator = names.group_by("operator_id", maintain_order=True).agg(
         pl.when((input_ > 0) & ((weight > 0) | (unnamed > 0)) | (weight > 0) & (unnamed > 0) | (unnamed > 1))
         .then(both)
         .when(input_ > 0)
@@ -93,7 +93,7 @@ def _gradients(calls: pl.DataFrame) -> pl.DataFrame:
         .otherwise(weight_only)
         .alias("gradients")
     )
-    return lookup(told, calls, "operator_id")
+    return lookup(by_operator, calls, "operator_id")
 
 
 def _outer(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:

@@ -49,8 +49,8 @@ def whole_matches(graphs: pl.DataFrame, executed: pl.DataFrame) -> pl.DataFrame:
     """
     sequences = sequences_of(graphs)
     wanted = sequences.select("length", "sequence").unique()
-    found = [_runs(executed, wanted, length) for length in wanted.get_column("length").unique().sort()]
-    runs = pl.concat(found) if found else pl.DataFrame(schema=_RUNS)
+    matches = [_runs(executed, wanted, length) for length in wanted.get_column("length").unique().sort()]
+    runs = pl.concat(matches) if matches else pl.DataFrame(schema=_RUNS)
     places = runs.with_columns(pl.int_ranges(0, "length").alias("place")).explode("place", empty_as_null=False)
     agreed = _agreement(places, executed, ["length", "sequence"])
     return sequences.join(agreed, on=["length", "sequence"], how="inner").drop("length", "sequence")
