@@ -28,7 +28,7 @@ def test_copies_to_the_host_take_pcie() -> None:
     assert row["link_ratio"] == pytest.approx(1e6 / 50e-6 / PCIE)
     figures = report.devices[0].copies[0]
     assert (figures.link, figures.link_ratio) == ("pcie", pytest.approx(row["link_ratio"]))
-    assert [text for name, text in movements(report.devices[0]) if "(63 % of PCIe's peak)" in text]
+    assert [text for name, text in movements(report.devices[0]) if "(large ones 63 % of PCIe's peak)" in text]
 
 
 def test_copies_between_devices_take_the_fastest_way() -> None:

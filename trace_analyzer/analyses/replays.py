@@ -315,9 +315,8 @@ def _unmatched(graphs: pl.DataFrame, matched: pl.DataFrame, has_capture: bool) -
         Note(
             "replay-unmatched",
             "info",
-            f"kernels of {counted(launches, 'graph launch', 'graph launches')}, {percent(time / total)} of the replayed time, have no operators:"
-            " what they replay was not launched one by one in this file. A second trace of the same program without graphs, or of their"
-            " capture, tells them (--capture FILE)",
+            f"no operators for {counted(launches, 'graph launch', 'graph launches')}, {percent(time / total)} of the replayed time:"
+            " --capture FILE takes them from a second trace, of the same program without graphs or of their capture",
             launches,
         ),
     )

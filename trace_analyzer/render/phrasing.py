@@ -234,7 +234,8 @@ def _copy_words(copies: Copies) -> str:
     small = ", small" if copies.count == copies.small_count == 1 else few
     rate = "" if copies.byte_per_s is None else f" at {units.bandwidth(copies.byte_per_s)}"
     if rate and copies.link is not None and copies.link_ratio is not None:
-        rate += f" ({units.percent(copies.link_ratio)} of {LINKS[copies.link]}'s peak)"
+        large = "large ones " if copies.small_count else ""
+        rate += f" ({large}{units.percent(copies.link_ratio)} of {LINKS[copies.link]}'s peak)"
     calls = f"; the calls held the CPU for {units.duration(copies.call_ns)}"
     exposed = f"{units.duration(copies.time_ns)}{rate}, {units.duration(copies.exposed_ns)} exposed"
     return f"{units.counted(copies.count, 'copy', 'copies')}{small}: {exposed}{calls}"

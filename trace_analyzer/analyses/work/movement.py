@@ -136,8 +136,7 @@ def index_copy(call: Call) -> Work:
 
 def nonzero(call: Call) -> Work:
     """Count nonzero(self), masked_select(self, mask): how many elements are written is in no record."""
-    tensors = call.given()
-    return replace(moved(tensors[0], *tensors[1:]), least=True)
+    return replace(moved(call.tensor(0), call.optional(1)), least=True)
 
 
 def sort(call: Call) -> Work:
