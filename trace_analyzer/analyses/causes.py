@@ -40,7 +40,7 @@ IDLE = Table(
         END,
         Column("cause", STR, "Why the device idled."),
         Column("event_id", U32, "The host event that was innermost then, where the cause is the host's."),
-        Column("host_event", STR, "Name of that event: what the CPU did."),
+        Column("host_event", STR, "Name of that event."),
     ),
 )
 
@@ -82,10 +82,7 @@ def _idle(pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def with_events(idle: pl.DataFrame, innermost_events: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Return table `idle`, with categorical causes and names: ``idle`` cut where another host event is the innermost one.
-
-    ``innermost_events`` come from `host_pieces`.
-    """
+    """Return table `idle`, with categorical texts: ``idle`` cut where another of `host_pieces`' events is the innermost."""
     events = innermost_events.rename({"thread_id": "named_by"})
     named = split_by(idle.rename({"event_id": "known_id"}), events, ["named_by"], ["event_id"])
     ids = named.select(pl.coalesce("known_id", "event_id").alias("event_id")).to_series()
