@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer.analyses import links
-from trace_analyzer.analyses.executions import executions
+from trace_analyzer.analyses.executions import Executions
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.kernel_bounds import (
     with_blocks,
@@ -138,7 +138,7 @@ ANALYSES = (
     Value("linked_events", linked_events),
     Value("bucketed", bucketed),
     Value("launched_work", work_of_kernels, {"activities": "bucketed"}),
-    Value("executions", executions),
+    Value("executions", Executions),
     Value("replays", replays),
     Value("device_work", device_work),
     Value("located", with_replayed_places),

@@ -4,6 +4,7 @@ A graph replays what one of these ran or recorded: `trace_analyzer.analyses.repl
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 
@@ -26,17 +27,37 @@ _KERNEL_LAUNCH = pl.col("name").str.contains("(?i)launch") & ~pl.col("name").str
 
 @dataclass(frozen=True)
 class Executions:
-    """Hold what a recording ran one by one, and what it captured.
+    """Hold what a recording ran one by one, and what it captured; computed when asked for, as few recordings replay graphs.
 
-    ``kernels`` has the columns `TAKEN`, those of `KEYS`, device, start_ns, launch_start_ns and duration_ns. ``captured`` has one row
-    per launch within a capture, in order: capture, place, launch_id, the launch's name, thread and start, operator_id, `CALL`
-    and module.
+    ``launched_modules`` is (activity_id, module).
     """
 
-    kernels: pl.DataFrame
-    captured: pl.DataFrame
+    launched_work: LaunchedWork
     trace: Trace
     host: Host
+    graph_captures: pl.DataFrame
+    module_frames: pl.DataFrame
+    launched_modules: pl.DataFrame
+
+    @cached_property
+    def kernels(self) -> pl.DataFrame:
+        """Return kernels launched one by one: `TAKEN`, `KEYS`, device, start_ns, launch_start_ns and duration_ns."""
+        kernels = self.launched_work.kernels.filter(~is_replayed(self.launched_work.kernels))
+        modules = self.launched_modules.with_columns(pl.col("module").cast(pl.Categorical))
+        taken = (
+            kernels.hstack(_inputs(kernels, recorded_inputs(self.trace)))
+            .hstack(lookup(modules, kernels, "activity_id"))
+            .hstack(lookup(self.launched_work.shares, kernels, "activity_id"))
+        )
+        return taken.select(*TAKEN, *KEYS, "device", "start_ns", "launch_start_ns", "duration_ns")
+
+    @cached_property
+    def captured(self) -> pl.DataFrame:
+        """Return launches within captures, in order.
+
+        The columns are capture, place, launch_id, launch_name, launch_thread, launch_start_ns, operator_id, `CALL` and module.
+        """
+        return _captured(self.host, self.graph_captures, self.module_frames, recorded_inputs(self.trace))
 
     def captured_work(self, kernels: pl.DataFrame) -> pl.DataFrame:
         """Return `TAKEN` without module and activity_id of captured launches, in order.
@@ -53,27 +74,6 @@ class Executions:
         )  # fmt: skip
         shares = work_of_kernels(pseudo, self.trace, self.host).shares
         return pseudo.select(_BUCKET).hstack(lookup(shares, pseudo, "activity_id")).hstack(kernels.select(CALL))
-
-
-def executions(
-    launched_work: LaunchedWork,
-    trace: Trace,
-    host: Host,
-    graph_captures: pl.DataFrame,
-    module_frames: pl.DataFrame,
-    launched_modules: pl.DataFrame,
-) -> Executions:
-    """Return what a recording ran one by one and captured; ``launched_modules`` is (activity_id, module)."""
-    kernels = launched_work.kernels.filter(~is_replayed(launched_work.kernels))
-    inputs = recorded_inputs(trace)
-    modules = launched_modules.with_columns(pl.col("module").cast(pl.Categorical))
-    taken = (
-        kernels.hstack(_inputs(kernels, inputs))
-        .hstack(lookup(modules, kernels, "activity_id"))
-        .hstack(lookup(launched_work.shares, kernels, "activity_id"))
-    )
-    columns = (*TAKEN, *KEYS, "device", "start_ns", "launch_start_ns", "duration_ns")
-    return Executions(taken.select(columns), _captured(host, graph_captures, module_frames, inputs), trace, host)
 
 
 def _inputs(rows: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
