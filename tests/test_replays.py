@@ -207,6 +207,8 @@ def test_captured_products_share_their_work_by_the_duration_of_the_kernels() -> 
     ]  # fmt: skip
     got = analysed(captured, graph).tables["activities"].get_column("flop").to_list()
     assert got == [flop(9) / 3, flop(9) * 2 / 3, 600.0, 600.0]
+    again = [e | {"ts": e["ts"] + 5000, "args": e["args"] | {"correlation": 98}} for e in graph]
+    assert analysed(captured, graph, again).tables["activities"].get_column("flop").to_list() == got * 2
 
 
 def test_a_capture_of_other_kernels_is_no_match() -> None:

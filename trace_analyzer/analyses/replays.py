@@ -201,18 +201,28 @@ def _taken_from_captures(graphs: pl.DataFrame, captured: pl.DataFrame, sources: 
 
 
 def _with_captured_work(rows: pl.DataFrame, source: Executions) -> pl.DataFrame:
-    """Add bucket and work of captured calls, shared among the kernels that they became."""
-    called = rows.select(
+    """Add bucket and work of captured calls, shared among the kernels that they became.
+
+    Launches of one graph share as the first of them does, so that a graph that is replayed often is looked at once.
+    """
+    in_order = (pl.col("key_code") + pl.col("place").cast(pl.UInt64)).hash().sum().over("launch_id")
+    rows = rows.with_columns(in_order.alias("graph"))
+    firsts = rows.select("graph", "launch_id").unique("graph", keep="first", maintain_order=True)
+    of_graph = rows.join(firsts, on=["graph", "launch_id"], how="semi", maintain_order="left")
+    called = of_graph.select(
         *KEYS, "duration_ns", pl.col("twin_launch_id").alias("launch_id"), "launch_name", "launch_thread", "launch_start_ns",
-        # The calls of each graph launch are shared among its own kernels.
-        "operator_id", *(pl.col(f"twin_{column}").alias(column) for column in CALL), pl.col("launch_id").alias("graph_launch"),
+        "operator_id", *(pl.col(f"twin_{column}").alias(column) for column in CALL), "graph", "place",
     )  # fmt: skip
-    parts = [source.captured_work(part) for part in called.partition_by("graph_launch", maintain_order=True)]
-    if not parts:
-        parts = [source.captured_work(called)]
-    work = pl.concat(parts)
+    parts = called.partition_by("graph", maintain_order=True) or [called]
     names = ("bucket", "group", "prior", *SHARE_COLUMNS)
-    return rows.drop("bucket", "group").hstack(work.select(pl.col(name).alias(f"twin_{name}") for name in names))
+    work = pl.concat(
+        [
+            source.captured_work(part).select(pl.col(name).alias(f"twin_{name}") for name in names)
+            .hstack(part.select("graph", "place"))
+            for part in parts
+        ]
+    )  # fmt: skip
+    return rows.drop("bucket", "group").join(work, on=["graph", "place"], how="left", maintain_order="left")
 
 
 def _fits(rows: pl.DataFrame) -> pl.DataFrame:
