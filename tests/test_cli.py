@@ -155,6 +155,12 @@ class TestOptions:
             "max_bytes": 1_000,
         }
 
+    def test_a_capture_is_a_file(self, run: Run, asked: list[dict[str, Any]]) -> None:
+        result = run("t.json", "--capture", "-")
+        assert result.exit_code == 2
+        assert "--capture names a file" in result.stderr
+        assert asked == []
+
     def test_defaults(self, run: Run, asked: list[dict[str, Any]]) -> None:
         run("t.json")
         assert {key: value for key, value in asked[0].items() if key not in ("source", "progress")} == {

@@ -227,6 +227,8 @@ def report(
     tuning.collect_garbage_rarely()
     if no_report and (report_path or open_report):
         raise UsageError("--no-report contradicts --report and --open")
+    if choices["capture"] == "-":
+        raise UsageError("--capture names a file: standard input is for TRACE")
     redaction = _redaction(trace) if redact else None
     html = _report_path(report_path, redaction.file_name if redaction and trace != "-" else trace)
     text = None if output in (None, "-") else Path(str(output))
