@@ -1,5 +1,6 @@
 """Assemble the report's page: template, styles, scripts and data in one text."""
 
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -30,7 +31,7 @@ from trace_analyzer.vocabulary import PARTS, REGIMES, RUN_AHEAD_STATES, STATUSES
 if TYPE_CHECKING:
     from trace_analyzer.render.html.drawings import Drawing
 
-OPEN_ADVICE = 4
+OPEN_ADVICE = 3
 """Cards that are open at once; the rest unfolds."""
 
 MOST_TIP = 240
@@ -39,6 +40,7 @@ MOST_TIP = 240
 STYLES = ("style.css", "timeline.css")
 
 SCRIPTS = (
+    "clipboard.js",
     "format.js",
     "codec.js",
     "store.js",
@@ -57,7 +59,7 @@ SCRIPTS = (
 PLOT_SCRIPTS = ("plots.js", "figures.js")
 """What draws the summary plots."""
 
-PAGE_SCRIPTS = ("tables.js", "tips.js", "page.js")
+PAGE_SCRIPTS = ("clipboard.js", "cards.js", "folds.js", "tables.js", "tips.js", "page.js")
 """What works before the timeline is there, and without it."""
 
 _LEFT_OUT_BYTES = 1_000  # what saying so takes
@@ -118,6 +120,13 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             script=Markup(_scoped(*SCRIPTS)),
         )
     )
+
+
+@cache
+def _advice_docs() -> Mapping[str, Markup]:
+    """Return the documentation of each fix by its id, as HTML that `docs/generate.py` makes of docs/advice.md."""
+    text = (files("trace_analyzer.render.html") / "advice_docs.json").read_text(encoding="utf-8")
+    return {fix: Markup(html) for fix, html in json.loads(text).items()}
 
 
 @cache
@@ -215,5 +224,6 @@ def _environment() -> Environment:
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "STATES": RUN_AHEAD_STATES, "TERMS": TERMS,
         "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP,
+        "ADVICE_DOCS": _advice_docs(),
     }  # fmt: skip
     return environment

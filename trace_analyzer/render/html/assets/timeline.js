@@ -1,5 +1,6 @@
 // The timeline: draws what the view shows into Bokeh's sources, and listens to pointer and keyboard.
 
+import { copyText } from './clipboard.js';
 import { describe, eventLabel, eventName, otherEnds } from './describe.js';
 import { formatCount, formatDuration, formatQuantity, formatTick } from './format.js';
 import { cleared } from './ink.js';
@@ -30,7 +31,6 @@ const ZOOM_STEP = 1.4;
 const FRAGMENT_DELAY_MS = 300;
 const ARROW_BUDGET = 200;
 const EDGE_PX = 14;
-const COPIED_MS = 1500;
 const PANEL_GAP_PX = 12;
 const CURVES = { queue: formatCount, runway: formatDuration, memory: (bytes) => formatQuantity(bytes, 'B') };
 
@@ -556,14 +556,6 @@ export class Timeline {
     band.dataset.length = formatDuration(shown.to - shown.from);
   }
 
-  async copyInterval() {
-    const button = this.element('interval-copy');
-    const label = button.textContent;
-    const text = statisticsText(this.statistics, this.words);
-    button.textContent = await copied(text) ? 'Copied' : 'Copying is not allowed here';
-    setTimeout(() => { button.textContent = label; }, COPIED_MS);
-  }
-
   // "pan": dragging moves the view; "select": it chooses an interval, as it always does with Shift and on the axis.
   setMode(mode) {
     this.mode = mode;
@@ -659,7 +651,7 @@ export class Timeline {
     this.range.change.connect(() => this.schedule());
     this.scroller.addEventListener('scroll', () => this.schedule(true), { passive: true });
     new ResizeObserver(() => this.relayout()).observe(this.scroller);
-    addEventListener('hashchange', () => this.openFragment(true));
+    addEventListener('hashchange', () => { if (parsesFragment(location.hash)) this.openFragment(true); });
     this.listenToPointer(this.element('canvas'));
     this.listenToAxis(this.element('axis'));
     for (const [kind, format] of Object.entries(CURVES)) this.listenToCurve(kind, format);
@@ -816,7 +808,7 @@ export class Timeline {
       close: () => this.select(-1),
       'select-mode': () => this.setMode(this.mode === 'select' ? 'pan' : 'select'),
       'interval-zoom': () => this.show(around(this.interval.from, this.interval.to, 0.02)),
-      'interval-copy': () => this.copyInterval(),
+      'interval-copy': () => copyText(statisticsText(this.statistics, this.words), this.element('interval-copy')),
       'interval-close': () => this.chooseInterval(null),
     };
     for (const [name, action] of Object.entries(actions)) this.element(name).addEventListener('click', action);
@@ -857,6 +849,12 @@ export class Timeline {
   }
 }
 
+// Whether a fragment names a place on the timeline, and not a part of the page.
+function parsesFragment(fragment) {
+  const { view, selected, interval } = parseFragment(fragment);
+  return view !== null || selected >= 0 || interval !== null;
+}
+
 // The function with a memory: Bokeh looks models up by walking through all of them.
 function remembering(find) {
   const known = new Map();
@@ -894,16 +892,6 @@ function tableElement({ title, heads, rows }) {
   const body = table.createTBody();
   for (const cells of rows) fill(body.insertRow(), cells, 'td');
   return table;
-}
-
-// Whether the text is on the clipboard now; a sandboxed frame may not write there.
-async function copied(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 function shortened(text, characters) {
