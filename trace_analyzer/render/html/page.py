@@ -48,6 +48,8 @@ SCRIPTS = (
     "layout.js",
     "navigation.js",
     "describe.js",
+    "advice.js",
+    "idle_story.js",
     "interval.js",
     "queue.js",
     "ink.js",

@@ -49,7 +49,9 @@ async function startTimeline() {
 function listenToJumps(timeline) {
   document.addEventListener('click', (event) => {
     const jump = event.target.closest('[data-start]');
-    if (jump && !getSelection().toString()) leadTo(timeline, Number(jump.dataset.start), Number(jump.dataset.end));
+    if (!jump || getSelection().toString()) return;
+    leadTo(timeline, Number(jump.dataset.start), Number(jump.dataset.end));
+    if (jump.dataset.advice) timeline.chooseAdvice(jump.dataset.advice, jump.closest('.card').querySelector('h3').textContent);
   });
   document.addEventListener('place', ({ detail: { start, end, place } }) => {
     if (place === undefined) return leadTo(timeline, start, end);
