@@ -126,7 +126,8 @@ def test_broken_checks_come_first_and_say_what_they_withhold() -> None:
     assert [check.withheld for check in checks] == ["run ahead", "", ""]
     page = html.html(gpu_report())
     assert "Not shown because of it: run ahead" in page
-    assert "1 other check of the trace holds" in page
+    assert "1 check of the trace holds, 2 in doubt" in page
+    assert 'href="#trust">3 doubts about this trace' in page
 
 
 def test_the_verdict_without_the_cost_of_recording_stands_beside_the_doubts() -> None:

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from trace_analyzer import units
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.html import codec
+from trace_analyzer.render.html import codec, flames
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
 from trace_analyzer.render.html.inert import inert
@@ -54,6 +54,7 @@ SCRIPTS = (
     "queue.js",
     "ink.js",
     "timeline.js",
+    "flame.js",
     "main.js",
 )
 """The timeline's modules, each after those that it imports."""
@@ -116,6 +117,9 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             left_out=columns.left_out,
             kinds=[kind for kind in KINDS if kind in present],
             idle_kinds=[part for part in PARTS if f"idle-{part}" in present],
+            flames=(burning := () if compact or not columns.events.height else flames.flames(report)),
+            stacks=Markup(flames.payload(burning)) if burning else "",
+            packages=columns.packages.labels,
             timeline=Markup(data),  # base64: has no character that means something to HTML
             theme=Markup(_scoped("theme.js")),
             page_script=Markup(_scoped(*PAGE_SCRIPTS)),

@@ -17,6 +17,7 @@ from trace_analyzer.frames.distinct import distinct_rows
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.labels import short_name
 from trace_analyzer.render.html.lanes import in_rows
+from trace_analyzer.render.html.packages import NO_PACKAGES, Packages, frame_label, packages
 from trace_analyzer.render.html.thinning import EVERYTHING, LADDER, Thinning, kept
 from trace_analyzer.render.html.timeline_rows import MODULE_PREFIX, TrackEvents, device_labels, track_events
 from trace_analyzer.report import Report
@@ -71,6 +72,7 @@ class TimelineColumns:
     end_ns: int
     left_out: tuple[str, ...] = ()
     advice: tuple["AdviceMembers", ...] = ()
+    packages: Packages = NO_PACKAGES
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
         end_ns=events.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item() or 0,
         left_out=left_out,
         advice=_advice_members(report),
+        packages=packages(report),
     )  # fmt: skip
 
 
@@ -181,11 +184,13 @@ def payload(columns: TimelineColumns) -> str:
     header = {
         "end": columns.end_ns,
         "activities": columns.activity_count,
-        "labels": [short_name(name.removeprefix(MODULE_PREFIX)) for name in names.values],
+        "labels": [frame_label(name) or short_name(name.removeprefix(MODULE_PREFIX)) for name in names.values],
         "tracks": [asdict(track) for track in columns.tracks],
         "curves": [[curve.kind, curve.place, curve.steps.height] for curve in columns.curves],
         "advice": [[advice.advice, advice.total, advice.members.height] for advice in columns.advice],
         "places": places,
+        "packages": columns.packages.labels,
+        "own_kinds": sorted(columns.packages.own),
     }
     return codec.encode(header, encoded)
 

@@ -40,7 +40,7 @@ function emptiness(store, curves, group, gap) {
   const step = lowerBound(queue.time, gap.start + 1, 0, queue.time.length) - 1;
   if (step >= 0 && queue.value[step] > 0) return { text: `${queue.value[step]} launched ${queue.value[step] === 1 ? 'activity was' : 'activities were'} queued when the device stopped: it waited for something else than a launch.` };
   const since = step < 0 ? null : gap.start - queue.time[step];
-  return { text: since === null ? 'Nothing had been launched before.' : `Nothing was queued any more for ${formatDuration(since)} when the device ran out of work${since === 0 ? '' : ', its last piece being under way'}.` };
+  return { text: since === null ? 'Nothing had been launched before.' : since === 0 ? 'The queue ran empty at that instant.' : `The queue had been empty for ${formatDuration(since)} when the device ran out of work.` };
 }
 
 function hostSentences(store, words, event) {

@@ -1,6 +1,6 @@
 // What happened between two times: sums over the events there, each clipped to the interval.
 
-import { formatCount, formatDuration } from './format.js';
+import { formatCount, formatDuration, formatShare } from './format.js';
 import { endOf, firstEndingAfter } from './store.js';
 
 const TOP = 8;
@@ -107,8 +107,8 @@ export function statisticsTables({ devices, threads: hosts }, words) {
   const several = devices.length > 1;
   const named = (table, group) => ({ ...table, title: several ? `${group.split(' · ')[0]}: ${table.title.toLowerCase()}` : table.title });
   const tables = devices.flatMap((device) => [
-    table('Busy and idle', ['', 'Time', 'Share'], [['Busy', device.busyNs], ['Idle', device.idleNs]].map(([name, ns]) => [name, formatDuration(ns), share(ns, device.windowNs)])),
-    table('Idle by cause', ['Cause', 'Time', 'Share'], device.causes.map(({ key, ns }) => [words[key] ?? key, formatDuration(ns), share(ns, device.windowNs)])),
+    table('Busy and idle', ['', 'Time', 'Share'], [['Busy', device.busyNs], ['Idle', device.idleNs]].map(([name, ns]) => [name, formatDuration(ns), formatShare(ns, device.windowNs)])),
+    table('Idle by cause', ['Cause', 'Time', 'Share'], device.causes.map(({ key, ns }) => [words[key] ?? key, formatDuration(ns), formatShare(ns, device.windowNs)])),
     table('Device time by bucket', ['Bucket', 'Count', 'Time', 'Share'], device.buckets.map((sum) => timed(sum, device.buckets))),
     table('Top activities', ['Name', 'Count', 'Time', 'Share'], device.kernels.slice(0, TOP).map((sum) => timed(sum, device.kernels))),
   ].map((part) => named(part, device.group)));
@@ -124,11 +124,7 @@ function table(title, heads, rows) {
 }
 
 function timed({ key, label, ns, count }, all) {
-  return [label ?? key, formatCount(count), formatDuration(ns), share(ns, all.reduce((total, sum) => total + sum.ns, 0))];
-}
-
-function share(ns, whole) {
-  return whole ? `${((100 * ns) / whole).toFixed(1)} %` : '–';
+  return [label ?? key, formatCount(count), formatDuration(ns), formatShare(ns, all.reduce((total, sum) => total + sum.ns, 0))];
 }
 
 // Tab-separated text, for spreadsheets and chats.

@@ -1,6 +1,7 @@
 // Starts the timeline, and everything that leads to a place on it.
 
 import { decode, inflated } from './codec.js';
+import { startFlames } from './flame.js';
 import { around } from './navigation.js';
 import { buildStore, eventOf } from './store.js';
 import { Timeline } from './timeline.js';
@@ -111,6 +112,7 @@ async function main() {
   addEventListener('themechange', () => timeline.readColours());
   listenToJumps(timeline);
   listenToPrinter(timeline);
+  await startFlames();
   document.documentElement.dataset.ready = 'true';
   dispatchEvent(new Event('timelineready'));
 }

@@ -5,13 +5,13 @@ import { memberArrowEvents, memberEvents, memberTables } from './advice.js';
 import { describe, eventLabel, eventName, exactTimes, otherEnds } from './describe.js';
 import { formatCount, formatDuration, formatQuantity, formatTick } from './format.js';
 import { idleStory } from './idle_story.js';
-import { cleared } from './ink.js';
+import { cleared, readableOn } from './ink.js';
 import { bucketOf, statistics, statisticsTables, statisticsText } from './interval.js';
 import { labelTop, lanesInView, layOut, onScreen, pinnedTracks, ROW_LIMITS, rowAt } from './layout.js';
 import { visibleBoxes, visibleSteps } from './lod.js';
 import { around, clampView, pan, parseFragment, ticks, writeFragment, zoom } from './navigation.js';
 import { eventAtInstant, queueCurves, valueAt } from './queue.js';
-import { endOf, eventAt, linked, neighbourMatch, rowOf, search, stackOf } from './store.js';
+import { endOf, eventAt, linked, neighbourMatch, rowOf, search, stackOf, trackOf } from './store.js';
 
 const BOX_BUDGET = 4000;
 const MARGIN = 0.25;
@@ -288,10 +288,9 @@ export class Timeline {
   drawSelection() {
     const empty = { left: [], right: [], top: [], bottom: [] };
     const box = this.selected < 0 ? null : this.boxOf(this.selected);
-    const arrows = [...(this.selected < 0 ? [] : this.arrows()), ...this.memberArrows()];
-    const isDrawn = box !== null || arrows.length > 0;
-    if (!isDrawn && !this.isOutlined && this.selected < 0) return; // nothing to draw and nothing to take back
-    this.isOutlined = isDrawn || this.selected >= 0;
+    const arrows = this.selected < 0 ? [] : this.arrows();
+    if (this.selected < 0 && !this.isOutlined) return; // nothing to draw and nothing to take back
+    this.isOutlined = this.selected >= 0;
     this.model('chosen').data = box ? { left: [box.left], right: [box.right], top: [box.top], bottom: [box.bottom] } : empty;
     const columns = ['x0', 'y0', 'x1', 'y1', 'cx0', 'cy0', 'cx1', 'cy1'];
     this.model('arrow').data = Object.fromEntries(columns.map((name) => [name, arrows.map((arrow) => arrow[name])]));
@@ -641,8 +640,9 @@ export class Timeline {
     panel.hidden = this.selected < 0;
     if (panel.hidden) return;
     const name = this.element('details-name');
-    name.textContent = name.title = eventName(this.store, this.selected);
-    const facts = describe(this.store, this.words, this.selected).filter(([term]) => term !== 'Inside');
+    const isIdle = trackOf(this.store, this.selected).family === 'idle';
+    name.textContent = name.title = isIdle ? `Idle: ${eventLabel(this.store, this.words, this.selected)}` : eventName(this.store, this.selected);
+    const facts = describe(this.store, this.words, this.selected).filter(([term]) => term !== 'Inside' && term !== 'Host was in');
     const [duration, start, ...rest] = facts;
     const exact = [...exactTimes(this.store, this.selected), ...rest];
     this.element('details-facts').replaceChildren(...[duration, start, ...exact].map(factElement));
@@ -716,6 +716,7 @@ export class Timeline {
     if (!this.advice) return;
     const { from, to } = this.view;
     ink.strokeStyle = this.accent;
+    this.drawMemberArrows(ink);
     ink.lineWidth = 1.5;
     for (const { row: { first }, events } of this.advice.outlines) {
       const row = this.shown.find((candidate) => candidate.first === first);
@@ -735,9 +736,19 @@ export class Timeline {
     }
   }
 
-  memberArrows() {
-    if (!this.advice) return [];
-    return memberArrowEvents(this.store, this.advice, this.view, MEMBER_ARROWS).map(([tail, head]) => this.arrow(tail, head)).filter(Boolean);
+  drawMemberArrows(ink) {
+    ink.lineWidth = 1;
+    ink.globalAlpha = 0.55;
+    ink.beginPath();
+    for (const [tail, head] of memberArrowEvents(this.store, this.advice, this.view, MEMBER_ARROWS)) {
+      const arrow = this.arrow(tail, head);
+      if (!arrow) continue;
+      const [x0, x1] = [this.xOf(arrow.x0), this.xOf(arrow.x1)];
+      ink.moveTo(x0, arrow.y0);
+      ink.bezierCurveTo(x0, arrow.cy0, x1, arrow.cy1, x1, arrow.y1);
+    }
+    ink.stroke();
+    ink.globalAlpha = 1;
   }
 
   // ---- interval ---------------------------------------------------------------------------------------
@@ -1127,10 +1138,4 @@ function shortened(text, characters) {
 // 0xRRGGBB with an opacity, as the one number that Bokeh need not parse.
 function packed(rgb, alpha) {
   return rgb * 256 + Math.round(alpha * 255);
-}
-
-// Dark or light text, whichever stands out against a #rrggbb fill.
-function readableOn(fill) {
-  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(fill.slice(at, at + 2), 16) / 255);
-  return 0.299 * red + 0.587 * green + 0.114 * blue > 0.55 ? '#14181f' : '#ffffff';
 }
