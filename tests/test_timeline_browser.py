@@ -98,11 +98,11 @@ const timeline = document.getElementById('timeline').timeline;
 const model = (name) => Bokeh.documents[0].get_model_by_name(name);
 timeline.show({ from: arguments[0], to: arguments[1] });
 cancelAnimationFrame(timeline.frame); timeline.frame = null; timeline.fetched = null; timeline.draw();
-const { left, right, top } = model('boxes').data;
+const { left, right, bottom } = model('boxes').data; // of idle time the top is its share
 return {
   from: timeline.fetched.from, to: timeline.fetched.to, quantum: timeline.fetched.boxes.quantum,
-  boxes: [...left].map((_, i) => [top[i], left[i], right[i]]),
-  rows: timeline.layout.rows.map(({ top, track }) => [top, track]),
+  boxes: [...left].map((_, i) => [bottom[i], left[i], right[i]]),
+  rows: timeline.layout.rows.map(({ bottom, track }) => [bottom, track]),
   tracks: timeline.store.tracks.map(({ group, label, thread }) => [group, label, thread]),
 };
 """
@@ -115,9 +115,9 @@ def shown_by_track(
     shown = browser.run(SHOWN, start, end)
     track_of = dict(map(tuple, shown["rows"]))
     boxes: dict[tuple[str, str], list[Any]] = {tuple(track[:2]): [] for track in shown["tracks"]}
-    for top, left, right in shown["boxes"]:
-        group, label, _ = shown["tracks"][track_of[top]]
-        boxes[group, label].append((top, left, right))
+    for bottom, left, right in shown["boxes"]:
+        group, label, _ = shown["tracks"][track_of[bottom]]
+        boxes[group, label].append((bottom, left, right))
     return shown, boxes
 
 
@@ -173,8 +173,8 @@ def check_boxes(events: pl.DataFrame, boxes: list[tuple[float, float, float]], s
     ]
     exact = {(left, right) for _, left, right in boxes}
     by_row: dict[float, list[tuple[float, float]]] = {}
-    for top, left, right in boxes:
-        by_row.setdefault(top, []).append((left, right))
+    for bottom, left, right in boxes:
+        by_row.setdefault(bottom, []).append((left, right))
     for row in by_row.values():
         assert all(one[1] <= other[0] for one, other in pairwise(row)), "boxes of a row overlap"
     for left, right, wide in clipped:
@@ -211,6 +211,7 @@ FRAMES = """
 const [views, done] = arguments;
 const { timeline } = document.getElementById('timeline');
 timeline.telling = -1; // as if the page had told its numbers just now
+timeline.closeLanes = () => {}; // what waits for the view to rest
 const changed = ({ type, target, attributeName }) => `${type} ${target.className} ${attributeName}`;
 const changes = [];
 const observer = new MutationObserver((records) => changes.push(...records.map(changed)));

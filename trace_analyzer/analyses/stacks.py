@@ -6,7 +6,6 @@ from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Analysis
-from trace_analyzer.frames.call_trees import call_tree
 from trace_analyzer.frames.lookups import scatter, sum_by_group
 from trace_analyzer.schema import I64, STR, Column, Table
 
@@ -72,6 +71,8 @@ def _by_device(rows: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
 def _tree(
     view: str, device: int | None, parents: pl.Series, on_stack: pl.Series, texts: pl.Series, ends: pl.DataFrame
 ) -> pl.DataFrame:
+    from trace_analyzer.frames.call_trees import call_tree  # needs NumPy, which a report without a page does without
+
     nodes = call_tree(parents, on_stack, texts, ends, ends.get_column("tip") if "tip" in ends.columns else None)
     return nodes.rename({"text": "frame"}).with_columns(
         pl.lit(view).alias("view"), pl.lit(device, pl.Int64).alias("device")

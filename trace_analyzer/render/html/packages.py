@@ -77,7 +77,7 @@ def _package(shared: str) -> pl.Expr:
     file = pl.col("name").str.extract(_FILE).str.replace_all("\\", "/", literal=True)
     inside = file.str.replace(_INSTALLED, "").str.replace(_STANDARD, "python/").str.strip_prefix(shared).str.strip_prefix("/")
     first = inside.str.split("/").list.first()
-    return pl.when(first.str.contains(_COMPILED)).then(pl.lit("compiled by Inductor")).otherwise(first)
+    return pl.when(file.str.contains(_COMPILED)).then(pl.lit("compiled by Inductor")).otherwise(first)
 
 
 def _shared_folder(names: pl.Series) -> str:
