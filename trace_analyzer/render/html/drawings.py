@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from bokeh.core.properties import value
 from bokeh.document import Document
 from bokeh.models import ColumnDataSource, FactorRange, FixedTicker, HoverTool, Range1d, TapTool
 from bokeh.plotting import figure
@@ -59,7 +60,7 @@ def _figure(chart: Chart) -> figure:
     ranges: dict[str, Any] = {"x_range": FactorRange(factors=names)} if names else _ends("x_range", chart.x)
     ranges |= _ends("y_range", chart.y)
     plot = figure(
-        **ranges, height=chart.height, sizing_mode="stretch_width", toolbar_location=None, tools="",
+        **ranges, height=chart.height, sizing_mode="stretch_width", toolbar_location=None, tools="", title=None,
         x_axis_type="log" if chart.x.log else "auto", y_axis_type="log" if chart.y.log else "auto",
         x_axis_label=chart.x.title, y_axis_label=chart.y.title,
         background_fill_alpha=0, border_fill_alpha=0, outline_line_color=None, min_border_right=16,
@@ -166,5 +167,5 @@ def _draw_notes(plot: figure, chart: Chart) -> None:
             )
             plot.text(
                 "x", "y", "text", source=source, text_align="right", text_baseline="bottom" if above else "top",
-                text_font=_FONT, text_font_size="9pt", x_offset=-4, y_offset=-2 if above else 2,
+                text_font=value(_FONT), text_font_size="9pt", x_offset=-4, y_offset=-2 if above else 2,
             )  # fmt: skip

@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from bokeh.document import Document
 from bokeh.resources import Resources
@@ -16,6 +15,7 @@ from markupsafe import Markup, escape
 from trace_analyzer import units
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.html import codec, flames
+from trace_analyzer.render.html.drawings import Drawing, drawings
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
 from trace_analyzer.render.html.inert import inert
@@ -28,14 +28,14 @@ from trace_analyzer.render.phrasing import confidence, record_instead
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import PARTS, REGIMES, RUN_AHEAD_STATES, STATUSES, UNKNOWN_PARTS, phrase
 
-if TYPE_CHECKING:
-    from trace_analyzer.render.html.drawings import Drawing
-
 OPEN_ADVICE = 3
 """Cards that are open at once; the rest unfolds."""
 
 MOST_TIP = 240
 """Characters of a name in a tooltip; the timeline has all of them."""
+
+LONG_NAME, NAME_END = 24, 11
+"""Names of more characters are cut before the end of so many, where a column is narrow."""
 
 STYLES = ("style.css", "timeline.css")
 
@@ -186,17 +186,12 @@ def _embedded(figures: TimelineFigures) -> Markup:
     )
 
 
-def _drawings(report: Report, shown: View) -> "Mapping[str, Drawing]":
-    """Return the plots of the page; HoloViews, which is slow to import, is left alone where there are none."""
-    names = tuple(plot.name for section in shown.sections for plot in section.plots)
-    if not names:
-        return {}
-    from trace_analyzer.render.html.drawings import drawings
-
-    return drawings(report, names)
+def _drawings(report: Report, shown: View) -> Mapping[str, Drawing]:
+    """Return the plots of the page."""
+    return drawings(report, tuple(plot.name for section in shown.sections for plot in section.plots))
 
 
-def _plots(drawn: "Mapping[str, Drawing]") -> str:
+def _plots(drawn: Mapping[str, Drawing]) -> str:
     """Return Bokeh's documents by plot; each is embedded on its own, so their ids must differ."""
     parts = (
         f'"{name}": {_renumbered(htmlsafe_json_dumps(inert(plot.document)), f"{name}-")}'
@@ -230,6 +225,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "STATES": RUN_AHEAD_STATES, "TERMS": TERMS,
         "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP,
+        "LONG_NAME": LONG_NAME, "NAME_END": NAME_END,
         "ADVICE_DOCS": _advice_docs(),
     }  # fmt: skip
     return environment

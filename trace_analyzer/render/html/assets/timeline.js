@@ -448,7 +448,7 @@ export class Timeline {
     this.layout = layOut(this.store, this.folded, { pinned: this.pinned, heights: this.heights, lanes: this.lanes });
     this.root.style.setProperty('--tl-height', `${this.layout.height}px`);
     this.root.style.setProperty('--tl-pinned', `${this.layout.pinnedHeight}px`);
-    this.labels = this.layout.items.map((item) => ({ item, element: this.trackLabel(item), y: null }));
+    this.labels = this.layout.items.map((item) => ({ item, element: this.trackLabel(item), y: null, isStuck: false }));
     const part = (isPinned) => this.labels.filter(({ item }) => item.pinned === isPinned).map(({ element }) => element);
     this.element('pinned-labels').replaceChildren(...part(true));
     this.element('flow-labels').replaceChildren(...part(false));
@@ -477,11 +477,13 @@ export class Timeline {
   placeLabels() {
     const { scrollTop } = this.scroller;
     for (const label of this.labels) {
-      const y = labelTop(label.item, scrollTop, this.ceiling) - (label.item.pinned ? 0 : this.ceiling) + label.item.shift;
-      if (y === label.y) continue;
-      label.element.style.transform = `translateY(${y}px)`;
-      label.element.classList.toggle('stuck', !label.item.pinned && y + this.ceiling > label.item.top - scrollTop + label.item.shift);
-      label.y = y;
+      const { item, element } = label;
+      const top = labelTop(item, scrollTop, this.ceiling);
+      const isStuck = !item.pinned && top > item.top - scrollTop;
+      if (isStuck !== label.isStuck) element.classList.toggle('stuck', isStuck);
+      const y = top - (item.pinned ? 0 : this.ceiling) + item.shift;
+      if (y !== label.y) element.style.transform = `translateY(${y}px)`;
+      Object.assign(label, { y, isStuck });
     }
   }
 
