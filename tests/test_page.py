@@ -2,9 +2,9 @@
 
 import os
 import re
+import stat
 import subprocess
 import sys
-import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,12 +21,12 @@ from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS
 from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
+from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.html.drawings import drawings
 from trace_analyzer.render.html.labels import GLOSSARY, KINDS
 from trace_analyzer.render.html.page_cells import MOST_ROWS, Field, Listing, Span, listing
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.palette import Theme, palette
-from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.plots import PLOTS, plots
 from trace_analyzer.render.png import browser
 from trace_analyzer.report import Debiased, Report, StepReport
@@ -277,7 +277,9 @@ def roofed(peaks: list[tuple[str, str, float]]) -> Report:
 
 
 def test_each_roof_names_its_types_units_and_kernels_and_its_points_have_a_shape_of_their_own() -> None:
-    chart = CHARTS["roofline"](roofed([("matmul", "bf16", 9.9e14), ("matmul", "fp16", 9.9e14), ("pointwise", "fp32", 6.7e13)]))
+    chart = CHARTS["roofline"](
+        roofed([("matmul", "bf16", 9.9e14), ("matmul", "fp16", 9.9e14), ("pointwise", "fp32", 6.7e13)])
+    )
     assert chart is not None
     assert [note.text for note in chart.notes] == ["bf16, fp16 products: 990 TFLOP/s", "fp32 elsewhere: 67 TFLOP/s"]
     matmul, pointwise = chart.points
@@ -286,7 +288,9 @@ def test_each_roof_names_its_types_units_and_kernels_and_its_points_have_a_shape
 
 
 def test_names_of_roofs_that_are_close_stand_beside_each_other() -> None:
-    chart = CHARTS["roofline"](roofed([("matmul", "tf32", 1.6e14), ("matmul", "bf16", 1.5e14), ("pointwise", "fp32", 1e13)]))
+    chart = CHARTS["roofline"](
+        roofed([("matmul", "tf32", 1.6e14), ("matmul", "bf16", 1.5e14), ("pointwise", "fp32", 1e13)])
+    )
     assert chart is not None
     high, close, low = chart.notes
     assert close.x < high.x == low.x

@@ -382,7 +382,9 @@ def test_an_advice_outlines_all_of_its_members_with_launches_and_goes_from_one_t
     outlined = page.run("return document.getElementById('timeline').timeline.advice.events.length")
     assert outlined >= min(members, 2000)
     assert f"{outlined:,} events outlined" in page.part("advice-count").text
-    rows = page.run("const t = document.getElementById('timeline').timeline; return t.advice.outlines.map(({ row }) => t.store.tracks[row.track].family)")
+    rows = page.run(
+        "const t = document.getElementById('timeline').timeline; return t.advice.outlines.map(({ row }) => t.store.tracks[row.track].family)"
+    )
     assert "idle" in rows or "stream" in rows
     before = page.part("advice-place").text
     page.part("advice-next").click()

@@ -20,7 +20,9 @@ from trace_analyzer.report import Report
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 
 
-def tree(parents: list[int | None], texts: list[str], ends: list[tuple[int | None, int]], **more: list[object]) -> pl.DataFrame:
+def tree(
+    parents: list[int | None], texts: list[str], ends: list[tuple[int | None, int]], **more: list[object]
+) -> pl.DataFrame:
     is_frame = pl.Series(more.get("is_frame", [True] * len(parents)), dtype=pl.Boolean)
     tips = pl.Series(more["tips"], dtype=pl.String) if "tips" in more else None
     rows = pl.DataFrame(ends, schema={"row": pl.UInt32, "value_ns": pl.Int64}, orient="row")
@@ -71,7 +73,9 @@ def test_every_node_holds_its_own_time_and_that_of_what_it_calls(data: st.DataOb
             path.append(texts[at])
             at = parents[at]
         naive["/".join(reversed(path))] = naive.get("/".join(reversed(path)), 0) + ns
-    assert {path: own for path, (_, own) in paths(nodes).items() if own} == {path: ns for path, ns in naive.items() if ns}
+    assert {path: own for path, (_, own) in paths(nodes).items() if own} == {
+        path: ns for path, ns in naive.items() if ns
+    }
 
 
 def test_trees_sum_up_to_idle_time_and_kernel_time() -> None:
@@ -130,7 +134,11 @@ def test_frames_have_the_colour_of_their_package_the_programs_own_first() -> Non
     report = gpu_report()
     events = report.tables["host_events"].clear()
     host = frame(
-        _HOST, [{"event_id": i, "kind": "python", "name": n, "thread_id": 0, "start_ns": i, "duration_ns": 1, "row": i} for i, n in enumerate(names)]
+        _HOST,
+        [
+            {"event_id": i, "kind": "python", "name": n, "thread_id": 0, "start_ns": i, "duration_ns": 1, "row": i}
+            for i, n in enumerate(names)
+        ],
     )
     assert host.columns == events.columns
     found = packages(replace(report, tables={**report.tables, "host_events": host}))

@@ -568,7 +568,9 @@ return timeline.shown.filter(({ track: id }) => id === track(arguments[0])).map(
 
 def test_device_rows_stay_in_sight_above_the_rows_of_threads(browser: Browser) -> None:
     browser.open(sample("synthetic_overhead_launch"))
-    browser.run("const { timeline } = document.getElementById('timeline'); timeline.folded.clear(); timeline.setRowsHeight(220);")
+    browser.run(
+        "const { timeline } = document.getElementById('timeline'); timeline.folded.clear(); timeline.setRowsHeight(220);"
+    )
     browser.wait(lambda: browser.run("return document.getElementById('timeline').timeline.frame") is None)
     before = browser.run(TRACKS, "stream")
     browser.run("const { timeline } = document.getElementById('timeline'); timeline.scroller.scrollTop = 120;")
@@ -577,7 +579,9 @@ def test_device_rows_stay_in_sight_above_the_rows_of_threads(browser: Browser) -
     assert browser.run(TRACKS, "stream") == before
     ceiling = browser.run("return document.getElementById('timeline').timeline.ceiling")
     assert all(top >= ceiling for top, _ in browser.run(TRACKS, "operators"))
-    label = browser.run("return [...document.querySelectorAll('.tl-labels .heading')].at(-1).getBoundingClientRect().top")
+    label = browser.run(
+        "return [...document.querySelectorAll('.tl-labels .heading')].at(-1).getBoundingClientRect().top"
+    )
     rows = browser.run("return document.querySelector('[data-tl=rows]').getBoundingClientRect().top")
     assert label >= rows + ceiling - 1
 

@@ -17,7 +17,11 @@ STACKS = Table(
         Column("device", I64, "As in `devices`; null for CPU time."),
         Column("node_id", I64, "Number of the node in its tree, from 0; what calls comes before what it calls."),
         Column("parent_id", I64, "The node that called it; null outermost."),
-        Column("frame", STR, "Python function, module, operator or call as the trace names it; at the tips a cause or a kernel."),
+        Column(
+            "frame",
+            STR,
+            "Python function, module, operator or call as the trace names it; at the tips a cause or a kernel.",
+        ),
         Column("kind", STR, "`python`, `module`, `operator`, `call`, `annotation`, `cause` or `kernel`."),
         Column("value_ns", I64, "Time with it on the stack."),
         Column("self_ns", I64, "The part of it in nothing that it called."),
@@ -63,7 +67,9 @@ def stacks(host: Host, context: Context, attribution: Attribution, activities: p
 
 def _by_device(rows: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
     """Return device and its rows, by device; rows that agree in place and tip are summed up."""
-    sums = rows.with_columns(pl.col("tip").cast(pl.String)).group_by("device", "row", "tip").agg(pl.col("value_ns").sum())
+    sums = (
+        rows.with_columns(pl.col("tip").cast(pl.String)).group_by("device", "row", "tip").agg(pl.col("value_ns").sum())
+    )
     parts = sums.sort("device", "row", "tip").partition_by("device", as_dict=True, maintain_order=True)
     return [(device, part) for (device,), part in parts.items()]
 

@@ -217,7 +217,9 @@ def _roof_names(rows: pl.DataFrame) -> dict[float, str]:
     """Return peak -> its name: the types that have it, of which units, and how much it is."""
     known = rows.drop_nulls("peak_flop_per_s").with_columns(is_product=pl.col("group").fill_null("") == "matmul")
     by_peak = known.group_by("peak_flop_per_s").agg(
-        pl.col("dtype").drop_nulls().unique().sort(), pl.col("is_product").all().alias("all"), pl.col("is_product").any().alias("any")
+        pl.col("dtype").drop_nulls().unique().sort(),
+        pl.col("is_product").all().alias("all"),
+        pl.col("is_product").any().alias("any"),
     )
     several = by_peak.height > 1
     names = {}

@@ -40,7 +40,8 @@ def _element(chart: Chart) -> hv.Element:
         bars = hv.Bars(rows, chart.x.label, [chart.y.label, "colour"])
         turned = 30 if chart.x.label == "Bucket" else 0
         return _framed(
-            bars.opts(color="colour", line_color=None, ylabel=f"{chart.y.label} ({chart.y.unit})", xrotation=turned), chart
+            bars.opts(color="colour", line_color=None, ylabel=f"{chart.y.label} ({chart.y.unit})", xrotation=turned),
+            chart,
         )
     if chart.bins is not None:
         return _framed(_histogram(chart, chart.bins), chart)
@@ -52,7 +53,11 @@ def _element(chart: Chart) -> hv.Element:
             for note in chart.notes
         ]  # fmt: skip
         overlay = hv.Overlay(
-            [*(_line(chart, line) for line in chart.lines), *(_points(chart, points) for points in chart.points), *notes]
+            [
+                *(_line(chart, line) for line in chart.lines),
+                *(_points(chart, points) for points in chart.points),
+                *notes,
+            ]
         )
         return _framed(overlay, chart).opts(logx=True, logy=True, hooks=[_ticks("yaxis", chart.y.ticks)])
     curves = {line.label: _line(chart, line) for line in chart.lines}

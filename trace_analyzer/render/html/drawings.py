@@ -75,7 +75,7 @@ def _figure(chart: Chart) -> figure:
             axis.update(ticker=FixedTicker(ticks=list(of.ticks)), major_label_overrides=dict(of.ticks))
     plot.grid.minor_grid_line_color = None
     if chart.bins is not None or chart.bars:
-        plot.y_range.start = 0
+        plot.y_range.update(start=0)
     return plot
 
 
@@ -111,9 +111,17 @@ def _draw_bins(plot: figure, chart: Chart) -> None:
     if bins is None:
         return
     source = ColumnDataSource(
-        {"left": bins.edges[:-1], "right": bins.edges[1:], "top": bins.height, "start_ns": bins.start_ns, "end_ns": bins.end_ns}
+        {
+            "left": bins.edges[:-1],
+            "right": bins.edges[1:],
+            "top": bins.height,
+            "start_ns": bins.start_ns,
+            "end_ns": bins.end_ns,
+        }
     )
-    renderer = plot.quad("left", "right", "top", bottom=0, source=source, fill_color=_fill(bins.colour), line_color=None)
+    renderer = plot.quad(
+        "left", "right", "top", bottom=0, source=source, fill_color=_fill(bins.colour), line_color=None
+    )
     _tagged(renderer, bins.colour)
     plot.add_tools(
         HoverTool(renderers=[renderer], tooltips=[(f"{chart.x.label} from", "@left"), (chart.y.title, "@top")]),
@@ -163,7 +171,11 @@ def _draw_notes(plot: figure, chart: Chart) -> None:
         notes = [note for note in chart.notes if note.above == above]
         if notes:
             source = ColumnDataSource(
-                {"x": [note.x for note in notes], "y": [note.y for note in notes], "text": [note.text for note in notes]}
+                {
+                    "x": [note.x for note in notes],
+                    "y": [note.y for note in notes],
+                    "text": [note.text for note in notes],
+                }
             )
             plot.text(
                 "x", "y", "text", source=source, text_align="right", text_baseline="bottom" if above else "top",

@@ -78,7 +78,9 @@ def _drawn(report: Report, tree: pl.DataFrame) -> pl.DataFrame:
     python = packages(report).kinds.select(frame="name", of_package=pl.format("k-{}", "kind"))
     groups = (
         report.tables["activities"]
-        .select(pl.col("name").cast(pl.String).alias("frame"), of_kernel=pl.format("k-{}", pl.coalesce("group", "kind")))
+        .select(
+            pl.col("name").cast(pl.String).alias("frame"), of_kernel=pl.format("k-{}", pl.coalesce("group", "kind"))
+        )
         .unique("frame", keep="first", maintain_order=True)
     )
     joined = kept.join(places, on="parent_id", how="left", maintain_order="left")
@@ -92,5 +94,8 @@ def _drawn(report: Report, tree: pl.DataFrame) -> pl.DataFrame:
         .otherwise(kind.replace_strict(_COLOURS, default="k-host", return_dtype=pl.String))
     )  # fmt: skip
     return joined.select(
-        pl.col("caller").fill_null(-1), pl.col("frame").fill_null(""), colour=colour.fill_null("k-other"), value_ns="value_ns"
+        pl.col("caller").fill_null(-1),
+        pl.col("frame").fill_null(""),
+        colour=colour.fill_null("k-other"),
+        value_ns="value_ns",
     )

@@ -75,7 +75,12 @@ def _package(shared: str) -> pl.Expr:
     ``shared`` is the folder that all of the program's own files are in.
     """
     file = pl.col("name").str.extract(_FILE).str.replace_all("\\", "/", literal=True)
-    inside = file.str.replace(_INSTALLED, "").str.replace(_STANDARD, "python/").str.strip_prefix(shared).str.strip_prefix("/")
+    inside = (
+        file.str.replace(_INSTALLED, "")
+        .str.replace(_STANDARD, "python/")
+        .str.strip_prefix(shared)
+        .str.strip_prefix("/")
+    )
     first = inside.str.split("/").list.first()
     return pl.when(file.str.contains(_COMPILED)).then(pl.lit("compiled by Inductor")).otherwise(first)
 

@@ -179,7 +179,9 @@ def payload(columns: TimelineColumns) -> str:
         "curve_value": codec.plain(_joined(steps, "value")),
         "member_start": codec.delta(_joined(members, "start_ns")),
         "member_end": codec.delta(_joined(members, "end_ns")),
-        "member_place": codec.plain(_joined(members, "place").replace_strict(places, range(len(places)), return_dtype=pl.Int64)),
+        "member_place": codec.plain(
+            _joined(members, "place").replace_strict(places, range(len(places)), return_dtype=pl.Int64)
+        ),
     }
     header = {
         "end": columns.end_ns,

@@ -235,7 +235,9 @@ def _operators(report: Report, on_device: bool) -> pl.DataFrame:
     table = report.tables["operators"]
     if on_device:
         return table
-    figures = [name for name, dtype in table.schema.items() if dtype.is_numeric() and not (table.get_column(name) != 0).any()]
+    figures = [
+        name for name, dtype in table.schema.items() if dtype.is_numeric() and not (table.get_column(name) != 0).any()
+    ]
     return table.with_columns(pl.lit(None, table.schema[name]).alias(name) for name in figures)
 
 
