@@ -17,6 +17,7 @@ import polars as pl
 from trace_analyzer import units
 from trace_analyzer.analyses.distributions import highest_per_bin, logarithmic_histogram
 from trace_analyzer.analyses.places import named_events
+from trace_analyzer.analyses.roofline import types_by_peak
 from trace_analyzer.render.phrasing import judged_device
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import REGIMES
@@ -215,12 +216,7 @@ CHARTS: Mapping[str, Callable[[Report], Chart | None]] = {
 
 def _roof_names(rows: pl.DataFrame) -> dict[float, str]:
     """Return peak -> its name: the types that have it, of which units, and how much it is."""
-    known = rows.drop_nulls("peak_flop_per_s").with_columns(is_product=pl.col("group").fill_null("") == "matmul")
-    by_peak = known.group_by("peak_flop_per_s").agg(
-        pl.col("dtype").drop_nulls().unique().sort(),
-        pl.col("is_product").all().alias("all"),
-        pl.col("is_product").any().alias("any"),
-    )
+    by_peak = types_by_peak(rows)
     several = by_peak.height > 1
     names = {}
     for peak, dtypes, all_products, any_product in by_peak.iter_rows():
