@@ -454,6 +454,7 @@ export class Timeline {
     this.element('flow-labels').replaceChildren(...part(false));
     if (focused !== undefined) this.element('labels').querySelector(`[data-track="${focused}"]`)?.focus();
     if (this.isFull) this.root.style.setProperty('--tl-full', `${this.scroller.clientHeight}px`);
+    this.element('grip').setAttribute('aria-valuenow', String(this.scroller.clientHeight));
     this.root.style.setProperty('--tl-bar', `${this.scroller.offsetWidth - this.scroller.clientWidth}px`);
     this.plotWidth = Math.max(this.element('canvas').clientWidth, 1); // asking each time would cost a layout each
     this.schedule(true);
