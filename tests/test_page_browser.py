@@ -430,4 +430,5 @@ def test_a_picture_shows_verdict_and_timeline(tmp_path: Path) -> None:
 def test_a_page_holds_the_command_that_made_it(page: Browser, tmp_path: Path) -> None:
     write_html(gpu_report(), tmp_path / "report.html", command="analyze 't race.json' --step all")
     page.go((tmp_path / "report.html").as_uri())
+    page.run("document.querySelector('[data-unfold]').click()")
     assert "analyze 't race.json' --step all" in page.driver.find_element("css selector", ".trace code").text
