@@ -28,7 +28,7 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.calibration import calibration_html, calibration_text
 from trace_analyzer.render.html.view import Drawn, view
 from trace_analyzer.render.json import to_json
-from trace_analyzer.render.plots import roofline
+from trace_analyzer.render.plots import PLOTS
 from trace_analyzer.report import MeasuredRoof, Report
 
 MEASURED = Calibration(
@@ -191,7 +191,7 @@ def _caption(report: Report) -> str:
 
 def _lines(report: Report) -> list[tuple[str, float]]:
     """The roofs of the plot: how each is drawn, and how high it gets."""
-    plot = roofline(report)
+    plot = PLOTS["roofline"](report)
     assert plot is not None
     curves = plot.traverse(lambda element: element, [hv.Curve])
     dashes = [hv.Store.lookup_options("bokeh", curve, "style").kwargs.get("line_dash", "solid") for curve in curves]

@@ -37,12 +37,16 @@ class Browser:
         self.driver = driver
         self.folder = folder
 
-    def open(self, report: Report, *, width: int = 1280, height: int = 720, fragment: str = "") -> None:
-        """Show the report in a window of this size, its timeline drawn if it has one."""
+    def open(
+        self, report: Report, *, width: int = 1280, height: int = 720, fragment: str = "", unfold: bool = False
+    ) -> None:
+        """Show the report in a window of this size, its timeline drawn if it has one; ``unfold`` opens all parts."""
         write_html(report, self.folder / "report.html")
         self.go((self.folder / "report.html").as_uri() + fragment, width, height)
         drawn = "document.documentElement.dataset.ready && location.hash"
         self.wait(lambda: self.run(f"return !document.getElementById('timeline') || ({drawn})"))
+        if unfold:
+            self.run("document.querySelector('[data-unfold]').click()")
 
     def go(self, address: str, width: int = 1280, height: int = 720) -> None:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
@@ -257,7 +261,7 @@ def test_a_drag_over_the_overview_chooses_the_view(browser: Browser) -> None:
 
 def test_a_row_leads_to_its_place(browser: Browser) -> None:
     browser.open(gpu_report())
-    browser.driver.find_element("css selector", ".card button").click()
+    browser.driver.find_element("css selector", ".card button.link").click()
     browser.wait(lambda: browser.length_ns() < 500_000)
     start = int(browser.run("return location.hash").split("=")[1].split(",")[0])
     assert 0 < start < 100_000

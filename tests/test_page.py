@@ -3,6 +3,8 @@
 import os
 import re
 import stat
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from trace_analyzer.analyses.roofline import ROOFLINE, ROOFS
 from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import html
+from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.html.drawings import drawings
 from trace_analyzer.render.html.labels import GLOSSARY, KINDS
 from trace_analyzer.render.html.page_cells import MOST_ROWS, Field, Listing, Span, listing
@@ -126,7 +129,8 @@ def test_broken_checks_come_first_and_say_what_they_withhold() -> None:
     assert [check.withheld for check in checks] == ["run ahead", "", ""]
     page = html.html(gpu_report())
     assert "Not shown because of it: run ahead" in page
-    assert "1 other check of the trace holds" in page
+    assert "1 check of the trace holds, 2 in doubt" in page
+    assert 'href="#trust">3 doubts about this trace' in page
 
 
 def test_the_verdict_without_the_cost_of_recording_stands_beside_the_doubts() -> None:
@@ -143,7 +147,7 @@ def test_the_verdict_without_the_cost_of_recording_stands_beside_the_doubts() ->
 def test_many_pieces_of_advice_unfold() -> None:
     report = gpu_report()
     page = html.html(replace(report, advice=report.advice * 6))
-    assert "<summary>2 more</summary>" in page
+    assert "<summary>3 more</summary>" in page
     assert page.count('<li class="card">') == 6
 
 
@@ -259,7 +263,49 @@ def test_the_roofline_shows_kernels_of_known_work_under_the_roofs_of_their_peaks
     (roof,) = plot.traverse(specs=[hv.Curve])
     assert dict(roof.array().tolist())[500.0] == 1e15  # the ridge: 1e15 FLOP/s over 2e12 B/s
     assert {points.label: len(points) for points in plot.traverse(specs=[hv.Points])} == {"matmul": 1, "pointwise": 1}
-    assert drawings(report, ("roofline",))["roofline"].legend == (("matmul", "p-compute"), ("pointwise", "p-memory"))
+    assert drawings(report, ("roofline",))["roofline"].legend == (("matmul", "k-matmul"), ("pointwise", "k-pointwise"))
+
+
+def roofed(peaks: list[tuple[str, str, float]]) -> Report:
+    """Kernels of these groups, types and peaks."""
+    rows = [
+        {"device": 0, "name": f"{group} {dtype}", "group": group, "dtype": dtype, "time_ns": 1000, "achieved_flop_per_s": 1e13,
+         "intensity_flop_per_byte": 10.0 + place, "peak_flop_per_s": peak, "roof_ratio": 0.5}
+        for place, (group, dtype, peak) in enumerate(peaks)
+    ]  # fmt: skip
+    return replace(empty_report(), tables={**empty_report().tables, "roofline": frame(ROOFLINE, rows)})
+
+
+def test_each_roof_names_its_types_units_and_kernels_and_its_points_have_a_shape_of_their_own() -> None:
+    chart = CHARTS["roofline"](
+        roofed([("matmul", "bf16", 9.9e14), ("matmul", "fp16", 9.9e14), ("pointwise", "fp32", 6.7e13)])
+    )
+    assert chart is not None
+    assert [note.text for note in chart.notes] == ["bf16, fp16 products: 990 TFLOP/s", "fp32 elsewhere: 67 TFLOP/s"]
+    matmul, pointwise = chart.points
+    assert set(matmul.markers).isdisjoint(pointwise.markers)
+    assert set(pointwise.texts["peak"]) == {"fp32 elsewhere: 67 TFLOP/s"}
+
+
+def test_names_of_roofs_that_are_close_stand_beside_each_other() -> None:
+    chart = CHARTS["roofline"](
+        roofed([("matmul", "tf32", 1.6e14), ("matmul", "bf16", 1.5e14), ("pointwise", "fp32", 1e13)])
+    )
+    assert chart is not None
+    high, close, low = chart.notes
+    assert close.x < high.x == low.x
+    assert (high.text, close.text) == ("tf32 products: 160 TFLOP/s", "bf16 products: 150 TFLOP/s")
+
+
+def test_a_page_with_plots_imports_no_holoviews() -> None:
+    code = """
+import sys
+from report_factory import gpu_report
+from trace_analyzer.render.html import html
+assert 'data-plot="gaps"' in html(gpu_report())
+assert not {"holoviews", "pandas", "panel"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent)
 
 
 def test_two_devices_are_two_curves() -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
 from PIL import Image
 from report_factory import cpu_report, empty_report, gpu_report, hostile_report
@@ -59,7 +60,7 @@ def start_ns(page: Browser) -> int:
 
 
 def test_a_table_sorts_up_and_down(page: Browser) -> None:
-    page.open(gpu_report(40))
+    page.open(gpu_report(40), unfold=True)
     times = "return [...document.querySelectorAll('#gaps-rows tr')].map((row) => Number(row.cells[1].dataset.sort))"
     head(page, "gaps", "Start")
     falling = page.run(times)
@@ -72,7 +73,7 @@ def test_a_table_sorts_up_and_down(page: Browser) -> None:
 
 
 def test_a_table_filters_and_says_how_many_it_found(page: Browser) -> None:
-    page.open(gpu_report(40))
+    page.open(gpu_report(40), unfold=True)
     field = page.driver.find_element("css selector", "#table-gaps input")
     field.send_keys("3.89 PYTHON")
     assert rows(page, "gaps") == ["Python"]
@@ -82,7 +83,7 @@ def test_a_table_filters_and_says_how_many_it_found(page: Browser) -> None:
 
 
 def test_a_long_table_unfolds(page: Browser) -> None:
-    page.open(gpu_report(60))
+    page.open(gpu_report(60), unfold=True)
     assert len(rows(page, "gaps")) == 12
     more = page.driver.find_element("css selector", "#table-gaps [data-more]")
     assert more.text == "Show all 59"
@@ -92,7 +93,7 @@ def test_a_long_table_unfolds(page: Browser) -> None:
 
 
 def test_a_row_leads_to_its_place_on_the_timeline(page: Browser) -> None:
-    page.open(gpu_report(40))
+    page.open(gpu_report(40), unfold=True)
     row = page.driver.find_element("css selector", "#gaps-rows tr td:last-child")
     place = page.run("return Number(arguments[0].parentElement.dataset.start)", row)
     page.run("arguments[0].click()", row)
@@ -104,7 +105,7 @@ def test_a_row_leads_to_its_place_on_the_timeline(page: Browser) -> None:
 def test_a_row_can_be_reached_and_used_with_the_keyboard(page: Browser) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    page.open(gpu_report(40))
+    page.open(gpu_report(40), unfold=True)
     button = page.driver.find_element("css selector", "#causes-rows button")
     page.run("arguments[0].focus()", button)
     button.send_keys(Keys.ENTER)
@@ -130,7 +131,7 @@ return {
 @pytest.mark.parametrize("plot", ["roofline", "gaps"])
 def test_a_tap_on_a_point_leads_to_its_kernel_and_on_a_bar_to_its_gap(page: Browser, plot: str, touch: bool) -> None:
     report = sample("synthetic_compute" if plot == "roofline" else "synthetic_overhead_launch")
-    page.open(report, width=390 if touch else 1280, height=844)
+    page.open(report, width=390 if touch else 1280, height=844, unfold=True)
     place = page.driver.find_element("id", f"plot-{plot}")
     page.run("arguments[0].scrollIntoView({ behavior: 'instant', block: 'center' })", place)
     page.wait(lambda: place.get_attribute("data-drawn"))
@@ -164,7 +165,7 @@ return { x: left + view.frame.x_scale.compute(x), y: top + view.frame.y_scale.co
 @pytest.mark.parametrize("plot", ["queue_depth", "runway"])
 def test_a_tap_on_an_empty_queue_leads_to_the_idle_time_there(page: Browser, plot: str, touch: bool) -> None:
     report = sample("synthetic_overhead_synchronization")
-    page.open(report, width=390 if touch else 1280, height=844)
+    page.open(report, width=390 if touch else 1280, height=844, unfold=True)
     place = page.driver.find_element("id", f"plot-{plot}")
     page.run("arguments[0].scrollIntoView({ behavior: 'instant', block: 'center' })", place)
     page.wait(lambda: place.get_attribute("data-drawn"))
@@ -185,14 +186,14 @@ def test_a_tap_on_an_empty_queue_leads_to_the_idle_time_there(page: Browser, plo
 
 
 def test_the_partition_leads_to_the_timeline(page: Browser) -> None:
-    page.open(gpu_report())
+    page.open(gpu_report(), unfold=True)
     button = next(e for e in page.driver.find_elements("css selector", ".hero .legend button") if e.text == "Compute")
     page.run("arguments[0].click()", button)
     page.wait(lambda: page.length_ns() < 100_000)
 
 
 def test_a_step_zooms_to_itself(page: Browser) -> None:
-    page.open(gpu_report())
+    page.open(gpu_report(), unfold=True)
     page.run("document.querySelectorAll('.step')[1].click()")
     page.wait(lambda: 300_000 < start_ns(page) < 400_000)
 
@@ -200,7 +201,7 @@ def test_a_step_zooms_to_itself(page: Browser) -> None:
 def test_a_definition_shows_for_the_keyboard_and_goes_with_escape(page: Browser) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    page.open(gpu_report())
+    page.open(gpu_report(), unfold=True)
     term = page.driver.find_element("css selector", ".chip.regime")
     page.run("arguments[0].focus()", term)
     tip = page.driver.find_element("css selector", ".tip")
@@ -216,7 +217,7 @@ def test_a_definition_shows_for_the_keyboard_and_goes_with_escape(page: Browser)
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_plots_are_drawn_in_the_theme_when_they_come_into_view(page: Browser, theme: str) -> None:
-    page.open(gpu_report())
+    page.open(gpu_report(), unfold=True)
     page.driver.find_element("css selector", f"label:has([value={theme}])").click()
     places = page.driver.find_elements("css selector", "[data-plot]")
     assert places
@@ -232,17 +233,17 @@ def test_plots_are_drawn_in_the_theme_when_they_come_into_view(page: Browser, th
 
 
 def test_the_theme_is_remembered(page: Browser) -> None:
-    page.open(gpu_report())
+    page.open(gpu_report(), unfold=True)
     page.driver.find_element("css selector", "label:has([value=dark])").click()
     dark = page.run("return getComputedStyle(document.body).backgroundColor")
-    page.open(gpu_report())
+    page.open(gpu_report(), unfold=True)
     assert page.run("return getComputedStyle(document.body).backgroundColor") == dark
 
 
 @pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
 @pytest.mark.parametrize("width", [390, 1280, 1920])
 def test_the_page_never_scrolls_sideways(page: Browser, report: Report, width: int) -> None:
-    page.open(report, width=width, height=844)
+    page.open(report, width=width, height=844, unfold=True)
     assert page.run("return document.documentElement.scrollWidth") <= width
 
 
@@ -251,10 +252,16 @@ def test_paper_shows_what_a_reader_of_paper_can_use(page: Browser) -> None:
     page.driver.find_element("css selector", "label:has([value=dark])").click()
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     hidden = "return [...document.querySelectorAll(arguments[0])].every((e) => getComputedStyle(e).display === 'none')"
-    assert page.run(hidden, ".bar, .tl-tools, .listing-head input, .card > button.link")
+    assert page.run(hidden, ".bar, .tl-tools, .listing-head input, .card-foot, .unfold")
+    assert not page.driver.find_element("css selector", "#kernels-rows td").is_displayed()
+    page.run("dispatchEvent(new Event('beforeprint'))")
     assert page.run("return getComputedStyle(document.documentElement).colorScheme") == "light"
     assert page.driver.find_element("css selector", "#kernels-rows td").is_displayed()
+    page.run("dispatchEvent(new Event('afterprint'))")
+    assert page.run("return document.querySelectorAll('.fold > details[open]').length") == 0
     page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    page.run("dispatchEvent(new Event('themechange'))")  # the colours of the screen again
+    page.run("document.querySelector('[data-unfold]').click()")
     page.wait(lambda: not page.driver.find_elements("css selector", "[data-plot]:not([data-drawn])"))
     labels = "return Bokeh.documents[0].get_model_by_name('chosen-box').glyph.line_color.value"
     on_screen = page.run(labels)
@@ -295,7 +302,7 @@ def test_a_dark_page_is_printed_in_the_light_colours_and_stays_dark(page: Browse
 
 
 def test_hostile_names_are_text_in_tables_plots_and_tips(page: Browser) -> None:
-    page.open(hostile_report())
+    page.open(hostile_report(), unfold=True)
     for place in page.driver.find_elements("css selector", "[data-plot]"):
         page.run("arguments[0].scrollIntoView({ behavior: 'instant' })", place)
         page.wait(lambda place=place: place.get_attribute("data-drawn"))
@@ -322,6 +329,93 @@ def test_axe_finds_nothing_serious(page: Browser, report: Report, theme: str) ->
     assert grave == [], json.dumps(grave, indent=1)
 
 
+ORDER = "return [...document.querySelectorAll('main h1, main h2')].map((heading) => heading.id)"
+OPEN = "return [...document.querySelectorAll('.fold > details[open] h2')].map((heading) => heading.id)"
+
+
+def test_the_page_begins_with_verdict_advice_and_timeline_and_folds_the_rest(page: Browser) -> None:
+    page.open(sample("synthetic_overhead_launch"))
+    order = page.run(ORDER)
+    assert order[:3] == ["headline", "advice", "timeline-title"]
+    assert page.run(OPEN) == []
+    page.run("document.querySelector('nav a[href=\"#kernels\"]').click()")
+    assert page.run(OPEN) == ["kernels"]
+    assert page.driver.find_element("css selector", "#kernels-rows td").is_displayed()
+    first = page.driver.find_element("css selector", ".card")
+    more = first.find_element("css selector", ".card-foot a")
+    page.run("arguments[0].click()", more)
+    assert page.run(OPEN) == ["kernels", "advice-docs"]
+    text = page.driver.find_element("css selector", f"#{more.get_attribute('href').partition('#')[2]}").text
+    assert "Bound" in text
+    page.run("document.querySelector('[data-unfold]').click()")
+    assert len(page.run(OPEN)) == page.run("return document.querySelectorAll('.fold > details').length")
+    page.run("document.querySelector('[data-unfold]').click()")
+    assert page.run(OPEN) == []
+
+
+def test_the_code_of_an_advice_and_a_table_can_be_taken_along(page: Browser) -> None:
+    report = sample("synthetic_overhead_launch")
+    page.open(report)
+    page.run(
+        "Object.defineProperty(navigator, 'clipboard', { value: { writeText: async (text) => { window.taken = text; } } });"
+        "URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; }); return '#'; };"
+        "HTMLAnchorElement.prototype.click = function () { window.savedAs = this.download; };"
+    )
+    page.run("document.querySelector('[data-copy]').click()")
+    page.wait(lambda: page.run("return document.querySelector('[data-copy]').textContent") == "Copied")
+    assert page.run("return window.taken") == report.advice[0].code
+    page.run("document.querySelector('#table-kernels [data-csv]').click()")
+    page.wait(lambda: page.run("return window.saved"))
+    lines = page.run("return window.saved").strip().split("\r\n")
+    assert page.run("return window.savedAs") == "kernels.csv"
+    assert lines[0].startswith("Name,")
+    assert len(lines) == 1 + min(report.tables["kernels"].height, 100)
+
+
+def test_an_advice_outlines_all_of_its_members_with_launches_and_goes_from_one_to_the_next(page: Browser) -> None:
+    report = sample("synthetic_overhead_launch")
+    page.open(report)
+    page.run("document.querySelector('[data-advice]').click()")
+    page.wait(lambda: page.part("advice-panel").is_displayed())
+    item = report.advice[0]
+    assert page.part("advice-title").text == item.title
+    members = report.tables["advice_members"].filter(advice=item.id).height
+    outlined = page.run("return document.getElementById('timeline').timeline.advice.events.length")
+    assert outlined >= min(members, 2000)
+    assert f"{outlined:,} events outlined" in page.part("advice-count").text
+    rows = page.run(
+        "const t = document.getElementById('timeline').timeline; return t.advice.outlines.map(({ row }) => t.store.tracks[row.track].family)"
+    )
+    assert "idle" in rows or "stream" in rows
+    before = page.part("advice-place").text
+    page.part("advice-next").click()
+    assert page.part("advice-place").text != before
+    page.run("document.getElementById('timeline').timeline.select(-1)")
+    page.driver.find_element("tag name", "body").send_keys("\ue00c")  # Escape
+    assert not page.part("advice-panel").is_displayed()
+
+
+def test_a_flame_graph_zooms_searches_and_changes_its_tree(page: Browser) -> None:
+    report = sample("synthetic_overhead_launch")
+    page.open(report)
+    graph = "document.getElementById('flame').graph"
+    page.run("document.querySelector('#flames').closest('details').open = true")
+    page.wait(lambda: page.run(f"return {graph}.boxes.length") > 1)
+    told = page.driver.find_element("css selector", "[data-flame=told]")
+    assert told.text.startswith("Waiting of the device: ")
+    whole = page.run(f"return {graph}.flame.root.value")
+    assert whole == report.tables["idle"].select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
+    canvas = page.driver.find_element("css selector", "[data-flame=canvas]")
+    canvas.send_keys("\ue015")  # arrow down: into the widest frame
+    assert " of it in " in told.text
+    page.driver.find_element("css selector", "[data-flame=reset]").click()
+    assert " of it in " not in told.text
+    page.driver.find_element("css selector", "[data-flame=search]").send_keys("aten::")
+    assert "frames, " in page.driver.find_element("css selector", "[data-flame=found]").text
+    page.driver.find_elements("css selector", "[data-flame-view]")[-1].click()
+    assert told.text.startswith("Kernel time: ")
+
+
 def test_a_picture_shows_verdict_and_timeline(tmp_path: Path) -> None:
     path = gpu_report().to_png(tmp_path / "report.png", width=900, height=1300)
     content = path.read_bytes()
@@ -336,4 +430,5 @@ def test_a_picture_shows_verdict_and_timeline(tmp_path: Path) -> None:
 def test_a_page_holds_the_command_that_made_it(page: Browser, tmp_path: Path) -> None:
     write_html(gpu_report(), tmp_path / "report.html", command="analyze 't race.json' --step all")
     page.go((tmp_path / "report.html").as_uri())
+    page.run("document.querySelector('[data-unfold]').click()")
     assert "analyze 't race.json' --step all" in page.driver.find_element("css selector", ".trace code").text

@@ -98,11 +98,11 @@ const timeline = document.getElementById('timeline').timeline;
 const model = (name) => Bokeh.documents[0].get_model_by_name(name);
 timeline.show({ from: arguments[0], to: arguments[1] });
 cancelAnimationFrame(timeline.frame); timeline.frame = null; timeline.fetched = null; timeline.draw();
-const { left, right, top } = model('boxes').data;
+const { left, right, bottom } = model('boxes').data; // of idle time the top is its share
 return {
   from: timeline.fetched.from, to: timeline.fetched.to, quantum: timeline.fetched.boxes.quantum,
-  boxes: [...left].map((_, i) => [top[i], left[i], right[i]]),
-  rows: timeline.layout.rows.map(({ top, track }) => [top, track]),
+  boxes: [...left].map((_, i) => [bottom[i], left[i], right[i]]),
+  rows: timeline.layout.rows.map(({ bottom, track }) => [bottom, track]),
   tracks: timeline.store.tracks.map(({ group, label, thread }) => [group, label, thread]),
 };
 """
@@ -115,9 +115,9 @@ def shown_by_track(
     shown = browser.run(SHOWN, start, end)
     track_of = dict(map(tuple, shown["rows"]))
     boxes: dict[tuple[str, str], list[Any]] = {tuple(track[:2]): [] for track in shown["tracks"]}
-    for top, left, right in shown["boxes"]:
-        group, label, _ = shown["tracks"][track_of[top]]
-        boxes[group, label].append((top, left, right))
+    for bottom, left, right in shown["boxes"]:
+        group, label, _ = shown["tracks"][track_of[bottom]]
+        boxes[group, label].append((bottom, left, right))
     return shown, boxes
 
 
@@ -173,8 +173,8 @@ def check_boxes(events: pl.DataFrame, boxes: list[tuple[float, float, float]], s
     ]
     exact = {(left, right) for _, left, right in boxes}
     by_row: dict[float, list[tuple[float, float]]] = {}
-    for top, left, right in boxes:
-        by_row.setdefault(top, []).append((left, right))
+    for bottom, left, right in boxes:
+        by_row.setdefault(bottom, []).append((left, right))
     for row in by_row.values():
         assert all(one[1] <= other[0] for one, other in pairwise(row)), "boxes of a row overlap"
     for left, right, wide in clipped:
@@ -211,6 +211,7 @@ FRAMES = """
 const [views, done] = arguments;
 const { timeline } = document.getElementById('timeline');
 timeline.telling = -1; // as if the page had told its numbers just now
+timeline.closeLanes = () => {}; // what waits for the view to rest
 const changed = ({ type, target, attributeName }) => `${type} ${target.className} ${attributeName}`;
 const changes = [];
 const observer = new MutationObserver((records) => changes.push(...records.map(changed)));
@@ -476,7 +477,7 @@ def row_is_in_sight(browser: Browser) -> bool:
         browser.run(
             "const t = document.getElementById('timeline').timeline;"
             "const row = t.rowInLayout(t.selected), rows = t.scroller.getBoundingClientRect();"
-            "const top = rows.top + row.top - t.scroller.scrollTop, bottom = top + row.bottom - row.top;"
+            "const top = rows.top + row.top, bottom = rows.top + row.bottom;"
             "return top >= Math.max(rows.top, 0) - 1 && bottom <= t.element('details').getBoundingClientRect().top;"
         )
     )
@@ -556,3 +557,84 @@ def test_recorded_traces_agree_with_their_tables_too(
     """Of the corpus, four traces spread over its sizes."""
     rows = sorted(corpus_rows(), key=lambda row: int(row["events"]))
     check_windows(browser, corpus_report(rows[place * (len(rows) - 1) // 3]["file"]), windows=10)
+
+
+TRACKS = """
+const { timeline } = document.getElementById('timeline');
+const track = (family) => timeline.store.tracks.findIndex((each) => each.family === family);
+return timeline.shown.filter(({ track: id }) => id === track(arguments[0])).map(({ top, bottom }) => [top, bottom]);
+"""
+
+
+def test_device_rows_stay_in_sight_above_the_rows_of_threads(browser: Browser) -> None:
+    browser.open(sample("synthetic_overhead_launch"))
+    browser.run(
+        "const { timeline } = document.getElementById('timeline'); timeline.folded.clear(); timeline.setRowsHeight(220);"
+    )
+    browser.wait(lambda: browser.run("return document.getElementById('timeline').timeline.frame") is None)
+    before = browser.run(TRACKS, "stream")
+    browser.run("const { timeline } = document.getElementById('timeline'); timeline.scroller.scrollTop = 120;")
+    browser.wait(lambda: browser.run("return document.querySelectorAll('.tl-labels .stuck').length") > 0)
+    browser.wait(lambda: browser.run("return document.getElementById('timeline').timeline.frame") is None)
+    assert browser.run(TRACKS, "stream") == before
+    ceiling = browser.run("return document.getElementById('timeline').timeline.ceiling")
+    assert all(top >= ceiling for top, _ in browser.run(TRACKS, "operators"))
+    label = browser.run(
+        "return [...document.querySelectorAll('.tl-labels .heading')].at(-1).getBoundingClientRect().top"
+    )
+    rows = browser.run("return document.querySelector('[data-tl=rows]').getBoundingClientRect().top")
+    assert label >= rows + ceiling - 1
+
+
+def test_the_timeline_fills_the_window_and_gives_it_back(browser: Browser) -> None:
+    browser.open(gpu_report(40))
+    page = browser.driver.find_element("tag name", "body")
+    page.send_keys("v")
+    box = "const { top, width, height } = document.getElementById('timeline').getBoundingClientRect(); return [top, width, height]"
+    browser.wait(lambda: browser.run(box)[0] == 0)
+    assert browser.run(box)[2] == 720
+    assert browser.run("return document.querySelector('[data-tl=rows]').clientHeight") > 200
+    page.send_keys("\ue00c")  # Escape
+    browser.wait(lambda: browser.run(box)[2] != 720)
+    grip = browser.part("grip")
+    height = browser.run("return document.querySelector('[data-tl=rows]').clientHeight")
+    grip.send_keys("\ue013")  # arrow up
+    assert browser.run("return document.querySelector('[data-tl=rows]').clientHeight") < height
+
+
+def test_idle_time_tells_its_story_to_the_nanosecond_and_no_card_lies_over_it(browser: Browser) -> None:
+    report = sample("synthetic_overhead_synchronization")
+    idle = report.tables["idle"].sort(pl.col("end_ns") - pl.col("start_ns")).row(-1, named=True)
+    browser.open(report)
+    browser.run(
+        "document.dispatchEvent(new CustomEvent('place', { detail: { start: arguments[0], end: arguments[1] } }))",
+        idle["start_ns"], idle["end_ns"],
+    )  # fmt: skip
+    browser.wait(lambda: browser.part("story").is_displayed())
+    story = browser.part("story").text
+    assert "The CPU was in" in story
+    assert "the waiting ended with" in story
+    assert f"{idle['start_ns']:,} ns" in browser.part("details-facts").text
+    floor = browser.run("return document.querySelector('[data-tl=details]').getBoundingClientRect().top")
+    browser.run(
+        "const { timeline } = document.getElementById('timeline');"
+        "timeline.drawTooltip = (pointer) => timeline.placeTooltip(pointer, 'name', [['a', 'b'], ['c', 'd']]);"
+        "timeline.drawTooltip({ clientX: 400, clientY: arguments[0] - 4 });",
+        floor,
+    )
+    tooltip = browser.run("return document.querySelector('[data-tl=tooltip]').getBoundingClientRect().bottom")
+    assert tooltip <= floor
+    browser.part("story").find_elements("css selector", "button")[-1].click()
+    browser.wait(lambda: not browser.part("story").is_displayed())
+
+
+def test_an_interval_tells_what_the_threads_did(browser: Browser) -> None:
+    report = sample("synthetic_overhead_launch")
+    browser.open(report)
+    told = browser.run(STATISTICS, 0, 10**12)
+    calls = report.tables["host_events"].filter(pl.col("kind").is_in(["runtime", "driver"]))
+    sums: dict[str, int] = {}
+    for row in (row for thread in told["threads"] for row in thread["names"] if row["family"] == "call"):
+        sums[row["key"]] = sums.get(row["key"], 0) + row["ns"]
+    assert sums == {n: ns for n, ns in calls.group_by("name").agg(pl.col("duration_ns").sum()).iter_rows() if ns}
+    assert "own time" in browser.part("interval-tables").text

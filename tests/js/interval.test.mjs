@@ -40,10 +40,19 @@ test('any interval agrees with the plain sum', () => {
   }
 });
 
-test('without a device the operators are told', () => {
-  const store = storeOf([{ family: 'operators', rows: [[[0, 10, 'aten::mm', 'operator']]] }]);
-  assert.deepEqual(statistics(store, 5, 20).operators, [{ key: 'aten::mm', ns: 5, count: 1 }]);
-  assert.deepEqual(statisticsTables(statistics(store, 5, 20), {}).map(({ title }) => title), ['Operators, children included']);
+test('threads tell what took their own time: of operators, calls and Python, with short names', () => {
+  const store = storeOf([
+    { group: 'main', family: 'operators', rows: [[[0, 10, 'aten::linear', 'operator'], [20, 10, 'aten::mm', 'operator']], [[2, 6, 'aten::mm', 'operator']]] },
+    { group: 'main', family: 'calls', rows: [[[3, 2, 'cudaLaunchKernel', 'runtime']]] },
+  ]);
+  const [{ group, names }] = statistics(store, 5, 25).threads;
+  assert.equal(group, 'main');
+  assert.deepEqual(names, [
+    { key: 'aten::mm', ns: 8, count: 2, family: 'operator' }, // 5 to 8, and 20 to 25
+    { key: 'aten::linear', ns: 2, count: 1, family: 'operator' }, // 8 to 10
+  ]);
+  assert.deepEqual(statisticsTables(statistics(store, 5, 25), {}).map(({ title }) => title), ['main: own time']);
+  assert.deepEqual(statistics(store, 100, 200).threads, []);
 });
 
 test('the copied text has a line per row and names the causes in words', () => {

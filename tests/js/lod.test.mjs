@@ -64,3 +64,14 @@ test('steps keep the highest value of each pixel and the value that remains', ()
   assert.deepEqual(visibleSteps(queue, 5, 100, 5), { x: [5, 10, 15, 50, 100], y: [1, 9, 3, 0, 0] });
   assert.deepEqual(visibleSteps({ time: [], value: [] }, 0, 10, 1), { x: [0, 10], y: [0, 0] });
 });
+
+test('on a row of idle time a run of short events is as high as its share of the time', () => {
+  const row = Array.from({ length: 40 }, (_, i) => [100 * i, 25, 'python', 'idle-python']);
+  const store = storeOf([{ family: 'idle', rows: [row] }]);
+  const place = { first: 0, count: row.length, top: 0, bottom: 16, family: 'idle' };
+  const boxes = visibleBoxes(store, [place], 0, 4000, 800, 100);
+  assert.ok([...boxes.top].every((top) => top === 12), 'a quarter of the time, a quarter of the height');
+  assert.deepEqual([...visibleBoxes(store, [place], 0, 200, 1, 100).top], [0, 0]);
+  const rare = storeOf([{ family: 'idle', rows: [[[0, 1, 'python', 'idle-python']]] }]);
+  assert.deepEqual([...visibleBoxes(rare, [{ ...place, count: 1 }], 0, 1e6, 1000, 100).top], [15]);
+});

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { describe, otherEnds } from '../../trace_analyzer/render/html/assets/describe.js';
+import { describe, exactTimes, otherEnds } from '../../trace_analyzer/render/html/assets/describe.js';
 import { formatDuration, formatQuantity, formatTick } from '../../trace_analyzer/render/html/assets/format.js';
-import { layOut, rowAt } from '../../trace_analyzer/render/html/assets/layout.js';
+import { labelTop, lanesInView, layOut, onScreen, pinnedTracks, rowAt } from '../../trace_analyzer/render/html/assets/layout.js';
 import { around, clampView, parseFragment, ticks, writeFragment, zoom } from '../../trace_analyzer/render/html/assets/navigation.js';
 import { storeOf } from './assets.mjs';
 
@@ -54,6 +54,51 @@ test('a folded track shows its first row only, and rows do not overlap', () => {
   for (let i = 1; i < open.rows.length; i++) assert.ok(open.rows[i].top >= open.rows[i - 1].bottom);
   assert.equal(rowAt(open.rows, open.rows[1].top), open.rows[1]);
   assert.equal(rowAt(open.rows, 0), undefined);
+});
+
+const twoThreads = () => storeOf([
+  { group: 'GPU', family: 'stream', rows: [[[0, 1, 'a', 'k']]] },
+  { group: 'GPU', family: 'idle', rows: [[[1, 1, 'python', 'idle-python']]] },
+  { group: 'main', family: 'operators', rows: [[[0, 9, 'b', 'o']], [[1, 2, 'c', 'o']], [[1, 1, 'd', 'o']]] },
+]);
+
+test('the rows of devices stay in sight while those of threads pass under them', () => {
+  const store = twoThreads();
+  const pinned = pinnedTracks(store, new Set(), 1000, new Map());
+  assert.deepEqual([...pinned], [0, 1]);
+  assert.deepEqual([...pinnedTracks(store, new Set(), 70, new Map())], [0]); // no more than there is room for
+  const layout = layOut(store, new Set(), { pinned });
+  const [stream, idle, first, second] = layout.rows;
+  assert.deepEqual(onScreen(layout, 0, 1000), layout.rows);
+  const scrolled = first.bottom - layout.pinnedHeight + 2; // the first row of the thread is out of sight, the second is cut
+  const shown = onScreen(layout, scrolled, 1000);
+  assert.deepEqual(shown.slice(0, 2), [stream, idle]);
+  assert.deepEqual([shown[2].first, shown[2].top, shown[2].bottom], [second.first, layout.pinnedHeight, second.bottom - scrolled]);
+});
+
+test('a label stays beside what is in sight of its track', () => {
+  const layout = layOut(twoThreads(), new Set(), { pinned: new Set([0, 1]) });
+  const operators = layout.items.find(({ label }) => label === 'operators');
+  assert.equal(labelTop(operators, 0, layout.pinnedHeight), operators.top);
+  const shift = operators.top - layout.pinnedHeight + 5;
+  assert.ok(labelTop(operators, shift, layout.pinnedHeight) >= layout.pinnedHeight);
+  assert.ok(labelTop(operators, 1e6, layout.pinnedHeight) < 0);
+  assert.equal(labelTop(layout.items[1], 500, layout.pinnedHeight), layout.items[1].top);
+});
+
+test('lanes that hold nothing in the view are put away, chosen heights are kept', () => {
+  const store = twoThreads();
+  assert.deepEqual([...lanesInView(store, 0, 10)], [[0, 1], [1, 1], [2, 3]]);
+  const lanes = lanesInView(store, 4, 8);
+  assert.equal(lanes.get(2), 1);
+  const layout = layOut(store, new Set(), { lanes, heights: new Map([[2, 40]]) });
+  assert.equal(layout.rows.length, 3);
+  assert.equal(layout.rows[2].bottom - layout.rows[2].top, 39);
+});
+
+test('times are exact to the nanosecond where they are asked for', () => {
+  const store = storeOf([{ rows: [[[1_118_402_917, 40, 'a', 'k']]] }]);
+  assert.deepEqual(exactTimes(store, 0), [['Starts at', '1,118,402,917 ns'], ['Ends at', '1,118,402,957 ns'], ['Lasts', '40 ns']]);
 });
 
 test('an activity tells its launch, a launch its activity, idle time its cause', () => {

@@ -5,7 +5,9 @@ What can be changed is data (catalog/fixes.toml). For each fix there is a rule t
 the limiting regime nor its runner-up can use is listed where it saves much, and marked "not the limit". docs/advice.md has a section on each.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice import window_context
@@ -31,6 +33,11 @@ def opportunities(advice_context: AdviceContext | None, estimates: Estimates) ->
         and max(opportunity.saves_ns, _estimated_ns(estimates.of(change_of(fix)), advice_context.window_ns))
         >= max(1, _least_ns(fix, advice_context))
     )
+
+
+def intervals(opportunities: Sequence[tuple[Fix, Opportunity]]) -> Mapping[str, pl.DataFrame]:
+    """Return fix -> the intervals of the device that it is about: device, start_ns, end_ns."""
+    return {fix.id: opportunity.members for fix, opportunity in opportunities if opportunity.members is not None}
 
 
 def advise(
@@ -136,6 +143,11 @@ def _ranked(items: Sequence[tuple[Fix, Advice]], advice_context: AdviceContext) 
     return tuple(item for _, item in sorted(ranked, key=lambda pair: pair is not leads))
 
 
-VALUES = (*window_context.VALUES, Value("opportunities", opportunities), Value("advice", advise))
+VALUES = (
+    *window_context.VALUES,
+    Value("opportunities", opportunities),
+    Value("advice_intervals", intervals),
+    Value("advice", advise),
+)
 
 __all__ = ["LAUNCHING", "RULES", "VALUES", "AdviceContext", "advise"]

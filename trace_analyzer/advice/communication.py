@@ -15,6 +15,7 @@ from trace_analyzer.advice.opportunity import (
     largest_names,
     largest_operators,
     longest,
+    members_of,
     share_of_window,
     total,
     where_called,
@@ -44,6 +45,7 @@ def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) 
         f"{share_of_window(context, parts[part])}: {why}",
         largest_operators(rows),
         longest(rows, pl.col("duration_ns")),
+        members=members_of(rows),
     )
 
 
@@ -73,6 +75,7 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
         " start than to send",
         largest_names(rows, pl.col("collective"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
+        members=members_of(rows),
     )
 
 

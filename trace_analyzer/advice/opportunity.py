@@ -15,7 +15,10 @@ from trace_analyzer.units import count, duration, percent
 
 @dataclass(frozen=True)
 class Opportunity:
-    """Hold the bound on a saving with its formula, figures and place; ``values`` fill the advice's words."""
+    """Hold the bound on a saving with its formula, figures and place; ``values`` fill the advice's words.
+
+    ``members`` are the intervals of the device that it is about: device, start_ns, end_ns.
+    """
 
     saves_ns: int
     how_bound: str
@@ -23,11 +26,17 @@ class Opportunity:
     where: str
     place: tuple[int | None, int | None]
     values: Mapping[str, object] = field(default_factory=dict)
+    members: pl.DataFrame | None = None
 
 
 def length_ns() -> pl.Expr:
     """Return the expression for the length of intervals (start_ns, end_ns)."""
     return pl.col("end_ns") - pl.col("start_ns")
+
+
+def members_of(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return device, start_ns, end_ns of rows that have them, or device, start_ns, duration_ns."""
+    return (rows if "end_ns" in rows.columns else rows.with_columns(end_ns_of())).select("device", "start_ns", "end_ns")
 
 
 def total(frame: pl.DataFrame, figure: str | pl.Expr) -> int:
@@ -137,6 +146,7 @@ def idle_opportunity(
         f"{share_of_window(context, saves)}: {why}",
         responsible_code(context, idle) if idle.height else "",
         longest(idle, length_ns()),
+        members=members_of(idle),
     )
 
 
@@ -146,8 +156,9 @@ def kernel_opportunity(
     """Return the saving of some kernels; ``saves`` is the time that each can save."""
     timed = rows.with_columns(end_ns_of(), saves.alias("saves_ns"), pl.col("duration_ns").alias("time_ns"))
     opportunity = Opportunity(
-        total(timed, "saves_ns"), how_bound, why, largest_operators(rows), longest(timed, length_ns()), values
-    )
+        total(timed, "saves_ns"), how_bound, why, largest_operators(rows), longest(timed, length_ns()), values,
+        members_of(timed),
+    )  # fmt: skip
     return _within_their_part(context, opportunity, timed, timed.get_column("bound").unique().to_list())
 
 
@@ -161,7 +172,7 @@ def run_opportunity(
 ) -> Opportunity | None:
     """Return the saving of runs of kernels that one kernel could replace; ``bounds`` are those that its kernels can have."""
     opportunity = Opportunity(
-        total(runs, "saves_ns"), how_bound, why, _patterns(runs), longest(runs, length_ns()), values
+        total(runs, "saves_ns"), how_bound, why, _patterns(runs), longest(runs, length_ns()), values, members_of(runs)
     )
     return _within_their_part(context, opportunity, runs, bounds)
 

@@ -15,6 +15,7 @@ from trace_analyzer.advice.opportunity import (
     launched_within,
     length_ns,
     longest,
+    members_of,
     responsible_code,
     run_opportunity,
     share_of_window,
@@ -108,6 +109,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
         " unused",
         largest_operators(kernels),
         longest(idle, length_ns()),
+        members=members_of(idle),
     )
 
 
@@ -129,6 +131,7 @@ def fused_optimizer(context: AdviceContext) -> Opportunity | None:
         f"{waits.why}; {passes.why}",
         waits.where,
         waits.place,
+        members=waits.members,
     )
 
 
@@ -256,6 +259,7 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
         " allocated, libraries start",
         responsible_code(context, cold),
         longest(cold, length_ns()),
+        members=members_of(cold),
     )
 
 
@@ -317,4 +321,5 @@ def earlier_work(context: AdviceContext) -> Opportunity | None:
         f"{share_of_window(context, ns)}: the device was not idle, but worked on what was launched before the recording",
         f"before {waiting}, which was launched at the beginning, while the CPU sat in {waiter}",
         longest(main, length_ns()),
+        members=members_of(main),
     )

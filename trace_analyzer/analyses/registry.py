@@ -2,6 +2,7 @@
 
 from trace_analyzer.analyses import (
     activities,
+    advice_members,
     backward,
     blame,
     causes,
@@ -33,6 +34,7 @@ from trace_analyzer.analyses import (
     roofline,
     run_ahead,
     serving,
+    stacks,
     steps,
     stream_overlaps,
     tensor_cores,
@@ -43,6 +45,7 @@ from trace_analyzer.ingest import tables as ingest
 _MODULES = (
     activities, links, idle, causes, blame, host_costs, partition, owners, steps, serving, run_ahead, queue_underruns,
     kernel_bounds, operators, roofline, roof_shares, modules, communication, copies, fusion, recomputation, tensor_cores, backward,
+    advice_members, stacks,
     # Values that these share
     host, context, launch_latency, recording_pauses, clocks, consistency, cold_start, profiler_overhead, graph_capture,
     earlier_work, stream_overlaps, exclusive_times,

@@ -261,6 +261,16 @@ def operator_work(kernels: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def types_by_peak(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return peaks of table `roofline`: peak_flop_per_s, its dtypes, whether all and whether any are of group matmul."""
+    known = rows.drop_nulls("peak_flop_per_s").with_columns(is_product=pl.col("group").fill_null("") == "matmul")
+    return known.group_by("peak_flop_per_s").agg(
+        pl.col("dtype").drop_nulls().unique().sort(),
+        pl.col("is_product").all().alias("all_products"),
+        pl.col("is_product").any().alias("any_product"),
+    )
+
+
 def mfu(kernels: pl.DataFrame, window_ns: int) -> float | None:
     """Return matmul and convolution FLOP over the window's peak FLOP (model FLOP utilization); null without any.
 

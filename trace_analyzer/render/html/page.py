@@ -1,10 +1,10 @@
 """Assemble the report's page: template, styles, scripts and data in one text."""
 
+import json
 import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from bokeh.document import Document
 from bokeh.resources import Resources
@@ -14,7 +14,8 @@ from markupsafe import Markup, escape
 
 from trace_analyzer import units
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.html import codec
+from trace_analyzer.render.html import codec, flames
+from trace_analyzer.render.html.drawings import Drawing, drawings
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
 from trace_analyzer.render.html.inert import inert
@@ -27,18 +28,19 @@ from trace_analyzer.render.phrasing import confidence, record_instead
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import PARTS, REGIMES, RUN_AHEAD_STATES, STATUSES, UNKNOWN_PARTS, phrase
 
-if TYPE_CHECKING:
-    from trace_analyzer.render.html.drawings import Drawing
-
-OPEN_ADVICE = 4
+OPEN_ADVICE = 3
 """Cards that are open at once; the rest unfolds."""
 
 MOST_TIP = 240
 """Characters of a name in a tooltip; the timeline has all of them."""
 
+LONG_NAME, NAME_END = 24, 11
+"""Names of more characters are cut before the end of so many, where a column is narrow."""
+
 STYLES = ("style.css", "timeline.css")
 
 SCRIPTS = (
+    "clipboard.js",
     "format.js",
     "codec.js",
     "store.js",
@@ -46,10 +48,13 @@ SCRIPTS = (
     "layout.js",
     "navigation.js",
     "describe.js",
+    "advice.js",
+    "idle_story.js",
     "interval.js",
     "queue.js",
     "ink.js",
     "timeline.js",
+    "flame.js",
     "main.js",
 )
 """The timeline's modules, each after those that it imports."""
@@ -57,7 +62,7 @@ SCRIPTS = (
 PLOT_SCRIPTS = ("plots.js", "figures.js")
 """What draws the summary plots."""
 
-PAGE_SCRIPTS = ("tables.js", "tips.js", "page.js")
+PAGE_SCRIPTS = ("clipboard.js", "cards.js", "folds.js", "tables.js", "tips.js", "page.js")
 """What works before the timeline is there, and without it."""
 
 _LEFT_OUT_BYTES = 1_000  # what saying so takes
@@ -112,12 +117,22 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             left_out=columns.left_out,
             kinds=[kind for kind in KINDS if kind in present],
             idle_kinds=[part for part in PARTS if f"idle-{part}" in present],
+            flames=(burning := () if compact or not columns.events.height else flames.flames(report)),
+            stacks=Markup(flames.payload(burning)) if burning else "",
+            packages=columns.packages.labels,
             timeline=Markup(data),  # base64: has no character that means something to HTML
             theme=Markup(_scoped("theme.js")),
             page_script=Markup(_scoped(*PAGE_SCRIPTS)),
             script=Markup(_scoped(*SCRIPTS)),
         )
     )
+
+
+@cache
+def _advice_docs() -> Mapping[str, Markup]:
+    """Return the documentation of each fix by its id, as HTML that `docs/generate.py` makes of docs/advice.md."""
+    text = (files("trace_analyzer.render.html") / "advice_docs.json").read_text(encoding="utf-8")
+    return {fix: Markup(html) for fix, html in json.loads(text).items()}
 
 
 @cache
@@ -171,17 +186,12 @@ def _embedded(figures: TimelineFigures) -> Markup:
     )
 
 
-def _drawings(report: Report, shown: View) -> "Mapping[str, Drawing]":
-    """Return the plots of the page; HoloViews, which is slow to import, is left alone where there are none."""
-    names = tuple(plot.name for section in shown.sections for plot in section.plots)
-    if not names:
-        return {}
-    from trace_analyzer.render.html.drawings import drawings
-
-    return drawings(report, names)
+def _drawings(report: Report, shown: View) -> Mapping[str, Drawing]:
+    """Return the plots of the page."""
+    return drawings(report, tuple(plot.name for section in shown.sections for plot in section.plots))
 
 
-def _plots(drawn: "Mapping[str, Drawing]") -> str:
+def _plots(drawn: Mapping[str, Drawing]) -> str:
     """Return Bokeh's documents by plot; each is embedded on its own, so their ids must differ."""
     parts = (
         f'"{name}": {_renumbered(htmlsafe_json_dumps(inert(plot.document)), f"{name}-")}'
@@ -215,5 +225,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "STATES": RUN_AHEAD_STATES, "TERMS": TERMS,
         "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP,
+        "LONG_NAME": LONG_NAME, "NAME_END": NAME_END,
+        "ADVICE_DOCS": _advice_docs(),
     }  # fmt: skip
     return environment

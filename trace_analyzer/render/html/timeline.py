@@ -17,6 +17,7 @@ from trace_analyzer.frames.distinct import distinct_rows
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.labels import short_name
 from trace_analyzer.render.html.lanes import in_rows
+from trace_analyzer.render.html.packages import NO_PACKAGES, Packages, frame_label, packages
 from trace_analyzer.render.html.thinning import EVERYTHING, LADDER, Thinning, kept
 from trace_analyzer.render.html.timeline_rows import MODULE_PREFIX, TrackEvents, device_labels, track_events
 from trace_analyzer.report import Report
@@ -70,6 +71,17 @@ class TimelineColumns:
     curve_kinds: tuple[str, ...]
     end_ns: int
     left_out: tuple[str, ...] = ()
+    advice: tuple["AdviceMembers", ...] = ()
+    packages: Packages = NO_PACKAGES
+
+
+@dataclass(frozen=True)
+class AdviceMembers:
+    """Hold the intervals that a piece of advice is about: place (``GPU 0``), start_ns, end_ns; the longest of ``total``."""
+
+    advice: str
+    total: int
+    members: pl.DataFrame
 
 
 def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> TimelineColumns:
@@ -98,7 +110,28 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
         curve_kinds=(*(("queue", "runway") if report.tables["queue"].height else ()), *(("memory",) if curves else ())),
         end_ns=events.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item() or 0,
         left_out=left_out,
+        advice=_advice_members(report),
+        packages=packages(report),
     )  # fmt: skip
+
+
+MOST_MEMBERS = 2000
+"""Intervals of a piece of advice that the timeline outlines, the longest: more could not be told apart."""
+
+
+def _advice_members(report: Report) -> tuple[AdviceMembers, ...]:
+    labels = device_labels(report)
+    place = pl.col("device").replace_strict(labels, default="GPU", return_dtype=pl.String).alias("place")
+    parts = report.tables["advice_members"].partition_by("advice", as_dict=True, maintain_order=True)
+    length = pl.col("end_ns") - pl.col("start_ns")
+    return tuple(
+        AdviceMembers(
+            advice,
+            rows.height,
+            rows.select(place, "start_ns", "end_ns").top_k(MOST_MEMBERS, by=length).sort("start_ns", "end_ns"),
+        )
+        for (advice,), rows in parts.items()
+    )
 
 
 MAX_TRACKS = 512
@@ -131,6 +164,8 @@ def payload(columns: TimelineColumns) -> str:
     events, details = columns.events, columns.details
     names = codec.text(events.get_column("name"))
     steps = [curve.steps for curve in columns.curves]
+    members = [advice.members for advice in columns.advice]
+    places = sorted({place for frame in members for place in frame.get_column("place")})
     encoded = {
         "gap": codec.plain(events.get_column("gap_ns")),
         "duration": codec.plain(events.get_column("duration_ns")),
@@ -142,13 +177,22 @@ def payload(columns: TimelineColumns) -> str:
         **{name: codec.plain(details.get_column(name)) for name in NUMBERS},
         "curve_time": codec.delta(_joined(steps, "time_ns")),
         "curve_value": codec.plain(_joined(steps, "value")),
+        "member_start": codec.delta(_joined(members, "start_ns")),
+        "member_end": codec.delta(_joined(members, "end_ns")),
+        "member_place": codec.plain(
+            _joined(members, "place").replace_strict(places, range(len(places)), return_dtype=pl.Int64)
+        ),
     }
     header = {
         "end": columns.end_ns,
         "activities": columns.activity_count,
-        "labels": [short_name(name.removeprefix(MODULE_PREFIX)) for name in names.values],
+        "labels": [frame_label(name) or short_name(name.removeprefix(MODULE_PREFIX)) for name in names.values],
         "tracks": [asdict(track) for track in columns.tracks],
         "curves": [[curve.kind, curve.place, curve.steps.height] for curve in columns.curves],
+        "advice": [[advice.advice, advice.total, advice.members.height] for advice in columns.advice],
+        "places": places,
+        "packages": columns.packages.labels,
+        "own_kinds": sorted(columns.packages.own),
     }
     return codec.encode(header, encoded)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from trace_analyzer.analyses.thread_order import titled_threads
+from trace_analyzer.render.html.packages import packages
 from trace_analyzer.report import Report
 
 _FAMILIES = {
@@ -164,13 +165,17 @@ def _idle(report: Report) -> pl.DataFrame:
 
 def _host_tracks(report: Report, host_events: pl.DataFrame) -> Iterator[TrackEvents]:
     """Yield the tracks of each host thread, those that launch work first."""
+    kinds = packages(report).kinds
     its_family = pl.col("kind").replace_strict(_FAMILIES, default="other")
     kind = pl.col("kind").replace("other", "host")
+    of_package = pl.when(pl.col("kind") == "python").then(
+        pl.col("name").replace_strict(kinds.get_column("name"), kinds.get_column("kind"), default="python")
+    )
     parts = host_events.select(
         "thread_id",
         *_EVENT,
         "event_id",
-        kind=pl.when(IS_MODULE).then(pl.lit("module")).otherwise(kind),
+        kind=pl.when(IS_MODULE).then(pl.lit("module")).otherwise(pl.coalesce(of_package, kind)),
         family=pl.when(IS_MODULE).then(pl.lit("modules")).otherwise(its_family),
     ).partition_by("thread_id", "family", as_dict=True, include_key=False)
     threads = titled_threads(*(report.tables[name] for name in ("host_events", "launches", "threads")))

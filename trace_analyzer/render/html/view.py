@@ -220,7 +220,7 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
             "operators",
             "Where CPU time goes",
             "Operators",
-            (section_listing(report, OPERATORS),),
+            (section_listing(report, OPERATORS, _operators(report, on_device)),),
         ),
         *(
             PageSection(
@@ -233,6 +233,17 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
             for shown in declared_sections(report)
         ),
     )
+
+
+def _operators(report: Report, on_device: bool) -> pl.DataFrame:
+    """Return table `operators`; in a trace of the CPU alone without figures, so without columns, that are all zero."""
+    table = report.tables["operators"]
+    if on_device:
+        return table
+    figures = [
+        name for name, dtype in table.schema.items() if dtype.is_numeric() and not (table.get_column(name) != 0).any()
+    ]
+    return table.with_columns(pl.lit(None, table.schema[name]).alias(name) for name in figures)
 
 
 def _judged(report: Report) -> tuple[DeviceReport, ...]:

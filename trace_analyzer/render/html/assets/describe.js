@@ -31,6 +31,12 @@ export function describe(store, words, event) {
   return facts.filter(([, value]) => value);
 }
 
+// Start, end and length to the nanosecond, as the trace has them.
+export function exactTimes(store, event) {
+  const ns = (value) => `${formatCount(Math.round(value))} ns`;
+  return [['Starts at', ns(store.start[event])], ['Ends at', ns(store.start[event] + store.duration[event])], ['Lasts', ns(store.duration[event])]];
+}
+
 // Everything that an event's arrows lead to: the launch of an activity, what a call launched, the other pass.
 export function otherEnds(store, event) {
   const { source, targets } = linked(store, event);

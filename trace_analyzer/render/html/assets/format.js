@@ -17,6 +17,10 @@ export function formatCount(n) {
   return n.toLocaleString('en-US');
 }
 
+export function formatShare(value, whole) {
+  return whole ? `${((100 * value) / whole).toFixed(1)} %` : '–';
+}
+
 // An instant for an axis whose ticks are `step` apart: as many decimals as tell two ticks apart.
 export function formatTick(ns, step) {
   const [factor, unit] = TIME_UNITS.find(([size]) => Math.max(Math.abs(ns), step) >= size) ?? TIME_UNITS.at(-1);

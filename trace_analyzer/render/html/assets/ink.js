@@ -13,3 +13,9 @@ export function cleared(canvas, width, height) {
   ink.setTransform(ratio, 0, 0, ratio, 0, 0);
   return ink;
 }
+
+// Dark or light text, whichever stands out against a #rrggbb fill.
+export function readableOn(fill) {
+  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(fill.slice(at, at + 2), 16) / 255);
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 0.55 ? '#14181f' : '#ffffff';
+}

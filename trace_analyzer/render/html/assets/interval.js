@@ -1,20 +1,60 @@
 // What happened between two times: sums over the events there, each clipped to the interval.
 
-import { formatCount, formatDuration } from './format.js';
+import { formatCount, formatDuration, formatShare } from './format.js';
 import { endOf, firstEndingAfter } from './store.js';
 
 const TOP = 8;
+const MOST_THREADS = 4;
+const HOST_FAMILIES = [['operators', 'operator'], ['calls', 'call'], ['python', 'Python']];
 
 // Per device: time accounted for, busy and idle time, and time with counts by bucket, by cause of idling and by name.
-// Without a device: time with counts by operator, children included.
+// Per thread: time in its outermost events, and by operator, call and Python function the time without what they called.
 export function statistics(store, from, to) {
   const groups = [...new Set(store.tracks.filter(({ family }) => family === 'stream').map(({ group }) => group))];
   return {
     from,
     to,
     devices: groups.map((group) => deviceStatistics(store, group, from, to)),
-    operators: groups.length ? [] : sums(store, rowsOf(store, ({ family }) => family === 'operators'), from, to, (i) => store.name_values[store.name[i]]),
+    threads: threads(store).map(({ thread, group }) => threadStatistics(store, thread, group, from, to)).filter(({ names }) => names.length),
   };
+}
+
+// The threads with the most events, those that launch first as the tracks have them.
+function threads(store) {
+  const groups = new Map();
+  for (const { thread, group } of store.tracks) if (thread !== null && !groups.has(thread)) groups.set(thread, group);
+  return [...groups].slice(0, MOST_THREADS).map(([thread, group]) => ({ thread, group }));
+}
+
+// Own time: what is inside of an event on the same track counts for that alone.
+function threadStatistics(store, thread, group, from, to) {
+  const names = HOST_FAMILIES.flatMap(([family, label]) => ownTimes(store, rowsOf(store, (track) => track.thread === thread && track.family === family), from, to)
+    .map((sum) => ({ ...sum, family: label })));
+  return { group, names: names.sort((a, b) => b.ns - a.ns || (a.key < b.key ? -1 : 1)) };
+}
+
+// { key, ns, count } by label over the rows of one track: time clipped to the interval, less that of the row below.
+function ownTimes(store, rows, from, to) {
+  const totals = new Map();
+  const add = (event, ns, count) => {
+    const key = store.labels[store.name[event]];
+    const total = totals.get(key) ?? { key, ns: 0, count: 0 };
+    total.ns += ns;
+    total.count += count;
+    totals.set(key, total);
+  };
+  const sorted = [...rows].sort((a, b) => a.depth - b.depth);
+  sorted.forEach((row, place) => {
+    const above = sorted[place - 1];
+    const last = row.first + row.count;
+    for (let i = firstEndingAfter(store, row, from); i < last && store.start[i] < to; i++) {
+      const ns = Math.min(endOf(store, i), to) - Math.max(store.start[i], from);
+      add(i, ns, 1);
+      const parent = above ? firstEndingAfter(store, above, store.start[i]) : -1;
+      if (above && parent < above.first + above.count && store.start[parent] <= store.start[i]) add(parent, -ns, 0);
+    }
+  });
+  return [...totals.values()].filter(({ ns }) => ns > 0);
 }
 
 function deviceStatistics(store, group, from, to) {
@@ -32,7 +72,7 @@ function deviceStatistics(store, group, from, to) {
     idleNs,
     buckets: sums(store, streams, from, to, (i) => bucketOf(store, i)),
     causes,
-    kernels: sums(store, streams, from, to, (i) => store.name_values[store.name[i]]),
+    kernels: sums(store, streams, from, to, (i) => store.name_values[store.name[i]]).map((sum) => ({ ...sum, label: store.labels[store.name_values.indexOf(sum.key)] })),
   };
 }
 
@@ -63,16 +103,19 @@ function sums(store, rows, from, to, keyOf) {
 }
 
 // The statistics as tables for the page and for the clipboard: title, heads, rows of cells.
-export function statisticsTables({ devices, operators }, words) {
+export function statisticsTables({ devices, threads: hosts }, words) {
   const several = devices.length > 1;
   const named = (table, group) => ({ ...table, title: several ? `${group.split(' · ')[0]}: ${table.title.toLowerCase()}` : table.title });
   const tables = devices.flatMap((device) => [
-    table('Busy and idle', ['', 'Time', 'Share'], [['Busy', device.busyNs], ['Idle', device.idleNs]].map(([name, ns]) => [name, formatDuration(ns), share(ns, device.windowNs)])),
-    table('Idle by cause', ['Cause', 'Time', 'Share'], device.causes.map(({ key, ns }) => [words[key] ?? key, formatDuration(ns), share(ns, device.windowNs)])),
+    table('Busy and idle', ['', 'Time', 'Share'], [['Busy', device.busyNs], ['Idle', device.idleNs]].map(([name, ns]) => [name, formatDuration(ns), formatShare(ns, device.windowNs)])),
+    table('Idle by cause', ['Cause', 'Time', 'Share'], device.causes.map(({ key, ns }) => [words[key] ?? key, formatDuration(ns), formatShare(ns, device.windowNs)])),
     table('Device time by bucket', ['Bucket', 'Count', 'Time', 'Share'], device.buckets.map((sum) => timed(sum, device.buckets))),
     table('Top activities', ['Name', 'Count', 'Time', 'Share'], device.kernels.slice(0, TOP).map((sum) => timed(sum, device.kernels))),
   ].map((part) => named(part, device.group)));
-  if (!devices.length) tables.push(table('Operators, children included', ['Name', 'Count', 'Time'], operators.slice(0, TOP).map(({ key, ns, count }) => [key, formatCount(count), formatDuration(ns)])));
+  for (const { group, names } of hosts) {
+    const rows = names.slice(0, TOP).map(({ key, family, ns, count }) => [key, family, formatCount(count), formatDuration(ns)]);
+    tables.push(table(`${group}: own time`, ['Name', 'Kind', 'Count', 'Time'], rows));
+  }
   return tables.filter(({ rows }) => rows.length);
 }
 
@@ -80,12 +123,8 @@ function table(title, heads, rows) {
   return { title, heads, rows };
 }
 
-function timed({ key, ns, count }, all) {
-  return [key, formatCount(count), formatDuration(ns), share(ns, all.reduce((total, sum) => total + sum.ns, 0))];
-}
-
-function share(ns, whole) {
-  return whole ? `${((100 * ns) / whole).toFixed(1)} %` : '–';
+function timed({ key, label, ns, count }, all) {
+  return [label ?? key, formatCount(count), formatDuration(ns), formatShare(ns, all.reduce((total, sum) => total + sum.ns, 0))];
 }
 
 // Tab-separated text, for spreadsheets and chats.

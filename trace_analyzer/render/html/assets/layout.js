@@ -1,38 +1,91 @@
-// Where tracks and rows stand, in pixels from the top.
+// Where tracks and rows stand, in pixels from the top: pinned tracks first, which stay in sight, then those that scroll.
+
+import { firstEndingAfter } from './store.js';
 
 const HEADING = 28;
 const HEADING_GAP = 6;
 const GAP = 8;
 const FOLDED = 9;
 const ROW_HEIGHT = {
-  stream: 24, exposed: 16, sync: 16, idle: 18,
+  stream: 24, exposed: 16, sync: 16, idle: 22,
   annotations: 18, calls: 16, operators: 18, modules: 18, overhead: 14, python: 16, other: 14,
 };
 const ROW_SPACE = 1;
+export const ROW_LIMITS = { least: 7, most: 72 };
 
-// Headings and tracks from top to bottom, and the rows that are shown; a folded track shows its first row.
-export function layOut(store, folded) {
-  const items = [];
-  const rows = [];
-  let [top, group] = [0, null];
-  store.tracks.forEach((track, trackId) => {
-    if (track.group !== group) {
-      items.push({ heading: track.group, top, height: HEADING });
-      top += HEADING + HEADING_GAP;
-      group = track.group;
+// Headings and tracks from top to bottom, and the rows that are shown; a folded track shows its first row. `heights` holds
+// the heights of rows that the reader chose, `lanes` how many rows of a track hold anything in the view: both by track.
+export function layOut(store, folded, { pinned = new Set(), heights = new Map(), lanes = new Map() } = {}) {
+  const layout = { items: [], rows: [], height: 0, pinnedHeight: 0 };
+  const ids = store.tracks.map((_, id) => id);
+  const options = { folded, heights, lanes };
+  addTracks(store, layout, ids.filter((id) => pinned.has(id)), true, options);
+  layout.pinnedHeight = layout.height;
+  addTracks(store, layout, ids.filter((id) => !pinned.has(id)), false, options);
+  return layout;
+}
+
+function addTracks(store, layout, ids, pinned, { folded, heights, lanes }) {
+  let heading = null;
+  for (const id of ids) {
+    const track = store.tracks[id];
+    if (track.group !== heading?.heading) {
+      heading = { heading: track.group, top: layout.height, height: HEADING, pinned, end: layout.height };
+      layout.items.push(heading);
+      layout.height += HEADING + HEADING_GAP;
     }
-    const trackRows = store.rows.filter((row) => row.track === trackId);
-    const isFolded = folded.has(trackId);
-    const height = isFolded ? FOLDED : ROW_HEIGHT[track.family];
-    const shown = isFolded ? trackRows.slice(0, 1) : trackRows;
-    items.push({ track: trackId, label: track.label, top, height: shown.length * height, folded: isFolded, foldable: trackRows.length > 1 || track.collapsed });
+    const rows = store.rows.filter((row) => row.track === id);
+    const isFolded = folded.has(id);
+    const height = heights.get(id) ?? (isFolded ? FOLDED : ROW_HEIGHT[track.family]);
+    const shown = rows.slice(0, isFolded ? 1 : Math.max(1, lanes.get(id) ?? rows.length));
+    const foldable = rows.length > 1 || track.collapsed;
+    const item = { track: id, label: track.label, top: layout.height, height: shown.length * height, row: height, folded: isFolded, foldable, pinned };
+    layout.items.push(item);
     for (const row of shown) {
-      rows.push({ ...row, top, bottom: top + height - ROW_SPACE });
-      top += height;
+      layout.rows.push({ ...row, family: track.family, pinned, top: layout.height, bottom: layout.height + height - ROW_SPACE });
+      layout.height += height;
     }
-    top += GAP;
+    item.end = heading.end = layout.height;
+    layout.height += GAP;
+  }
+}
+
+// The tracks of devices, from the top, as many of them as take no more than `room` px.
+export function pinnedTracks(store, folded, room, heights) {
+  const devices = store.tracks.flatMap(({ thread }, id) => (thread === null ? [id] : []));
+  if (devices.length === store.tracks.length) return new Set(); // nothing to scroll under them
+  for (let count = devices.length; count > 0; count--) {
+    const pinned = new Set(devices.slice(0, count));
+    if (layOut(store, folded, { pinned, heights }).pinnedHeight <= room) return pinned;
+  }
+  return new Set();
+}
+
+// How many rows of each track reach down to the last one that holds something between two times.
+export function lanesInView(store, from, to) {
+  const lanes = new Map();
+  for (const row of store.rows) {
+    const event = firstEndingAfter(store, row, from);
+    if (event < row.first + row.count && store.start[event] < to) lanes.set(row.track, Math.max(lanes.get(row.track) ?? 1, row.depth + 1));
+    else if (!lanes.has(row.track)) lanes.set(row.track, 1);
+  }
+  return lanes;
+}
+
+// Rows as they stand on the screen: what scrolls is moved up, and cut where it passes under the pinned rows or out of sight.
+export function onScreen({ rows, pinnedHeight }, scrolled, height) {
+  return rows.flatMap((row) => {
+    if (row.pinned) return row.top < height ? [row] : [];
+    const [top, bottom] = [Math.max(row.top - scrolled, pinnedHeight), row.bottom - scrolled];
+    return bottom > top && top < height ? [{ ...row, top, bottom }] : [];
   });
-  return { items, rows, height: top };
+}
+
+// Where a label stands: beside its track's first row, but in sight while any of the track is.
+export function labelTop(item, scrolled, pinnedHeight) {
+  if (item.pinned) return item.top;
+  const least = pinnedHeight + (item.heading === undefined ? HEADING : 0);
+  return Math.max(item.top - scrolled, Math.min(least, item.end - scrolled - Math.min(item.height, HEADING)));
 }
 
 // The row at a height, or the nearest one within the space between two rows.

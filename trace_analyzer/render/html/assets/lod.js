@@ -4,11 +4,12 @@ import { firstEndingAfter, isMatch, kindTimes, lowerBound } from './store.js';
 
 const LEVELS = 8;
 const FAINTEST = 3 / LEVELS;
+const LEAST_SHARE = 0.5 / LEVELS; // of a row's height: a line
 const NARROW_GAP = 0.5; // of a quantum: nobody sees what lies between two blocks that are closer
 
 // Boxes for the rows between two times. Events wider than `quantum` get a box; runs of narrower ones share
-// one whose opacity is their busy share, in few levels, and whose kind is the one with most time; neighbouring runs
-// that look the same are one. When there are more than `budget`, the quantum is doubled.
+// one whose opacity is their busy share, in few levels, and whose kind is the one with most time; on a row of idle time
+// its height is that share, so that a busy device looks busy from afar. Neighbouring runs that look the same are one. When there are more than `budget`, the quantum is doubled.
 export function visibleBoxes(store, rows, from, to, quantum, budget) {
   const limit = Math.max(budget, rows.length * 2);
   const boxes = emptyBoxes(Math.min(limit, rows.reduce((sum, { count }) => sum + count, 0)));
@@ -50,11 +51,14 @@ function collectRow(store, row, from, to, quantum, boxes) {
     } else {
       const right = Math.max(start[next - 1] + duration[next - 1], Math.min(start[i] + quantum, next < last ? start[next] : Infinity));
       const { dominant, total } = strongest(kindTimes(store, i, next, times), kind[i]);
-      const alpha = Math.max(FAINTEST, Math.min(1, Math.round((LEVELS * total) / quantum) / LEVELS));
-      if (goesOn(boxes, block, start[i] - NARROW_GAP * quantum, dominant, alpha, isHit)) {
+      const level = Math.min(1, Math.round((LEVELS * total) / quantum) / LEVELS);
+      const isShare = row.family === 'idle';
+      const alpha = isShare ? 1 : Math.max(FAINTEST, level);
+      const top = isShare ? row.bottom - Math.max(LEAST_SHARE, level) * (row.bottom - row.top) : row.top;
+      if (goesOn(boxes, block, start[i] - NARROW_GAP * quantum, dominant, alpha, isHit, top)) {
         boxes.right[block] = right;
         boxes.event[block] = -1;
-      } else if (push(boxes, row, start[i], right, dominant, alpha, next - i === 1 ? i : -1, isHit)) block = boxes.count - 1;
+      } else if (push(boxes, { top, bottom: row.bottom }, start[i], right, dominant, alpha, next - i === 1 ? i : -1, isHit)) block = boxes.count - 1;
       else return false;
     }
     i = next;
@@ -62,8 +66,8 @@ function collectRow(store, row, from, to, quantum, boxes) {
   return true;
 }
 
-function goesOn({ right, kind, alpha, hit }, block, since, newKind, newAlpha, newHit) {
-  return block >= 0 && right[block] >= since && kind[block] === newKind && alpha[block] === newAlpha && hit[block] === newHit;
+function goesOn({ right, kind, alpha, hit, top }, block, since, newKind, newAlpha, newHit, newTop) {
+  return block >= 0 && right[block] >= since && kind[block] === newKind && alpha[block] === newAlpha && hit[block] === newHit && top[block] === newTop;
 }
 
 function strongest(times, fallback) {

@@ -1,6 +1,7 @@
 // Starts the timeline, and everything that leads to a place on it.
 
 import { decode, inflated } from './codec.js';
+import { startFlames } from './flame.js';
 import { around } from './navigation.js';
 import { buildStore, eventOf } from './store.js';
 import { Timeline } from './timeline.js';
@@ -49,7 +50,9 @@ async function startTimeline() {
 function listenToJumps(timeline) {
   document.addEventListener('click', (event) => {
     const jump = event.target.closest('[data-start]');
-    if (jump && !getSelection().toString()) leadTo(timeline, Number(jump.dataset.start), Number(jump.dataset.end));
+    if (!jump || getSelection().toString()) return;
+    leadTo(timeline, Number(jump.dataset.start), Number(jump.dataset.end));
+    if (jump.dataset.advice) timeline.chooseAdvice(jump.dataset.advice, jump.closest('.card').querySelector('h3').textContent);
   });
   document.addEventListener('place', ({ detail: { start, end, place } }) => {
     if (place === undefined) return leadTo(timeline, start, end);
@@ -109,6 +112,7 @@ async function main() {
   addEventListener('themechange', () => timeline.readColours());
   listenToJumps(timeline);
   listenToPrinter(timeline);
+  await startFlames();
   document.documentElement.dataset.ready = 'true';
   dispatchEvent(new Event('timelineready'));
 }

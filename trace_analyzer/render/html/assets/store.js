@@ -15,6 +15,9 @@ export function buildStore({ header, columns }) {
     link: new Int32Array(columns.link),
     start: absoluteStarts(rows, columns.gap, columns.duration),
     curves: curveSlices(header.curves, columns),
+    advice: adviceMembers(header, columns),
+    own: new Set(header.own_kinds ?? []),
+    packages: header.packages ?? {},
     matches: null,
   };
   store.sums = chunkSums(store);
@@ -40,6 +43,18 @@ function curveSlices(curves, columns) {
     offset += length;
     return { kind, place, time: columns.curve_time.subarray(from, offset), value: columns.curve_value.subarray(from, offset) };
   });
+}
+
+// The intervals of each piece of advice by its id: { total, members: [{ start, end, place }] }.
+function adviceMembers({ advice = [], places = [] }, columns) {
+  let offset = 0;
+  return new Map(advice.map(([id, total, count]) => {
+    const members = Array.from({ length: count }, (_, i) => ({
+      start: columns.member_start[offset + i], end: columns.member_end[offset + i], place: places[columns.member_place[offset + i]],
+    }));
+    offset += count;
+    return [id, { total, members }];
+  }));
 }
 
 // Running sums of duration per kind, kept at every 64th event: what a long run of events is made of is

@@ -27,6 +27,23 @@ export function sortValue(cell) {
   return text === '–' ? null : text;
 }
 
+// Rows of texts as CSV (RFC 4180); a text that a spreadsheet would take for a formula gets an apostrophe.
+export function csv(rows) {
+  const cell = (text) => {
+    const safe = /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text;
+    return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+  };
+  return rows.map((cells) => cells.map(cell).join(',')).join('\r\n') + '\r\n';
+}
+
+function saved(name, text) {
+  const link = document.createElement('a');
+  link.href = URL.createObjectURL(new Blob([text], { type: 'text/csv' }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
 export class Listing {
   constructor(root) {
     this.root = root;
@@ -41,6 +58,7 @@ export class Listing {
     this.heads = [...root.querySelectorAll('th')];
     this.heads.forEach((head, place) => head.querySelector('button')?.addEventListener('click', () => this.sort(place)));
     root.querySelector('input')?.addEventListener('input', (event) => this.filter(event.target.value));
+    root.querySelector('[data-csv]')?.addEventListener('click', () => saved(`${root.id.replace('table-', '')}.csv`, csv(this.values())));
     this.more = root.querySelector('[data-more]');
     this.more?.addEventListener('click', () => this.unfold());
     this.draw();
@@ -56,6 +74,12 @@ export class Listing {
     this.rows.sort((a, b) => compare(sortValue(a.row.cells[place]), sortValue(b.row.cells[place]), descending));
     this.body.append(...this.rows.map(({ row }) => row));
     this.draw();
+  }
+
+  // Headings, and all rows in the order shown: numbers in the units of the tables, names in full.
+  values() {
+    const cellValue = (cell) => cell.dataset.sort ?? cell.querySelector('[data-tip]')?.dataset.tip ?? cell.textContent.trim();
+    return [this.heads.map((head) => head.textContent.trim()), ...this.rows.map(({ row }) => [...row.cells].map(cellValue))];
   }
 
   filter(query) {

@@ -1,14 +1,17 @@
 // The timeline: draws what the view shows into Bokeh's sources, and listens to pointer and keyboard.
 
-import { describe, eventLabel, eventName, otherEnds } from './describe.js';
+import { copyText } from './clipboard.js';
+import { memberArrowEvents, memberEvents, memberTables } from './advice.js';
+import { describe, eventLabel, eventName, exactTimes, otherEnds } from './describe.js';
 import { formatCount, formatDuration, formatQuantity, formatTick } from './format.js';
-import { cleared } from './ink.js';
+import { idleStory } from './idle_story.js';
+import { cleared, readableOn } from './ink.js';
 import { bucketOf, statistics, statisticsTables, statisticsText } from './interval.js';
-import { layOut, rowAt } from './layout.js';
+import { labelTop, lanesInView, layOut, onScreen, pinnedTracks, ROW_LIMITS, rowAt } from './layout.js';
 import { visibleBoxes, visibleSteps } from './lod.js';
 import { around, clampView, pan, parseFragment, ticks, writeFragment, zoom } from './navigation.js';
 import { eventAtInstant, queueCurves, valueAt } from './queue.js';
-import { endOf, eventAt, linked, neighbourMatch, rowOf, search, stackOf } from './store.js';
+import { endOf, eventAt, linked, neighbourMatch, rowOf, search, stackOf, trackOf } from './store.js';
 
 const BOX_BUDGET = 4000;
 const MARGIN = 0.25;
@@ -29,9 +32,15 @@ const PAN_STEP = 0.15;
 const ZOOM_STEP = 1.4;
 const FRAGMENT_DELAY_MS = 300;
 const ARROW_BUDGET = 200;
+const MEMBER_ARROWS = 40; // of an advice: more hide what they lead to
+const OUTLINE_GAP_PX = 2;
 const EDGE_PX = 14;
-const COPIED_MS = 1500;
 const PANEL_GAP_PX = 12;
+const ROWS_PX = 288; // as high as the rows are at least, in a low window; as in timeline.css
+const ROWS_SHARE = 0.6; // of the window's height
+const ROWS_LEAST_PX = 160;
+const PINNED_SHARE = 0.55; // of the rows' height, at most
+const FULL_FRAME_PX = 320; // what stands around the rows in a window of their own
 const CURVES = { queue: formatCount, runway: formatDuration, memory: (bytes) => formatQuantity(bytes, 'B') };
 
 export class Timeline {
@@ -42,6 +51,8 @@ export class Timeline {
     root.timeline = this; // for the console, and for tests
     this.model = remembering((name) => bokehDocument.get_model_by_name(name));
     this.range = this.model('view');
+    this.heights = new Map();
+    this.lanes = lanesInView(store, 0, store.end);
     this.folded = new Set(store.tracks.flatMap((track, id) => (track.collapsed ? [id] : [])));
     this.selected = -1;
     this.interval = null;
@@ -59,6 +70,7 @@ export class Timeline {
     this.readColours();
     this.relayout();
     this.listen();
+    this.listenToGrips();
     this.openFragment(performance.getEntriesByType('navigation')[0]?.type === 'navigate');
   }
 
@@ -103,6 +115,7 @@ export class Timeline {
   rememberFragment() {
     clearTimeout(this.fragmentTimer);
     this.fragmentTimer = setTimeout(() => {
+      this.closeLanes();
       try {
         history.replaceState(null, '', writeFragment(this.view, this.selected, this.interval));
       } catch {
@@ -124,7 +137,11 @@ export class Timeline {
   }
 
   draw() {
-    if (!this.isFetched()) this.fetch();
+    if (!this.isFetched()) {
+      this.openLanes();
+      this.fetch();
+    }
+    this.placeLabels();
     this.drawLabels();
     this.drawAxis();
     this.drawSelection();
@@ -151,13 +168,13 @@ export class Timeline {
   fetch() {
     const { from, to } = this.view;
     const margin = this.isMoved() ? (to - from) * MARGIN : 0;
-    const top = this.scroller.scrollTop;
     const height = this.scroller.clientHeight;
-    const rows = this.layout.rows.filter((row) => row.bottom > top && row.top < top + height);
+    this.shown = onScreen(this.layout, this.scroller.scrollTop, height);
+    const rows = this.shown;
     const quantum = (to - from) / this.plotWidth;
     const boxes = visibleBoxes(this.store, rows, from - margin, to + margin, quantum, BOX_BUDGET);
     this.fetched = { from: from - margin, to: to + margin, length: to - from, boxes };
-    this.model('rows-y').setv({ start: top + height, end: top });
+    this.model('rows-y').setv({ start: height, end: 0 });
     this.model('boxes').data = {
       left: boxes.left,
       right: boxes.right,
@@ -200,7 +217,6 @@ export class Timeline {
     const { boxes } = this.fetched;
     const { from, to } = this.view;
     const nsPerPx = (to - from) / this.plotWidth;
-    const top = this.scroller.scrollTop;
     ink.font = this.fonts.label;
     ink.textBaseline = 'middle';
     let room = LABEL_BUDGET;
@@ -210,9 +226,10 @@ export class Timeline {
       if (boxes.event[i] < 0 || width < LABEL_MIN_PX || boxes.bottom[i] - boxes.top[i] < LABEL_MIN_HEIGHT_PX) continue;
       const text = this.fitted(ink, eventLabel(this.store, this.words, boxes.event[i]), width - 2 * LABEL_PADDING_PX);
       ink.fillStyle = boxes.hit[i] ? this.colours[boxes.kind[i]].ink : this.muted;
-      ink.fillText(text, (left - from) / nsPerPx + LABEL_PADDING_PX, (boxes.top[i] + boxes.bottom[i]) / 2 - top + 0.5);
+      ink.fillText(text, (left - from) / nsPerPx + LABEL_PADDING_PX, (boxes.top[i] + boxes.bottom[i]) / 2 + 0.5);
       room -= 1;
     }
+    this.drawMembers(ink);
   }
 
   // As much of a text as has room, by the mean width of its characters.
@@ -271,28 +288,41 @@ export class Timeline {
   drawSelection() {
     const empty = { left: [], right: [], top: [], bottom: [] };
     const box = this.selected < 0 ? null : this.boxOf(this.selected);
-    if (!box && !this.isOutlined) return; // nothing to draw and nothing to take back
-    this.isOutlined = box !== null;
+    const arrows = this.selected < 0 ? [] : this.arrows();
+    if (this.selected < 0 && !this.isOutlined) return; // nothing to draw and nothing to take back
+    this.isOutlined = this.selected >= 0;
     this.model('chosen').data = box ? { left: [box.left], right: [box.right], top: [box.top], bottom: [box.bottom] } : empty;
-    const arrows = box ? this.arrows() : [];
     const columns = ['x0', 'y0', 'x1', 'y1', 'cx0', 'cy0', 'cx1', 'cy1'];
     this.model('arrow').data = Object.fromEntries(columns.map((name) => [name, arrows.map((arrow) => arrow[name])]));
-    this.drawEdgeMarkers(box ? this.endsBehindEdges() : new Map());
+    this.drawEdgeMarkers(this.selected < 0 ? new Map() : this.endsBehindEdges());
   }
 
+  // The row of an event as it stands on the screen, in sight or not; undefined in a folded track.
   rowInLayout(event) {
-    return this.layout.rows.find(({ first, count }) => event >= first && event < first + count);
+    const row = this.layout.rows.find(({ first, count }) => event >= first && event < first + count);
+    if (!row || row.pinned) return row;
+    const { scrollTop } = this.scroller;
+    return { ...row, top: row.top - scrollTop, bottom: row.bottom - scrollTop };
+  }
+
+  // The height at which what scrolls begins.
+  get ceiling() {
+    return this.layout.pinnedHeight;
+  }
+
+  isHidden({ pinned, top, bottom }) {
+    return !pinned && (bottom <= this.ceiling || top >= this.scroller.clientHeight);
   }
 
   // An event's box, at least a few pixels wide, so that the outline of a short one can be seen.
   boxOf(event) {
     const row = this.rowInLayout(event);
-    if (!row) return null;
+    if (!row || this.isHidden(row)) return null;
     const { from, to } = this.view;
     const least = ((to - from) / this.plotWidth) * 3;
     const left = this.clipped(this.store.start[event]);
     const right = this.clipped(Math.max(endOf(this.store, event), this.store.start[event] + least));
-    return { left, right, top: row.top, bottom: row.bottom };
+    return { left, right, top: row.pinned ? row.top : Math.max(row.top, this.ceiling), bottom: row.bottom };
   }
 
   // A time no further out of the view than the view is long: screen coordinates are float32.
@@ -310,7 +340,7 @@ export class Timeline {
   }
 
   arrow(tailEvent, headEvent) {
-    const [tail, head] = [this.rowInLayout(tailEvent), this.rowInLayout(headEvent)];
+    const [tail, head] = [tailEvent, headEvent].map((event) => this.inSight(this.rowInLayout(event)));
     if (!tail || !head) return null;
     const [x0, x1] = [this.clipped(endOf(this.store, tailEvent)), this.clipped(this.store.start[headEvent])];
     const [y0, y1] = tail.top > head.top ? [tail.top, head.bottom] : [tail.bottom, head.top];
@@ -318,15 +348,22 @@ export class Timeline {
     return { x0, y0, x1, y1, cx0: x0, cy0: middle, cx1: x1, cy1: middle };
   }
 
+  // A row that is out of sight stands where it went out of it: arrows end there.
+  inSight(row) {
+    if (!row || !this.isHidden(row)) return row;
+    const y = row.bottom <= this.ceiling ? this.ceiling : this.scroller.clientHeight;
+    return { ...row, top: y, bottom: y };
+  }
+
   // For each edge behind which ends of the arrows lie: the nearest of them, where it would be, how many there are.
   endsBehindEdges() {
     const { from, to } = this.view;
-    const [top, height] = [this.scroller.scrollTop, this.scroller.clientHeight];
+    const height = this.scroller.clientHeight;
     const middle = (from + to) / 2;
     const behind = new Map();
     for (const event of otherEnds(this.store, this.selected).slice(0, ARROW_BUDGET)) {
       const row = this.rowInLayout(event);
-      const { side, x, y } = this.placeOf(event, row, { from, to, top, height });
+      const { side, x, y } = this.placeOf(event, row, { from, to, height });
       if (!side) continue;
       const away = Math.abs(this.store.start[event] - middle);
       const known = behind.get(side) ?? { count: 0, away: Infinity };
@@ -336,19 +373,20 @@ export class Timeline {
   }
 
   // Where an event lies as seen from the view: behind which edge, and where along it.
-  placeOf(event, row, { from, to, top, height }) {
+  placeOf(event, row, { from, to, height }) {
     const clamp = (value, least, most) => Math.max(least, Math.min(value, most));
-    const y = clamp((row ? (row.top + row.bottom) / 2 : this.trackTop(event)) - top, EDGE_PX, height - EDGE_PX);
+    const y = clamp(row ? (row.top + row.bottom) / 2 : this.trackTop(event), (row?.pinned ? 0 : this.ceiling) + EDGE_PX, height - EDGE_PX);
     const x = clamp(this.xOf(this.store.start[event]), EDGE_PX, this.plotWidth - EDGE_PX);
     if (endOf(this.store, event) < from) return { side: 'left', x, y };
     if (this.store.start[event] > to) return { side: 'right', x, y };
-    if (!row || (row.bottom >= top && row.top <= top + height)) return { side: row ? null : 'below', x, y };
-    return { side: row.bottom < top ? 'above' : 'below', x, y };
+    if (!row || !this.isHidden(row)) return { side: row ? null : 'below', x, y };
+    return { side: row.bottom <= this.ceiling ? 'above' : 'below', x, y };
   }
 
   trackTop(event) {
     const { track } = rowOf(this.store, event);
-    return this.layout.items.find((item) => item.track === track).top;
+    const item = this.layout.items.find((candidate) => candidate.track === track);
+    return item.top - (item.pinned ? 0 : this.scroller.scrollTop);
   }
 
   // One button for each edge, kept while it is needed so that it does not lose the focus.
@@ -388,7 +426,7 @@ export class Timeline {
       return { rgb: parseInt(fill.slice(1), 16), ink: readableOn(fill) };
     });
     this.model('grid').grid_line_color = colour('--grid', 'gray');
-    const accent = colour('--text', 'black');
+    const accent = this.accent = colour('--text', 'black');
     this.model('chosen-box').glyph.line_color = { value: accent };
     this.model('arrow-line').glyph.line_color = { value: accent };
     this.model('arrow-head').glyph.setv({ fill_color: { value: accent }, line_color: { value: accent } });
@@ -404,12 +442,50 @@ export class Timeline {
   // ---- tracks -----------------------------------------------------------------------------------------
 
   relayout() {
-    this.layout = layOut(this.store, this.folded);
+    const focused = [...this.element('labels').querySelectorAll('[data-track]')].find((label) => label.contains(document.activeElement))?.dataset.track;
+    const room = PINNED_SHARE * (this.isFull ? innerHeight - FULL_FRAME_PX : Math.max(this.rowsHeight ?? 0, ROWS_PX, ROWS_SHARE * innerHeight));
+    this.pinned = pinnedTracks(this.store, this.folded, room, this.heights);
+    this.layout = layOut(this.store, this.folded, { pinned: this.pinned, heights: this.heights, lanes: this.lanes });
     this.root.style.setProperty('--tl-height', `${this.layout.height}px`);
-    this.element('labels').replaceChildren(...this.layout.items.map((item) => this.trackLabel(item)));
+    this.root.style.setProperty('--tl-pinned', `${this.layout.pinnedHeight}px`);
+    this.labels = this.layout.items.map((item) => ({ item, element: this.trackLabel(item), y: null, isStuck: false }));
+    const part = (isPinned) => this.labels.filter(({ item }) => item.pinned === isPinned).map(({ element }) => element);
+    this.element('pinned-labels').replaceChildren(...part(true));
+    this.element('flow-labels').replaceChildren(...part(false));
+    if (focused !== undefined) this.element('labels').querySelector(`[data-track="${focused}"]`)?.focus();
+    if (this.isFull) this.root.style.setProperty('--tl-full', `${this.scroller.clientHeight}px`);
+    this.element('grip').setAttribute('aria-valuenow', String(this.scroller.clientHeight));
     this.root.style.setProperty('--tl-bar', `${this.scroller.offsetWidth - this.scroller.clientWidth}px`);
     this.plotWidth = Math.max(this.element('canvas').clientWidth, 1); // asking each time would cost a layout each
     this.schedule(true);
+  }
+
+  // Lanes that the view needs and that were put away are back at once; those that it does not need go when it rests.
+  openLanes() {
+    const needed = lanesInView(this.store, this.view.from, this.view.to);
+    if (![...needed].some(([track, count]) => count > (this.lanes.get(track) ?? 0))) return;
+    for (const [track, count] of needed) this.lanes.set(track, Math.max(count, this.lanes.get(track) ?? 0));
+    this.relayout();
+  }
+
+  closeLanes() {
+    const needed = lanesInView(this.store, this.view.from, this.view.to);
+    if (![...needed].some(([track, count]) => count < this.lanes.get(track))) return;
+    this.lanes = needed;
+    this.relayout();
+  }
+
+  placeLabels() {
+    const { scrollTop } = this.scroller;
+    for (const label of this.labels) {
+      const { item, element } = label;
+      const top = labelTop(item, scrollTop, this.ceiling);
+      const isStuck = !item.pinned && top > item.top - scrollTop;
+      if (isStuck !== label.isStuck) element.classList.toggle('stuck', isStuck);
+      const y = top - (item.pinned ? 0 : this.ceiling) + item.shift;
+      if (y !== label.y) element.style.transform = `translateY(${y}px)`;
+      Object.assign(label, { y, isStuck });
+    }
   }
 
   trackLabel(item) {
@@ -418,30 +494,82 @@ export class Timeline {
     label.textContent = item.heading ?? item.label;
     label.title = label.textContent;
     const height = item.heading === undefined ? Math.max(LABEL_HEIGHT_PX.least, Math.min(item.height, LABEL_HEIGHT_PX.most)) : item.height;
-    label.style.top = `${item.top + Math.min(item.height - height, 0) / 2}px`; // that of a folded track is higher than its row
+    item.shift = Math.min(item.height - height, 0) / 2; // the label of a folded track is higher than its row
     label.style.lineHeight = label.style.height = `${height}px`;
+    if (item.track !== undefined) {
+      label.dataset.track = item.track;
+      const grip = document.createElement('i');
+      grip.className = 'tl-grip';
+      grip.dataset.track = item.track;
+      grip.title = 'Drag to make its rows higher or lower';
+      label.append(grip);
+    }
     if (item.foldable) {
       label.type = 'button';
       label.setAttribute('aria-expanded', String(!item.folded));
-      label.addEventListener('click', () => this.fold(item.track, !item.folded));
+      label.addEventListener('click', (event) => event.target === label && this.fold(item.track, !item.folded));
     }
     return label;
+  }
+
+  // Grips: of a track its rows' height, of the whole the height of the part that scrolls.
+  listenToGrips() {
+    const drag = (element, begin, move) => element.addEventListener('pointerdown', (event) => {
+      const start = begin(event);
+      if (start === null) return;
+      event.preventDefault();
+      const onMove = (moved) => move(start, moved.clientY - event.clientY);
+      addEventListener('pointermove', onMove);
+      addEventListener('pointerup', () => removeEventListener('pointermove', onMove), { once: true });
+    });
+    drag(this.element('labels'), (event) => {
+      const grip = event.target.closest('.tl-grip');
+      return grip && this.layout.items.find(({ track }) => track === Number(grip.dataset.track));
+    }, (item, down) => {
+      const rows = Math.max(1, Math.round(item.height / item.row));
+      this.heights.set(item.track, Math.max(ROW_LIMITS.least, Math.min(ROW_LIMITS.most, Math.round(item.row + down / rows))));
+      this.relayout();
+    });
+    drag(this.element('grip'), () => this.scroller.clientHeight, (height, down) => this.setRowsHeight(height + down));
+    this.element('grip').addEventListener('keydown', (event) => {
+      const step = { ArrowDown: 40, ArrowUp: -40 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      event.stopPropagation();
+      this.setRowsHeight(this.scroller.clientHeight + step);
+    });
+  }
+
+  setRowsHeight(px) {
+    this.rowsHeight = Math.max(ROWS_LEAST_PX, Math.round(px));
+    this.root.style.setProperty('--tl-most', `${this.rowsHeight}px`);
+    this.relayout();
+  }
+
+  get isFull() {
+    return this.root.classList.contains('full');
+  }
+
+  // The timeline alone in the window, as high as that is.
+  setFull(isFull) {
+    this.root.classList.toggle('full', isFull);
+    document.documentElement.classList.toggle('tl-alone', isFull);
+    this.element('full').setAttribute('aria-pressed', String(isFull));
+    this.relayout();
+    if (!isFull) this.root.scrollIntoView({ behavior: 'instant', block: 'start' });
   }
 
   fold(track, folded) {
     if (folded) this.folded.add(track);
     else this.folded.delete(track);
-    const hadFocus = this.element('labels').contains(document.activeElement);
     this.relayout();
-    const place = this.layout.items.findIndex((item) => item.track === track);
-    if (hadFocus) this.element('labels').children[place].focus();
   }
 
   // ---- events -----------------------------------------------------------------------------------------
 
   eventUnder(pointer) {
     const { top } = this.element('canvas').getBoundingClientRect();
-    const row = rowAt(this.layout.rows, pointer.clientY - top + this.scroller.scrollTop);
+    const row = rowAt(this.shown ?? [], pointer.clientY - top);
     if (!row) return -1;
     const { from, to } = this.view;
     return eventAt(this.store, row, this.timeAt(pointer.clientX), (HOVER_PX * (to - from)) / this.plotWidth);
@@ -459,6 +587,8 @@ export class Timeline {
   clear() {
     if (this.interval && this.selected < 0) this.chooseInterval(null);
     else if (this.selected >= 0) this.select(-1);
+    else if (this.advice) this.chooseAdvice(null);
+    else if (this.isFull) this.setFull(false);
     else this.setMode('pan');
   }
 
@@ -468,18 +598,25 @@ export class Timeline {
     if (this.folded.has(track) && !this.layout.rows.some(({ first, count }) => event >= first && event < first + count)) {
       this.fold(track, false);
     }
-    const { top, bottom } = this.boxOf(event);
-    const { scrollTop, clientHeight } = this.scroller;
-    if (top < scrollTop || bottom > scrollTop + clientHeight) this.scroller.scrollTop = top - clientHeight / 2;
+    const row = this.rowInLayout(event) ?? this.afterOpening(event);
+    if (row.pinned) return;
+    const { clientHeight } = this.scroller;
+    if (row.top < this.ceiling || row.bottom > clientHeight) this.scroller.scrollTop += row.top - (this.ceiling + clientHeight) / 2;
+  }
+
+  // The row of an event in a lane that was put away.
+  afterOpening(event) {
+    const { track, depth } = rowOf(this.store, event);
+    this.lanes.set(track, Math.max(depth + 1, this.lanes.get(track) ?? 0));
+    this.relayout();
+    return this.rowInLayout(event);
   }
 
   // The panel with the details must not lie on the row that they are about.
   uncover(event) {
-    const { bottom } = this.rowInLayout(event);
-    const panel = this.element('details');
-    const hidden = () => this.scroller.getBoundingClientRect().top + bottom - this.scroller.scrollTop - panel.getBoundingClientRect().top;
-    if (hidden() > 0) this.scroller.scrollTop += hidden() + PANEL_GAP_PX;
-    if (hidden() > 0) scrollBy({ top: hidden() + PANEL_GAP_PX, behavior: 'instant' });
+    const hidden = () => this.scroller.getBoundingClientRect().top + this.rowInLayout(event).bottom - this.element('details').getBoundingClientRect().top;
+    if (hidden() > 0 && !this.rowInLayout(event).pinned) this.scroller.scrollTop += hidden() + PANEL_GAP_PX;
+    if (hidden() > 0 && !this.isFull) scrollBy({ top: hidden() + PANEL_GAP_PX, behavior: 'instant' });
   }
 
   goTo(event) {
@@ -506,12 +643,31 @@ export class Timeline {
     panel.hidden = this.selected < 0;
     if (panel.hidden) return;
     const name = this.element('details-name');
-    name.textContent = name.title = eventName(this.store, this.selected);
-    const facts = describe(this.store, this.words, this.selected).filter(([term]) => term !== 'Inside');
-    this.element('details-facts').replaceChildren(...facts.map(factElement));
+    const isIdle = trackOf(this.store, this.selected).family === 'idle';
+    name.textContent = name.title = isIdle ? `Idle: ${eventLabel(this.store, this.words, this.selected)}` : eventName(this.store, this.selected);
+    const facts = describe(this.store, this.words, this.selected).filter(([term]) => term !== 'Inside' && term !== 'Host was in');
+    const [duration, start, ...rest] = facts;
+    const exact = [...exactTimes(this.store, this.selected), ...rest];
+    this.element('details-facts').replaceChildren(...[duration, start, ...exact].map(factElement));
+    const story = idleStory(this.store, this.words, this.curves, this.selected);
+    this.element('story').hidden = !story.length;
+    this.element('story').replaceChildren(...story.map((step) => this.storyElement(step)));
     this.drawStack();
     this.element('show-arrow').hidden = !otherEnds(this.store, this.selected).length;
     this.element('go-other').hidden = this.element('show-arrow').hidden;
+  }
+
+  // A sentence on idle time, with a way to the event that it names.
+  storyElement({ text, event }) {
+    const item = document.createElement('li');
+    item.textContent = text;
+    if (event === undefined || event < 0) return item;
+    const way = document.createElement('button');
+    way.type = 'button';
+    way.textContent = eventName(this.store, event);
+    way.addEventListener('click', () => this.goTo(event));
+    item.append(' ', way);
+    return item;
   }
 
   // What was open around the event, each frame a way to it.
@@ -527,6 +683,75 @@ export class Timeline {
       item.append(frame);
       return item;
     }));
+  }
+
+  // ---- advice -----------------------------------------------------------------------------------------
+
+  // Outlines everything that an advice is about, with the launches and the modules, and opens one place of it.
+  chooseAdvice(id, title = '') {
+    this.advice = id === null ? null : memberEvents(this.store, id);
+    if (this.advice && !this.advice.events.length) this.advice = null;
+    const panel = this.element('advice-panel');
+    panel.hidden = !this.advice;
+    if (this.advice) {
+      this.element('advice-title').textContent = title;
+      this.element('advice-count').textContent = this.advice.told;
+      this.element('advice-tables').replaceChildren(...memberTables(this.store, this.words, this.advice).map(tableElement));
+      this.showMember(this.advice.longest);
+    }
+    this.schedule(true);
+  }
+
+  // One member in the middle of the view, with its launch, if it has one.
+  showMember(place) {
+    const { events } = this.advice;
+    this.advice.place = (place + events.length) % events.length;
+    const event = events[this.advice.place];
+    const { source } = linked(this.store, event);
+    const start = Math.min(this.store.start[event], source < 0 ? Infinity : this.store.start[source]);
+    this.show(around(start, endOf(this.store, event), 0.15));
+    this.element('advice-place').textContent = `${formatCount(this.advice.place + 1)} of ${formatCount(events.length)}`;
+    this.root.scrollIntoView({ behavior: 'instant', block: 'start' });
+  }
+
+  // Outlines of members, launches and modules; those that would touch are one.
+  drawMembers(ink) {
+    if (!this.advice) return;
+    const { from, to } = this.view;
+    ink.strokeStyle = this.accent;
+    this.drawMemberArrows(ink);
+    ink.lineWidth = 1.5;
+    for (const { row: { first }, events } of this.advice.outlines) {
+      const row = this.shown.find((candidate) => candidate.first === first);
+      if (!row) continue;
+      let [left, right] = [NaN, NaN];
+      const outline = () => { if (left <= right) ink.strokeRect(left + 0.5, row.top + 0.5, Math.max(2, right - left - 1), row.bottom - row.top - 1); };
+      for (const event of events) {
+        if (endOf(this.store, event) < from || this.store.start[event] > to) continue;
+        const [begin, end] = [this.xOf(Math.max(this.store.start[event], from)), this.xOf(Math.min(endOf(this.store, event), to))];
+        if (begin - right <= OUTLINE_GAP_PX) right = Math.max(right, end);
+        else {
+          outline();
+          [left, right] = [begin, end];
+        }
+      }
+      outline();
+    }
+  }
+
+  drawMemberArrows(ink) {
+    ink.lineWidth = 1;
+    ink.globalAlpha = 0.55;
+    ink.beginPath();
+    for (const [tail, head] of memberArrowEvents(this.store, this.advice, this.view, MEMBER_ARROWS)) {
+      const arrow = this.arrow(tail, head);
+      if (!arrow) continue;
+      const [x0, x1] = [this.xOf(arrow.x0), this.xOf(arrow.x1)];
+      ink.moveTo(x0, arrow.y0);
+      ink.bezierCurveTo(x0, arrow.cy0, x1, arrow.cy1, x1, arrow.y1);
+    }
+    ink.stroke();
+    ink.globalAlpha = 1;
   }
 
   // ---- interval ---------------------------------------------------------------------------------------
@@ -556,14 +781,6 @@ export class Timeline {
     band.dataset.length = formatDuration(shown.to - shown.from);
   }
 
-  async copyInterval() {
-    const button = this.element('interval-copy');
-    const label = button.textContent;
-    const text = statisticsText(this.statistics, this.words);
-    button.textContent = await copied(text) ? 'Copied' : 'Copying is not allowed here';
-    setTimeout(() => { button.textContent = label; }, COPIED_MS);
-  }
-
   // "pan": dragging moves the view; "select": it chooses an interval, as it always does with Shift and on the axis.
   setMode(mode) {
     this.mode = mode;
@@ -586,8 +803,15 @@ export class Timeline {
     const { width, height } = tooltip.getBoundingClientRect();
     const left = Math.max(8, Math.min(pointer.clientX + 14, innerWidth - width - 8));
     const below = pointer.clientY + 18;
+    const floor = this.panelTop() - 8;
     tooltip.style.left = `${left}px`;
-    tooltip.style.top = `${below + height > innerHeight - 8 ? Math.max(8, pointer.clientY - height - 14) : below}px`;
+    tooltip.style.top = `${below + height > floor ? Math.max(8, Math.min(pointer.clientY - 14, floor) - height) : below}px`;
+  }
+
+  // Where the first open panel begins, else the window ends: what floats stays above it.
+  panelTop() {
+    const open = ['details', 'interval-panel', 'advice-panel'].map((name) => this.element(name)).filter(({ hidden }) => !hidden);
+    return Math.min(innerHeight, ...open.map((panel) => panel.getBoundingClientRect().top));
   }
 
   drawCrosshair(pointer) {
@@ -659,7 +883,7 @@ export class Timeline {
     this.range.change.connect(() => this.schedule());
     this.scroller.addEventListener('scroll', () => this.schedule(true), { passive: true });
     new ResizeObserver(() => this.relayout()).observe(this.scroller);
-    addEventListener('hashchange', () => this.openFragment(true));
+    addEventListener('hashchange', () => { if (parsesFragment(location.hash)) this.openFragment(true); });
     this.listenToPointer(this.element('canvas'));
     this.listenToAxis(this.element('axis'));
     for (const [kind, format] of Object.entries(CURVES)) this.listenToCurve(kind, format);
@@ -735,7 +959,9 @@ export class Timeline {
     if (this.anchor) return this.endInterval(event);
     const known = this.pointers.get(event.pointerId);
     this.pointers.delete(event.pointerId);
-    if (known && known.travelled < CLICK_PX) this.select(this.eventUnder(event));
+    if (!known || known.travelled >= CLICK_PX) return;
+    this.element('tooltip').hidden = true;
+    this.select(this.eventUnder(event));
   }
 
   startInterval(event) {
@@ -809,6 +1035,7 @@ export class Timeline {
       'zoom-in': () => this.zoomBy(1 / ZOOM_STEP),
       'zoom-out': () => this.zoomBy(ZOOM_STEP),
       all: () => this.showAll(),
+      full: () => this.setFull(!this.isFull),
       help: () => this.element('help-text').showModal(),
       fit: () => this.selected >= 0 && this.goTo(this.selected),
       'show-arrow': () => this.showArrow(),
@@ -816,8 +1043,12 @@ export class Timeline {
       close: () => this.select(-1),
       'select-mode': () => this.setMode(this.mode === 'select' ? 'pan' : 'select'),
       'interval-zoom': () => this.show(around(this.interval.from, this.interval.to, 0.02)),
-      'interval-copy': () => this.copyInterval(),
+      'interval-copy': () => copyText(statisticsText(this.statistics, this.words), this.element('interval-copy')),
       'interval-close': () => this.chooseInterval(null),
+      'advice-previous': () => this.showMember(this.advice.place - 1),
+      'advice-next': () => this.showMember(this.advice.place + 1),
+      'advice-all': () => this.showAll(),
+      'advice-close': () => this.chooseAdvice(null),
     };
     for (const [name, action] of Object.entries(actions)) this.element(name).addEventListener('click', action);
     this.element('place').addEventListener('change', (event) => {
@@ -846,6 +1077,7 @@ export class Timeline {
       f: () => (this.selected >= 0 ? this.goTo(this.selected) : this.interval && this.show(around(this.interval.from, this.interval.to, 0.02))),
       0: () => this.showAll(),
       '/': () => this.element('search').focus(),
+      v: () => this.setFull(!this.isFull),
       '?': () => this.element('help-text').showModal(),
       Escape: () => this.clear(),
       ...(inside && { ArrowLeft: () => step(-1), ArrowRight: () => step(1) }),
@@ -855,6 +1087,12 @@ export class Timeline {
     event.preventDefault();
     action();
   }
+}
+
+// Whether a fragment names a place on the timeline, and not a part of the page.
+function parsesFragment(fragment) {
+  const { view, selected, interval } = parseFragment(fragment);
+  return view !== null || selected >= 0 || interval !== null;
 }
 
 // The function with a memory: Bokeh looks models up by walking through all of them.
@@ -896,16 +1134,6 @@ function tableElement({ title, heads, rows }) {
   return table;
 }
 
-// Whether the text is on the clipboard now; a sandboxed frame may not write there.
-async function copied(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
 function shortened(text, characters) {
   return text.length <= characters ? text : `${text.slice(0, Math.max(characters - 1, 0))}…`;
 }
@@ -913,10 +1141,4 @@ function shortened(text, characters) {
 // 0xRRGGBB with an opacity, as the one number that Bokeh need not parse.
 function packed(rgb, alpha) {
   return rgb * 256 + Math.round(alpha * 255);
-}
-
-// Dark or light text, whichever stands out against a #rrggbb fill.
-function readableOn(fill) {
-  const [red, green, blue] = [1, 3, 5].map((at) => parseInt(fill.slice(at, at + 2), 16) / 255);
-  return 0.299 * red + 0.587 * green + 0.114 * blue > 0.55 ? '#14181f' : '#ffffff';
 }

@@ -1,0 +1,24 @@
+"""List the intervals that each piece of advice is about, so that a timeline can outline them all."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from trace_analyzer.analysis import Analysis
+from trace_analyzer.schema import DEVICE, END, START, STR, Column, Table
+
+ADVICE_MEMBERS = Table(
+    "advice_members",
+    "The intervals that each piece of advice is about: kernels, copies, runs of kernels, or idle time.",
+    (Column("advice", STR, "`id` of the advice."), DEVICE, START, END),
+)
+
+
+def advice_members(advice_intervals: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Return table `advice_members`, each advice's intervals in order of time; ``advice_intervals`` are by advice."""
+    rows = [frame.select(pl.lit(advice).alias("advice"), pl.all()) for advice, frame in advice_intervals.items()]
+    members = pl.concat(rows, how="diagonal_relaxed") if rows else ADVICE_MEMBERS.empty()
+    return ADVICE_MEMBERS.conform(members).sort("advice", "device", "start_ns", "end_ns")
+
+
+ANALYSES = (Analysis(ADVICE_MEMBERS, advice_members),)

@@ -1,0 +1,122 @@
+"""Merge the stacks behind idle time, CPU time and kernel time into trees: what a flame graph shows."""
+
+import polars as pl
+
+from trace_analyzer.analyses.blame import Attribution
+from trace_analyzer.analyses.context import Context
+from trace_analyzer.analyses.host import Host
+from trace_analyzer.analysis import Analysis
+from trace_analyzer.frames.lookups import scatter, sum_by_group
+from trace_analyzer.schema import I64, STR, Column, Table
+
+STACKS = Table(
+    "stacks",
+    "Time by stack, as trees of merged frames: idle time of each device, CPU time of the threads, kernel time of each device.",
+    (
+        Column("view", STR, "`idle`, `cpu` or `kernels`: whose time is divided."),
+        Column("device", I64, "As in `devices`; null for CPU time."),
+        Column("node_id", I64, "Number of the node in its tree, from 0; what calls comes before what it calls."),
+        Column("parent_id", I64, "The node that called it; null outermost."),
+        Column(
+            "frame",
+            STR,
+            "Python function, module, operator or call as the trace names it; at the tips a cause or a kernel.",
+        ),
+        Column("kind", STR, "`python`, `module`, `operator`, `call`, `annotation`, `cause` or `kernel`."),
+        Column("value_ns", I64, "Time with it on the stack."),
+        Column("self_ns", I64, "The part of it in nothing that it called."),
+    ),
+)
+
+_MODULE = r"^nn\.Module: "
+_INSTANCE = r"^(nn\.Module: .*?)(?:_\d+)?$"
+"""The number of an instance: the same class in the same place is one frame."""
+_STEP = r"^ProfilerStep#"
+_CALLS = ["runtime", "driver"]
+
+
+def stacks(host: Host, context: Context, attribution: Attribution, activities: pl.DataFrame) -> pl.DataFrame:
+    """Return table `stacks`.
+
+    Idle time has the stack around the host event that it is attributed to, and its cause at the tip. CPU time is that of
+    each event without the events inside it. Kernel time has the modules and operators around the launch, those of the
+    forward operator for backward work, and the kernel at the tip.
+    """
+    parents = context.events.get_column("parent_id")
+    on_stack = host.each((pl.col("kind") != "overhead") & ~pl.col("name").str.contains(_STEP))
+    texts = host.each(pl.col("name").str.replace(_INSTANCE, "$1").cast(pl.Categorical))
+    is_module = (pl.col("kind") == "python") & pl.col("name").str.contains(_MODULE)
+    idle = attribution.intervals.select(
+        "device", row="around_id", value_ns=pl.col("end_ns") - pl.col("start_ns"), tip="cause"
+    )
+    trees = [
+        *(_tree("idle", device, parents, on_stack, texts, ends) for device, ends in _by_device(idle)),
+        _tree("cpu", None, parents, on_stack, texts, _own_times(host, parents)),
+    ]
+    if activities.height:
+        in_program = host.each(is_module | (pl.col("kind") == "operator"))
+        called_by = _with_forward_modules(context, parents)
+        kernels = activities.select("device", row="launch_id", value_ns="duration_ns", tip="name")
+        trees += [_tree("kernels", d, called_by, in_program, texts, ends) for d, ends in _by_device(kernels)]
+    kinds = _kinds(host)
+    return STACKS.conform(pl.concat(trees).join(kinds, on="frame", how="left", maintain_order="left").with_columns(
+        pl.when("is_tip").then(pl.when(pl.col("view") == "idle").then(pl.lit("cause")).otherwise(pl.lit("kernel")))
+        .otherwise("kind").alias("kind")
+    ))  # fmt: skip
+
+
+def _by_device(rows: pl.DataFrame) -> list[tuple[int, pl.DataFrame]]:
+    """Return device and its rows, by device; rows that agree in place and tip are summed up."""
+    sums = (
+        rows.with_columns(pl.col("tip").cast(pl.String)).group_by("device", "row", "tip").agg(pl.col("value_ns").sum())
+    )
+    parts = sums.sort("device", "row", "tip").partition_by("device", as_dict=True, maintain_order=True)
+    return [(device, part) for (device,), part in parts.items()]
+
+
+def _tree(
+    view: str, device: int | None, parents: pl.Series, on_stack: pl.Series, texts: pl.Series, ends: pl.DataFrame
+) -> pl.DataFrame:
+    from trace_analyzer.frames.call_trees import call_tree  # needs NumPy, which a report without a page does without
+
+    nodes = call_tree(parents, on_stack, texts, ends, ends.get_column("tip") if "tip" in ends.columns else None)
+    return nodes.rename({"text": "frame"}).with_columns(
+        pl.lit(view).alias("view"), pl.lit(device, pl.Int64).alias("device")
+    )
+
+
+def _own_times(host: Host, parents: pl.Series) -> pl.DataFrame:
+    """Return row and value_ns: the time of each host event without that of the events inside it."""
+    lengths = host.events.get_column("duration_ns")
+    inside = pl.DataFrame({"parent": parents, "ns": lengths}).drop_nulls("parent")
+    sums = sum_by_group(inside.get_column("parent"), inside.get_column("ns"), lengths.len())
+    own = (lengths - sums).clip(lower_bound=0)
+    return pl.DataFrame({"row": host.events.get_column("event_id"), "value_ns": own}).filter(pl.col("value_ns") > 0)
+
+
+def _with_forward_modules(context: Context, parents: pl.Series) -> pl.Series:
+    """Return ``parents`` in which outermost backward work is under the module of its forward operator."""
+    events = context.events
+    moved = events.select(parents.alias("parent_id"), "module_id", "event_id").filter(
+        pl.col("module_id").is_not_null() & pl.col("parent_id").is_null() & (pl.col("module_id") != pl.col("event_id"))
+    )
+    if moved.is_empty():
+        return parents
+    under = scatter(moved.get_column("event_id"), moved.get_column("module_id"), parents.len())
+    return parents.zip_with(under.is_null(), under)
+
+
+def _kinds(host: Host) -> pl.DataFrame:
+    """Return frame and its kind, each frame once."""
+    name, kind = pl.col("name"), pl.col("kind")
+    return (
+        host.names.select(
+            name.str.replace(_INSTANCE, "$1").alias("frame"),
+            pl.when((kind == "python") & name.str.contains(_MODULE)).then(pl.lit("module"))
+            .when(kind.is_in(_CALLS)).then(pl.lit("call")).otherwise(kind).alias("kind"),
+        )
+        .unique("frame", keep="first", maintain_order=True)
+    )  # fmt: skip
+
+
+ANALYSES = (Analysis(STACKS, stacks),)

@@ -1,0 +1,113 @@
+"""Merge stacks into one tree of calls: the same frames under the same callers are one node."""
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from trace_analyzer.frames.trees import Tree
+from trace_analyzer.schema import nulls
+
+Ints = npt.NDArray[np.int64]
+_NONE = -1
+
+
+def call_tree(
+    parents: pl.Series, is_frame: pl.Series, texts: pl.Series, ends: pl.DataFrame, tips: pl.Series | None = None
+) -> pl.DataFrame:
+    """Merge the stacks above ``ends`` (row, nullable, and value_ns) into nodes.
+
+    ``parents`` names the row above each, ``is_frame`` says which rows are part of a stack, ``texts`` what each is called.
+    ``tips`` are texts that end the stacks. An end without a row, or under no frame, has its tip alone.
+
+    Returns node_id from 0, parent_id (null outermost), text, is_tip, value_ns (with what is under it) and self_ns; what is
+    above comes before what is under it.
+    """
+    nearest = _integers(Tree(parents).nearest(is_frame)) if parents.len() else np.empty(0, np.int64)
+    above = _integers(parents)
+    above = np.where(above >= 0, nearest[above], _NONE) if nearest.size else nearest
+    rows = _integers(ends.get_column("row"))
+    frames = np.where(rows >= 0, nearest[rows], _NONE) if nearest.size else np.full(rows.size, _NONE)
+    names = pl.concat([texts.cast(pl.String), *([] if tips is None else [tips.cast(pl.String)])])
+    codes = _integers(names.rank("dense").cast(pl.Int64) - 1) if names.len() else np.empty(0, np.int64)
+    nodes = _Nodes(int(codes.max(initial=0)) + 1)
+    node_of = np.full(nearest.size, _NONE)
+    for level in _levels(frames, above):
+        callers = above[level]
+        node_of[level] = nodes.add(np.where(callers >= 0, node_of[callers], _NONE), codes[level])
+    ended = np.where(frames >= 0, node_of[frames], _NONE) if nearest.size else frames
+    frame_count = nodes.count
+    if tips is not None:
+        ended = nodes.add(ended, codes[texts.len() :])
+    values = _integers(ends.get_column("value_ns"))
+    shown = ended >= 0
+    own = np.zeros(nodes.count, np.int64)
+    np.add.at(own, ended[shown], values[shown])
+    by_code = pl.DataFrame({"code": codes, "text": names}).unique("code").sort("code").get_column("text")
+    return _table(nodes, own, by_code, frame_count)
+
+
+class _Nodes:
+    """Number the pairs of caller and text, each once."""
+
+    def __init__(self, texts: int) -> None:
+        self._texts = texts
+        self.parents: list[Ints] = []
+        self.codes: list[Ints] = []
+        self.count = 0
+
+    def add(self, callers: Ints, codes: Ints) -> Ints:
+        """Add nodes of one level and return the node of each row."""
+        keys, places = np.unique((callers + 1) * self._texts + codes, return_inverse=True)
+        self.parents.append(keys // self._texts - 1)
+        self.codes.append(keys % self._texts)
+        nodes: Ints = places.reshape(-1) + self.count
+        self.count += len(keys)
+        return nodes
+
+
+def _levels(ends: Ints, above: Ints) -> list[Ints]:
+    """Return the rows above the ends, themselves included, by how many are above them: the outermost first."""
+    needed = np.zeros(above.size, bool)
+    level = np.unique(ends[ends >= 0])
+    while level.size:
+        needed[level] = True
+        level = np.unique(above[level])
+        level = level[(level >= 0)]
+        level = level[~needed[level]]
+    levels, placed = [], np.zeros(above.size, bool)
+    left = np.flatnonzero(needed)
+    while left.size:
+        callers = above[left]
+        ready = (callers < 0) | placed[callers]
+        if not ready.any():
+            break
+        levels.append(left[ready])
+        placed[left[ready]] = True
+        left = left[~ready]
+    return levels
+
+
+def _table(nodes: _Nodes, own: Ints, texts: pl.Series, frame_count: int) -> pl.DataFrame:
+    parents = np.concatenate([*nodes.parents, np.empty(0, np.int64)])
+    total = own.copy()
+    first = nodes.count
+    for level in reversed(nodes.parents):
+        first -= len(level)
+        inner = level >= 0
+        np.add.at(total, level[inner], total[first : first + len(level)][inner])
+    codes = np.concatenate([*nodes.codes, np.empty(0, np.int64)])
+    return pl.DataFrame(
+        {
+            "node_id": pl.Series(np.arange(nodes.count), dtype=pl.Int64),
+            "parent_id": pl.Series(parents, dtype=pl.Int64),
+            "text": texts[codes] if len(texts) else nulls(0, pl.String()),
+            "is_tip": pl.Series(np.arange(nodes.count) >= frame_count, dtype=pl.Boolean),
+            "value_ns": pl.Series(total, dtype=pl.Int64),
+            "self_ns": pl.Series(own, dtype=pl.Int64),
+        }
+    ).with_columns(pl.when(pl.col("parent_id") >= 0).then("parent_id").alias("parent_id"))
+
+
+def _integers(series: pl.Series) -> Ints:
+    integers: Ints = series.cast(pl.Int64).fill_null(_NONE).to_numpy().astype(np.int64)
+    return integers
