@@ -151,7 +151,7 @@ def test_measured_roofs_stand_beside_the_datasheets_in_every_output(tmp_path: Pa
         "fp16 on tensor cores 250 TFLOP/s (80 % of the datasheet's 312 TFLOP/s); "
         "of these roofs, matmul 79 % (datasheet: 63 %)"
     )
-    assert told in " ".join(report.summary(width=400).split())
+    assert told in " ".join(report.summary(width=400, verbose=True).split())
     assert told in report.to_markdown()
     assert told in [section.lead.removesuffix(".") for section in view(report).sections]
     assert "dashed what was measured" in _caption(report)
@@ -168,11 +168,11 @@ def test_without_a_datasheet_the_measured_roofs_are_the_only_ones(tmp_path: Path
     assert (
         "Measured by analyze calibrate: memory 1.60 TB/s, fp16 on tensor cores 250 TFLOP/s; "
         "not in the catalogue, so all roofs are these; of these roofs, matmul 79 %"
-    ) in " ".join(report.summary(width=400).split())
+    ) in " ".join(report.summary(width=400, verbose=True).split())
     assert "measured by analyze calibrate" in _caption(report)
     assert _lines(report) == [("solid", 250e12)]
     plain = analyze(product(), calibration="none", step="all")
-    assert "calibrate" not in plain.summary() + plain.to_markdown() + _caption(plain)
+    assert "calibrate" not in plain.summary(verbose=True) + plain.to_markdown() + _caption(plain)
     assert _lines(plain) == [("solid", 312e12)]
 
 

@@ -27,7 +27,8 @@ from trace_analyzer.report import (
     Verdict,
     Window,
 )
-from trace_analyzer.vocabulary import CAUSES, RUN_AHEAD_STATES, STATUSES, label, phrase
+from trace_analyzer.report.summaries import larger_regime
+from trace_analyzer.vocabulary import CAUSES, REGIMES, RUN_AHEAD_STATES, STATUSES, label, phrase
 
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "ok": (),
@@ -365,6 +366,18 @@ def headline(verdict: Verdict) -> str:
     if not text.lower().startswith(prefix):
         return text
     return text[len(prefix) : len(prefix) + 1].upper() + text[len(prefix) + 1 :]
+
+
+def rule_applied(verdict: Verdict) -> str:
+    """Write why the largest figure is not the verdict, where it is not: waiting can be won back whole."""
+    larger = larger_regime(verdict)
+    if larger is None:
+        return ""
+    regime, ratio = larger
+    return (
+        f"{label(REGIMES[regime].part)} holds {units.percent(ratio)}, but waiting can be won back whole,"
+        f" and so decides from {units.percent(thresholds.WAITING_WINS_RATIO)} of that on."
+    )
 
 
 def tells_something(unbiased: Debiased) -> bool:

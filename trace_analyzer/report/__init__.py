@@ -143,11 +143,11 @@ class Report:
     ] = None
     declared: tuple[DeclaredRows, ...] = ()
 
-    def summary(self, width: int = 100) -> str:
-        """Return the one-screen summary as plain text, ``width`` cells wide."""
+    def summary(self, width: int = 100, *, verbose: bool = False) -> str:
+        """Return the one-screen summary as plain text, ``width`` cells wide; with ``verbose`` all that the text knows."""
         from trace_analyzer.render.terminal import summary
 
-        return summary(self, width=width)
+        return summary(self, width=width, verbose=verbose)
 
     def to_json(self) -> str:
         """Return the report as strict JSON text; ``analyze --json-schema`` prints its schema."""
