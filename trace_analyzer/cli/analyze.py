@@ -121,10 +121,11 @@ class Gates:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json", "markdown"]),
+    type=click.Choice(["text", "json", "markdown", "agent"]),
     default="text",
     show_default=True,
-    help="What to print: the summary, the report for scripts (docs/json.md), or a comment for CI.",
+    help="What to print: the summary, the report for scripts (docs/json.md), a comment for CI, or 2 kB with an id for each "
+    "thing, for language models (analyze explain).",
 )
 @click.option(
     "-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it; into FILE.html, the HTML report."
@@ -390,6 +391,8 @@ def _rendered(result: "Report", form: str, width: int, colour: bool) -> str:
         return result.to_json()
     if form == "markdown":
         return result.to_markdown()
+    if form == "agent":
+        return result.to_agent_text()
     from trace_analyzer.render.terminal import summary
 
     return summary(result, width, colour, verbose=form == "details")

@@ -6,7 +6,7 @@ The sentence of each field is its description in the JSON Schema and in docs/jso
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import polars as pl
 
@@ -48,6 +48,9 @@ from trace_analyzer.report.verdicts import (
 )
 from trace_analyzer.schema import Table
 from trace_analyzer.sections import Section
+
+if TYPE_CHECKING:
+    from trace_analyzer.explain.explanation import Explanation
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -148,6 +151,21 @@ class Report:
         from trace_analyzer.render.terminal import summary
 
         return summary(self, width=width, verbose=verbose)
+
+    def explain(self, id: str) -> "Explanation":  # noqa: A002 (an id is what it takes)
+        """Return what is known of one thing: ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N``, ``kernel:HASH/K``.
+
+        `to_agent_text` lists the ids that matter most. Raises ``UsageError`` for an id that names nothing here; it names near ones.
+        """
+        from trace_analyzer.explain.lookups import explain
+
+        return explain(self, id)
+
+    def to_agent_text(self) -> str:
+        """Return the report in at most 2,000 bytes with an id for each thing, for language models and scripts."""
+        from trace_analyzer.explain.agent import agent_text
+
+        return agent_text(self)
 
     def to_json(self) -> str:
         """Return the report as strict JSON text; ``analyze --json-schema`` prints its schema."""
