@@ -1,5 +1,6 @@
 """Hold what is known of one thing, and write it for people and for scripts."""
 
+import html
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -59,6 +60,9 @@ class Explanation:
 
     def __str__(self) -> str:
         return self.to_text().rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.to_text())}</pre>"
 
 
 def _code(text: str, room: int) -> Sequence[str]:

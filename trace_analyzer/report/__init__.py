@@ -110,7 +110,7 @@ class DeclaredRows:
     rows: tuple[Mapping[str, Any], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """Hold the result of an analysis: frozen, saveable, and all that a renderer sees.
 
@@ -145,6 +145,14 @@ class Report:
         " `kernel sequence`; null without steps.",
     ] = None
     declared: tuple[DeclaredRows, ...] = ()
+
+    def __repr__(self) -> str:
+        from trace_analyzer.render.glance import glance
+
+        return glance(self)
+
+    def __str__(self) -> str:
+        return self.summary()
 
     def summary(self, width: int = 100, *, verbose: bool = False) -> str:
         """Return the one-screen summary as plain text, ``width`` cells wide; with ``verbose`` all that the text knows."""
@@ -214,12 +222,12 @@ class Report:
     def plots(self) -> Mapping[str, Any]:
         """Return HoloViews objects by name, those that the report has data for; made anew at each access.
 
-        HoloViews and its Bokeh backend are imported at the first access. In a notebook call
-        ``hv.extension("bokeh")`` to see them; ``hv.save(report.plots["gaps"], "gaps.html")`` works anywhere.
+        HoloViews and its Bokeh backend are imported at the first access. In a notebook they show themselves;
+        ``hv.save(report.plots["gaps"], "gaps.html")`` works anywhere.
         """
-        from trace_analyzer.render.plots import plots
+        from trace_analyzer.render.notebook_plots import shown_plots
 
-        return plots(self)
+        return shown_plots(self)
 
     def write_tables(self, folder: str | Path, form: Literal["parquet", "csv"] = "parquet") -> tuple[Path, ...]:
         """Write every table into ``folder``, as ``<table>.parquet`` or ``<table>.csv``, and return the files.
