@@ -320,7 +320,7 @@ def test_batches_that_differ_are_doubted(monkeypatch: pytest.MonkeyPatch) -> Non
 
     bench = calibrate._Bench(None, "cpu", True, calibrate._Budget(60, lambda *_: None))
     times = iter([0, 1, 0, 2, 0, 2, 0, 2, 0, 1])
-    monkeypatch.setattr(calibrate.time, "perf_counter", lambda: next(times))
+    monkeypatch.setattr("trace_analyzer.capture.calibrate.time.perf_counter", lambda: next(times))
     assert bench._seconds(lambda: None, "copies of 64 B") == 1
     assert bench.doubts == ["copies of 64 B: the median batch took 100 % longer than the best one"]
 

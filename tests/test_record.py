@@ -123,7 +123,7 @@ def test_a_machine_without_a_gpu_is_named(tmp_path: Path) -> None:
 def test_an_interpreter_without_torch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from trace_analyzer.capture import recorder
 
-    monkeypatch.setattr(recorder.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("trace_analyzer.capture.recorder.importlib.util.find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     recorder._tell_without_torch(Plan(folder=str(tmp_path)))
     (told,) = tmp_path.glob("*.interpreter")
