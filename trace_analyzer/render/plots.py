@@ -95,7 +95,7 @@ def runway(report: Report) -> hv.Element | None:
     """Draw runway over time: of each bin the highest, one curve per device."""
     highest = report.tables["queue"].get_column("runway_ns").max()
     factor, unit = _unit(highest if isinstance(highest, int) else 0)
-    return _over_time(report, "runway_ns", "Runway", factor, unit)
+    return _over_time(report, "runway_ns", "Queued work", factor, unit)
 
 
 def step_times(report: Report) -> hv.Element | None:

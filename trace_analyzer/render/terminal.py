@@ -166,7 +166,7 @@ def _movements(report: Report, width: int) -> list[Line]:
     if not moves:
         return []
     indent = max(units.cell_width(what) for what, _ in moves)
-    lines: list[Line] = [[("Communication and copies", "title")]]
+    lines: list[Line] = [[(phrasing.movements_title(device), "title")]]
     return lines + [
         line
         for what, text in moves
