@@ -172,12 +172,12 @@ CAUSES: Mapping[str, Cause] = by_key(
 
 def limit_label(regime: str, cause: str | None) -> str:
     """Return what limits a window: the regime's label, but for a cause that has one of its own (copies: Copy-bound)."""
-    return (CAUSES[cause].limit if cause in CAUSES else "") or label(regime)
+    return (CAUSES[cause].limit if cause is not None and cause in CAUSES else "") or label(regime)
 
 
 def limit_noun(regime: str, cause: str | None) -> str:
     """Return the name of the time that counts as it: the cause's own, else the regime's."""
-    return (CAUSES[cause].noun if cause in CAUSES else "") or REGIMES[regime].noun
+    return (CAUSES[cause].noun if cause is not None and cause in CAUSES else "") or REGIMES[regime].noun
 
 
 _LAUNCH = (_OVERHEAD, "launch")

@@ -255,7 +255,7 @@ def _counts_as(regime: Regime, parts_ns: Mapping[str, int]) -> str:
     """Name what time counts as: the regime, but copies alone are no communication."""
     causes = [cause for cause, ns in cause_sums(regime, parts_ns).items() if ns]
     only = causes[0] if len(causes) == 1 else None
-    return limit_label(regime, only).lower() if only in CAUSES and CAUSES[only].limit else regime
+    return limit_label(regime, only).lower() if only is not None and CAUSES[only].limit else regime
 
 
 def confidence_of(
