@@ -5,6 +5,7 @@ turns, and the ratio is of their medians, so it holds when the machine's speed d
 trace repeated with shifted times and ids until it has the wanted size.
 
     python benchmarks/ingest.py TRACE [--mb 200] [--layout native|compact|indent2|indent4|all] [--gz] [--runs 3] [--hta PYTHON]
+    python benchmarks/ingest.py TRACE --tricks            # what the tricks of trace_analyzer/tuning.py win
 """
 
 import argparse
@@ -30,6 +31,17 @@ COMMANDS = {
     "analyze": ["-m", "trace_analyzer", "--no-report"],
 }
 """Arguments of Python before the path of the trace."""
+LOAD = "from trace_analyzer.ingest import build, fast, strict, load; import contextlib, sys; {}; load(sys.argv[1])"
+TRICKS = {
+    "one reading thread": ["-c", LOAD.format("fast.READING_THREADS = 1")],
+    "one ordering thread": ["-c", LOAD.format("build.ORDERING_THREADS = 1")],
+    "strict": ["-c", LOAD.format("fast._scanner = None")],
+    "strict, collecting": [
+        "-c",
+        LOAD.format("fast._scanner = None; strict.without_garbage_collection = contextlib.nullcontext"),
+    ],
+}
+"""Loading without a trick of `trace_analyzer.tuning`; ``strict`` is the reader that pauses the collection of garbage."""
 HTA = [
     "-c",
     "import sys; from hta.common.trace import Trace; Trace(trace_files={0: sys.argv[1]}).parse_traces(use_multiprocessing=False)",
@@ -136,7 +148,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--hta", help="python that has HolisticTraceAnalysis installed")
     parser.add_argument("--only", nargs="*", choices=COMMANDS, default=list(COMMANDS))
+    parser.add_argument("--tricks", action="store_true")
     options = parser.parse_args()
+    measured = {"load": COMMANDS["load"], **TRICKS} if options.tricks else {n: COMMANDS[n] for n in options.only}
     print("| layout | MB | events | command | wall s | CPU s | json.load / wall | peak memory / size |")
     print("|---|---|---|---|---|---|---|---|")
     for layout in LAYOUTS if options.layout == "all" else [options.layout]:
@@ -144,7 +158,7 @@ def main() -> None:
             path = Path(folder, "trace.json" + (".gz" if options.gz else ""))
             events = written_apart(options.trace, path, options.mb, layout)
             size = path.stat().st_size if not options.gz else _inflated_size(path)
-            commands = {name: (sys.executable, COMMANDS[name]) for name in options.only}
+            commands = {name: (sys.executable, arguments) for name, arguments in measured.items()}
             if options.hta:
                 commands["HolisticTraceAnalysis"] = (options.hta, HTA)
             results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}

@@ -1,7 +1,8 @@
 """How far the replay can be trusted, measured: the table of docs/definitions.md, section Replay.
 
 Identity of real traces and samples (all activities, and class values from the other half of the steps), round trips,
-planted changes of simulated programs, recorded pairs of programs, and CPU time and memory at a million events.
+planted changes of simulated programs, recorded pairs of programs, what the estimates of a report cost, and CPU time and memory at
+a million events.
 
     python benchmarks/replay.py [--corpus FOLDER] [--seeds 5] [--events 1000000]
 """
@@ -23,12 +24,17 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "sample_traces")]
 from replay_pairs import PAIRS, gemm, op, steps  # noqa: E402
 from simulator import Simulation  # noqa: E402
 
+from trace_analyzer.analysis import Value  # noqa: E402
 from trace_analyzer.errors import TraceAnalyzerError  # noqa: E402
-from trace_analyzer.pipeline import analyze  # noqa: E402
+from trace_analyzer.ingest import load  # noqa: E402
+from trace_analyzer.pipeline import analyze, report_of  # noqa: E402
+from trace_analyzer.registry import ANALYSES  # noqa: E402
+from trace_analyzer.replay import estimates  # noqa: E402
 from trace_analyzer.replay.changes import Change  # noqa: E402
 from trace_analyzer.replay.graph import build  # noqa: E402
-from trace_analyzer.replay.prediction import Replay, refusal  # noqa: E402
+from trace_analyzer.replay.prediction import Replay  # noqa: E402
 from trace_analyzer.replay.recording import recording  # noqa: E402
+from trace_analyzer.replay.refusals import refusal  # noqa: E402
 from trace_analyzer.report import Report  # noqa: E402
 
 
@@ -44,7 +50,28 @@ def main() -> None:
     identities([*traces, *sorted(pairs.glob("*.json.gz"))])
     planted(options.seeds)
     recorded(pairs)
+    in_report(traces)
     cost(options.events)
+
+
+def in_report(traces: Sequence[Path]) -> None:
+    """CPU time of the estimates of a report, of the largest trace, beside that of its analysis."""
+    largest = max(traces, key=lambda path: path.stat().st_size)
+    spent: list[float] = []
+
+    def timed(replay_sources: estimates.ReplaySources) -> estimates.Estimates:
+        began = time.thread_time()
+        result = estimates.estimates(replay_sources)
+        spent.append(time.thread_time() - began)
+        return result
+
+    declared = tuple(Value("estimates", timed) if d.name == "estimates" else d for d in ANALYSES)
+    for _ in range(3):
+        began = time.process_time()
+        report = report_of(load(largest), analyses=declared)
+        whole = time.process_time() - began
+        events = report.tables["activities"].height + report.tables["host_events"].height
+        print(f"{largest.name}, {events:,} events: analysis {whole:.2f} s of CPU, estimates {spent[-1]:.2f} s")
 
 
 def device_of(report: Report) -> int | None:

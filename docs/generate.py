@@ -16,11 +16,11 @@ import broken_input  # noqa: E402
 import click  # noqa: E402
 
 from trace_analyzer import vocabulary  # noqa: E402
-from trace_analyzer.analyses.registry import ANALYSES, TABLES  # noqa: E402
 from trace_analyzer.analysis import Analysis  # noqa: E402
 from trace_analyzer.catalog import kernels as kernel_catalog  # noqa: E402
 from trace_analyzer.cli import VERBS, main  # noqa: E402
 from trace_analyzer.compare.schemas import DOCUMENTS, schema  # noqa: E402
+from trace_analyzer.registry import ANALYSES, TABLES  # noqa: E402
 from trace_analyzer.report_schema import json_schema  # noqa: E402
 from trace_analyzer.schema import Table  # noqa: E402
 from trace_analyzer.sections import Section  # noqa: E402

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import polars as pl
 
-from trace_analyzer.analyses.registry import ANALYSES, TABLES
+from trace_analyzer.analyses.idle import cause_table
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.notes import Note
+from trace_analyzer.registry import ANALYSES, TABLES
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Advice,
@@ -188,7 +189,7 @@ def gpu_report(kernels: int = 12, devices: int = 1) -> Report:
                 400_000,
             ),
         ),
-        tables=frames(**_gpu_tables(kernels, devices)),
+        tables=_with_causes(frames(**_gpu_tables(kernels, devices))),
     )
 
 
@@ -335,6 +336,10 @@ def _host(kind: str, name: str, start_ns: int, duration_ns: int, **more: Any) ->
         "duration_ns": duration_ns,
         **more,
     }
+
+
+def _with_causes(tables: dict[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    return tables | {"causes": cause_table(tables["idle"])}
 
 
 def _gpu_tables(kernels: int, devices: int) -> dict[str, Rows]:

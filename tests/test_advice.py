@@ -4,7 +4,6 @@ import ast
 import re
 from pathlib import Path
 
-import polars as pl
 import pytest
 from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, op, python
 
@@ -122,9 +121,10 @@ def test_chains_of_memory_bound_kernels_can_be_fused() -> None:
 
 
 def test_compute_bound_kernels_want_fewer_or_cheaper_flop() -> None:
-    assert saved(analysed([kernel(GEMM, 100 * n, 100) for n in range(12)])) == {"less-work": 600_000}
+    (alone,) = analysed([kernel(GEMM, 100 * n, 100) for n in range(12)]).advice
+    assert (alone.id, alone.title, alone.saves_ns_at_most) == ("less-work", "Nothing known to gain", 600_000)
     fp32 = analysed([kernel(FP32, 100 * n, 100) for n in range(12)])
-    assert saved(fp32) == {"tf32": 1_050_000, "less-work": 600_000}
+    assert saved(fp32) == {"tf32": 1_050_000}
 
 
 def test_communication() -> None:
@@ -235,7 +235,7 @@ def test_bounds_name_causes_that_exist() -> None:
 def test_the_dtype_is_one_that_the_device_is_faster_in() -> None:
     v100 = {"id": 0, "name": "Tesla V100-SXM2-32GB", "computeMajor": 7, "computeMinor": 0, "numSms": 80}
     kernels = [kernel(FP32, 100 * n, 100) for n in range(12)]
-    (half, _) = analysed(kernels, devices=[v100]).advice
+    (half,) = analysed(kernels, devices=[v100]).advice
     assert half.title == "Use tensor cores: fp16 instead of fp32"
     assert "torch.float16" in half.code
     assert half.saves_ns_at_most == round(1_200_000 * (1 - 15.7 / 125))
@@ -473,15 +473,7 @@ def test_recomputation_is_a_trade() -> None:
     report = analysed(product(0, 1), node, product(110, 2, **again), backward)
     assert report.verdict.regime == "compute-bound"
     assert saved(report)["recompute-less"] == 500_000
-    roofs = report.tables["roofs"].join(
-        report.tables["activities"].filter(pl.col("launch_id").is_not_null()), on="activity_id"
-    )
-    at_peak = roofs.sort("start_ns").get_column("roof_ns").to_list()
-    assert len(at_peak) == 4
-    assert max(at_peak) < 500_000
-    rest = at_peak[0] + at_peak[2] + at_peak[3]
-    assert saved(report)["less-work"] == pytest.approx(rest / 2, abs=1), "half of the rest, at the device's peak"
-    assert ids(report)[-1] == "less-work", "a last resort"
+    assert "less-work" not in ids(report), "something is known to gain"
     assert "recompute-less" not in ids(analysed(product(0, 1), product(110, 2), backward))
 
 
@@ -591,6 +583,8 @@ VALUES = {
     "snippet": "pass",
     "name": "softmax_kernel",
     "first": "Hide",
+    "or_fewer_bits": ", or fewer bits",
+    "reached": ": kernels reach 80 % of the roof",
 }
 
 
@@ -728,6 +722,38 @@ def behind(until: int) -> list[object]:
     ]
 
 
+def converted(around: str | None) -> list[object]:
+    """Conversions in the middle of an operator, if any."""
+    return [
+        [*([op(around, 40 * n, 35)] if around else []), op("aten::_to_copy", 40 * n + 5, 20),
+         launched(CAST, 40 * n + 10, 1_000 + 100 * n, 100, n + 1, grid=[5_000, 1, 1])]
+        for n in range(12)
+    ]  # fmt: skip
+
+
+def copied_within(region: str) -> list[object]:
+    copies = [
+        [call("cudaMemcpyAsync", 40 * n + 10, 5, correlation=n + 1),
+         copy("DtoD (Device -> Device)", 1_000 + 100 * n, 100, correlation=n + 1, bytes=100_000_000)]
+        for n in range(12)
+    ]  # fmt: skip
+    return [
+        op(region, 0, 600),
+        *copies,
+        [kernel(ADD, 2_200 + 100 * n, 90, grid=[5_000, 1, 1], stream=9 + n) for n in range(6)],
+    ]
+
+
+def large_messages(us: int) -> list[object]:
+    """All-reduces of 16 MB by 8 ranks, one after the other."""
+    reduce = {"Collective name": "allreduce", "In msg nelems": 4_000_000, "dtype": "Float", "Group size": 8}
+    return [
+        [op("record_param_comms", 100 * n, 20, **reduce), launched(NCCL, 100 * n + 5, 2_000 + us * n, us, n + 1)]
+        for n in range(12)
+    ]
+
+
+CAST = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda, x>(int)"
 CASES: dict[str, tuple[list[object], list[object]]] = {
     "cuda-graphs": (graphs(1), graphs(5)),
     "bigger-batch": (late(lambda t: op("aten::mm", t, 850)), late(lambda t: annotation(LOADS, t, 850))),
@@ -759,6 +785,17 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
         late(lambda t: op("aten::sort", t, 4_800), period=5_000),
         late(*(lambda t, n=n: op("aten::sort", t + 801 * n, 800) for n in range(6)), period=5_000),
     ),
+    "cpu-preparation": (
+        late(lambda t: op("aten::randn", t, 4_800), period=5_000),
+        late(lambda t: op("aten::sort", t, 4_800), period=5_000),
+    ),
+    "casts": (converted("aten::linear"), converted(None)),
+    "compiled-copies": (copied_within("Torch-Compiled Region: 0/0"), copied_within("aten::copy_")),
+    "custom-kernels": (
+        [in_a_row(GEMM), [kernel("my_own_operator(int)", 2_000 + 100 * n, 40) for n in range(12)]],
+        [in_a_row(GEMM), [kernel("my_own_operator(int)", 2_000 + 100 * n, 4) for n in range(12)]],
+    ),
+    "transport": (large_messages(20_000), large_messages(2_000)),
     "attention-kernel": (eager(attention(6)), eager(cos_cos(6))),
     "fusion": (memory_bound(7), apart(ADD)),
     "channels-last": (apart("void nchwToNhwcKernel<float, float>(x)"), apart("void nchwAddKernel<float, float>(x)")),

@@ -46,9 +46,20 @@ def undocumented(path: Path) -> list[str]:
     return names if ast.get_docstring(module) or not module.body else ["(module)", *names]
 
 
+LONGEST_FIRST_LINE = 120
+
+
+def first_lines(path: Path) -> list[str]:
+    """First lines of all docstrings."""
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    nodes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)]
+    return [text.splitlines()[0] for node in nodes if (text := ast.get_docstring(node))]
+
+
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_everything_public_says_what_it_is(path: Path) -> None:
     assert undocumented(path) == []
+    assert [line for line in first_lines(path) if len(line) > LONGEST_FIRST_LINE] == []
 
 
 def tracked_files() -> list[Path]:

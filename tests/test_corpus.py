@@ -9,8 +9,8 @@ import pytest
 from conftest import CORPUS, corpus_rows
 
 from trace_analyzer import units
-from trace_analyzer.analyses.registry import TABLES
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.registry import TABLES
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import HOST_CAUSES
 
@@ -112,7 +112,7 @@ def test_advice_saves_no_more_than_the_window(file: str, corpus_report: Reports)
 @every_file
 def test_one_of_something_is_said_in_the_singular(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)
-    things = "kernels|launches|contractions|copies|calls|events|steps|chains|products|attentions|collectives|devices|activities"
+    things = "kernels|launches|matmuls|convolutions|copies|calls|events|steps|chains|products|attentions|collectives|devices|activities"
     assert re.findall(rf"(?<![\d.,])1 (?:{things})\b", report.summary(200, verbose=True) + report.to_markdown()) == []
 
 

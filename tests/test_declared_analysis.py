@@ -6,11 +6,11 @@ import polars as pl
 from jsonschema import Draft202012Validator
 from kineto import launched, spread, trace_bytes
 
-from trace_analyzer.analyses.registry import ANALYSES
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.ingest import load
 from trace_analyzer.metrics import PARTITION
 from trace_analyzer.pipeline import report_of
+from trace_analyzer.registry import ANALYSES
 from trace_analyzer.render.html.view import view
 from trace_analyzer.report import Report
 from trace_analyzer.report_schema import json_schema

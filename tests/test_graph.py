@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kineto import analysed, kernel, launch
 
-from trace_analyzer.analyses.registry import TABLES
 from trace_analyzer.graph import Graph, LazyTables, Node
+from trace_analyzer.registry import TABLES
 
 ONE = pl.DataFrame({"a": [1]})
 

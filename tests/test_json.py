@@ -193,6 +193,7 @@ def test_keys_stand_in_the_order_of_the_contract() -> None:
         "advice",
         "steps_from",
         "serving",
+        "what_would_help",
     ]
     assert list(document) == keys
     assert list(document["devices"][0]["gaps"]) == ["count", "longest_ns", "by_cause_ns"]

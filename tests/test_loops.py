@@ -2,8 +2,6 @@
 
 import importlib.util
 import itertools
-import os
-import platform
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
@@ -22,7 +20,6 @@ from hypothesis import strategies as st
 
 from trace_analyzer.frames import _row_loops, _span_loops, buffers, intervals, lookups, trees
 from trace_analyzer.frames._row_loops import NEVER, NONE
-from trace_analyzer.ingest.fast import give_back
 
 IS_COMPILED = not isinstance(_span_loops.order, FunctionType)
 
@@ -367,20 +364,3 @@ class TestArrow:
                 late()
         with pytest.raises(MemoryError):
             self.arrow.int64s(1 << 62)
-
-    @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="no glibc")
-    def test_the_memory_of_columns_that_are_gone_can_be_given_back(self) -> None:
-        def resident() -> int:
-            """Bytes of memory that this process has (man 5 proc_pid_statm)."""
-            return int(Path("/proc/self/statm").read_text("utf-8").split()[1]) * os.sysconf("SC_PAGESIZE")
-
-        # Of 64 KiB each, which glibc takes from heaps, and a last one that keeps it from returning all.
-        columns = [self.arrow.uint32s(1 << 14) for _ in range(1000)]
-        for column in columns:
-            memoryview(column)[:] = bytes(1 << 16)
-        kept = columns.pop()
-        columns.clear()
-        before = resident()
-        give_back()
-        assert before - resident() > 32 << 20
-        assert bytes(kept) == bytes(1 << 16)

@@ -8,7 +8,8 @@ from conftest import CORPUS, corpus_rows
 
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay.changes import Change
-from trace_analyzer.replay.prediction import Replay, refusal
+from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.refusals import refusal
 from trace_analyzer.report import Report
 
 REPLAYABLE = [row["file"] for row in corpus_rows() if row["device"]]

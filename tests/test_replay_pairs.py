@@ -20,7 +20,8 @@ from trace_analyzer.replay.graph import (
     THREAD,
     WAIT,
 )
-from trace_analyzer.replay.prediction import Replay, refusal
+from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.refusals import refusal
 from trace_analyzer.replay.weights import remove
 
 SEEDS = (1, 2, 3)

@@ -1,4 +1,4 @@
-"""Contractions that do not use matrix units well: by reason, and what the roof on them allows."""
+"""Matmuls and convolutions that do not use tensor cores well: by reason, and what the roof on them allows."""
 
 from typing import Any
 

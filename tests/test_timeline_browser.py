@@ -14,9 +14,9 @@ from conftest import corpus_rows
 from report_factory import HOSTILE, cpu_report, frame, frames, gpu_report, hostile_report
 from test_html_browser import KERNEL_NS, Browser
 
-from trace_analyzer.analyses.registry import TABLES
 from trace_analyzer.ingest.tables import HOST_EVENTS
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.registry import TABLES
 from trace_analyzer.report import Report
 
 pytestmark = pages.pytestmark

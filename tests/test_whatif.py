@@ -254,3 +254,43 @@ def test_a_dash_is_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     result = CliRunner().invoke(main, ["whatif", str(trace), "-o", "-"])
     assert (result.exit_code, result.stdout.startswith("6 steady steps")) == (0, True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_second_run_reads_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    first = run(SYNCHRONIZED, "--no-sync", "--format", "json")
+    (entry,) = (tmp_path / "trace-analyzer").iterdir()
+    monkeypatch.setattr("trace_analyzer.ingest.load", lambda *_, **__: pytest.fail("the trace was read again"))
+    assert run(SYNCHRONIZED, "--no-sync", "--format", "json").stdout == first.stdout
+    assert entry.is_dir()
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
+    assert run(SYNCHRONIZED, "--no-sync", "--no-cache", "--format", "json").stdout == first.stdout
+    assert not (tmp_path / "none").exists()
+
+
+def test_workers_may_slow_the_loop() -> None:
+    """Where the CPU limits, the interval reaches to a loop that is a quarter slower beside its workers."""
+    loads = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+    steps = [
+        [k.annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000), k.annotation(loads, 1_000 * n + 1, 398), k.op("aten::mm", 1_000 * n + 400, 590),
+         *(k.launched("k", 1_000 * n + 410 + 50 * i, 1_000 * n + 420 + 50 * i, 5, 10 * n + i + 1) for i in range(10))]
+        for n in range(10)
+    ]  # fmt: skip
+    result = ta.whatif(k.trace_bytes(steps), prefetch=4)
+    assert result.predicted is not None
+    assert result.predicted.step_ns == pytest.approx(600_000, rel=0.02)
+    assert result.predicted.high_ns > 1.25 * 600_000
+    assert result.predicted.low_ns > 0.85 * 600_000
+
+
+def test_parts_of_the_path_name_the_code_that_holds_them() -> None:
+    result = whatif(report(SYNCHRONIZED))
+    parts = {part.name: part for part in result.critical_path}
+    matmul = parts["matmul"]
+    assert matmul.operator == "aten::mm"
+    assert matmul.start_ns is not None
+    assert matmul.end_ns is not None
+    assert 0 < matmul.end_ns - matmul.start_ns <= matmul.ns * result.steps
+    changed = whatif(report(SYNCHRONIZED), (Change("no-sync"),))
+    assert all(part.start_ns is None for part in changed.critical_path)

@@ -8,7 +8,7 @@ import polars as pl
 from trace_analyzer import thresholds as t
 from trace_analyzer.analysis import Value
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.metrics import ALL, BUSY_RATIO, IDLE_CAUSES, KERNEL_TIMES, RUN_AHEAD, UTILIZATION
+from trace_analyzer.metrics import ALL, BUSY_RATIO, CAUSES_OF_IDLE, KERNEL_TIMES, RUN_AHEAD, UTILIZATION
 from trace_analyzer.notes import DAMAGED, Note, is_damaged
 from trace_analyzer.report import (
     Check,
@@ -88,12 +88,12 @@ def _rules_of_devices() -> tuple[_Rule, ...]:
             "late_starts",
             "share of idle time in which launched work waited for nothing that was recorded, in a trace in which no work begins within 100 us of its launch: the"
             " device's clock may be ahead of the host's",
-            t.LATE_WARN_RATIO, t.LATE_FAIL_RATIO, withholds=(RUN_AHEAD, IDLE_CAUSES),
+            t.LATE_WARN_RATIO, t.LATE_FAIL_RATIO, withholds=(RUN_AHEAD, CAUSES_OF_IDLE),
         ),
         _Rule(
             "skewed_idle",
             "share of idle time that lies within what the clocks of host and device disagree by: it may have another cause",
-            t.SKEWED_WARN_RATIO, t.SKEWED_FAIL_RATIO, withholds=(IDLE_CAUSES,),
+            t.SKEWED_WARN_RATIO, t.SKEWED_FAIL_RATIO, withholds=(CAUSES_OF_IDLE,),
         ),
         _Rule(
             "impossible_durations",

@@ -19,7 +19,7 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.intervals import clip, filter_inside, spans_on
 from trace_analyzer.frames.lookups import where_equal
 from trace_analyzer.ingest.trace import Trace
-from trace_analyzer.metrics import IDLE_CAUSES, PARTITION
+from trace_analyzer.metrics import CAUSES_OF_IDLE, PARTITION
 from trace_analyzer.notes import breaks_off, is_damaged
 from trace_analyzer.report import BoundShare, Check, DeviceReport, Window
 from trace_analyzer.units import NS_PER_MS
@@ -125,7 +125,7 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         damaged=is_damaged(trace.notes),
         failed_checks=failed_reasons(sources.checks, report.index),
         parts_withheld=reasons.get(PARTITION),
-        causes_withheld=reasons.get(IDLE_CAUSES),
+        causes_withheld=reasons.get(CAUSES_OF_IDLE),
         flows_missing=launches.height > 0 and not trace.flows.get_column("kind").eq("launch").any(),
     )
 

@@ -3,7 +3,7 @@
 BUSY_RATIO = "busy_ratio"
 PARTITION = "partition"
 """What the device did and why it idled: the verdict's input."""
-IDLE_CAUSES = "idle_causes"
+CAUSES_OF_IDLE = "idle_causes"
 """Causes of idle time, and whose it is."""
 RUN_AHEAD = "run_ahead"
 """Launch lead, queue depth and runway."""
@@ -13,4 +13,4 @@ UTILIZATION = ("mfu", "hfu")
 """Metrics of work over time, of the device and of its steps."""
 MOVEMENTS = ("communication", "copies")
 """What is exposed, and rates."""
-ALL = (BUSY_RATIO, PARTITION, IDLE_CAUSES, RUN_AHEAD, *KERNEL_TIMES, *UTILIZATION, *MOVEMENTS)
+ALL = (BUSY_RATIO, PARTITION, CAUSES_OF_IDLE, RUN_AHEAD, *KERNEL_TIMES, *UTILIZATION, *MOVEMENTS)

@@ -10,13 +10,13 @@ import polars as pl
 
 from trace_analyzer import advice, checks, findings, mask, report_parts, verdict, windows
 from trace_analyzer.analyses.device_models import match_devices
-from trace_analyzer.analyses.registry import ANALYSES, TRACE_TABLES
 from trace_analyzer.analysis import Analysis, Declaration, Value
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.graph import Graph, LazyTables
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
 from trace_analyzer.notes import Note
 from trace_analyzer.options import Options
+from trace_analyzer.registry import ANALYSES, TRACE_TABLES
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Advice,
@@ -31,12 +31,8 @@ from trace_analyzer.report import (
     Verdict,
 )
 from trace_analyzer.schema import Table
+from trace_analyzer.tuning import PREFETCHING_THREADS, SMALL_EVENTS
 from trace_analyzer.version import tool_version
-
-PREFETCHING_THREADS = 2
-"""Threads beside the one that waits for the report (benchmarks/linearity.py shows what they win) ..."""
-SMALL_EVENTS = 20_000
-"""... of a trace of more than so many events: over small tables they mostly wait (benchmarks/again.py)."""
 
 STAGES = {"linking launches": "linked_events", "explaining idle time": "gaps", "summing up": "attribution"}
 """Stages of the analyses in order, with the value that ends each; judging follows."""

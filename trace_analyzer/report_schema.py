@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import polars as pl
 
-from trace_analyzer.analyses.registry import ANALYSES
 from trace_analyzer.analysis import Analysis, Declaration
 from trace_analyzer.field_types import Definition, Limits, OneOf, doc_of
+from trace_analyzer.registry import ANALYSES
 from trace_analyzer.report import SCHEMA_VERSION, Group, Report, Shares
 from trace_analyzer.schema import Column
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Form = Literal[
-    "", "text", "word", "part", "name", "frame", "module", "code", "group", "share", "times", "count", "duration", "time",
-    "ratio", "number", "flop", "flops", "bandwidth", "bytes",
+    "", "text", "word", "part", "name", "frame", "module", "code", "group", "share", "fine", "times", "count", "duration",
+    "time", "ratio", "number", "flop", "flops", "bandwidth", "bytes",
 ]  # fmt: skip
 """How a value is written where its column's unit does not say it.
 
 ``text`` and ``name`` are the trace's own words, a name long and worth its end; ``frame`` and ``module`` are names with a
-path, ``code`` is source. ``word`` and ``group`` are keys of the catalogue that read as they are, ``part`` is one with a
-label in the vocabulary. ``share`` is a ratio with a bar, ``times`` a factor. The others are units.
+path, ``code`` is source. ``word`` is a key of the catalogue that reads as it is, ``part`` and ``group`` are keys with a
+label in the vocabulary. ``share`` is a ratio with a bar, ``fine`` one with two decimals, ``times`` a factor. The others are
+units.
 """
 
 TEXTS = ("text", "word", "part", "name", "frame", "module", "code", "group")
@@ -62,12 +63,17 @@ class Longest:
 class Section:
     """Show a table under a title.
 
-    ``show`` has the columns in order, all of them where it is empty; a name alone is a column that all outputs have.
+    ``table`` names the table of the report whose rows these are, as far as they have the values of ``only`` and any value in
+    the columns of ``known``; "" where the renderer is handed the rows. ``key`` names the section in addresses of the page.
+
+    ``show`` has the columns in order, all of them where it is empty; a name alone is a column that all outputs have. A
+    column without any value is left out.
     ``sort`` names columns, each with ``-`` before it where its largest values come first; without any the table's own order
     stays, and rows without a value come last. ``rows`` is the most that Markdown and the terminal show, each of
     which has a limit of its own, as the page has. ``place`` says where on the timeline a row leads: the columns of its start and its end, or the longest event
-    of a table. ``scope`` stands behind the title in the terminal; ``top`` leaves unsaid how many rows are left out; ``record`` is
-    what to record where there are none.
+    of a table. ``scope`` stands behind the title in the terminal; ``top`` leaves unsaid how many rows are left out, ``whole`` leaves none out; ``record`` is
+    what to record where there are none. Where ``lines`` is not 0, the terminal has no headings, and wraps the last column to at
+    most so many lines.
     """
 
     title: str
@@ -78,4 +84,10 @@ class Section:
     place: tuple[str, str] | Longest = ("start_ns", "end_ns")
     scope: str = ""
     top: bool = False
+    whole: bool = False
     record: str = ""
+    key: str = ""
+    table: str = ""
+    only: tuple[tuple[str, str], ...] = ()
+    known: tuple[str, ...] = ()
+    lines: int = 0

@@ -60,7 +60,7 @@ KNOWN_RATE_RATIO = 0.5
 """FLOP/s of less than half of a group's time say nothing of the group."""
 
 PRIORS_RATIO = 0.1
-"""With FLOP and bytes of less of the contractions' time, the bound rests on the kernels' names alone."""
+"""With FLOP and bytes of less of the time of matmuls and convolutions, the bound rests on the kernels' names alone."""
 
 HALF_ROOF_RATIO = 0.5
 """A kernel that takes twice its time at the roof is held by something else for as long as by the roof."""
@@ -119,7 +119,7 @@ GOOD_COVERAGE = 0.9
 POOR_COVERAGE = 0.5
 UNKNOWN_DOUBT_RATIO = 0.2
 CONTRACTION_DOUBT_RATIO = 0.25
-"""Below this share of kernel time, unknown shapes of contractions cannot turn the verdict."""
+"""Below this share of kernel time, unknown shapes of matmuls and convolutions cannot turn the verdict."""
 
 # The profiler's own cost
 RECORDING_QUANTILE = 0.25
@@ -179,3 +179,7 @@ OPTIMIZER_LAUNCHES = 50
 """A foreach optimizer makes a handful of launches per dtype, an unfused one several per parameter."""
 SMALL_MESSAGE_BYTES = 4 << 20
 """A collective of less is bound by its latency, not by the links."""
+SLOW_TRANSPORT_RATIO = 0.01
+"""Networks between machines reach a tenth of the links within one: a hundredth is a fallback, such as sockets."""
+CUSTOM_KERNEL_RATIO = 0.05
+"""A kernel that holds less of the window, whatever it does, is not the first to profile."""

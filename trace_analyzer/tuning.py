@@ -1,7 +1,7 @@
 """Save time and memory in ways that change no result.
 
-Each function names the benchmark that shows what it wins. The threads that make tables ahead are the graph's
-(`trace_analyzer.graph`), the number of them is the pipeline's.
+Each names the benchmark that shows what it wins. The threads that make tables ahead are the graph's
+(`trace_analyzer.graph`).
 """
 
 import atexit
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 SMALL_BYTES = 1 << 20
 """A file up to this size is worked on by one thread: over small tables, several mostly wait for each other."""
 
+READING_THREADS = min(4, os.cpu_count() or 1)
+"""Texts of a file that compiled code reads at once (benchmarks/ingest.py --tricks)."""
+
+ORDERING_THREADS = 2
+"""Columns that are put in order at once: each stands in memory twice meanwhile (benchmarks/ingest.py --tricks)."""
+
+PREFETCHING_THREADS = 2
+"""Threads that make tables beside the one that waits for the report (benchmarks/linearity.py) ..."""
+
+SMALL_EVENTS = 20_000
+"""... of a trace of more than so many events: over small tables they mostly wait (benchmarks/again.py)."""
+
 _GARBAGE_AFTER = 20_000
 
 _REMEMBERED_ROWS = 256
@@ -33,6 +45,22 @@ def collect_garbage_rarely() -> None:
     small trace with its page, and nothing without the page.
     """
     gc.set_threshold(_GARBAGE_AFTER)
+
+
+@contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Pause the collector of cycles (benchmarks/ingest.py --tricks).
+
+    Reading text as JSON makes millions of dicts that are in no cycle; the collector walks over them again and again, which
+    takes an eighth more CPU time for a file of 60 MB.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def limit_threads(path: str) -> None:

@@ -118,6 +118,18 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if 999.5 <= abs(value) < 999_999.5 else f"{value:,.3g}"
 
 
+def times(factor: float | None) -> str:
+    """Write a factor: ``1.23 ×``; beyond 100,000 only that it is more."""
+    if factor is None:
+        return "–"
+    return "over 100,000 ×" if factor > 100_000 else f"{number(factor)} ×"
+
+
+def fine_percent(ratio: float | None) -> str:
+    """Write a ratio as a percentage with two decimals, for parts of which all but one are tiny: ``0.17 %``."""
+    return "–" if ratio is None else f"{100 * ratio:.2f} %"
+
+
 FORMS: Mapping[str, Callable[[float | None], str]] = {
     "ns": duration,
     "ratio": percent,

@@ -9,44 +9,87 @@ from collections.abc import Sequence
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice import window_context
-from trace_analyzer.advice.opportunity import worth_ns
+from trace_analyzer.advice.opportunity import Opportunity, worth_ns
 from trace_analyzer.advice.overhead import LAUNCHING
 from trace_analyzer.advice.rules import RULE_OF_FIX, RULES
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.fixes import Fix, fixes
-from trace_analyzer.report import Advice
+from trace_analyzer.replay.estimates import Estimates, change_of
+from trace_analyzer.report import Advice, Predicted
 
 
-def advise(advice_context: AdviceContext | None) -> tuple[Advice, ...]:
-    """Return the advice for a verdict with a regime, most time saved first; times are for the verdict's window.
-
-    Where the best of the regime comes close to that of the runner-up, the verdict decides which is first. What changes
-    the work instead of doing it faster comes last.
-    """
+def opportunities(advice_context: AdviceContext | None, estimates: Estimates) -> tuple[tuple[Fix, Opportunity], ...]:
+    """Return the fixes that the findings ask for and that are worth a word, in the order of the catalogue."""
     if advice_context is None:
         return ()
     asked = [(fix, RULE_OF_FIX[fix.id](advice_context)) for fix in fixes().values() if _may_help(fix, advice_context)]
-    items = [
-        (
-            fix,
-            Advice(
-                title=fix.title_of(advice_context.platform, **opportunity.values),
-                code=fix.code_of(advice_context.platform, **opportunity.values),
-                why=opportunity.why if _is_of_limit(fix, advice_context) else f"not the limit, but {opportunity.why}",
-                where=opportunity.where,
-                saves_ns_at_most=min(opportunity.saves_ns, advice_context.window_ns),
-                how_bound=opportunity.how_bound,
-                start_ns=opportunity.place[0],
-                end_ns=opportunity.place[1],
-                id=fix.id,
-                docs=fix.docs,
-            ),
-        )
+    return tuple(
+        (fix, opportunity)
         for fix, opportunity in asked
-        if opportunity is not None and opportunity.saves_ns >= max(1, _least_ns(fix, advice_context))
+        if opportunity is not None
+        and max(opportunity.saves_ns, _estimated_ns(estimates.of(change_of(fix)), advice_context.window_ns))
+        >= max(1, _least_ns(fix, advice_context))
+    )
+
+
+def advise(
+    advice_context: AdviceContext | None, opportunities: Sequence[tuple[Fix, Opportunity]], estimates: Estimates
+) -> tuple[Advice, ...]:
+    """Return the advice for a verdict with a regime, most time saved first; times are for the verdict's window.
+
+    What a replay estimates counts as what is saved, elsewhere the bound. Where what cures the verdict's cause, or else the best
+    of its regime, comes close to the first, it leads: the verdict decides. What changes the work instead of doing it faster
+    comes last.
+    """
+    if advice_context is None:
+        return ()
+    items = [
+        (fix, _item(fix, opportunity, advice_context, estimates.of(change_of(fix))))
+        for fix, opportunity in opportunities
+        if not fix.alone or len(opportunities) == 1
     ]
-    return _ranked(items, str(advice_context.verdict.regime))
+    return _ranked(items, advice_context)
+
+
+def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, predicted: Predicted | None) -> Advice:
+    """Return the advice in the catalogue's words, with the rule's figures and what a replay estimates."""
+    window_ns = advice_context.window_ns
+    bound_ns, how_bound = min(opportunity.saves_ns, window_ns), opportunity.how_bound
+    # Where the CPU runs ahead once it is faster, other waits go too: a bound by idle time of one cause is none then.
+    estimated_ns = min(_estimated_ns(predicted, window_ns), window_ns)
+    if estimated_ns > bound_ns:
+        bound_ns, how_bound = (
+            estimated_ns,
+            f"{how_bound}; raised to the estimate of the replay, in which other waits shrink as well",
+        )
+    return Advice(
+        title=fix.title_of(advice_context.platform, **opportunity.values),
+        code=fix.code_of(advice_context.platform, **opportunity.values),
+        why=opportunity.why if _is_of_limit(fix, advice_context) else f"not the limit, but {opportunity.why}",
+        where=opportunity.where,
+        saves_ns_at_most=bound_ns,
+        how_bound=how_bound,
+        start_ns=opportunity.place[0],
+        end_ns=opportunity.place[1],
+        id=fix.id,
+        docs=fix.docs,
+        predicted=predicted,
+    )
+
+
+def _saved_ratio(predicted: Predicted) -> float:
+    return max(0.0, 1 - predicted.step_ns / predicted.now_ns) if predicted.now_ns else 0.0
+
+
+def _estimated_ns(predicted: Predicted | None, window_ns: int) -> int:
+    """Return what a replay estimates that a change saves of the window; 0 where it estimates nothing."""
+    return 0 if predicted is None else round(_saved_ratio(predicted) * window_ns)
+
+
+def saved_ns(item: Advice, window_ns: int) -> float:
+    """Return what an advice is ranked by, ns of the window: what a replay estimates, else the bound."""
+    return item.saves_ns_at_most if item.predicted is None else _saved_ratio(item.predicted) * window_ns
 
 
 def _is_of_limit(fix: Fix, advice_context: AdviceContext) -> bool:
@@ -66,22 +109,33 @@ def _least_ns(fix: Fix, advice_context: AdviceContext) -> float:
     return thresholds.OTHER_REGIME_RATIO * advice_context.window_ns
 
 
-def _ranked(items: Sequence[tuple[Fix, Advice]], regime: str) -> tuple[Advice, ...]:
-    """Sort by time saved, last resorts last; the regime's own advice leads if it is as close as runners-up are."""
-    ranked = sorted(items, key=lambda pair: (pair[0].last_resort, -pair[1].saves_ns_at_most))
+def _ranked(items: Sequence[tuple[Fix, Advice]], advice_context: AdviceContext) -> tuple[Advice, ...]:
+    """Sort by time saved, last resorts last; what the verdict speaks for leads if it is as close as runners-up are."""
+    verdict = advice_context.verdict
+
+    def saved(pair: tuple[Fix, Advice]) -> float:
+        return saved_ns(pair[1], advice_context.window_ns)
+
+    ranked = sorted(items, key=lambda pair: (pair[0].last_resort, -saved(pair)))
+    close = [
+        pair
+        for pair in ranked
+        if not pair[0].last_resort and saved(pair) >= thresholds.RUNNER_UP_RATIO * saved(ranked[0])
+    ]
     leads = next(
         (
-            item
-            for fix, item in ranked
-            if regime in fix.regimes
-            and not fix.last_resort
-            and item.saves_ns_at_most >= thresholds.RUNNER_UP_RATIO * ranked[0][1].saves_ns_at_most
+            pair
+            for speaks_for in (
+                [pair for pair in close if verdict.cause in pair[0].causes],
+                [pair for pair in close if verdict.regime in pair[0].regimes],
+            )
+            for pair in speaks_for
         ),
         None,
     )
-    return tuple(item for _, item in sorted(ranked, key=lambda pair: pair[1] is not leads))
+    return tuple(item for _, item in sorted(ranked, key=lambda pair: pair is not leads))
 
 
-VALUES = (*window_context.VALUES, Value("advice", advise))
+VALUES = (*window_context.VALUES, Value("opportunities", opportunities), Value("advice", advise))
 
 __all__ = ["LAUNCHING", "RULES", "VALUES", "AdviceContext", "advise"]

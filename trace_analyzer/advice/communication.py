@@ -28,7 +28,7 @@ _COMPUTES = ("compute", "memory", "latency", "other")
 
 
 def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) -> Opportunity | None:
-    """Return what hiding a part of the partition saves: at most all of it, and no more than work of parts ``hides`` can still hide."""
+    """Return what hiding a part saves: at most all of it, and no more than work of parts ``hides`` can still hide."""
     rows = context.within.activities.filter(pl.col("bound") == part)
     if rows.is_empty():
         return None

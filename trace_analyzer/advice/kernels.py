@@ -15,6 +15,7 @@ from trace_analyzer.advice.opportunity import (
     where_called,
     worth_ns,
 )
+from trace_analyzer.advice.traffic import runs_in_16_bits
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import union
@@ -26,7 +27,7 @@ def attention_kernel(context: AdviceContext) -> Opportunity | None:
     """Return the saving of fused attention, whose scores do not go through memory between the two products."""
     runs = context.within.fusions.filter(pl.col("kind") == "attention")
     how = (
-        "time of all calls of attention written out, its two products too, less that of a fused kernel at its roof: FLOP over"
+        "time of all calls of unfused attention, its two products too, less that of a fused kernel at its roof: FLOP over"
         " peak or bytes over bandwidth, whichever takes longer"
     )
     moved = size(total(runs, "saved_bytes"))
@@ -126,6 +127,9 @@ def thin_products(context: AdviceContext) -> Opportunity | None:
     thin = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
     rows = outside(context.within.activities.filter(thin), written_out)
     rows = rows.filter(_reads_weights(rows.hstack(lookup(context.within.shapes, rows, "operator_id"))))
+    few = 2 * total(where_called(rows, pl.col("name").str.contains(_FOUR_BITS)), "duration_ns") > total(
+        rows, "duration_ns"
+    )
     return kernel_opportunity(
         context,
         rows,
@@ -133,7 +137,17 @@ def thin_products(context: AdviceContext) -> Opportunity | None:
         "half the time of memory-bound products and attention: half the bytes for the same work",
         f"{counted(rows.height, 'product or attention kernel reads', 'products and attention kernels read')} much for little"
         " arithmetic",
+        or_fewer_bits="" if few else ", or fewer bits",
+        snippet=_MORE_SEQUENCES if few else f"{_QUANTIZE}\n{_MORE_SEQUENCES}",
     )
+
+
+_FOUR_BITS = r"(?i)mxfp4|nvfp4|fp4|int4|w4a|awq|gptq|marlin"
+"""Names of kernels whose weights have 4 bits."""
+_QUANTIZE = "torchao.quantization.quantize_(model, Int4WeightOnlyConfig())  # or Int8WeightOnlyConfig(); an fp8 cache for attention"
+_MORE_SEQUENCES = (
+    "# more sequences per step: max_num_seqs, continuous batching, speculative decoding; training: a bigger batch"
+)
 
 
 def _reads_weights(rows: pl.DataFrame) -> pl.Series:
@@ -171,7 +185,7 @@ _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 def fewer_bytes(context: AdviceContext) -> Opportunity | None:
     """Return the saving of 16-bit types in fp32 pointwise and normalization kernels that memory limits."""
     dtype = next((d for d in ("bf16", "fp16") if context.model and context.model.peak_flops(d)), None)
-    if dtype is None:
+    if dtype is None or runs_in_16_bits(context):
         return None
     passes = context.within.activities.filter(
         (pl.col("bound") == "memory")
@@ -206,16 +220,16 @@ _REGIMES = {"compute": "compute-bound", "memory": "memory-bandwidth-bound"}
 def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
     """Return the saving of matmul and convolution out of fp32, in the nearest type that tensor cores compute faster."""
     slow = _missed(context, "fp32").filter((pl.col("target_dtype") == "tf32") == tf32)
-    if slow.is_empty():
+    if slow.is_empty() or (not tf32 and runs_in_16_bits(context)):
         return None
     dtype = slow.get_column("target_dtype").item(0)
     return kernel_opportunity(
         context,
         slow,
         pl.col("saves_ns"),
-        f"time of contractions in fp32 beyond their roof on matrix units in {dtype}, or beyond their share of the ratio of"
+        f"time of matmuls and convolutions in fp32 beyond their roof on tensor cores in {dtype}, or beyond their share of the ratio of"
         " the peaks where shapes are unknown",
-        f"{counted(slow.height, 'contraction')} ran in fp32",
+        f"{counted(slow.height, 'matrix product')} ran in fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
     )
@@ -228,15 +242,18 @@ def padding(context: AdviceContext) -> Opportunity | None:
         (pl.col("duration_ns") / 2).alias("saves_ns")
     )
     known = _missed(context, "unaligned", "vector-units")
-    rows = pl.concat([known, narrow.join(known, on="activity_id", how="anti")], how="diagonal_relaxed")
+    written_out = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
+    rows = outside(
+        pl.concat([known, narrow.join(known, on="activity_id", how="anti")], how="diagonal_relaxed"), written_out
+    )
     sizes = _odd_sizes(rows.hstack(lookup(context.within.shapes, rows, "operator_id")))
     return kernel_opportunity(
         context,
         rows,
         pl.col("saves_ns"),
-        "time of these kernels beyond their roof on matrix units; half of it where FLOP and bytes are not known",
-        f"{counted(rows.height, 'contraction uses', 'contractions use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
-        f" that do without matrix units{f'; odd: {sizes}' if sizes else ''}",
+        "time of these kernels beyond their roof on tensor cores; half of it where FLOP and bytes are not known",
+        f"{counted(rows.height, 'matrix product uses', 'matrix products use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
+        f" that do without tensor cores{f'; odd: {sizes}' if sizes else ''}",
         snippet=f"size = (size + 7) // 8 * 8  # {sizes or 'every size of a product: 8 in 16 bit, 64 at best'}",
     )
 
@@ -246,7 +263,7 @@ _FACTORS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
 
 
 def _odd_sizes(rows: pl.DataFrame) -> str:
-    """Return the sizes that are no multiples of 8 of the product that can save most of them, with their dimension; may be empty."""
+    """Return which sizes of the product that can save most are no multiples of 8, with their dimension; may be empty."""
     known = rows.filter(pl.col("operator").cast(pl.String).is_in(list(_FACTORS)) & pl.col("input_dims").is_not_null())
     sums = as_strings(known.select("operator", "input_dims", "saves_ns")).group_by("operator", "input_dims")
     top = sums.agg(pl.col("saves_ns").sum()).sort("saves_ns", "operator", "input_dims", descending=[True, False, False])
@@ -279,7 +296,7 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
 
 
 def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
-    """Kernels that fill the device and stay far below both roofs, but those that other fixes replace."""
+    """Return kernels that fill the device and stay far below both roofs, but those that other fixes replace."""
     unfused = union(context.within.fusions.filter(pl.col("kind").is_in(["attention", "optimizer"])), ["device"])
     slow = context.within.roofs.filter("inefficient").select("activity_id", "roof_ns", "lost_ns")
     rows = outside(
@@ -318,13 +335,13 @@ def max_autotune(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("lost_ns"),
-        "time of contractions minus that at the device's peak",
-        f"contractions reach {percent(reached)} of what the device can do; 80 % is good",
+        "time of matmuls and convolutions minus that at the device's peak",
+        f"matmuls and convolutions reach {percent(reached)} of what the device can do; 80 % is good",
     )
 
 
 def _efficient(roofs: pl.DataFrame) -> pl.DataFrame:
-    """Rows of the kernels that are not `inefficient_kernels`."""
+    """Return rows of the kernels that are not `inefficient_kernels`."""
     return roofs.filter(~pl.col("inefficient"))
 
 
@@ -342,12 +359,13 @@ def recompute_less(context: AdviceContext) -> Opportunity | None:
 
 
 def less_work(context: AdviceContext) -> Opportunity | None:
-    """Half of what compute-bound kernels would take at their roof: the rest of their time better kernels can win."""
+    """Advise to halve what compute-bound kernels would take at their roof: the rest of their time better kernels can win."""
     inefficient = context.within.roofs.filter("inefficient")
     rest = context.within.activities.join(inefficient, on="activity_id", how="anti", maintain_order="left")
     heavy = rest.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(
         context.within.roofs.select("activity_id", "roof_ns"), on="activity_id", how="left", maintain_order="left"
     )
+    reached = total(heavy, "roof_ns") / max(1, total(heavy.drop_nulls("roof_ns"), "duration_ns"))
     return kernel_opportunity(
         context,
         heavy,
@@ -356,4 +374,5 @@ def less_work(context: AdviceContext) -> Opportunity | None:
         " where their work is not known; kernels that repeat other work left out",
         f"{counted(heavy.height, 'kernel is', 'kernels are')} limited by arithmetic: what remains of that at the device's peak"
         " shortens only with less of it, or on a faster device",
+        reached=f": kernels reach {percent(reached)} of the roof" if reached else "",
     )

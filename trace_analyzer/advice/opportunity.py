@@ -98,6 +98,15 @@ def where_called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
     return rows.filter(map_unique(rows.select("name", "operator", "dtype"), condition.alias("is called")).to_series())
 
 
+def launched_within(context: AdviceContext, rows: pl.DataFrame, pattern: str) -> tuple[pl.DataFrame, int]:
+    """Return the activities of ``rows`` launched within annotations or operators of that name, and how many these are."""
+    named = pl.col("kind").is_in(["annotation", "operator"]) & pl.col("name").str.contains(pattern)
+    spans = context.host.those(named).select(pl.col("thread_id").alias("launch_thread"), "start_ns", "end_ns")
+    within = union(spans, ["launch_thread"]).with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("span"))
+    inside = lookup_at(rows, "launch_ns", within, ["launch_thread"], ["span"]).drop_nulls("span")
+    return inside.drop("span"), inside.get_column("span").n_unique()
+
+
 def worth_ns(context: AdviceContext) -> float:
     """Return the least saving that is worth an advice, ns."""
     return thresholds.WORTH_RATIO * context.window_ns

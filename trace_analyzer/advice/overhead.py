@@ -12,6 +12,7 @@ from trace_analyzer.advice.opportunity import (
     idle_of,
     idle_opportunity,
     largest_operators,
+    launched_within,
     length_ns,
     longest,
     responsible_code,
@@ -22,7 +23,6 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.host import CALLS
-from trace_analyzer.frames.intervals import lookup_at, union
 from trace_analyzer.units import count, counted, duration
 from trace_analyzer.vocabulary import EARLIER_WORK
 
@@ -30,8 +30,21 @@ LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unkno
 """Causes of idle time that fewer launches cure."""
 
 
+_ONCE = ("compilation", "allocation", "graph-capture")
+"""Causes of idle time that come once in a program's life, if few stretches make up most of the recording."""
+_FEW_STRETCHES = 3
+
+
+def _once(context: AdviceContext) -> pl.DataFrame:
+    """Return the idle time of what comes once, where few long stretches are most of a window without steps."""
+    rows = context.idle.filter(pl.col("cause").is_in(_ONCE))
+    stretches = rows.group_by("gap_id").agg(length_ns().sum().alias("ns")).get_column("ns").top_k(_FEW_STRETCHES)
+    once = context.steps <= 1 and not context.recompiled and 2 * int(stretches.sum()) > context.window_ns
+    return rows if once else rows.clear()
+
+
 def _is_cold(context: AdviceContext) -> bool:
-    return context.verdict.cause == "cold-start"
+    return context.verdict.cause == "cold-start" or not _once(context).is_empty()
 
 
 def _replayed_ratio(context: AdviceContext) -> float:
@@ -50,7 +63,7 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     parts = context.verdict.parts_ns
     launches = context.within.activities.get_column("launch_id").drop_nulls().n_unique()
     per_step = counted(launches / context.steps, "launch", "launches") + (" per step" if context.steps > 1 else "")
-    compiled, _ = _launched_within(context, _COMPILED)
+    compiled, _ = launched_within(context, context.within.activities, _COMPILED)
     already = "; its code is compiled already, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > context.within.activities.height else ""
     return idle_of(
@@ -98,20 +111,6 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
     )
 
 
-def _launched_within(context: AdviceContext, pattern: str) -> tuple[pl.DataFrame, int]:
-    """Return activities launched within annotations of that name, and how many of these there are."""
-    spans = context.host.those(
-        pl.col("kind").is_in(["annotation", "operator"]) & pl.col("name").str.contains(pattern)
-    ).select(pl.col("thread_id").alias("launch_thread"), "start_ns", "end_ns")
-    within = union(spans, ["launch_thread"]).with_columns(
-        pl.int_range(pl.len(), dtype=pl.UInt32).alias("span"),
-    )
-    activities = lookup_at(context.within.activities, "launch_ns", within, ["launch_thread"], ["span"]).drop_nulls(
-        "span"
-    )
-    return activities, activities.get_column("span").n_unique()
-
-
 def _idle_before(context: AdviceContext, members: pl.DataFrame) -> pl.DataFrame:
     """Return the idle time of launching that ends with one of these activities."""
     ended = context.within.gaps.join(members.select("activity_id"), on="activity_id", how="semi").get_column("gap_id")
@@ -142,7 +141,7 @@ def _optimizer_passes(context: AdviceContext) -> Opportunity | None:
 
 def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
     """Return the idle time before kernels of an optimizer that launches some for each parameter."""
-    members, updates = _launched_within(context, r"^Optimizer\.step#")
+    members, updates = launched_within(context, context.within.activities, r"^Optimizer\.step#")
     launches = members.get_column("launch_id").n_unique() / updates if updates else 0
     several = pl.coalesce("operator", "name").str.contains(r"(?i)_foreach|_fused|multi_tensor|fused")
     fused = where_called(members, several).height / members.height if members.height else 1.0
@@ -156,7 +155,7 @@ def _optimizer_launches(context: AdviceContext) -> Opportunity | None:
 
 def set_to_none(context: AdviceContext) -> Opportunity | None:
     """Return the idle time and device time of zeroing gradients."""
-    members, calls = _launched_within(context, r"^Optimizer\.zero_grad#")
+    members, calls = launched_within(context, context.within.activities, r"^Optimizer\.zero_grad#")
     if not calls:
         return None
     why = f"zero_grad() makes {counted(members.height / calls, 'launch', 'launches')} to write zeros that the next backward pass adds to"
@@ -240,22 +239,28 @@ def lazy_loading(context: AdviceContext) -> Opportunity | None:
 
 
 def warm_up(context: AdviceContext) -> Opportunity | None:
-    """Return the host time in long gaps that end at the first use of a kernel name."""
-    saves = total(context.cold, length_ns())
+    """Return the host time in long gaps that end at a kernel name's first use, or of one-time work that fills the recording."""
+    cold, how = context.cold, "host time in gaps of 1 ms or more that end at the first use of a kernel"
+    if cold.is_empty():
+        cold, how = (
+            _once(context),
+            "idle time in compilation, allocation and captures, of which few stretches are most of the window",
+        )
+    saves = total(cold, length_ns())
     if not saves:
         return None
     return Opportunity(
         saves,
-        "host time in gaps of 1 ms or more that end at the first use of a kernel",
+        how,
         f"{share_of_window(context, saves)}: what is waited for happens once per process: kernels are loaded, memory is"
         " allocated, libraries start",
-        responsible_code(context, context.cold),
-        longest(context.cold, length_ns()),
+        responsible_code(context, cold),
+        longest(cold, length_ns()),
     )
 
 
 def graph_capture(context: AdviceContext) -> Opportunity | None:
-    """Idle time in captures of graphs."""
+    """Advise on idle time in captures of graphs."""
     why = "launches go into graphs that are being captured, and the GPU rests: this happens once per graph"
     return None if _is_cold(context) else idle_of(context, ("graph-capture",), why)
 
@@ -265,14 +270,39 @@ def pinned_memory(context: AdviceContext) -> Opportunity | None:
     return idle_of(context, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
 
 
+_PREPARES = (
+    r"(?i)tokeniz|\b(batch_)?encode(_plus|_batch)?$|randn|normal_|uniform_|randint|randperm|bernoulli|\brand$|exponential_|multinomial"
+    r"|image_transforms|torchvision/transforms|PIL/|cv2|librosa|\bresize\b|json/decoder"
+)
+"""Functions and operators that prepare data: random numbers, text, images."""
+
+
+def _prepares(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
+    """Return which intervals of idle time the CPU spends on preparing data."""
+    by_event = context.host.each(pl.col("name").str.contains(_PREPARES).fill_null(False))[idle.get_column("event_id")]
+    function = context.blamed.named(idle.select("event_id", "code")).get_column("python_function").cast(pl.String)
+    return by_event.fill_null(False) | function.str.contains(_PREPARES).fill_null(False)
+
+
 def cpu_operators(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in operators that hold the CPU."""
+    """Return the idle time in operators that hold the CPU, but those that prepare data."""
     why = "operators hold the CPU for over 1 ms at a time, without a call to the GPU's runtime, while the GPU waits"
-    return idle_of(context, ("cpu-operator",), why)
+    idle = context.idle.filter(pl.col("cause") == "cpu-operator")
+    return idle_opportunity(context, idle.filter(~_prepares(context, idle)), ("cpu-operator",), why)
+
+
+def cpu_preparation(context: AdviceContext) -> Opportunity | None:
+    """Return the idle time in which the loop itself makes random numbers, tokens or images on the CPU."""
+    idle = context.idle.filter(pl.col("cause").is_in(["cpu-operator", "python"]))
+    causes = ("cpu-operator", "python")
+    why = "the loop makes random numbers, tokens or images on the CPU while the GPU waits"
+    return idle_opportunity(
+        context, idle.filter(_prepares(context, idle)), causes, why, " in functions that prepare data"
+    )
 
 
 def earlier_work(context: AdviceContext) -> Opportunity | None:
-    """Idle time in which the device worked on what was launched before the recording: no saving, but a better recording."""
+    """Advise on idle time in which earlier launches ran: no saving, but a better recording."""
     idle = context.idle.filter(pl.col("cause") == EARLIER_WORK)
     if idle.is_empty():
         return None

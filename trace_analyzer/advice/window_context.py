@@ -28,8 +28,8 @@ class WindowTables:
     """Hold what lies in a window of a device, whatever the verdict on it.
 
     ``activities`` are those that start in the window, with the thread and the time of their launch, the class
-    of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (contractions that could
-    use matrix units better) are those of these activities. ``fusions`` are the runs of kernels that start in the window.
+    of their ``module`` and whether they are ``recomputed``; ``collectives``, ``roofs`` and ``missed`` (matmuls and convolutions that could
+    use tensor cores better) are those of these activities. ``fusions`` are the runs of kernels that start in the window.
     ``gaps`` has a row for each gap, with the activity that had to wait and its name. ``shapes`` has the shapes of the arguments
     of operators, as JSON text, in the whole trace.
     """

@@ -39,7 +39,7 @@ ACTIVITIES = Table(
         Column(
             "uses_tensor_cores",
             BOOL,
-            "Whether it computes on matrix units (Tensor Cores, MFMA, XMX), as its name tells; null when it does not.",
+            "Whether it computes on tensor cores (MFMA on AMD, XMX on Intel), as its name tells; null when it does not.",
         ),
         Column("flop", F64, "FLOP that the operator's shapes ask of it; null when unknown."),
         Column("moved_bytes", F64, "Bytes that it must move at least; null when unknown."),

@@ -52,7 +52,7 @@ _ROLES = ("thread_id", "previous_thread", "main_thread")
 """Threads that could have launched sooner, in the order in which they are asked what they did."""
 _NO_ROW = pl.lit(None, dtype=pl.UInt32)
 _NO_THREAD = pl.lit(None, dtype=pl.Int32).alias("named_by")
-IDLE_CAUSES = [*IDLE.schema, "named_by"]
+_IDLE_COLUMNS = [*IDLE.schema, "named_by"]
 """Columns of idle time by cause: those of table `idle`, with the thread whose innermost events name the cause, where
 that is not a single event, event_id."""
 
@@ -64,7 +64,7 @@ def idle_causes(
     on_device: pl.DataFrame,
     pauses: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Cut the gaps into intervals with one cause each, in order: `IDLE_CAUSES`, with categorical causes.
+    """Cut the gaps into intervals with one cause each, in order: table `idle` and ``named_by``, causes categorical.
 
     ``stretches`` come from `stretches_of` and `earlier_work.with_earlier_work`, ``late`` from `host_pieces`,
     ``in_calls`` from `call_pieces`, ``on_device`` from `device_pieces`, and ``pauses`` from `recording_pauses`. The
@@ -75,9 +75,9 @@ def idle_causes(
 
 
 def _idle(pieces: pl.DataFrame) -> pl.DataFrame:
-    """Return pieces with their cause as rows of `IDLE_CAUSES`; thread_id is null where they do not name one."""
+    """Return pieces with their cause: table `idle` and ``named_by``; thread_id is null where they name none."""
     named = pieces if "named_by" in pieces.columns else pieces.with_columns(_NO_THREAD)
-    return named.select(IDLE_CAUSES).cast({"cause": pl.Categorical})
+    return named.select(_IDLE_COLUMNS).cast({"cause": pl.Categorical})
 
 
 def with_events(idle: pl.DataFrame, innermost_events: pl.DataFrame) -> pl.DataFrame:
@@ -267,7 +267,7 @@ def host_pieces(
     calls: pl.DataFrame,
     captures: pl.DataFrame,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Cut and name the host's segments among ``stretches``, as rows of `IDLE_CAUSES` in any order.
+    """Cut and name the host's segments among ``stretches``, as rows of `_IDLE_COLUMNS` in any order.
 
     Synchronization, named work, then what the threads did innermost: the second frame has thread_id, start_ns, end_ns and
     event_id of that. ``captures`` come from `graph_capture.captures`.
@@ -493,7 +493,7 @@ ANALYSES = (
             "on_device": "device_segments",
             "pauses": "recording_pauses",
         },
-        needs=(metrics.IDLE_CAUSES,),
+        needs=(metrics.CAUSES_OF_IDLE,),
         hide=without_causes,
     ),
     Analysis(IDLE, with_events, {"idle": "idle_causes"}),

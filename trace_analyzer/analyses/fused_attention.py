@@ -1,4 +1,4 @@
-"""Bound what a fused kernel saves of attention that is written out."""
+"""Bound what a fused kernel saves of unfused attention."""
 
 from collections.abc import Mapping
 

@@ -434,7 +434,7 @@ def _named(runs: pl.DataFrame) -> pl.DataFrame:
 
 def _words(kind: str, operators: str, tensors: str | None) -> tuple[str, str]:
     if kind == "attention":
-        return "attention written out: softmax(q @ k.T) @ v", "F.scaled_dot_product_attention(q, k, v)"
+        return "unfused attention: softmax(q @ k.T) @ v", "F.scaled_dot_product_attention(q, k, v)"
     if kind == "optimizer":
         loop = "a kernel or more per parameter" if tensors == "loop" else "several passes over all parameters"
         return f"{operators}.step: {loop}", f"torch.optim.{operators}(..., fused=True)"

@@ -9,7 +9,7 @@ from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.host_work import BLOCKING, GUARDS
 from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_covered
 from trace_analyzer.frames.lookups import first_index, inverse_index
-from trace_analyzer.metrics import IDLE_CAUSES
+from trace_analyzer.metrics import CAUSES_OF_IDLE
 from trace_analyzer.schema import FUNCTION, I64, MODULE, OPERATOR, STR, U32, Column, Table
 from trace_analyzer.vocabulary import NAMED_WORK
 
@@ -270,5 +270,5 @@ def _without_idle_time(costs: pl.DataFrame, devices: Sequence[int]) -> pl.DataFr
 
 
 ANALYSES = (
-    Analysis(HOST_COSTS, host_costs, {"calls": "runtime_calls"}, needs=(IDLE_CAUSES,), hide=_without_idle_time),
+    Analysis(HOST_COSTS, host_costs, {"calls": "runtime_calls"}, needs=(CAUSES_OF_IDLE,), hide=_without_idle_time),
 )

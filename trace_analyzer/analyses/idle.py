@@ -6,10 +6,10 @@ import polars as pl
 
 from trace_analyzer.analyses.causes import causes_but
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.frames.intervals import sort_spans, union
+from trace_analyzer.frames.intervals import longest_place, sort_spans, union
 from trace_analyzer.frames.lookups import over_group, scatter, starts_group, sum_runs
-from trace_analyzer.metrics import IDLE_CAUSES
-from trace_analyzer.schema import DEVICE, DURATION, END, GAP, LAUNCH, START, STR, U32, Column, Table
+from trace_analyzer.metrics import CAUSES_OF_IDLE
+from trace_analyzer.schema import DEVICE, DURATION, END, F64, GAP, I64, LAUNCH, PLACE, START, STR, U32, Column, Table
 
 GAPS = Table(
     "gaps",
@@ -23,6 +23,19 @@ GAPS = Table(
         Column("activity_id", U32, "The activity that ends the gap."),
         LAUNCH,
         Column("cause", STR, "The cause that holds most of it."),
+    ),
+)
+
+
+CAUSES = Table(
+    "causes",
+    "Idle time of each device by cause.",
+    (
+        DEVICE,
+        Column("cause", STR, "Why the device idled."),
+        Column("time_ns", I64, "Idle time with this cause."),
+        Column("idle_ratio", F64, "Share of the device's idle time."),
+        *PLACE,
     ),
 )
 
@@ -95,6 +108,18 @@ def gap_table(gaps: pl.DataFrame, sums: pl.DataFrame, activities: pl.DataFrame) 
     return frame.select(list(GAPS.schema))
 
 
+def cause_table(idle: pl.DataFrame) -> pl.DataFrame:
+    """Return table `causes`: intervals of table `idle` summed by device and cause, each device's longest cause first."""
+    lengths = idle.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"))
+    time = pl.col("time_ns")
+    sums = (
+        lengths.group_by("device", pl.col("cause").cast(pl.String))
+        .agg(pl.col("duration_ns").sum().alias("time_ns"), *longest_place())
+        .sort("device", "time_ns", "cause", descending=[False, True, False])
+    )
+    return CAUSES.conform(sums.with_columns((time / time.sum().over("device")).alias("idle_ratio")))
+
+
 def _sums_without_causes(sums: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame:
     """Suppress the causes of some devices in `gap_sums`."""
     owners = sums.select("gap_id", "device").unique(maintain_order=True)
@@ -109,8 +134,9 @@ ANALYSES = (
         "gap_sums",
         gap_sums,
         {"gaps": "idle_gaps", "idle": "unmasked_idle_causes"},
-        needs=(IDLE_CAUSES,),
+        needs=(CAUSES_OF_IDLE,),
         hide=_sums_without_causes,
     ),
+    Analysis(CAUSES, cause_table),
     Analysis(GAPS, gap_table, {"gaps": "idle_gaps", "sums": "gap_sums", "activities": "linked_events"}),
 )

@@ -167,4 +167,10 @@ def _led_in(operators: pl.DataFrame, context: Context) -> pl.DataFrame:
     )
 
 
+def launch_counts(operators: pl.DataFrame) -> tuple[int, int]:
+    """Return how many launches table `operators` counts, and how many of them took the CPU longer than the device."""
+    launches, short = operators.select(pl.col("launch_count", "short_launch_count").sum()).row(0)
+    return int(launches), int(short)
+
+
 ANALYSES = (Analysis(OPERATORS, operator_table, {"calls": "runtime_calls"}),)

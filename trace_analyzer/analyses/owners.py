@@ -1,4 +1,4 @@
-"""Assign every instant of a device's steady steps to one owner: an activity, or an interval of idle time with its cause.
+"""Assign every instant of a device's steady steps to one owner: an activity, or idle time with its cause.
 
 Owners sum to the length of the steps in integer ns, which makes the difference of two recordings a sum without remainder.
 """

@@ -1,4 +1,4 @@
-"""List the analyses, in the order of the reference of their tables."""
+"""List the analyses of single questions, in the order of the reference of their tables."""
 
 from trace_analyzer.analyses import (
     activities,
@@ -37,7 +37,7 @@ from trace_analyzer.analyses import (
     stream_overlaps,
     tensor_cores,
 )
-from trace_analyzer.analysis import Analysis, Declaration
+from trace_analyzer.analysis import Declaration
 from trace_analyzer.ingest import tables as ingest
 
 _MODULES = (
@@ -62,6 +62,3 @@ TRACE_TABLES = (
     ingest.MEMORY_EVENTS,
 )
 """The tables of a report that are the trace's own."""
-
-TABLES = (*(declared.table for declared in ANALYSES if isinstance(declared, Analysis)), *TRACE_TABLES)
-"""The tables of a report, in the order of the reference."""

@@ -42,7 +42,7 @@ ROOFS = Table(
     (
         ACTIVITY,
         Column("intensity_flop_per_byte", F64, "Arithmetic intensity: FLOP over bytes."),
-        Column("peak_flop_per_s", F64, "Peak of the device for the dtype: of matrix units for the matmul group."),
+        Column("peak_flop_per_s", F64, "Peak of the device for the dtype: of tensor cores for the matmul group."),
         Column("attainable_flop_per_s", F64, "The roof: that peak, or intensity times memory bandwidth if lower."),
         Column("achieved_flop_per_s", F64, "FLOP over duration."),
         Column("achieved_byte_per_s", F64, "Bytes over duration."),
@@ -88,8 +88,12 @@ STEP_WORK = Table(
         FLOP,
         MOVED,
         *RATES,
-        Column("mfu_ratio", F64, "Model FLOP utilization: time of the contractions at peak, over the step's length."),
-        Column("mfu_most_ratio", F64, "The same if contractions of unknown work had run at their peak."),
+        Column(
+            "mfu_ratio",
+            F64,
+            "Model FLOP utilization: time of matmuls and convolutions at peak, over the step's length.",
+        ),
+        Column("mfu_most_ratio", F64, "The same if matmuls and convolutions of unknown work had run at their peak."),
     ),
 )
 
@@ -156,7 +160,7 @@ def with_limits(activities: pl.DataFrame, devices: Mapping[int, Device | None]) 
 def roof_ns() -> pl.Expr:
     """Return the shortest time for the work: at peak FLOP/s or at full bandwidth, whichever takes longer.
 
-    Null where the bytes are unknown, and for contractions also where FLOP or peak are: for all else
+    Null where the bytes are unknown, and for matmuls and convolutions also where FLOP or peak are: for all else
     the vector units' time does not matter next to the memory's unless it is known.
     """
     compute = pl.col("flop") / pl.col("peak_flop_per_s") * 1e9

@@ -17,7 +17,7 @@ from trace_analyzer.schema import COUNT, DEVICE, F64, FLOP, NAME, STR, TIME, Col
 
 TENSOR_CORES = Table(
     "tensor_cores",
-    "Contractions that could use matrix units, or use them better; the most time saved first.",
+    "Matmuls and convolutions that could use tensor cores, or use them better; the most time saved first.",
     (
         DEVICE,
         Column("reason", STR, "fp32, vector-units or unaligned."),
@@ -29,7 +29,7 @@ TENSOR_CORES = Table(
         COUNT,
         TIME,
         FLOP,
-        Column("could_ns", F64, "Time at the roof on matrix units in that type."),
+        Column("could_ns", F64, "Time at the roof on tensor cores in that type."),
         Column("saves_ns", F64, "Time saved at most."),
     ),
 )
@@ -48,8 +48,8 @@ _KEYS = ["device", "reason", "name", "operator", "dtype", "target_dtype", "input
 def misses(kernels: pl.DataFrame, devices: Mapping[int, Device | None]) -> pl.DataFrame:
     """Return matrix products with the reason why tensor cores could serve better, ``could_ns`` and ``saves_ns``.
 
-    ``could_ns`` is the roof on matrix units: the longer of FLOP over their peak and bytes over bandwidth. Where FLOP
-    are unknown it is the time divided by the ratio of the peaks. Contractions that the memory would hold as
+    ``could_ns`` is the roof on tensor cores: the longer of FLOP over their peak and bytes over bandwidth. Where FLOP
+    are unknown it is the time divided by the ratio of the peaks. Matmuls and convolutions that the memory would hold as
     much on vector units, as those of a decoding step, are left out.
     """
     columns = ["activity_id", "device", "operator_id", "name", "operator", "group", "bound", "dtype", "duration_ns"]

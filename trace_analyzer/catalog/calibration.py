@@ -100,7 +100,7 @@ class Calibration:
     def device(self, listed: Device | None) -> Device | None:
         """Replace the datasheet's figures of ``listed`` by the attained ones; an unlisted device gets these alone.
 
-        Products measure the matrix units, where the device has some for their type, and the sweep the vector units.
+        Products measure the tensor cores, where the device has some for their type, and the sweep the vector units.
         """
         known = {
             f"{dtype}_matrix" if listed and getattr(listed.peaks, f"{dtype}_matrix", None) else dtype: peak

@@ -25,7 +25,7 @@ _VENDOR_WORDS = {"nvidia", "amd", "intel", "r", "tesla", "geforce", "quadro", "i
 class Peaks:
     """Hold peak dense TFLOP/s (1e12 per second) by dtype; None where the device has no such unit or none is known.
 
-    ``fp64`` and ``fp32`` are those of the vector units, all others those of the matrix units.
+    ``fp64`` and ``fp32`` are those of the vector units, all others those of the tensor cores.
     """
 
     fp64: float | None = None
@@ -68,8 +68,8 @@ class Device:
     peaks: Peaks
     source: str
     """Document that the figures come from."""
-    caveat: str
-    """What to know before trusting them; may be empty."""
+    caveat: str = ""
+    """What to know before trusting them."""
     aliases: tuple[str, ...] = field(default=(), repr=False)
     patterns: tuple[str, ...] = field(default=(), repr=False)
     examples: tuple[str, ...] = field(default=(), repr=False)
@@ -80,7 +80,7 @@ class Device:
         """Return peak FLOP/s of the matrix or the vector units; None where the device cannot or it is not known.
 
         ``dtype`` is ``fp64``, ``fp32``, ``tf32``, ``bf16``, ``fp16``, ``fp8``, ``fp4`` or ``int8``. FP64 and
-        FP32 products run on the vector units where the matrix units lack that precision: pass ``tf32`` when
+        FP32 products run on the vector units where the tensor cores lack that precision: pass ``tf32`` when
         PyTorch was allowed to use it. Vector work on narrower floating types is computed in FP32, as PyTorch
         does.
         """
@@ -206,7 +206,6 @@ _UNLISTED = Device(
     warp_size=None,
     peaks=Peaks(),
     source="",
-    caveat="",
 )
 
 

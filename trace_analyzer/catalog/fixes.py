@@ -31,7 +31,9 @@ def platform_of(vendor: str | None, calls: pl.Series) -> Platform:
 class Fix:
     """Hold a change: the regimes that it is for, what to change, and the code; ``titles`` and ``codes`` by platform.
 
-    A ``last_resort`` comes behind all others: it does not do the same work faster.
+    A ``last_resort`` comes behind all others: it does not do the same work faster. ``replayed`` names the change that a
+    replay estimates it with, as ``analyze whatif`` calls it, and its options: None where the replay has none. ``causes`` are those of verdicts that the fix cures by name.
+    One that stands ``alone`` is said only where nothing else is.
     """
 
     id: str
@@ -39,6 +41,9 @@ class Fix:
     titles: Mapping[Platform, str]
     codes: Mapping[Platform, str]
     last_resort: bool = False
+    replayed: Mapping[str, float | str] | None = None
+    causes: tuple[str, ...] = ()
+    alone: bool = False
 
     @property
     def docs(self) -> str:
@@ -62,8 +67,11 @@ def fixes() -> dict[str, Fix]:
 
 
 def _fix(row: dict[str, object]) -> Fix:
-    regimes = row["regimes"]
+    regimes, replayed = row["regimes"], row.get("replayed")
+    causes = row.get("causes", [])
     assert isinstance(regimes, list)
+    assert isinstance(causes, list)
+    assert replayed is None or isinstance(replayed, dict)
     words = {platform: _words(row, platform) for platform in PLATFORMS}
     return Fix(
         id=str(row["id"]),
@@ -71,6 +79,9 @@ def _fix(row: dict[str, object]) -> Fix:
         titles={platform: title for platform, (title, _) in words.items()},
         codes={platform: code for platform, (_, code) in words.items()},
         last_resort=bool(row.get("last_resort", False)),
+        replayed=replayed,
+        causes=tuple(causes),
+        alone=bool(row.get("alone", False)),
     )
 
 

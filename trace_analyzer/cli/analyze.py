@@ -12,6 +12,7 @@ import click
 from trace_analyzer import tuning
 from trace_analyzer.cli import ARGUMENTS, outputs
 from trace_analyzer.cli.limits import check_environment
+from trace_analyzer.cli.options import DEBUG
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import write_text
@@ -202,7 +203,7 @@ class Gates:
     is_flag=True,
     help="Tell afterwards, on standard error, where this program's own time and memory went.",
 )
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+@DEBUG
 def report(
     traces: tuple[str, ...],
     verbose: bool,

@@ -7,6 +7,7 @@ import click
 from trace_analyzer.capture.calibrate import BUDGET_S
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.analyze import positive
+from trace_analyzer.cli.options import DEBUG
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import write_text
@@ -37,7 +38,7 @@ from trace_analyzer.files import write_text
 )
 @click.option("--plot", metavar="FILE", help="Draw it, as one HTML file.")
 @click.option("--force", is_flag=True, help="Overwrite the FILE of --plot.")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+@DEBUG
 def calibrate(
     device: str | None,
     quick: bool,

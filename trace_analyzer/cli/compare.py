@@ -1,14 +1,14 @@
 """Implement `analyze compare BEFORE AFTER` and `analyze baseline save|check`: compare recordings, and gate on it."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from trace_analyzer.cli import FAILED, outputs
+from trace_analyzer.cli.options import READING, Results, output_options, page_options, with_options
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import write_text
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 GATE_BROKE = 1
 
-F = TypeVar("F", bound=Callable[..., Any])
 MOST = 1e9
 _RATIO = re.compile(r"^(?:(?P<line>.+)=)?(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?$")
 
@@ -53,68 +52,28 @@ _GATES = (
     ),
 )
 _COMMON = (
-    click.option(
-        "--format",
-        "form",
-        type=click.Choice(["text", "json", "markdown"]),
-        default="text",
-        show_default=True,
-        help="What to print: the summary, the comparison for scripts (docs/compare.md), or a comment for a pull request.",
-    ),
-    click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it."),
-    click.option(
-        "--html", metavar="FILE", help="Write waterfalls, both timelines and a differential flame graph into FILE."
-    ),
-    click.option("--force", is_flag=True, help="Overwrite the FILE of --html."),
-    outputs.redact_option,
+    *output_options("the comparison for scripts (docs/compare.md)", comment="a comment for a pull request"),
+    *page_options("--html", "Write waterfalls, both timelines and a differential flame graph into FILE."),
     *_GATES,
 )
-READING = (
-    click.option("--device", metavar="N", help="Compare this device, not the one with most busy time."),
-    click.option("--gpu", metavar="NAME", help="Take the peaks of this device of the catalogue."),
-    click.option("--no-cache", is_flag=True, help="Analyse all traces anew, and keep nothing of them."),
-    click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error."),
-)
-
-
-def with_options(options: Sequence[Callable[[F], F]]) -> Callable[[F], F]:
-    """Return a decorator that adds the options, in this order."""
-
-    def decorate(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("before")
 @click.argument("after")
 @with_options((*_COMMON, *READING))
-def compare(
-    before: str,
-    after: str,
-    form: str,
-    output: str | None,
-    html: str | None,
-    force: bool,
-    redact: bool,
-    fail_if_slower: tuple[tuple[str | None, float], ...],
-    fail_if_more_idle: tuple[str | None, float] | None,
-    **reading: Any,
-) -> int:
+def compare(before: str, after: str, **options: Any) -> int:
     """Tell what changed from BEFORE to AFTER, line by line, and whether it is more than chance.
 
     Each is a trace, a folder or pattern ('runs/*.json.gz') of recordings, a report saved with --format json, or a baseline. Several recordings
     a side show whether the program differs; steps of one recording show only that the recordings do.
     """
-    _check(output, html, force, before)
+    results, gates = Results.taken(options, "--html"), _gates_taken(options)
+    results.check(before)
     check_standard_input((before, after))
     with Progress() as progress:
-        sides = [read_side(side, reading, progress) for side in (before, after)]
-    gates = _gates(fail_if_slower, fail_if_more_idle)
-    return _finish(_Compared(sides[0], sides[1], redact), form, output, html, gates)
+        sides = [read_side(side, options, progress) for side in (before, after)]
+    return _finish(sides[0], sides[1], results, gates)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]}, no_args_is_help=False)
@@ -144,25 +103,15 @@ def save(source: str, file: str, **reading: Any) -> int:
 @click.argument("source", metavar="TRACE")
 @click.argument("file", metavar="FILE")
 @with_options((*_COMMON, *READING))
-def check(
-    source: str,
-    file: str,
-    form: str,
-    output: str | None,
-    html: str | None,
-    force: bool,
-    redact: bool,
-    fail_if_slower: tuple[tuple[str | None, float], ...],
-    fail_if_more_idle: tuple[str | None, float] | None,
-    **reading: Any,
-) -> int:
+def check(source: str, file: str, **options: Any) -> int:
     """Compare TRACE with the baseline in FILE; without a gate, exit with 1 if the step is over 5 % slower."""
-    _check(output, html, force, source)
-    gates = _gates(fail_if_slower, fail_if_more_idle) or _gates(((None, 0.05),), None)
+    results = Results.taken(options, "--html")
+    results.check(source)
+    gates = _gates_taken(options) or _gates(((None, 0.05),), None)
     check_standard_input((file, source))
     with Progress() as progress:
-        sides = [read_side(side, reading, progress) for side in (file, source)]
-    return _finish(_Compared(sides[0], sides[1], redact), form, output, html, gates)
+        sides = [read_side(side, options, progress) for side in (file, source)]
+    return _finish(sides[0], sides[1], results, gates)
 
 
 def check_standard_input(sources: Sequence[str]) -> None:
@@ -188,14 +137,9 @@ def read_report(path: str | Path, reading: dict[str, Any], progress: Progress) -
     return report_of(read(path, progress=progress), Options(device=reading["device"], gpu=reading["gpu"]), progress)
 
 
-def _check(output: str | None, html: str | None, force: bool, trace: str) -> None:
-    """Refuse what must not be written, before the work is done."""
-    if not outputs.is_standard_output(output):
-        outputs.check_writable(Path(str(output)), trace, "--output")
-    if html:
-        outputs.check_writable(Path(html), trace, "--html")
-        if Path(html).exists() and not force:
-            raise UsageError(f"--html {html}: exists; --force overwrites it")
+def _gates_taken(options: dict[str, Any]) -> tuple["Gate", ...]:
+    """Take the gates from a verb's options."""
+    return _gates(options.pop("fail_if_slower"), options.pop("fail_if_more_idle"))
 
 
 def _gates(slower: Sequence[tuple[str | None, float]], idle: tuple[str | None, float] | None) -> tuple["Gate", ...]:
@@ -209,50 +153,35 @@ def _gates(slower: Sequence[tuple[str | None, float]], idle: tuple[str | None, f
     return tuple(gates)
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """Hold what is compared, and whether it is for sharing."""
-
-    before: "Profile"
-    after: "Profile"
-    is_redacted: bool
-
-    @property
-    def paths(self) -> list[str]:
-        """Return the paths of both sides and of their recordings."""
-        return paths_of((self.before, self.after))
-
-
 def paths_of(profiles: Iterable["Profile"]) -> list[str]:
     """Return the paths of profiles and of their recordings."""
     return [path for side in profiles for path in (side.path, *(recording.path for recording in side.recordings))]
 
 
-def _finish(compared: _Compared, form: str, output: str | None, html: str | None, gates: tuple["Gate", ...]) -> int:
+def _finish(before: "Profile", after: "Profile", results: Results, gates: tuple["Gate", ...]) -> int:
     """Compare, write what is asked for, and hold the gates; return the exit code."""
     from trace_analyzer.compare import gates as bounds
     from trace_analyzer.compare.comparison import compare_profiles
 
-    result = compare_profiles(compared.before, compared.after)
-    shared, shown = outputs.redacted(result, compared.paths, compared.is_redacted)
-    text = _rendered(shared, form, outputs.width_of(output))
-    outputs.deliver(text, output)
+    compared = compare_profiles(before, after)
+    result, shown = outputs.redacted(compared, paths_of((before, after)), results.is_redacted)
+    outputs.deliver(_rendered(result, results.form, outputs.width_of(results.output)), results.output)
     if result.status == "refused":
         outputs.complain(shown(f"not compared: {result.reason}"))
         return FAILED
-    if html:
-        shared.to_html(html)
-        outputs.complain(f"comparison: {shown(html)}")
+    if results.page:
+        result.to_html(results.page)
+        outputs.complain(f"comparison: {shown(results.page)}")
     if not gates:
         return 0
-    reason = bounds.refusal(result)
+    reason = bounds.refusal(compared)
     if reason:
         outputs.complain(shown(f"no gate was held: {reason}"))
         return FAILED
-    results = bounds.held(result, gates)
-    for item in results:
+    held = bounds.held(compared, gates)
+    for item in held:
         outputs.complain(shown(f"gate {'broke' if item.broke else 'held'}: {item.why}"))
-    return GATE_BROKE if any(item.broke for item in results) else 0
+    return GATE_BROKE if any(item.broke for item in held) else 0
 
 
 def _rendered(result: "Comparison", form: str, width: int) -> str:

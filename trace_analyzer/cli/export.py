@@ -6,7 +6,8 @@ from typing import Any
 import click
 
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.compare import READING, read_report, read_side, with_options
+from trace_analyzer.cli.compare import read_report, read_side
+from trace_analyzer.cli.options import READING, check_new, with_options
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 
@@ -34,9 +35,7 @@ def export(trace: str, perfetto: str, before: str | None, force: bool, **reading
     if trace == "-":
         raise UsageError("export reads TRACE twice, and standard input can be read once; name a file")
     path = Path(perfetto)
-    outputs.check_writable(path, trace, "--perfetto")
-    if path.exists() and not force:
-        raise UsageError(f"--perfetto {perfetto}: exists; --force overwrites it")
+    check_new(path, trace, "--perfetto", force)
     from trace_analyzer.render.perfetto import write_perfetto
 
     with Progress() as progress:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from trace_analyzer.cli import outputs
-from trace_analyzer.errors import UsageError
+from trace_analyzer.cli.options import DEBUG, Results, output_options, page_options, with_options
 from trace_analyzer.files import write_text
 from trace_analyzer.units import printable
 
@@ -52,29 +52,16 @@ class _Speedup(click.ParamType[tuple[str, float]]):
     help="A part is K times as fast: cpu, gpu, a bucket or group of kernels, copies, an operator, a module. Repeatable.",
 )
 @click.option("--device", metavar="N", help="Predict the steps of this device, not of the one with most busy time.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="What to print: a summary, the estimate for scripts (docs/whatif.md), or a comment for CI.",
+@with_options(
+    (
+        *output_options("the estimate for scripts (docs/whatif.md)"),
+        *page_options("--plot", "Draw a tornado plot of all scenarios, as one HTML file."),
+        DEBUG,
+    )
 )
-@click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
-@click.option("--plot", metavar="FILE", help="Draw a tornado plot of all scenarios, as one HTML file.")
-@click.option("--force", is_flag=True, help="Overwrite the FILE of --plot.")
-@outputs.redact_option
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+@click.option("--no-cache", is_flag=True, help="Read the trace anew, and keep nothing of it for the next time.")
 def whatif(
-    trace: str,
-    device: str | None,
-    form: str,
-    output: str | None,
-    plot: str | None,
-    force: bool,
-    redact: bool,
-    speedup: tuple[tuple[str, float], ...],
-    **changes: Any,
+    trace: str, device: str | None, speedup: tuple[tuple[str, float], ...], no_cache: bool, **changes: Any
 ) -> int:
     """Estimate what a change would bring, before making it.
 
@@ -86,36 +73,34 @@ def whatif(
     Replays the trace's dependencies with changed times. Changes compose. Without any, each standard change is estimated.
     Exits with 3, and a reason, where the trace does not say what a change would bring.
     """
-    if not outputs.is_standard_output(output):
-        outputs.check_writable(Path(str(output)), trace, "--output")
-    if plot:
-        outputs.check_writable(Path(plot), trace, "--plot")
-        if Path(plot).exists() and not force:
-            raise UsageError(f"--plot {plot}: exists; --force overwrites it")
+    results = Results.taken(changes, "--plot")
+    results.check(trace)
     from trace_analyzer.cli.progress import Progress
-    from trace_analyzer.pipeline import analyze
+    from trace_analyzer.ingest import load
+    from trace_analyzer.pipeline import Options, report_of
     from trace_analyzer.render.whatif import tornado_html
     from trace_analyzer.replay.whatif import changes_of
     from trace_analyzer.replay.whatif import whatif as estimated
+    from trace_analyzer.trace_cache import load_cached
 
     asked = changes_of(**changes, speedup=dict(speedup))
     number = int(device) if device is not None and device.lstrip("-").isdecimal() else device
     with Progress() as progress:
-        report = analyze(trace, device=number, progress=progress)
+        loaded = (load if no_cache else load_cached)(trace, progress=progress)
+        report = report_of(loaded, Options(device=number), progress)
         progress("replaying")
-        result, shown = outputs.redacted(estimated(report, asked), (trace,), redact)
-    if form == "json":
+        result, shown = outputs.redacted(estimated(report, asked), (trace,), results.is_redacted)
+    if results.form == "json":
         text = result.to_json()
-    elif form == "markdown":
+    elif results.form == "markdown":
         text = result.to_markdown()
     else:
-        text = result.to_text(outputs.width_of(output))
-    outputs.deliver(text, output)
-    if plot:
-        page = tornado_html(result)
-        if page is not None:
-            write_text(Path(plot), page)
-            outputs.complain(f"plot: {shown(plot)}")
+        text = result.to_text(outputs.width_of(results.output))
+    outputs.deliver(text, results.output)
+    page = tornado_html(result) if results.page else None
+    if page is not None:
+        write_text(Path(str(results.page)), page)
+        outputs.complain(f"plot: {shown(str(results.page))}")
     if result.status == "refused":
         outputs.complain(shown(f"no estimate: {result.reason}"))
         return REFUSED

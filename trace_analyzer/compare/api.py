@@ -1,4 +1,4 @@
-"""`compare` and `scaling` as library calls."""
+"""Offer `compare` and `scaling` as library calls."""
 
 from functools import partial
 from typing import Any

@@ -21,7 +21,7 @@ Status = Literal["ok", "refused"]
 
 @dataclass(frozen=True)
 class Side:
-    """One side: its steps (or units of work) on the judged device, and its verdict."""
+    """Describe one side: its steps (or units of work) on the judged device, and its verdict."""
 
     path: str
     recordings: int
@@ -36,7 +36,10 @@ class Side:
 
 @dataclass(frozen=True)
 class MatchedRatio:
-    """Share of the kernel time of each side, the lower of both, that was matched by call; by outer operator or finer; by module or finer; at all."""
+    """Hold the share of kernel time that was matched: the lower of both sides.
+
+    ``call`` is by call, ``outer`` by outer operator or finer, ``module`` by module or finer, ``bucket`` by bucket or finer: at all.
+    """
 
     call: float
     outer: float
@@ -46,7 +49,7 @@ class MatchedRatio:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the difference.
+    """Hold one line of the difference.
 
     Totals are over all steps of a side, and sum to its ``total_ns``; ``difference_ns`` and what it splits into are per step. Counts are null
     where the level counts nothing. ``significant`` is null where too few steps were recorded.
@@ -73,7 +76,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of a waterfall: time a step of each side, and the difference with its split."""
+    """Hold one bar of a waterfall: time a step of each side, and the difference with its split."""
 
     name: str
     kind: str
@@ -86,7 +89,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison says; ``lines`` sum to the difference of the steps without remainder.
+    """Hold what a comparison says; ``lines`` sum to the difference of the steps without remainder.
 
     ``same_work`` and ``same_program`` are null where a saved report keeps no calls. ``interval_ns`` is the 95 % confidence interval of ``difference_ns``; ``detectable_ns`` the difference that as many steps would have found
     with a chance of 80 %. ``are_recordings_units`` says whether each side is several recordings: else a difference is one of the recordings.

@@ -24,7 +24,7 @@ _UNIT_TOLERANCE = 0.02
 
 @dataclass(frozen=True)
 class InputChange:
-    """A size that became another in the inputs of operators, and how many kinds of calls it became so in."""
+    """Hold a size that became another in the inputs of operators, and how many kinds of calls it became so in."""
 
     before: int
     after: int
@@ -33,10 +33,10 @@ class InputChange:
 
 @dataclass(frozen=True)
 class Likeness:
-    """How alike two programs are.
+    """Measure how alike two programs are.
 
     ``calls`` is the Ruzicka similarity of calls a step over operator and bucket, ``modules`` that over modules (null where a side has none);
-    ``flop_ratio`` is FLOP of contractions a step, after over before.
+    ``flop_ratio`` is FLOP of matmuls and convolutions a step, after over before.
     """
 
     calls: float

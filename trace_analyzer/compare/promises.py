@@ -35,7 +35,7 @@ TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class KeptPromise:
-    """An advice of BEFORE's report that AFTER shows: what it promised at most, and what came, in ns a step.
+    """Hold an advice of BEFORE's report that AFTER shows: what it promised at most, and what came, in ns a step.
 
     ``came_ns`` is what the lines that the advice aims at take less, ``step_ns`` what the whole step does. The bound held
     when no more than it came, of these lines or of the step.

@@ -31,7 +31,7 @@ _AT_FLOOR = 1.1
 
 @dataclass(frozen=True)
 class Point:
-    """One trace: its batch, the time of a step and what of it the device worked or idled, and its own verdict."""
+    """Hold one trace: its batch, the time of a step and what of it the device worked or idled, and its own verdict."""
 
     path: str
     batch: int
@@ -45,7 +45,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Exponent:
-    """How a time grows with the work between two batches: ln(t'/t) / ln(work'/work).
+    """Hold how a time grows with the work between two batches: ln(t'/t) / ln(work'/work).
 
     ``work`` says by what: FLOP, elements of the inputs, or the batch.
     """
@@ -63,7 +63,7 @@ class Exponent:
 
 @dataclass(frozen=True)
 class DeviceLine:
-    """The device's time of a step as a line over the batch: ``fixed_ns`` + ``per_item_ns`` * batch."""
+    """Hold the device's time of a step as a line over the batch: ``fixed_ns`` + ``per_item_ns`` * batch."""
 
     fixed_ns: float
     per_item_ns: float
@@ -71,7 +71,7 @@ class DeviceLine:
 
 @dataclass(frozen=True)
 class Scaling:
-    """What a series of batches says.
+    """Hold what a series of batches says.
 
     ``flip_batch`` is where the device takes as long as the host; as the device's time is convex in the batch, it is an upper bound where it is
     extrapolated (``is_upper_bound``). ``overhead_is_proven`` where more work took hardly longer and idle time fell by what busy time rose.

@@ -24,7 +24,7 @@ _LEAST = 1e-12
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference of means with its confidence interval; the interval is None where there are too few observations.
+    """Hold a difference of means with its confidence interval; the interval is None where there are too few observations.
 
     ``detectable`` is the difference that so many observations find with the chance `POWER`.
     """

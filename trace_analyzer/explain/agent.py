@@ -104,7 +104,7 @@ def _steps(report: Report) -> Iterator[str]:
     steady = [step for step in report.steps if step.steady and step.device == report.verdict.device]
     if steady:
         longest = max(steady, key=lambda step: (step.duration_ns, -step.index))
-        yield f"{ids.step_id(report, longest)}  {units.duration(longest.duration_ns)}, {phrasing.step_limit(longest)}"
+        yield f"{ids.step_id(report, longest)}  {units.duration(longest.duration_ns)}, {phrasing.step_limit(vars(longest))}"
 
 
 def _operators(report: Report) -> Iterator[str]:

@@ -67,7 +67,9 @@ def _advice(report: Report, asked: str) -> Explanation | None:
     return Explanation(
         id=asked,
         title=item.title,
-        text=tuple(sentence for sentence in (item.why, phrasing.advised_place(item)) if sentence),
+        text=tuple(
+            sentence for sentence in (item.why, phrasing.advised_place(item), phrasing.predicted_step(item)) if sentence
+        ),
         facts={
             "saves_at_most_ns": item.saves_ns_at_most,
             "saves_at_most_ratio": item.saves_ns_at_most / window.length_ns if window and window.length_ns else None,
@@ -248,7 +250,7 @@ def _step(report: Report, asked: str) -> Explanation | None:
     longest = gaps.sort("duration_ns", "gap_id", descending=[True, False]).get_column("gap_id").head(3).to_list()
     return Explanation(
         id=asked,
-        title=f"{step.name}: {phrasing.step_limit(step)}",
+        title=f"{step.name}: {phrasing.step_limit(vars(step))}",
         text=(step.headline,) if step.headline else (),
         facts=_step_facts(step),
         rows_title="What the device did, by time",

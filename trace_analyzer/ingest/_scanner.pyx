@@ -11,17 +11,6 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from trace_analyzer.frames._arrow cimport Column, column_of
 
-cdef extern from *:
-    """
-    #include <stdlib.h>
-    #if defined(__GLIBC__)
-    #include <malloc.h>
-    #else
-    #define malloc_trim(pad) 0
-    #endif
-    """
-    int malloc_trim(size_t pad) nogil
-
 cdef enum:
     _DEPTH = 256
     _ENTRIES = 512
@@ -552,12 +541,6 @@ cdef int _object(Scan* scan, Py_ssize_t* at, Entry* entries) noexcept nogil:
         if text[i] != c',':
             return _fault(scan, i)
         i = _blank(text, i + 1)
-
-
-def give_back():
-    """Return the memory of columns that are gone to the system; glibc keeps it for others of their size."""
-    with nogil:
-        malloc_trim(0)
 
 
 cdef class Keys:

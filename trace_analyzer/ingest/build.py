@@ -7,7 +7,6 @@ from dataclasses import replace
 import polars as pl
 
 from trace_analyzer.ingest.classify import KIND, Classified, with_pairs
-from trace_analyzer.ingest.fast import give_back
 from trace_analyzer.ingest.strict import Document
 from trace_analyzer.ingest.tables import (
     DEVICE_ANNOTATIONS,
@@ -23,6 +22,7 @@ from trace_analyzer.ingest.tables import (
 from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
 from trace_analyzer.notes import Note
 from trace_analyzer.schema import Column, Table, nulls
+from trace_analyzer.tuning import ORDERING_THREADS
 from trace_analyzer.units import NS_PER_S, NS_PER_US
 
 # Farther than this from the median event, a timestamp is damage, not time.
@@ -32,8 +32,6 @@ _SAMPLE = 100_000
 
 _LONGEST_LINE = float(1 << 62)
 _ROWS = 1 << 32
-_WORKERS = 2
-"""Columns that are put in order at once: each stands in memory twice meanwhile."""
 
 _REASONS: dict[str, tuple[str, str]] = {
     "no-time": ("warning", "events without a readable timestamp were skipped"),
@@ -249,10 +247,9 @@ def _filled(table: Table, parts: list[pl.DataFrame], order: pl.Series, made: dic
     columns = [column for column in table.columns if column.name not in made]
     pieces = {column.name: [_piece(part, column) for part in parts] for column in columns}
     parts.clear()
-    with ThreadPoolExecutor(_WORKERS) as pool:
+    with ThreadPoolExecutor(ORDERING_THREADS) as pool:
         filled = pool.map(lambda column: _in_order(pieces.pop(column.name), order).cast(_kept(column)), columns)
         made |= {column.name: values for column, values in zip(columns, filled, strict=True)}
-    give_back()
     return pl.DataFrame({column.name: made.pop(column.name).cast(_kept(column)) for column in table.columns})
 
 

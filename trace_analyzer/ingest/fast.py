@@ -46,6 +46,7 @@ from trace_analyzer.ingest.classify import (
 from trace_analyzer.ingest.raw import ARGUMENTS, FIELDS, SURROGATE, raw_frame, strict_decoder, text_of
 from trace_analyzer.ingest.times import nanoseconds
 from trace_analyzer.ingest.tolerant import TOO_DEEP, Fault, recover
+from trace_analyzer.tuning import READING_THREADS
 
 try:
     from trace_analyzer.ingest import _scanner
@@ -68,7 +69,6 @@ _LONGEST = 64 << 20
 """An event that is longer is left to the strict reader."""
 _MOST_FAULTS = 16
 """Reading on after a fault takes a millisecond: where a text has more of them, the strict reader is faster."""
-_WORKERS = min(4, os.cpu_count() or 1)
 
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[\s*(?=\{)')
 _BARE = re.compile(rb"(?:\xef\xbb\xbf)?\s*\[\s*(?=\{)")
@@ -189,12 +189,6 @@ def scanned(head: bytes, blocks: Iterator[bytes]) -> Scanned | None:
     return Scanned(parts, count, rest, size, replaced, odd, too_deep, tuple(faults))
 
 
-def give_back() -> None:
-    """Return the memory of columns that are gone to the system, where the compiled reader made them."""
-    if _scanner is not None:
-        _scanner.give_back()
-
-
 def _together(raw: list[pl.DataFrame]) -> Classified:
     return sorted_events(pl.concat(raw, how="diagonal"))
 
@@ -218,7 +212,7 @@ def _texts(blocks: Iterator[bytes], separator: bytes | None) -> Iterator[tuple[b
 def _ahead(texts: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int, "Future[_Part]"]]:
     """Yield texts with their sizes and what other threads read in them, some of them ahead."""
     scanners: SimpleQueue[Scanner] = SimpleQueue()
-    for _ in range(_WORKERS):
+    for _ in range(READING_THREADS):
         scanners.put(_new_scanner())
 
     def read(text: bytes, size: int) -> _Part:
@@ -228,12 +222,12 @@ def _ahead(texts: Iterator[tuple[bytes, int]]) -> Iterator[tuple[bytes, int, "Fu
         finally:
             scanners.put(scanner)
 
-    with ThreadPoolExecutor(_WORKERS) as pool:
+    with ThreadPoolExecutor(READING_THREADS) as pool:
         running: deque[tuple[bytes, int, Future[_Part]]] = deque()
         try:
             for text, size in texts:
                 running.append((text, size, pool.submit(read, text, size)))
-                if len(running) > _WORKERS:
+                if len(running) > READING_THREADS:
                     yield running.popleft()
             while running:
                 yield running.popleft()

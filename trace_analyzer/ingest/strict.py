@@ -4,10 +4,8 @@ All but small files are read by compiled code (`fast`), as far as they are sound
 where it is sound JSON; else value by value (`tolerant`), past what is no JSON, which a note names.
 """
 
-import gc
 from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +19,7 @@ from trace_analyzer.ingest.raw import strict_decoder
 from trace_analyzer.ingest.source import Content
 from trace_analyzer.ingest.tolerant import TOO_DEEP, Walk, walk_document
 from trace_analyzer.notes import SYNTAX, TRUNCATED, Note
+from trace_analyzer.tuning import without_garbage_collection
 
 _HEAD = 1 << 20
 _LARGE = 20 << 20
@@ -50,7 +49,7 @@ def read_document(content: Content) -> Document:
     """
     name, blocks = content.name, content.blocks()
     head = _gathered(blocks, _HEAD)
-    with _no_gc():
+    with without_garbage_collection():
         quick = scanned(head, blocks)
     if quick is None:
         if what := mistaken_file(head):
@@ -62,7 +61,7 @@ def read_document(content: Content) -> Document:
     text = quick.rest.decode("utf-8-sig", "replace")
     notes = [] if IS_COMPILED or len(text) < _LARGE else [_SLOWLY]
     notes += _encoding_notes(text.count("\ufffd") - quick.rest.count(b"\xef\xbf\xbd") + quick.replaced)
-    with _no_gc():
+    with without_garbage_collection():
         walk = _whole(text) or walk_document(text, name)
         count = quick.event_count + len(walk.events)
         damage = [*_damage(walk, text, quick, count)]
@@ -169,15 +168,3 @@ def _byte_place(content: bytes, text: str, at: int) -> int:
 def _encoding_notes(replaced: int) -> Iterator[Note]:
     if replaced:
         yield Note("invalid-utf8", "warning", "byte sequences are not UTF-8: shown as U+FFFD", replaced)
-
-
-@contextmanager
-def _no_gc() -> Iterator[None]:
-    """Pause the cycle collector, which millions of new dicts make run over and over for nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

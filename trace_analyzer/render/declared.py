@@ -3,7 +3,7 @@
 How a value is written follows from its column's unit; the terminal, Markdown and the page only place the texts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,6 +17,9 @@ from trace_analyzer.vocabulary import label
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+_WRITTEN: Mapping[str, Callable[[Any], str]] = {"times": units.times, "fine": units.fine_percent}
+"""Forms that a column's unit does not say -> how their values are written."""
 
 _UNIT_ENDINGS = ("_flop_per_s", "_byte_per_s", "_ns", "_bytes", "_ratio", "_percent")
 _PLACE = ("start_ns", "end_ns")
@@ -46,7 +49,9 @@ class LaidColumn:
         if self.shown.text is not None:
             return self.shown.text(row) or "–"
         value = self.value(row)
-        return label(value) if self.shown.form == "part" and value else units.written(value, self.unit)
+        if self.shown.form in ("part", "group") and value:
+            return label(value)
+        return _WRITTEN[self.shown.form](value) if self.shown.form in _WRITTEN else units.written(value, self.unit)
 
 
 @dataclass(frozen=True)
@@ -75,12 +80,12 @@ class DeclaredSection:
 
     def top(self, rows: int) -> "DeclaredSection":
         """Return the section with at most ``rows`` rows, and no more than it declares."""
-        return replace(self, rows=self.rows[: min(rows, self.section.rows or rows)])
+        return self if self.section.whole else replace(self, rows=self.rows[: min(rows, self.section.rows or rows)])
 
     def for_terminal(self, width: int) -> "DeclaredSection":
-        """Return the section with the columns for which ``width`` cells suffice.
+        """Return the section with the columns for which ``width`` cells suffice, in their order.
 
-        A long name stands last, where it can be cut; before it the figures, then words, of each those first that narrow
+        But a long name stands last, where it can be cut; before it the figures, then words, of each those first that narrow
         terminals have, too.
         """
         columns = [column for column in self.columns if column.shown.terminal is not None]
@@ -105,16 +110,28 @@ def declared_sections(report: Report) -> tuple[DeclaredSection, ...]:
 
 def table_section(section: Section, table: pl.DataFrame | None, rows: int) -> DeclaredSection | None:
     """Return the section with at most ``rows`` rows of the table, and no more than it declares; None without any."""
+    table = None if table is None or table.is_empty() else section_rows(section, table)
     if table is None or table.is_empty():
         return None
-    top = sorted_rows(table, section.sort).head(min(rows, section.rows or rows))
-    columns = tuple(laid_column(shown, table.schema) for shown in section.show if isinstance(shown, Shown))
-    return DeclaredSection(section.title, section, columns, tuple(top.to_dicts()), table.height)
+    top = tuple(table.head(min(rows, section.rows or rows)).to_dicts())
+    return _with_rows(section, table.schema, top, table.height)
+
+
+def row_section(section: Section, rows: Sequence[Mapping[str, Any]]) -> DeclaredSection | None:
+    """Return the section with all of these rows, in their order; None without any."""
+    return _with_rows(section, {}, tuple(rows), len(rows)) if rows else None
 
 
 def dataclass_rows(rows: Sequence["DataclassInstance"]) -> pl.DataFrame:
     """Return dataclasses as a table; a column without any value has type Null."""
     return pl.DataFrame([asdict(row) for row in rows], infer_schema_length=None)
+
+
+def section_rows(section: Section, table: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of the table that the section shows, in its order."""
+    is_shown = [pl.col(column) == value for column, value in section.only]
+    is_known = [pl.col(column).is_not_null() for column in section.known]
+    return sorted_rows(table.filter(*is_shown, *is_known), section.sort)
 
 
 def sorted_rows(table: pl.DataFrame, sort: tuple[str, ...]) -> pl.DataFrame:
@@ -126,8 +143,12 @@ def sorted_rows(table: pl.DataFrame, sort: tuple[str, ...]) -> pl.DataFrame:
 
 
 def laid_column(shown: Shown, schema: Mapping[str, pl.DataType]) -> LaidColumn:
-    """Return the column as a table of this schema has it; one that the table lacks is text, one without values a figure."""
-    dtype = schema.get(shown.column, pl.String())
+    """Return the column as a table of this schema has it.
+
+    One that the table lacks is what its form says, and by its name's unit; one without values is a figure.
+    """
+    is_figure = (shown.form and shown.form not in TEXTS) or Column(shown.column, pl.Float64(), "").unit
+    dtype = schema.get(shown.column, pl.Float64() if is_figure else pl.String())
     return _laid_column(shown, Column(shown.column, pl.Float64() if dtype == pl.Null else dtype, ""))
 
 
@@ -145,6 +166,22 @@ def _laid_column(shown: Shown, column: Column) -> LaidColumn:
     return LaidColumn(shown, shown.heading or heading(column), column.unit or "", side)
 
 
+def _with_rows(
+    section: Section, schema: Mapping[str, pl.DataType], rows: tuple[Mapping[str, Any], ...], total: int
+) -> DeclaredSection:
+    """Return the section with these rows of a table of this schema."""
+    columns = (laid_column(shown, schema) for shown in section.show if isinstance(shown, Shown))
+    return DeclaredSection(section.title, section, _with_values(columns, rows), rows, total)
+
+
+def _with_values(columns: Iterable[LaidColumn], rows: Sequence[Mapping[str, Any]]) -> tuple[LaidColumn, ...]:
+    """Return the columns that have a value in any of the rows."""
+    return tuple(
+        column for column in columns
+        if column.shown.text is not None or any(column.name in row and column.value(row) not in (None, "") for row in rows)
+    )  # fmt: skip
+
+
 def _laid_out(declared: DeclaredRows, section: Section, several_devices: bool) -> DeclaredSection:
     by_name = {column.name: column for column in declared.table.columns}
     named = section.show or tuple(name for name in by_name if name not in _PLACE)
@@ -152,6 +189,7 @@ def _laid_out(declared: DeclaredRows, section: Section, several_devices: bool) -
     columns = tuple(_laid_column(each, by_name[each.column]) for each in shown)
     columns = tuple(column for column in columns if column.name != "device" or several_devices)
     rows = _ordered(declared.rows, section.sort)
+    columns = _with_values(columns, rows)
     return DeclaredSection(declared.table.name, section, columns, rows, len(rows))
 
 

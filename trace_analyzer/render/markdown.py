@@ -2,17 +2,37 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import PurePath
 
 from trace_analyzer import units
+from trace_analyzer.analyses.operators import launch_counts
 from trace_analyzer.catalog.article import article
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.builtin_sections import DRAINS, FUSIONS, HOST_COSTS, KERNELS, OPERATORS
-from trace_analyzer.render.declared import DeclaredSection, LaidColumn, dataclass_rows, declared_sections, table_section
+from trace_analyzer.render.builtin_sections import (
+    BLAME,
+    DRAINS,
+    EVIDENCE,
+    FUSIONS,
+    GROUPS,
+    HOST_COSTS,
+    KERNELS,
+    OPERATORS,
+    PARTITION,
+    STEPS,
+)
+from trace_analyzer.render.declared import (
+    DeclaredSection,
+    LaidColumn,
+    dataclass_rows,
+    declared_sections,
+    row_section,
+    table_section,
+)
 from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.report import Advice, Report
-from trace_analyzer.report.summaries import part_totals
-from trace_analyzer.vocabulary import label, phrase
+from trace_analyzer.report.summaries import part_shares, step_rows
+from trace_analyzer.vocabulary import phrase
 
 _TOP_ROWS, _NAME_CELLS, _TOP_BLAME, _TOP_STEPS = 10, 100, 10, 12
 
@@ -106,64 +126,27 @@ def _without_profiler(report: Report) -> str:
 
 
 def _evidence(report: Report) -> str:
-    rows = (
-        (escaped(phrasing.metric_label(fact.metric)), escaped(phrasing.evidence_value(fact)), escaped(fact.why))
-        for fact in report.verdict.evidence
-    )
-    return _titled("### Evidence", _table(("what", "value", "why it matters"), "lrl", rows))
+    return _section(row_section(EVIDENCE, [asdict(fact) for fact in report.verdict.evidence]))
 
 
 def _partition(report: Report) -> str:
     parts = report.verdict.parts_ns or (report.devices[0].partition_ns if report.devices else {})
-    total = sum(parts.values())
-    if not total:
-        return ""
-    totals = part_totals(parts)
     unbiased = report.verdict.debiased
-    beside = unbiased if unbiased is not None and phrasing.tells_something(unbiased) and unbiased.window_ns else None
-    rows = [
-        (
-            escaped(name), units.percent(ns / total), units.duration(ns),
-            *([units.percent(beside.parts_ns.get(part, 0) / beside.window_ns)] if beside else []),
-        )
-        for name, part, ns in (
-            *((label(part), part, ns) for part, ns in totals.work.items()),
-            *((f"Idle: {phrase(part)}", part, ns) for part, ns in totals.idle.items()),
-        )
-    ]  # fmt: skip
-    head = ("part", "share", "time", *(("share without recording",) if beside else ()))
-    return _titled("### Where the time went", _table(head, "lrrr"[: len(head)], rows))
+    beside = unbiased.parts_ns if unbiased is not None and phrasing.tells_something(unbiased) else None
+    return _section(row_section(PARTITION, [asdict(share) for share in part_shares(parts, beside)]))
 
 
 def _steps(report: Report) -> str:
     """Write the judged device's steps, those that were set aside too, and what each is limited by."""
-    steps = [step for step in report.steps if report.verdict.device in (None, step.device)]
-    if len(steps) < 2:
+    rows, more = step_rows(report.steps, report.verdict, _TOP_STEPS)
+    if len(rows) < 2:
         return ""
-    shown = phrasing.telling_steps(steps, _TOP_STEPS)
-    rows = [
-        (
-            escaped(step.name), step.state, units.duration(step.duration_ns),
-            units.percent(step.busy_ns / step.duration_ns if step.duration_ns else None),
-            escaped(phrasing.step_limit(step)), step.confidence or "–", units.duration(step.cold_start_ns or None),
-            units.duration(step.recording_ns or None),
-        )
-        for step in shown
-    ]  # fmt: skip
-    head = ("step", "state", "length", "busy", "limited by", "confidence", "cold start", "recording")
-    more = len(steps) - len(shown)
-    rest = (
-        f"And {units.counted(more, 'more step that is', 'more steps that are')} like the steady ones." if more else ""
-    )
-    return _titled("### Steps", _paragraphs(_table(head, "llrrllrr", rows), rest))
+    rest = f"And {units.counted(more, 'more step that is', 'more steps that are')} like the steady ones."
+    return _paragraphs(_section(row_section(STEPS, rows)), rest if more else "")
 
 
 def _blame(report: Report) -> str:
-    rows = (
-        (units.duration(item.idle_ns), escaped(label(item.cause)), code(place))
-        for item, place in phrasing.blamed(report, _TOP_BLAME)
-    )
-    return _titled("### Who kept the device waiting", _table(("idle", "cause", "at"), "rll", rows))
+    return _section(row_section(BLAME, [asdict(row) for row in phrasing.blamed(report)[:_TOP_BLAME]]))
 
 
 def _host_costs(report: Report) -> str:
@@ -171,7 +154,7 @@ def _host_costs(report: Report) -> str:
 
 
 def _drains(report: Report) -> str:
-    """Where the queue ran empty although the CPU had been ahead, and what drained it."""
+    """Write where the queue ran empty although the CPU had been ahead, and what drained it."""
     return _section(table_section(DRAINS, report.tables.get("drains"), _TOP_ROWS))
 
 
@@ -181,7 +164,7 @@ def _costs_of_operators(report: Report) -> str:
     shown = _section(table_section(OPERATORS, table, _TOP_ROWS))
     if table is None or not shown:
         return ""
-    launches, short = (int(table[column].sum() or 0) for column in ("launch_count", "short_launch_count"))
+    launches, short = launch_counts(table)
     short_launches = (
         f"{units.count(short)} of {units.counted(launches, 'launch', 'launches')} of operators took the CPU longer than the"
         " device: their kernels are too small to be worth a launch each."
@@ -199,19 +182,9 @@ def _work(report: Report) -> str:
     measured = phrasing.measured_roofs(device) if device else ""
     if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or measured):
         return ""
-    rows = (
-        (
-            escaped(label(group.group)), units.percent(group.time_ratio), phrasing.flop_share(group.flop_ratio),
-            units.flops(group.achieved_flop_per_s), phrasing.slower(group.slower_ratio), units.percent(group.known_ratio),
-            units.percent(group.article_time_ratio), phrasing.flop_share(group.article_flop_ratio),
-        )
-        for group in device.groups
-    )  # fmt: skip
-    head = ("group", "time", "FLOP", "FLOP/s", "against matmul", "FLOP known for", "BERT: time", "BERT: FLOP")
     source = article()
     return _paragraphs(
-        "### What the kernels computed",
-        _table(head, "lrrrrrrr", rows),
+        _section(table_section(GROUPS, dataclass_rows(device.groups), len(device.groups))),
         f"{escaped(phrasing.known_work(device))}. BERT: [{escaped(source.source)}]({source.url}).",
         *(
             escaped(f"{text}.")
@@ -253,9 +226,9 @@ def _section(declared: DeclaredSection | None) -> str:
 
 def _cell(column: LaidColumn, text: str) -> str:
     """Return what the trace says as code, the rest as text; figures hold nothing to escape."""
-    if column.side == "r":
+    if column.side == "r" and column.shown.text is None:
         return text
-    if text == "–" or column.shown.form in ("word", "part", "group"):
+    if column.side == "r" or text == "–" or column.shown.form in ("word", "part", "group"):
         return escaped(text)
     return code(kernel_label(text, _NAME_CELLS) if column.shown.form == "name" else text)
 
@@ -279,7 +252,19 @@ def _one_advice(rank: int, item: Advice) -> str:
         if text
     )
     block = "\n".join(_fenced(item.code)) if item.code else ""
-    return _paragraphs(title, *(_indented(part) for part in (escaped(item.why), where, block) if part))
+    return _paragraphs(
+        title,
+        *(
+            _indented(part)
+            for part in (
+                escaped(phrasing.predicted_step(item)) if item.predicted else "",
+                escaped(item.why),
+                where,
+                block,
+            )
+            if part
+        ),
+    )
 
 
 def _advised_place(item: Advice) -> str:

@@ -1,7 +1,6 @@
 """Write what the text renderers share: what a status asks for, how a fact, a part or a kernel is written."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,12 +22,11 @@ from trace_analyzer.report import (
     Report,
     RunAhead,
     Shares,
-    StepReport,
     Verdict,
     Window,
 )
-from trace_analyzer.report.summaries import larger_regime
-from trace_analyzer.vocabulary import CAUSES, REGIMES, RUN_AHEAD_STATES, STATUSES, label, limit_label, phrase
+from trace_analyzer.report.summaries import blamed_rows, larger_regime, recomputed_ratio
+from trace_analyzer.vocabulary import CAUSES, REGIMES, RUN_AHEAD_STATES, STATUSES, WORK, label, limit_label, phrase
 
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "ok": (),
@@ -77,9 +75,6 @@ WORTH_NAMING = 0.001
 _WORTH_A_LINE = 0.005
 """Share of the window from which on copies are told of."""
 
-_FARTHEST = 100_000
-"""From there on a group computes next to nothing, and how often less tells nothing."""
-
 _SEVERITIES = ("error", "warning", "info")
 
 
@@ -102,24 +97,15 @@ def evidence_value(fact: Evidence) -> str:
     return written(value) + (" B" if fact.unit == "bytes" else "")
 
 
+def part_label(part: str) -> str:
+    """Name a part of the partition, with ``Idle:`` before a cause."""
+    return label(part) if part in WORK else f"Idle: {phrase(part)}"
+
+
 def judged_device(report: Report) -> DeviceReport | None:
     """Return the verdict's device, else the first; None where none worked."""
     judged = [device for device in report.devices if device.index == report.verdict.device]
     return next(iter([*judged, *report.devices]), None)
-
-
-def slower(ratio: float | None) -> str:
-    """Write how many times fewer FLOP/s than the matmul group, as in the article."""
-    if ratio is None:
-        return "–"
-    if ratio > _FARTHEST:
-        return f"over {_FARTHEST:,}x less"
-    return "1x" if ratio == 1 else f"{ratio:,.0f}x less" if ratio >= 10 else f"{ratio:.2g}x less"
-
-
-def flop_share(ratio: float | None) -> str:
-    """Write a share of FLOP with two decimals, as the article has them: all but matmul is tiny."""
-    return "–" if ratio is None else f"{100 * ratio:.2f} %"
 
 
 def known_work(device: DeviceReport) -> str:
@@ -188,9 +174,9 @@ def recomputation(device: DeviceReport) -> str:
     """Write what checkpointing costs; "" where none was seen."""
     if not device.recomputed_ns:
         return ""
-    total = sum(bucket.time_ns for bucket in device.buckets)
+    ratio = recomputed_ratio(device)
     flop = "" if device.recomputed_flop is None else f", {units.flop(device.recomputed_flop)}"
-    share = f" ({units.percent(device.recomputed_ns / total)} of kernel time)" if total else ""
+    share = "" if ratio is None else f" ({units.percent(ratio)} of kernel time)"
     cost = f"{units.duration(device.recomputed_ns)}{share}{flop}"
     return f"Activation checkpointing recomputes forward work in the backward pass: {cost}"
 
@@ -250,6 +236,13 @@ def fusion_passes(fusion: Fusion) -> str:
     return f"moves {units.size(rest)} instead of {units.size(fusion.moved_bytes)}"
 
 
+def fusion_phrase(fusion: Fusion) -> str:
+    """Write what could be one kernel: ``x.cos().cos(), in Block, moves 2.1 GB instead of 4.2 GB``."""
+    place = fusion.module or fusion.function
+    facts = (fusion.what, f"in {place}" if place else "", fusion_passes(fusion))
+    return ", ".join(fact for fact in facts if fact)
+
+
 def record_instead(report: Report) -> Sequence[str]:
     """Write what to do to get a verdict, where there is none.
 
@@ -257,7 +250,7 @@ def record_instead(report: Report) -> Sequence[str]:
     """
     if report.verdict.status != "ok" and breaks_off(report.notes):
         return _EXPORT_AGAIN
-    failed = [check for check in report.trust if {metrics.PARTITION, metrics.IDLE_CAUSES} & {*check.withholds}]
+    failed = [check for check in report.trust if {metrics.PARTITION, metrics.CAUSES_OF_IDLE} & {*check.withholds}]
     judged = [check.name for check in failed if check.device in (None, report.verdict.device)]
     instructions = tuple(dict.fromkeys(_INSTEAD_OF_CHECK[name] for name in judged))
     if report.verdict.status == "insufficient" and instructions:
@@ -295,23 +288,19 @@ def trust_phrase(report: Report) -> str:
     )
 
 
-def telling_steps(steps: Sequence[StepReport], most: int) -> list[StepReport]:
-    """Return the steps in order; of more than ``most``, first those set aside or of another regime."""
-    usual = Counter(step.regime for step in steps if step.steady).most_common(1)
-    regime = usual[0][0] if usual else None
-    ranked = sorted(steps, key=lambda step: (step.steady and step.regime == regime, step.start_ns))
-    return sorted(ranked[:most], key=lambda step: step.start_ns)
+def step_limit(step: Mapping[str, Any]) -> str:
+    """Write what limits a step, from the fields of its report: ``Overhead-bound: launch``; "" where that is not known.
 
-
-def step_limit(step: StepReport) -> str:
-    """Write what limits a step, and what does without the recording's cost: ``Overhead-bound: launch``."""
-    if step.regime is None:
-        return "–"
-    limit = regime_label(step.regime, step.cause)
-    second = f", runner-up {phrase(step.runner_up)}" if step.runner_up else ""
-    if step.unrecorded_regime is None or step.unrecorded_regime == step.regime:
-        return limit + second
-    return f"{limit}, without recording perhaps {phrase(step.unrecorded_regime)}"
+    Where another regime limits it without the recording's cost, that is named, too.
+    """
+    regime, unrecorded = step["regime"], step["unrecorded_regime"]
+    if regime is None:
+        return ""
+    limit = regime_label(regime, step["cause"])
+    second = f", runner-up {phrase(step['runner_up'])}" if step["runner_up"] else ""
+    return (
+        limit + second if unrecorded in (None, regime) else f"{limit}, without recording perhaps {phrase(unrecorded)}"
+    )
 
 
 def regime_label(regime: str, cause: str | None) -> str:
@@ -327,17 +316,27 @@ def verdict_label(verdict: Verdict) -> str:
     return regime_label(verdict.regime, verdict.cause)
 
 
-def blamed(report: Report, most: int) -> list[tuple[Blame, str]]:
-    """Return the code that held up the device for long enough to be named, with its place."""
+def blamed(report: Report) -> tuple[Blame, ...]:
+    """Return the code that held up the device for long enough to be named."""
     window = report.verdict.window
-    window_ns = window.length_ns if window else 0
-    worth = (item for item in report.blame if item.idle_ns >= WORTH_NAMING * window_ns)
-    return [(item, place) for item in worth if (place := blamed_place(item))][:most]
+    return blamed_rows(report.blame, WORTH_NAMING * window.length_ns if window else 0)
 
 
 def advised_place(item: Advice) -> str:
     """Write where to change something: ``at aten::mm (8.66 ms)``; "" if unknown."""
     return item.where if not item.where or item.where.startswith("before ") else f"at {item.where}"
+
+
+def predicted_step(item: Advice) -> str:
+    """Write what a replay makes of a change: ``predicted: 152 ms a step (148 ms to 156 ms), now 176 ms``; "" where none did."""
+    then = item.predicted
+    if then is None:
+        return ""
+    low, high, now = map(units.duration, (then.low_ns, then.high_ns, then.now_ns))
+    unit = "a step" if then.has_steps else "for the window"
+    text = f"predicted: {units.duration(then.step_ns)} {unit} ({low} to {high}), now {now}"
+    saves_nothing = then.step_ns > then.now_ns * (1 - thresholds.WORTH_RATIO)
+    return f"{text}: saves next to nothing" if saves_nothing else text
 
 
 def drained_by(row: Mapping[str, Any]) -> str:

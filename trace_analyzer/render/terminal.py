@@ -1,11 +1,20 @@
 """Write the one-screen summary for terminals and logs: the verdict first, then what it rests on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
 
 from trace_analyzer import units
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.builtin_sections import KERNELS, OPERATORS
-from trace_analyzer.render.declared import DeclaredSection, declared_sections, table_section
+from trace_analyzer.render.builtin_sections import BLAME, EVIDENCE, FUSIONS, GROUPS, KERNELS, OPERATORS
+from trace_analyzer.render.declared import (
+    DeclaredSection,
+    LaidColumn,
+    dataclass_rows,
+    declared_sections,
+    row_section,
+    table_section,
+)
 from trace_analyzer.render.first_screen import (
     advice_lines,
     advice_title,
@@ -20,9 +29,9 @@ from trace_analyzer.render.kernel_labels import kernel_label, middle_cut
 from trace_analyzer.render.layout import Line, cells, columns, hanging, written
 from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict
 from trace_analyzer.report.summaries import SetAside, busy_range, step_totals
-from trace_analyzer.vocabulary import label
 
 _TOP_ROWS, _TOP_EVIDENCE, _TOP_DEVICES, _TOP_BLAME, _TOP_FUSIONS = 5, 5, 2, 3, 3
+_LEAST_TEXT = 24  # cells that a wrapped text needs beside what stands before it
 
 
 def summary(report: Report, width: int = 100, colour: bool = False, verbose: bool = False) -> str:
@@ -76,25 +85,7 @@ def _checks(report: Report, width: int) -> list[Line]:
 
 def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
     """Write the measured facts, each with its value and why it matters."""
-    if not facts:
-        return []
-    shown = facts[:_TOP_EVIDENCE]
-    rows: list[Line] = [
-        [
-            (units.visible(phrasing.metric_label(fact.metric)), ""),
-            (units.visible(phrasing.evidence_value(fact)), "bold"),
-        ]
-        for fact in shown
-    ]
-    heads = [[("  ", ""), *line, ("  ", "")] for line in columns(rows, "lr")]
-    lines: list[Line] = [[("Evidence", "title")]]
-    for fact, head in zip(shown, heads, strict=True):
-        why = units.visible(fact.why)
-        if width - cells(head) >= 24:
-            lines += hanging(head, why, width, 2, "dim")
-        else:
-            lines += [head, *hanging([("    ", "")], why, width, 3, "dim")]
-    return lines
+    return _section(row_section(EVIDENCE, [asdict(fact) for fact in facts[:_TOP_EVIDENCE]]), width)
 
 
 def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
@@ -108,17 +99,7 @@ def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
 
 def _blame(report: Report, width: int) -> list[Line]:
     """Write the code that held the host most of the time while the device waited."""
-    shown = phrasing.blamed(report, _TOP_BLAME)
-    if not shown:
-        return []
-    rows: list[Line] = [
-        [(units.duration(item.idle_ns), "bold"), (units.visible(label(item.cause)), "")] for item, _ in shown
-    ]
-    heads = [[("  ", ""), *line, ("  ", "")] for line in columns(rows, "rl")]
-    lines: list[Line] = [[("Who kept it waiting", "title")]]
-    for head, (_, place) in zip(heads, shown, strict=True):
-        lines.append([*head, (units.shorten(units.visible(place), max(8, width - cells(head))), "dim")])
-    return lines
+    return _section(row_section(BLAME, [asdict(row) for row in phrasing.blamed(report)[:_TOP_BLAME]]), width)
 
 
 def _kernels(report: Report, width: int) -> list[Line]:
@@ -136,27 +117,12 @@ def _work(report: Report, width: int) -> list[Line]:
     told_measured = phrasing.measured_roofs(device) if device else ""
     if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or told_measured):
         return []
-    wide = width >= 96
-    head = ("group", "time", "FLOP", "FLOP/s", "against matmul", *(("BERT: time", "FLOP") if wide else ()))
-    rows = [
-        (
-            label(group.group),
-            units.percent(group.time_ratio),
-            phrasing.flop_share(group.flop_ratio),
-            units.flops(group.achieved_flop_per_s),
-            phrasing.slower(group.slower_ratio),
-            *((units.percent(group.article_time_ratio), phrasing.flop_share(group.article_flop_ratio)) if wide else ()),
-        )
-        for group in device.groups
-    ]
-    lines = columns(
-        [[(cell, "dim") for cell in head], *([(cell, "") for cell in row] for row in rows)], "lrrrrrr"[: len(head)]
-    )
-    title: list[Line] = [[("What the kernels computed", "title"), ("  " + phrasing.known_work(device), "dim")]]
+    table = replace(GROUPS, scope=phrasing.known_work(device))
+    lines = _section(table_section(table, dataclass_rows(device.groups), len(device.groups)), width)
     measured = hanging([("  ", "")], told_measured, width, 4, "dim") if told_measured else []
     texts = [text for text in (phrasing.recomputation(device), *phrasing.tensor_cores(device)) if text]
     facts = [line for text in texts for line in hanging([("  ", "")], text, width, 2, "dim")]
-    return [*title, *([("  ", ""), *line] for line in lines), *measured, *facts]
+    return [*lines, *measured, *facts]
 
 
 def _movements(report: Report, width: int) -> list[Line]:
@@ -178,18 +144,7 @@ def _fusions(report: Report, width: int) -> list[Line]:
     """Write what could be one kernel, and what that saves."""
     device = phrasing.judged_device(report)
     shown = phrasing.fusions(device, _TOP_FUSIONS) if device else []
-    if not shown:
-        return []
-    saves = columns(
-        [[(units.duration(fusion.saves_ns), "good"), (f"x{units.count(fusion.count)}", "")] for fusion in shown], "rr"
-    )
-    lines: list[Line] = [[("Fusion opportunities", "title"), ("  time saved at most", "dim")]]
-    for fusion, head in zip(shown, saves, strict=True):
-        place = fusion.module or fusion.function
-        facts = (fusion.what, f"in {place}" if place else "", phrasing.fusion_passes(fusion))
-        text = units.visible(", ".join(fact for fact in facts if fact))
-        lines += hanging([("  ", ""), *head, ("  ", "")], text, width, 2)
-    return lines
+    return _section(row_section(FUSIONS, [asdict(fusion) for fusion in shown]), width)
 
 
 def _operators(report: Report, width: int) -> list[Line]:
@@ -205,6 +160,37 @@ def _section(declared: DeclaredSection | None, width: int) -> list[Line]:
     if declared is None:
         return []
     shown = declared.for_terminal(width)
+    aside = shown.section.scope or shown.section.doc
+    title: Line = [(shown.section.title, "title"), *([("  " + aside, "dim")] if aside else [])]
+    rest = [] if shown.section.top else _left_out(shown.total - len(shown.rows))
+    return [title, *(_lines(shown, width) if shown.section.lines else _table(shown, width)), *rest]
+
+
+def _lines(shown: DeclaredSection, width: int) -> list[Line]:
+    """Write rows without headings, the last column wrapped beside the others, or under them where there is no room."""
+    *before, last = shown.columns
+    heads = columns(
+        [[(_unheaded(column, row), "bold" if column.side == "r" else "") for column in before] for row in shown.rows],
+        "".join(column.side for column in before),
+    )
+    lines: list[Line] = []
+    for row, line in zip(shown.rows, heads, strict=True):
+        head, text = [("  ", ""), *line, ("  ", "")], units.visible(last.cell(row))
+        if width - cells(head) >= _LEAST_TEXT:
+            lines += hanging(head, text, width, shown.section.lines, "dim")
+        else:
+            lines += [head, *hanging([("    ", "")], text, width, shown.section.lines + 1, "dim")]
+    return lines
+
+
+def _unheaded(column: LaidColumn, row: Mapping[str, Any]) -> str:
+    """Write a value as it reads without a heading: a count as ``x3``."""
+    text = units.visible(column.cell(row))
+    return f"x{text}" if column.unit == "count" else text
+
+
+def _table(shown: DeclaredSection, width: int) -> list[Line]:
+    """Write rows under headings; texts are cut to the room there is."""
     texts = [[units.visible(cell) for cell in shown.cells(row)] for row in shown.rows]
     sides = shown.alignment
     named = bool(shown.columns) and shown.columns[-1].shown.form == "name"
@@ -225,10 +211,7 @@ def _section(declared: DeclaredSection | None, width: int) -> list[Line]:
     styles = [*("" for _ in sides[1:]), "bold" if named else ""]
     rows = [list(zip(row, styles, strict=True)) for row in cut]
     lines = columns([[(head, "dim") for head in shown.headings], *rows], sides)
-    aside = shown.section.scope or shown.section.doc
-    title: Line = [(shown.section.title, "title"), *([("  " + aside, "dim")] if aside else [])]
-    rest = [] if shown.section.top else _left_out(shown.total - len(shown.rows))
-    return [title, *([("  ", ""), *line] for line in lines), *rest]
+    return [[("  ", ""), *line] for line in lines]
 
 
 def _left_out(count: int) -> list[Line]:
@@ -253,6 +236,8 @@ def _advice(report: Report, width: int) -> list[Line]:
 
 def _one_advice(rank: int, item: Advice, report: Report, width: int) -> list[Line]:
     lines = advice_title(rank, item, report, width)
+    if predicted := phrasing.predicted_step(item):
+        lines += hanging([("     ", "")], predicted, width, 2, "good")
     lines += hanging([("     ", "")], units.visible(item.why), width, 4, "dim")
     lines += code_lines(item.code, width)
     if place := phrasing.advised_place(item):
@@ -315,9 +300,9 @@ def _marked(steps_from: str | None) -> str:
 
 
 def _set_aside(aside: Sequence[SetAside]) -> str:
-    """How many steps are no part of the steady ones, by state, with what limits them if it is not the verdict."""
+    """Write how many steps are no part of the steady ones, by state, with what limits them if it is not the verdict."""
     states = [
-        f"{steps.count} {steps.state}" + (f" ({phrasing.step_limit(steps.limited)})" if steps.limited else "")
+        f"{steps.count} {steps.state}" + (f" ({phrasing.step_limit(vars(steps.limited))})" if steps.limited else "")
         for steps in aside
     ]
     return "; set aside: " + ", ".join(states) if states else ""

@@ -1,4 +1,4 @@
-"""What a change would bring, as text for a terminal, as Markdown, and as a tornado plot."""
+"""Write what a change would bring, as text for a terminal, as Markdown, and as a tornado plot."""
 
 from typing import Any
 

@@ -1,1 +1,1 @@
-"""What a change would bring: the dependency graph of a trace, replayed with other weights."""
+"""Predict what a change would bring: the dependency graph of a trace, replayed with other weights."""

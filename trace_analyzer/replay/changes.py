@@ -1,4 +1,4 @@
-"""Changes to a program, each a function that changes the weights of a graph; they compose.
+"""Change a program: each change is a function that changes the weights of a graph; they compose.
 
 A change raises `NotApplicable` where the trace does not say what it would do, or has nothing for it.
 """
@@ -58,7 +58,7 @@ _QUEUED = (LAUNCH, GRAPH, COPY, SET, RECORD, WAIT_CALL)
 
 @dataclass(frozen=True)
 class Change:
-    """One change by name, with its options."""
+    """Hold one change by name, with its options."""
 
     name: str
     options: Mapping[str, float | str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ Effect = Callable[[Weights, Scene, Mapping[str, float | str]], None]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of change: what it does, in words for people, and its effect on weights.
+    """Describe a kind of change: what it does, in words for people, and its effect on weights.
 
     ``host`` says that it needs links from calls to activities.
     """
@@ -136,7 +136,7 @@ def pinned(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
 
 
 def _pinned_rates(scene: Scene) -> Floats:
-    """Return what part of its time each pageable copy takes at the bandwidth of this trace's pinned copies of its direction."""
+    """Return the share of its time that each pageable copy takes at the bandwidth of pinned copies of its direction."""
     table = scene.known.table.with_columns(
         pl.Series("pageable", scene.graph.recorded.activities.pageable),
         pl.Series("label code", scene.known.activity_label),
@@ -210,18 +210,21 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     return order[first]
 
 
-def warm(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Leave out what happens once: compiling, loading modules, allocating memory that a cache keeps."""
+def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
+    """Leave out what happens once: compiling, loading modules, allocating memory that a cache keeps; or ``only`` allocation."""
     graph, calls = scene.graph, scene.graph.recorded.calls
+    only_allocation = options.get("only") == "allocation"
     taken = calls.end - calls.start
     typical = medians(taken, calls.name) if taken.size else taken
     slow = np.isin(calls.kind, _QUEUED) & (taken > SLOW_LAUNCH_NS) & (taken > SLOW_LAUNCH_MEDIANS * typical)
     slow[np.unique(graph.ref[graph.kind == QUEUE])] = False
+    slow &= not only_allocation
+    parts = [ALLOCATION] if only_allocation else [ALLOCATION, COMPILATION]
     once = _of_calls(scene, CALL, (ALLOC, FREE))
     removed = _of_calls(scene, RETURN, (ALLOC, FREE))
-    if not (slow.any() or once.any() or weights.parts[[ALLOCATION, COMPILATION]].any()):
+    if not (slow.any() or once.any() or weights.parts[parts].any()):
         raise NothingToChange("nothing was compiled, loaded or allocated")
-    weights.parts[[ALLOCATION, COMPILATION]] = 0
+    weights.parts[parts] = 0
     weights.host[once] = 0
     weights.device[once] = 0
     remove(weights, removed)

@@ -15,14 +15,19 @@ FIXED_KERNEL_NS = 2_000
 """The part of a kernel's time that its work does not change: start and drain."""
 UNFILLED_RATIO = 0.05
 """Where matmuls and convolutions that leave SMs empty take more of the device's time, libraries choose others for a bigger batch."""
+LAUNCH_MEDIANS = 3
+"""Before a launch that a fused kernel spares, the CPU is spared at most so many usual stretches."""
 _SIGNATURE = 16
 _THREADS_PER_SM = 2048
 
 
-def fuse(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
-    """Run each chain of table `fusions` as one kernel: less traffic, one launch, no gaps inside."""
-    graph = scene.graph
-    factor, inner = _fused(scene)
+def fuse(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
+    """Run each chain of table `fusions`, or those of one ``of``, as one kernel: less traffic, one launch, no gaps inside."""
+    graph, fusions = scene.graph, scene.tables["fusions"]
+    wanted = fusions.filter(pl.col("kind") == options["of"]) if "of" in options else fusions
+    if wanted.is_empty():
+        raise NothingToChange("no kernels that one kernel could replace")
+    factor, inner = _fused(scene, wanted)
     if not inner.any():
         raise NothingToChange("no kernels that one kernel could replace")
     scale_activities(weights, graph, factor < 1, factor)
@@ -37,14 +42,20 @@ def fuse(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
     begins = np.zeros(graph.time.size, dtype=bool)
     begins[graph.call_starts[calls]] = True
     thread = np.flatnonzero(graph.kind == THREAD)
-    stretch = graph.ref[thread[begins[graph.target[thread]]]]
+    before = thread[begins[graph.target[thread]]]
+    stretch = graph.ref[before]
+    # What a launch needs goes; a longer stretch before it did something else as well.
+    parts = weights.parts[[DISPATCH, PYTHON, UNKNOWN, RUNTIME]][:, stretch]
+    length = parts.sum(axis=0)
+    usual = LAUNCH_MEDIANS * np.median(length[length > 0]) if (length > 0).any() else 0.0
+    left = np.maximum(length - usual, 0) / np.maximum(length, 1)
     for part in (DISPATCH, PYTHON, UNKNOWN, RUNTIME):
-        weights.parts[part][stretch] = 0
+        weights.parts[part][stretch] *= left
 
 
-def _fused(scene: Scene) -> tuple[Floats, Flags]:
+def _fused(scene: Scene, fusions: pl.DataFrame) -> tuple[Floats, Flags]:
     """Return what part of its time each activity takes in its fused kernel, and which start within one."""
-    table, fusions = scene.known.table, scene.tables["fusions"]
+    table = scene.known.table
     factor, inner = np.ones(table.height), np.zeros(table.height, dtype=bool)
     keys = table.select(pl.struct("name", "operator", "blocks").rank("dense").alias("key")).to_series().to_numpy()
     start = table.get_column("start_ns").to_numpy()
@@ -123,7 +134,7 @@ def _chosen(scene: Scene, target: str) -> Flags:
 
 
 def _of_module(scene: Scene, module: str) -> Flags:
-    """Return the activities launched within calls of an ``nn.Module``, by the last part of its path, and by its backward pass."""
+    """Return activities launched by an ``nn.Module``, named by the last part of its path, and by its backward pass."""
     events = scene.tables["host_events"].select("event_id", "kind", "name", "thread_id", "start_ns", "duration_ns")
     name = module.rsplit("/", 1)[-1]
     text = pl.col("name").cast(pl.String)
@@ -166,7 +177,7 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
         sums.select(*key, share.alias("share")), on=key, how="left", nulls_equal=True, maintain_order="left"
     )
     factor = joined.get_column("share").fill_null(1.0).clip(0.0, 1.0).to_numpy().copy()
-    if half:
+    if half and not _mostly_narrow(scene.known.table):
         traffic = joined.select(
             ((pl.col("dtype") == "fp32") & (pl.col("bound") == "memory") & pl.col("share").is_null()).fill_null(False)
         ).to_series()
@@ -174,6 +185,13 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     if not (factor < 1).any():
         raise NothingToChange("no kernel is known to compute in FP32 where a narrower type is faster")
     scale_activities(weights, scene.graph, factor < 1, factor)
+
+
+def _mostly_narrow(table: pl.DataFrame) -> bool:
+    """Return whether most of the matmuls' time of known type is in 16 bits: what is in FP32 then is so on purpose."""
+    known = table.filter(pl.col("group") == "matmul").drop_nulls("dtype")
+    narrow = known.filter(pl.col("dtype").is_in(["bf16", "fp16", "fp8", "int8"])).get_column("duration_ns").sum()
+    return bool(2 * narrow > known.get_column("duration_ns").sum())
 
 
 def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:

@@ -9,7 +9,7 @@ import polars as pl
 from trace_analyzer.catalog.host_work import BLOCKING, work_of_name
 from trace_analyzer.frames.intervals import innermost, split_by, union
 from trace_analyzer.frames.lookups import factorize
-from trace_analyzer.report import Report
+from trace_analyzer.replay.analysed import Analysed
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -61,7 +61,7 @@ class Activities:
 
 @dataclass(frozen=True)
 class Calls:
-    """Hold runtime calls, the outermost of nested ones, by thread and start; ``name`` is a number for each name."""
+    """Hold outermost runtime calls by thread and start; ``name`` numbers names, ``event`` is the host event."""
 
     start: Ints
     end: Ints
@@ -71,6 +71,7 @@ class Calls:
     name: Ints
     awaits: Ints
     waiting: Ints
+    event: Ints
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Recording:
         return int(self.activities.start[own].min()), int(self.activities.end[own].max())
 
 
-def recording(report: Report, device: int) -> Recording:
+def recording(report: Analysed, device: int) -> Recording:
     """Return the recording of an analysed trace, with the steps of ``device`` (a device code)."""
     tables = report.tables
     threads = tables["threads"]
@@ -202,6 +203,7 @@ def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches:
         name[outer],
         none,
         none,
+        rows[outer],
     )
     return calls, of_event
 
@@ -307,6 +309,9 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
     named = spans.hstack(kinds.select("part", "call", "is_operator"))
     for work in (COMPILATION, DATA):
         within = named.filter((pl.col("part") == work) & (pl.col("call") < 0)).select("thread_id", "start_ns", "end_ns")
+        if within.is_empty():
+            inner = inner.with_columns(pl.lit(None, pl.Int64).alias(f"inside {work}"))
+            continue
         whole = union(within, ["thread_id"]).with_columns(pl.lit(work, pl.Int64).alias(f"inside {work}"))
         inner = split_by(inner, whole, ["thread_id"], [f"inside {work}"])
     event = inner.get_column("event_id")

@@ -15,16 +15,17 @@ import polars as pl
 
 from trace_analyzer.errors import UsageError
 from trace_analyzer.replay.changes import Change
-from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay, needs_links, refusal, without_links
+from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
+from trace_analyzer.replay.refusals import needs_links, refusal, without_links
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Report
 
 SCHEMA_VERSION = 1
 WORTH_RATIO = 0.02
 """A change that saves less is noise."""
-WORKERS = 4
 LARGEST_FACTOR = 1e9
 """The largest factor of a change, its inverse the smallest: nothing computed of it overflows."""
+WORKERS = 8
 _PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "graphs")
 _SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communication", "copies")
 _NO_DEVICE = "no device of the trace did any work"
@@ -49,13 +50,22 @@ class Scenario:
 
 @dataclass(frozen=True)
 class PathPart:
-    """Hold a part of the critical path: ns of a step, its share, and the step with that part by factors as fast."""
+    """Hold a part of the critical path: ns of a step, its share, and the step with that part by factors as fast.
+
+    Without changes, ``operator``, ``module`` and ``python_function`` are those that hold most of it, where any is known, and
+    ``start_ns`` and ``end_ns`` its longest stretch.
+    """
 
     kind: str
     name: str
     ns: float
     ratio: float
     speedups: Mapping[str, float]
+    operator: str | None = None
+    module: str | None = None
+    python_function: str | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +128,7 @@ class WhatIf:
                 for s in self.scenarios
             ],
             "critical_path": [
-                {"kind": p.kind, "name": p.name, "ns": p.ns, "ratio": p.ratio, "speedups": dict(p.speedups)}
+                {**vars(p), "speedups": dict(p.speedups)}
                 for p in self.critical_path
             ],
             "skipped": [{"name": s.name, "options": _plain(s.options), "reason": s.reason} for s in self.skipped],
@@ -200,7 +210,7 @@ def changes_of(
 
 
 def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int = 8) -> WhatIf:
-    """Return what the changes would bring to the judged device of an analysed trace; without changes, what each standard one would.
+    """Return what the changes, or each standard one, would bring to the judged device of an analysed trace.
 
     Raises ``UsageError`` where a change names what the trace does not have.
     """
@@ -248,7 +258,9 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
         device_floor_ns=device_floor,
         predicted=replay.predict(applied),
         scenarios=tuple(scenarios),
-        critical_path=path_parts(replay, applied, path_rows),
+        critical_path=located(path_parts(replay, applied, path_rows), report)
+        if not applied
+        else path_parts(replay, applied, path_rows),
         skipped=(*skipped, *left_out),
     )
 
@@ -261,6 +273,31 @@ def path_parts(replay: Replay, changes: tuple[Change, ...] = (), rows: int = 8) 
     )
 
 
+def located(parts: tuple[PathPart, ...], report: Report) -> tuple[PathPart, ...]:
+    """Return parts of the path without changes with the code that holds most of each, by table `critical_path`."""
+    code = ["operator", "module", "python_function"]
+    path = report.tables["critical_path"].with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
+    known = path.filter(pl.any_horizontal(pl.col(code).is_not_null()))
+    sums = (
+        known.group_by("name", *code).agg(pl.col("ns").sum()).sort("ns", *code, descending=[True, False, False, False])
+    )
+    names = {row["name"]: row for row in sums.unique("name", keep="first", maintain_order=True).to_dicts()}
+    longest = path.sort("ns", "start_ns", descending=[True, False]).unique("name", keep="first", maintain_order=True)
+    places = {row["name"]: row for row in longest.to_dicts()}
+    located_parts: list[PathPart] = []
+    for part in parts:
+        who, place = names.get(part.name, {}), places.get(part.name, {})
+        known_of: dict[str, Any] = {c: who.get(c) for c in code} | {c: place.get(c) for c in ("start_ns", "end_ns")}
+        located_parts.append(PathPart(**{**vars(part), **known_of}))
+    return tuple(located_parts)
+
+
+def standard_changes() -> tuple[Change, ...]:
+    """Return the changes of a program that are estimated where nobody asks for any."""
+    options: dict[str, dict[str, float | str]] = {"prefetch": {"workers": WORKERS}}
+    return tuple(Change(name, options.get(name, {})) for name in _PROGRAM)
+
+
 def _scenarios(
     replay: Replay, changes: tuple[Change, ...], applied: tuple[Change, ...]
 ) -> tuple[list[Scenario], list[Skipped]]:
@@ -271,8 +308,7 @@ def _scenarios(
 
 def _standard(replay: Replay, unlinked: str | None) -> tuple[list[Scenario], list[Skipped]]:
     """Return the standard scenarios, the shortest step first, and those that the trace has nothing for."""
-    options: dict[str, dict[str, float | str]] = {"prefetch": {"workers": WORKERS}}
-    asked = [Change(name, options.get(name, {})) for name in _PROGRAM]
+    asked = list(standard_changes())
     asked += [Change("speedup", {"target": target, "factor": 2.0}) for target in _SENSITIVE]
     scenarios, skipped = [], []
     for change in asked:

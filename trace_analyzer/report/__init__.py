@@ -12,7 +12,7 @@ import polars as pl
 
 from trace_analyzer.field_types import CheckStatus, Confidence, Limits, Regime, Status, Value
 from trace_analyzer.notes import Note
-from trace_analyzer.report.code_report import Advice, Blame, HostCost
+from trace_analyzer.report.code_report import Advice, Blame, HostCost, Predicted
 from trace_analyzer.report.device_report import (
     Attained,
     BoundShare,
@@ -75,6 +75,7 @@ __all__ = [
     "HostCost",
     "LaunchLead",
     "MeasuredRoof",
+    "Predicted",
     "QueueDepth",
     "Recorded",
     "Regime",
@@ -114,7 +115,7 @@ class DeclaredRows:
 class Report:
     """Hold the result of an analysis: frozen, saveable, and all that a renderer sees.
 
-    ``tables`` maps names of `trace_analyzer.analyses.registry.TABLES` to frames with those columns. Those that
+    ``tables`` maps names of `trace_analyzer.registry.TABLES` to frames with those columns. Those that
     nobody has asked for yet are made when they are asked for. ``steps_from`` says what
     marks the steps: ``ProfilerStep``, an annotation's pattern, a framework, ``kernel sequence``, or None.
     ``declared`` are the rows of analyses that declare where they show instead of having a field here.

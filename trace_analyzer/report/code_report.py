@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from trace_analyzer.field_types import Amount, IdleCause
+from trace_analyzer.field_types import Amount, IdleCause, Quantity
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,23 @@ class HostCost:
 
 
 @dataclass(frozen=True)
+class Predicted:
+    """What a change makes of the step, by a replay of the trace: an estimate with its interval."""
+
+    step_ns: Annotated[Quantity, "The step with the change, or the window of a trace without steps."]
+    low_ns: Annotated[Quantity, "Start of the interval."]
+    high_ns: Annotated[Quantity, "End of the interval."]
+    now_ns: Annotated[Quantity, "The step without the change, replayed too."]
+    has_steps: Annotated[bool, "Whether it is the step, not the window."] = True
+
+
+@dataclass(frozen=True)
 class Advice:
     """One thing to change: what, why, where, and how much it can save at most.
 
     ``start_ns`` and ``end_ns`` name a place on the timeline that shows it, where there is one. ``id`` is the fix
-    of the catalogue, ``docs`` the section on it: when it helps, when not, and how its bound is computed.
+    of the catalogue, ``docs`` the section on it: when it helps, when not, and how its bound is computed. ``predicted`` is
+    there where a replay accepts the trace and knows the change.
     """
 
     title: Annotated[str, "What to change."]
@@ -87,3 +99,7 @@ class Advice:
         str,
         "The section of the documentation on it: when it helps, when not, how its bound is computed.",
     ] = ""
+    predicted: Annotated[
+        Predicted | None,
+        "What a replay makes of it; null where the trace cannot be replayed, or the change is not known to it.",
+    ] = None

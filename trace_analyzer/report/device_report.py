@@ -223,16 +223,16 @@ class WorkCoverage:
 
 @dataclass(frozen=True)
 class TensorCores:
-    """Contractions that could use matrix units, or use them better, for one reason (sum over table `tensor_cores`)."""
+    """Matmuls and convolutions that could use tensor cores better, for one reason (sum over table `tensor_cores`)."""
 
     reason: Annotated[
         Literal["fp32", "vector-units", "unaligned"],
-        "FP32 operands, a type that has matrix units on vector units, or rows that do not start at 16 bytes.",
+        "FP32 operands, a type that has tensor cores on vector units, or rows that do not start at 16 bytes.",
     ]
     target_dtype: Annotated[str, "Type that they could compute in."]
     kernel_count: Annotated[Amount, "Kernels."]
     time_ns: Annotated[Amount, "Their time."]
-    saves_ns: Annotated[Quantity, "Time saved at most: down to the roof on matrix units."]
+    saves_ns: Annotated[Quantity, "Time saved at most: down to the roof on tensor cores."]
     code: Annotated[str, "What to do."]
 
 
@@ -245,7 +245,7 @@ class MeasuredRoof:
     """
 
     dtype: Annotated[str | None, "Type of the arithmetic; null for the memory."]
-    matrix_units: Annotated[bool | None, "Whether of matrix units, not vector units; null for the memory."]
+    matrix_units: Annotated[bool | None, "Whether of tensor cores, not vector units; null for the memory."]
     measured_per_s: Annotated[Positive, "What was measured: FLOP/s, byte/s for the memory."]
     datasheet_per_s: Annotated[
         Positive | None,
@@ -316,12 +316,12 @@ class DeviceReport:
     ] = ()
     mfu: Annotated[
         Quantity | None,
-        "Model FLOP utilization: time of the contractions at the peak of their dtype, without recomputed ones,"
+        "Model FLOP utilization: time of matmuls and convolutions at the peak of their dtype, without recomputed ones,"
         " over the window; a lower bound where FLOP are unknown.",
     ] = None
     mfu_at_most: Annotated[
         Quantity | None,
-        "The same if contractions of unknown work had run at their peak: the MFU lies between the two.",
+        "The same if matmuls and convolutions of unknown work had run at their peak: the MFU lies between the two.",
     ] = None
     hfu: Annotated[Quantity | None, "Hardware FLOP utilization: the same with recomputed ones."] = None
     flop_time_ratio: Annotated[Ratio | None, "Share of kernel time whose FLOP are known."] = None
@@ -336,7 +336,7 @@ class DeviceReport:
     ] = None
     tensor_cores: Annotated[
         tuple[TensorCores, ...],
-        "Contractions that could use matrix units (Tensor Cores, MFMA), or use them better.",
+        "Matmuls and convolutions that could use tensor cores (MFMA on AMD), or use them better.",
     ] = ()
     attained: Annotated[
         Attained | None,

@@ -1,9 +1,12 @@
 """Sum up parts of a report, for renderers that have one line for what the report holds in many."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
+from typing import Any
 
+from trace_analyzer.report.code_report import Blame
 from trace_analyzer.report.device_report import DeviceReport
 from trace_analyzer.report.verdicts import StepReport, Verdict
 from trace_analyzer.vocabulary import PARTS, WORK
@@ -25,6 +28,16 @@ class PartTotals:
     def total_ns(self) -> int:
         """Sum of all parts."""
         return sum(self.work.values()) + self.idle_ns
+
+
+@dataclass(frozen=True)
+class PartShare:
+    """One part of a window with its share of it; ``unrecorded_ratio`` is that without the cost of recording, if known."""
+
+    part: str
+    time_ns: int
+    time_ratio: float
+    unrecorded_ratio: float | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +95,34 @@ def larger_regime(verdict: Verdict) -> tuple[str, float] | None:
     return (largest, sums[largest] / window) if is_larger else None
 
 
+def part_shares(parts_ns: Mapping[str, int], unrecorded_ns: Mapping[str, int] | None = None) -> tuple[PartShare, ...]:
+    """Return the parts of a window with their shares: work, then idle time, each the longest first.
+
+    ``unrecorded_ns`` are the parts of the window without the cost of recording.
+    """
+    totals, unrecorded_ns = part_totals(parts_ns), unrecorded_ns or {}
+    window_ns = sum(unrecorded_ns.values())
+    return tuple(
+        PartShare(part, ns, ns / totals.total_ns, unrecorded_ns.get(part, 0) / window_ns if window_ns else None)
+        for part, ns in (*totals.work.items(), *totals.idle.items())
+    )
+
+
+def blamed_rows(blame: Iterable[Blame], least_ns: float) -> tuple[Blame, ...]:
+    """Return the rows of at least ``least_ns`` that name a place in code."""
+    return tuple(
+        row
+        for row in blame
+        if row.idle_ns >= least_ns and (row.operator or row.python_function or row.module or row.annotation)
+    )
+
+
+def recomputed_ratio(device: DeviceReport) -> float | None:
+    """Return the share of kernel time that did forward work again in the backward pass; None without kernels."""
+    time_ns = sum(bucket.time_ns for bucket in device.buckets)
+    return device.recomputed_ns / time_ns if time_ns else None
+
+
 def longest_and_rest(parts_ns: Mapping[str, int], most: int) -> tuple[list[tuple[str, int]], int, int]:
     """Split parts in order of length into at most ``most`` rows: the first ones, how many are left and their sum in ns.
 
@@ -115,6 +156,28 @@ def step_totals(steps: Iterable[StepReport], verdict: Verdict) -> StepTotals | N
         busy_ratio=sum(step.busy_ns for step in summed) / max(1, sum(lengths)),
         set_aside=_set_aside(judged, verdict),
     )
+
+
+def step_rows(steps: Iterable[StepReport], verdict: Verdict, most: int) -> tuple[list[dict[str, Any]], int]:
+    """Return steps of the verdict's device as rows, those set aside too, and how many are left out.
+
+    Of more than ``most`` first those set aside or of another regime than most are left. A row has the fields of
+    `StepReport` and ``busy_ratio``; times of 0 that recording or a cold start took are None.
+    """
+    judged = [step for step in steps if verdict.device in (None, step.device)]
+    usual = Counter(step.regime for step in judged if step.steady).most_common(1)
+    regime = usual[0][0] if usual else None
+    ranked = sorted(judged, key=lambda step: (step.steady and step.regime == regime, step.start_ns))
+    rows = [
+        asdict(step)
+        | {
+            "busy_ratio": step.busy_ratio,
+            "cold_start_ns": step.cold_start_ns or None,
+            "recording_ns": step.recording_ns or None,
+        }
+        for step in sorted(ranked[:most], key=lambda step: step.start_ns)
+    ]
+    return rows, len(judged) - len(rows)
 
 
 def _set_aside(steps: Sequence[StepReport], verdict: Verdict) -> tuple[SetAside, ...]:

@@ -137,7 +137,9 @@ class StepReport:
     steady: Annotated[bool, "Whether it is part of the steady window."]
     flop: Annotated[Quantity | None, "FLOP of its kernels, where known."] = None
     mfu: Annotated[Quantity | None, "Model FLOP utilization of the step."] = None
-    mfu_at_most: Annotated[Quantity | None, "The same if contractions of unknown work had run at their peak."] = None
+    mfu_at_most: Annotated[
+        Quantity | None, "The same if matmuls and convolutions of unknown work had run at their peak."
+    ] = None
     cause: Annotated[Cause | None, "Cause within that regime; null where it has none."] = None
     runner_up: Annotated[Regime | None, "Regime that came close to it, if any."] = None
     confidence: Annotated[
@@ -159,3 +161,8 @@ class StepReport:
         Regime | None,
         "Regime of this step without that; null where it cannot be told.",
     ] = None
+
+    @property
+    def busy_ratio(self) -> float | None:
+        """Share of the step in which the device worked; None for a step without length."""
+        return self.busy_ns / self.duration_ns if self.duration_ns else None

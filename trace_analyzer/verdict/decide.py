@@ -283,7 +283,7 @@ def confidence_of(
         known = findings.device.shapes_ratio or 0.0
         if findings.device.contraction_ratio > t.CONTRACTION_DOUBT_RATIO and known < t.POOR_COVERAGE:
             doubts.append(
-                f"FLOP and bytes are known for {percent(known)} of the time of contractions: the others count as"
+                f"FLOP and bytes are known for {percent(known)} of the time of matmuls and convolutions: the others count as"
                 " compute by their kind, or as memory where their name is one of decoding: batch sizes may differ"
             )
             if known < t.PRIORS_RATIO:

@@ -14,7 +14,7 @@ _FAR_BELOW: dict[Regime, str] = {
 
 
 def roof_share(findings: Findings, regime: Regime | None) -> BoundShare | None:
-    """How near the kernels of a regime come to their roof, where that is known; None for regimes of no kernels."""
+    """Return how near the kernels of a regime come to their roof, where that is known; None for regimes of no kernels."""
     bound = None if regime is None else _BOUNDS.get(regime)
     return next((share for share in findings.bounds if share.bound == bound and share.roof_ratio is not None), None)
 
@@ -59,5 +59,5 @@ def roof_evidence(findings: Findings, judgement: Judgement) -> list[Evidence]:
 
 
 def _stands_for_all(share: BoundShare) -> bool:
-    """Whether the roof is known for enough of the kernels' time to speak of all of them."""
+    """Return whether the roof is known for enough of the kernels' time to speak of all of them."""
     return share.known_ns >= t.KNOWN_RATE_RATIO * share.time_ns

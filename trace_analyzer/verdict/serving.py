@@ -21,7 +21,7 @@ _SCHEMA = {
 def serving_verdicts(
     annotated_steps: pl.DataFrame, device_findings: Mapping[int, DeviceFindings], window_sources: WindowSources
 ) -> pl.DataFrame:
-    """device, step_kind, regime, cause, runner_up, confidence: the verdict on the steps of each kind, taken together."""
+    """Return device, step_kind, regime, cause, runner_up, confidence: the verdict on all steps of each kind."""
     rows = [
         {"device": device, "step_kind": kind, **_judged(device_findings[device], steps, window_sources)}
         for (device, kind), steps in annotated_steps.group_by("device", "step_kind", maintain_order=True)

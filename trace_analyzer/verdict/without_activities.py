@@ -9,7 +9,7 @@ from trace_analyzer.units import counted
 
 
 def without_activities(trace: Trace, host: Host) -> Verdict:
-    """Why a trace without device activities has no regime, and what to record instead."""
+    """Return why a trace without device activities has no regime, and what to record instead."""
     calls = launching_calls(host).height
     ranges = sum(note.count for note in trace.notes if note.code == "profiler-range")
     evidence = (

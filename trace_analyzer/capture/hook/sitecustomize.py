@@ -1,4 +1,4 @@
-"""Runs at the start of each Python that ``analyze record`` started, directly or not.
+"""Run at the start of each Python that ``analyze record`` started, directly or not.
 
 Python imports one ``sitecustomize``, the first on its path: this one steps aside for the one that it shadows,
 and then waits for torch. A script that never imports torch notices nothing.

@@ -206,7 +206,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"duration": units.duration, "percent": units.percent, "count": units.count}
-    environment.filters |= {"confidence": confidence, "phrase": phrase}
+    environment.filters |= {"confidence": confidence, "phrase": phrase, "predicted_step": phrasing.predicted_step}
     environment.filters["mfu"] = lambda device: (
         "–" if device.mfu is None else phrasing.mfu(device.mfu, device.mfu_at_most)
     )

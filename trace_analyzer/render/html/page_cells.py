@@ -162,5 +162,6 @@ _CELLS: Mapping[str, Callable[[Any], Cell]] = {
     "bytes": _number_cell(lambda value: units.quantity(value, "B")),
     "flop": _number_cell(lambda value: units.quantity(value, "FLOP")),
     "number": _number_cell(units.number),
-    "times": _number_cell(lambda value: units.number(value) if value is None else f"{units.number(value)} ×"),
+    "times": _number_cell(units.times),
+    "fine": _number_cell(units.fine_percent),
 }

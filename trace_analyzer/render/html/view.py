@@ -7,31 +7,34 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import PurePath
-from typing import Literal
 
 import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.analyses.places import longest_intervals
 from trace_analyzer.field_types import field_docs
-from trace_analyzer.render.builtin_sections import DRAINS, FUSIONS, HOST_COSTS, KERNELS, OPERATORS
-from trace_analyzer.render.declared import declared_sections
-from trace_analyzer.render.html.page_cells import Listing, Span
-from trace_analyzer.render.html.page_tables import (
-    blame_listing,
-    bucket_listing,
-    cause_listing,
-    communication_listing,
-    copy_listing,
-    culprit_listing,
-    declared_listing,
-    gap_listing,
-    group_listing,
-    module_listing,
-    recomputation_listing,
-    roofline_listing,
-    section_listing,
+from trace_analyzer.render.builtin_sections import (
+    BLAME,
+    BUCKETS,
+    CAUSES,
+    COMMUNICATION,
+    COPIES,
+    DRAINS,
+    FUSIONS,
+    GAPS,
+    GROUPS,
+    HOST_COSTS,
+    IDLE_BY_FUNCTION,
+    IDLE_BY_MODULE,
+    KERNELS,
+    MODULES,
+    OPERATORS,
+    RECOMPUTATION,
+    ROOFLINE,
 )
+from trace_analyzer.render.declared import dataclass_rows, declared_sections
+from trace_analyzer.render.html.page_cells import Listing, Span
+from trace_analyzer.render.html.page_tables import declared_listing, device_rows, section_listing
 from trace_analyzer.render.phrasing import (
     alone,
     check_value,
@@ -41,7 +44,9 @@ from trace_analyzer.render.phrasing import (
     withheld_metrics,
 )
 from trace_analyzer.report import CheckStatus, DeviceReport, Report, StepReport, TraceInfo, Verdict
+from trace_analyzer.report.summaries import part_shares
 from trace_analyzer.run_metadata import RunMetadata
+from trace_analyzer.sections import Section
 from trace_analyzer.vocabulary import WORK, Term, part_term
 
 GRAVITY: tuple[CheckStatus, ...] = ("ok", "warn", "fail")
@@ -157,8 +162,12 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
             "Where device time goes",
             "Kernels",
             (
-                *_if(on_device, section_listing(report, "kernels", KERNELS, report.tables["kernels"])),
-                *(bucket_listing(report, device) for device in _judged(report) if device.buckets),
+                *_if(on_device, section_listing(report, KERNELS)),
+                *(
+                    section_listing(report, BUCKETS, device_rows(report, device, device.buckets))
+                    for device in _judged(report)
+                    if device.buckets
+                ),
             ),
         ),
         PageSection(
@@ -166,14 +175,15 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
             "How good the kernels are",
             "Roofline",
             (
-                *(group_listing(report, device) for device in _judged(report) if device.groups),
-                *_if(report.tables["roofline"].get_column("roof_ratio").count(), _roofline_plot(report)),
-                *_if(on_device, roofline_listing(report)),
-                *_if(
-                    report.tables["fusions"].height,
-                    section_listing(report, "fusions", FUSIONS, report.tables["fusions"]),
+                *(
+                    section_listing(report, GROUPS, device_rows(report, device, device.groups))
+                    for device in _judged(report)
+                    if device.groups
                 ),
-                *_if(report.tables["recomputation"].height, recomputation_listing(report)),
+                *_if(report.tables["roofline"].get_column("roof_ratio").count(), _roofline_plot(report)),
+                *_if(on_device, section_listing(report, ROOFLINE)),
+                *_with_rows(report, FUSIONS),
+                *_with_rows(report, RECOMPUTATION),
             ),
             _measured(report),
         ),
@@ -182,11 +192,11 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
             "Why the device idled",
             "Idle time",
             (
-                *_if(on_device, cause_listing(report)),
-                *_if(gaps, GAP_PLOT, gap_listing(report)),
-                *_if(report.blame, culprit_listing(report)),
-                *_if(on_device, section_listing(report, "host", HOST_COSTS, report.tables["host_costs"])),
-                *_if(gaps, *(blame_listing(report, by, title, record) for by, title, record in BLAME)),
+                *_if(on_device, section_listing(report, CAUSES)),
+                *_if(gaps, GAP_PLOT, section_listing(report, GAPS)),
+                *((section_listing(report, BLAME, dataclass_rows(report.blame)),) if report.blame else ()),
+                *_if(on_device, section_listing(report, HOST_COSTS)),
+                *_if(gaps, section_listing(report, IDLE_BY_FUNCTION), section_listing(report, IDLE_BY_MODULE)),
             ),
         ),
         PageSection(
@@ -195,9 +205,7 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
             "Run-ahead",
             (
                 *_if(queue, *RUN_AHEAD_PLOTS),
-                *_if(
-                    report.tables["drains"].height, section_listing(report, "drains", DRAINS, report.tables["drains"])
-                ),
+                *_with_rows(report, DRAINS),
             ),
             "A CPU that launches early hides its own overhead. Where the queue runs empty, the device waits for it.",
         ),
@@ -205,17 +213,14 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
             "transfers",
             "What moved between devices and host",
             "Transfers",
-            (
-                *_if(report.tables["communication"].height, communication_listing(report)),
-                *_if(report.tables["copies"].height, copy_listing(report)),
-            ),
+            (*_with_rows(report, COMMUNICATION), *_with_rows(report, COPIES)),
         ),
-        PageSection("modules", "Time by module", "Modules", _if(on_device, module_listing(report))),
+        PageSection("modules", "Time by module", "Modules", _if(on_device, section_listing(report, MODULES))),
         PageSection(
             "operators",
             "Where CPU time goes",
             "Operators",
-            (section_listing(report, "operators", OPERATORS, report.tables["operators"]),),
+            (section_listing(report, OPERATORS),),
         ),
         *(
             PageSection(
@@ -250,14 +255,15 @@ def _roofline_plot(report: Report) -> Drawn:
     return replace(ROOFLINE_PLOT, caption=ROOFLINE_PLOT.caption.replace(" can do.", f" can do: {source}."))
 
 
+def _with_rows(report: Report, section: Section) -> tuple[Listing, ...]:
+    """Return the section's table if that has rows."""
+    return (section_listing(report, section),) if report.tables[section.table].height else ()
+
+
 def _if(condition: object, *pieces: Listing | Drawn) -> tuple[Listing | Drawn, ...]:
     return pieces if condition else ()
 
 
-BLAME: tuple[tuple[Literal["python_function", "module"], str, str], ...] = (
-    ("python_function", "By function", "Record with with_stack=True to see which function to blame."),
-    ("module", "By module", "Record with with_stack=True to see which module to blame."),
-)
 GAP_PLOT = Drawn(
     "gaps",
     "Idle time by length of gap",
@@ -292,11 +298,11 @@ RUN_AHEAD_PLOTS = (
 
 def shares(parts_ns: Mapping[str, int], spans: Mapping[str, Span] | None = None) -> tuple[Share, ...]:
     """Return a partition as shares of its sum: work in a fixed order, then idle time, the longest cause first."""
-    total = sum(parts_ns.values())
-    work = [key for key in WORK if parts_ns.get(key)]
-    idle = sorted((key for key, ns in parts_ns.items() if ns and key not in WORK), key=lambda key: -parts_ns[key])
+    # Work has its place in the bar whatever its length; sorting keeps the order of idle time.
+    parts = sorted(part_shares(parts_ns), key=lambda share: WORK.index(share.part) if share.part in WORK else len(WORK))
     return tuple(
-        Share(key, part_term(key), parts_ns[key], parts_ns[key] / total, (spans or {}).get(key)) for key in work + idle
+        Share(share.part, part_term(share.part), share.time_ns, share.time_ratio, (spans or {}).get(share.part))
+        for share in parts
     )
 
 
@@ -368,14 +374,14 @@ _SETTING_UNITS: Mapping[str, Callable[[float], str]] = {
 
 
 def _setting_title(name: str) -> str:
-    """Name of a setting without its unit, which the value shows: ``CPU threads``."""
+    """Write the name of a setting without its unit, which the value shows: ``CPU threads``."""
     head, _, unit = name.rpartition("_")
     first, *rest = (head if unit in _SETTING_UNITS else name).split("_")
     return " ".join([_ACRONYMS.get(first, first.capitalize()), *(_ACRONYMS.get(word, word) for word in rest)])
 
 
 def _setting_value(name: str, value: float | str) -> str:
-    """Value of a setting as people write it."""
+    """Write the value of a setting as people write it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     written = _SETTING_UNITS.get(name.rpartition("_")[2])

@@ -1,0 +1,98 @@
+"""Print the size of the package at revisions of its repository: lines by folder, longest module and function, and in how
+many files and lines one file column, cause, analysis and fix of it is named.
+
+    python .ci/house.py a70ead5 HEAD
+
+It reads the revisions through git, so that nothing has to be checked out. The page's JavaScript and the generated C code are
+not counted.
+"""
+
+import ast
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+
+PACKAGE = "trace_analyzer"
+CODE = (".py", ".pyx", ".pxd", ".pyi")
+DATA = (".toml", ".j2", ".js", ".json")
+LISTED = ("public_words.py", "public_words.txt")
+"""Lists of words that a program writes."""
+EXAMPLES = {
+    "file column": "shared_memory_bytes",
+    "cause": "compilation",
+    "analysis": "recomputation",
+    "fix": "padding",
+}
+"""One of each kind that both the first and the last revision have; it is counted where it stands in quotes."""
+
+
+def folder_lines(files: Mapping[str, str]) -> Counter[str]:
+    """Count the lines of code by folder of the package."""
+    lines: Counter[str] = Counter()
+    for path, text in files.items():
+        if path.endswith(CODE):
+            lines[str(PurePosixPath(path).parent)] += text.count("\n")
+    return lines
+
+
+def longest_module(files: Mapping[str, str]) -> tuple[int, str]:
+    """Return the lines and the path of the longest Python module."""
+    return max((text.count("\n"), path) for path, text in files.items() if path.endswith(".py"))
+
+
+def longest_function(files: Mapping[str, str]) -> tuple[int, str]:
+    """Return the lines and the name of the longest Python function, its decorators left out."""
+    return max(
+        ((node.end_lineno or 0) - node.lineno + 1, f"{PurePosixPath(path).name}:{node.name}")
+        for path, text in files.items()
+        if path.endswith(".py")
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+
+
+def places(files: Mapping[str, str], name: str) -> tuple[int, int]:
+    """Count the files and the lines that have the name in quotes."""
+    quoted = (f'"{name}"', f"'{name}'")
+    counts = [
+        sum(any(each in line for each in quoted) for line in text.splitlines())
+        for path, text in files.items()
+        if path.endswith((*CODE, *DATA)) and PurePosixPath(path).name not in LISTED
+    ]
+    return sum(count > 0 for count in counts), sum(counts)
+
+
+def package_files(revision: str) -> dict[str, str]:
+    """Read the files of the package at a revision."""
+    listed = _git("ls-tree", "-r", "--name-only", revision, PACKAGE).splitlines()
+    wanted = [path for path in listed if path.endswith((*CODE, *DATA))]
+    return {path: _git("show", f"{revision}:{path}") for path in wanted}
+
+
+def table(revisions: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Return the rows of a Markdown table with a column per revision."""
+    sizes = {revision: folder_lines(files) for revision, files in revisions.items()}
+    folders = sorted({folder for counted in sizes.values() for folder in counted})
+    rows: list[Iterable[str]] = [
+        ("", *revisions),
+        ("---", *("---:" for _ in revisions)),
+        ("lines of code", *(f"{counted.total():,}" for counted in sizes.values())),
+        *((f"`{folder}`", *(f"{counted[folder]:,}" for counted in sizes.values())) for folder in folders),
+        ("longest module", *("{} (`{}`)".format(*longest_module(files)) for files in revisions.values())),
+        ("longest function", *("{} (`{}`)".format(*longest_function(files)) for files in revisions.values())),
+    ]
+    for kind, name in EXAMPLES.items():
+        counts = (places(files, name) for files in revisions.values())
+        rows.append((f"files (lines) that name {kind} `{name}`", *(f"{files} ({lines})" for files, lines in counts)))
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def _git(*arguments: str) -> str:
+    root = Path(__file__).parents[1]
+    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    print("\n".join(table({revision: package_files(revision) for revision in sys.argv[1:] or ["HEAD"]})))

@@ -1,0 +1,146 @@
+"""What CONTRIBUTING promises: a device, a kernel rule, a cause and an analysis are added in the places that it names, no more.
+
+They are added to a copy of the package, and a report made with it has them in text, Markdown, JSON, page and schema.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kineto import annotation, launched, python, trace_bytes
+
+PACKAGE = Path(__file__).parents[1] / "trace_analyzer"
+
+DEVICE = """
+[[device]]
+name = "Toy 1"
+aliases = []
+patterns = ['Toy 1']
+examples = ["Toy 1"]
+vendor = "NVIDIA"
+architecture = "Hopper"
+compute_capability = "9.0"
+sm_count = 100
+memory_gib = 50
+memory_gbps = 1000
+l2_mib = 10
+warp_size = 32
+tflops = { fp32 = 50, bf16 = 100 }
+source = "made up"
+"""
+KERNEL_RULE = r"""[[rule]]
+id = "toylib"
+bucket = "softmax"
+name = '\btoylib_map_'
+examples = ["toylib_map_f32"]
+
+"""
+CAUSE = """    Part("saving", "Saving weights", "Weights were being saved.", "named", Colour("#4f6d8f"), _LAUNCH),
+"""
+HOST_WORK = r"""
+[[rules]]
+work = "saving"
+kinds = ["python"]
+pattern = 'torch/serialization\.py\(\d+\): save$'
+examples = ["torch/serialization.py(944): save"]
+"""
+ANALYSIS = '''"""Count the launches of each host thread."""
+
+import polars as pl
+
+from trace_analyzer.analysis import Analysis
+from trace_analyzer.schema import THREAD, U32, Column, Table
+from trace_analyzer.sections import Section
+
+BUSY_THREADS = Table("busy_threads", "Launches by host thread.", (THREAD, Column("launch_count", U32, "Launches.")))
+
+
+def busy_threads(launches: pl.DataFrame) -> pl.DataFrame:
+    """Return table `busy_threads`: launches counted by thread."""
+    return launches.group_by("thread_id").agg(pl.len().alias("launch_count")).sort("thread_id")
+
+
+ANALYSES = (Analysis(BUSY_THREADS, busy_threads, json="busy_threads", section=Section("Threads that launch")),)
+'''
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from jsonschema import Draft202012Validator
+import trace_analyzer as ta
+report = ta.analyze(sys.argv[1])
+report.to_html(sys.argv[2])
+document = json.loads(report.to_json())
+Draft202012Validator(ta.json_schema()).validate(document)
+print(json.dumps({"json": document, "text": report.summary(), "markdown": report.to_markdown(), "package": ta.__file__,
+    "page": Path(sys.argv[2]).read_text("utf-8")}))
+"""
+
+
+def inserted(path: Path, before: str, text: str) -> None:
+    """Insert the text before the first place where that stands."""
+    whole = path.read_text(encoding="utf-8")
+    assert before in whole
+    path.write_text(whole.replace(before, text + before, 1), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """All outputs on a trace of what was added, by a copy of the package that has it."""
+    folder = tmp_path_factory.mktemp("additions")
+    copy = folder / "trace_analyzer"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.c"))
+    catalog = copy / "catalog"
+    for path, text in ((catalog / "devices.toml", DEVICE), (catalog / "host_work.toml", HOST_WORK)):
+        path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
+    inserted(catalog / "kernels.toml", "[[rule]]", KERNEL_RULE)
+    inserted(copy / "vocabulary.py", '    Part("garbage-collection"', CAUSE)
+    (copy / "analyses" / "busy_threads.py").write_text(ANALYSIS, encoding="utf-8")
+    inserted(copy / "analyses" / "registry.py", "    causes,\n", "    busy_threads,\n")
+    inserted(copy / "analyses" / "registry.py", "host_costs, partition", "busy_threads, ")
+    events = [
+        [
+            annotation(f"ProfilerStep#{step}", 1000 * step, 1000),
+            python("torch/serialization.py(944): save", 1000 * step + 10, 600),
+            launched("toylib_map_f32", 1000 * step + 650, 1000 * step + 700, 200, step + 1),
+        ]
+        for step in range(4)
+    ]
+    trace = folder / "trace.json"
+    toy = {"id": 0, "name": "Toy 1", "totalGlobalMem": 50 << 30, "computeMajor": 9, "computeMinor": 0, "numSms": 100}
+    trace.write_bytes(trace_bytes(events, deviceProperties=[toy]))
+    command = [sys.executable, "-c", SCRIPT, str(trace), str(folder / "page.html")]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(done.stdout)
+    assert Path(made["package"]).parent == copy
+    return made
+
+
+@pytest.mark.slow
+def test_a_device_is_one_row_of_the_catalogue(outputs: Any) -> None:
+    assert [device["name"] for device in outputs["json"]["trace"]["devices"]] == ["Toy 1"]
+    assert not [note for note in outputs["json"]["notes"] if "catalogue" in note["message"]]
+
+
+@pytest.mark.slow
+def test_a_kernel_rule_decides_the_bucket(outputs: Any) -> None:
+    assert [bucket["bucket"] for bucket in outputs["json"]["devices"][0]["buckets"]] == ["softmax"]
+
+
+@pytest.mark.slow
+def test_a_cause_is_its_entry_and_its_rule(outputs: Any) -> None:
+    assert outputs["json"]["devices"][0]["gaps"]["by_cause_ns"]["saving"] > 1_500_000
+    for output in ("text", "markdown", "page"):
+        assert "saving weights" in outputs[output].lower(), output
+    assert "#4f6d8f" in outputs["page"]
+
+
+@pytest.mark.slow
+def test_an_analysis_is_its_file_and_its_place_in_the_registry(outputs: Any) -> None:
+    assert outputs["json"]["busy_threads"] == [{"thread_id": 0, "launch_count": 4}]
+    for output in ("text", "markdown", "page"):
+        assert "Threads that launch" in outputs[output], output

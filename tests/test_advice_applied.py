@@ -1,0 +1,154 @@
+"""Of a program that already has a fix, the advice asks for it no more: a program for every fix of the catalogue."""
+
+import pytest
+from kineto import A100, analysed, annotation, call, copy, kernel, launched, op, python
+from test_advice import (
+    ADD,
+    CAST,
+    GEMM,
+    LOADS,
+    NCCL,
+    ON,
+    SQUARE,
+    V100,
+    WIDE,
+    attention,
+    eager,
+    first_uses,
+    graphs,
+    in_a_row,
+    large_messages,
+    late,
+    messages,
+    optimizer,
+    replayed,
+)
+
+from trace_analyzer.advice import RULES
+
+BUSY = in_a_row(GEMM)
+FLASH = "void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4> >(Flash_fwd_params)"
+HALF_WIDE = WIDE.replace("<float>", "<c10::Half>")
+
+
+def pinned() -> list[object]:
+    """Copies of pinned memory whose calls return at once, and products in turn."""
+    return [
+        [call("cudaMemcpyAsync", 500 * n, 5, correlation=2 * n + 1),
+         copy("HtoD (Pinned -> Device)", 500 * n + 20, 10, correlation=2 * n + 1),
+         launched(GEMM, 500 * n + 10, 500 * n + 30, 460, 2 * n + 2)]
+        for n in range(12)
+    ]  # fmt: skip
+
+
+APPLIED: dict[str, list[object]] = {
+    "cuda-graphs": graphs(8),
+    "bigger-batch": BUSY,
+    "fused-optimizer": optimizer("aten::_fused_adamw_"),
+    "set-to-none": [BUSY, annotation("Optimizer.zero_grad#SGD.zero_grad", 300, 2)],
+    "garbage-collection": [BUSY, python("<built-in function collect>", 400, 300)],
+    "synchronization": [[launched(GEMM, 200 * n, 200 * n + 10, 190, n + 1), call("cudaEventRecord", 200 * n + 6, 2)] for n in range(12)],
+    "data-loading": late(lambda t: annotation(LOADS, t, 5), lambda t: op("aten::mm", t + 10, 850)),
+    "allocator": [BUSY, call("cudaMalloc", 400, 300)],
+    "recompilation": late(lambda t: op("Torch-Compiled Region: 0/0", t, 850)),
+    "lazy-loading": [BUSY, call("cuModuleLoadData", 400, 300, category="cuda_driver")],
+    "warm-up": first_uses(same=True),
+    "graph-capture": graphs(5),
+    "earlier-work": BUSY,
+    "pinned-memory": pinned(),
+    "cpu-operators": [BUSY, op("aten::sort", 300, 1_100)],
+    "cpu-preparation": [BUSY, op("aten::randn", 300, 1_100)],
+    "attention-kernel": eager([("_scaled_dot_product_flash_attention", [[8, 16, 1000, 64]] * 3, "c10::Half", 90, FLASH)] * 12),
+    "fusion": in_a_row("triton_poi_fused_add_mul_0"),
+    "channels-last": in_a_row("sm80_xmma_fprop_implicit_gemm_f16f16_nhwckrsc_nhwc"),
+    "fewer-bytes": in_a_row(HALF_WIDE),
+    "casts": in_a_row("triton_poi_fused__to_copy_add_0"),
+    "compiled-copies": [op("Torch-Compiled Region: 0/0", 0, 600), in_a_row("triton_poi_fused_add_0")],
+    "custom-kernels": BUSY,
+    "thin-products": eager([("mm", SQUARE, "c10::Half", 441, GEMM)] * 12),
+    "tensor-cores": in_a_row("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn"),
+    "tf32": in_a_row("ampere_tf32_s1688gemm_tf32_128x64_nn"),
+    "padding": in_a_row(f"cutlass_80_tensorop_{GEMM}_align8"),
+    "low-precision": in_a_row("sm90_xmma_gemm_e4m3bf16_e4m3f32_f32_tn_n_tilesize128x128x128"),
+    "inefficient-kernels": eager([("mm", SQUARE, "c10::Half", 500, GEMM)] * 12),
+    "max-autotune": eager([("mm", SQUARE, "c10::Half", 441, GEMM)] * 12),
+    "recompute-less": eager([("mm", SQUARE, "c10::Half", 441, GEMM)] * 12),
+    "less-work": in_a_row(ADD),
+    "overlap": [in_a_row(GEMM), [kernel(NCCL, 410 + 100 * n, 80, stream=20) for n in range(11)]],
+    "gradient-buckets": messages(20_000_000),
+    "transport": large_messages(200),
+    "copies": [in_a_row(GEMM), [copy("HtoD (Pinned -> Device)", 410 + 100 * n, 80, stream=20, bytes=1 << 20) for n in range(11)]],
+    "small-copies": [in_a_row(GEMM), [copy("HtoD (Pinned -> Device)", 410 + 100 * n, 2, stream=20, bytes=1_000) for n in range(11)]],
+    "dependencies": BUSY,
+}  # fmt: skip
+
+
+def test_every_fix_has_a_program_that_has_it() -> None:
+    assert sorted(APPLIED) == sorted(RULES)
+
+
+@pytest.mark.parametrize("fix", APPLIED)
+def test_what_a_program_has_already_is_not_advised(fix: str) -> None:
+    report = analysed(APPLIED[fix], devices=[ON.get(fix, A100)])
+    assert report.verdict.status == "ok"
+    assert fix not in [item.id for item in report.advice]
+
+
+@pytest.mark.parametrize(
+    ("work", "asks"),
+    [
+        (in_a_row("volta_sgemm_128x64_tn"), True),
+        ([[op("aten::linear", 40 * n, 35), op("aten::_to_copy", 40 * n + 5, 20),
+           launched(CAST, 40 * n + 10, 2_000 + 10 * n, 8, n + 100, grid=[5_000, 1, 1])] for n in range(12)], False),
+    ],
+    ids=["fp32", "under autocast"],
+)  # fmt: skip
+def test_autocast_is_no_advice_under_autocast(work: list[object], asks: bool) -> None:
+    products = [kernel("volta_sgemm_128x64_tn", 4_000 + 100 * n, 100) for n in range(12)]
+    advice = [item.id for item in analysed(work, products, devices=[V100]).advice]
+    assert ("tensor-cores" in advice) == asks
+    assert "less-work" not in advice or advice == ["less-work"]
+
+
+def test_nothing_known_to_gain_is_said_alone() -> None:
+    report = analysed(eager([("mm", SQUARE, "c10::Half", 445, GEMM)] * 12))
+    assert [item.title for item in report.advice] == ["Nothing known to gain: kernels reach 99 % of the roof"]
+    assert "less-work" not in [
+        item.id for item in analysed(eager([("mm", SQUARE, "c10::Half", 800, GEMM)] * 12)).advice
+    ]
+
+
+def test_one_time_work_that_fills_the_recording_is_advised_once() -> None:
+    compiled = [launched(GEMM, 0, 10, 80, 1), python("torch/_dynamo/convert_frame.py(1): _compile", 100, 20_000)]
+    steps = [launched(GEMM, 21_000 + 100 * n, 21_010 + 100 * n, 90, n + 10) for n in range(12)]
+    report = analysed(compiled, steps, step="all")
+    ids = [item.id for item in report.advice]
+    assert "warm-up" in ids
+    assert "recompilation" not in ids
+
+
+def test_padding_leaves_attention_to_its_own_fix() -> None:
+    odd = [
+        (name, dims, kind, us, f"cutlass_{GEMM}_align1" if name == "bmm" else does)
+        for name, dims, kind, us, does in attention(6)
+    ]
+    advice = [item.id for item in analysed(eager(odd)).advice]
+    assert "attention-kernel" in advice
+    assert "padding" not in advice
+
+
+def test_cache_reading_is_no_custom_kernel() -> None:
+    assert "custom-kernels" not in [
+        item.id for item in analysed(replayed("void vllm::paged_attention_v2_kernel<float, 128>(float*)")).advice
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "asks"),
+    [("void gemv2T_kernel_val<int, float>(x)", True), ("void gemv2T_kernel_val<mxfp4, float>(x)", False)],
+)
+def test_weights_of_four_bits_are_not_to_have_fewer(name: str, asks: bool) -> None:
+    (item,) = (item for item in analysed(replayed(name)).advice if item.id == "thin-products")
+    assert ("fewer bits" in item.title) == asks
+    assert ("quantize_" in item.code) == asks
+    assert "more sequences" in item.code

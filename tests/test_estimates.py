@@ -1,0 +1,179 @@
+"""Estimates in reports: what would help most, advice with predictions and its order, and the critical path as a table."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import polars as pl
+import pytest
+from kineto import analysed, annotation, call, launched, op, python
+
+from trace_analyzer.catalog.fixes import fixes
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.render.html.view import view
+from trace_analyzer.render.markdown import to_markdown
+from trace_analyzer.render.phrasing import predicted_step
+from trace_analyzer.render.terminal import summary
+from trace_analyzer.replay.changes import CHANGES
+from trace_analyzer.replay.estimates import change_of
+from trace_analyzer.replay.graph import EDGES
+from trace_analyzer.replay.whatif import WORTH_RATIO, whatif
+from trace_analyzer.report import Predicted, Report
+from trace_analyzer.units import duration
+
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
+LOADS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+@cache
+def sample(name: str) -> Report:
+    return analyze(SAMPLES / f"synthetic_{name}.json.gz")
+
+
+def rows(report: Report) -> list[dict[str, object]]:
+    return report.tables["what_would_help"].to_dicts()
+
+
+def test_what_would_help_is_what_whatif_says() -> None:
+    report = sample("overhead_synchronization")
+    helpful = whatif(report).helpful
+    told = [row for row in rows(report) if row["kind"] == "change"]
+    assert [(row["change"], row["label"]) for row in told] == [(s.name, s.label) for s in helpful]
+    assert [row["step_ns"] for row in told] == [s.step_ns for s in helpful]
+    assert all(row["low_ns"] <= row["step_ns"] <= row["high_ns"] for row in told)  # type: ignore[operator]
+    assert all(row["saves_ratio"] >= WORTH_RATIO for row in told)  # type: ignore[operator]
+
+
+def test_floors_are_those_of_whatif() -> None:
+    report, result = sample("overhead_synchronization"), whatif(sample("overhead_synchronization"))
+    floors = {row["kind"]: row["step_ns"] for row in rows(report) if "floor" in str(row["kind"])}
+    assert floors == {"cpu-floor": result.cpu_floor_ns, "device-floor": result.device_floor_ns}
+
+
+def test_every_output_shows_it() -> None:
+    report = sample("overhead_data-loading")
+    for text in (summary(report), to_markdown(report)):
+        assert "What would help most" in text
+        assert "data loaded by 8 workers" in text
+        assert "no CPU fix goes below" in text
+    assert any(section.title == "What would help most" for section in view(report).sections)
+    assert '"what_would_help"' in report.to_json()
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"), [(12, "12 activities on the device are too few"), (60, None)], ids=["too few", "enough"]
+)
+def test_a_refusal_gives_its_reason(count: int, reason: str | None) -> None:
+    report = analysed([launched("k", 100 * n, 100 * n + 10, 50, n + 1) for n in range(count)])
+    told = [str(row["label"]) for row in rows(report) if row["kind"] == "refused"]
+    assert len(told) == (reason is not None)
+    assert reason is None or reason in told[0]
+    assert all(item.predicted is None for item in report.advice) == (reason is not None)
+
+
+def test_without_a_device_nothing_is_said() -> None:
+    assert analysed(op("aten::mm", 0, 100)).tables["what_would_help"].is_empty()
+    assert analysed(op("aten::mm", 0, 100)).tables["critical_path"].is_empty()
+
+
+def late(device: int, host: int, *, loads: bool = False) -> Report:
+    """Steps in which the CPU does something and then waits for the kernel that it launched."""
+    period = device + host + 40
+    return analysed(
+        [
+            [annotation(f"ProfilerStep#{n}", period * n, period),
+             annotation(LOADS, period * n + 1, host - 1) if loads else op("aten::mm", period * n + 1, host - 1),
+             *(launched("k", period * n + host + 10 * k, period * n + host + 20 + device // 10 * k, device // 10, 10 * n + k + 1)
+               for k in range(10)),
+             call("cudaDeviceSynchronize", period * n + host + 95, device - 65)]
+            for n in range(10)
+        ]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("device", "host", "fix", "step_us"),
+    [(2_000, 600, "synchronization", 2_000), (600, 2_000, "data-loading", 641), (1_000, 1_000, "data-loading", 1_041)],
+)
+def test_a_step_is_predicted(device: int, host: int, fix: str, step_us: int) -> None:
+    """What is left is the device's work and a launch, or the CPU's."""
+    report = late(device, host, loads=True)
+    item = next(item for item in report.advice if item.id == fix)
+    assert item.predicted is not None
+    assert item.predicted.now_ns == 1_000 * (device + host + 40)
+    assert item.predicted.step_ns == pytest.approx(1_000 * step_us, rel=0.01)
+    assert f"predicted: {duration(1_000 * step_us)} a step (" in summary(report)
+    assert f"{duration(1_000 * step_us)} a step (" in to_markdown(report)
+
+
+def test_a_prediction_that_saves_nothing_is_said_to() -> None:
+    item = late(2_000, 600, loads=True).advice[0]
+    for now, told in ((3_000.0, False), (2_010.0, True)):
+        then = Predicted(2_000.0, 1_900.0, 2_100.0, now)
+        text = predicted_step(replace(item, predicted=then))
+        assert text.endswith("saves next to nothing") == told
+    assert predicted_step(replace(item, predicted=None)) == ""
+    assert "for the window" in predicted_step(replace(item, predicted=replace(then, has_steps=False)))
+
+
+def test_advice_is_in_the_order_of_estimates() -> None:
+    for name in ("overhead_synchronization", "overhead_data-loading", "overhead_launch", "memory-bandwidth"):
+        report = sample(name)
+        window = sum(report.verdict.parts_ns.values())
+        saved = [
+            item.saves_ns_at_most if item.predicted is None else window * (1 - item.predicted.step_ns / item.predicted.now_ns)
+            for item in report.advice
+            if not fixes()[item.id].last_resort
+        ]  # fmt: skip
+        rest = saved[1:]
+        assert rest == sorted(rest, reverse=True)
+        assert saved[0] >= 0.75 * max(saved)
+        for item in report.advice:
+            if item.predicted is not None:
+                assert item.predicted.low_ns <= item.predicted.step_ns <= item.predicted.high_ns
+                assert item.saves_ns_at_most >= round(window * (1 - item.predicted.step_ns / item.predicted.now_ns)) - 1
+
+
+@pytest.mark.parametrize("fix", [fix for fix in fixes().values() if fix.replayed is not None], ids=lambda fix: fix.id)
+def test_a_fix_names_a_change_that_there_is(fix: object) -> None:
+    change = change_of(fix)  # type: ignore[arg-type]
+    assert change is not None
+    assert change.name in CHANGES
+    assert "{" not in change.label
+
+
+def test_the_critical_path_is_one_chain_with_names() -> None:
+    path = sample("overhead_synchronization").tables["critical_path"]
+    assert path.height > 100
+    assert (path["end_ns"][:-1] == path["start_ns"][1:]).all()
+    assert (path["end_ns"] > path["start_ns"]).all()
+    assert set(path["edge"]) <= set(EDGES)
+    assert set(path["kind"]) == {"host", "device", "dependency"}
+    device = path.filter(pl.col("edge") == "execution")
+    assert device.get_column("activity_id").null_count() == 0
+    assert "matmul" in set(device["name"])
+    assert device.get_column("operator").null_count() == 0
+    host = path.filter(pl.col("edge") == "thread", pl.col("event_id").is_not_null())
+    assert host.height
+    assert host.get_column("thread_id").null_count() == 0
+
+
+def test_the_path_of_a_loader_is_the_loader() -> None:
+    path = late(200, 1_000, loads=True).tables["critical_path"]
+    length = pl.col("end_ns") - pl.col("start_ns")
+    by_name = dict(path.group_by("name").agg(length.sum()).iter_rows())
+    assert by_name["data-loading"] > 0.7 * sum(by_name.values())
+
+
+def test_allocation_alone_is_predicted() -> None:
+    """Each step allocates for 400 us and compiles for 300: the allocator's advice is of the former."""
+    steps = [
+        [annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000), call("cudaMalloc", 1_000 * n + 1, 399),
+         python("torch/_dynamo/convert_frame.py(1): _compile", 1_000 * n + 400, 300), op("aten::mm", 1_000 * n + 700, 295),
+         *(launched("k", 1_000 * n + 710 + 25 * i, 1_000 * n + 720 + 25 * i, 20, 10 * n + i + 1) for i in range(10))]
+        for n in range(10)
+    ]  # fmt: skip
+    items = {item.id: item for item in analysed(steps).advice}
+    assert items["allocator"].predicted is not None
+    assert items["allocator"].predicted.step_ns == pytest.approx(600_000, rel=0.01)
+    assert items["recompilation"].predicted is None

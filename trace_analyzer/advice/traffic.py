@@ -1,0 +1,94 @@
+"""Declare the rules of advice for work that computes nothing new: casts, copies of compiled code, kernels of unknown work."""
+
+import polars as pl
+
+from trace_analyzer import thresholds
+from trace_analyzer.advice.opportunity import (
+    Opportunity,
+    kernel_opportunity,
+    launched_within,
+    share_of_window,
+    total,
+    where_called,
+)
+from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer.catalog.kernels import function_name
+from trace_analyzer.units import counted
+
+_CAST = r"^aten::_to_copy$"
+_CASTING = (
+    r"^aten::(linear|matmul|mm|bmm|addmm|baddbmm|einsum|conv(olution|[123]d|_transpose[123]d)|scaled_dot_product_attention)$"
+    r"|ToCopyBackward"
+)
+"""Operators whose inputs autocast converts (torch/csrc/autograd and ATen/autocast_mode.h), and the backward pass of that."""
+COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
+"""What Dynamo and Inductor call the code that they compiled, where it runs."""
+
+
+def casts(context: AdviceContext) -> Opportunity | None:
+    """Return the saving of keeping weights and activations in the type that autocast converts them to at each call."""
+    rows = _cast_kernels(context)
+    return kernel_opportunity(
+        context,
+        rows,
+        pl.col("duration_ns"),
+        "all time of kernels that convert inputs of products and convolutions, and their gradients",
+        f"{counted(rows.height, 'kernel only converts', 'kernels only convert')} between types, at each call of an operator under"
+        " autocast",
+    )
+
+
+def _cast_kernels(context: AdviceContext) -> pl.DataFrame:
+    inside, _ = launched_within(context, context.within.activities, _CAST)
+    if inside.is_empty():
+        return inside
+    kernels = inside.filter((pl.col("kind") == "kernel") & pl.col("group").is_in(["pointwise", "other"]))
+    return launched_within(context, kernels, _CASTING)[0]
+
+
+def runs_in_16_bits(context: AdviceContext) -> bool:
+    """Return whether autocast is at work, or most of the contractions' time of known type is in 16 bits or fewer."""
+    known = context.within.activities.filter(pl.col("group") == "matmul").drop_nulls("dtype")
+    narrow = known.filter(pl.col("dtype").is_in(["bf16", "fp16", "fp8", "int8"]))
+    return 2 * total(narrow, "duration_ns") > total(known, "duration_ns") or not _cast_kernels(context).is_empty()
+
+
+def compiled_copies(context: AdviceContext) -> Opportunity | None:
+    """Return the saving without copies on the device that compiled code makes: of graph inputs, of views that it changes."""
+    copies = where_called(
+        context.within.activities.filter(pl.col("kind") == "memcpy"), pl.col("name").str.contains("DtoD")
+    )
+    rows, _ = launched_within(context, copies, COMPILED)
+    return kernel_opportunity(
+        context,
+        rows,
+        pl.col("duration_ns"),
+        "all time of these copies",
+        f"{counted(rows.height, 'copy', 'copies')} within the device in compiled regions: inputs that are copied into a graph's"
+        " memory, or tensors that are changed in place",
+    )
+
+
+def custom_kernels(context: AdviceContext) -> Opportunity | None:
+    """Return the time of kernels that no library is known to have and whose work is not known, by name."""
+    unknown = context.within.activities.filter(
+        (pl.col("kind") == "kernel") & (pl.col("bucket") == "other") & pl.col("flop").is_null()
+    )
+    of_library = pl.col("name").str.contains(r"^(void )?(at::native|at_cuda_detail|cub::|thrust::)")
+    rows = where_called(unknown, ~pl.col("operator").str.starts_with("aten::").fill_null(False) & ~of_library)
+    least_ns = thresholds.CUSTOM_KERNEL_RATIO * context.window_ns
+    long_ = rows.group_by("name").agg(pl.col("duration_ns").sum()).filter(pl.col("duration_ns") >= least_ns)
+    names = [
+        str(name) for name in long_.sort("duration_ns", "name", descending=[True, False]).get_column("name").to_list()
+    ]
+    rows = rows.filter(pl.col("name").cast(pl.String).is_in(names))
+    opportunity = kernel_opportunity(
+        context,
+        rows,
+        pl.col("duration_ns"),
+        "all time of these kernels: what they could take at best is not known",
+        f"{', '.join(map(function_name, names[:3]))}: work that the trace does not tell, for"
+        f" {share_of_window(context, total(rows, 'duration_ns'))}",
+        name=function_name(names[0]) if names else "",
+    )
+    return opportunity

@@ -1,0 +1,94 @@
+"""Declare the options that several verbs have, and check what they name before any work is done."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from trace_analyzer.cli import outputs
+from trace_analyzer.errors import UsageError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+DEBUG = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+
+READING = (
+    click.option("--device", metavar="N", help="Compare this device, not the one with most busy time."),
+    click.option("--gpu", metavar="NAME", help="Take the peaks of this device of the catalogue."),
+    click.option("--no-cache", is_flag=True, help="Analyse all traces anew, and keep nothing of them."),
+    DEBUG,
+)
+"""Options of verbs that read several traces."""
+
+OUTPUT = click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
+
+
+def output_options(result: str, *, comment: str = "a comment for CI") -> tuple[Callable[[Command], Command], ...]:
+    """Return ``--format`` and ``--output`` of a verb; ``result`` names its JSON, with its documentation."""
+    form = click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", "markdown"]),
+        default="text",
+        show_default=True,
+        help=f"What to print: the summary, {result}, or {comment}.",
+    )
+    return form, OUTPUT
+
+
+def page_options(option: str, what: str) -> tuple[Callable[[Command], Command], ...]:
+    """Return the option that names a file for a page of HTML, ``--force`` and ``--redact``."""
+    return (
+        click.option(option, metavar="FILE", help=what),
+        click.option("--force", is_flag=True, help=f"Overwrite the FILE of {option}."),
+        outputs.redact_option,
+    )
+
+
+def with_options(options: Sequence[Callable[[Command], Command]]) -> Callable[[Command], Command]:
+    """Return a decorator that adds the options, in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+@dataclass(frozen=True)
+class Results:
+    """Hold what to print, where to write it, and the file of the page that ``option`` names; None for none.
+
+    ``is_redacted`` says whether what is printed and written is for sharing.
+    """
+
+    form: str
+    output: str | None
+    page: str | None
+    force: bool
+    is_redacted: bool
+    option: str
+
+    @classmethod
+    def taken(cls, options: dict[str, Any], option: str) -> "Results":
+        """Take the results from a verb's options, which keep the rest."""
+        page = options.pop(option.removeprefix("--"))
+        form, output, force, redact = (options.pop(name) for name in ("form", "output", "force", "redact"))
+        return cls(form, output, page, force, redact, option)
+
+    def check(self, trace: str) -> None:
+        """Refuse what must not be written, before the work is done. Raises ``UsageError``."""
+        if not outputs.is_standard_output(self.output):
+            outputs.check_writable(Path(str(self.output)), trace, "--output")
+        if self.page:
+            check_new(Path(self.page), trace, self.option, self.force)
+
+
+def check_new(path: Path, trace: str, option: str, force: bool) -> None:
+    """Refuse a path that cannot be written or, without ``force``, that exists. Raises ``UsageError``."""
+    outputs.check_writable(path, trace, option)
+    if path.exists() and not force:
+        raise UsageError(f"{option} {path}: exists; --force overwrites it")

@@ -1,0 +1,320 @@
+"""Replay the judged device of an analysis under way: what each change of the catalogue would bring, and the critical path."""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import polars as pl
+
+from trace_analyzer.analyses.context import Context
+from trace_analyzer.analysis import Analysis, Value
+from trace_analyzer.catalog.fixes import Fix, fixes
+from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.graph import CALL, CONTENTION, EDGES, EXECUTION, GAP, LATENCY, RETURN, THREAD, WAIT
+from trace_analyzer.replay.prediction import Prediction, Replay
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments
+from trace_analyzer.replay.refusals import needs_links, refusal, refused_unseen, without_links
+from trace_analyzer.replay.scene import NotApplicable
+from trace_analyzer.replay.weights import FIRST_DEVICE
+from trace_analyzer.replay.whatif import WORTH_RATIO, standard_changes
+from trace_analyzer.report import Check, DeviceReport, Predicted, Verdict
+from trace_analyzer.schema import DEVICE, END, F64, FUNCTION, I32, I64, MODULE, OPERATOR, START, STR, U32, Column, Table
+from trace_analyzer.sections import Section, Shown
+from trace_analyzer.windows import Judged
+
+MAX_EVENTS = 2_000_000
+"""A report of more leaves the replay out, which would add memory to its peak; ``analyze whatif`` replays any number."""
+
+COLD_RATIO = 0.5
+"""Where one-time work is more of the step than this, nothing else is said of its launches: no graph is captured of a cold start."""
+
+WHAT_WOULD_HELP = Table(
+    "what_would_help",
+    "What the replay of the judged device estimates: the step now, with each change that saves 2 % or more, and the floors.",
+    (
+        DEVICE,
+        Column("kind", STR, "now, change, cpu-floor (with a device that takes no time), device-floor (with such a CPU) or refused."),
+        Column("change", STR, "The change, as `analyze whatif` calls it; null for other rows."),
+        Column("label", STR, "The row in words, with the reason where no step is estimated."),
+        Column("step_ns", F64, "The step, or the window where there are no steps: an estimate; null where there is none."),
+        Column("low_ns", F64, "Start of its interval."),
+        Column("high_ns", F64, "End of its interval."),
+        Column("saves_ratio", F64, "What the change saves of the step."),
+        Column("start_ns", I64, "Start of the window whose steps these are, ns since the trace's origin."),
+        Column("end_ns", I64, "Its end."),
+    ),
+)  # fmt: skip
+WHAT_WOULD_HELP_SECTION = Section(
+    "What would help most",
+    "Estimates of a replay; `analyze whatif` has more.",
+    show=(
+        Shown("label", "change", "text", 0, markdown=True),
+        Shown("step_ns", "step", terminal=0, markdown=True),
+        Shown("low_ns", "from", terminal=64, markdown=True),
+        Shown("high_ns", "to", terminal=64, markdown=True),
+        Shown("saves_ratio", "saves", terminal=0, markdown=True),
+    ),
+    whole=True,
+)
+CRITICAL_PATH = Table(
+    "critical_path",
+    "What the judged device's steps waited for, one after the other: the replay's critical path, in order of time.",
+    (
+        DEVICE,
+        START,
+        END,
+        Column("kind", STR, "device, host, or dependency: a wait that belongs to neither."),
+        Column("edge", STR, "The kind of dependency, as docs/definitions.md lists them."),
+        Column("name", STR, "Bucket of the work, or cause of the wait."),
+        Column("thread_id", I32, "The host thread, a row of `threads`; null for the device."),
+        Column("activity_id", U32, "The activity; null for the host."),
+        Column("event_id", U32, "The innermost host event; for the device its launch. Null where none was recorded."),
+        OPERATOR,
+        MODULE,
+        FUNCTION,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Hold what the replay of one device says; ``reason`` is why it says nothing, or nothing of the CPU's work.
+
+    ``now_ns`` is the replayed step, null where refused. ``predictions`` are by `key_of`, ``path`` is the critical path.
+    """
+
+    device: int | None
+    reason: str | None = None
+    now_ns: float | None = None
+    floors: tuple[float, float] | None = None
+    predictions: Mapping[str, tuple[Change, Prediction]] = field(default_factory=dict)
+    path: "Path | None" = None
+    has_steps: bool = True
+    window: tuple[int, int] = (0, 0)
+
+    def of(self, change: Change | None) -> Predicted | None:
+        """Return what a change would bring; None where that is not known."""
+        _, then = self.predictions.get(key_of(change), (None, None)) if change is not None else (None, None)
+        if then is None or self.now_ns is None:
+            return None
+        return Predicted(then.step_ns, then.low_ns, then.high_ns, self.now_ns, self.has_steps)
+
+
+@dataclass(frozen=True)
+class ReplaySources:
+    """Hold the values that a replay is made from, by the names of their tables."""
+
+    judged: Judged | None
+    verdict: Verdict
+    checks: tuple[Check, ...]
+    device_reports: Mapping[int, DeviceReport]
+    activities: pl.DataFrame
+    backward_links: pl.DataFrame
+    launches: pl.DataFrame
+    steps: pl.DataFrame
+    fusions: pl.DataFrame
+    tensor_cores: pl.DataFrame
+    host_events: pl.DataFrame
+    threads: pl.DataFrame
+    sync_events: pl.DataFrame
+    reported_devices: pl.DataFrame
+
+    @property
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """Tables by name."""
+        by_name = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {n: t for n, t in by_name.items() if isinstance(t, pl.DataFrame)} | {"devices": self.reported_devices}
+
+    @property
+    def trust(self) -> Sequence[Check]:
+        """Checks of what the trace supports."""
+        return self.checks
+
+    @property
+    def devices(self) -> Sequence[DeviceReport]:
+        """Figures of devices."""
+        return tuple(self.device_reports.values())
+
+
+def change_of(fix: Fix) -> Change | None:
+    """Return the change that a fix is estimated with; None where the replay has none."""
+    if fix.replayed is None:
+        return None
+    return Change(str(fix.replayed["name"]), {name: value for name, value in fix.replayed.items() if name != "name"})
+
+
+_OF_ACTIVITIES = (LATENCY, EXECUTION, GAP, WAIT, CONTENTION)
+"""Edges whose `ref` is an activity."""
+
+
+def key_of(change: Change) -> str:
+    """Return a text that is equal for equal changes."""
+    return " ".join((change.name, *(f"{name}={value}" for name, value in sorted(change.options.items()))))
+
+
+def estimates(replay_sources: ReplaySources) -> Estimates:
+    """Return what the standard changes and those of the catalogue's fixes would bring to the judged device."""
+    sources = replay_sources
+    if sources.judged is None or sources.verdict.status == "insufficient":
+        return Estimates(None)
+    device = sources.judged.device
+    events = sources.host_events.height + sources.activities.height
+    too_many = f"with over {MAX_EVENTS:,} events only `analyze whatif` replays a trace" if events > MAX_EVENTS else None
+    intervals = sources.judged.window.intervals
+    window = intervals[0][0], intervals[-1][1]
+    if (reason := refused_unseen(sources, device) or too_many) is not None:
+        return Estimates(device, reason, window=window)
+    replay = Replay.of(sources, device)
+    if (reason := refusal(sources, replay, device, ())) is not None:
+        return Estimates(device, reason, window=window)
+    unlinked = without_links(sources, device)
+    predictions = {}
+    for change in (*standard_changes(), *filter(None, map(change_of, fixes().values()))):
+        if key_of(change) in predictions or (unlinked is not None and needs_links(change)):
+            continue
+        with contextlib.suppress(NotApplicable):
+            predictions[key_of(change)] = change, replay.predict((change,))
+    once = predictions.get("warm")
+    if once is not None and once[1].step_ns < COLD_RATIO * replay.identity.step_ns:
+        predictions.pop("graphs", None)
+    floors = replay.floors() if unlinked is None else None
+    path, now_ns = path_of(replay), replay.identity.step_ns
+    return Estimates(device, unlinked, now_ns, floors, predictions, path, replay.has_steps, window)
+
+
+def what_would_help(estimates: Estimates) -> pl.DataFrame:
+    """Return table `what_would_help`; no rows where no device worked."""
+    if estimates.device is None:
+        return WHAT_WOULD_HELP.empty()
+    rows = []
+    if estimates.now_ns is not None:
+        now = estimates.now_ns
+        rows.append({"kind": "now", "label": "now", "step_ns": now})
+        worth = [
+            (change, then, 1 - then.step_ns / now)
+            for key, (change, then) in estimates.predictions.items()
+            if now and key in map(key_of, standard_changes()) and 1 - then.step_ns / now >= WORTH_RATIO
+        ]
+        rows += [
+            {"kind": "change", "change": change.name, "label": change.label, "step_ns": then.step_ns, "low_ns": then.low_ns,
+             "high_ns": then.high_ns, "saves_ratio": saves}
+            for change, then, saves in sorted(worth, key=lambda row: row[1].step_ns)
+        ]  # fmt: skip
+    if estimates.floors is not None:
+        cpu, device = estimates.floors
+        rows.append({"kind": "device-floor", "label": "no CPU fix goes below", "step_ns": device})
+        if cpu >= WORTH_RATIO * (estimates.now_ns or 0):
+            rows.append({"kind": "cpu-floor", "label": "no GPU fix goes below", "step_ns": cpu})
+    if estimates.reason is not None:
+        what = "no estimate" if estimates.now_ns is None else "no estimate of what the CPU does"
+        rows.append({"kind": "refused", "label": f"{what}: {estimates.reason}"})
+    none = dict.fromkeys(WHAT_WOULD_HELP.schema) | {
+        "device": estimates.device, "start_ns": estimates.window[0], "end_ns": estimates.window[1]
+    }  # fmt: skip
+    return pl.DataFrame([none | row for row in rows], schema=WHAT_WOULD_HELP.schema)
+
+
+@dataclass(frozen=True)
+class Path:
+    """Hold a critical path in order of time, as columns by edge, and what the threads that it goes over did (`Segments`).
+
+    ``label`` is a row of ``labels``; ``thread_id``, ``activity_id`` and ``event_id`` are -1 for none.
+    """
+
+    edges: pl.DataFrame
+    labels: tuple[str, ...]
+    segments: Segments
+
+
+def path_of(replay: Replay) -> Path:
+    """Return the critical path of the replay without changes, at the times of the recording."""
+    graph, path = replay.graph, replay.path(replay.identity)[::-1]
+    kind, ref = graph.kind[path], graph.ref[path]
+    is_call, is_thread = np.isin(kind, (CALL, RETURN)), kind == THREAD
+    event = graph.recorded.calls.event
+    edges = pl.DataFrame({
+        "start_ns": graph.time[graph.source[path]], "end_ns": graph.time[graph.target[path]], "kind": kind,
+        "label": replay.known.label[path], "thread_id": graph.thread[graph.target[path]],
+        "activity_id": np.where(np.isin(kind, _OF_ACTIVITIES), ref, -1),
+        "event_id": np.where(is_call, event[ref * is_call], -1) if event.size else np.full(ref.size, -1),
+    })  # fmt: skip
+    threads = np.unique(graph.thread[graph.target[path[is_thread]]])
+    segments = graph.recorded.segments
+    own = np.isin(segments.thread, threads)
+    kept = Segments(**{field.name: getattr(segments, field.name)[own] for field in fields(Segments)})
+    return Path(edges, replay.known.labels, kept)
+
+
+def pieces(path: Path) -> pl.DataFrame:
+    """Return a path as rows of `CRITICAL_PATH` without names of code; stretches of threads are split by the innermost event."""
+    is_thread = pl.col("kind") == THREAD
+    threads = path.edges.filter(is_thread)
+    rows = pl.concat([path.edges.filter(~is_thread), _innermost(threads, path.segments)])
+    rows = rows.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns", "end_ns")
+    of, ids = pl.col("label"), ("thread_id", "activity_id", "event_id")
+    part = pl.when(of >= FIRST_DEVICE).then(pl.lit("device")).when(of < len(HOST_PARTS)).then(pl.lit("host"))
+    return rows.select(
+        "start_ns",
+        "end_ns",
+        part.otherwise(pl.lit("dependency")).alias("kind"),
+        pl.Series("edge", EDGES)[rows.get_column("kind")],
+        pl.Series("name", path.labels)[rows.get_column("label")],
+        *(pl.when(pl.col(name) >= 0).then(pl.col(name)).alias(name) for name in ids),
+    )
+
+
+def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
+    """Split edges of threads where the innermost event changes; what no event covers is unknown."""
+    if edges.is_empty():
+        return edges
+    thread, since, until = (edges.get_column(name).to_numpy() for name in ("thread_id", "start_ns", "end_ns"))
+    low = int(min(since.min(), segments.start.min(initial=since.min())))
+    span = int(max(until.max(), segments.end.max(initial=until.max()))) - low + 1
+    first = np.searchsorted(segments.thread * span + (segments.end - low), thread * span + (since - low), "right")
+    last = np.searchsorted(segments.thread * span + (segments.start - low), thread * span + (until - low), "left")
+    count = np.maximum(last - first, 0)
+    edge = np.repeat(np.arange(edges.height), count)
+    row = first[edge] + np.arange(edge.size) - np.repeat(np.cumsum(count) - count, count)
+    covered = pl.DataFrame({
+        "edge": edge, "start_ns": np.maximum(segments.start[row], since[edge]), "end_ns": np.minimum(segments.end[row], until[edge]),
+        "label": segments.part[row], "event_id": segments.event[row],
+    })  # fmt: skip
+    stops = pl.DataFrame({"edge": np.arange(edges.height), "start_ns": until, "end_ns": until}).with_columns(
+        label=pl.lit(UNKNOWN, pl.Int64), event_id=pl.lit(-1, pl.Int64)
+    )
+    bounds = pl.concat([covered, stops]).sort("edge", "start_ns", "end_ns")
+    before = pl.col("end_ns").shift(1).over("edge").fill_null(pl.Series(since)[bounds.get_column("edge")])
+    bare = bounds.with_columns(
+        before.alias("start_ns"), pl.col("start_ns").alias("end_ns"), label=pl.lit(UNKNOWN, pl.Int64), event_id=pl.lit(-1, pl.Int64)
+    )  # fmt: skip
+    split = pl.concat([covered, bare.filter(pl.col("end_ns") > pl.col("start_ns"))])
+    whole = edges.select("kind", "thread_id", "activity_id")[split.get_column("edge")]
+    return split.drop("edge").hstack(whole).select(edges.columns)
+
+
+def critical_path(estimates: Estimates, activities: pl.DataFrame, context: Context) -> pl.DataFrame:
+    """Return table `critical_path`: the path with the code behind each piece; no rows where nothing was replayed."""
+    if estimates.path is None:
+        return CRITICAL_PATH.empty()
+    path = pieces(estimates.path).with_columns(pl.col("activity_id", "event_id").cast(pl.UInt32))
+    launch = activities.get_column("launch_id")[path.get_column("activity_id")]
+    path = path.with_columns(pl.coalesce("event_id", launch.alias("launch_id")).alias("event_id"))
+    ids = path.get_column("event_id")
+    operators = context.events.get_column("operator_id")[ids]
+    return CRITICAL_PATH.conform(
+        path.with_columns(
+            pl.lit(estimates.device, pl.Int64).alias("device"),
+            context.names(operators).cast(pl.String).alias("operator"),
+            context.modules(ids).cast(pl.String).alias("module"),
+            context.functions(ids).cast(pl.String).alias("python_function"),
+        )
+    )
+
+
+ANALYSES = (
+    Value("replay_sources", ReplaySources),
+    Value("estimates", estimates),
+    Analysis(WHAT_WOULD_HELP, what_would_help, json="what_would_help", section=WHAT_WOULD_HELP_SECTION),
+    Analysis(CRITICAL_PATH, critical_path),
+)

@@ -1,0 +1,69 @@
+"""Refuse traces whose replay would say nothing, with a reason for people."""
+
+import polars as pl
+
+from trace_analyzer.replay import changes as ch
+from trace_analyzer.replay.analysed import Analysed
+from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.prediction import Replay
+
+MIN_ACTIVITIES = 50
+"""Fewer say nothing of a program."""
+MAX_UNEXPLAINED = 0.05
+"""Where more of the critical path has no explanation, what a change would do is not known."""
+MAX_ERROR = 0.05
+"""A replay that misses the recorded step by more has not understood the trace."""
+MIN_LINKED = 0.9
+"""Of the device's time: with less linked to launches, a change of the CPU's work cannot be followed."""
+_CAPTURE = r"(?i)StreamBeginCapture|StreamEndCapture|GraphInstantiate"
+
+
+def refusal(report: Analysed, replay: Replay, device: int, changes: tuple[Change, ...]) -> str | None:
+    """Return why a trace cannot be replayed, for people; None where it can."""
+    reason = refused_unseen(report, device)
+    if reason is not None:
+        return reason
+    unlinked = without_links(report, device)
+    if unlinked is not None and any(needs_links(change) for change in changes):
+        return unlinked
+    summary = replay.summary
+    if summary.unexplained_ratio > MAX_UNEXPLAINED:
+        return (
+            f"nothing in the trace explains {summary.unexplained_ratio:.0%} of the critical path: events may be missing"
+        )
+    if abs(summary.error_ratio) > MAX_ERROR:
+        return f"the replay misses the recorded step by {summary.error_ratio:+.0%}"
+    return None
+
+
+def refused_unseen(report: Analysed, device: int) -> str | None:
+    """Return why a trace is not even tried, for people: too little work, captures, failed checks; None where it is."""
+    count = int((report.tables["activities"].get_column("device") == device).sum())
+    if count < MIN_ACTIVITIES:
+        return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed"
+    name = pl.col("name").cast(pl.String)
+    events = report.tables["host_events"]
+    calls = events.filter(pl.col("kind").cast(pl.String).is_in(["runtime", "driver"])).get_column("name").unique()
+    captured = pl.DataFrame({"name": calls}).filter(name.str.contains(_CAPTURE)).select(name).sort("name")
+    if captured.height:
+        return f"the program captures CUDA graphs ({captured.item(0, 0)}): what runs then does not run in a step"
+    label = report.tables["devices"].filter(pl.col("device") == device).item(0, "label")
+    failed = next(
+        (c for c in report.trust if c.status == "fail" and (c.device is None or str(c.device) == label)), None
+    )
+    return None if failed is None else f"the check {failed.name} fails: {failed.meaning}"
+
+
+def needs_links(change: Change) -> bool:
+    """Return whether a change is of the CPU's work, which only reaches the device through known launches."""
+    return ch.CHANGES[change.name].host or change.options.get("target") == "cpu"
+
+
+def without_links(report: Analysed, device: int) -> str | None:
+    """Return why changes of the CPU's work cannot be followed; None where enough launches are known."""
+    label = report.tables["devices"].filter(pl.col("device") == device).item(0, "label")
+    own = next((d for d in report.devices if str(d.index) == label), None)
+    linked = own.link_coverage_time_ratio if own is not None else None
+    if linked is None or linked >= MIN_LINKED:
+        return None
+    return f"the launches of {1 - linked:.0%} of the device's time are not known: changes of the CPU's work cannot be followed"
