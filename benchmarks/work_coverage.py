@@ -1,7 +1,8 @@
 """How much of the kernel time has known FLOP and bytes, and whether any rate is beyond what a device can do.
 
-    python benchmarks/work_coverage.py [TRACE ...]
+    python benchmarks/work_coverage.py [--without-values] [TRACE ...]
 
+With ``--without-values`` as if PyTorch before 2.1 had recorded the traces: shapes and types, but no strides and values.
 Without traces: every ``*.json.gz`` of ``$TRACE_CORPUS``. Per device: the share of kernel time that is linked to an
 operator; of the linked kernels' time and (behind the slash) of all kernels' time the shares with FLOP, with bytes, with
 either; of kernels but communication whose operator has shapes, the share of the time with either; the highest FLOP/s over the peak of its dtype and the highest byte/s over the memory's bandwidth (of kernels that
@@ -11,11 +12,13 @@ the operators and kernels that hold most of the linked time without bytes.
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 
-from trace_analyzer.pipeline import analyze
+from trace_analyzer.ingest import load
+from trace_analyzer.pipeline import report_of
 from trace_analyzer.report import DeviceReport, Report
 from trace_analyzer.units import percent
 
@@ -24,9 +27,19 @@ WORST = 4
 TOLERANCE = 1.05
 
 
-def main(paths: list[Path]) -> int:
+def main(paths: list[Path], *, values: bool) -> int:
     print(HEAD)
-    return sum([table(analyze(path), path.name.removesuffix(".json.gz")) for path in paths]) > 0
+    return sum([table(reported(path, values=values), path.name.removesuffix(".json.gz")) for path in paths]) > 0
+
+
+def reported(path: Path, *, values: bool) -> Report:
+    """The report of a trace, with or without the strides and values of its operators."""
+    trace = load(path)
+    if not values:
+        nothing = pl.lit(None, pl.Categorical)
+        inputs = trace.operator_inputs.with_columns(nothing.alias("input_strides"), nothing.alias("concrete_inputs"))
+        trace = replace(trace, operator_inputs=inputs)
+    return report_of(trace)
 
 
 def table(report: Report, name: str) -> int:
@@ -106,5 +119,6 @@ def uncovered(linked: pl.DataFrame) -> pl.DataFrame:
 
 
 if __name__ == "__main__":
-    chosen = [Path(path) for path in sys.argv[1:]] or sorted(Path(os.environ["TRACE_CORPUS"]).glob("*.json.gz"))
-    sys.exit(main(chosen))
+    given = [argument for argument in sys.argv[1:] if argument != "--without-values"]
+    chosen = [Path(path) for path in given] or sorted(Path(os.environ["TRACE_CORPUS"]).glob("*.json.gz"))
+    sys.exit(main(chosen, values="--without-values" not in sys.argv))

@@ -53,8 +53,8 @@ def run(folder: Path, asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPat
     def load(source: Any, **options: Any) -> dict[str, Any]:
         return {"source": source, **options}
 
-    def report_of(loaded: dict[str, Any], options: pipeline.Options, _: Any) -> Report:
-        asked.append(loaded | vars(options))
+    def report_of(loaded: dict[str, Any], options: pipeline.Options, _: Any, capture: Any = None) -> Report:
+        asked.append(loaded | vars(options) | ({} if capture is None else {"capture": capture["source"]}))
         if isinstance(made["report"], BaseException):
             raise made["report"]
         return made["report"]
@@ -139,6 +139,8 @@ class TestOptions:
             "1000",
             "--calibration",
             "a100.json",
+            "--capture",
+            "eager.json",
         )
         assert {key: value for key, value in asked[0].items() if key != "progress"} == {
             "source": "t.json",
@@ -147,10 +149,17 @@ class TestOptions:
             "gpu": "H200",
             "peak_gbps": 4800.0,
             "calibration": "a100.json",
+            "capture": "eager.json",
             "peak_tflops": {"bf16": 989.0, "": 67.0},
             "measured_step_ms": 12.5,
             "max_bytes": 1_000,
         }
+
+    def test_a_capture_is_a_file(self, run: Run, asked: list[dict[str, Any]]) -> None:
+        result = run("t.json", "--capture", "-")
+        assert result.exit_code == 2
+        assert "--capture names a file" in result.stderr
+        assert asked == []
 
     def test_defaults(self, run: Run, asked: list[dict[str, Any]]) -> None:
         run("t.json")

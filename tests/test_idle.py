@@ -1,7 +1,7 @@
 """Windows, busy time and gaps of a device, over all its streams."""
 
 import pytest
-from kineto import Event, analysed, copy, kernel, launch, memset, rows
+from kineto import Event, analysed, copy, kernel, launch, launched, memset, op, rows
 
 
 def gaps(*events: Event) -> list[tuple[object, ...]]:
@@ -57,3 +57,13 @@ def test_of_activities_that_start_together_the_first_launched_ends_the_gap() -> 
     assert ending(first, late, early, launch(10, 1, 1), launch(10, 1, 2, tid=5)) == "late", "then the lowest stream"
     same = [kernel(f"c{n}", 20, 1, correlation=n) for n in (8, 4)]
     assert ending(first, *same) == "c4", "then the lowest correlation"
+
+
+def test_a_gap_says_what_ended_it_and_what_the_cpu_did() -> None:
+    """Kernel a runs in [10, 20), b from 90 on, whose launch begins at 80; until then the CPU is in an operator."""
+    report = analysed(launched("a", 0, 10, 10, 1), op("aten::mm", 15, 60), launched("b", 80, 90, 10, 2))
+    gap = report.tables["gaps"].row(0, named=True)
+    assert (gap["next_activity"], gap["next_launch_ns"], gap["cause"]) == ("b", 80_000, "dispatch")
+    assert report.tables["idle"].get_column("host_event").to_list()[0] == "aten::mm"
+    unlinked = analysed(kernel("a", 10, 10), kernel("b", 90, 10)).tables["gaps"].row(0, named=True)
+    assert (unlinked["next_activity"], unlinked["next_launch_ns"]) == ("b", None)

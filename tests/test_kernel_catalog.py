@@ -142,5 +142,16 @@ def test_agrees_with_labels(linked: bool) -> None:
     time = pl.col("total_dur_us")
     joined = labels.drop("bucket").join(kernel_buckets(labels), on=["name", "operator"], nulls_equal=True)
     assert joined.height == labels.height
-    assert joined.select(right.mean()).item() >= 0.97
-    assert joined.select(time.filter(right).sum() / time.sum()).item() >= 0.99
+    assert joined.select(right.mean()).item() >= 0.98
+    assert joined.select(time.filter(right).sum() / time.sum()).item() >= 0.995
+
+
+def test_kernels_of_libraries_are_known_by_name_alone() -> None:
+    """Names from the sources of libraries, labelled by what they do; few say it nowhere in the name."""
+    labels = pl.read_csv(Path(__file__).parent / "library_kernels.csv").with_columns(
+        pl.col("bucket").str.split("|").alias("accepted"), pl.lit(None, pl.String).alias("operator")
+    )
+    assert set(labels["accepted"].explode()) <= set(buckets()["bucket"])
+    assert labels.select(pl.col("name").is_duplicated().any()).item() is False
+    joined = labels.drop("bucket").join(kernel_buckets(labels), on="name")
+    assert joined.select(pl.col("accepted").list.contains(pl.col("bucket")).mean()).item() >= 0.98

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kineto import analysed, kernel, launch, op, rows
+from kineto import analysed, annotation, kernel, launch, op, rows
 from tiers import examples
 
 GEMM, ADD = "ampere_fp16_s16816gemm_fp16_128x64", "void at::native::vectorized_elementwise_kernel<4, x>(int)"
@@ -156,3 +156,14 @@ def test_sums_of_bounds_are_all_kernel_time() -> None:
     report = analysed(square(1000, 500, 1), addition(5000, 100, 3), kernel("k", 7000, 1))
     kernels = report.tables["activities"].filter(pl.col("kind") == "kernel")
     assert report.tables["bounds"].get_column("time_ns").sum() == kernels.get_column("duration_ns").sum()
+
+
+def test_a_step_says_how_near_to_the_roof_its_own_kernels_come() -> None:
+    """Products of 500 us in one step and of 1000 us in the next, at 440.5 each: 88 % and 44 % of the roof."""
+    steps = [
+        [annotation(f"ProfilerStep#{n}", 40 * n, 38), square(at, lasting, 2 * n), square(at + lasting, lasting, 2 * n + 1)]
+        for n, at, lasting in ((1, 100, 500), (2, 1100, 1000))
+    ]  # fmt: skip
+    first, second = (step.headline or "" for step in analysed(steps).steps)
+    assert "they reach 88 % of their roof" in first
+    assert "they reach 44 % of their roof, 100 % of their time below half of it" in second

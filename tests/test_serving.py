@@ -107,3 +107,12 @@ def test_work_from_before_the_recording_is_no_step_s() -> None:
     (row,) = report.tables["serving"].to_dicts()
     assert row["time_ns"] == report.devices[0].window_ns - round(1_000 * earlier)
     assert row["tokens_per_s"] == pytest.approx(100 / row["time_ns"] * 1e9)
+
+
+def test_each_kind_has_a_sentence() -> None:
+    first, second, third = served().tables["serving"].get_column("headline")
+    assert first.startswith("Prefill is compute-bound: ")
+    assert "of the step" in first
+    assert second.startswith("Decode is memory-bandwidth-bound: ")
+    assert "of its 4 steps" in second
+    assert third.startswith("Mixed is ")

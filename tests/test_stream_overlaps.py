@@ -53,6 +53,13 @@ def test_an_unlisted_device_is_known_by_its_capability() -> None:
     assert ratios(chain(), device=UNLISTED | {"computeMajor": 8})[2] == "fail"
 
 
+def test_without_a_capability_the_names_of_kernels_tell() -> None:
+    nameless = {"id": 0, "name": "Some board", "numSms": 77}
+    assert ratios(chain(), device=nameless)[2] == "ok"
+    older = [event | {"name": event["name"].replace("sm90", "sm80")} for pair in chain() for event in pair]
+    assert ratios(older, device=nameless)[2] == "fail"
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "second",

@@ -90,7 +90,7 @@ def test_the_command_keeps_a_report_small_or_says_that_it_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest, "load", lambda *_, **__: None)
-    monkeypatch.setattr(pipeline, "report_of", lambda *_: LARGE)
+    monkeypatch.setattr(pipeline, "report_of", lambda *_, **__: LARGE)
     path = tmp_path / "small.html"
     limit = (len(html.html(LARGE).encode()) - 8_000) / 1e6
     told = CliRunner().invoke(main, ["t.json", "--report", str(path), "--max-report-mb", f"{limit:.4f}"])

@@ -4,11 +4,8 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from kineto import analysed, call, kernel, launch, memset, op
+from kineto import analysed, kernel, launch, memset, op
 
-from trace_analyzer.analyses.work.replays import replayed_work
 from trace_analyzer.analyses.work.sharing import list_element_bytes
 from trace_analyzer.report import WorkCoverage
 
@@ -146,62 +143,6 @@ def test_a_clock_of_microseconds_ticks_slower() -> None:
     assert report.tables["activities"].row(0, named=True)["faster_than_memory"] == "clock"
 
 
-NAMES = (GEMM, ADD, "kernel_a", "kernel_b")
-
-
-def replay(start: float, at: float, correlation: int, names: tuple[str, ...]) -> list[Any]:
-    """One graph launch and its kernels."""
-    return [
-        call("cudaGraphLaunch", start, 5, correlation=correlation),
-        *(kernel(n, at + 50 * i, 50, correlation=correlation, grid=[500, 1, 1]) for i, n in enumerate(names)),
-    ]
-
-
-def test_a_replayed_kernel_inherits_from_its_eager_twin() -> None:
-    eager = [op("aten::mm", 0, 3, **MM), launches(*NAMES)]
-    assert work(eager, replay(500, 1000, 99, NAMES))[4:] == [(FLOP, BYTES, "fp16"), *[(None, None, None)] * 3]
-    assert work(eager, replay(500, 1000, 99, (*NAMES[:3], "other")))[4:] == [(None, None, None)] * 4
-    assert work(eager, replay(500, 1000, 99, NAMES[:3]))[4:] == [(None, None, None)] * 3
-
-
-def test_eager_twins_that_disagree_tell_nothing() -> None:
-    wider = MM | {"Input Dims": [[10, 20], [20, 31]]}
-    first = [op("aten::mm", 0, 3, **MM), launches(*NAMES)]
-    second = [op("aten::mm", 400, 3, **wider), launches(*NAMES, start=401, first=20, at=500)]
-    same = [op("aten::mm", 400, 3, **MM), launches(*NAMES, start=401, first=20, at=500)]
-    assert work(first, second, replay(800, 1000, 99, NAMES))[8] == (None, None, None)
-    assert work(first, same, replay(800, 1000, 99, NAMES))[8] == (FLOP, BYTES, "fp16")
-
-
-@given(
-    st.lists(st.integers(0, 2), max_size=30), st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=7), max_size=4)
-)
-def test_replays_are_found_as_by_looking(eager: list[int], graphs: list[list[int]]) -> None:
-    """Every eager kernel has its position as FLOP; without operators all runs agree, and the first counts."""
-    rows = [(None, None, name) for name in eager]
-    rows += [(launch_id, "cudaGraphLaunch", name) for launch_id, names in enumerate(graphs) for name in names]
-    kernels = pl.DataFrame(
-        [(i, 0, i, launch_id, launch_name, str(name), "[1]", "[1]") for i, (launch_id, launch_name, name) in enumerate(rows)],
-        schema={
-            "activity_id": pl.UInt32, "device": pl.Int64, "start_ns": pl.Int64, "launch_id": pl.UInt32,
-            "launch_name": pl.String, "name": pl.String, "grid": pl.String, "block": pl.String,
-        },
-        orient="row",
-    )  # fmt: skip
-    shares = pl.DataFrame(
-        {"activity_id": range(len(eager)), "flop": range(len(eager))},
-        schema={"activity_id": pl.UInt32, "flop": pl.Float64},
-    )
-    calls = pl.DataFrame(schema={"activity_id": pl.UInt32, **dict.fromkeys(("operator", "input_dims", "input_types", "input_strides", "concrete_inputs"), pl.String)})  # fmt: skip
-    expected, row = {}, len(eager)
-    for names in graphs:
-        places = [i for i in range(len(eager) - len(names) + 1) if eager[i : i + len(names)] == names]
-        if places and len(names) >= 4:
-            expected |= {row + i: float(places[0] + i) for i in range(len(names))}
-        row += len(names)
-    assert dict(replayed_work(kernels, calls, shares)[0].rows()) == expected
-
-
 @pytest.mark.parametrize(
     ("name", "size"),
     [
@@ -259,9 +200,6 @@ def test_where_work_comes_from_is_told() -> None:
     outer, inner = op("aten::linear", 0, 50, **linear), op("vendor::matmul", 1, 30)
     first = analysed(outer, inner, launches(GEMM, start=2)).tables["activities"].get_column("work_from").to_list()
     assert first == ["outer-call"]
-    eager = [op("aten::mm", 0, 3, **MM), launches(*NAMES)]
-    table = analysed(eager, replay(500, 1000, 99, NAMES)).tables["activities"]
-    assert table.get_column("work_from").to_list() == ["call", None, None, None, "replay", None, None, None]
 
 
 def test_a_convolution_without_values_takes_its_result_from_the_next_reader() -> None:
@@ -275,20 +213,3 @@ def test_a_convolution_without_values_takes_its_result_from_the_next_reader() ->
     table = analysed(*events).tables["activities"]
     assert table.select("flop", "work_from").rows() == [(2.0 * 2 * 6 * 25 * 36, "inferred-shape")]
     assert analysed(convolution, counts, events[-1]).tables["activities"].get_column("flop").to_list() == [None]
-
-
-def test_replayed_kernels_take_operator_and_bucket_of_their_twins() -> None:
-    eager = [op("aten::mm", 0, 3, **MM), launches(*NAMES)]
-    table = analysed(eager, replay(500, 1000, 99, NAMES)).tables["activities"]
-    assert table.get_column("replayed_from").to_list() == [None] * 4 + [0, 1, 2, 3]
-    assert table.get_column("operator").to_list()[4:] == table.get_column("operator").to_list()[:4]
-    assert table.get_column("bucket").to_list()[4:] == table.get_column("bucket").to_list()[:4]
-
-
-def test_a_replay_of_several_versions_is_told_and_not_guessed() -> None:
-    wider = MM | {"Input Dims": [[10, 20], [20, 31]]}
-    first = [op("aten::mm", 0, 3, **MM), launches(*NAMES)]
-    second = [op("aten::mm", 400, 3, **wider), launches(*NAMES, start=401, first=20, at=500)]
-    report = analysed(first, second, replay(800, 1000, 99, NAMES))
-    assert [note.count for note in report.notes if note.code == "ambiguous-replay"] == [1]
-    assert report.tables["activities"].get_column("replayed_from").null_count() == 12

@@ -58,6 +58,7 @@ KernelGroup = Annotated[str, Definition("kernel_group", "Group of kernel buckets
 CopyDirection = Annotated[
     str, OneOf(("host-to-device", "device-to-host", "peer-to-peer", "within-device", "host-to-host", "unknown"))
 ]
+Link = Annotated[str, OneOf(("pcie", "c2c", "nvlink", "xgmi", "xelink"))]
 HostMemory = Annotated[str, OneOf(("pageable", "pinned", "managed"))]
 Confidence = Literal["high", "medium", "low"]
 CheckStatus = Literal["ok", "warn", "fail"]

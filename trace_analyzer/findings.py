@@ -228,6 +228,7 @@ def step_findings(
     usual = windows.filter(pl.col("state") == "ok").select(columns) if is_measured else spans
     lengths = {window: (end - start, 1) for _, window, start, end in usual.iter_rows()}
     recordings = _recordings(sources, usual, lengths)
+    bounds = {window: bound_shares(rows) for window, rows in roof_shares.window_bounds(sources.rated, spans).items()}
     return tuple(
         StepFindings(
             Findings(
@@ -237,6 +238,7 @@ def step_findings(
                 cold_gap_ns=cold.get(window, 0),
                 recording=recordings.get(window),
                 waiting_depth=None,
+                bounds=bounds.get(window, ()),
             ),
             device,
             index,

@@ -10,6 +10,7 @@ import polars as pl
 
 from trace_analyzer import advice, checks, findings, mask, report_parts, verdict, windows
 from trace_analyzer.analyses.device_models import match_devices
+from trace_analyzer.analyses.executions import Executions
 from trace_analyzer.analysis import Analysis, Declaration, Value
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.graph import Graph, LazyTables
@@ -48,6 +49,7 @@ def analyze(
     peak_gbps: float | None = None,
     measured_step_ms: float | None = None,
     calibration: str | Path | None = None,
+    capture: Source | None = None,
     max_bytes: int = DEFAULT_MAX_BYTES,
     progress: Progress | None = None,
 ) -> Report:
@@ -65,6 +67,8 @@ def analyze(
         what the trace itself says, if `trace_analyzer.profile` recorded it.
     calibration: file of ``analyze calibrate`` for the trace's device; by default one in the user's folder
         that was measured on such a device; ``"none"`` for none.
+    capture: a second trace of the same program, in which the kernels that graphs of ``source`` replay were launched one by one,
+        or in which these graphs were captured: replayed kernels take operators, modules and shapes from there.
     max_bytes: limit on the decompressed size of the source.
     progress: called with (stage, fraction or None); `trace_analyzer.stages.StageTimer` is one that times the stages.
 
@@ -75,7 +79,8 @@ def analyze(
         warnings.warn(reason, RuntimeWarning, stacklevel=3)
     options = Options(device, step, gpu, peak_tflops, peak_gbps, measured_step_ms, calibration)
     trace = load(source, max_bytes=max_bytes, progress=progress)
-    return report_of(trace, options, progress)
+    captured = None if capture is None else load(capture, max_bytes=max_bytes, progress=progress)
+    return report_of(trace, options, progress, capture=captured)
 
 
 @dataclass(frozen=True)
@@ -106,10 +111,12 @@ def report_of(
     options: Options | None = None,
     progress: Progress | None = None,
     analyses: Sequence[Declaration] = ANALYSES,
+    capture: Trace | None = None,
 ) -> Report:
     """Return the report of a loaded trace.
 
-    ``progress`` is called with the stages, ``analyses`` are what the graph is made of.
+    ``progress`` is called with the stages, ``analyses`` are what the graph is made of; ``capture`` is a loaded trace that tells
+    what graphs replay.
     """
     options, tell = options or Options(), progress or _silent
     declared = [analysis for analysis in analyses if isinstance(analysis, Analysis)]
@@ -120,6 +127,7 @@ def report_of(
         "options": options,
         "matched_devices": matched,
         "device_models": matched.models,
+        "capture_executions": None if capture is None else _executions_of(capture, analyses),
         **{table.name: getattr(trace, table.name) for table in TRACE_TABLES},
     }
     shown = [analysis for analysis in declared if analysis.json is not None or analysis.section is not None]
@@ -149,6 +157,21 @@ def report_of(
         steps_from=parts.host_steps[1],
         declared=tuple(_declared_rows(analysis, graph.take(analysis.name), trace) for analysis in shown),
     )
+
+
+def _executions_of(capture: Trace, analyses: Sequence[Declaration]) -> Executions:
+    """Return what a second trace ran one by one and captured."""
+    matched = match_devices(capture, Options())
+    given = {
+        "trace": capture,
+        "options": Options(),
+        "matched_devices": matched,
+        "device_models": matched.models,
+        "capture_executions": None,
+        **{table.name: getattr(capture, table.name) for table in TRACE_TABLES},
+    }
+    executions: Executions = Graph(mask.masked((*analyses, *_VALUES)), given, ["executions"]).take("executions")
+    return executions
 
 
 def _public(graph: Graph, table: Table) -> pl.DataFrame:

@@ -78,6 +78,10 @@ CLOCK_TICKS = 20
 """A duration of fewer ticks is wrong by up to a tenth: one tick at each end."""
 REPLAY_KERNELS = 4
 """Shorter sequences of equal kernels recur by chance."""
+REPLAY_NEIGHBOURS = 8
+"""So many equal kernels in a row are one program's, where the whole sequence of a graph was not recorded."""
+REPLAY_CONFIDENCE = 0.5
+"""A match that explains less of a graph launch is another program's, or another size's."""
 
 # Steps
 OUTLIER_MEDIANS = 1.5

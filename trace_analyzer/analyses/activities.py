@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import polars as pl
 
 from trace_analyzer.analyses import links
+from trace_analyzer.analyses.executions import Executions
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.kernel_bounds import (
     with_blocks,
@@ -13,7 +14,8 @@ from trace_analyzer.analyses.kernel_bounds import (
     with_memory_excess,
     without_refuted_reads,
 )
-from trace_analyzer.analyses.work.sharing import with_work
+from trace_analyzer.analyses.replays import Replays, replays
+from trace_analyzer.analyses.work.sharing import LaunchedWork, with_work, work_of_kernels
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.frames.lookups import scatter
@@ -46,14 +48,24 @@ ACTIVITIES = Table(
         Column(
             "work_from",
             STR,
-            "What FLOP and bytes rest on: call (its recorded shapes), inferred-shape (a neighbour's too), assumed-dtype"
-            " (of the kernel's name), outer-call, replay (an equal sequence launched one by one); null when unknown.",
+            "What FLOP and bytes rest on: call (its recorded shapes), inferred-shape (what was recorded around it too), at-least"
+            " (without what has no recorded size), assumed-dtype (of the kernel's name), outer-call, replay (an equal sequence launched one by one); null when unknown.",
         ),
         Column(
             "replayed_from",
             U32,
             "`activity_id` of the kernel that was launched one by one at its place of an equal sequence: whose operator, bucket and"
-            " work a kernel of a graph has; null for others.",
+            " work a kernel of a graph has; null for others, and where it is in another file or runs differ.",
+        ),
+        Column(
+            "replay_match",
+            STR,
+            "How a kernel of a graph was matched: sequence (names, grids and blocks in order), names (in order), capture (order of"
+            " captured launches) or part (runs of neighbours); null for others.",
+        ),
+        Column("replay_confidence", F64, "Share of its graph launch for which that match holds, 0 to 1."),
+        Column(
+            "replayed_module", STR, "Innermost nn.Module around the launch that a kernel of a graph was matched to."
         ),
         Column(
             "faster_than_memory",
@@ -86,16 +98,50 @@ def linked_events(trace: Trace, host: Host, launch_links: tuple[pl.DataFrame, tu
 
 
 def device_work(
-    trace: Trace, host: Host, linked_events: pl.DataFrame, device_models: Mapping[int, Device | None]
+    bucketed: pl.DataFrame,
+    launched_work: LaunchedWork,
+    replays: Replays,
+    device_models: Mapping[int, Device | None],
 ) -> tuple[pl.DataFrame, tuple[Note, ...]]:
     """Add bucket, FLOP, bytes and bound to each activity: table `activities` and a few more columns, and notes."""
-    worked, notes = with_work(with_buckets(with_blocks(linked_events)), trace, host)
-    worked = without_refuted_reads(worked, device_models)
+    worked = without_refuted_reads(with_work(bucketed, launched_work, replays.kernels), device_models)
+    notes = (*launched_work.notes, *replays.notes)
     return with_memory_excess(with_bounds(worked, device_models), device_models), notes
+
+
+def with_replayed_places(launched_located: pl.DataFrame, replays: Replays) -> pl.DataFrame:
+    """Add the places of kernels of graphs: those of the kernels that they were matched to in this file."""
+    twins = replays.kernels.select("activity_id", "replayed_from").drop_nulls()
+    if twins.is_empty():
+        return launched_located
+    theirs = launched_located.rename({"activity_id": "replayed_from"})
+    own = launched_located.join(twins, on="activity_id", how="anti", maintain_order="left")
+    placed = twins.join(theirs, on="replayed_from", how="inner", maintain_order="left")
+    return pl.concat([own, placed.select(own.columns)])
+
+
+def with_replayed_modules(launched_modules: pl.DataFrame, replays: Replays) -> pl.DataFrame:
+    """Add the modules that kernels of graphs took from the launches that they were matched to."""
+    replayed = replays.kernels.select("activity_id", "module").drop_nulls()
+    if replayed.is_empty():
+        return launched_modules
+    own = launched_modules.join(replayed, on="activity_id", how="anti", maintain_order="left")
+    return pl.concat([own, replayed.cast(own.schema)])
+
+
+def bucketed(linked_events: pl.DataFrame) -> pl.DataFrame:
+    """Add buckets and block counts to linked device events."""
+    return with_buckets(with_blocks(linked_events))
 
 
 ANALYSES = (
     Value("linked_events", linked_events),
+    Value("bucketed", bucketed),
+    Value("launched_work", work_of_kernels, {"activities": "bucketed"}),
+    Value("executions", Executions),
+    Value("replays", replays),
     Value("device_work", device_work),
+    Value("located", with_replayed_places),
+    Value("activity_modules", with_replayed_modules),
     Analysis(ACTIVITIES, lambda device_work: device_work[0]),
 )

@@ -40,6 +40,7 @@ IDLE = Table(
         END,
         Column("cause", STR, "Why the device idled."),
         Column("event_id", U32, "The host event that was innermost then, where the cause is the host's."),
+        Column("host_event", STR, "Name of that event."),
     ),
 )
 
@@ -52,8 +53,8 @@ _ROLES = ("thread_id", "previous_thread", "main_thread")
 """Threads that could have launched sooner, in the order in which they are asked what they did."""
 _NO_ROW = pl.lit(None, dtype=pl.UInt32)
 _NO_THREAD = pl.lit(None, dtype=pl.Int32).alias("named_by")
-_IDLE_COLUMNS = [*IDLE.schema, "named_by"]
-"""Columns of idle time by cause: those of table `idle`, with the thread whose innermost events name the cause, where
+_IDLE_COLUMNS = [*(column for column in IDLE.schema if column != "host_event"), "named_by"]
+"""Columns of idle time by cause: those of table `idle` but names, with the thread whose innermost events name the cause, where
 that is not a single event, event_id."""
 
 
@@ -80,14 +81,12 @@ def _idle(pieces: pl.DataFrame) -> pl.DataFrame:
     return named.select(_IDLE_COLUMNS).cast({"cause": pl.Categorical})
 
 
-def with_events(idle: pl.DataFrame, innermost_events: pl.DataFrame) -> pl.DataFrame:
-    """Return table `idle`, with categorical causes: ``idle`` cut where another host event is the innermost one.
-
-    ``innermost_events`` come from `host_pieces`.
-    """
+def with_events(idle: pl.DataFrame, innermost_events: pl.DataFrame, host: Host) -> pl.DataFrame:
+    """Return table `idle`, with categorical texts: ``idle`` cut where another of `host_pieces`' events is the innermost."""
     events = innermost_events.rename({"thread_id": "named_by"})
     named = split_by(idle.rename({"event_id": "known_id"}), events, ["named_by"], ["event_id"])
-    return named.with_columns(pl.coalesce("known_id", "event_id").alias("event_id")).select(list(IDLE.schema))
+    ids = named.select(pl.coalesce("known_id", "event_id").alias("event_id")).to_series()
+    return named.with_columns(ids, host.texts(ids).alias("host_event")).select(list(IDLE.schema))
 
 
 def without_causes(idle: pl.DataFrame, devices: Collection[int]) -> pl.DataFrame:

@@ -8,7 +8,9 @@ links can do.
 
 import polars as pl
 
+from trace_analyzer.analyses.device_models import MatchedDevices
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.interconnect_shares import LINK, peer_links
 from trace_analyzer.analyses.tensors import ELEMENT_BYTES
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_covered
@@ -71,6 +73,12 @@ COMMUNICATION = Table(
         Column("algorithm_byte_per_s", F64, "Size over time."),
         Column("bus_byte_per_s", F64, "Bus bandwidth over their time."),
         Column("best_bus_byte_per_s", F64, "Bus bandwidth of the fastest: with the least waiting for other ranks."),
+        *LINK,
+        Column(
+            "link_ratio",
+            F64,
+            "Share of that peak that the fastest reaches; above 1 where the switch reduces; ranks on other hosts are behind a network.",
+        ),
     ),
 )
 
@@ -113,7 +121,7 @@ def collectives(trace: Trace, host: Host, activities: pl.DataFrame) -> pl.DataFr
     return COLLECTIVES.conform(with_exposed(frame, _work(activities)))
 
 
-def communication_table(collective_table: pl.DataFrame) -> pl.DataFrame:
+def communication_table(collective_table: pl.DataFrame, matched_devices: MatchedDevices) -> pl.DataFrame:
     """Return table `communication`: collectives summed by kind, size and ranks, longest first."""
     keys = ["device", "collective", "name", "message_dtype", "group_size", "message_bytes"]
 
@@ -134,6 +142,8 @@ def communication_table(collective_table: pl.DataFrame) -> pl.DataFrame:
             over_time("bus_byte_per_s"),
             pl.col("bus_byte_per_s").max().alias("best_bus_byte_per_s"),
         )
+        .join(peer_links(matched_devices), on="device", how="left", maintain_order="left")
+        .with_columns((pl.col("best_bus_byte_per_s") / pl.col("link_byte_per_s")).alias("link_ratio"))
         .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
     )
     return COMMUNICATION.conform(frame)

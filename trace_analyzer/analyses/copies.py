@@ -4,6 +4,8 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.communication import with_exposed
+from trace_analyzer.analyses.device_models import MatchedDevices
+from trace_analyzer.analyses.interconnect_shares import LINK, host_links, peer_links
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.copy_directions import copy_direction
 from trace_analyzer.frames.intervals import longest_place
@@ -22,6 +24,8 @@ COPIES = Table(
         TIME,
         Column("bytes", I64, "Sum of their bytes, where recorded."),
         Column("byte_per_s", F64, "Bytes over time."),
+        *LINK,
+        Column("link_ratio", F64, "Share of that peak that copies of 64 KiB and more reach; null within the device."),
         HIDDEN,
         EXPOSED,
         Column("call_ns", I64, "CPU time in the calls that started them."),
@@ -32,7 +36,10 @@ COPIES = Table(
 )
 
 
-def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
+_HOST_DIRECTIONS, _PEER_DIRECTION = ("host-to-device", "device-to-host"), "peer-to-peer"
+
+
+def copy_table(activities: pl.DataFrame, matched_devices: MatchedDevices) -> pl.DataFrame:
     """Return table `copies`: copies summed by device, direction, host memory and operator, longest first.
 
     A copy is exposed while no kernel runs on its device; ``small`` are those that take longer to start
@@ -60,6 +67,8 @@ def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
             pl.col("duration_ns").sum().alias("time_ns"),
             pl.when(pl.col("bytes").count() > 0).then(pl.col("bytes").sum()).alias("bytes"),
             pl.when(timed > 0).then(pl.col("bytes").sum() / timed * 1e9).alias("byte_per_s"),
+            pl.col("bytes").filter(~small).sum().alias("large_bytes"),
+            pl.col("duration_ns").filter(~small).sum().alias("large_ns"),
             pl.col("exposed_ns").sum(),
             pl.col("hidden_ns").sum(),
             (pl.col("launch_end_ns") - pl.col("launch_start_ns")).sum().alias("call_ns"),
@@ -69,7 +78,20 @@ def copy_table(activities: pl.DataFrame) -> pl.DataFrame:
         )
         .sort("time_ns", *keys, descending=[True, *[False] * len(keys)])
     )
-    return COPIES.conform(frame)
+    return COPIES.conform(_with_links(frame, matched_devices))
+
+
+def _with_links(copies: pl.DataFrame, matched: MatchedDevices) -> pl.DataFrame:
+    """Add the link that each row's copies take, and the share of its peak that copies which are not small reach."""
+    host = copies.filter(pl.col("direction").is_in(_HOST_DIRECTIONS)).select("device", "direction").unique()
+    peer = copies.filter(pl.col("direction") == _PEER_DIRECTION).select("device", "direction").unique()
+    links = pl.concat(
+        [host.join(host_links(matched), on="device"), peer.join(peer_links(matched), on="device")]
+    )  # fmt: skip
+    rate = pl.when(pl.col("large_ns") > 0).then(pl.col("large_bytes") / pl.col("large_ns") * 1e9)
+    return copies.join(links, on=["device", "direction"], how="left", maintain_order="left").with_columns(
+        pl.when(pl.col("large_bytes") > 0).then(rate / pl.col("link_byte_per_s")).alias("link_ratio")
+    )
 
 
 def copy_sums(copies: pl.DataFrame) -> pl.DataFrame:
@@ -83,9 +105,20 @@ def copy_sums(copies: pl.DataFrame) -> pl.DataFrame:
             pl.col(*sums).sum(),
             pl.when(pl.col("bytes").count() > 0).then(pl.col("bytes").sum()).alias("bytes"),
             pl.when(timed > 0).then(pl.col("bytes").sum() / timed * 1e9).alias("byte_per_s"),
+            pl.col("link").first(),
+            _mean_link_ratio(),
         )
         .sort("time_ns", *keys, descending=[True, False, False])
     )
+
+
+def _mean_link_ratio() -> pl.Expr:
+    """Return the share of the link's peak over several rows, by the time of their copies that are not small."""
+    known = pl.col("link_ratio").is_not_null()
+    large_ns = (pl.col("time_ns") - pl.col("small_ns")).filter(known)
+    total = large_ns.sum()
+    mean = (pl.col("link_ratio").filter(known) * large_ns).sum() / total
+    return pl.when(total > 0).then(mean).alias("link_ratio")
 
 
 ANALYSES = (Analysis(COPIES, copy_table),)

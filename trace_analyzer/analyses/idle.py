@@ -23,6 +23,8 @@ GAPS = Table(
         Column("activity_id", U32, "The activity that ends the gap."),
         LAUNCH,
         Column("cause", STR, "The cause that holds most of it."),
+        Column("next_activity", STR, "Name of the activity that ends it."),
+        Column("next_launch_ns", I64, "When the launch of that activity began; null without one."),
     ),
 )
 
@@ -94,17 +96,22 @@ def gap_sums(gaps: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
 
 
 def gap_table(gaps: pl.DataFrame, sums: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
-    """Return table `gaps`, with categorical causes: each gap with its largest cause. ``sums`` are `gap_sums`."""
+    """Return table `gaps`, with categorical texts: each gap with its largest cause, and what ended it.
+
+    ``sums`` are `gap_sums`.
+    """
     causes = (
         sums.sort("gap_id", "idle_ns", "cause", descending=[False, True, False])
         .unique("gap_id", keep="first", maintain_order=True)
         .select("gap_id", "cause")
     )
+    ends = activities.select(
+        "launch_id", pl.col("name").alias("next_activity"), pl.col("launch_start_ns").alias("next_launch_ns")
+    )
     frame = gaps.with_columns(
         scatter(causes.get_column("gap_id"), causes.get_column("cause"), gaps.height),
-        activities.get_column("launch_id")[gaps.get_column("activity_id")],
         (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns"),
-    )
+    ).hstack(ends[gaps.get_column("activity_id")])
     return frame.select(list(GAPS.schema))
 
 

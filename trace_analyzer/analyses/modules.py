@@ -3,6 +3,7 @@
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.module_events import with_module_event
 from trace_analyzer.analyses.roofline import sums_of_sums, work_rates, work_sums
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost, lookup_at
@@ -62,7 +63,8 @@ def places(host: Host, activities: pl.DataFrame, backward_links: pl.DataFrame) -
 def module_table(frames: pl.DataFrame, kernels: pl.DataFrame, located: pl.DataFrame) -> pl.DataFrame:
     """Return table `modules`: kernels (see `roofline.with_roofs`) summed by the modules around their place.
 
-    ``frames`` come from `module_frames`, ``located`` from `with_module_event`.
+    ``frames`` come from `module_frames`, ``located`` from `with_module_event`, and for kernels of graphs
+    from the kernels that they were matched to.
     """
     if frames.is_empty():
         return MODULES.empty()
@@ -143,12 +145,6 @@ def activity_modules(frames: pl.DataFrame, located: pl.DataFrame) -> pl.DataFram
     ).select("activity_id", "module")
 
 
-def with_module_event(place_table: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
-    """Add ``module_event``: the innermost module call around each place."""
-    segments = innermost(frames, ["thread_id"], "event_id").rename({"event_id": "module_event"})
-    return lookup_at(place_table, "time_ns", segments, ["thread_id"], ["module_event"])
-
-
 def _ancestors(calls: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
     """Return (module_event, module, is_self): each call with the modules around it, each module once."""
     up = frames.select(pl.col("event_id").alias("at"), "module", "parent_id")
@@ -171,7 +167,7 @@ def _ancestors(calls: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
 ANALYSES = (
     Value("places", places, {"activities": "linked_events"}),
     Value("module_frames", module_frames),
-    Value("located", with_module_event, {"place_table": "places", "frames": "module_frames"}),
-    Value("activity_modules", activity_modules, {"frames": "module_frames"}),
+    Value("launched_located", with_module_event, {"place_table": "places", "frames": "module_frames"}),
+    Value("launched_modules", activity_modules, {"frames": "module_frames", "located": "launched_located"}),
     Analysis(MODULES, module_table, {"frames": "module_frames", "kernels": "rated"}),
 )

@@ -11,6 +11,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.catalog.devices import Device
+from trace_analyzer.frames.intervals import lookup_at
 from trace_analyzer.schema import BOUND, COUNT, DEVICE, F64, I64, TIME, Column, Table
 
 BOUNDS = Table(
@@ -37,7 +38,7 @@ def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
 
     Needs the columns of activities and roof_ns. An operator that launches several kernels shares its least bytes among
     them, though each may pass over all the data (a radix sort): of its kernels only those of products are looked at.
-    False where the roof is not known.
+    False where the roof is not known, or may be higher than what was recorded tells.
     """
     sms = {code: None if device is None else device.sm_count for code, device in devices.items()}
     sm_count = pl.col("device").replace_strict(sms, default=None, return_dtype=pl.Int64)
@@ -47,6 +48,7 @@ def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
         pl.col("bound").is_in(ROOFED)
         & (pl.col("duration_ns") >= thresholds.SMALL_KERNEL_NS)
         & fills
+        & (pl.col("work_from") != "at-least")
         & (alone | (pl.col("group") == "matmul"))
         & (pl.col("roof_ns") < thresholds.INEFFICIENT_ROOF_RATIO * pl.col("duration_ns"))
     ).fill_null(False)
@@ -54,12 +56,22 @@ def is_inefficient(devices: Mapping[int, Device | None]) -> pl.Expr:
 
 def bound_table(kernels: pl.DataFrame) -> pl.DataFrame:
     """Return table `bounds`: kernels (see `roofline.with_roofs`) summed by device and bound, longest first."""
-    sums = kernels.group_by("device", "bound").agg(*_shares())
-    return BOUNDS.conform(
-        sums.with_columns(pl.col("bound").cast(pl.String)).sort(
-            "device", "time_ns", "bound", descending=[False, True, False]
-        )
-    )
+    return BOUNDS.conform(_summed(kernels, "device"))
+
+
+def window_bounds(kernels: pl.DataFrame, windows: pl.DataFrame) -> dict[int, pl.DataFrame]:
+    """Return the rows of table `bounds` for the kernels that start in each window.
+
+    ``windows`` are disjoint on each device: device, window, start_ns, end_ns.
+    """
+    inside = lookup_at(kernels, "start_ns", windows, ["device"], ["window"]).drop_nulls("window")
+    parts = _summed(inside, "window", "device").partition_by("window", as_dict=True, include_key=False)
+    return {int(window[0]): BOUNDS.conform(rows) for window, rows in parts.items()}
+
+
+def _summed(kernels: pl.DataFrame, *by: str) -> pl.DataFrame:
+    sums = kernels.group_by(*by, "bound").agg(*_shares()).with_columns(pl.col("bound").cast(pl.String))
+    return sums.sort(*by, "time_ns", "bound", descending=[*[False] * len(by), True, False])
 
 
 def _shares() -> list[pl.Expr]:

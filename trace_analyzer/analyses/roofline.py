@@ -220,8 +220,9 @@ def with_roofs(activities: pl.DataFrame, roof_table: pl.DataFrame, again: pl.Dat
 def roofline_table(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
     """Return table `roofline`: kernels (see `with_roofs`) by name, operator, dtype and shapes, longest first."""
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
+    own = lookup(shapes, kernels, "operator_id").get_column("input_dims")
     frame = (
-        kernels.hstack(lookup(shapes, kernels, "operator_id"))
+        kernels.with_columns(pl.coalesce(own, "replayed_dims").alias("input_dims"))
         .group_by(_KEYS, maintain_order=True)
         .agg(
             pl.col("bucket").first(),
@@ -291,13 +292,15 @@ def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.Dat
     below it. Kernels of different shapes rarely do: something common to all, such as the clock, may hold them.
     """
     shapes = operator_inputs.select(pl.col("event_id").alias("operator_id"), "input_dims")
-    large = kernels.select("device", "name", "operator_id", "bound", "duration_ns", "compute_roof_ns").filter(
+    columns = ("device", "name", "operator_id", "replayed_dims", "bound", "duration_ns", "compute_roof_ns")
+    large = kernels.select(columns).filter(
         (pl.col("bound") == "compute")
         & (pl.col("duration_ns") >= thresholds.LARGE_KERNEL_NS)
         & (pl.col("compute_roof_ns") > 0)
     )
+    own = lookup(shapes, large, "operator_id").get_column("input_dims")
     kinds = (
-        large.hstack(lookup(shapes, large, "operator_id"))
+        large.with_columns(pl.coalesce(own, "replayed_dims").alias("input_dims"))
         .group_by("device", "name", "input_dims", maintain_order=True)
         .agg((pl.col("compute_roof_ns").sum() / pl.col("duration_ns").sum()).alias("ratio"), pl.len().alias("kernels"))
     )

@@ -32,6 +32,7 @@ SERVING = Table(
         Column("cause", STR, "Cause within that regime."),
         Column("runner_up", STR, "Regime that came close to it, if any."),
         Column("confidence", STR, "high, medium or low: how sure that is; null without a regime."),
+        Column("headline", STR, "What limits them, in one sentence; null where it cannot be told."),
     ),
 )
 

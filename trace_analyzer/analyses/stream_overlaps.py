@@ -12,6 +12,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analysis import Value
+from trace_analyzer.catalog.architectures import assumed_device
 from trace_analyzer.catalog.devices import Device
 from trace_analyzer.frames.intervals import sort_spans
 from trace_analyzer.frames.lookups import factorize, over_group, starts_group
@@ -25,7 +26,8 @@ _OTHER_VENDORS = r"(?i)AMD|Radeon|Instinct|Intel|gfx"
 def dependent_launch_devices(trace: Trace, device_models: Mapping[int, Device | None]) -> tuple[int, ...]:
     """Return codes of devices that can launch dependents: NVIDIA's from compute capability 9.0 on.
 
-    By the catalogue, else by the header; AMD's gfx90a and gfx942 report 9.x there too, in waves of 64 threads.
+    By the catalogue, else by the header; AMD's gfx90a and gfx942 report 9.x there too, in waves of 64 threads. Where neither tells,
+    by the architecture that kernels are named for.
     """
     listed = {entry.index: entry for entry in trace.header.devices}
     able = []
@@ -34,7 +36,16 @@ def dependent_launch_devices(trace: Trace, device_models: Mapping[int, Device | 
         if model is not None:
             if model.vendor == "NVIDIA" and _version(model.compute_capability) >= _FIRST_CAPABILITY:
                 able.append(code)
-        elif entry is not None and entry.warp_size in (None, 0, 32):
+        elif entry is None or not entry.compute_capability:
+            kernels = trace.device_events.filter(pl.col("device") == code, pl.col("kind") == "kernel")
+            usual = assumed_device(kernels.get_column("name").unique().cast(pl.String))
+            if (
+                usual is not None
+                and usual.vendor == "NVIDIA"
+                and _version(usual.compute_capability) >= _FIRST_CAPABILITY
+            ):
+                able.append(code)
+        elif entry.warp_size in (None, 0, 32):
             other = pl.Series([name or entry.name or ""]).str.contains(_OTHER_VENDORS).item()
             if not other and _version(entry.compute_capability) >= _FIRST_CAPABILITY:
                 able.append(code)

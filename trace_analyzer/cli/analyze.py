@@ -185,6 +185,12 @@ class Gates:
     help="What the device was measured to do (analyze calibrate); by default the user's own, if it was this device.",
 )
 @click.option(
+    "--capture",
+    metavar="FILE",
+    help="A second trace of the same program, eager or of the capture of its graphs: kernels that TRACE replays take operators,"
+    " modules and shapes from it.",
+)
+@click.option(
     "--max-bytes",
     type=click.IntRange(min=1),
     metavar="N",
@@ -234,6 +240,8 @@ def report(
     tuning.collect_garbage_rarely()
     if no_report and (report_path or open_report):
         raise UsageError("--no-report contradicts --report and --open")
+    if choices["capture"] == "-":
+        raise UsageError("--capture names a file: standard input is for TRACE")
     redaction = _redaction(trace) if redact else None
     html = _report_path(report_path, redaction.file_name if redaction and trace != "-" else trace)
     text = None if output in (None, "-") else Path(str(output))
@@ -319,6 +327,7 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
 
     options = {**choices, "peak_tflops": dict(choices["peak_tflops"])}
     max_bytes = options.pop("max_bytes")
+    capture = options.pop("capture")
     read = load if options.pop("no_cache") else load_cached
     with Progress() as progress:
 
@@ -328,9 +337,10 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
 
         with tuning.beside(_prepare):
             loaded = read(trace, max_bytes=max_bytes, progress=tell)
+            captured = None if capture is None else read(capture, max_bytes=max_bytes, progress=tell)
         from trace_analyzer.pipeline import Options, report_of
 
-        return report_of(loaded, Options(**options), tell)
+        return report_of(loaded, Options(**options), tell, capture=captured)
 
 
 def _prepare() -> None:

@@ -181,6 +181,10 @@ def recomputation(device: DeviceReport) -> str:
     return f"Activation checkpointing recomputes forward work in the backward pass: {cost}"
 
 
+LINKS = {"pcie": "PCIe", "c2c": "NVLink-C2C", "nvlink": "NVLink", "xgmi": "xGMI", "xelink": "Xe Link"}
+"""How reports call interconnects."""
+
+
 def movements(device: DeviceReport) -> list[tuple[str, str]]:
     """Write what communication and copies between memories cost, as (name, text), where it is worth a line."""
     costs = []
@@ -189,6 +193,9 @@ def movements(device: DeviceReport) -> list[tuple[str, str]]:
         exposed = f"{units.duration(moved.exposed_ns)} exposed, {units.duration(moved.hidden_ns)} hidden behind work"
         most_known = moved.bus_byte_per_s is not None and moved.known_ns >= moved.time_ns / 2
         rate = f"; bus bandwidth {units.bandwidth(moved.bus_byte_per_s)}" if most_known else ""
+        if most_known and moved.link is not None and moved.link_ratio is not None:
+            best = units.bandwidth(moved.best_bus_byte_per_s)
+            rate += f", at most {best} ({units.percent(moved.link_ratio)} of {LINKS[moved.link]}'s peak)"
         costs.append(
             (
                 "communication",
@@ -218,6 +225,9 @@ def _copy_words(copies: Copies) -> str:
     few = f", {units.count(copies.small_count)} of them small" if copies.small_count else ""
     small = ", small" if copies.count == copies.small_count == 1 else few
     rate = "" if copies.byte_per_s is None else f" at {units.bandwidth(copies.byte_per_s)}"
+    if rate and copies.link is not None and copies.link_ratio is not None:
+        large = "large ones " if copies.small_count else ""
+        rate += f" ({large}{units.percent(copies.link_ratio)} of {LINKS[copies.link]}'s peak)"
     calls = f"; the calls held the CPU for {units.duration(copies.call_ns)}"
     exposed = f"{units.duration(copies.time_ns)}{rate}, {units.duration(copies.exposed_ns)} exposed"
     return f"{units.counted(copies.count, 'copy', 'copies')}{small}: {exposed}{calls}"

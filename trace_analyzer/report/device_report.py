@@ -11,6 +11,7 @@ from trace_analyzer.field_types import (
     HostMemory,
     IdleCause,
     KernelGroup,
+    Link,
     Part,
     Positive,
     Quantity,
@@ -157,6 +158,9 @@ class Communication:
     known_ns: Annotated[Amount, "Sum of durations of those whose bus bandwidth is known."]
     message_bytes: Annotated[Quantity | None, "Sum of their messages, as nccl-tests counts sizes, where known."]
     bus_byte_per_s: Annotated[Quantity | None, "Bus bandwidth (nccl-tests) of those, waiting for other ranks included."]
+    best_bus_byte_per_s: Annotated[Quantity | None, "Bus bandwidth of the fastest of those."] = None
+    link: Annotated[Link | None, "Interconnect to peers; null where the device is not known."] = None
+    link_ratio: Annotated[Quantity | None, "Share of its peak in one direction that the fastest reaches."] = None
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,12 @@ class Copies:
     call_ns: Annotated[Amount, "CPU time in the calls that started them."]
     small_count: Annotated[Amount, "Copies under 64 KiB, which take longer to start than to move."]
     small_ns: Annotated[Amount, "Time of these."]
+    link: Annotated[Link | None, "Interconnect that they take; null within the device, and where it is not known."] = (
+        None
+    )
+    link_ratio: Annotated[
+        Quantity | None, "Share of its peak in one direction that copies of 64 KiB and more reach."
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ class DeviceTables:
     launch_leads: pl.DataFrame
     queue_statistics: pl.DataFrame
     collectives: pl.DataFrame
+    communication: pl.DataFrame
     fusions: pl.DataFrame
     tensor_cores: pl.DataFrame
     copies: pl.DataFrame
@@ -114,7 +115,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
         recomputed_ns=_total_ns(rated.filter("recomputed")),
         recomputed_flop=rated.filter("recomputed").select(roofline.known_sum("flop")).item(),
         flop_time_ratio=time_ratio(rated, pl.col("flop").is_not_null()),
-        communication=_communication(tables.collectives.filter(this), busy_parts),
+        communication=_communication(tables.collectives.filter(this), tables.communication.filter(this), busy_parts),
         fusions=tuple(
             Fusion(**row) for row in tables.fusions.filter(this).drop("device").head(_TOP_FUSIONS).to_dicts()
         ),
@@ -172,7 +173,9 @@ def _groups(rated: pl.DataFrame) -> tuple[Group, ...]:
     )
 
 
-def _communication(collectives: pl.DataFrame, busy_parts: pl.DataFrame) -> Communication | None:
+def _communication(
+    collectives: pl.DataFrame, communication: pl.DataFrame, busy_parts: pl.DataFrame
+) -> Communication | None:
     """Sum up communication of one device, its exposed time as in the partition; None without any."""
     if collectives.is_empty():
         return None
@@ -182,6 +185,7 @@ def _communication(collectives: pl.DataFrame, busy_parts: pl.DataFrame) -> Commu
     exposed_ns = int(busy_parts.filter(pl.col("part") == "communication").select(length.sum()).item())
     known = collectives.drop_nulls("bus_byte_per_s")
     known_ns = _total_ns(known)
+    best = communication.drop_nulls("best_bus_byte_per_s").sort("best_bus_byte_per_s").tail(1)
     moved = float(known.select((pl.col("bus_byte_per_s") * pl.col("duration_ns")).sum()).item())
     return Communication(
         kernel_count=collectives.height,
@@ -191,6 +195,9 @@ def _communication(collectives: pl.DataFrame, busy_parts: pl.DataFrame) -> Commu
         known_ns=known_ns,
         message_bytes=collectives.select(roofline.known_sum("message_bytes")).item(),
         bus_byte_per_s=moved / known_ns if known_ns else None,
+        best_bus_byte_per_s=best.get_column("best_bus_byte_per_s").item() if best.height else None,
+        link=best.get_column("link").item() if best.height else None,
+        link_ratio=best.get_column("link_ratio").item() if best.height else None,
     )
 
 

@@ -124,12 +124,12 @@ _COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is Non
 """Parts of which it is not known what they count as."""
 
 
-def headline_of(findings: Findings, judgement: Judgement, window: int) -> str:
-    """Write the verdict in one sentence."""
+def headline_of(findings: Findings, judgement: Judgement, window: int, of: str | None = None) -> str:
+    """Write the verdict in one sentence; ``of`` is how the window is called, by default after its kind."""
     share = judgement.groups_ns[judgement.regime] / window
     regime = REGIMES[judgement.regime]
     clause = CAUSES[judgement.cause].definition if judgement.cause else regime.clause
-    of = _WINDOWS[findings.window.kind]
+    of = of or _WINDOWS[findings.window.kind]
     unknown = sum(findings.parts_ns.get(part, 0) for part in _COUNTED_NOWHERE) / window
     known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
     earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window

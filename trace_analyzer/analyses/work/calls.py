@@ -125,6 +125,7 @@ class Tensor:
 class Work:
     """Hold FLOP and bytes of one call, and the dtype it computes in (as the catalogue names it); unknown is None.
 
+    ``least`` says that sizes of what it wrote or gathered are not recorded: FLOP and bytes are those of what is.
     ``doubtful_bytes`` is the part of the bytes that need not have moved: reads of operands that may be one and the same
     tensor, or that may be expanded where strides were not recorded.
     """
@@ -133,6 +134,7 @@ class Work:
     moved_bytes: float | None
     dtype: str | None
     doubtful_bytes: float = field(default=0.0, compare=False)
+    least: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -140,8 +142,8 @@ class Call:
     """Hold an operator call: per argument a tensor, a tuple of tensors, a concrete value, or None where unknown.
 
     ``valued`` says whether the trace records values at all: only then a None is a missing optional argument. ``outer`` is
-    the operator around it, with its shapes where these say more, and ``result`` the shape of what it wrote, as far as
-    other events tell.
+    the operator around it, with its shapes where these say more, ``result`` the shape of what it wrote, as far as
+    other events tell, and ``gradients`` what a backward pass computed, as its kernels tell: input, weight or both.
     """
 
     operator: str
@@ -151,6 +153,7 @@ class Call:
     outer: str | None = None
     outer_shapes: tuple[Shape | None, ...] = ()
     result: Shape | None = None
+    gradients: tuple[str, ...] = ()
 
     def tensor(self, position: int) -> Tensor:
         """Return the tensor there. Raises Malformed where there is none."""
@@ -212,6 +215,10 @@ class Call:
             raise Malformed("arguments that do not fit the operator")
         return tuple(item is True for item in value)
 
+    def wanted(self, position: int, of_input: bool, *parameters: Tensor | None) -> tuple[bool, ...]:
+        """Return the gradients that were asked for; without values that of the input, if so, and of the parameters given."""
+        return self.mask(position) if self.valued else (of_input, *(one is not None for one in parameters))
+
     def type_at(self, position: int) -> Dtype | None:
         """Return the element type that a concrete input names; None where it names none or values are not recorded."""
         value = self.value(position) if self.valued else None
@@ -236,7 +243,7 @@ class Record(NamedTuple):
 
     ``list_element_bytes``: size of the elements of tensor lists, of which Kineto records only the shapes. The rest is what
     `trace_analyzer.analyses.work.completion` tells of the call: the operator around it with its shapes, the shape of its
-    result, and the type of its operands where none was recorded.
+    result, the type of its operands where none was recorded, and the gradients that it computed, joined by commas.
     """
 
     operator: str
@@ -249,6 +256,7 @@ class Record(NamedTuple):
     outer_dims: str | None = None
     result_dims: str | None = None
     assumed_type: str | None = None
+    gradients: str | None = None
 
 
 def call_of(record: Record) -> Call:
@@ -278,7 +286,8 @@ def call_of(record: Record) -> Call:
     )
     outer = () if record.outer_dims is None else tuple(_shape_or_none(shape) for shape in _list(record.outer_dims))
     result = None if record.result_dims is None else _shape(_list(record.result_dims))
-    return Call(record.operator, arguments, tuple(names), bool(values), record.outer, outer, result)
+    gradients = tuple(record.gradients.split(",")) if record.gradients else ()
+    return Call(record.operator, arguments, tuple(names), bool(values), record.outer, outer, result, gradients)
 
 
 # Arguments that are no numbers to compute with, of operators that files without types have.

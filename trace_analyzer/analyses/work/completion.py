@@ -11,7 +11,7 @@ from trace_analyzer.catalog.arithmetic import operand_type
 from trace_analyzer.frames.intervals import innermost, lookup_at
 from trace_analyzer.frames.lookups import lookup, map_unique
 
-CONTEXT = ("outer", "outer_dims", "result_dims", "assumed_type")
+CONTEXT = ("outer", "outer_dims", "result_dims", "assumed_type", "gradients")
 """Columns of `with_context`; null where nothing is needed or known."""
 
 CONSUMER_OPERATORS = 12
@@ -22,6 +22,13 @@ _FORWARD = (
     *("aten::conv3d", "aten::thnn_conv2d", "aten::_convolution_nogroup"),
 )  # fmt: skip
 """Convolutions whose result has as many channels as their weight has filters."""
+_RESIZING = (
+    *(f"aten::{kind}_pool{n}d{end}" for kind, end in (("max", "_with_indices"), ("avg", "")) for n in (2, 3)),
+    *(f"aten::_adaptive_avg_pool{n}d" for n in (2, 3)),
+    *(f"aten::upsample_{kind}" for kind in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d")),
+    *("aten::constant_pad_nd", *(f"aten::{kind}_pad{n}d" for kind in ("reflection", "replication") for n in (1, 2, 3))),
+)  # fmt: skip
+"""Operators whose result has another size, and the channels of their input."""
 _OUTER: dict[str, tuple[str, ...]] = {
     "aten::ne": ("aten::isnan",),
     "aten::eq": ("aten::isfinite",),
@@ -40,6 +47,7 @@ def with_context(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.Da
         calls.hstack(_outer(calls, host, inputs))
         .hstack(_results(calls, host, inputs))
         .hstack(_assumed_types(calls))
+        .hstack(_gradients(calls))
         .with_columns(pl.col(CONTEXT).cast(pl.String))
     )
 
@@ -51,6 +59,41 @@ def _assumed_types(calls: pl.DataFrame) -> pl.DataFrame:
         return _nulls(calls, "assumed_type")
     of_name = map_unique(calls.select("name"), operand_type("name")).to_series()
     return calls.select(pl.when(pl.col("input_types").is_null()).then(of_name).alias("assumed_type"))
+
+
+_BACKWARD = "aten::convolution_backward"
+_OF_INPUT, _OF_WEIGHT = (
+    r"(?i)dgrad|bwd_?data|backward_?data|bwdd",
+    r"(?i)wgrad|bwd_?weight|backward_?weight|backward_?filter|bwdw",
+)
+
+
+def _gradients(calls: pl.DataFrame) -> pl.DataFrame:
+    """Return (gradients): which gradients a convolution's backward pass computed, where no values were recorded.
+
+    The names of its kernels tell (dgrad, wgrad). Where they do not, two kernels that multiply compute both, and one that of the
+    weight: a first layer needs none of its input.
+    """
+    asked = calls.filter((pl.col("operator").cast(pl.String) == _BACKWARD) & pl.col("concrete_inputs").is_null())
+    if asked.is_empty():
+        return _nulls(calls, "gradients")
+    asked = asked.filter((pl.col("group") == "matmul") & ~pl.col("helper"))
+    of = {"input": _OF_INPUT, "weight": _OF_WEIGHT}
+    names = asked.hstack(
+        map_unique(asked.select("name"), *(pl.col("name").str.contains(text).alias(of_) for of_, text in of.items()))
+    )
+    input_, weight = pl.col("input").sum(), pl.col("weight").sum()
+    unnamed = pl.len() - input_ - weight
+    both, weight_only, input_only = pl.lit("input,weight"), pl.lit("weight"), pl.lit("input")
+    by_operator = names.group_by("operator_id", maintain_order=True).agg(
+        pl.when((input_ > 0) & ((weight > 0) | (unnamed > 0)) | (weight > 0) & (unnamed > 0) | (unnamed > 1))
+        .then(both)
+        .when(input_ > 0)
+        .then(input_only)
+        .otherwise(weight_only)
+        .alias("gradients")
+    )
+    return lookup(by_operator, calls, "operator_id")
 
 
 def _outer(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
@@ -84,20 +127,23 @@ def _outer(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFram
 
 
 def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return (result_dims): the shape of a convolution's result, else that of the tensor read next.
+    """Return (result_dims): the shape of the result of a convolution, pool, padding or resampling: of the tensor read next.
 
     Of the operators that follow on the thread, the first that reads a tensor of as many dimensions, as many samples and
-    as many channels as the convolution has filters.
+    as many channels as the convolution has filters, or as the others' input.
     """
     nothing = _nulls(calls, "result_dims")
     asked = (
-        calls.filter(pl.col("operator").cast(pl.String).is_in(_FORWARD) & pl.col("concrete_inputs").is_null())
-        .select("operator_id", pl.col("input_dims").cast(pl.String))
+        calls.filter(
+            pl.col("operator").cast(pl.String).is_in((*_FORWARD, *_RESIZING)) & pl.col("concrete_inputs").is_null()
+        )
+        .select("operator_id", pl.col("operator").cast(pl.String), pl.col("input_dims").cast(pl.String))
         .unique("operator_id")
     )
     if asked.is_empty():
         return nothing
     shape = r"^\[\[(\d+), (\d+)((?:, \d+)+)\]"
+    given = r"^\[\[\d+, (\d+)"
     weight = r"^\[\[[\d, ]+\], \[(\d+), \d+(?:, \d+)+\]"
     operators = host.those(pl.col("kind") == "operator").select(
         "thread_id", "start_ns", "end_ns", pl.col("event_id").alias("operator_id")
@@ -124,7 +170,9 @@ def _results(calls: pl.DataFrame, host: Host, inputs: pl.DataFrame) -> pl.DataFr
             "thread_id",
             pl.col("end_ns").alias("time_ns"),
             pl.col("input_dims").str.extract(shape, 1).alias("samples"),
-            pl.col("input_dims").str.extract(weight, 1).alias("channels"),
+            pl.col("input_dims")
+            .str.extract(pl.when(pl.col("operator").is_in(_FORWARD)).then(pl.lit(weight)).otherwise(pl.lit(given)), 1)
+            .alias("channels"),
             pl.col("input_dims").str.extract(shape, 3).str.count_matches(",").alias("rank"),
         )
         .drop_nulls()

@@ -149,8 +149,17 @@ def backward(call: Call) -> Work:
 
     Its arguments are (grad_output, input, weight, bias_sizes, stride, ..., transposed@7, ..., output_mask@10).
     """
-    turned, wanted = call.flag(7), call.mask(10)
-    return _gradients(call.tensor(0), call.tensor(1), call.tensor(2), wanted, turned=turned)
+    gradient, given, weight = (call.tensor(position) for position in range(3))
+    if call.valued:
+        return _gradients(gradient, given, weight, call.mask(10), turned=call.flag(7))
+    if not call.gradients:
+        raise Unrecorded
+    require(len(given.shape) == len(gradient.shape) == len(weight.shape) >= 3)
+    # A transposed convolution has its filters by input channels, and its result is no smaller than its input.
+    fits = gradient.shape[1] == weight.shape[0]
+    turned = given.shape[1] == weight.shape[0] and (not fits or prod(gradient.shape[2:]) > prod(given.shape[2:]))
+    wanted = ("input" in call.gradients, "weight" in call.gradients, False)
+    return _gradients(gradient, given, weight, wanted, turned=turned)
 
 
 def _gradients(gradient: Tensor, given: Tensor, weight: Tensor, wanted: tuple[bool, ...], *, turned: bool) -> Work:

@@ -12,6 +12,7 @@ from trace_analyzer.analyses.work.calls import (
     Call,
     Formula,
     Tensor,
+    Unrecorded,
     Work,
     compute,
     require,
@@ -40,7 +41,11 @@ def fill(call: Call) -> Work:
 def duplicate(call: Call) -> Work:
     """Count clone, contiguous, _to_copy: read once, written once, in the type that is asked for."""
     given = call.tensor(0)
-    return moved(given, Tensor(given.shape, call.type_at(1) or given.dtype))
+    # What stands there in clone and contiguous is a memory format.
+    dtype = call.type_at(1) if call.operator == "aten::_to_copy" else None
+    if call.operator == "aten::_to_copy" and not call.valued:
+        return replace(moved(given), least=True)
+    return moved(given, Tensor(given.shape, dtype or given.dtype))
 
 
 def concatenate(call: Call) -> Work:
@@ -81,6 +86,8 @@ def embedding_backward(call: Call) -> Work:
     """Count embedding_dense_backward(grad_output, indices, num_weights, ...): a zeroed table, and rows added to it."""
     gradient, index = call.tensor(0), call.tensor(1)
     require(bool(gradient.shape) and gradient.elements == index.elements * gradient.shape[-1])
+    if not call.valued:
+        return replace(moved(gradient, index, flop=float(gradient.elements)), least=True)
     table = Tensor((call.number(2), gradient.shape[-1]), gradient.dtype)
     return moved(gradient, index, table, flop=float(gradient.elements))
 
@@ -89,7 +96,13 @@ def gather(call: Call) -> Work:
     """Count gather(self, dim, index)."""
     given, index = call.tensor(0), call.tensor(2)
     count = index.elements
-    return Work(0.0, index.bytes + _some(given, count) + count * given.size, compute(given.dtype))
+    both = index.bytes + _some(given, count) + count * given.size
+    return Work(0.0, both, compute(given.dtype), _expandable(index))
+
+
+def _expandable(index: Tensor) -> float:
+    """Return bytes of indices that may be expanded: one for each row, say."""
+    return index.bytes if index.strides is None else 0.0
 
 
 def scatter_add(call: Call) -> Work:
@@ -97,7 +110,7 @@ def scatter_add(call: Call) -> Work:
     given, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
     count = index.elements
     bytes_moved = index.bytes + _some(source, count) + 2 * _some(given, count)
-    return Work(float(count), bytes_moved, compute(given.dtype))
+    return Work(float(count), bytes_moved, compute(given.dtype), _expandable(index))
 
 
 def scatter(call: Call) -> Work:
@@ -105,7 +118,7 @@ def scatter(call: Call) -> Work:
     given, index, source = call.tensor(0), call.tensor(2), call.optional(3)
     count = index.elements
     read = 0.0 if source is None else _some(source, count)
-    return Work(0.0, index.bytes + read + _some(given, count), compute(given.dtype))
+    return Work(0.0, index.bytes + read + _some(given, count), compute(given.dtype), _expandable(index))
 
 
 def index_add(call: Call) -> Work:
@@ -121,6 +134,11 @@ def index_copy(call: Call) -> Work:
     return Work(0.0, index.bytes + source.bytes + _some(given, source.elements), compute(given.dtype))
 
 
+def nonzero(call: Call) -> Work:
+    """Count nonzero(self), masked_select(self, mask): how many elements are written is in no record."""
+    return replace(moved(call.tensor(0), call.optional(1)), least=True)
+
+
 def sort(call: Call) -> Work:
     """Count sort(self, dim, descending): values and indices are written."""
     given = call.tensor(0)
@@ -131,6 +149,8 @@ def sort(call: Call) -> Work:
 
 def topk(call: Call) -> Work:
     """Count topk(self, k, dim): k values and indices per row are written."""
+    if not call.valued:
+        return Work(None, call.tensor(0).bytes, compute(call.tensor(0).dtype), least=True)
     given, count, dim = call.tensor(0), call.number(1), call.number(2)
     require(bool(given.shape) and -len(given.shape) <= dim < len(given.shape) and 0 <= count <= given.shape[dim])
     kept = given.elements // max(1, given.shape[dim]) * count
@@ -139,6 +159,8 @@ def topk(call: Call) -> Work:
 
 def pad(call: Call) -> Work:
     """Count constant_pad_nd, reflection_pad, replication_pad(self, pad): pairs from the last dimension on."""
+    if not call.valued:
+        return _into_result(call)
     given, sizes = call.tensor(0), call.numbers(1)
     require(len(sizes) % 2 == 0 and len(sizes) // 2 <= len(given.shape))
     grown = [before + after for before, after in zip(sizes[::2], sizes[1::2], strict=True)]
@@ -146,6 +168,25 @@ def pad(call: Call) -> Work:
     shape += [n + more for n, more in zip(given.shape[len(shape) :], reversed(grown), strict=True)]
     require(min(shape, default=0) >= 0)
     return moved(given, Tensor(tuple(shape), given.dtype))
+
+
+def _into_result(call: Call) -> Work:
+    """Count what a call without values wrote, by the tensor that was read next."""
+    given = call.tensor(0)
+    if call.result is None:
+        raise Unrecorded
+    require(len(call.result) == len(given.shape))
+    return moved(given, Tensor(call.result, given.dtype))
+
+
+def _into_pooled(call: Call) -> Work:
+    """Count a pool without values: every input is read, and adds to one output at least."""
+    work = _into_result(call)
+    given, result = call.tensor(0), call.result or ()
+    if prod(result) >= given.elements:
+        raise Unrecorded
+    indices = prod(result) * INT64.bytes if "with_indices" in call.operator else 0.0
+    return replace(work, flop=float(given.elements), moved_bytes=(work.moved_bytes or 0.0) + indices, least=True)
 
 
 def _window(call: Call, position: int, rank: int, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
@@ -183,6 +224,8 @@ def max_pool(rank: int) -> Formula:
     """Return the formula of max_poolNd_with_indices: one comparison per tap; int64 indices are written too."""
 
     def formula(call: Call) -> Work:
+        if not call.valued:
+            return _into_pooled(call)
         given, shape, taps = _pooled(call, rank, dilated=True)
         output = Tensor(shape, given.dtype)
         flop = float(taps * output.elements)
@@ -195,6 +238,8 @@ def average_pool(rank: int) -> Formula:
     """Return the formula of avg_poolNd: one addition per tap."""
 
     def formula(call: Call) -> Work:
+        if not call.valued:
+            return _into_pooled(call)
         given, shape, taps = _pooled(call, rank, dilated=False)
         output = Tensor(shape, given.dtype)
         return moved(given, output, flop=float(taps * output.elements))
@@ -208,6 +253,8 @@ def adaptive_pool(rank: int) -> Formula:
     def formula(call: Call) -> Work:
         given = call.tensor(0)
         require(len(given.shape) in (rank + 1, rank + 2))
+        if not call.valued:
+            return _into_pooled(call)
         shape = (*given.shape[:-rank], *_window(call, 1, rank))
         return moved(given, Tensor(shape, given.dtype), flop=float(given.elements))
 
@@ -233,6 +280,9 @@ def upsample(rank: int, flop: float) -> Formula:
     def formula(call: Call) -> Work:
         given = call.tensor(0)
         require(len(given.shape) == rank + 2)
+        if not call.valued:
+            work = _into_result(call)
+            return replace(work, flop=flop * prod(call.result or ()))
         size = call.value(1)
         if isinstance(size, list):
             shape = (*given.shape[:2], *_window(call, 1, rank))
@@ -266,6 +316,7 @@ FORMULAS: dict[str, Formula] = {
     "aten::index_add_": index_add,
     "aten::index_copy_": index_copy,
     "aten::sort": sort,
+    **dict.fromkeys(("aten::nonzero", "aten::masked_select"), nonzero),
     "aten::topk": topk,
     **{f"aten::{kind}_pad{n}d": pad for kind in ("reflection", "replication") for n in (1, 2, 3)},
     "aten::constant_pad_nd": pad,

@@ -72,20 +72,13 @@ def batch_norm(call: Call) -> Work:
     """Count native_batch_norm, cudnn_batch_norm, miopen_batch_norm(input, weight, bias, mean, var, training, ...)."""
     given, weight, bias = call.tensor(0), call.optional(1), call.optional(2)
     require(len(given.shape) >= 2)
-    training = _training(call, 5)
+    training = call.flag(5) if call.valued else call.operator.startswith("aten::cudnn")
     flop = (_STATISTICS if training else 0) + _SCALE
     moved = total_bytes(given, weight, bias, call.optional(3), call.optional(4), Tensor(given.shape, given.dtype))
     moved += _statistics(given.shape[1], given.dtype).bytes if training else 0.0
-    return Work(flop * given.elements + _affine(given, weight, bias), moved, compute(given.dtype))
-
-
-def _training(call: Call, position: int) -> bool:
-    """Return whether the call trains; without values, fused libraries do unless their name says otherwise."""
-    if call.valued:
-        return call.flag(position)
-    if call.operator.startswith("aten::cudnn"):
-        return True
-    raise Unrecorded
+    # Without values it is not known whether statistics were computed too; those of libraries for training always are.
+    least = not call.valued and not training
+    return Work(flop * given.elements + _affine(given, weight, bias), moved, compute(given.dtype), least=least)
 
 
 def batch_norm_backward(call: Call) -> Work:
@@ -102,23 +95,26 @@ def native_batch_norm_backward(call: Call) -> Work:
 
     Its arguments are (grad_out, input, weight, mean, var, save_mean, save_invstd, train, eps, mask).
     """
-    wanted = call.mask(9)
-    return _backward(call.tensor(0), call.tensor(1), (call.optional(5), call.optional(6)), call.optional(2), wanted)
+    weight = call.optional(2)
+    wanted = call.wanted(9, True, weight, weight)
+    return _backward(call.tensor(0), call.tensor(1), (call.optional(5), call.optional(6)), weight, wanted)
 
 
 def group_norm(call: Call) -> Work:
     """Count native_group_norm(input, weight, bias, N, C, HxW, group, eps)."""
     given, weight, bias = call.tensor(0), call.optional(1), call.optional(2)
     require(len(given.shape) >= 2)
-    rows = given.shape[0] * call.number(6)
+    rows = given.shape[0] * (call.number(6) if call.valued else 1)
     moved = total_bytes(given, weight, bias, Tensor(given.shape, given.dtype), _statistics(rows, given.dtype))
-    return Work((_STATISTICS + _SCALE) * given.elements + _affine(given, weight, bias), moved, compute(given.dtype))
+    flop = (_STATISTICS + _SCALE) * given.elements + _affine(given, weight, bias)
+    return Work(flop, moved, compute(given.dtype), least=not call.valued)
 
 
 def group_norm_backward(call: Call) -> Work:
     """Count native_group_norm_backward(grad_out, input, mean, rstd, weight, N, C, HxW, group, output_mask)."""
-    wanted = call.mask(9)
-    return _backward(call.tensor(0), call.tensor(1), (call.optional(2), call.optional(3)), call.optional(4), wanted)
+    weight = call.optional(4)
+    wanted = call.wanted(9, True, weight, weight)
+    return _backward(call.tensor(0), call.tensor(1), (call.optional(2), call.optional(3)), weight, wanted)
 
 
 def rms_norm(call: Call) -> Work:
@@ -130,7 +126,7 @@ def rms_norm(call: Call) -> Work:
 
 def rms_norm_backward(call: Call) -> Work:
     """Count _fused_rms_norm_backward(grad_out, input, normalized_shape, rstd, weight, output_mask)."""
-    wanted = (*call.mask(5), False, False)[:2]
+    wanted = (*call.wanted(5, True, call.optional(4)), False, False)[:2]
     return _backward(call.tensor(0), call.tensor(1), (call.optional(3),), call.optional(4), (*wanted, False))
 
 
@@ -138,11 +134,10 @@ def softmax(call: Call) -> Work:
     """Count _softmax, _log_softmax(self, dim, half_to_float): maximum, subtract, exp, add, divide."""
     given = call.tensor(0)
     # Without values it is not known whether a half type was widened (half_to_float).
-    if not call.valued and given.dtype is not None and given.dtype.bytes < 4:
-        raise Unrecorded
+    least = not call.valued and given.dtype is not None and given.dtype.bytes < 4
     widened = call.valued and call.flag(2)
     answer = Tensor(given.shape, FLOAT32 if widened else floating(given.dtype))
-    return Work(5.0 * given.elements, total_bytes(given, answer), compute(given.dtype))
+    return Work(5.0 * given.elements, total_bytes(given, answer), compute(given.dtype), least=least)
 
 
 def softmax_backward(call: Call) -> Work:

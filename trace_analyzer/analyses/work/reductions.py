@@ -33,9 +33,9 @@ def reduced(given: Tensor, dims: Shape | None) -> int:
 def _dims(call: Call, position: int) -> Shape | None:
     """Return the dimensions there: None or an empty list is all of them.
 
-    Raises Unrecorded where values are missing.
+    Where values are missing, all are taken to go: the least that is left.
     """
-    if position >= len(call.arguments):
+    if position >= len(call.arguments) or not call.valued:
         return None
     value = call.value(position)
     return None if value is None or value == [] else call.numbers(position)
@@ -56,7 +56,9 @@ def _formula(
         named = None if dtype is None else call.type_at(1 if whole else dtype)
         answer = Tensor((left,), result or named or given.dtype)
         more = (Tensor((left,), INT64),) if outputs == 2 and not whole else ()
-        return Work(flop * given.elements, total_bytes(given, answer, *more), compute(floating(given.dtype)))
+        moved = total_bytes(given, answer, *more)
+        least = not (whole or call.valued)
+        return Work(flop * given.elements, moved, compute(floating(given.dtype)), least=least)
 
     return formula
 
@@ -65,7 +67,7 @@ def norm(call: Call) -> Work:
     """Count linalg_vector_norm(self, ord, dim, keepdim, dtype): square, add."""
     given = call.tensor(0)
     answer = Tensor((reduced(given, _dims(call, 2)),), call.type_at(4) or given.dtype)
-    return Work(2.0 * given.elements, total_bytes(given, answer), compute(given.dtype))
+    return Work(2.0 * given.elements, total_bytes(given, answer), compute(given.dtype), least=not call.valued)
 
 
 def extremum(call: Call) -> Work:
@@ -80,6 +82,7 @@ def extremum(call: Call) -> Work:
         float(given.elements),
         total_bytes(given, result, None if whole else Tensor((left,), INT64)),
         compute(given.dtype),
+        least=not (whole or call.valued),
     )
 
 

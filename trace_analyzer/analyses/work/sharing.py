@@ -1,11 +1,13 @@
 """Share the work of operator calls among the kernels that did it."""
 
+from dataclasses import dataclass
+
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
 from trace_analyzer.analyses.work.completion import with_context
-from trace_analyzer.analyses.work.replays import is_replayed, replayed_work, with_twins
+from trace_analyzer.analyses.work.replay_matching import is_replayed
 from trace_analyzer.catalog.arithmetic import arithmetic
 from trace_analyzer.frames.intervals import innermost, lookup_at
 from trace_analyzer.frames.lookups import factorize, lookup, lookup_inner, map_unique, sum_by_group
@@ -13,11 +15,13 @@ from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
 from trace_analyzer.units import counted
 
-_INPUTS = ["input_dims", "input_types", "input_strides", "concrete_inputs"]
+INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")
+SHARE_COLUMNS = ("flop", "moved_bytes", "doubtful_bytes", "call_dtype", "work_from", "contracts")
+"""What a kernel has of its operator's work."""
 _CALL = Record._fields
 _KERNEL = (
     "activity_id", "name", "device", "start_ns", "duration_ns", "launch_id", "launch_name", "launch_thread",
-    "launch_start_ns", "operator_id", "operator", "bucket", "group", "grid", "block",
+    "launch_start_ns", "operator_id", "operator", "bucket", "group", "prior", "grid", "block", "graph_node_id",
 )  # fmt: skip
 """Of the columns of activities, those that tell whose work a kernel did."""
 _CONTRACTING = "matmul"
@@ -46,11 +50,24 @@ def list_element_bytes(name: str = "name") -> pl.Expr:
     )
 
 
-def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.DataFrame, tuple[Note, ...]]:
-    """Add flop, moved_bytes, dtype and uses_tensor_cores, and return notes on damaged arguments.
+@dataclass(frozen=True)
+class LaunchedWork:
+    """Hold kernels with what their names say of their arithmetic, and the shares of those that were launched one by one.
+
+    ``kernels`` has the columns `_KERNEL` and those of `trace_analyzer.catalog.arithmetic`, ``shares`` has activity_id and
+    `SHARE_COLUMNS`; ``notes`` tell of damaged arguments.
+    """
+
+    kernels: pl.DataFrame
+    shares: pl.DataFrame
+    notes: tuple[Note, ...]
+
+
+def work_of_kernels(activities: pl.DataFrame, trace: Trace, host: Host) -> LaunchedWork:
+    """Return the work of kernels that were launched one by one.
 
     Needs launch_name, launch_thread and launch_start_ns. The work belongs to the innermost operator around the launch
-    that has a formula and what it needs; what a graph replays inherits from the same kernels launched one by one. Several
+    that has a formula and what it needs. Several
     kernels of one operator share its work by duration: of a contraction only those that multiply; its helpers (split-K
     sums, layout changes, fills) have no FLOP of it, and of their bytes nothing is known. What Winograd's algorithm or a
     Fourier transform computes is less than the convolution's definition asks for, so these have no FLOP.
@@ -60,7 +77,7 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
     names = kernels.get_column("name")[firsts].cast(pl.String)
     kernels = kernels.hstack(arithmetic(names).drop("name")[numbers])
     launched = kernels.filter(~is_replayed(kernels))
-    inputs = trace.operator_inputs.select(pl.col("event_id").alias("operator_id"), *_INPUTS)
+    inputs = recorded_inputs(trace)
     calls = with_context(_calls(launched, inputs), host, inputs)
     own, notes = _works(calls)
     shares = _shares(own)
@@ -71,11 +88,21 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
             pl.when(pl.col("work_from") == "call").then(pl.lit("outer-call")).otherwise("work_from").alias("work_from")
         )
         shares = pl.concat([shares.join(outer_shares, on="activity_id", how="anti"), outer_shares])
-    replayed, twins, ambiguous = replayed_work(kernels, calls, shares)
-    replayed = replayed.with_columns(
-        pl.when(pl.col("work_from").is_not_null()).then(pl.lit("replay")).alias("work_from")
-    )
-    works = pl.concat([shares, replayed])
+    return LaunchedWork(kernels, shares, notes)
+
+
+def recorded_inputs(trace: Trace) -> pl.DataFrame:
+    """Return the recorded arguments of operators: operator_id and `INPUTS`."""
+    return trace.operator_inputs.select(pl.col("event_id").alias("operator_id"), *INPUTS)
+
+
+def with_work(activities: pl.DataFrame, launched: LaunchedWork, replayed: pl.DataFrame) -> pl.DataFrame:
+    """Add flop, moved_bytes, dtype and uses_tensor_cores to activities, and to kernels of graphs what they take.
+
+    ``replayed`` has the columns of `trace_analyzer.analyses.replays.REPLAYED`.
+    """
+    kernels = launched.kernels
+    works = pl.concat([launched.shares, replayed.select("activity_id", *SHARE_COLUMNS)], how="vertical_relaxed")
     shared = kernels.hstack(lookup(works, kernels, "activity_id")).select(
         "activity_id",
         "flop",
@@ -86,22 +113,18 @@ def with_work(activities: pl.DataFrame, trace: Trace, host: Host) -> tuple[pl.Da
         _tensor_cores().alias("uses_tensor_cores"),
     )
     worked = activities.hstack(lookup(shared, activities, "activity_id"))
-    return with_twins(worked, twins), (*notes, *_ambiguous(ambiguous))
-
-
-def _ambiguous(graph_launches: int) -> tuple[Note, ...]:
-    """Note where kernels of graph launches match several runs of other calls."""
-    if not graph_launches:
-        return ()
-    return (
-        Note(
-            "ambiguous-replay",
-            "info",
-            f"{counted(graph_launches, 'graph launch', 'graph launches')} replayed kernels that were launched one by one from"
-            " different calls: which of them the graph holds is not known, so their operators and FLOP are not either",
-            graph_launches,
-        ),
+    marks = replayed.drop(*SHARE_COLUMNS, *_OVERRULED).rename(
+        {"input_dims": "replayed_dims", "module": "replayed_module"}
     )
+    worked = worked.hstack(lookup(marks, worked, "activity_id"))
+    if replayed.is_empty():
+        return worked
+    theirs = lookup(replayed.select("activity_id", *_OVERRULED), worked, "activity_id")
+    return worked.with_columns(pl.coalesce(theirs.get_column(column), column).alias(column) for column in _OVERRULED)
+
+
+_OVERRULED = ("operator", "bucket", "group", "prior")
+"""What kernels of graphs have instead of their own."""
 
 
 def _calls(kernels: pl.DataFrame, inputs: pl.DataFrame) -> pl.DataFrame:
@@ -123,6 +146,7 @@ def _works(calls: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Note, ...]]:
         pl.Series("call_bytes", [o.work and o.work.moved_bytes for o in outcomes], dtype=pl.Float64),
         pl.Series("call_doubtful", [o.work and o.work.doubtful_bytes for o in outcomes], dtype=pl.Float64),
         pl.Series("call_dtype", [o.work and o.work.dtype for o in outcomes], dtype=pl.String),
+        pl.Series("call_least", [o.work is not None and o.work.least for o in outcomes], dtype=pl.Boolean),
         pl.Series("problem", [o.problem for o in outcomes], dtype=pl.String),
         pl.Series("known", [o.work is not None for o in outcomes], dtype=pl.Boolean),
     ).with_columns((pl.col("known") & pl.col("operator").is_in(list(CONTRACTIONS))).alias("contracts"))
@@ -198,9 +222,11 @@ def _source() -> pl.Expr:
     return (
         pl.when(~pl.col("known"))
         .then(None)
+        .when("call_least")
+        .then(pl.lit("at-least"))
         .when(pl.col("assumed_type").is_not_null())
         .then(pl.lit("assumed-dtype"))
-        .when(pl.col("result_dims").is_not_null() | pl.col("outer_dims").is_not_null())
+        .when(pl.any_horizontal(pl.col("result_dims", "outer_dims", "gradients").is_not_null()))
         .then(pl.lit("inferred-shape"))
         .otherwise(pl.lit("call"))
     )

@@ -1,0 +1,289 @@
+"""Kernels of graphs take operators, shapes and FLOP from the same kernels launched one by one, or from the capture."""
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kineto import analysed, call, kernel, launch, loaded, op, python, trace_bytes
+
+from trace_analyzer.analyses.work.replay_matching import captured_matches, part_matches, whole_matches
+from trace_analyzer.pipeline import analyze, report_of
+from trace_analyzer.report import Report
+
+GEMM, ADD, CAST = (
+    "ampere_fp16_s16816gemm_fp16_128x64",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >(int)",
+    "void at::native::(anonymous namespace)::softmax_warp_forward<float, float, float, 8, false>(float*)",
+)
+NAMES = (GEMM, ADD, GEMM, CAST)
+GRIDS = ([500, 1, 1], [40, 1, 1], [500, 2, 1], [7, 1, 1])
+
+
+def product(rows: int) -> dict[str, Any]:
+    return {"Input Dims": [[rows, 20], [20, 30]], "Input type": ["c10::Half", "c10::Half"]}
+
+
+def flop(rows: int) -> float:
+    return 2.0 * rows * 20 * 30
+
+
+VECTOR = {"Input Dims": [[600], [600]], "Input type": ["float", "float"]}
+SOFTMAX = {"Input Dims": [[30, 20]], "Input type": ["float"]}
+
+
+def operators(start: float, rows: int = 10) -> list[Any]:
+    """The operators of one pass, each within 10 us, in two modules."""
+    return [
+        python("nn.Module: Linear_0", start, 19),
+        op("aten::mm", start, 9, **product(rows)),
+        op("aten::add", start + 10, 9, **VECTOR),
+        python("nn.Module: Head_1", start + 20, 19),
+        op("aten::mm", start + 20, 9, **product(2 * rows)),
+        op("aten::_softmax", start + 30, 9, **SOFTMAX),
+    ]
+
+
+def eager(start: float = 0, first: int = 1, rows: int = 10, lasting: float = 50, grids: Any = GRIDS) -> list[Any]:
+    """One pass launched one by one: its kernels run from ``start`` + 100 us on."""
+    return [
+        operators(start, rows),
+        [launch(start + 10 * i + 2, 3, first + i) for i in range(4)],
+        [kernel(n, start + 100 + lasting * i, lasting, correlation=first + i, **_grid(grids, i)) for i, n in enumerate(NAMES)],
+    ]  # fmt: skip
+
+
+def _grid(grids: Any, i: int) -> dict[str, Any]:
+    return {} if grids is None else {"grid": grids[i], "block": [128, 1, 1]}
+
+
+def replay(
+    start: float = 1000,
+    names: tuple[str, ...] = NAMES,
+    grids: Any = GRIDS,
+    lasting: float = 50,
+    correlation: int = 99,
+    nodes: Any = None,
+) -> list[Any]:
+    """One graph launch and its kernels."""
+    return [
+        call("cudaGraphLaunch", start, 5, correlation=correlation),
+        *(
+            kernel(
+                n, start + 100 + lasting * i, lasting, correlation=correlation,
+                **_grid(grids, i), **({} if nodes is None else {"graph id": 1, "graph node id": nodes[i]}),
+            )
+            for i, n in enumerate(names)
+        ),
+    ]  # fmt: skip
+
+
+def capture(start: float = 0, rows: int = 10, first: int = 500) -> list[Any]:
+    """The launches of one pass in a capture, which run nothing."""
+    return [
+        call("cudaStreamBeginCapture", start, 1),
+        operators(start + 5, rows),
+        [launch(start + 10 * i + 7, 3, first + i) for i in range(4)],
+        call("cudaStreamEndCapture", start + 60, 1),
+    ]
+
+
+TAKEN = ("operator", "flop", "work_from", "replay_match", "replay_confidence", "replayed_module")
+WHOLE = [
+    ("aten::mm", flop(10), "replay", "sequence", 1.0, "Linear_0"),
+    ("aten::add", 600.0, "replay", "sequence", 1.0, "Linear_0"),
+    ("aten::mm", flop(20), "replay", "sequence", 1.0, "Head_1"),
+    ("aten::_softmax", 3000.0, "replay", "sequence", 1.0, "Head_1"),
+]
+
+
+def taken(report: Report, last: int = 4) -> list[tuple[Any, ...]]:
+    return report.tables["activities"].select(TAKEN).rows()[-last:]
+
+
+def notes(report: Report, code: str) -> list[int]:
+    return [note.count for note in report.notes if note.code == code]
+
+
+def test_a_replayed_sequence_takes_operator_module_shapes_and_work() -> None:
+    report = analysed(eager(), replay())
+    assert taken(report) == WHOLE
+    table = report.tables["activities"]
+    assert table.get_column("replayed_from").to_list() == [None] * 4 + [0, 1, 2, 3]
+    assert table.get_column("bucket").to_list()[4:] == table.get_column("bucket").to_list()[:4]
+    assert notes(report, "replay-match") == [1]
+    # Roofline and modules count both passes under one call.
+    row = report.tables["roofline"].filter(pl.col("input_dims") == "[[20, 20], [20, 30]]")
+    assert row.get_column("count").to_list() == [2]
+    assert report.tables["modules"].select("module", "count").sort("module").rows() == [("Head_1", 4), ("Linear_0", 4)]
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [replay(names=(*NAMES[:3], "other")), replay(names=NAMES[:3]), replay(grids=[*GRIDS[:3], [8, 1, 1]])],
+    ids=["name", "length", "grid"],
+)
+def test_another_sequence_takes_nothing(graph: list[Any]) -> None:
+    report = analysed(eager(), graph)
+    assert report.tables["activities"].get_column("replay_match").null_count() == report.tables["activities"].height
+    assert taken(report, 1)[0][:3] == (None, None, None)
+
+
+def test_what_executions_differ_in_is_told_and_not_guessed() -> None:
+    """Two sizes with equal grids: the operators are the same, the products' shapes are not known, the rest is."""
+    report = analysed(eager(), eager(500, 20, rows=12), replay())
+    assert taken(report) == [
+        ("aten::mm", None, None, "sequence", 1.0, "Linear_0"),
+        WHOLE[1],
+        ("aten::mm", None, None, "sequence", 1.0, "Head_1"),
+        WHOLE[3],
+    ]
+    assert notes(report, "ambiguous-replay") == [1]
+    assert notes(analysed(eager(), eager(500, 20), replay()), "ambiguous-replay") == []
+
+
+def test_the_capture_file_holds_the_execution() -> None:
+    report = report_of(loaded(replay(0)), capture=loaded(eager()))
+    assert taken(report) == WHOLE
+    assert report.tables["activities"].get_column("replayed_from").null_count() == 4
+    assert report.tables["roofline"].filter(pl.col("operator") == "aten::_softmax").get_column(
+        "input_dims"
+    ).to_list() == ["[[30, 20]]"]
+    both = report_of(loaded(eager(), replay()), capture=loaded(eager(rows=12)))
+    assert notes(both, "ambiguous-replay") == [1]
+    assert taken(report_of(loaded(replay(0))), 1)[0][:4] == (None, None, None, None)
+
+
+def test_a_capture_file_that_says_nothing_is_told() -> None:
+    other = report_of(loaded(replay(0)), capture=loaded(launch(0, 1, 1), kernel("k", 5, 5, correlation=1)))
+    assert notes(other, "capture-unmatched") == [1]
+    assert notes(report_of(loaded(eager()), capture=loaded(eager())), "capture-unused") == [1]
+    assert notes(analysed(replay(), replay(3000, correlation=98)), "replay-unmatched") == [2]
+    assert notes(analysed(eager(), replay()), "replay-unmatched") == []
+
+
+def test_the_function_takes_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "capture.json"
+    path.write_bytes(trace_bytes([eager()]))
+    assert taken(analyze(trace_bytes([replay(0)]), capture=path)) == WHOLE
+
+
+def named(match: str, confidence: float, rows: list[tuple[Any, ...]] = WHOLE) -> list[tuple[Any, ...]]:
+    return [(operator, work, "replay", match, confidence, module) for operator, work, _, _, _, module in rows]
+
+
+def test_without_grids_names_and_durations_must_agree() -> None:
+    """ROCm records no grids of replayed kernels; kernels that take another time are of another size."""
+    assert taken(analysed(eager(), replay(grids=None))) == named("names", 1.0)
+    slower = taken(analysed(eager(), replay(grids=None, lasting=150)))
+    assert slower == [(row[0], None, None, "names", 0.0, row[5]) for row in WHOLE]
+
+
+def test_the_launches_of_a_capture_become_the_kernels_of_its_graph() -> None:
+    """In order of the nodes, whatever stream and time they ran at; memsets and copies are no kernels."""
+    assert taken(analysed(capture(), replay())) == named("capture", 1.0)
+    reordered = analysed(capture(), replay(names=NAMES[::-1], grids=GRIDS[::-1], nodes=[9, 8, 7, 6]))
+    assert taken(reordered)[::-1] == named("capture", 1.0)
+    assert taken(report_of(loaded(replay(0)), capture=loaded(capture()))) == named("capture", 1.0)
+
+
+def test_captured_products_share_their_work_by_the_duration_of_the_kernels() -> None:
+    """Two launches in one operator: two thirds of its FLOP are in the kernel that runs twice as long."""
+    captured = [
+        call("cudaStreamBeginCapture", 0, 1),
+        op("aten::mm", 5, 30, **product(9)),
+        [launch(7 + 5 * i, 3, 500 + i) for i in range(2)],
+        op("aten::add", 40, 9, **VECTOR),
+        op("aten::add", 50, 9, **VECTOR),
+        launch(42, 3, 600),
+        launch(52, 3, 601),
+        call("cudaStreamEndCapture", 70, 1),
+    ]
+    graph = [
+        call("cudaGraphLaunch", 1000, 5, correlation=99),
+        *(kernel(n, at, lasting, correlation=99) for n, at, lasting in ((GEMM, 1100, 20), (GEMM, 1120, 40), (ADD, 1200, 5), (ADD, 1300, 5))),
+    ]  # fmt: skip
+    got = analysed(captured, graph).tables["activities"].get_column("flop").to_list()
+    assert got == [flop(9) / 3, flop(9) * 2 / 3, 600.0, 600.0]
+    again = [e | {"ts": e["ts"] + 5000, "args": e["args"] | {"correlation": 98}} for e in graph]
+    assert analysed(captured, graph, again).tables["activities"].get_column("flop").to_list() == got * 2
+
+
+def test_a_capture_of_other_kernels_is_no_match() -> None:
+    """As many launches, but its products are where the graph has sums."""
+    assert taken(analysed(capture(), replay(names=(ADD, GEMM, CAST, GEMM))), 1)[0][:4] == (None, None, None, None)
+    assert taken(analysed(capture(), replay(names=NAMES[:3])), 1)[0][:4] == (None, None, None, None)
+
+
+def test_captures_of_several_sizes_tell_the_operators_only() -> None:
+    rows = taken(analysed(capture(), capture(200, rows=12, first=600), replay()))
+    assert [row[:3] for row in rows] == [
+        ("aten::mm", None, None), ("aten::add", 600.0, "replay"), ("aten::mm", None, None), ("aten::_softmax", 3000.0, "replay"),
+    ]  # fmt: skip
+
+
+def test_runs_of_neighbours_tell_what_they_hold() -> None:
+    """Three passes eagerly, and a graph of three passes with a kernel of its own behind them."""
+    executed = [eager(), eager(500, 20), eager(1000, 40)]
+    graph = replay(3000, names=(*NAMES * 3, "own"), grids=[*GRIDS * 3, [1, 1, 1]])
+    report = analysed(executed, graph)
+    rows = taken(report, 13)
+    assert rows[:12] == [(*row[:3], "part", 12 / 13, row[5]) for row in named("part", 12 / 13) * 3]
+    assert rows[12] == (None, None, None, None, None, None)
+    few = analysed(executed, replay(3000, names=(*NAMES * 3, *["own"] * 13), grids=[*GRIDS * 3, *[[1, 1, 1]] * 13]))
+    assert taken(few, 1)[0][3] is None
+
+
+def frame(codes: list[int], **columns: list[Any]) -> pl.DataFrame:
+    data = {"code": pl.Series(codes, dtype=pl.UInt64).hash(), **columns}
+    return pl.DataFrame(data)
+
+
+SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), max_size=4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1)), max_size=30), SEQUENCES)
+def test_sequences_are_found_as_by_looking(executed: list[tuple[int, int]], graphs: list[list[int]]) -> None:
+    """Whole sequences of 4 or more: the first run's position, and whether all runs agree in the call at each place."""
+    names = [name for name, _ in executed]
+    calls = pl.Series([called for _, called in executed], dtype=pl.UInt64).hash()
+    rows = frame(
+        names, track=[0] * len(names), call=calls, operator_code=[0] * len(names), module_code=[0] * len(names)
+    )
+    launches = [(i, place, name) for i, graph in enumerate(graphs) for place, name in enumerate(graph)]
+    graph_rows = frame(
+        [n for *_, n in launches], launch_id=[i for i, *_ in launches], place=[p for _, p, _ in launches]
+    )
+    expected = {}
+    for launch_id, graph in enumerate(graphs):
+        starts = [i for i in range(len(names) - len(graph) + 1) if names[i : i + len(graph)] == graph]
+        for place in range(len(graph)):
+            if len(graph) >= 4 and starts:
+                agrees = len({executed[i + place][1] for i in starts}) == 1
+                expected[launch_id, place] = (starts[0] + place, agrees)
+    found = whole_matches(graph_rows, rows) if launches and names else pl.DataFrame()
+    assert {(r["launch_id"], r["place"]): (r["position"], r["call"]) for r in found.to_dicts()} == expected
+
+
+@given(st.lists(st.integers(0, 2), max_size=40), SEQUENCES.map(lambda parts: [name for part in parts for name in part]))
+def test_neighbours_are_found_as_by_looking(executed: list[int], graph: list[int]) -> None:
+    """A kernel is matched where one of the runs of 8 around it was executed."""
+    if not executed or not graph:
+        return
+    rows = frame(executed, track=[0] * len(executed), call=frame(executed)["code"], operator_code=[0] * len(executed), module_code=[0] * len(executed))  # fmt: skip
+    found = part_matches(frame(graph, launch_id=[0] * len(graph), place=list(range(len(graph)))), rows)
+    runs = {tuple(executed[i : i + 8]) for i in range(len(executed) - 7)}
+    expected = {i + o for i in range(len(graph) - 7) if tuple(graph[i : i + 8]) in runs for o in range(8)}
+    assert set(found.get_column("place")) == expected
+    assert all(executed[r["position"]] == graph[r["place"]] for r in found.to_dicts())
+
+
+def test_captures_match_by_number_of_launches() -> None:
+    captured = pl.DataFrame({"capture": [0] * 4 + [1] * 5, "place": [0, 1, 2, 3, 0, 1, 2, 3, 4]}).with_columns(
+        call=pl.lit(0), operator_code=pl.lit(0), module_code=pl.lit(0)
+    )
+    graphs = pl.DataFrame({"launch_id": [7] * 5 + [8] * 6, "place": [*range(5), *range(6)]})
+    found = captured_matches(graphs, captured).sort("place")
+    assert found.select("launch_id", "position").rows() == [(7, i) for i in range(4, 9)]

@@ -1,0 +1,336 @@
+"""Give kernels of replayed graphs, which have no operator, the calls of the same kernels launched one by one or captured.
+
+Tried in this order, for each graph launch:
+
+1. ``sequence``: the same names, grids and blocks in order, launched one by one.
+2. ``names``: the same names in order, where the profiler records no grids of replayed kernels (ROCm). Sizes must then show in the
+   durations: the confidence is the share of kernels that take between half and twice as long.
+3. ``capture``: as many launches as the graph has kernels, within a capture. A capture runs nothing, so that its launches have no
+   kernel names: the confidence is the share of kernels whose names fit the operator at their place.
+4. ``part``: runs of neighbours, where the whole sequence is not there. The confidence is the share of kernels in such runs.
+"""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from trace_analyzer import thresholds
+from trace_analyzer.analyses.executions import TAKEN, Executions
+from trace_analyzer.analyses.work.replay_matching import (
+    CALL,
+    KEYS,
+    captured_matches,
+    is_replayed,
+    part_matches,
+    whole_matches,
+)
+from trace_analyzer.analyses.work.sharing import SHARE_COLUMNS, LaunchedWork
+from trace_analyzer.catalog.kernels import kernel_buckets
+from trace_analyzer.frames.lookups import factorize
+from trace_analyzer.notes import Note
+from trace_analyzer.units import counted, percent
+
+_TAKEN_TEXTS = ("operator", "input_dims", "module", "bucket", "group", "prior")
+REPLAYED: dict[str, pl.DataType | type[pl.DataType]] = {
+    "activity_id": pl.UInt32,
+    "replayed_from": pl.UInt32,
+    "replay_match": pl.String,
+    "replay_confidence": pl.Float64,
+    **{name: pl.Categorical() for name in _TAKEN_TEXTS},
+    "flop": pl.Float64,
+    "moved_bytes": pl.Float64,
+    "doubtful_bytes": pl.Float64,
+    "call_dtype": pl.String,
+    "work_from": pl.String,
+    "contracts": pl.Boolean,
+}
+"""Columns of what replayed kernels take."""
+
+
+@dataclass(frozen=True)
+class Replays:
+    """Hold what kernels of graphs take from executions, one row each (`REPLAYED`), and notes on it."""
+
+    kernels: pl.DataFrame
+    notes: tuple[Note, ...]
+
+
+def replays(launched_work: LaunchedWork, executions: Executions, capture_executions: Executions | None) -> Replays:
+    """Return what kernels that graphs replayed take from the same kernels in this file or in ``capture_executions``."""
+    kernels = launched_work.kernels
+    graphs = kernels.filter(is_replayed(kernels))
+    nothing = pl.DataFrame(schema=REPLAYED)
+    if graphs.is_empty():
+        return Replays(nothing, () if capture_executions is None else (_no_graphs(),))
+    sources = [source for source in (executions, capture_executions) if source is not None]
+    matched = _matched(graphs, sources)
+    if matched.is_empty():
+        taken = nothing
+    else:
+        taken = matched.select(pl.col(column).cast(dtype) for column, dtype in REPLAYED.items())
+    return Replays(taken, _notes(graphs, matched, capture_executions is not None))
+
+
+def _matched(graphs: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:
+    """Return the matched kernels with `REPLAYED`, launch_id, duration_ns and what all runs agree in."""
+    executed = pl.concat([_tracked(source.kernels, number) for number, source in enumerate(sources)])
+    captured = pl.concat([_numbered(source.captured, number) for number, source in enumerate(sources)])
+    graphs = _ordered(graphs)
+    coded, executed = _coded(graphs, executed, captured)
+    captured = captured.hstack(executed[len(executed) - len(captured) :].select(*_CODES))
+    executed = executed.head(len(executed) - len(captured))
+    done: list[pl.DataFrame] = []
+    for how, codes, order in (
+        ("sequence", "key_code", "start_ns"),
+        ("sequence", "key_code", "launch_start_ns"),
+        ("names", "name_code", "start_ns"),
+        ("names", "name_code", "launch_start_ns"),
+    ):
+        left = _left(coded, done).rename({codes: "code"})
+        if how == "names":
+            left = left.filter(pl.col("grid").is_null().all().over("launch_id"))
+        rows = executed.sort("track", order, maintain_order=True).rename({codes: "code"})
+        if order == "launch_start_ns":
+            left = _by_node(left)
+        if left.height and rows.height:
+            matches = whole_matches(left, rows)
+            done.append(_taken(left, matches, rows, how))
+    left = _by_node(_left(coded, done))
+    if left.height and captured.height:
+        done.append(_taken_from_captures(left, captured, sources))
+    left = _left(coded, done).rename({"key_code": "code"})
+    rows = executed.sort("track", "start_ns", maintain_order=True).rename({"key_code": "code"})
+    if left.height and rows.height:
+        done.append(_taken(left, part_matches(left, rows), rows, "part"))
+    return pl.concat(done) if done else pl.DataFrame()
+
+
+_CODES = ("call", "operator_code", "module_code")
+
+
+def _tracked(kernels: pl.DataFrame, number: int) -> pl.DataFrame:
+    """Add source and track: kernels of one device of one recording."""
+    track = (pl.col("device").cast(pl.Int64) * 2 + number).alias("track")
+    return kernels.with_columns(
+        pl.lit(number).alias("source"), track, pl.col("launch_start_ns").fill_null(pl.col("start_ns"))
+    )
+
+
+def _numbered(captured: pl.DataFrame, number: int) -> pl.DataFrame:
+    capture = pl.col("capture").cast(pl.Int64) * 2 + number
+    return captured.with_columns(pl.lit(number).alias("source"), capture.alias("capture"))
+
+
+def _ordered(graphs: pl.DataFrame) -> pl.DataFrame:
+    """Return kernels of graph launches in order of start, with their place."""
+    ordered = graphs.sort("launch_id", "start_ns", maintain_order=True)
+    return ordered.with_columns(pl.int_range(pl.len()).over("launch_id").alias("place"))
+
+
+def _by_node(graphs: pl.DataFrame) -> pl.DataFrame:
+    """Order kernels of graph launches by their nodes, which are numbered as they were captured, where all have one."""
+    node = pl.col("graph_node_id")
+    known = (node.is_not_null().all() & (node.n_unique() == pl.len())).over("launch_id")
+    ordered = graphs.with_columns(pl.when(known).then(node).otherwise("place").alias("node"))
+    ordered = ordered.sort("launch_id", "node", maintain_order=True).drop("node")
+    return ordered.with_columns(pl.int_range(pl.len()).over("launch_id").alias("place"))
+
+
+def _coded(graphs: pl.DataFrame, executed: pl.DataFrame, captured: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Add codes of keys and names to both, and of calls, operators and modules to what was executed and then captured."""
+    both = pl.concat([graphs.select(KEYS), executed.select(KEYS)])
+    key_codes = factorize(*both)[0].hash().alias("key_code")
+    name_codes = factorize(both.get_column("name"))[0].hash().alias("name_code")
+    coded = graphs.hstack([key_codes.head(graphs.height), name_codes.head(graphs.height)])
+    columns = (*CALL, "module", "source")
+    called = pl.concat([executed.select(columns), captured.select(columns)])
+    of_calls = [
+        factorize(*called.select(CALL))[0].hash().alias("call"),
+        factorize(called.get_column("operator"))[0].alias("operator_code"),
+        factorize(called.get_column("module"))[0].alias("module_code"),
+    ]
+    rest = pl.concat(
+        [executed.hstack([key_codes[graphs.height :], name_codes[graphs.height :]]), captured], how="diagonal"
+    )
+    return coded, rest.hstack(of_calls)
+
+
+def _left(coded: pl.DataFrame, done: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return the kernels of graph launches that nothing matched yet."""
+    for matched in done:
+        coded = coded.join(matched.select("launch_id").unique(), on="launch_id", how="anti", maintain_order="left")
+    return coded
+
+
+def _taken(graphs: pl.DataFrame, matches: pl.DataFrame, executed: pl.DataFrame, how: str) -> pl.DataFrame:
+    """Return the matched kernels with what they take, where the confidence allows it."""
+    pairs = graphs.select(
+        "activity_id", "launch_id", "place", "duration_ns", pl.len().over("launch_id").alias("kernels")
+    )
+    pairs = pairs.join(matches, on=["launch_id", "place"], how="inner", maintain_order="left")
+    twins = executed.select(*(pl.col(column).alias(f"twin_{column}") for column in (*TAKEN, "source", "duration_ns")))
+    rows = pairs.hstack(twins[pairs.get_column("position")])
+    lasts, lasted = pl.col("duration_ns"), pl.col("twin_duration_ns")
+    alike = ((lasts <= 2 * lasted) & (lasted <= 2 * lasts)).mean()
+    fits = alike if how == "names" else pl.len() / pl.col("kernels").first()
+    rows = rows.with_columns(fits.over("launch_id").alias("replay_confidence"), pl.lit(how).alias("replay_match"))
+    enough = pl.col("replay_confidence") >= thresholds.REPLAY_CONFIDENCE
+    rows = rows.filter(enough) if how == "part" else rows.with_columns((pl.col("call") & enough).alias("call"))
+    own = pl.col("call") & (pl.col("twin_source") == 0)
+    return _result(rows.with_columns(pl.when(own).then("twin_activity_id").alias("replayed_from")))
+
+
+def _taken_from_captures(graphs: pl.DataFrame, captured: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:
+    """Return the kernels that a capture launched in the same number, with the calls at their places."""
+    matches = captured_matches(graphs, captured)
+    pairs = graphs.join(matches, on=["launch_id", "place"], how="inner", maintain_order="left")
+    twins = captured.select(
+        *(pl.col(column).alias(f"twin_{column}") for column in (*CALL, "module", "source")),
+        "operator_id", "launch_name", "launch_thread", pl.col("launch_id").alias("twin_launch_id"), "launch_start_ns",
+    )  # fmt: skip
+    pairs = pairs.drop("operator", "operator_id", "launch_name", "launch_thread", "launch_start_ns")
+    rows = pairs.hstack(twins[pairs.get_column("position")])
+    rows = rows.hstack(_fits(rows))
+    rows = rows.with_columns(
+        pl.col("fits").mean().over("launch_id").fill_null(0.0).alias("replay_confidence"),
+        pl.lit("capture").alias("replay_match"),
+        pl.lit(None, pl.UInt32).alias("replayed_from"),
+    ).filter(pl.col("replay_confidence") >= thresholds.REPLAY_CONFIDENCE)
+    parts = [_with_captured_work(rows.filter(pl.col("twin_source") == n), source) for n, source in enumerate(sources)]
+    return _result(pl.concat(parts)) if rows.height else _result(parts[0])
+
+
+def _with_captured_work(rows: pl.DataFrame, source: Executions) -> pl.DataFrame:
+    """Add bucket and work of captured calls, shared among the kernels that they became.
+
+    Launches of one graph share as the first of them does, so that a graph that is replayed often is looked at once.
+    """
+    in_order = (pl.col("key_code") + pl.col("place").cast(pl.UInt64)).hash().sum().over("launch_id")
+    rows = rows.with_columns(in_order.alias("graph"))
+    firsts = rows.select("graph", "launch_id").unique("graph", keep="first", maintain_order=True)
+    of_graph = rows.join(firsts, on=["graph", "launch_id"], how="semi", maintain_order="left")
+    called = of_graph.select(
+        *KEYS, "duration_ns", pl.col("twin_launch_id").alias("launch_id"), "launch_name", "launch_thread", "launch_start_ns",
+        "operator_id", *(pl.col(f"twin_{column}").alias(column) for column in CALL), "graph", "place",
+    )  # fmt: skip
+    parts = called.partition_by("graph", maintain_order=True) or [called]
+    names = ("bucket", "group", "prior", *SHARE_COLUMNS)
+    work = pl.concat(
+        [
+            source.captured_work(part).select(pl.col(name).alias(f"twin_{name}") for name in names)
+            .hstack(part.select("graph", "place"))
+            for part in parts
+        ]
+    )  # fmt: skip
+    return rows.drop("bucket", "group").join(work, on=["graph", "place"], how="left", maintain_order="left")
+
+
+def _fits(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return (fits): whether a kernel's own name says what its operator does; null where either says nothing.
+
+    What matters is whether it is a product, communication, or neither.
+    """
+    keys = rows.select(pl.col("name").cast(pl.String), pl.col("twin_operator").cast(pl.String).alias("operator"))
+    numbers, firsts = factorize(*keys)
+    kinds = keys[firsts]
+    none = pl.lit(None, pl.String)
+    by_name = kernel_buckets(kinds.with_columns(none.alias("operator"))).select(
+        "name", pl.col("group").alias("by_name")
+    )
+    by_operator = kernel_buckets(kinds.with_columns(pl.lit("").alias("name"))).select(
+        "operator", pl.col("group").alias("by_operator")
+    )
+    known = kinds.join(by_name, on="name", how="left", maintain_order="left").join(
+        by_operator, on="operator", how="left", maintain_order="left", nulls_equal=True
+    )
+    decisive = ["matmul", "communication"]
+    says = pl.col("by_name") != "other", pl.col("by_operator") != "other"
+    agree = (pl.col("by_name") == pl.col("by_operator")) | ~(
+        pl.col("by_name").is_in(decisive) | pl.col("by_operator").is_in(decisive)
+    )
+    return known.select(pl.when(says[0] & says[1]).then(agree).alias("fits"))[numbers]
+
+
+def _result(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return `REPLAYED` and what notes need: of places whose runs differ, what all of them agree in."""
+    same = pl.col("call")
+    known = {
+        **dict.fromkeys(("operator", "bucket", "group", "prior"), pl.col("operator_code")),
+        "module": pl.col("module_code"),
+    }
+    return rows.select(
+        "activity_id", "replayed_from", "replay_match", "replay_confidence",
+        *(pl.when(known.get(name, same)).then(f"twin_{name}").alias(name).cast(pl.Categorical) for name in _TAKEN_TEXTS),
+        *(pl.when(same).then(f"twin_{name}").alias(name) for name in ("flop", "moved_bytes", "doubtful_bytes", "call_dtype")),
+        pl.when(same & pl.col("twin_work_from").is_not_null()).then(pl.lit("replay")).alias("work_from"),
+        pl.when(same).then("twin_contracts").alias("contracts"),
+        "launch_id", "duration_ns", same.alias("agrees"),
+    )  # fmt: skip
+
+
+_HOW = {
+    "sequence": "from the same kernels launched one by one (equal names, grids and blocks in order)",
+    "names": "from kernels of the same names launched one by one in the same order (grids were not recorded)",
+    "capture": "from the launches of a graph's capture, in their order",
+    "part": "from runs of the same kernels launched one by one; the whole sequence was not recorded",
+}
+
+
+def _notes(graphs: pl.DataFrame, matched: pl.DataFrame, has_capture: bool) -> tuple[Note, ...]:
+    """Say which part of the replayed time took its operators from where, and what is ambiguous."""
+    total = int(graphs.get_column("duration_ns").sum())
+    notes = list(_unmatched(graphs, matched, has_capture))
+    if matched.is_empty():
+        return tuple(notes)
+    for how, text in _HOW.items():
+        rows = matched.filter(pl.col("replay_match") == how)
+        if rows.is_empty():
+            continue
+        launches, least = rows.select(pl.col("launch_id").n_unique(), pl.col("replay_confidence").min()).row(0)
+        share = int(rows.get_column("duration_ns").sum()) / total if total else 0.0
+        notes.append(
+            Note(
+                "replay-match",
+                "info",
+                f"kernels of {counted(launches, 'graph launch', 'graph launches')}, {percent(share)} of the replayed time, take their"
+                f" operators {text}; confidence {percent(least)}{' or more' if least < 1 and launches > 1 else ''}",
+                launches,
+            )
+        )
+    ambiguous = matched.filter(~pl.col("agrees")).get_column("launch_id").n_unique()
+    if ambiguous:
+        notes.append(
+            Note(
+                "ambiguous-replay",
+                "info",
+                f"{counted(ambiguous, 'graph launch', 'graph launches')} replayed kernels whose executions differ in shapes or"
+                " operators: which of them the graph holds is not known, so the FLOP of these kernels are not either",
+                ambiguous,
+            )
+        )
+    return tuple(notes)
+
+
+def _unmatched(graphs: pl.DataFrame, matched: pl.DataFrame, has_capture: bool) -> tuple[Note, ...]:
+    """Say which graph launches have no operators, and what would tell them."""
+    left = graphs if matched.is_empty() else graphs.join(matched, on="launch_id", how="anti")
+    total, time = int(graphs.get_column("duration_ns").sum()), int(left.get_column("duration_ns").sum())
+    if left.is_empty() or not total:
+        return ()
+    launches = left.get_column("launch_id").n_unique()
+    if has_capture and matched.is_empty():
+        why = "the capture file holds no such sequence of kernels, and no capture of as many launches: record both with the same sizes"
+        return (Note("capture-unmatched", "warning", f"no graph launch could be matched: {why}", launches),)
+    return (
+        Note(
+            "replay-unmatched",
+            "info",
+            f"no operators for {counted(launches, 'graph launch', 'graph launches')}, {percent(time / total)} of the replayed time:"
+            " --capture FILE takes them from a second trace, of the same program without graphs or of their capture",
+            launches,
+        ),
+    )
+
+
+def _no_graphs() -> Note:
+    return Note("capture-unused", "warning", "no graph is replayed in this trace: the capture file says nothing of it")

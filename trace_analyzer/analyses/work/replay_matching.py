@@ -1,0 +1,153 @@
+"""Find the runs of kernels that equal what a graph replays, by names, grids and blocks in order.
+
+Sequences are compared by rolling fingerprints (Karp and Rabin 1987): the sum of codes times powers of an odd number
+modulo 2**64. Everything here takes frames of codes; what a match means is for `trace_analyzer.analyses.replays`.
+"""
+
+import polars as pl
+
+from trace_analyzer import thresholds
+from trace_analyzer.frames.lookups import map_unique
+
+KEYS = ("name", "grid", "block")
+CALL = ("operator", "input_dims", "input_types", "input_strides", "concrete_inputs")
+"""What makes two calls of operators one: their kernels do the same work."""
+
+_STEP = 6_364_136_223_846_793_005
+"""An odd number, so that it has an inverse modulo 2**64 (Knuth's MMIX multiplier)."""
+_STEP_BACK = pow(_STEP, -1, 2**64)
+_MOST_VERSIONS = 64
+"""Runs of different calls that are compared for one sequence: with more of them nothing would agree."""
+
+_AGREED = ("call", "operator_code", "module_code")
+_RUNS = {"sequence": pl.UInt64, "length": pl.UInt32, "first": pl.UInt32}
+
+
+def is_replayed(kernels: pl.DataFrame) -> pl.Series:
+    """Return whether a graph launch enqueued each kernel."""
+    by_graph = pl.col("launch_name").str.contains("(?i)graph_?launch").fill_null(False)
+    return map_unique(kernels.select("launch_name"), by_graph).to_series()
+
+
+def sequences_of(graphs: pl.DataFrame) -> pl.DataFrame:
+    """Return (launch_id, length, sequence): the fingerprint of each graph launch of enough kernels.
+
+    ``graphs`` has launch_id, place and code, in order of both.
+    """
+    return (
+        graphs.group_by("launch_id", maintain_order=True)
+        .agg(pl.len().cast(pl.UInt32).alias("length"), (pl.col("code") * _powers()).sum().alias("sequence"))
+        .filter(pl.col("length") >= thresholds.REPLAY_KERNELS)
+    )
+
+
+def whole_matches(graphs: pl.DataFrame, executed: pl.DataFrame) -> pl.DataFrame:
+    """Return (launch_id, place, position, `_AGREED` flags) for graph launches of which an equal sequence was executed.
+
+    ``executed`` has track, code, call, operator_code and module_code in order; positions are its rows. Where several runs equal the
+    sequence, the position is in the first, and the flags say for each place in what all agree.
+    """
+    sequences = sequences_of(graphs)
+    wanted = sequences.select("length", "sequence").unique()
+    matches = [_runs(executed, wanted, length) for length in wanted.get_column("length").unique().sort()]
+    runs = pl.concat(matches) if matches else pl.DataFrame(schema=_RUNS)
+    places = runs.with_columns(pl.int_ranges(0, "length").alias("place")).explode("place", empty_as_null=False)
+    agreed = _agreement(places, executed, ["length", "sequence"])
+    return sequences.join(agreed, on=["length", "sequence"], how="inner").drop("length", "sequence")
+
+
+def part_matches(graphs: pl.DataFrame, executed: pl.DataFrame) -> pl.DataFrame:
+    """Return the same for kernels of which enough neighbours were executed as they are replayed, not the whole sequence."""
+    length = thresholds.REPLAY_NEIGHBOURS
+    sequences = sequences_of(graphs)
+    firsts = sequences.unique(["length", "sequence"], keep="first", maintain_order=True)
+    kinds = graphs.join(firsts.select("launch_id"), on="launch_id", how="semi", maintain_order="left")
+    windows = kinds.select(
+        "launch_id",
+        pl.col("place").alias("from"),
+        _windows("code", length).alias("sequence"),
+        (pl.col("launch_id") == pl.col("launch_id").shift(1 - length)).alias("whole"),
+    ).filter("whole")
+    wanted = windows.select("sequence", pl.lit(length, pl.UInt32).alias("length")).unique()
+    runs = _runs(executed, wanted, length)
+    pairs = windows.join(runs, on="sequence", how="inner").with_columns(pl.int_ranges(0, "length").alias("offset"))
+    places = pairs.explode("offset", empty_as_null=False).with_columns(
+        (pl.col("from") + pl.col("offset")).alias("place"), (pl.col("first") + pl.col("offset")).alias("position")
+    )
+    agreed = _agreement(places.drop("first"), executed, ["launch_id"])
+    representative = sequences.join(
+        firsts.select("length", "sequence", pl.col("launch_id").alias("like")), on=["length", "sequence"]
+    )
+    return (
+        representative.select("launch_id", "like")
+        .join(agreed.rename({"launch_id": "like"}), on="like", how="inner")
+        .drop("like")
+    )
+
+
+def captured_matches(graphs: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
+    """Return the same for graph launches of as many kernels as a capture launched: in its order.
+
+    ``captured`` has capture, place, call, operator_code and module_code; positions are its rows.
+    """
+    counts = captured.group_by("capture").len("length")
+    lengths = graphs.group_by("launch_id").len("length").filter(pl.col("length") >= thresholds.REPLAY_KERNELS)
+    rows = captured.with_row_index("position").join(counts, on="capture")
+    rows = rows.join(lengths.select("length").unique(), on="length", how="semi")
+    agreed = (
+        rows.sort("position")
+        .group_by("length", "place", maintain_order=True)
+        .agg(pl.col("position").first(), *((pl.col(column).n_unique() == 1) for column in _AGREED))
+    )
+    return lengths.join(agreed, on="length", how="inner").drop("length")
+
+
+def _agreement(places: pl.DataFrame, executed: pl.DataFrame, by: list[str]) -> pl.DataFrame:
+    """Return for each place the first position of its runs, and in what all of them agree."""
+    if "position" not in places.columns:
+        places = places.with_columns((pl.col("first") + pl.col("place")).alias("position"))
+    rows = executed.select(_AGREED)[places.get_column("position").cast(pl.UInt32)]
+    return (
+        places.select(*by, "place", pl.col("position").cast(pl.UInt32))
+        .hstack(rows)
+        .sort("position")
+        .group_by(*by, "place", maintain_order=True)
+        .agg(pl.col("position").first(), *((pl.col(column).n_unique() == 1) for column in _AGREED))
+    )
+
+
+def _runs(executed: pl.DataFrame, wanted: pl.DataFrame, length: int) -> pl.DataFrame:
+    """Return (sequence, length, first): where sequences of this length were executed, first of those of equal calls.
+
+    A window's sum of codes times powers of a step, divided by the power at its start, does not depend on where it is.
+    """
+    windows = executed.select(
+        pl.int_range(pl.len(), dtype=pl.UInt32).alias("first"),
+        (pl.col("track") == pl.col("track").shift(1 - length)).alias("whole"),
+        _windows("code", length).alias("sequence"),
+        _windows("call", length).alias("calls"),
+    ).filter("whole")
+    of_length = wanted.filter(pl.col("length") == length).select("sequence", "length")
+    return (
+        windows.join(of_length, on="sequence", how="inner")
+        .group_by("sequence", "length", "calls")
+        .agg(pl.col("first").min())
+        .sort("first")
+        .group_by("sequence", "length", maintain_order=True)
+        .head(_MOST_VERSIONS)
+        .select(pl.col(column).cast(dtype) for column, dtype in _RUNS.items())
+    )
+
+
+def _windows(column: str, length: int) -> pl.Expr:
+    """Return the fingerprint of the ``length`` values from each row on; arithmetic wraps at 2**64."""
+    terms = pl.col(column) * _powers()
+    upto = terms.cum_sum()
+    return (upto.shift(1 - length) - upto + terms) * pl.repeat(_STEP_BACK, pl.len(), dtype=pl.UInt64).cum_prod().shift(
+        1, fill_value=1
+    )
+
+
+def _powers() -> pl.Expr:
+    """Return 1, step, step**2, ... modulo 2**64."""
+    return pl.repeat(_STEP, pl.len(), dtype=pl.UInt64).cum_prod().shift(1, fill_value=1)
