@@ -51,8 +51,10 @@ def broken_links(page: Path) -> Iterator[str]:
 
 def printed(arguments: str) -> str:
     """What ``analyze`` prints for these arguments, standard error last; what it writes is gone afterwards."""
-    words = [str(ROOT / word) if (ROOT / word).exists() else word for word in arguments.split()]
+    words = arguments.split()
     with tempfile.TemporaryDirectory() as folder:
+        for top in {Path(word).parts[0] for word in words if (ROOT / word).exists()}:
+            Path(folder, top).symlink_to(ROOT / top)
         run = subprocess.run(
             [sys.executable, "-m", "trace_analyzer", *words],
             cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,

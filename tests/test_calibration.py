@@ -25,7 +25,7 @@ from trace_analyzer.catalog.devices import device_named
 from trace_analyzer.cli import main
 from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.render.calibration import calibration_html, calibration_text
+from trace_analyzer.render.calibration import calibration_html, calibration_text, doubts_in_short
 from trace_analyzer.render.html.view import Drawn, view
 from trace_analyzer.render.json import to_json
 from trace_analyzer.render.plots import PLOTS
@@ -151,7 +151,7 @@ def test_measured_roofs_stand_beside_the_datasheets_in_every_output(tmp_path: Pa
         "fp16 on tensor cores 250 TFLOP/s (80 % of the datasheet's 312 TFLOP/s); "
         "of these roofs, matmul 79 % (datasheet: 63 %)"
     )
-    assert told in " ".join(report.summary(width=400).split())
+    assert told in " ".join(report.summary(width=400, verbose=True).split())
     assert told in report.to_markdown()
     assert told in [section.lead.removesuffix(".") for section in view(report).sections]
     assert "dashed what was measured" in _caption(report)
@@ -168,11 +168,11 @@ def test_without_a_datasheet_the_measured_roofs_are_the_only_ones(tmp_path: Path
     assert (
         "Measured by analyze calibrate: memory 1.60 TB/s, fp16 on tensor cores 250 TFLOP/s; "
         "not in the catalogue, so all roofs are these; of these roofs, matmul 79 %"
-    ) in " ".join(report.summary(width=400).split())
+    ) in " ".join(report.summary(width=400, verbose=True).split())
     assert "measured by analyze calibrate" in _caption(report)
     assert _lines(report) == [("solid", 250e12)]
     plain = analyze(product(), calibration="none", step="all")
-    assert "calibrate" not in plain.summary() + plain.to_markdown() + _caption(plain)
+    assert "calibrate" not in plain.summary(verbose=True) + plain.to_markdown() + _caption(plain)
     assert _lines(plain) == [("solid", 312e12)]
 
 
@@ -296,3 +296,49 @@ def test_the_chain_is_the_arithmetic_that_it_counts() -> None:
     with FlopCounterMode(display=False) as counter:
         torch.mm(torch.ones(8, 8), torch.ones(8, 8))
     assert counter.get_total_flops() == 2 * 8**3
+
+
+def test_what_has_no_time_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from trace_analyzer.capture import calibrate
+
+    monkeypatch.setattr(calibrate, "_COPY_BYTES", {("cpu", True): (64, 128)})
+    monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (8,)})
+    stages: list[tuple[str, float | None]] = []
+    found = calibrate.calibrate("cpu", quick=True, budget_s=1e-9, progress=lambda *stage: stages.append(stage))
+    assert (found.copies, found.matmuls, found.sweep) == ((), (), ())
+    assert found.left_out[:2] == ("copies of 128 B", "copies of 64 B")
+    assert "fp32 products of 8" in found.left_out
+    assert found.sweep_failure == "the budget left no time for it"
+    assert doubts_in_short(found)[-1].startswith("no time was left for copies of 128 B and ")
+    assert stages == []
+
+
+def test_batches_that_differ_are_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    from trace_analyzer.capture import calibrate
+
+    bench = calibrate._Bench(None, "cpu", True, calibrate._Budget(60, lambda *_: None))
+    times = iter([0, 1, 0, 2, 0, 2, 0, 2, 0, 1])
+    monkeypatch.setattr("trace_analyzer.capture.calibrate.time.perf_counter", lambda: next(times))
+    assert bench._seconds(lambda: None, "copies of 64 B") == 1
+    assert bench.doubts == ["copies of 64 B: the median batch took 100 % longer than the best one"]
+
+
+@pytest.mark.parametrize(("kind", "fp32", "doubted"), [("cpu", 1.0, True), ("cpu", 2.0, False), ("cuda", 1.0, False)])
+def test_a_cpu_on_which_fp32_is_no_faster_than_fp64_is_doubted(kind: str, fp32: float, doubted: bool) -> None:
+    from trace_analyzer.capture.calibrate import implausible
+
+    rates = (MatmulRate("fp64", 64, 1.0), MatmulRate("fp32", 64, fp32))
+    assert bool(implausible(replace(MEASURED, kind=kind, matmuls=rates, sweep=()))) == doubted
+
+
+def test_doubts_are_kept_in_the_file_and_told_in_short(tmp_path: Path) -> None:
+    doubted = replace(MEASURED, doubts=("a", "b", "c", "d"), left_out=("copies of 64 B",))
+    (tmp_path / "c.json").write_text(doubted.to_json())
+    assert read_calibration(tmp_path / "c.json") == doubted
+    assert doubts_in_short(doubted) == [
+        "a", "b", "c", "1 more measurements scatter; the file names them", "measure again on a quiet machine",
+        "no time was left for copies of 64 B; --budget gives more",
+    ]  # fmt: skip
+    assert doubts_in_short(MEASURED) == []

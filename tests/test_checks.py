@@ -340,7 +340,7 @@ def test_idle_time_without_causes_is_withheld_everywhere() -> None:
     assert of_bad
     assert all(step.regime is None and check_of in (step.headline or "") for step in of_bad)
     assert all(step.regime for step in report.steps if step.device == 0 and step.headline)
-    for text in (report.summary(120), report.to_markdown()):
+    for text in (report.summary(120, verbose=True), report.to_markdown()):
         assert "run ahead" in text
         assert "idle causes withheld" in text
         assert "why cannot be told" in text.replace("\n", " ")

@@ -250,6 +250,29 @@ class TestOutputs:
         expected = {"text": made.summary, "json": made.to_json, "markdown": made.to_markdown}[form]()
         assert (folder / "out").read_text(encoding="utf-8") == expected
 
+    def test_verbose(self, run: Run) -> None:
+        assert run("t.json", "-v", "--no-report").stdout == gpu_report().summary(verbose=True)
+
+    def test_output_named_like_a_page_is_the_page(self, run: Run, folder: Path) -> None:
+        result = run("t.json", "-o", "x.html")
+        assert (result.stdout, result.stderr) == (gpu_report().summary(), "analyze: report: x.html\n")
+        assert (folder / "x.html").read_bytes() == OWN
+        assert not (folder / "t.report.html").exists()
+
+    @pytest.mark.parametrize(
+        ("traces", "hint"),
+        [
+            (("t.json", "b.json"), "'analyze compare t.json b.json' says what changed"),
+            (("t.json", "b.json", "c.json"), "'analyze compare BEFORE AFTER' compares two"),
+        ],
+    )
+    def test_several_traces_are_for_compare(
+        self, run: Run, asked: list[dict[str, Any]], traces: tuple[str, ...], hint: str
+    ) -> None:
+        result = run(*traces)
+        assert (result.exit_code, asked) == (2, [])
+        assert result.stderr == f"analyze: one trace at a time, and {len(traces)} are named; {hint}\n"
+
     def test_output_keeps_the_mode_and_the_link(self, run: Run, folder: Path) -> None:
         (folder / "real").write_text("old")
         (folder / "real").chmod(0o640)
@@ -288,7 +311,9 @@ class TestOutputs:
             ("--report", "t.json", "--force"),
             ("--report", "link", "--force"),
             ("-o", "x.html", "--report", "x.html"),
-            ("-o", "t.report.html"),
+            ("-o", "x", "--report", "x"),
+            ("-o", "x.html", "--no-report"),
+            ("--format", "json", "-o", "t.report.html"),
             ("-o", "."),
             ("--report", "."),
             ("-o", "none/x"),

@@ -113,7 +113,15 @@ def test_advice_saves_no_more_than_the_window(file: str, corpus_report: Reports)
 def test_one_of_something_is_said_in_the_singular(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)
     things = "kernels|launches|matmuls|convolutions|copies|calls|events|steps|chains|products|attentions|collectives|devices|activities"
-    assert re.findall(rf"(?<![\d.,])1 (?:{things})\b", report.summary(200) + report.to_markdown()) == []
+    assert re.findall(rf"(?<![\d.,])1 (?:{things})\b", report.summary(200, verbose=True) + report.to_markdown()) == []
+
+
+@every_file
+@pytest.mark.parametrize(("width", "most"), [(80, 42), (100, 30), (140, 30)])
+def test_the_answer_is_whole_on_one_screen(file: str, width: int, most: int, corpus_report: Reports) -> None:
+    lines = corpus_report(file).summary(width).splitlines()
+    assert len(lines) <= most
+    assert not [line for line in lines if "…" in line]
 
 
 @every_file

@@ -81,7 +81,7 @@ def test_its_rows_satisfy_the_schema() -> None:
 
 def test_its_section_is_laid_out_by_all_renderers() -> None:
     report = toy_report()
-    assert "\nStreams\n  Stream   Busy\n  7       30 us\n  13      10 us\n" in report.summary()
+    assert "\nStreams\n  Stream   Busy\n  7       30 us\n  13      10 us\n" in report.summary(verbose=True)
     assert "### Streams\n\n| Stream | Busy |" in report.to_markdown()
     (listing,) = next(section.listings for section in view(report).sections if section.title == "Streams")
     assert [[cell.text for cell in row.cells] for row in listing.rows] == [["7", "30 us"], ["13", "10 us"]]

@@ -1,4 +1,4 @@
-"""Where the runway runs out, and what drained it, worked out by hand (microseconds)."""
+"""Where the queue runs empty, and what drained it, worked out by hand (microseconds)."""
 
 from typing import Any
 

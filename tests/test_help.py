@@ -169,6 +169,7 @@ def test_every_form_of_record_works(form: tuple[str, ...], tmp_path: Path, monke
 
 
 TRACES = {
+    "explain": [str(SAMPLE)],
     "whatif": [str(SAMPLE)],
     "compare": [str(SAMPLE)] * 2,
     "scaling": [str(SAMPLE)] * 2,

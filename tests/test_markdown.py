@@ -139,12 +139,12 @@ def fed(period: int = 2_000) -> Report:
 
 def test_where_the_runway_ran_out_is_told_with_what_drained_it() -> None:
     text = to_markdown(fed())
-    part = text.split("### Where the runway ran out")[1].split("###")[0]
+    part = text.split("### Where the queue ran empty")[1].split("###")[0]
     rows = [line for line in part.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == 5
     assert all("Data loading" in row and "<code>in batches (train.py:7)</code>" in row for row in rows)
     assert "And 4 more." in part
-    assert "### Where the runway ran out" not in to_markdown(empty_report("no-gpu-activity"))
+    assert "### Where the queue ran empty" not in to_markdown(empty_report("no-gpu-activity"))
 
 
 def test_what_operators_cost_is_split_and_short_launches_are_counted() -> None:

@@ -48,7 +48,7 @@ def test_a_checkpoint_node_and_its_own_backward() -> None:
     assert device.mfu == pytest.approx(3 * FLOP / 312e12 / 2000e-6)
     assert device.hfu == pytest.approx(4 * FLOP / 312e12 / 2000e-6)
     assert "recomputes forward work in the backward pass: 500 us (25 % of kernel time)" in " ".join(
-        report.summary().split()
+        report.summary(verbose=True).split()
     )
     assert "recomputes forward work" in report.to_markdown()
 

@@ -1,5 +1,6 @@
 """`analyze record`: a script under the profiler stays what it is, and a trace is whole or not there."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -93,12 +94,40 @@ def test_a_script_without_torch_stays_what_it_is(tmp_path: Path) -> None:
     done = run(tmp_path, "plain.py", "--steps", "-x", stdin="hello")
     assert (done.returncode, done.stdout) == (7, "['--steps', '-x'] hello\n")
     assert done.stderr == (
-        "analyze: plain was not recorded: no optimizer took a step in a Python with torch; try --seconds\n"
+        f"analyze: plain was not recorded: {sys.executable} has torch, and nothing imported it\n"
+        if importlib.util.find_spec("torch")
+        else f"analyze: plain was not recorded: {sys.executable} has no torch\n"
     )
     assert left(tmp_path) == []
     (tmp_path / "plain.py").write_text("import builtins, sys; print(builtins.mine, 'capture/hook' in str(sys.path))")
     done = run(tmp_path, "--", sys.executable, "plain.py", PYTHONPATH=f"{ROOT}{os.pathsep}{tmp_path / 'own'}")
     assert (done.returncode, done.stdout) == (0, "1 False\n")
+
+
+def test_a_machine_without_a_gpu_is_named(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("torch sees a device")
+    (tmp_path / "train.py").write_text(
+        "import torch\n"
+        "p = torch.zeros(3, requires_grad=True)\n"
+        "o = torch.optim.SGD([p], lr=0.1)\n"
+        "for _ in range(20):\n"
+        "    p.sum().backward(); o.step(); o.zero_grad()\n"
+    )
+    done = run(tmp_path, "--steps", "2", "--no-report", "train.py")
+    assert f"analyze: torch sees no CUDA device ({sys.executable}" in done.stderr
+    assert "only the CPU was recorded\n" in done.stderr
+
+
+def test_an_interpreter_without_torch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from trace_analyzer.capture import recorder
+
+    monkeypatch.setattr("trace_analyzer.capture.recorder.importlib.util.find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    recorder._tell_without_torch(Plan(folder=str(tmp_path)))
+    (told,) = tmp_path.glob("*.interpreter")
+    assert told.read_text() == f"{sys.executable} has no torch"
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def fused(function: str) -> Fusion:
 
 def everything(report: Report) -> str:
     frames = (table.write_json() for table in report.tables.values())
-    return "\n".join([report.to_json(), report.summary(200), report.to_markdown(), repr(report), *frames])
+    return "\n".join([report.to_json(), report.summary(200, verbose=True), report.to_markdown(), repr(report), *frames])
 
 
 @pytest.mark.parametrize("secret", SECRETS)

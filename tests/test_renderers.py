@@ -21,7 +21,7 @@ from trace_analyzer.report import Confidence, Report, Status
 
 TEXT: dict[str, Callable[[Report], str]] = {
     "text": summary,
-    "colour": lambda report: summary(report, 80, colour=True),
+    "colour": lambda report: summary(report, 80, colour=True, verbose=True),
     "json": to_json,
     "markdown": to_markdown,
 }

@@ -54,3 +54,12 @@ def test_parts_add_up(name: str) -> None:
         assert device.busy_ns + device.idle_ns == device.window_ns
         assert sum(device.gaps.by_cause_ns.values()) == device.idle_ns
         assert sum(device.partition_ns.values()) == device.window_ns
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize(("width", "most"), [(80, 38), (100, 30), (140, 30)])
+def test_the_answer_is_whole_on_one_screen(name: str, width: int, most: int) -> None:
+    lines = report(name).summary(width).splitlines()
+    assert len(lines) <= most
+    assert max(map(len, lines)) <= width
+    assert not [line for line in lines if "…" in line or "..." in line.replace("(...,", "")]

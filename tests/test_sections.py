@@ -70,7 +70,7 @@ def test_a_column_without_any_value_is_left_out() -> None:
 
 def test_lines_wrap_the_last_column_beside_the_figures() -> None:
     report = gpu_report()
-    text = summary(report, width=60)
+    text = summary(report, width=60, verbose=True)
     heading = text.index("Who kept the device waiting in the judged window")
     assert text[heading:].splitlines()[1] == "  300 us  Python  aten::add in forward (net.py:12)"
     assert all(len(line) <= 60 for line in text.splitlines())

@@ -116,13 +116,13 @@ def test_other_entries_are_passed_over() -> None:
     secret = {"level": "light", "token": "hunter2", "__class__": "x", "host": "box"}
     report = analyze(trace_bytes(EVENTS, **{HEADER_KEY: secret, "password": "hunter2"}))
     assert report.trace.settings == RunMetadata(level="light")
-    assert "hunter2" not in to_json(report) + report.summary() + report.to_markdown()
+    assert "hunter2" not in to_json(report) + report.summary(verbose=True) + report.to_markdown()
 
 
 def test_hostile_facts_stay_text() -> None:
     report = analyze(trace_bytes(EVENTS, **{HEADER_KEY: {"level": "</script><script>alert(1)</script>\x1b[2J"}}))
     assert "<script>alert(1)" not in report._repr_html_()
-    assert "\x1b" not in report.summary() + to_json(report)
+    assert "\x1b" not in report.summary(verbose=True) + to_json(report)
 
 
 JSON = st.recursive(

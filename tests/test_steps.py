@@ -343,7 +343,9 @@ def test_the_steps_of_a_report_are_told_with_what_limits_them() -> None:
     text = cold_then_warm().to_markdown()
     assert "| ProfilerStep#0 | first | " in text
     assert "Overhead-bound: cold start" in text
-    assert "set aside: 1 first (Overhead-bound: cold start)" in " ".join(cold_then_warm().summary(200).split())
+    assert "set aside: 1 first (Overhead-bound: cold start)" in " ".join(
+        cold_then_warm().summary(200, verbose=True).split()
+    )
     one = analysed(marked(0, launched(GEMM, 100, 110, 50, 1)))
     assert "### Steps" not in one.to_markdown()
     many = analysed(

@@ -86,7 +86,7 @@ def test_a_section_without_rows_is_left_out() -> None:
         gpu_report(), declared=(DeclaredRows(TOYS, None, SECTION, ()), DeclaredRows(TOYS, "x", None, ROWS))
     )
     assert declared_sections(report) == ()
-    assert summary(report) == summary(gpu_report())
+    assert summary(report, verbose=True) == summary(gpu_report(), verbose=True)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_headings_leave_units_to_the_values() -> None:
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_the_terminal_shows_it(width: int) -> None:
-    lines = summary(toy_report(), width).splitlines()
+    lines = summary(toy_report(), width, verbose=True).splitlines()
     place = next(number for number, line in enumerate(lines) if line.startswith("Toy chest"))
     assert [line.split()[0] for line in lines[place + 2 : place + 4]] == ["kite", "ball"]
     assert "2.50 ms" in lines[place + 2]

@@ -14,6 +14,7 @@ from trace_analyzer.analyses.left_out import LeftOut
 from trace_analyzer.analyses.profiler_overhead import Recording
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.render import phrasing
 from trace_analyzer.report import (
     BoundShare,
     DeviceReport,
@@ -504,3 +505,17 @@ def test_a_trace_of_another_tool_is_told_from_a_run_on_the_cpu() -> None:
     assert "another tool" in analyze(json.dumps(spans).encode()).verdict.headline
     mine = spans[0] | {"cat": "cpu_op"}
     assert "CPU-only" in analyze(json.dumps([*spans, mine]).encode()).verdict.headline
+
+
+def test_copies_are_no_communication() -> None:
+    copying = told(parts_ns=parts_of(copy=60, compute=40))
+    assert (copying.regime, copying.cause) == ("communication-bound", "copies")
+    assert copying.headline.startswith(
+        "Copy-bound: copies between host and device run while nothing else does (copies: 60 %"
+    )
+    assert phrasing.verdict_label(copying) == "Copy-bound"
+    assert phrasing.headline(copying).startswith("Copies between host and device run")
+    close = told(parts_ns=parts_of(copy=45, python=55))
+    assert "copy-bound is close behind" in close.confidence_why
+    both = told(parts_ns=parts_of(copy=20, communication=25, python=55))
+    assert "communication-bound is close behind" in both.confidence_why

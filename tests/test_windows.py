@@ -114,7 +114,9 @@ def test_idle_time_before_the_first_real_work_is_trimmed_and_told() -> None:
     assert "This leaves out 67 % of the trace (cold start: 20.0 ms of 30.0 ms)." in report.verdict.headline
     assert report.verdict.confidence != "high"
     assert sum(report.verdict.parts_ns.values()) == end - start
-    assert "the trace without idle time before and after its work" in " ".join(report.summary(200).split())
+    assert "the trace without idle time before and after its work" in " ".join(
+        report.summary(200, verbose=True).split()
+    )
 
 
 def test_idle_time_after_the_last_real_work_is_trimmed() -> None:

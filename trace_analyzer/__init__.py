@@ -14,7 +14,8 @@
 
 >>> ta.whatif("trace.json.gz", no_sync=True).predicted              # an estimate of the step, with an interval
 
-Importing the package loads none of torch, polars, bokeh or holoviews; they are loaded when needed.
+In a notebook a report, its plots and its tables show themselves; ``%load_ext trace_analyzer`` adds ``%%analyze``, which
+profiles a cell. Importing the package loads none of torch, polars, bokeh or holoviews; they are loaded when needed.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -22,18 +23,24 @@ from typing import TYPE_CHECKING, Any
 import trace_analyzer.forks  # noqa: F401 (it watches for forks from here on)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
     from trace_analyzer.capture.handler import trace_handler
     from trace_analyzer.capture.session import profile
     from trace_analyzer.compare.api import compare, scaling
     from trace_analyzer.compare.comparison import Comparison
     from trace_analyzer.compare.scaling import Scaling
     from trace_analyzer.errors import InputError, InputTooLarge, NotATrace, TraceAnalyzerError, UsageError
+    from trace_analyzer.explain.explanation import Explanation
+    from trace_analyzer.ingest import Progress
     from trace_analyzer.replay.whatif import WhatIf
     from trace_analyzer.report import Report
     from trace_analyzer.report_schema import json_schema
 
 __all__ = [
     "Comparison",
+    "Explanation",
     "InputError",
     "InputTooLarge",
     "NotATrace",
@@ -57,6 +64,7 @@ _HOMES = {
         ("InputError", "InputTooLarge", "NotATrace", "TraceAnalyzerError", "UsageError"), "trace_analyzer.errors"
     ),
     "Comparison": "trace_analyzer.compare.comparison",
+    "Explanation": "trace_analyzer.explain.explanation",
     "Report": "trace_analyzer.report",
     "json_schema": "trace_analyzer.report_schema",
     "Scaling": "trace_analyzer.compare.scaling",
@@ -68,13 +76,40 @@ _HOMES = {
 }
 
 
-def analyze(source: Any, **options: Any) -> "Report":
+def analyze(
+    source: Any,
+    *,
+    device: int | str | None = None,
+    step: int | str = "steady",
+    gpu: str | None = None,
+    peak_tflops: "Mapping[str, float] | None" = None,
+    peak_gbps: float | None = None,
+    measured_step_ms: float | None = None,
+    calibration: "str | Path | None" = None,
+    max_bytes: int = 16 << 30,
+    progress: "Progress | None" = None,
+) -> "Report":
     """Analyse a trace, or a finished ``torch.profiler.profile``.
 
-    ``options`` are those of `trace_analyzer.pipeline.analyze`: device, step, gpu, peak_tflops,
-    peak_gbps, measured_step_ms, max_bytes, progress. Raises ``InputError`` for input that is no readable trace, ``UsageError`` for a
-    device, step or GPU that does not exist.
+    Parameters
+    ----------
+    source: a path, ``"-"`` for standard input, bytes, a binary file, or a finished profile.
+    device: the device to judge, by the file's id; the one with most busy time by default.
+    step: ``"steady"``, ``"all"`` (the whole trace) or a step's index: what the verdict is about.
+    gpu: name of a device of the catalogue, instead of the one in the file.
+    peak_tflops: dtype -> dense peak in TFLOP/s, instead of the catalogue's; key ``""`` is for all.
+    peak_gbps: memory bandwidth in GB/s, instead of the catalogue's.
+    measured_step_ms: time of a step without the profiler, ms.
+    calibration: file of ``analyze calibrate``, or ``"none"``; by default the user's own for such a device.
+    max_bytes: limit on the decompressed size of the source.
+    progress: called with (stage, fraction or None).
+
+    Raises ``InputError`` for input that is no readable trace, ``UsageError`` for a device, step or GPU that does not exist.
     """
+    options: dict[str, Any] = {
+        "device": device, "step": step, "gpu": gpu, "peak_tflops": peak_tflops, "peak_gbps": peak_gbps,
+        "measured_step_ms": measured_step_ms, "calibration": calibration, "max_bytes": max_bytes, "progress": progress,
+    }  # fmt: skip
     if hasattr(source, "export_chrome_trace"):
         from trace_analyzer.capture.profiled import analyze_profile
 
@@ -84,19 +119,36 @@ def analyze(source: Any, **options: Any) -> "Report":
     return analyze(source, **options)
 
 
-def whatif(source: Any, *, speedup: Any = None, device: Any = None, **changes: Any) -> "WhatIf":
+def whatif(
+    source: Any,
+    *,
+    speedup: "Mapping[str, float] | None" = None,
+    device: int | str | None = None,
+    no_sync: bool = False,
+    pinned: bool = False,
+    prefetch: int | None = None,
+    graphs: bool = False,
+    fuse: bool = False,
+    tf32: bool = False,
+    bf16: bool = False,
+    batch: float | None = None,
+    warm: bool = False,
+) -> "WhatIf":
     """Estimate what changes would bring to the steps of a trace, of a finished profile or of a `Report`.
 
-    ``changes`` are no_sync, pinned, prefetch (workers), graphs, fuse, tf32, bf16, batch (factor) and warm; ``speedup`` maps
-    what gets faster to how many times: ``{"matmul": 2}``. Without any, the result holds an estimate for each standard
-    change. Raises ``InputError`` for input that is no readable trace, ``UsageError`` for changes that make no sense.
+    ``prefetch`` is a number of workers, ``batch`` a factor; ``speedup`` maps what gets faster to how many times:
+    ``{"matmul": 2}``. Without any change, the result holds an estimate for each standard one. Raises ``InputError`` for
+    input that is no readable trace, ``UsageError`` for changes that make no sense.
     """
     from trace_analyzer.errors import UsageError
     from trace_analyzer.replay.whatif import changes_of
     from trace_analyzer.replay.whatif import whatif as estimated
     from trace_analyzer.report import Report
 
-    asked = changes_of(speedup=speedup, **changes)
+    asked = changes_of(
+        speedup=speedup, no_sync=no_sync, pinned=pinned, prefetch=prefetch, graphs=graphs, fuse=fuse, tf32=tf32,
+        bf16=bf16, batch=batch, warm=warm,
+    )  # fmt: skip
     if isinstance(source, Report):
         if device is not None and device != source.verdict.device:
             raise UsageError("a report is of one device; analyse the trace again for another")
@@ -114,3 +166,14 @@ def __getattr__(name: str) -> Any:
 
         return tool_version()
     raise AttributeError(f"module 'trace_analyzer' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add the cell magic ``%%analyze`` to IPython: ``%load_ext trace_analyzer`` calls this."""
+    from trace_analyzer.capture.magic import register
+
+    register(shell)

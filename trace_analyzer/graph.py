@@ -200,6 +200,9 @@ class LazyTables(Mapping[str, pl.DataFrame]):
     def __len__(self) -> int:
         return len(self._tables)
 
+    def __repr__(self) -> str:
+        return f"<{len(self)} tables: {', '.join(self)}>"
+
     def __reduce__(self) -> tuple[type[dict[str, pl.DataFrame]], tuple[dict[str, pl.DataFrame]]]:
         return dict, (dict(self),)
 

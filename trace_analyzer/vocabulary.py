@@ -55,9 +55,14 @@ class Regime(Term):
 
 @dataclass(frozen=True)
 class Cause(Term):
-    """Hold what makes a window be of its regime; ``definition`` is the clause of the headline."""
+    """Hold what makes a window be of its regime; ``definition`` is the clause of the headline.
+
+    ``limit`` and ``noun`` replace the regime's label and noun where these would name something else.
+    """
 
     regime: RegimeKey
+    limit: str = ""
+    noun: str = ""
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,14 @@ CAUSES: Mapping[str, Cause] = by_key(
     ),
     Cause("small-kernels", "Small kernels", "the kernels are too small to fill the GPU", _OVERHEAD),
     Cause("collectives", "Collectives", "collectives run while nothing else does", _COMMUNICATION),
-    Cause("copies", "Copies", "copies between host and device run while nothing else does", _COMMUNICATION),
+    Cause(
+        "copies",
+        "Copies",
+        "copies between host and device run while nothing else does",
+        _COMMUNICATION,
+        limit="Copy-bound",
+        noun="copies",
+    ),
     Cause(
         "dependency",
         "Device waits",
@@ -156,6 +168,17 @@ CAUSES: Mapping[str, Cause] = by_key(
     ),
 )
 """What makes a window be of its regime."""
+
+
+def limit_label(regime: str, cause: str | None) -> str:
+    """Return what limits a window: the regime's label, but for a cause that has one of its own (copies: Copy-bound)."""
+    return (CAUSES[cause].limit if cause is not None and cause in CAUSES else "") or label(regime)
+
+
+def limit_noun(regime: str, cause: str | None) -> str:
+    """Return the name of the time that counts as it: the cause's own, else the regime's."""
+    return (CAUSES[cause].noun if cause is not None and cause in CAUSES else "") or REGIMES[regime].noun
+
 
 _LAUNCH = (_OVERHEAD, "launch")
 

@@ -10,7 +10,7 @@ from trace_analyzer.schema import DEVICE, FUNCTION, I64, LAUNCH, MODULE, NAME, O
 
 DRAINS = Table(
     "drains",
-    "Where the runway ran out and the device idled: the queue was empty after the CPU had been ahead.",
+    "Where the queue ran empty and the device idled, after the CPU had been ahead.",
     (
         DEVICE,
         Column("start_ns", I64, "When the last queued activity had started: nothing was left."),

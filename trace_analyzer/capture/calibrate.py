@@ -3,14 +3,20 @@
 Every rate is the best of several timed batches: what disturbs a batch only makes it slower.
 """
 
+import contextlib
+import logging
 import os
 import platform
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from trace_analyzer import units
 from trace_analyzer.capture.facts import synchronize
 from trace_analyzer.catalog.calibration import Calibration, CopyRate, MatmulRate, SweepPoint
 from trace_analyzer.errors import UsageError
@@ -33,17 +39,34 @@ _MATMUL_SIZES = {
     ("device", False): (256, 512, 1024, 2048, 4096, 8192),
 }
 _REPEATS = {True: (1, 16, 128), False: (1, 2, 4, 8, 16, 32, 64, 128, 256)}
+_SMALL = 512
+"""Up to this size a product's time says little of a larger one's: the call costs as much."""
 _SLOWEST_S = 2.0
 """A product that takes longer ends its dtype: some CPUs emulate narrow types."""
 
 
+BUDGET_S = 60.0
+_COPIES_UNTIL, _MATMULS_UNTIL = 0.2, 0.6
+"""Shares of the budget after which copies and products end; the sweep, which compiles, has the rest."""
+_SCATTERED = 0.25
+"""A median batch that takes so much longer than the best one was disturbed."""
+_CPU_FP32_GAIN = 1.3
+"""FP32 has twice FP64's lanes in every vector unit of a CPU: with less than this gain, something disturbed one of them."""
+
+
 def calibrate(
-    kind: str | None = None, *, quick: bool = False, sweep: bool = True, progress: Progress | None = None
+    kind: str | None = None,
+    *,
+    quick: bool = False,
+    sweep: bool = True,
+    budget_s: float = BUDGET_S,
+    progress: Progress | None = None,
 ) -> Calibration:
     """Measure the device (``cuda``, ``xpu`` or ``cpu``; by default the first of them that there is).
 
-    ``quick`` takes fewer sizes and shorter batches. ``sweep=False`` leaves out the repeat sweep, which
-    compiles. Raises ``UsageError`` when there is no torch or no such device.
+    ``quick`` takes fewer sizes and shorter batches. ``sweep=False`` leaves out the repeat sweep, which compiles. What
+    would take longer than ``budget_s`` in all is left out and named in ``left_out``; only a compilation that has begun
+    may exceed it. Raises ``UsageError`` when there is no torch or no such device.
     """
     try:
         import torch
@@ -53,34 +76,76 @@ def calibrate(
     kind = kind or (kinds[0] if kinds else "cpu")
     if kind not in (*kinds, "cpu"):
         raise UsageError(f"torch finds no device of kind {kind}: choose from {', '.join([*kinds, 'cpu'])}")
-    tell = progress or (lambda stage, fraction: None)
-    bench = _Bench(torch, kind, quick)
-    with torch.inference_mode():
-        tell("measuring copies", None)
-        copies = tuple(bench.copies())
-        tell("measuring matrix products", None)
+    bench = _Bench(torch, kind, quick, _Budget(budget_s, progress or (lambda stage, fraction: None)))
+    with torch.inference_mode(), _quiet():
+        copies = tuple(sorted(bench.copies(), key=lambda copy: copy.bytes))
         matmuls = tuple(bench.matmuls())
-        tell("measuring launches", None)
         overhead, latency = bench.launch_overhead_ns(), bench.launch_latency_ns()
         points: tuple[SweepPoint, ...] = ()
         failure = None if sweep else "left out"
         if sweep:
-            tell("measuring the sweep from memory- to compute-bound (compiles)", None)
             try:
                 points = tuple(bench.sweep())
             except Exception as error:  # no compiler, or one that fails: the other figures stand by themselves
                 failure = f"torch.compile failed: {(str(error).strip() or type(error).__name__).splitlines()[0][:200]}"
-    return Calibration(
+    calibration = Calibration(
         **_identity(torch, kind),
         torch_version=torch.__version__,
         quick=quick,
         copies=copies,
         matmuls=matmuls,
         sweep=points,
-        sweep_failure=failure,
+        sweep_failure=failure if points or failure else "the budget left no time for it",
         launch_overhead_ns=overhead,
         launch_latency_ns=latency,
+        left_out=tuple(bench.left_out),
     )
+    return replace(calibration, doubts=(*bench.doubts, *implausible(calibration)))
+
+
+def implausible(calibration: Calibration) -> list[str]:
+    """Return why rates cannot be right that contradict what every device of the kind does."""
+    best = calibration.peak_tflops
+    if calibration.kind != "cpu" or not {"fp32", "fp64"} <= best.keys():
+        return []
+    if best["fp32"] >= _CPU_FP32_GAIN * best["fp64"]:
+        return []
+    return [
+        f"fp32 is hardly faster than fp64 ({best['fp32']:.3g} and {best['fp64']:.3g} TFLOP/s), and a CPU's vector units are"
+        " twice as fast: other work ran beside the measurement"
+    ]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep warnings and torch's log from the screen: recompilation is what the sweep is for."""
+    loggers = [logging.getLogger(name) for name in ("torch._dynamo", "torch._inductor")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            for logger in loggers:
+                logger.setLevel(logging.CRITICAL)
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+class _Budget:
+    """Hold how much time there is, and show how much of it has passed."""
+
+    def __init__(self, seconds: float, progress: Progress) -> None:
+        self._seconds, self._progress = seconds, progress
+        self._start = time.monotonic()
+
+    def left_s(self, until: float = 1.0) -> float:
+        """Return the seconds left until a share of the budget has passed."""
+        return self._start + until * self._seconds - time.monotonic()
+
+    def tell(self, stage: str) -> None:
+        """Show what is being measured."""
+        self._progress(stage, min(1.0, max(0.0, 1 - self.left_s() / self._seconds)))
 
 
 def _identity(torch: Any, kind: str) -> dict[str, Any]:
@@ -110,28 +175,52 @@ def _cpu_name() -> str:
 class _Bench:
     """Run the measurements on one device."""
 
-    def __init__(self, torch: Any, kind: str, quick: bool) -> None:
-        self.torch, self.kind, self.quick = torch, kind, quick
+    def __init__(self, torch: Any, kind: str, quick: bool, budget: _Budget) -> None:
+        self.torch, self.kind, self.quick, self.budget = torch, kind, quick, budget
         self.sizes = ("cpu" if kind == "cpu" else "device", quick)
+        self.left_out: list[str] = []
+        self.doubts: list[str] = []
 
     def copies(self) -> Iterator[CopyRate]:
-        """Time copies from small to large; each byte is read and written once."""
-        for size in _COPY_BYTES[self.sizes]:
+        """Time copies; each byte is read and written once. The largest come first: they are those of the memory."""
+        sizes = _COPY_BYTES[self.sizes][::-1]
+        for place, size in enumerate(sizes):
+            what = f"copies of {units.size(size)}"
+            left = self.budget.left_s(_COPIES_UNTIL)
+            if self._is_left_out(what, left):
+                continue
             source = self.torch.zeros(size, dtype=self.torch.uint8, device=self.kind)
             target = self.torch.empty_like(source)
-            seconds = self._seconds(partial(target.copy_, source))
+            seconds = self._seconds(partial(target.copy_, source), what, left / (len(sizes) - place))
             yield CopyRate(size, 2 * size / seconds / 1e9)
 
     def matmuls(self) -> Iterator[MatmulRate]:
         """Time products of square matrices, 2 n^3 FLOP each."""
-        for dtype, of, tf32 in self._dtypes():
+        dtypes = self._dtypes()
+        for place, (dtype, of, tf32) in enumerate(dtypes):
+            share = self.budget.left_s(_MATMULS_UNTIL) / (len(dtypes) - place)
+            ends = time.monotonic() + share
+            seconds: float | None = 0.0
             for size in _MATMUL_SIZES[self.sizes]:
-                seconds = self._matmul_s(of, size, tf32)
+                what = f"{dtype} products of {size}"
+                # Large ones have eight times the work of the size before: twice to warm up, and once to measure.
+                left = ends - time.monotonic()
+                if self._is_left_out(what, left - 3 * (8 if size > _SMALL else 1) * (seconds or 0.0)):
+                    continue
+                seconds = self._matmul_s(of, size, tf32, partial(self._seconds, what=what, limit_s=left))
                 if seconds is None:
                     break
                 yield MatmulRate(dtype, size, 2 * size**3 / seconds / 1e12)
                 if seconds > _SLOWEST_S:
                     break
+
+    def _is_left_out(self, what: str, left_s: float) -> bool:
+        """Return whether there is no time left for a measurement, and note it; else show it."""
+        if left_s <= 0:
+            self.left_out.append(what)
+            return True
+        self.budget.tell(f"measuring {what}")
+        return False
 
     def _dtypes(self) -> list[tuple[str, Any, bool]]:
         """Return name, torch dtype and whether TF32 is allowed, for each type to measure."""
@@ -142,7 +231,7 @@ class _Bench:
         tf32 = [("tf32", torch.float32, True)] if self.kind == "cuda" and not torch.version.hip else []
         return [*kinds, *tf32, ("fp16", torch.float16, False)]
 
-    def _matmul_s(self, dtype: Any, size: int, tf32: bool) -> float | None:
+    def _matmul_s(self, dtype: Any, size: int, tf32: bool, timed: Callable[..., float]) -> float | None:
         """Return the seconds of one product; None when the device lacks the type or the memory."""
         torch = self.torch
         before = torch.get_float32_matmul_precision()
@@ -150,7 +239,7 @@ class _Bench:
         try:
             left = torch.randn(size, size, device=self.kind).to(dtype)
             out = torch.empty_like(left)
-            return self._seconds(lambda: torch.mm(left, left, out=out))
+            return timed(lambda: torch.mm(left, left, out=out))
         except RuntimeError:
             return None
         finally:
@@ -190,30 +279,42 @@ class _Bench:
         )  # a pool takes longer to start than these to compile
         size = _COPY_BYTES[self.sizes][-1] // 4
         source = self.torch.rand(size, device=self.kind)
+        took = 0.0
         for repeats in _REPEATS[self.quick]:
+            what = f"{repeats} multiply-adds per element (compiles)"
+            if self._is_left_out(what, self.budget.left_s() - took):
+                continue
+            start = time.monotonic()
+            self.torch.compiler.reset()  # each chain is code of its own: nothing is recompiled
             chain = self.torch.compile(_chain(repeats), dynamic=False)
-            seconds = self._seconds(partial(chain, source))
+            seconds = self._seconds(partial(chain, source), what, max(1.0, self.budget.left_s()))
+            took = time.monotonic() - start
             yield SweepPoint(repeats, 2 * 4 * size / seconds / 1e9, 2 * repeats * size / seconds / 1e12)
 
-    def _seconds(self, work: Callable[[], object]) -> float:
-        """Return the shortest time of the work, as the mean of a batch."""
+    def _seconds(self, work: Callable[[], object], what: str, limit_s: float = BUDGET_S) -> float:
+        """Return the shortest time of the work, as the mean of a batch; note where the batches differ much.
+
+        After ``limit_s`` no further batch begins.
+        """
+        ends = time.monotonic() + limit_s
         for _ in range(2):
             work()
-        count, best = 1, float("inf")
-        batches = 0
-        while batches < _BATCHES:
+        count = 1
+        batches: list[float] = []
+        while len(batches) < _BATCHES and (not batches or time.monotonic() < ends):
             synchronize()
             start = time.perf_counter()
             for _ in range(count):
                 work()
             synchronize()
             spent = time.perf_counter() - start
-            if spent < _BATCH_S[self.quick] and count < 1 << 20:
+            if spent < _BATCH_S[self.quick] and count < 1 << 20 and time.monotonic() < ends:
                 count = max(2 * count, min(100 * count, int(count * _BATCH_S[self.quick] / max(spent, 1e-9)) + 1))
                 continue
-            best = min(best, spent / count)
-            batches += 1
-        return best
+            batches.append(spent / count)
+        if (more := median(batches) / min(batches) - 1) > _SCATTERED:
+            self.doubts.append(f"{what}: the median batch took {units.percent(more)} longer than the best one")
+        return min(batches)
 
 
 def _chain(repeats: int) -> Callable[[Any], Any]:

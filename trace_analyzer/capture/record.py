@@ -19,11 +19,15 @@ HOOK = Path(__file__).with_name("hook")
 
 @dataclass(frozen=True)
 class Recording:
-    """Hold how the command ended (negative: by that signal), its traces, and why there are none."""
+    """Hold how the command ended (negative: by that signal), its traces, and why there are none.
+
+    ``without_device`` says for which torch there is no device, "" where there is one.
+    """
 
     returncode: int
     traces: tuple[Path, ...]
     reasons: tuple[str, ...]
+    without_device: str = ""
 
 
 def full_command(words: Sequence[str]) -> list[str]:
@@ -56,8 +60,14 @@ def record(words: Sequence[str], plan: Plan) -> Recording:
         except OSError as error:
             raise UsageError(f"--output {folder}: {error.strerror}") from None
         returncode = _run(full_command(words), replace(plan, folder=str(private)))
-        reasons = tuple(path.read_text(encoding="utf-8") for path in sorted(private.glob("*.reason")))
-        return Recording(returncode, _named(private, folder, script_name(words)), reasons)
+        reasons = _told(private, "reason") or _told(private, "interpreter")
+        without_device = next(iter(_told(private, "device")), "")
+        return Recording(returncode, _named(private, folder, script_name(words)), reasons, without_device)
+
+
+def _told(private: Path, what: str) -> tuple[str, ...]:
+    """Return what the processes wrote for us, each kind of message in files of its own suffix."""
+    return tuple(path.read_text(encoding="utf-8") for path in sorted(private.glob(f"*.{what}")))
 
 
 def _run(command: list[str], plan: Plan) -> int:

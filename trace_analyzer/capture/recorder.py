@@ -49,6 +49,7 @@ def arm() -> None:
     if text:
         plan = Plan(**json.loads(text))
         sys.meta_path.insert(0, _AfterTorch(functools.partial(_attach, plan)))
+        atexit.register(_harmless, functools.partial(_tell_without_torch, plan))
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
@@ -185,6 +186,7 @@ class StepRecorder:
         session = self._session
         if self._place is None or self._place[0] != os.getpid():
             return
+        _tell_device(self._plan)
         if session is None:
             _tell(self._plan, "the script ran a profiler of its own, and two cannot be at work")
             return
@@ -240,6 +242,7 @@ class SecondsRecorder:
             undo()
             self._stopped.set()
         export(profiler, _trace_path(self._plan), facts.settings(self._plan.level))
+        _tell_device(self._plan)
 
     def _claimed(self) -> Callable[[], None] | None:
         """Make the script's profilers wait for the recording; return how to undo that, None if one is running."""
@@ -270,6 +273,28 @@ class SecondsRecorder:
 
 _PATIENCE_S = 0.1
 """How often to look whether the script's own profiler has ended."""
+
+
+def _tell_without_torch(plan: Plan) -> None:
+    """Say which interpreter ended without torch, and whether it has it: the reason where no other is known."""
+    if "torch" in sys.modules or not Path(plan.folder).is_dir():
+        return
+    has_none = importlib.util.find_spec("torch") is None
+    reason = f"{sys.executable} has no torch" if has_none else f"{sys.executable} has torch, and nothing imported it"
+    Path(plan.folder, f"process{os.getpid()}.interpreter").write_text(reason, encoding="utf-8")
+
+
+def _tell_device(plan: Plan) -> None:
+    """Say that torch sees no device, where it sees none."""
+    import torch
+
+    kinds = [kind for kind in ("cuda", "xpu") if hasattr(torch, kind) and getattr(torch, kind).is_available()]
+    if not kinds:
+        built = torch.version.cuda or getattr(torch.version, "hip", None)
+        why = "" if built else f": torch {torch.__version__} is built without it"
+        Path(plan.folder, f"process{os.getpid()}.device").write_text(
+            f"torch sees no CUDA device ({sys.executable}{why})", encoding="utf-8"
+        )
 
 
 def _tell(plan: Plan, reason: str) -> None:

@@ -70,6 +70,10 @@ class Calibration:
     """CPU time of one operator on one element."""
     launch_latency_ns: int | None = None
     """Median time from the end of a launch to the start of its kernel on an idle device."""
+    left_out: tuple[str, ...] = ()
+    """What the budget of time left no room for."""
+    doubts: tuple[str, ...] = ()
+    """Why the figures may be wrong: batches that differ, rates that contradict each other."""
 
     @property
     def memory_gbps(self) -> float | None:

@@ -21,6 +21,7 @@ from trace_analyzer import tuning
 
 VERBS = {
     "report": "trace_analyzer.cli.analyze:report",
+    "explain": "trace_analyzer.cli.explain:explain",
     "whatif": "trace_analyzer.cli.whatif:whatif",
     "record": "trace_analyzer.cli.record:record",
     "calibrate": "trace_analyzer.cli.calibrate:calibrate",

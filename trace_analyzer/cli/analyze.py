@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,7 +12,7 @@ import click
 from trace_analyzer import tuning
 from trace_analyzer.cli import ARGUMENTS, outputs
 from trace_analyzer.cli.limits import check_environment
-from trace_analyzer.cli.options import DEBUG, output_options, with_options
+from trace_analyzer.cli.options import DEBUG
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import write_text
@@ -97,7 +97,13 @@ class Gates:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("trace")
+@click.argument("traces", metavar="TRACE", nargs=-1, required=True)
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Print more than one screen: evidence, kernels, operators, all advice with its reasons, steps, notes.",
+)
 @click.option(
     "--report",
     "report_path",
@@ -113,7 +119,18 @@ class Gates:
     help="Keep the HTML report under N MB: leave out the shortest Python frames first, then details.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a file at the report's path that is no report of this program.")
-@with_options(output_options("the report for scripts (docs/json.md)"))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown", "agent"]),
+    default="text",
+    show_default=True,
+    help="What to print: the summary, the report for scripts (docs/json.md), a comment for CI, or 2 kB with an id for each "
+    "thing, for language models (analyze explain).",
+)
+@click.option(
+    "-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it; into FILE.html, the HTML report."
+)
 @click.option(
     "--tables",
     "tables_path",
@@ -194,7 +211,8 @@ class Gates:
 )
 @DEBUG
 def report(
-    trace: str,
+    traces: tuple[str, ...],
+    verbose: bool,
     report_path: str | None,
     open_report: bool,
     no_report: bool,
@@ -216,7 +234,9 @@ def report(
     HTML report embeds the names and times of all events in TRACE; --redact says what it leaves out.
     """
     timer = StageTimer()
+    trace = _one_trace(traces)
     check_environment()
+    report_path, output = _page_asked_for(report_path, output, form)
     tuning.collect_garbage_rarely()
     if no_report and (report_path or open_report):
         raise UsageError("--no-report contradicts --report and --open")
@@ -238,7 +258,14 @@ def report(
     result = _analysed(trace, choices, timer)
     if redaction:
         result = redaction.report(result)
-    _write(result, form, destinations, redaction.text if redaction else printable, max_report_mb, timer)
+    _write(
+        result,
+        "details" if verbose and form == "text" else form,
+        destinations,
+        redaction.text if redaction else printable,
+        max_report_mb,
+        timer,
+    )
     if open_report:
         _open(html)
     broken = broken_gates(result, Gates(fail_on, max_idle))
@@ -248,6 +275,30 @@ def report(
     if broken:
         outputs.complain(f"gate broke: {broken}")
     return GATE_BROKE if broken else 0
+
+
+def _one_trace(traces: Sequence[str]) -> str:
+    """Return the one trace that was named. Raises ``UsageError`` for several."""
+    if len(traces) == 1:
+        return traces[0]
+    named = shlex.join(printable(trace) for trace in traces)
+    raise UsageError(
+        f"one trace at a time, and {len(traces)} are named; 'analyze compare {named}' says what changed"
+        if len(traces) == 2
+        else f"one trace at a time, and {len(traces)} are named; 'analyze compare BEFORE AFTER' compares two"
+    )
+
+
+def _page_asked_for(report_path: str | None, output: str | None, form: str) -> tuple[str | None, str | None]:
+    """Return the paths of page and text: an output that is named like a page is the page's, and the text is printed.
+
+    Raises ``UsageError`` where that contradicts other options.
+    """
+    if output is None or form != "text" or not output.lower().endswith((".html", ".htm")):
+        return report_path, output
+    if report_path is not None:
+        raise UsageError(f"--output {output} names an HTML report, and so does --report {report_path}")
+    return output, None
 
 
 def _check(destinations: Destinations, trace: str, force: bool) -> None:
@@ -351,9 +402,11 @@ def _rendered(result: "Report", form: str, width: int, colour: bool) -> str:
         return result.to_json()
     if form == "markdown":
         return result.to_markdown()
+    if form == "agent":
+        return result.to_agent_text()
     from trace_analyzer.render.terminal import summary
 
-    return summary(result, width, colour)
+    return summary(result, width, colour, verbose=form == "details")
 
 
 def _open(path: Path) -> None:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import click
 
+from trace_analyzer.capture.calibrate import BUDGET_S
 from trace_analyzer.cli import outputs
+from trace_analyzer.cli.analyze import positive
 from trace_analyzer.cli.options import DEBUG
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
@@ -22,6 +24,13 @@ from trace_analyzer.files import write_text
     help="Whether to measure the repeat sweep, which compiles kernels (not with --quick by default).",
 )
 @click.option(
+    "--budget",
+    type=positive,
+    metavar="S",
+    default=BUDGET_S,
+    help="Leave out what would take longer than S seconds in all (60 by default).",
+)
+@click.option(
     "-o",
     "--output",
     metavar="FILE",
@@ -31,7 +40,13 @@ from trace_analyzer.files import write_text
 @click.option("--force", is_flag=True, help="Overwrite the FILE of --plot.")
 @DEBUG
 def calibrate(
-    device: str | None, quick: bool, sweep: bool | None, output: str | None, plot: str | None, force: bool
+    device: str | None,
+    quick: bool,
+    sweep: bool | None,
+    budget: float,
+    output: str | None,
+    plot: str | None,
+    force: bool,
 ) -> int:
     """Measure what this machine's device attains: bandwidth, FLOP/s, launches.
 
@@ -48,14 +63,17 @@ def calibrate(
         if Path(plot).exists() and not force:
             raise UsageError(f"--plot {plot}: exists; --force overwrites it")
     with Progress() as progress:
-        calibration = measured(device, quick=quick, sweep=not quick if sweep is None else sweep, progress=progress)
+        sweeps = not quick if sweep is None else sweep
+        calibration = measured(device, quick=quick, sweep=sweeps, budget_s=budget, progress=progress)
     path = Path(output) if output else calibration_folder() / file_name(calibration)
     if not output:
         path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, calibration.to_json())
-    from trace_analyzer.render.calibration import calibration_html, calibration_text
+    from trace_analyzer.render.calibration import calibration_html, calibration_text, doubts_in_short
 
     outputs.say(calibration_text(calibration))
+    for doubt in doubts_in_short(calibration):
+        outputs.complain(f"warning: {doubt}")
     outputs.complain(f"calibration: {path}")
     if plot:
         write_text(Path(plot), calibration_html(calibration))

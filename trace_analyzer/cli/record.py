@@ -133,11 +133,7 @@ def record(
 def _tell(recording: "Recording", name: str, no_report: bool) -> None:
     """Write the summary of the first rank, and where everything is, to standard error."""
     if not recording.traces:
-        why = (
-            recording.reasons[0]
-            if recording.reasons
-            else "no optimizer took a step in a Python with torch; try --seconds"
-        )
+        why = recording.reasons[0] if recording.reasons else "no optimizer took a step; try --seconds"
         outputs.complain(f"{name} was not recorded: {why}")
         return
     from trace_analyzer.cli.progress import Progress
@@ -147,6 +143,8 @@ def _tell(recording: "Recording", name: str, no_report: bool) -> None:
     with Progress() as progress:
         result = analyze(first, progress=progress)
     print(result.summary(), file=sys.stderr, flush=True)
+    if recording.without_device and not result.devices:
+        outputs.complain(f"{recording.without_device}: only the CPU was recorded")
     for trace in recording.traces:
         outputs.complain(f"trace: {trace}")
     if not no_report:

@@ -7,8 +7,10 @@ from trace_analyzer.compare.comparison import Comparison, compare_profiles
 from trace_analyzer.compare.scaling import Scaling, scale_profiles
 from trace_analyzer.compare.sides import SideSource, profile_side
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.signatures import takes_options_of
 
 
+@takes_options_of(analyze)
 def compare(before: SideSource, after: SideSource, **options: Any) -> Comparison:
     """Compare two sides: what differs between their steps, line by line, without remainder.
 
@@ -20,6 +22,7 @@ def compare(before: SideSource, after: SideSource, **options: Any) -> Comparison
     return compare_profiles(profile_side(before, read), profile_side(after, read))
 
 
+@takes_options_of(analyze)
 def scaling(*sources: SideSource, **options: Any) -> Scaling:
     """Compare recordings of one program at several batches: what is flat, what grows, and where the regime flips.
 

@@ -277,11 +277,11 @@ HOST_COSTS = Section(
 )
 
 DRAINS = Section(
-    "Where the runway ran out",
+    "Where the queue ran empty",
     show=(
-        Shown("start_ns", "ran out at", "time", markdown=True),
+        Shown("start_ns", "empty at", "time", markdown=True),
         _DEVICE,
-        Shown("runway_ns", "runway before", markdown=True, term="runway"),
+        Shown("runway_ns", "queued before", markdown=True, term="runway"),
         Shown("idle_ns", "idle", markdown=True),
         Shown("cause", "cause", "part", markdown=True),
         Shown("by", "drained by", "text", markdown=True, page=False, text=drained_by),

@@ -32,6 +32,24 @@ def calibration_text(calibration: Calibration) -> str:
     return "\n".join([kind + (", measured quickly" if calibration.quick else ""), *lines, ""])
 
 
+_TOP_DOUBTS = 3
+
+
+def doubts_in_short(calibration: Calibration) -> list[str]:
+    """Write why figures may be wrong, the first ones in full, and what was left out, in a line each."""
+    more = len(calibration.doubts) - _TOP_DOUBTS
+    lines = list(calibration.doubts[:_TOP_DOUBTS])
+    if more > 0:
+        lines.append(f"{more} more measurements scatter; the file names them")
+    if calibration.doubts:
+        lines.append("measure again on a quiet machine")
+    if calibration.left_out:
+        first, count = calibration.left_out[0], len(calibration.left_out)
+        rest = "" if count == 1 else f" and {count - 1} more"
+        lines.append(f"no time was left for {first}{rest}; --budget gives more")
+    return lines
+
+
 def _rate(value: float | None, scale: float, form: Any) -> str:
     return str(form(None if value is None else value * scale))
 

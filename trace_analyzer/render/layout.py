@@ -12,7 +12,7 @@ Line = list[Span]
 
 STYLES = {
     "bold": "1", "dim": "2", "title": "1",
-    "verdict": "1;36", "good": "32", "bad": "1;31", "warn": "33",
+    "verdict": "1;36", "code": "36", "good": "32", "bad": "1;31", "warn": "33",
     "compute": "32", "memory": "34", "latency": "33", "communication": "35", "copy": "36", "other": "37",
     "idle": "31",
 }  # fmt: skip
@@ -42,10 +42,27 @@ def wrapped(text: str, width: int, most: int = 99) -> list[str]:
     return [*lines[: most - 1], units.shorten(" ".join(lines[most - 1 :]), width)]
 
 
+def folded(text: str, width: int, most: int = 99) -> list[str]:
+    """Wrap the text as `wrapped` does, but break a word that is too long instead of shortening it."""
+    words = [piece for word in text.split() for piece in _pieces(word, max(1, width))]
+    return wrapped(" ".join(words), width, most)
+
+
+def _pieces(word: str, width: int) -> list[str]:
+    """Break a word into pieces of at most ``width`` cells."""
+    pieces = [""]
+    for sign in word:
+        if units.cell_width(pieces[-1] + sign) <= width:
+            pieces[-1] += sign
+        else:
+            pieces.append(sign)
+    return pieces if units.cell_width(word) > width else [word]
+
+
 def hanging(head: Line, text: str, width: int, most: int = 99, style: str = "") -> list[Line]:
     """Write the head, then the text beside it, wrapped under itself."""
     indent = cells(head)
-    first, *rest = wrapped(text, max(1, width - indent), most)
+    first, *rest = folded(text, max(1, width - indent), most)
     return [[*head, (first, style)], *([(" " * indent, ""), (line, style)] for line in rest)]
 
 

@@ -198,7 +198,8 @@ def _movements(report: Report) -> str:
     device = phrasing.judged_device(report)
     moves = phrasing.movements(device) if device else []
     return _titled(
-        "### Communication and copies", "\n".join(f"- {escaped(what)}: {escaped(text)}" for what, text in moves)
+        f"### {phrasing.movements_title(device)}",
+        "\n".join(f"- {escaped(what)}: {escaped(text)}" for what, text in moves),
     )
 
 

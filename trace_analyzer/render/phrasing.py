@@ -25,8 +25,8 @@ from trace_analyzer.report import (
     Verdict,
     Window,
 )
-from trace_analyzer.report.summaries import blamed_rows, recomputed_ratio
-from trace_analyzer.vocabulary import CAUSES, RUN_AHEAD_STATES, STATUSES, WORK, label, phrase
+from trace_analyzer.report.summaries import blamed_rows, larger_regime, recomputed_ratio
+from trace_analyzer.vocabulary import CAUSES, REGIMES, RUN_AHEAD_STATES, STATUSES, WORK, label, limit_label, phrase
 
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "ok": (),
@@ -211,6 +211,11 @@ def movements(device: DeviceReport) -> list[tuple[str, str]]:
     return costs
 
 
+def movements_title(device: DeviceReport | None) -> str:
+    """Name what `movements` tells: copies alone are no communication."""
+    return "Copies" if device is None or device.communication is None else "Communication and copies"
+
+
 def _copy_name(copies: Copies) -> str:
     memory = f", {copies.host_memory}" if copies.host_memory else ""
     return f"{copies.direction.replace('-', ' ')}{memory}"
@@ -309,8 +314,9 @@ def step_limit(step: Mapping[str, Any]) -> str:
 
 
 def regime_label(regime: str, cause: str | None) -> str:
-    """Write regime and cause: ``Overhead-bound: data loading``."""
-    return label(regime) + (f": {phrase(cause)}" if cause else "")
+    """Write what limits a window and its cause: ``Overhead-bound: data loading``, ``Copy-bound``."""
+    limit = limit_label(regime, cause)
+    return limit + (f": {phrase(cause)}" if cause and limit == label(regime) else "")
 
 
 def verdict_label(verdict: Verdict) -> str:
@@ -371,10 +377,22 @@ def tensor_cores(device: DeviceReport) -> list[str]:
 def headline(verdict: Verdict) -> str:
     """Return the headline without the regime before it, for where the regime stands right above."""
     text = verdict.headline
-    prefix = f"{verdict.regime}: "
+    prefix = f"{limit_label(str(verdict.regime), verdict.cause).lower()}: "
     if not text.lower().startswith(prefix):
         return text
     return text[len(prefix) : len(prefix) + 1].upper() + text[len(prefix) + 1 :]
+
+
+def rule_applied(verdict: Verdict) -> str:
+    """Write why the largest figure is not the verdict, where it is not: waiting can be won back whole."""
+    larger = larger_regime(verdict)
+    if larger is None:
+        return ""
+    regime, ratio = larger
+    return (
+        f"{label(REGIMES[regime].part)} holds {units.percent(ratio)}, but waiting can be won back whole,"
+        f" and so decides from {units.percent(thresholds.WAITING_WINS_RATIO)} of that on."
+    )
 
 
 def tells_something(unbiased: Debiased) -> bool:

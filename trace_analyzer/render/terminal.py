@@ -1,8 +1,7 @@
 """Write the one-screen summary for terminals and logs: the verdict first, then what it rests on."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import PurePath
 from typing import Any
 
 from trace_analyzer import units
@@ -16,40 +15,62 @@ from trace_analyzer.render.declared import (
     row_section,
     table_section,
 )
+from trace_analyzer.render.first_screen import (
+    advice_lines,
+    advice_title,
+    code_lines,
+    doubt_lines,
+    more_lines,
+    record_lines,
+    time_lines,
+    verdict_lines,
+)
 from trace_analyzer.render.kernel_labels import kernel_label, middle_cut
-from trace_analyzer.render.layout import Line, bar, beside, cells, columns, hanging, wrapped, written
+from trace_analyzer.render.layout import Line, cells, columns, hanging, written
 from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict
-from trace_analyzer.report.summaries import SetAside, busy_range, longest_and_rest, part_totals, step_totals
-from trace_analyzer.vocabulary import label, phrase
+from trace_analyzer.report.summaries import SetAside, busy_range, step_totals
 
-_SIDE_BY_SIDE = 92  # cells from which two blocks fit next to each other
-_TOP_ROWS, _TOP_CAUSES, _TOP_EVIDENCE, _TOP_ADVICE, _TOP_NOTES, _TOP_DEVICES, _TOP_BLAME = 5, 5, 5, 3, 3, 2, 3
-_TOP_FUSIONS = 3
+_TOP_ROWS, _TOP_EVIDENCE, _TOP_DEVICES, _TOP_BLAME, _TOP_FUSIONS = 5, 5, 2, 3, 3
 _LEAST_TEXT = 24  # cells that a wrapped text needs beside what stands before it
 
 
-def summary(report: Report, width: int = 100, colour: bool = False) -> str:
-    """Return the report in about 40 lines of at most ``width`` cells; ANSI colours only if ``colour``."""
-    sections = (
-        _checks(report, width),
-        _verdict(report, width),
-        _evidence(report.verdict.evidence, width),
-        _where_time_went(report, width),
-        _without_profiler(report.verdict, width),
-        _blame(report, width),
-        _kernels(report, width),
-        _work(report, width),
-        _movements(report, width),
-        _fusions(report, width),
-        _operators(report, width),
-        *(_section(shown.top(_TOP_ROWS), width) for shown in declared_sections(report)),
-        _advice(report, width),
-        _record_instead(report, width),
-        _trust(report, width),
-        _notes(report, width),
-    )
+def summary(report: Report, width: int = 100, colour: bool = False, verbose: bool = False) -> str:
+    """Return the report on one screen, in lines of at most ``width`` cells; ANSI colours only if ``colour``.
+
+    With ``verbose`` all that the text knows follows: evidence, kernels, operators, advice with its reasons, steps, notes.
+    """
+    sections = _details(report, width) if verbose else _first_screen(report, width)
     blocks = ("\n".join(written(line, width, colour) for line in section) for section in sections if section)
     return "\n\n".join(blocks) + "\n"
+
+
+def _first_screen(report: Report, width: int) -> Iterator[list[Line]]:
+    """Give the verdict, where the time went, what to change and what is in doubt."""
+    yield verdict_lines(report, width)
+    yield time_lines(report, width)
+    yield _operators(report, width)
+    yield advice_lines(report, width)
+    yield record_lines(report, width)
+    yield [*doubt_lines(report, width), *more_lines(report, width)]
+
+
+def _details(report: Report, width: int) -> Iterator[list[Line]]:
+    """Give everything, the verdict first."""
+    yield verdict_lines(report, width, verbose=True)
+    yield time_lines(report, width)
+    yield _evidence(report.verdict.evidence, width)
+    yield _without_profiler(report.verdict, width)
+    yield _blame(report, width)
+    yield _kernels(report, width)
+    yield _work(report, width)
+    yield _movements(report, width)
+    yield _fusions(report, width)
+    yield _operators(report, width)
+    yield from (_section(shown.top(_TOP_ROWS), width) for shown in declared_sections(report))
+    yield _advice(report, width)
+    yield record_lines(report, width)
+    yield [*_checks(report, width), *_trust(report, width)]
+    yield _notes(report, width)
 
 
 def _checks(report: Report, width: int) -> list[Line]:
@@ -59,77 +80,12 @@ def _checks(report: Report, width: int) -> list[Line]:
         return []
     text = units.visible("; ".join((phrasing.trust_phrase(report), *map(phrasing.check_phrase, broken))))
     style = "bad" if any(check.status == "fail" for check in broken) else "warn" if broken else "dim"
-    return hanging([("Trust  ", "title")], text, width, 2, style)
-
-
-def _verdict(report: Report, width: int) -> list[Line]:
-    """Write regime, headline and confidence: the first line alone answers the question."""
-    verdict = report.verdict
-    if verdict.regime is None:
-        lines: list[Line] = [[(phrasing.verdict_label(verdict), "bad")]]
-    else:
-        lines = [[(phrasing.verdict_label(verdict), "verdict")]]
-        asides = (
-            f"{verdict.confidence} confidence",
-            f"runner-up: {phrase(verdict.runner_up)}" if verdict.runner_up else "",
-        )
-        _append(lines, ", ".join(aside for aside in asides if aside), "dim", width)
-    lines += [[(line, "bold")] for line in wrapped(units.visible(phrasing.headline(verdict)), width, 3)]
-    how_sure, why = phrasing.confidence(verdict)
-    if why:
-        lines += hanging([(f"{how_sure} ", "dim")], units.visible(why), width, 3, "dim")
-    return [*lines, *([(line, "dim")] for line in wrapped(_trace_phrase(report, width), width, 2))]
-
-
-def _append(lines: list[Line], text: str, style: str, width: int, indent: str = "") -> None:
-    """Put the text behind the last line if there is room, else under it."""
-    if cells(lines[-1]) + 3 + units.cell_width(text) <= width:
-        lines[-1] = [*lines[-1], ("   ", ""), (text, style)]
-    else:
-        lines += hanging([(indent, "")], text, width, 2, style)
-
-
-def _trace_phrase(report: Report, width: int) -> str:
-    """Write the file and what it holds, on one line if shortening the file's name a little allows that."""
-    trace = report.trace
-    names = list(dict.fromkeys(device.name for device in trace.devices if device.name))
-    many = f"{len(trace.devices)} x " if len(names) == 1 and len(trace.devices) > 1 else ""
-    world = f" of {trace.world_size}" if trace.world_size is not None else ""
-    facts = (
-        many + ", ".join(names),
-        f"rank {trace.rank}{world}" if trace.rank is not None else "",
-        units.counted(trace.event_count, "event"),
-        units.duration(trace.duration_ns),
-    )
-    rest = units.visible("".join(f" · {fact}" for fact in facts if fact))
-    file_name = units.visible(PurePath(trace.path).name or trace.path)
-    room = width - units.cell_width(rest)
-    return (middle_cut(file_name, room) if room >= 30 else file_name) + rest
+    return hanging([("Checks  ", "title")], text, width, style=style)
 
 
 def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
     """Write the measured facts, each with its value and why it matters."""
     return _section(row_section(EVIDENCE, [asdict(fact) for fact in facts[:_TOP_EVIDENCE]]), width)
-
-
-def _where_time_went(report: Report, width: int) -> list[Line]:
-    """Lay out what the device did with the window, and why it idled, side by side where there is room."""
-    parts_ns, window = _parts(report)
-    if not parts_ns:
-        return []
-    parts = part_totals(parts_ns)
-    idle_ns, total = parts.idle_ns, parts.total_ns
-    done = sorted([*parts.work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
-    two = width >= _SIDE_BY_SIDE and bool(parts.idle)
-    half = (width - 4) // 2 if two else width
-    left = _bars("Where the time went", window, done, total, half)
-    if not parts.idle or idle_ns < phrasing.WORTH_NAMING * total:
-        return left
-    longest, rest_count, rest_ns = longest_and_rest(parts.idle, _TOP_CAUSES)
-    shown = [*longest, *([(f"{rest_count} other causes", rest_ns)] if rest_count else [])]
-    meant = next((f", time for {units.flop(e.value)}" for e in report.verdict.evidence if e.metric == "idle_flop"), "")  # type: ignore[arg-type]
-    right = _bars("Why the device idled", f"{units.duration(idle_ns)}{meant}", shown, idle_ns, half, style="idle")
-    return beside(left, right, half + 4) if two else [*left, [], *right]
 
 
 def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
@@ -139,35 +95,6 @@ def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
         return []
     head: Line = [("Without the profiler  ", "title")]
     return hanging(head, units.visible(phrasing.debiased_phrase(raw, unbiased)), width, 4, "dim")
-
-
-def _parts(report: Report) -> tuple[dict[str, int], str]:
-    """Return the partition of the verdict's window, else of the first device's whole trace, and its name."""
-    if report.verdict.parts_ns:
-        return dict(report.verdict.parts_ns), phrasing.window_phrase(report)
-    if report.devices:
-        device = report.devices[0]
-        return dict(device.partition_ns), f"{units.duration(device.window_ns)}, the whole trace"
-    return {}, ""
-
-
-def _bars(
-    title: str, detail: str, parts: Sequence[tuple[str, int]], total: int, width: int, style: str = ""
-) -> list[Line]:
-    """Write one line per part: its name, a bar, its share of the total and its time."""
-    rows: list[Line] = [
-        [(units.visible(label(part)), ""), (units.percent(ns / total), ""), (units.duration(ns), "dim")]
-        for part, ns in parts
-    ]
-    table = columns(rows, "lrr")
-    room = width - cells(table[0]) - 4 if table else 0
-    room_for_detail = width - units.cell_width(title) - 2
-    lines: list[Line] = [[(title, "title"), ("  ", ""), (units.shorten(units.visible(detail), room_for_detail), "dim")]]
-    for (part, ns), line in zip(parts, table, strict=True):
-        drawn = bar(ns / total, room).ljust(room) if room >= 4 else ""
-        name, figures = line[:3], line[3:]
-        lines.append([("  ", ""), *name, (f"  {drawn}" if drawn else "", style or part), *figures])
-    return lines
 
 
 def _blame(report: Report, width: int) -> list[Line]:
@@ -205,7 +132,7 @@ def _movements(report: Report, width: int) -> list[Line]:
     if not moves:
         return []
     indent = max(units.cell_width(what) for what, _ in moves)
-    lines: list[Line] = [[("Communication and copies", "title")]]
+    lines: list[Line] = [[(phrasing.movements_title(device), "title")]]
     return lines + [
         line
         for what, text in moves
@@ -302,38 +229,20 @@ def _device_code(report: Report) -> int | None:
 
 
 def _advice(report: Report, width: int) -> list[Line]:
-    """Write what to change, the greatest saving first."""
-    if not report.advice:
-        return []
-    window = report.verdict.window
-    window_ns = window.length_ns if window else 0
-    lines: list[Line] = [[("What to change", "title")]]
-    for rank, item in enumerate(report.advice[:_TOP_ADVICE], 1):
-        lines += _one_advice(rank, item, window_ns, width)
-    more = len(report.advice) - _TOP_ADVICE
-    return [*lines, [(f"  and {more} more in the report", "dim")]] if more > 0 else lines
+    """Write what to change, the greatest saving first, with the reasons."""
+    lines = [line for rank, item in enumerate(report.advice, 1) for line in _one_advice(rank, item, report, width)]
+    return [[("What to change", "title")], *lines] if lines else []
 
 
-def _one_advice(rank: int, item: Advice, window_ns: int, width: int) -> list[Line]:
-    share = f", {units.percent(item.saves_ns_at_most / window_ns)} of the window" if window_ns else ""
-    saves = f"saves at most {units.duration(item.saves_ns_at_most)}{share}"
-    lines = hanging([(f"  {rank}. ", "")], units.visible(item.title), width, 2, "bold")
-    _append(lines, saves, "good", width, indent="     ")
+def _one_advice(rank: int, item: Advice, report: Report, width: int) -> list[Line]:
+    lines = advice_title(rank, item, report, width)
     if predicted := phrasing.predicted_step(item):
         lines += hanging([("     ", "")], predicted, width, 2, "good")
-    lines += hanging([("     ", "")], units.visible(item.why), width, 2, "dim")
+    lines += hanging([("     ", "")], units.visible(item.why), width, 4, "dim")
+    lines += code_lines(item.code, width)
     if place := phrasing.advised_place(item):
-        lines += hanging([("     ", "dim")], units.visible(place), width, 1, "dim")
+        lines += hanging([("     ", "dim")], units.visible(place), width, 8, "dim")
     return lines
-
-
-def _record_instead(report: Report, width: int) -> list[Line]:
-    """Write what to record to get a verdict, where there is none."""
-    tips = phrasing.record_instead(report)
-    if not tips:
-        return []
-    lines: list[Line] = [[("What to record instead", "title")]]
-    return lines + [line for tip in tips for line in hanging([("  - ", "")], tip, width, 3)]
 
 
 def _trust(report: Report, width: int) -> list[Line]:
@@ -413,14 +322,11 @@ def _recorded_phrase(report: Report) -> str:
 
 
 def _notes(report: Report, width: int) -> list[Line]:
-    """Write the gravest notes, shortened; the rest is counted."""
+    """Write the notes, the gravest first."""
     notes = phrasing.sorted_notes(report.notes)
-    if not notes:
-        return []
     lines: list[Line] = [[("Notes", "title")]]
-    for note in notes[:_TOP_NOTES]:
+    for note in notes:
         style = "dim" if note.severity == "info" else "warn"
         mark = "  " if note.severity == "info" else "! "
-        lines += hanging([("  ", ""), (mark, style)], units.visible(note.message), width, 2, style)
-    more = len(notes) - _TOP_NOTES
-    return [*lines, [(f"    and {more} more (--format json has them all)", "dim")]] if more > 0 else lines
+        lines += hanging([("  ", ""), (mark, style)], units.visible(note.message), width, 6, style)
+    return lines if notes else []

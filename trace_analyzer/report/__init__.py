@@ -6,7 +6,7 @@ The sentence of each field is its description in the JSON Schema and in docs/jso
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import polars as pl
 
@@ -48,6 +48,9 @@ from trace_analyzer.report.verdicts import (
 )
 from trace_analyzer.schema import Table
 from trace_analyzer.sections import Section
+
+if TYPE_CHECKING:
+    from trace_analyzer.explain.explanation import Explanation
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -108,7 +111,7 @@ class DeclaredRows:
     rows: tuple[Mapping[str, Any], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """Hold the result of an analysis: frozen, saveable, and all that a renderer sees.
 
@@ -144,11 +147,34 @@ class Report:
     ] = None
     declared: tuple[DeclaredRows, ...] = ()
 
-    def summary(self, width: int = 100) -> str:
-        """Return the one-screen summary as plain text, ``width`` cells wide."""
+    def __repr__(self) -> str:
+        from trace_analyzer.render.glance import glance
+
+        return glance(self)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    def summary(self, width: int = 100, *, verbose: bool = False) -> str:
+        """Return the one-screen summary as plain text, ``width`` cells wide; with ``verbose`` all that the text knows."""
         from trace_analyzer.render.terminal import summary
 
-        return summary(self, width=width)
+        return summary(self, width=width, verbose=verbose)
+
+    def explain(self, id: str) -> "Explanation":  # noqa: A002 (an id is what it takes)
+        """Return what is known of ``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N`` or ``kernel:HASH/K``.
+
+        `to_agent_text` lists the ids that matter most. Raises ``UsageError`` for an id that names nothing here; it names near ones.
+        """
+        from trace_analyzer.explain.lookups import explain
+
+        return explain(self, id)
+
+    def to_agent_text(self) -> str:
+        """Return the report in at most 2,000 bytes with an id for each thing, for language models and scripts."""
+        from trace_analyzer.explain.agent import agent_text
+
+        return agent_text(self)
 
     def to_json(self) -> str:
         """Return the report as strict JSON text; ``analyze --json-schema`` prints its schema."""
@@ -197,12 +223,12 @@ class Report:
     def plots(self) -> Mapping[str, Any]:
         """Return HoloViews objects by name, those that the report has data for; made anew at each access.
 
-        HoloViews and its Bokeh backend are imported at the first access. In a notebook call
-        ``hv.extension("bokeh")`` to see them; ``hv.save(report.plots["gaps"], "gaps.html")`` works anywhere.
+        HoloViews and its Bokeh backend are imported at the first access. In a notebook they show themselves;
+        ``hv.save(report.plots["gaps"], "gaps.html")`` works anywhere.
         """
-        from trace_analyzer.render.plots import plots
+        from trace_analyzer.render.notebook_plots import shown_plots
 
-        return plots(self)
+        return shown_plots(self)
 
     def write_tables(self, folder: str | Path, form: Literal["parquet", "csv"] = "parquet") -> tuple[Path, ...]:
         """Write every table into ``folder``, as ``<table>.parquet`` or ``<table>.csv``, and return the files.

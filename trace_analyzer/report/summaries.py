@@ -9,7 +9,7 @@ from typing import Any
 from trace_analyzer.report.code_report import Blame
 from trace_analyzer.report.device_report import DeviceReport
 from trace_analyzer.report.verdicts import StepReport, Verdict
-from trace_analyzer.vocabulary import WORK
+from trace_analyzer.vocabulary import PARTS, WORK
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,24 @@ def part_totals(parts_ns: Mapping[str, int]) -> PartTotals:
     return PartTotals(
         {part: ns for part, ns in longest if part in WORK}, {part: ns for part, ns in longest if part not in WORK}
     )
+
+
+def larger_regime(verdict: Verdict) -> tuple[str, float] | None:
+    """Return the regime that more of the window counts as than the verdict's, and its share; None where none does.
+
+    Waiting wins over kernels that take longer: it can be won back whole (`trace_analyzer.verdict.judge`).
+    """
+    window = sum(verdict.parts_ns.values())
+    sums: dict[str, int] = {}
+    for part, ns in verdict.parts_ns.items():
+        cure = PARTS[part].cure if part in PARTS else None
+        if cure is not None:
+            sums[cure[0]] = sums.get(cure[0], 0) + ns
+    if verdict.regime is None or not sums:
+        return None
+    largest = max(sums, key=lambda regime: sums[regime])
+    is_larger = sums[largest] > sums.get(verdict.regime, 0)
+    return (largest, sums[largest] / window) if is_larger else None
 
 
 def part_shares(parts_ns: Mapping[str, int], unrecorded_ns: Mapping[str, int] | None = None) -> tuple[PartShare, ...]:

@@ -1,14 +1,26 @@
 """Decide what limits the verdict's window, by its partition, with evidence and confidence."""
 
+from collections.abc import Mapping
+
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
 from trace_analyzer.findings import Findings
-from trace_analyzer.report import Confidence, Debiased, Evidence, Verdict
+from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent
 from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
 from trace_analyzer.verdict.recording import debiased
 from trace_analyzer.verdict.roofs import roof_evidence, roof_phrase, sentence_far_below
-from trace_analyzer.vocabulary import CAUSES, EARLIER_WORK, IDLE_CAUSES, PARTS, REGIMES, UNKNOWN_PARTS, WITHHELD
+from trace_analyzer.vocabulary import (
+    CAUSES,
+    EARLIER_WORK,
+    IDLE_CAUSES,
+    PARTS,
+    REGIMES,
+    UNKNOWN_PARTS,
+    WITHHELD,
+    limit_label,
+    limit_noun,
+)
 
 
 def verdict(findings: Findings) -> Verdict:
@@ -124,7 +136,8 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     before = f"; {percent(earlier)} is work from before the recording" if earlier > t.EARLIER_TOLD_RATIO else ""
     clause = sentence_far_below(findings, judgement.regime) or clause
     noted = known + before + roof_phrase(findings, judgement.regime)
-    limit = f"{regime.label}: {clause} ({regime.noun}: {percent(share)} of {of}{noted})."
+    noun = limit_noun(judgement.regime, judgement.cause)
+    limit = f"{limit_label(judgement.regime, judgement.cause)}: {clause} ({noun}: {percent(share)} of {of}{noted})."
     return limit + _left_out_sentence(findings.left_out)
 
 
@@ -185,7 +198,7 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
             f"{regime.removesuffix('-bound')}_ratio",
             ns / window,
             "ratio",
-            f"share of the window that counts as {regime}",
+            f"share of the window that counts as {_counts_as(regime, findings.parts_ns)}",
         )
         for regime, ns in sorted(judgement.groups_ns.items(), key=lambda item: -item[1])
         if ns
@@ -238,6 +251,13 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
     return evidence + _trust_evidence(findings)
 
 
+def _counts_as(regime: Regime, parts_ns: Mapping[str, int]) -> str:
+    """Name what time counts as: the regime, but copies alone are no communication."""
+    causes = [cause for cause, ns in cause_sums(regime, parts_ns).items() if ns]
+    only = causes[0] if len(causes) == 1 else None
+    return limit_label(regime, only).lower() if only is not None and CAUSES[only].limit else regime
+
+
 def confidence_of(
     findings: Findings, judgement: Judgement, window: int, unbiased: Debiased | None
 ) -> tuple[Confidence, tuple[str, ...]]:
@@ -258,16 +278,16 @@ def confidence_of(
             f"for {percent(earlier)} of the window the device did work from before the recording, which is not known"
         )
     if judgement.runner_up is not None:
-        doubts.append(f"{judgement.runner_up} is close behind")
+        doubts.append(f"{_counts_as(judgement.runner_up, findings.parts_ns)} is close behind")
     if judgement.regime in KERNEL_REGIMES:
         known = findings.device.shapes_ratio or 0.0
         if findings.device.contraction_ratio > t.CONTRACTION_DOUBT_RATIO and known < t.POOR_COVERAGE:
             doubts.append(
                 f"FLOP and bytes are known for {percent(known)} of the time of matmuls and convolutions: the others count as"
-                " compute because of their kind, or as memory because of a name of decoding: batch sizes may differ"
+                " compute by their kind, or as memory where their name is one of decoding: batch sizes may differ"
             )
             if known < t.PRIORS_RATIO:
-                doubts.append("so compute and memory are told apart by kernels' names alone")
+                doubts.append("so kernels count as compute or memory by their names alone")
         if not findings.device.peaks_known and findings.device.assumed_peaks is not None:
             doubts.append(
                 "the trace names no device: roofs are assumed by the architecture in kernels' names"
@@ -277,14 +297,14 @@ def confidence_of(
             doubts.append("the device's peaks are unknown (--gpu NAME tells them)")
         elif findings.device.assumed_peaks is not None:
             remarks.append(
-                f"compute and memory are told apart for {percent(findings.device.known_ratio)} of kernel time by FLOP and bytes"
-                f" against assumed peaks ({findings.device.assumed_peaks}), for the rest by the kind of kernel"
+                f"{percent(findings.device.known_ratio)} of kernel time counts as compute or memory by FLOP and bytes against"
+                f" assumed peaks ({findings.device.assumed_peaks}), the rest by the kind of kernel"
             )
     if findings.device.steps_found < t.MIN_STEADY_STEPS:
         known_steps = (
             "one step was recorded" if findings.device.steps_found else "no steps are marked (call prof.step())"
         )
-        remarks.append(f"{known_steps}: warm-up cannot be told from steady work")
+        remarks.append(f"{known_steps}: warm-up and steady work cannot be separated")
     if judgement.cause == "dependency" and not findings.device.waits_recorded:
         doubts.append("what queued work waited for is not recorded: waiting for other streams or peers is inferred")
     left = findings.left_out

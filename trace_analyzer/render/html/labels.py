@@ -29,7 +29,11 @@ TERMS: Mapping[str, Term] = by_key(
     ),
     Term("lead", "Launch lead", "How long before its start work was launched: its start minus the end of its launch."),
     Term("queue", "Queue depth", "Activities launched and not yet started, weighted by time."),
-    Term("runway", "Runway", "Device time of the queued work: how long the device would stay busy if the CPU stopped."),
+    Term(
+        "runway",
+        "Queued work",
+        "Device time of what is launched and not yet started: how long the device would stay busy if the CPU stopped.",
+    ),
     Term("memory", "Memory in use", "Bytes that the allocator has given out and not got back."),
     Term("empty-queue", "Queue empty", "Share of the window in which nothing was queued for the device."),
     Term("bound", "Bound", "What limits a kernel: arithmetic, memory bandwidth, or its own small size."),

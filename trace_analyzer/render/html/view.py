@@ -294,7 +294,11 @@ RUN_AHEAD_PLOTS = (
         "Queue depth",
         f"Activities launched and not yet started; of each instant the highest. {_INSTANT}",
     ),
-    Drawn("runway", "Runway", f"Device time of the queued work; of each instant the highest. {_INSTANT}"),
+    Drawn(
+        "runway",
+        "Queued work",
+        f"Device time of what is launched and not yet started; of each instant the highest. {_INSTANT}",
+    ),
     Drawn(
         "launch_lead",
         "Launch lead",

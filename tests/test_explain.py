@@ -1,0 +1,187 @@
+"""Things of a report are told in full by ids that stay the same, and the whole in 2,000 bytes with these ids."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from report_factory import empty_report, gpu_report, hostile_report
+from text_reports import all_reports, report_saying
+
+from trace_analyzer.cli import main
+from trace_analyzer.errors import UsageError
+from trace_analyzer.explain import ids
+from trace_analyzer.explain.agent import MOST_BYTES, agent_text
+from trace_analyzer.explain.explanation import Explanation, label_of
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+from trace_analyzer.units import cell_width
+
+SAMPLES = Path(__file__).parents[1] / "sample_traces"
+SAMPLE = SAMPLES / "synthetic_overhead_launch.json.gz"
+ID = re.compile(r"^((?:advice|gap|kernel|step|check):\S+)  ", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return analyze(SAMPLE)
+
+
+def ids_of(report: Report) -> list[str]:
+    """One id of each kind."""
+    name = ids.kernel_names(report)[0]
+    gap = ids.longest_gaps(report, 1).item(0, "gap_id")
+    kernel = f"kernel:{ids.kernel_hash(name)}"
+    return [
+        "verdict",
+        f"advice:{report.advice[0].id}",
+        f"gap:{gap}",
+        kernel,
+        f"{kernel}/1",
+        ids.step_id(report, report.steps[1]),
+        ids.check_id(report, report.trust[-1]),
+    ]
+
+
+def test_each_kind_is_told_as_text_and_as_json(report: Report) -> None:
+    for asked in ids_of(report):
+        told = report.explain(asked)
+        assert told.id == asked
+        assert max(map(cell_width, told.to_text(80).splitlines())) <= 80
+        document = json.loads(told.to_json())
+        assert (document["id"], document["title"]) == (asked, told.title)
+        assert told.to_json() == report.explain(asked).to_json()
+
+
+def test_what_belongs_together_is_named_by_ids_that_exist(report: Report) -> None:
+    for asked in ids_of(report):
+        for other in report.explain(asked).see:
+            assert report.explain(other).id == other
+
+
+def test_a_gap_tells_what_ended_it_and_what_the_host_did(report: Report) -> None:
+    gap = ids.longest_gaps(report, 1).row(0, named=True)
+    told = report.explain(f"gap:{gap['gap_id']}")
+    after = report.tables["activities"].row(gap["activity_id"], named=True)
+    assert told.facts["duration_ns"] == gap["duration_ns"]
+    assert told.facts["ended_by"] == after["name"]
+    assert told.facts["launched_by"] == "cudaLaunchKernel"
+    assert sum(int(row["time_ns"] or 0) for row in told.rows) <= gap["duration_ns"]
+    ended = report.explain(told.see[0])
+    assert ended.facts["start_ns"] == gap["start_ns"] + gap["duration_ns"]
+
+
+def test_a_kernel_is_the_sum_of_its_runs(report: Report) -> None:
+    name = ids.kernel_names(report)[0]
+    told = report.explain(f"kernel:{ids.kernel_hash(name)}")
+    runs = report.tables["activities"].filter(pl.col("name").cast(pl.String) == name)
+    assert told.facts["count"] == runs.height
+    assert told.facts["time_ns"] == runs.get_column("duration_ns").sum()
+    one = report.explain(f"{told.id}/{runs.height}")
+    assert one.facts["start_ns"] == runs.get_column("start_ns")[-1]
+
+
+def test_a_step_is_the_sum_of_its_parts(report: Report) -> None:
+    step = report.steps[2]
+    told = report.explain(ids.step_id(report, step))
+    assert sum(int(row["time_ns"] or 0) for row in told.rows) == step.duration_ns
+
+
+def test_things_of_another_device_have_it_behind_their_id() -> None:
+    report = gpu_report(devices=2)
+    other = replace(report.steps[1], device=1)
+    report = replace(report, steps=(*report.steps, other))
+    assert [ids.step_id(report, step) for step in report.steps] == ["step:0", "step:1", "step:2", "step:1@1"]
+    assert report.explain("step:1@1").facts["duration_ns"] == other.duration_ns
+    assert ids.check_id(report, replace(report.trust[0], device=1)) == "check:link_coverage@1"
+    assert ids.check_id(report, report.trust[1]) == "check:lost_events"
+
+
+@pytest.mark.parametrize(
+    ("asked", "near"),
+    [
+        ("gap:999999", "there are gap:0 to gap:278; the longest is gap:"),
+        ("advice:cuda-graph", "near it: advice:cuda-graphs"),
+        ("step:77", "near it: step:"),
+        ("check:link", "near it: check:link_coverage"),
+        ("kernel:00000000", "near it: kernel:"),
+        ("verdit", "near it: verdict"),
+        ("", "near it: verdict"),
+        ("kernel:" + "x" * 4000, "near it: kernel:"),
+    ],
+)
+def test_an_unknown_id_names_those_near_it_in_a_line(report: Report, asked: str, near: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        report.explain(asked)
+    assert near in str(raised.value)
+    assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize("asked", ["kernel:{}/0", "kernel:{}/999999", "gap:-1", "gap:1.5", "gap:1_0", "step:", "gap:²"])
+def test_ids_that_only_look_right_are_refused(report: Report, asked: str) -> None:
+    with pytest.raises(UsageError):
+        report.explain(asked.format(ids.kernel_hash(ids.kernel_names(report)[0])))
+
+
+@pytest.mark.parametrize("name", ["synthetic_overhead_launch", "synthetic_communication_dependency", "cpu_mlp"])
+def test_the_whole_takes_2000_bytes_and_its_ids_exist(name: str) -> None:
+    report = analyze(SAMPLES / f"{name}.json.gz")
+    text = report.to_agent_text()
+    assert len(text.encode()) <= MOST_BYTES
+    assert text == report.to_agent_text()
+    named = ID.findall(text)
+    assert (len(named) > 5) == bool(report.devices)
+    for asked in named:
+        assert report.explain(asked).id == asked
+
+
+@pytest.mark.parametrize(
+    "report", [hostile_report(), report_saying("\x1b[2J" + "模型" * 3000), *all_reports().values()]
+)
+def test_no_name_makes_the_whole_longer_or_breaks_a_line(report: Report) -> None:
+    text = agent_text(report)
+    assert len(text.encode()) <= MOST_BYTES
+    assert "\x1b" not in text
+    assert text.startswith("verdict  ")
+    assert text.rstrip("\n").splitlines()[-1].startswith("more: analyze explain ")
+
+
+def test_a_name_from_a_trace_does_not_act_on_a_terminal() -> None:
+    report = report_saying("\x1b[2J\nx")
+    for asked in ("verdict", "check:lost_events"):
+        with_id = replace(report, trust=(replace(report.trust[0], name="lost_events", device=None),))
+        assert "\x1b" not in with_id.explain(asked).to_text()
+
+
+def test_without_a_device_operators_are_told() -> None:
+    operators = [{"name": "aten::mm", "count": 2, "host_ns": 9_000, "host_self_ns": 5_000}]
+    assert "operator  aten::mm: 5 us of its own, 2 calls" in agent_text(empty_report(operators=operators))
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("duration_ns", "duration"),
+        ("busy_ratio", "busy ratio"),
+        ("achieved_flop_per_s", "achieved FLOP/s"),
+        ("flop", "FLOP"),
+    ],
+)
+def test_facts_have_names_for_people(name: str, label: str) -> None:
+    assert label_of(name) == label
+
+
+def test_print_shows_the_text() -> None:
+    told = Explanation("gap:1", "A gap", ("It idled.",), {"duration_ns": 5_000}, next="analyze t.json")
+    assert str(told) == "gap:1  A gap\n  It idled.\n\n  duration  5 us\n\nNext  analyze t.json"
+
+
+def test_the_command_tells_one_thing() -> None:
+    told = CliRunner().invoke(main, ["explain", str(SAMPLE), "gap:3", "--format", "json"])
+    assert (told.exit_code, json.loads(told.stdout)["id"]) == (0, "gap:3")
+    unknown = CliRunner().invoke(main, ["explain", str(SAMPLE), "gap:x"])
+    assert unknown.exit_code == 2
+    assert unknown.stderr.count("\n") == 1

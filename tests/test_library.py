@@ -1,0 +1,147 @@
+"""What a person meets at the prompt: names, signatures, representations, and the cell magic."""
+
+import inspect
+from dataclasses import replace
+
+import pytest
+from report_factory import empty_report, gpu_report
+from text_reports import all_reports, report_saying
+
+import trace_analyzer as ta
+from trace_analyzer import pipeline
+from trace_analyzer.graph import LazyTables
+from trace_analyzer.report import Report
+
+
+def test_dir_is_the_public_interface_and_all_of_it_is_there() -> None:
+    assert dir(ta) == sorted(ta.__all__)
+    assert {"analyze", "profile", "trace_handler", "whatif", "compare", "Report", "Explanation"} <= set(dir(ta))
+    assert "Any" not in dir(ta)
+    for name in dir(ta):
+        assert getattr(ta, name) is not None
+
+
+def test_analyze_has_the_options_of_the_pipeline() -> None:
+    assert [(p.name, p.kind, p.default) for p in inspect.signature(ta.analyze).parameters.values()] == [
+        (p.name, p.kind, p.default) for p in inspect.signature(pipeline.analyze).parameters.values()
+    ]
+
+
+@pytest.mark.parametrize(
+    "function", [ta.analyze, ta.whatif, ta.compare, ta.scaling, ta.profile], ids=lambda f: f.__name__
+)
+def test_signatures_name_every_option(function: object) -> None:
+    parameters = inspect.signature(function).parameters.values()  # type: ignore[arg-type]
+    assert not [p for p in parameters if p.kind is inspect.Parameter.VAR_KEYWORD]
+    assert all(p.annotation is not inspect.Parameter.empty for p in parameters)
+
+
+def test_whatif_has_the_changes_of_the_replay() -> None:
+    from trace_analyzer.replay.whatif import changes_of
+
+    options = inspect.signature(ta.whatif).parameters.keys() - {"source", "device"}
+    assert options == inspect.signature(changes_of).parameters.keys()
+
+
+@pytest.mark.parametrize("report", [*all_reports().values(), report_saying("\x1b[2J\nx" * 500)])
+def test_repr_is_five_lines_of_text(report: Report) -> None:
+    lines = repr(report).splitlines()
+    assert len(lines) == 5
+    assert "\x1b" not in repr(report)
+    assert max(map(len, lines)) <= 170
+
+
+def test_repr_names_file_verdict_and_advice() -> None:
+    lines = repr(gpu_report()).splitlines()
+    assert lines[0] == "<Report of train_step.pt.trace.json.gz>"
+    assert lines[1] == "  Overhead-bound: launch (medium confidence)"
+    assert lines[3] == "  Advice: Capture the step in a CUDA graph (at most 360 us)"
+    assert "Advice: none" in repr(empty_report())
+
+
+def test_print_is_the_summary() -> None:
+    assert str(gpu_report()) == gpu_report().summary()
+
+
+def test_tables_are_listed_not_made() -> None:
+    def make() -> None:
+        pytest.fail("nobody asked for it")
+
+    tables = LazyTables({"one": make, "two": make})  # type: ignore[dict-item]
+    assert repr(replace(gpu_report(), tables=tables).tables) == "<2 tables: one, two>"
+
+
+def test_plots_are_listed_by_name() -> None:
+    assert repr(gpu_report().plots).startswith("<")
+    assert "plots: " in repr(gpu_report().plots)
+
+
+def test_an_explanation_shows_itself_as_text() -> None:
+    told = gpu_report().explain("verdict")
+    assert told._repr_html_().startswith("<pre>verdict  Overhead-bound")
+    hostile = report_saying("<img src=x>").explain("verdict")
+    assert "<img" not in hostile._repr_html_()
+
+
+class TestMagic:
+    """``%%analyze`` in an IPython shell, on a recording that is no recording."""
+
+    @pytest.fixture
+    def shell(self, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+        shells = pytest.importorskip("IPython.core.interactiveshell")
+        from trace_analyzer.capture import magic
+
+        class Session:
+            report = gpu_report()
+
+            def __enter__(self) -> "Session":
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+        self.levels: list[str] = []
+
+        def profile(*, level: str) -> Session:
+            self.levels.append(level)
+            return Session()
+
+        monkeypatch.setattr(magic, "profile", profile)
+        shell = shells.InteractiveShell()
+        shell.run_line_magic("load_ext", "trace_analyzer")
+        return shell
+
+    def test_the_cell_runs_and_its_report_is_kept(self, shell) -> None:  # type: ignore[no-untyped-def]
+        report = shell.run_cell_magic("analyze", "", "x = 1 + 1")
+        assert shell.user_ns["x"] == 2
+        assert shell.user_ns["report"] is report
+        assert report == gpu_report()
+        assert self.levels == ["standard"]
+
+    def test_name_and_level_are_its_words(self, shell) -> None:  # type: ignore[no-untyped-def]
+        shell.run_cell_magic("analyze", "mine --level full", "pass")
+        assert shell.user_ns["mine"] == gpu_report()
+        assert self.levels == ["full"]
+
+    def test_a_cell_that_fails_has_no_report(self, shell, capsys: pytest.CaptureFixture[str]) -> None:  # type: ignore[no-untyped-def]
+        assert shell.run_cell_magic("analyze", "", "1 / 0") is None
+        assert "ZeroDivisionError" in capsys.readouterr().out
+        assert "report" not in shell.user_ns
+
+    @pytest.mark.parametrize("line", ["--level none", "1x", "a b c", "'", "--wrong"])
+    def test_a_wrong_word_is_one_line(self, shell, line: str) -> None:  # type: ignore[no-untyped-def]
+        from IPython.core.error import UsageError
+
+        with pytest.raises(UsageError, match=r"^%%analyze: "):
+            shell.run_cell_magic("analyze", line, "x = 1")
+        assert "x" not in shell.user_ns
+
+
+@pytest.mark.slow
+def test_the_magic_profiles_a_cell() -> None:
+    pytest.importorskip("torch")
+    shells = pytest.importorskip("IPython.core.interactiveshell")
+    shell = shells.InteractiveShell()
+    shell.run_line_magic("load_ext", "trace_analyzer")
+    report = shell.run_cell_magic("analyze", "", "import torch\ny = torch.ones(8, 8) @ torch.ones(8, 8)")
+    assert "aten::mm" in report.tables["operators"].get_column("name").to_list()

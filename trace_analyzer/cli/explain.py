@@ -1,0 +1,50 @@
+"""`analyze explain TRACE ID`: one thing of a report in full."""
+
+from pathlib import Path
+
+import click
+
+from trace_analyzer.cli import outputs
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("trace")
+@click.argument("thing", metavar="ID", default="verdict")
+@click.option("--device", metavar="N", help="Judge this device, not the one with most busy time.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="What to print: text, or the same for scripts.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def explain(trace: str, thing: str, device: str | None, form: str, output: str | None) -> None:
+    """Tell one thing of the report on TRACE in full, with its evidence and the command to run next.
+
+    \b
+      analyze explain trace.json verdict              why, and by which rule
+      analyze explain trace.json advice:cuda-graphs   one piece of advice
+      analyze explain trace.json gap:12               one idle interval (row of table gaps)
+      analyze explain trace.json kernel:1a2b3c4d/3    all runs of a kernel, or the third
+      analyze explain trace.json step:2               one step (step:2@1: of device 1)
+      analyze explain trace.json check:link_coverage  one check of the trace
+
+    `analyze TRACE --format agent` lists the ids that matter most; they are the same in every run.
+    """
+    if not outputs.is_standard_output(output):
+        outputs.check_writable(Path(str(output)), trace, "--output")
+    from trace_analyzer.cli.analyze import device as parsed
+    from trace_analyzer.cli.progress import Progress
+    from trace_analyzer.options import Options
+    from trace_analyzer.pipeline import report_of
+    from trace_analyzer.trace_cache import load_cached
+
+    with Progress() as progress:
+        loaded = load_cached(trace, progress=progress)
+        report = report_of(loaded, Options(device=None if device is None else parsed(device)), progress)
+        explanation = report.explain(thing)
+    text = explanation.to_json() if form == "json" else explanation.to_text(outputs.width_of(output))
+    outputs.deliver(text, output)

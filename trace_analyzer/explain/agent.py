@@ -1,0 +1,114 @@
+"""Write the report in at most 2,000 bytes for a reader who pays by the word: a language model, a script, a chat."""
+
+from collections.abc import Iterator
+
+from trace_analyzer import units
+from trace_analyzer.explain import ids
+from trace_analyzer.render import phrasing
+from trace_analyzer.render.advice_phrasing import code_line, first_place
+from trace_analyzer.render.kernel_labels import kernel_label
+from trace_analyzer.report import Report
+from trace_analyzer.report.summaries import part_totals
+from trace_analyzer.vocabulary import label
+
+MOST_BYTES = 2_000
+_LONGEST = 240  # characters of a line: no name in a trace may take the room of all else
+_TOP_ADVICE, _TOP_PARTS, _TOP_CHECKS, _TOP_GAPS, _TOP_KERNELS, _TOP_OPERATORS = 4, 6, 4, 2, 3, 5
+
+
+def agent_text(report: Report) -> str:
+    """Return the verdict and what follows from it, one thing a line, each with its id; the same for the same report.
+
+    The lines that matter least are left out where they have no room.
+    """
+    end = f"more: analyze explain {_short(report.trace.path, 120)} ID; ids: {', '.join(_ID_FORMS)}"
+    room = MOST_BYTES - _bytes(end)
+    kept: list[str] = []
+    for line in map(_short, _lines(report)):
+        if _bytes(line) > room:
+            break
+        kept.append(line)
+        room -= _bytes(line)
+    return "\n".join([*kept, end]) + "\n"
+
+
+_ID_FORMS = ("verdict", "advice:ID", "gap:N", "kernel:HASH[/RUN]", "step:N", "check:ID")
+
+
+def _bytes(line: str) -> int:
+    return len(line.encode("utf-8", "backslashreplace")) + 1
+
+
+def _short(text: str, most: int = _LONGEST) -> str:
+    shown = units.visible(text).encode("utf-8", "backslashreplace").decode("utf-8")
+    return shown if len(shown) <= most else shown[: most - 3] + "..."
+
+
+def _lines(report: Report) -> Iterator[str]:
+    """Give the lines of the report, those that matter most first."""
+    verdict = report.verdict
+    sure = f" ({verdict.confidence} confidence)" if verdict.regime else ""
+    yield f"verdict  {phrasing.verdict_label(verdict)}{sure}. {phrasing.headline(verdict)}"
+    if rule := phrasing.rule_applied(verdict):
+        yield f"  rule: {rule}"
+    if verdict.regime and verdict.confidence_why:
+        yield f"  why {verdict.confidence} confidence: {phrasing.reasons(verdict.confidence_why)}"
+    yield from _advice(report)
+    yield from _window(report)
+    yield from _broken_checks(report)
+    for tip in phrasing.record_instead(report):
+        yield f"record  {tip}"
+    for row in ids.longest_gaps(report, _TOP_GAPS).to_dicts():
+        yield f"gap:{row['gap_id']}  {units.duration(row['duration_ns'])} idle, {label(row['cause'])}"
+    yield from _kernels(report)
+    yield from _steps(report)
+    if not report.devices:
+        yield from _operators(report)
+
+
+def _advice(report: Report) -> Iterator[str]:
+    for item in report.advice[:_TOP_ADVICE]:
+        yield f"advice:{item.id}  {item.title}: saves at most {units.duration(item.saves_ns_at_most)}"
+        if code := code_line(item.code, 0):
+            yield f"  code: {code}"
+        if place := first_place(item, 120):
+            yield f"  {place}"
+
+
+def _window(report: Report) -> Iterator[str]:
+    """Give the parts of the verdict's window, work and idle time together, longest first."""
+    totals = part_totals(report.verdict.parts_ns)
+    parts = sorted([*totals.work.items(), *totals.idle.items()], key=lambda item: -item[1])[:_TOP_PARTS]
+    if parts:
+        shares = ", ".join(f"{label(part)} {units.percent(ns / totals.total_ns)}" for part, ns in parts)
+        yield f"window  {phrasing.window_phrase(report)}: {shares}"
+
+
+def _broken_checks(report: Report) -> Iterator[str]:
+    broken = [check for check in report.trust if check.status != "ok"]
+    for check in broken[:_TOP_CHECKS]:
+        yield f"{ids.check_id(report, check)}  {check.status}: {phrasing.check_phrase(check)}"
+    for note in [note for note in phrasing.sorted_notes(report.notes) if note.severity != "info"][:2]:
+        yield f"note  {note.message}"
+
+
+def _kernels(report: Report) -> Iterator[str]:
+    for row in report.tables["kernels"].head(_TOP_KERNELS).to_dicts():
+        name = kernel_label(row["name"], 60)
+        time = f"{units.duration(row['time_ns'])}, {units.percent(row['time_ratio'])} of kernel time"
+        yield f"kernel:{ids.kernel_hash(row['name'])}  {time}, {units.counted(row['count'], 'run')}: {name}"
+
+
+def _steps(report: Report) -> Iterator[str]:
+    """Give the longest steady step, which shows most."""
+    steady = [step for step in report.steps if step.steady and step.device == report.verdict.device]
+    if steady:
+        longest = max(steady, key=lambda step: (step.duration_ns, -step.index))
+        yield f"{ids.step_id(report, longest)}  {units.duration(longest.duration_ns)}, {phrasing.step_limit(vars(longest))}"
+
+
+def _operators(report: Report) -> Iterator[str]:
+    """Give the operators of most CPU time of their own, where no device did anything."""
+    top = report.tables["operators"].sort("host_self_ns", "name", descending=[True, False]).head(_TOP_OPERATORS)
+    for row in top.to_dicts():
+        yield f"operator  {row['name']}: {units.duration(row['host_self_ns'])} of its own, {units.counted(row['count'], 'call')}"

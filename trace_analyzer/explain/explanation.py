@@ -1,0 +1,125 @@
+"""Hold what is known of one thing, and write it for people and for scripts."""
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any
+
+from trace_analyzer import units
+from trace_analyzer.render.json import plain
+from trace_analyzer.render.layout import Line, columns, folded, hanging, written
+from trace_analyzer.report import Value
+
+_UNITS = {
+    "_ns": "ns",
+    "_ratio": "ratio",
+    "_bytes": "bytes",
+    "_flop": "FLOP",
+    "_flop_per_s": "FLOP/s",
+    "_byte_per_s": "byte/s",
+}
+"""End of a fact's name -> its unit."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Hold one thing of a report in full: what it is, its figures, the rows behind it, and what to run next.
+
+    The names of figures carry their unit: ``duration_ns``, ``time_ratio``. ``print`` shows it as text.
+    """
+
+    id: Annotated[str, "The id that was asked for."]
+    title: Annotated[str, "What it is, in a line."]
+    text: Annotated[tuple[str, ...], "What it means, in sentences."]
+    facts: Annotated[Mapping[str, Value], "Its figures; the names carry the unit."]
+    code: Annotated[str, "What to write, for advice; else empty."] = ""
+    rows_title: Annotated[str, "What the rows are."] = ""
+    rows: Annotated[tuple[Mapping[str, Value], ...], "The evidence: rows of one form."] = ()
+    see: Annotated[tuple[str, ...], "Ids that belong to it."] = ()
+    next: Annotated[str, "The command to run next."] = ""
+
+    def to_json(self) -> str:
+        """Return it as strict JSON text, the same for the same report."""
+        document = {field.name: plain(getattr(self, field.name)) for field in fields(self)}
+        return json.dumps(document, indent=2, allow_nan=False) + "\n"
+
+    def to_text(self, width: int = 100, colour: bool = False) -> str:
+        """Return it as text in lines of at most ``width`` cells."""
+        lines = hanging([(units.visible(self.id) + "  ", "title")], units.visible(self.title), width, style="bold")
+        for sentence in self.text:
+            lines += [[("  ", ""), (line, "")] for line in folded(units.visible(sentence), width - 2)]
+        lines += [[("    ", ""), (line, "code")] for text in self.code.splitlines() for line in _code(text, width - 4)]
+        lines += _facts(self.facts, width)
+        lines += _rows(self.rows_title, self.rows, width)
+        if self.see:
+            lines += [[], *hanging([("See   ", "title")], units.visible(", ".join(self.see)), width)]
+        if self.next:
+            lines += [*([] if self.see else [[]]), *hanging([("Next  ", "title")], units.visible(self.next), width)]
+        return "".join(written(line, width, colour) + "\n" for line in lines)
+
+    def __str__(self) -> str:
+        return self.to_text().rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.to_text())}</pre>"
+
+
+def _code(text: str, room: int) -> Sequence[str]:
+    line = units.visible(text)
+    return [line] if units.cell_width(line) <= room else folded(line, room)
+
+
+def _facts(facts: Mapping[str, Value], width: int) -> list[Line]:
+    """Write the figures, one a line, those that are not known left out."""
+    known = {name: value for name, value in facts.items() if value not in (None, "")}
+    if not known:
+        return []
+    indent = max(units.cell_width(label_of(name)) for name in known) + 4
+    return [
+        [],
+        *(
+            line
+            for name, value in known.items()
+            for line in hanging(
+                [("  " + label_of(name).ljust(indent - 2), "dim")], units.visible(value_of(name, value)), width
+            )
+        ),
+    ]
+
+
+def _rows(title: str, rows: Sequence[Mapping[str, Value]], width: int) -> list[Line]:
+    """Write the rows: figures as columns, then what they belong to, wrapped."""
+    if not rows:
+        return []
+    names = list(rows[0])
+    figures = [name for name in names if _unit(name)]
+    heads = columns([[(value_of(name, row[name]), "bold") for name in figures] for row in rows], "r" * len(figures))
+    lines: list[Line] = [[], [(title, "title")]]
+    for row, head in zip(rows, heads, strict=True):
+        texts = [value_of(name, row[name]) for name in names if name not in figures and row[name] not in (None, "")]
+        lines += hanging([("  ", ""), *head, ("  ", "")], units.visible(", ".join(texts)), width)
+    return lines
+
+
+def label_of(name: str) -> str:
+    """Return the name of a fact for people, harmless on a terminal; a unit that its value shows is left out."""
+    if name in ("flop", "mfu_ratio"):
+        return name.partition("_")[0].upper()
+    end = _end(name)
+    shown = name.removesuffix(end) if end in ("_ns", "_bytes") else name
+    return units.visible(shown.replace("_flop_per_s", " FLOP/s").replace("_byte_per_s", " B/s").replace("_", " "))
+
+
+def value_of(name: str, value: Any) -> str:
+    """Write the value of a fact in the unit that its name carries."""
+    return units.written(value, _unit(name))
+
+
+def _end(name: str) -> str:
+    ends = (end for end in sorted(_UNITS, key=len, reverse=True) if name.endswith(end))
+    return next(ends, "")
+
+
+def _unit(name: str) -> str:
+    return {"count": "count", "flop": "FLOP"}.get(name) or _UNITS.get(_end(name), "")

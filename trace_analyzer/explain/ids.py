@@ -1,0 +1,92 @@
+"""Name what a report holds by ids that stay the same from run to run.
+
+``verdict``, ``advice:FIX``, ``check:NAME``, ``step:N``, ``gap:N``, ``kernel:HASH`` for all runs of a kernel and
+``kernel:HASH/K`` for its K-th run. A step or a check of another device than the verdict's has ``@DEVICE`` behind it.
+``gap:N`` is row N of table `gaps`; HASH is the beginning of the SHA-256 of the kernel's name.
+"""
+
+import hashlib
+from difflib import get_close_matches
+
+import polars as pl
+
+from trace_analyzer.errors import UsageError
+from trace_analyzer.report import Check, Report, StepReport
+
+KINDS = ("verdict", "advice", "check", "step", "gap", "kernel")
+"""What has an id, in the order in which a reader needs it."""
+
+_HASH_DIGITS = 8
+_NEAR = 5
+_LONGEST = 60
+
+
+def kernel_hash(name: str) -> str:
+    """Return the eight hexadecimal digits that stand for a kernel's name."""
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
+
+
+def step_id(report: Report, step: StepReport) -> str:
+    """Return the id of a step."""
+    return f"step:{step.index}{_of_device(report, step.device)}"
+
+
+def check_id(report: Report, check: Check) -> str:
+    """Return the id of a check; that of the whole file has no device."""
+    return f"check:{check.name}{'' if check.device is None else _of_device(report, check.device)}"
+
+
+def _of_device(report: Report, device: int | str) -> str:
+    judged = report.verdict.device if report.verdict.device is not None else _first_device(report)
+    return "" if device == judged else f"@{device}"
+
+
+def _first_device(report: Report) -> int | str | None:
+    return next((device.index for device in report.devices), None)
+
+
+def kernel_names(report: Report) -> list[str]:
+    """Return the names in table `kernels`, those of most time first, each once."""
+    return [str(name) for name in report.tables["kernels"].get_column("name").unique(maintain_order=True)]
+
+
+def longest_gaps(report: Report, most: int) -> pl.DataFrame:
+    """Return the longest rows of table `gaps` of the verdict's device, longest first."""
+    gaps = report.tables["gaps"]
+    device = device_code(report, report.verdict.device)
+    own = gaps if device is None else gaps.filter(pl.col("device") == device)
+    return own.sort("duration_ns", "gap_id", descending=[True, False]).head(most)
+
+
+def device_code(report: Report, device: int | str | None) -> int | None:
+    """Return the code that tables have for a device of the report; None where there is none."""
+    labels = report.tables["devices"]
+    codes = labels.filter(pl.col("label") == str(device)).get_column("device").to_list()
+    return int(codes[0]) if codes else None
+
+
+def unknown(report: Report, asked: str) -> UsageError:
+    """Return the error for an id that names nothing: it names the nearest ones that do."""
+    kind = asked.partition(":")[0]
+    asked = asked if len(asked) <= _LONGEST else asked[:_LONGEST] + "..."
+    if kind == "gap" and (count := report.tables["gaps"].height):
+        longest = int(longest_gaps(report, 1).item(0, "gap_id"))
+        return UsageError(
+            f"no {asked!r} in this trace: there are gap:0 to gap:{count - 1}; the longest is gap:{longest}"
+        )
+    known = _ids_of(report, kind)
+    near = get_close_matches(asked, known, n=_NEAR, cutoff=0.5) or known[:_NEAR]
+    return UsageError(
+        f"no {asked!r} in this trace; near it: {', '.join(near)}{', ...' if len(known) > len(near) else ''}"
+    )
+
+
+def _ids_of(report: Report, kind: str) -> list[str]:
+    """Return the ids of a kind that near ones are chosen from; those of every kind for an unknown one."""
+    ids = {
+        "advice": [f"advice:{item.id}" for item in report.advice],
+        "check": [check_id(report, check) for check in report.trust],
+        "step": [step_id(report, step) for step in report.steps],
+        "kernel": [f"kernel:{kernel_hash(name)}" for name in kernel_names(report)] if kind == "kernel" else [],
+    }
+    return ids.get(kind) or ["verdict", *ids["advice"], *ids["step"], *ids["check"]]

@@ -1,0 +1,353 @@
+"""Look up one thing of a report by its id, with the rows of tables that are its evidence."""
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+
+import polars as pl
+
+from trace_analyzer.catalog.code import in_function
+from trace_analyzer.explain import ids
+from trace_analyzer.explain.explanation import Explanation
+from trace_analyzer.render import phrasing
+from trace_analyzer.report import Advice, Check, Report, StepReport, Value
+from trace_analyzer.vocabulary import PARTS, label
+
+_MOST_ROWS = 8
+_ID = re.compile(r"(?P<kind>[a-z]+):(?P<key>[^/@]+)(?:/(?P<ordinal>\d{1,9}))?(?:@(?P<device>.+))?", re.DOTALL)
+
+
+def explain(report: Report, asked: str) -> Explanation:
+    """Return what is known of the thing with this id. Raises ``UsageError`` for an id that names nothing here."""
+    if asked == "verdict":
+        return _verdict(report)
+    parsed = _ID.fullmatch(asked)
+    look_up = _LOOKUPS.get(parsed["kind"]) if parsed else None
+    explanation = look_up(report, asked) if look_up else None
+    if explanation is None:
+        raise ids.unknown(report, asked)
+    return explanation
+
+
+def _command(report: Report, *words: str) -> str:
+    return shlex.join(("analyze", words[0], report.trace.path, *words[1:]))
+
+
+def _verdict(report: Report) -> Explanation:
+    """Explain the verdict: its reason, the rule, how sure it is, and the facts that it rests on."""
+    verdict = report.verdict
+    how_sure, why = phrasing.confidence(verdict)
+    sure = f"{how_sure} {why}.".replace(" .", ".") if verdict.regime else ""
+    text = [phrasing.headline(verdict), phrasing.rule_applied(verdict), sure]
+    parts = sorted(verdict.parts_ns.items(), key=lambda item: -item[1])
+    window = verdict.window
+    next_id = f"advice:{report.advice[0].id}" if report.advice else ""
+    return Explanation(
+        id="verdict",
+        title=phrasing.verdict_label(verdict),
+        text=tuple(sentence for sentence in text if sentence),
+        facts={
+            "device": verdict.device,
+            "window": None if window is None else phrasing.window_phrase(report),
+            **{fact.metric: fact.value for fact in verdict.evidence},
+        },
+        rows_title="Parts of the window",
+        rows=tuple({"time_ns": ns, "part": label(part)} for part, ns in parts if ns),
+        see=tuple(f"advice:{item.id}" for item in report.advice),
+        next=_command(report, "explain", next_id) if next_id else "",
+    )
+
+
+def _advice(report: Report, asked: str) -> Explanation | None:
+    """Explain a piece of advice: the figures that ask for it, the code, where, and how its bound is computed."""
+    item = next((item for item in report.advice if f"advice:{item.id}" == asked), None)
+    if item is None:
+        return None
+    window = report.verdict.window
+    return Explanation(
+        id=asked,
+        title=item.title,
+        text=tuple(
+            sentence for sentence in (item.why, phrasing.advised_place(item), phrasing.predicted_step(item)) if sentence
+        ),
+        facts={
+            "saves_at_most_ns": item.saves_ns_at_most,
+            "saves_at_most_ratio": item.saves_ns_at_most / window.length_ns if window and window.length_ns else None,
+            "bound": item.how_bound,
+            "place_start_ns": item.start_ns,
+            "place_end_ns": item.end_ns,
+            "documentation": item.docs,
+        },
+        code=item.code,
+        see=_at_place(report, item),
+        next=_command(report, "whatif"),
+    )
+
+
+def _at_place(report: Report, item: Advice) -> tuple[str, ...]:
+    """Return the ids of the gap or the kernel that begins where the advice's place does."""
+    if item.start_ns is None:
+        return ()
+    gaps = report.tables["gaps"].filter(pl.col("start_ns") <= item.start_ns, pl.col("end_ns") > item.start_ns)
+    if gaps.height:
+        return tuple(f"gap:{gap}" for gap in gaps.get_column("gap_id").head(1))
+    kernels = report.tables["activities"].filter(pl.col("start_ns") == item.start_ns)
+    return tuple(_kernel_id(report, row["activity_id"]) for row in kernels.head(1).to_dicts())
+
+
+def _gap(report: Report, asked: str) -> Explanation | None:
+    """Explain an idle gap: what ended it, when that was launched, and what the host did meanwhile."""
+    key = asked.removeprefix("gap:")
+    rows = report.tables["gaps"].filter(pl.col("gap_id") == int(key)).to_dicts() if _is_number(key) else []
+    if not rows:
+        return None
+    gap = rows[0]
+    after = _activity(report, gap["activity_id"])
+    launch = _one(report.tables["launches"], "launch_id", gap["launch_id"])
+    start = gap["start_ns"]
+    return Explanation(
+        id=asked,
+        title=f"{_device(report, gap['device'])} idles: {label(gap['cause'])}",
+        text=(PARTS[gap["cause"]].definition,) if gap["cause"] in PARTS else (),
+        facts={
+            "duration_ns": gap["duration_ns"],
+            "start_ns": start,
+            "ended_by": after.get("name"),
+            "launched_by": launch.get("name"),
+            "launched_after_ns": None if not launch else launch["start_ns"] - start,
+            "launch_call_ns": launch.get("duration_ns"),
+            "launch_lead_ns": after.get("lead_ns"),
+        },
+        rows_title="What the host did meanwhile, by time",
+        rows=_host_rows(report, gap["gap_id"]),
+        see=(_kernel_id(report, gap["activity_id"]),) if after else (),
+        next=_next_of_cause(report, gap["cause"]),
+    )
+
+
+def _next_of_cause(report: Report, cause: str) -> str:
+    """Return the command that explains the best advice where there is one, else the verdict."""
+    held_by_host = cause in PARTS and PARTS[cause].cure is not None
+    best = next(iter(report.advice), None) if held_by_host else None
+    return _command(report, "explain", f"advice:{best.id}" if best else "verdict")
+
+
+def _host_rows(report: Report, gap_id: int) -> tuple[Mapping[str, Value], ...]:
+    """Sum up the intervals of a gap by cause and by the code that was running."""
+    who = ["cause", "name", "operator", "python_function", "module"]
+    names = report.tables["host_events"].select("event_id", "name")
+    pieces = report.tables["blame"].filter(pl.col("gap_id") == gap_id).join(names, on="event_id", how="left")
+    sums = (
+        pieces.with_columns(pl.col(who).cast(pl.String), time_ns=pl.col("end_ns") - pl.col("start_ns"))
+        .group_by(who)
+        .agg(pl.col("time_ns").sum())
+        .sort("time_ns", *who, descending=[True, *(False for _ in who)], nulls_last=True)
+        .head(_MOST_ROWS)
+    )
+    return tuple(
+        {
+            "time_ns": row["time_ns"],
+            "cause": label(row["cause"]),
+            "event": row["name"],
+            "operator": row["operator"] if row["operator"] != row["name"] else None,
+            "where": in_function(row["python_function"]) if row["python_function"] else row["module"],
+        }
+        for row in sums.to_dicts()
+    )
+
+
+def _kernel(report: Report, asked: str) -> Explanation | None:
+    """Explain all runs of a kernel, or the one of an ordinal: work, roof, and the operator that launched it."""
+    digits, _, ordinal = asked.removeprefix("kernel:").partition("/")
+    name = next((name for name in ids.kernel_names(report) if ids.kernel_hash(name) == digits), None)
+    if name is None:
+        return None
+    runs = report.tables["activities"].filter(pl.col("name").cast(pl.String) == name)
+    if ordinal:
+        return _one_run(report, asked, runs, int(ordinal)) if _is_number(ordinal) else None
+    summed = report.tables["kernels"].filter(pl.col("name") == name).to_dicts()
+    first = summed[0]
+    roofline = report.tables["roofline"].filter(pl.col("name").cast(pl.String) == name)
+    longest = int(runs.get_column("duration_ns").arg_max() or 0)
+    return Explanation(
+        id=asked,
+        title=name,
+        text=(_bound_text(first["bound"]),) if first["bound"] in PARTS else (),
+        facts={
+            "time_ns": sum(row["time_ns"] for row in summed),
+            "time_ratio": sum(row["time_ratio"] for row in summed) / len(summed),
+            "count": sum(row["count"] for row in summed),
+            "median_ns": first["median_ns"],
+            "bucket": first["bucket"],
+            "bound": label(first["bound"]) if first["bound"] else None,
+            "operator": first["operator"],
+        },
+        rows_title="By operator, dtype and shapes",
+        rows=tuple(map(_roofline_row, roofline.sort("time_ns", descending=True).head(_MOST_ROWS).to_dicts())),
+        see=(f"{asked}/{longest + 1}",),
+        next=_command(report, "explain", f"{asked}/{longest + 1}"),
+    )
+
+
+def _bound_text(bound: str) -> str:
+    return f"{label(bound)}: {PARTS[bound].definition[:1].lower()}{PARTS[bound].definition[1:]}"
+
+
+def _roofline_row(row: Mapping[str, Value]) -> Mapping[str, Value]:
+    kept = (
+        "time_ns",
+        "count",
+        "roof_ratio",
+        "achieved_flop_per_s",
+        "achieved_byte_per_s",
+        "operator",
+        "dtype",
+        "input_dims",
+    )
+    return {name: row[name] for name in kept}
+
+
+def _one_run(report: Report, asked: str, runs: pl.DataFrame, ordinal: int) -> Explanation | None:
+    """Explain one run of a kernel."""
+    if not 1 <= ordinal <= runs.height:
+        return None
+    run = runs.row(ordinal - 1, named=True)
+    roof = _one(report.tables["roofs"], "activity_id", run["activity_id"])
+    launch = _one(report.tables["launches"], "launch_id", run["launch_id"])
+    waited = report.tables["gaps"].filter(pl.col("activity_id") == run["activity_id"]).get_column("gap_id").to_list()
+    kept = (
+        "start_ns", "duration_ns", "stream", "operator", "bucket", "dtype", "grid", "block",
+        "registers_per_thread", "shared_memory_bytes", "occupancy_percent", "bytes", "flop", "moved_bytes", "lead_ns",
+    )  # fmt: skip
+    return Explanation(
+        id=asked,
+        title=f"{run['name']}, run {ordinal} of {runs.height}, {_device(report, run['device'])}",
+        text=(_bound_text(run["bound"]),) if run["bound"] in PARTS else (),
+        facts={
+            **{name: run[name] for name in kept},
+            **{
+                name: roof.get(name) for name in ("achieved_flop_per_s", "achieved_byte_per_s", "roof_ratio", "lost_ns")
+            },
+            "launched_by": launch.get("name"),
+            "launch_start_ns": launch.get("start_ns"),
+        },
+        see=(asked.partition("/")[0], *(f"gap:{gap}" for gap in waited)),
+        next=_command(report, "explain", f"gap:{waited[0]}" if waited else asked.partition("/")[0]),
+    )
+
+
+def _step(report: Report, asked: str) -> Explanation | None:
+    """Explain a step: what limits it, and what its device did meanwhile."""
+    step = next((step for step in report.steps if ids.step_id(report, step) == asked), None)
+    if step is None:
+        return None
+    device = ids.device_code(report, step.device)
+    gaps = report.tables["gaps"].filter(
+        pl.col("device") == device,
+        pl.col("start_ns") < step.start_ns + step.duration_ns,
+        pl.col("end_ns") > step.start_ns,
+    )
+    longest = gaps.sort("duration_ns", "gap_id", descending=[True, False]).get_column("gap_id").head(3).to_list()
+    return Explanation(
+        id=asked,
+        title=f"{step.name}: {phrasing.step_limit(vars(step))}",
+        text=(step.headline,) if step.headline else (),
+        facts=_step_facts(step),
+        rows_title="What the device did, by time",
+        rows=_step_parts(report, step, device),
+        see=tuple(f"gap:{gap}" for gap in longest),
+        next=_command(report, "explain", f"gap:{longest[0]}" if longest else "verdict"),
+    )
+
+
+def _step_facts(step: StepReport) -> Mapping[str, Value]:
+    kept = (
+        "start_ns", "duration_ns", "busy_ns", "idle_ns", "state", "steady", "confidence", "flop", "mfu", "cold_start_ns", "recording_ns",
+    )  # fmt: skip
+    return {("mfu_ratio" if name == "mfu" else name): getattr(step, name) for name in kept}
+
+
+def _step_parts(report: Report, step: StepReport, device: int | None) -> tuple[Mapping[str, Value], ...]:
+    """Sum up the parts of the device's time that lie within a step."""
+    end = step.start_ns + step.duration_ns
+    sums = (
+        report.tables["partition"]
+        .filter(pl.col("device") == device, pl.col("start_ns") < end, pl.col("end_ns") > step.start_ns)
+        .with_columns(time_ns=pl.col("end_ns").clip(None, end) - pl.col("start_ns").clip(step.start_ns))
+        .group_by(pl.col("part").cast(pl.String))
+        .agg(pl.col("time_ns").sum())
+        .sort("time_ns", "part", descending=[True, False])
+    )
+    return tuple(
+        {"time_ns": ns, "time_ratio": ns / max(1, step.duration_ns), "part": label(part)}
+        for part, ns in sums.iter_rows()
+    )
+
+
+def _check(report: Report, asked: str) -> Explanation | None:
+    """Explain a check of the trace: what it measures, and what it withholds."""
+    check = next((check for check in report.trust if ids.check_id(report, check) == asked), None)
+    if check is None:
+        return None
+    return Explanation(
+        id=asked,
+        title=f"{phrasing.check_phrase(check)}: {_STATUSES[check.status]}",
+        text=(
+            f"It is the {check.meaning}."
+            if check.unit == "ratio"
+            else f"{check.meaning[:1].upper()}{check.meaning[1:]}.",
+        ),
+        facts={
+            "status": check.status,
+            ("value_ratio" if check.unit == "ratio" else "value"): check.value,
+            "unit": None if check.unit == "ratio" else check.unit,
+            "device": check.device,
+            "withholds": ", ".join(check.withholds),
+        },
+        see=_failing(report, check),
+        next=_command(report, "explain", "verdict"),
+    )
+
+
+_STATUSES = {"ok": "holds", "warn": "holds in part", "fail": "does not hold"}
+
+
+def _failing(report: Report, asked: Check) -> tuple[str, ...]:
+    """Return the ids of the other checks that do not hold."""
+    return tuple(ids.check_id(report, check) for check in report.trust if check.status != "ok" and check is not asked)
+
+
+def _is_number(key: str) -> bool:
+    return key.isascii() and key.isdecimal() and len(key) < 10
+
+
+def _one(table: pl.DataFrame, key: str, value: int | None) -> Mapping[str, Value]:
+    """Return the row of a key; {} where there is none."""
+    rows = table.filter(pl.col(key) == value).head(1).to_dicts() if value is not None else []
+    return rows[0] if rows else {}
+
+
+def _activity(report: Report, activity_id: int | None) -> Mapping[str, Value]:
+    return _one(report.tables["activities"], "activity_id", activity_id)
+
+
+def _kernel_id(report: Report, activity_id: int) -> str:
+    """Return the id of one run of a kernel, copy or memset."""
+    activities = report.tables["activities"]
+    name = str(_activity(report, activity_id)["name"])
+    before = activities.filter(pl.col("activity_id") <= activity_id, pl.col("name").cast(pl.String) == name)
+    return f"kernel:{ids.kernel_hash(name)}/{before.height}"
+
+
+def _device(report: Report, code: int) -> str:
+    labels = _one(report.tables["devices"], "device", code)
+    return f"device {labels.get('label', code)}"
+
+
+_LOOKUPS: Mapping[str, Callable[[Report, str], Explanation | None]] = {
+    "advice": _advice,
+    "check": _check,
+    "step": _step,
+    "gap": _gap,
+    "kernel": _kernel,
+}

@@ -1,0 +1,40 @@
+"""Write a piece of advice in two lines: one line of code, and the one place where to change it."""
+
+import re
+
+from trace_analyzer import units
+from trace_analyzer.report import Advice
+
+_PLACES = "; "
+_TEMPLATE_ARGUMENTS = re.compile(r"(?<=\w)<[^<>]*>")
+
+
+def code_line(code: str, width: int) -> str:
+    """Return the first statement of the code on one line; its comment goes where both do not fit ``width``.
+
+    A ``with`` keeps its body's first line. Code that is all comments gives its first one.
+    """
+    lines = [line for line in code.splitlines() if line.strip()]
+    statements = [line for line in lines if not line.lstrip().startswith("#")]
+    if not statements:
+        return lines[0].strip() if lines else ""
+    first = statements[0].strip()
+    statement = _without_comment(first)
+    if statement.endswith(":") and len(statements) > 1:
+        return f"{statement} {_without_comment(statements[1].strip())}"
+    return first if units.cell_width(first) <= width else statement
+
+
+def _without_comment(line: str) -> str:
+    return line.partition("  #")[0].rstrip()
+
+
+def first_place(item: Advice, cells: int) -> str:
+    """Write the place that matters most, whole: ``at aten::mm in step (train.py:12) (8.66 ms)``; "" if unknown.
+
+    Only a name longer than ``cells`` loses its template arguments.
+    """
+    place = item.where.partition(_PLACES)[0]
+    while units.cell_width(place) > cells and (bare := _TEMPLATE_ARGUMENTS.sub("", place)) != place:
+        place = bare
+    return place if not place or place.startswith("before ") else f"at {place}"

@@ -1,0 +1,208 @@
+"""Lay out what a person reads first: the verdict, where the time went, and what to change, whole on one screen.
+
+Nothing that matters is cut here: what is too long for a line goes on in the next one. The rest of the report is that of
+`trace_analyzer.render.terminal` with ``verbose``.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from trace_analyzer import units
+from trace_analyzer.render import phrasing
+from trace_analyzer.render.advice_phrasing import code_line, first_place
+from trace_analyzer.render.layout import Line, bar, beside, cells, columns, folded, hanging
+from trace_analyzer.report import Advice, Report, Verdict
+from trace_analyzer.report.summaries import longest_and_rest, part_totals
+from trace_analyzer.vocabulary import label
+
+_SIDE_BY_SIDE = 92  # cells from which two blocks fit next to each other
+_TOP_CAUSES, _TOP_ADVICE = 5, 3
+_TOP_REASONS = {"high": 0, "medium": 1, "low": 2}
+"""How many reasons lower the confidence at least: those that stand first. Others only explain."""
+_MOST_LINES = 6  # of any one text: only names made to harm are longer
+
+
+def verdict_lines(report: Report, width: int, verbose: bool = False) -> list[Line]:
+    """Write regime and reason, the rule where a larger figure is not the verdict, how sure it is, and the file."""
+    verdict = report.verdict
+    name, sentence = phrasing.verdict_label(verdict), units.visible(phrasing.headline(verdict))
+    style = "bad" if verdict.regime is None else "verdict"
+    lines = _continued([(name + ". ", style)], sentence, width, "bold")
+    if rule := phrasing.rule_applied(verdict):
+        lines += hanging([("  ", "")], rule, width)
+    lines += _confidence(verdict, width, verbose)
+    return [*lines, *([(line, "dim")] for line in folded(trace_phrase(report, verbose), width, _MOST_LINES))]
+
+
+def _continued(head: Line, text: str, width: int, style: str) -> list[Line]:
+    """Write the text behind the head and on under it, from the margin."""
+    words = text.split()
+    first: list[str] = []
+    while words and cells(head) + units.cell_width(" ".join([*first, words[0]])) <= width:
+        first.append(words.pop(0))
+    rest = [[("  ", ""), (line, style)] for line in folded(" ".join(words), width - 2, _MOST_LINES)] if words else []
+    return [[*head, (" ".join(first), style)], *rest]
+
+
+def _confidence(verdict: Verdict, width: int, verbose: bool) -> list[Line]:
+    """Write how sure the verdict is and why; what takes nothing from a high confidence is for ``verbose``."""
+    if verdict.regime is None or (verdict.confidence == "high" and not verbose):
+        return []
+    how_sure, why = phrasing.confidence(verdict)
+    shown = _TOP_REASONS[verdict.confidence]
+    more = len(verdict.confidence_why) - shown
+    if not verbose and more > 0:
+        why = f"{phrasing.reasons(verdict.confidence_why[:shown])}; and {more} more (-v)"
+    return hanging([(f"{how_sure} ", "dim")], units.visible(why), width, _MOST_LINES, "dim")
+
+
+def advice_lines(report: Report, width: int) -> list[Line]:
+    """Write the three best changes: what each saves at most, one line of code, and where."""
+    if not report.advice:
+        return []
+    lines: list[Line] = [[("What to change", "title")]]
+    for rank, item in enumerate(report.advice[:_TOP_ADVICE], 1):
+        lines += advice_title(rank, item, report, width)
+        if code := code_line(item.code, width - 7):
+            lines += code_lines(code, width)
+        if place := first_place(item, 2 * (width - 5)):
+            lines += [[("     ", ""), (line, "dim")] for line in folded(units.visible(place), width - 5, _MOST_LINES)]
+    more = len(report.advice) - _TOP_ADVICE
+    return [*lines, [(f"  and {more} more (-v)", "dim")]] if more > 0 else lines
+
+
+def code_lines(code: str, width: int) -> list[Line]:
+    """Write each line of code as it is if it fits, else wrapped."""
+    room = width - 7
+    return [
+        [("       ", ""), (piece, "code")]
+        for line in map(units.visible, code.splitlines())
+        for piece in ([line] if units.cell_width(line) <= room else folded(line, room, _MOST_LINES))
+    ]
+
+
+def advice_title(rank: int, item: Advice, report: Report, width: int) -> list[Line]:
+    """Write what to change and what it saves at most, on one line if it fits."""
+    window = report.verdict.window
+    window_ns = window.length_ns if window else 0
+    share = f", {units.percent(item.saves_ns_at_most / window_ns)}" if window_ns else ""
+    saves = f"saves at most {units.duration(item.saves_ns_at_most)}{share}"
+    lines = hanging([(f"  {rank}. ", "")], units.visible(item.title), width, 2, "bold")
+    _append(lines, saves, "good", width, indent="     ")
+    return lines
+
+
+def doubt_lines(report: Report, width: int) -> list[Line]:
+    """Write in a line each what of the trace's checks does not hold, and the gravest note that is no mere remark."""
+    lines: list[Line] = []
+    broken = [check for check in report.trust if check.status != "ok"]
+    if broken:
+        held = f"{len(report.trust) - len(broken)} of {len(report.trust)} hold"
+        text = "; ".join((held, *map(phrasing.check_phrase, broken)))
+        style = "bad" if any(check.status == "fail" for check in broken) else "warn"
+        lines += hanging([("Checks  ", "title")], units.visible(text), width, _MOST_LINES, style)
+    grave = [note for note in phrasing.sorted_notes(report.notes) if note.severity != "info"]
+    if grave:
+        text = _first_clauses(units.visible(grave[0].message), 2 * (width - 8))
+        more = f" (and {units.counted(len(grave) - 1, 'more note')}: -v)" if len(grave) > 1 else ""
+        lines += hanging([("Note    ", "title")], text + more, width, _MOST_LINES, "warn")
+    return lines
+
+
+def _first_clauses(text: str, room: int) -> str:
+    """Return as many clauses of the text as have room, all if that is none, and where the rest is."""
+    if units.cell_width(text) <= room:
+        return text
+    ends = [match.start() for match in re.finditer(r"[;:,] ", text) if match.start() <= room - 5]
+    return f"{text[: ends[-1]]} (-v)" if ends else text
+
+
+def more_lines(report: Report, width: int) -> list[Line]:
+    """Write how to read on."""
+    one = f"; one thing: analyze explain TRACE advice:{report.advice[0].id}" if report.advice else ""
+    return hanging([("More    ", "title")], "evidence, kernels, steps, notes: -v" + one, width, style="dim")
+
+
+def _append(lines: list[Line], text: str, style: str, width: int, indent: str = "") -> None:
+    """Put the text behind the last line if there is room, else under it."""
+    if cells(lines[-1]) + 3 + units.cell_width(text) <= width:
+        lines[-1] = [*lines[-1], ("   ", ""), (text, style)]
+    else:
+        lines += hanging([(indent, "")], text, width, 2, style)
+
+
+def trace_phrase(report: Report, verbose: bool = False) -> str:
+    """Write the file and what it holds, and that the verdict is sure where it is."""
+    trace = report.trace
+    names = list(dict.fromkeys(device.name for device in trace.devices if device.name))
+    many = f"{len(trace.devices)} x " if len(names) == 1 and len(trace.devices) > 1 else ""
+    world = f" of {trace.world_size}" if trace.world_size is not None else ""
+    facts = (
+        PurePath(trace.path).name or trace.path,
+        many + ", ".join(names),
+        f"rank {trace.rank}{world}" if trace.rank is not None else "",
+        units.counted(trace.event_count, "event") if verbose else "",
+        units.duration(trace.duration_ns),
+        f"{report.verdict.confidence} confidence" if report.verdict.confidence == "high" else "",
+    )
+    return units.visible(" · ".join(fact for fact in facts if fact))
+
+
+def time_lines(report: Report, width: int) -> list[Line]:
+    """Lay out what the device did with the window, and why it idled, side by side where there is room."""
+    parts_ns, window = _parts(report)
+    if not parts_ns:
+        return []
+    parts = part_totals(parts_ns)
+    idle_ns, total = parts.idle_ns, parts.total_ns
+    done = sorted([*parts.work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
+    two = width >= _SIDE_BY_SIDE and bool(parts.idle)
+    half = (width - 4) // 2 if two else width
+    left = _bars("Where the time went", window, done, total, half)
+    if not parts.idle or idle_ns < phrasing.WORTH_NAMING * total:
+        return left
+    longest, rest_count, rest_ns = longest_and_rest(parts.idle, _TOP_CAUSES)
+    shown = [*longest, *([(f"{rest_count} other causes", rest_ns)] if rest_count else [])]
+    right = _bars("Why the device idled", units.duration(idle_ns), shown, idle_ns, half, style="idle")
+    return beside(left, right, half + 4) if two else [*left, [], *right]
+
+
+def _parts(report: Report) -> tuple[dict[str, int], str]:
+    """Return the partition of the verdict's window, else of the first device's whole trace, and its name."""
+    if report.verdict.parts_ns:
+        return dict(report.verdict.parts_ns), phrasing.window_phrase(report)
+    if report.devices:
+        device = report.devices[0]
+        return dict(device.partition_ns), f"{units.duration(device.window_ns)}, the whole trace"
+    return {}, ""
+
+
+def _bars(
+    title: str, detail: str, parts: Sequence[tuple[str, int]], total: int, width: int, style: str = ""
+) -> list[Line]:
+    """Write one line per part: its name, a bar, its share of the total and its time."""
+    rows: list[Line] = [
+        [(units.visible(label(part)), ""), (units.percent(ns / total), ""), (units.duration(ns), "dim")]
+        for part, ns in parts
+    ]
+    table = columns(rows, "lrr")
+    room = width - cells(table[0]) - 4 if table else 0
+    room_for_detail = width - units.cell_width(title) - 2
+    head: Line = [(title, "title")]
+    fits = units.cell_width(detail) <= room_for_detail
+    lines: list[Line] = [[*head, ("  ", ""), (detail, "dim")]] if fits else [head, [("  ", ""), (detail, "dim")]]
+    for (part, ns), line in zip(parts, table, strict=True):
+        drawn = bar(ns / total, room).ljust(room) if room >= 4 else ""
+        name, figures = line[:3], line[3:]
+        lines.append([("  ", ""), *name, (f"  {drawn}" if drawn else "", style or part), *figures])
+    return lines
+
+
+def record_lines(report: Report, width: int) -> list[Line]:
+    """Write what to record to get a verdict, where there is none."""
+    tips = phrasing.record_instead(report)
+    if not tips:
+        return []
+    lines: list[Line] = [[("What to record instead", "title")]]
+    return lines + [line for tip in tips for line in hanging([("  - ", "")], tip, width, 3)]
