@@ -396,3 +396,45 @@ def test_traces_of_ranks_say_what_was_made(tmp_path: Path) -> None:
         rank: made.waits[rank] for rank in range(3)
     }
     assert [rank.role for rank in report.ranks[:3]] == ["A", "A", "A"]
+
+
+def test_the_page_holds_a_job_and_nothing_that_runs(tmp_path: Path) -> None:
+    made = data_parallel(16, late_rank(5))
+    contents = [from_bytes(content) for content in summaries(made)]
+    hostile = "</script><script>alert(1)</script>\u202e"
+    contents[5] = replace(contents[5], host=hostile, path=f"{tmp_path}/trace.rank5.json", regime="compute-bound")
+    (tmp_path / "trace.rank5.report.html").touch()
+    path = judge([to_bytes(item) for item in contents]).to_html(tmp_path / "job.html")
+    text = path.read_text(encoding="utf-8")
+    assert "alert(1)</script>" not in text
+    assert "\u202e" not in text
+    assert "http://" not in text.replace("http://www.w3.org", "")
+    assert "9 of 10 steps" in text
+    assert len(text) < 200_000
+
+
+def test_the_page_of_many_collectives_leaves_out_the_steps_with_least_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trace_analyzer.ranks import html
+
+    report = judge(summaries(data_parallel(8, lambda rank, step: (step + 1) * MS if rank == 5 else 0)))
+    monkeypatch.setattr(html, "MOST_COLLECTIVES", 40)
+    rows, said = html.kept(report.rows, list(range(10)), report.by_step)
+    assert rows.get_column("step").unique().to_list() == [8, 9]
+    assert said == "This file holds 32 of 160 collectives, those of the 2 steps with most lateness."
+    monkeypatch.setattr(html, "MOST_COLLECTIVES", 10)
+    rows, _ = html.kept(report.rows, list(range(10)), report.by_step)
+    assert rows.height == 10
+
+
+@pytest.mark.slow
+def test_a_thousand_ranks_fit_into_ten_megabytes(tmp_path: Path) -> None:
+    everybody = everyone(1_024)
+    program = [("work", 5 * MS), ("meet", everybody)] * 20
+    delays = np.random.default_rng(1).integers(0, 100_000, (1_024, 10))
+    made = job(1_024, 10, program, lambda r, s: 60 * MS * (r == 700) + int(delays[r, s]), **CLOCKS)
+    report = judge(summaries(made)[:-1])
+    assert [(s.rank, s.kind) for s in report.stragglers] == [(700, "persistent")]
+    assert report.stragglers[0].late_ns == pytest.approx(60 * MS, rel=0.01)
+    for rank, wait in waits(report).items():
+        assert wait == pytest.approx(made.waits[rank or 0], rel=0.01, abs=20_000)
+    assert report.to_html(tmp_path / "job.html").stat().st_size < 10e6

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import polars as pl
 
@@ -137,6 +138,12 @@ class JobReport:
         from trace_analyzer.ranks.text import to_markdown
 
         return to_markdown(self)
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the report as one offline HTML file and return its path. Raises ``OSError`` when it cannot be written."""
+        from trace_analyzer.ranks.html import write_html
+
+        return write_html(self, Path(path))
 
 
 def judge(contents: Iterable[bytes]) -> JobReport:

@@ -23,7 +23,7 @@ def file_system(source: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise UsageError(f"{source}: addresses need fsspec: pip install 'trace-analyzer[remote]'") from None
+        raise UsageError(f"{source}: addresses need fsspec: pip install 'torch-trace-analyzer[remote]'") from None
     try:
         system, path = url_to_fs(source)
     except (ImportError, ValueError) as error:

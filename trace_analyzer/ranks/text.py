@@ -101,12 +101,13 @@ def summary(report: JobReport, width: int = 100) -> str:
             for rank in ranks
         ]
         text.append("")
-    text += _figures(report, width)
+    text += figure_lines(report, width)
     text += [line for note in report.notes for line in _wrapped(f"note: {note}", width, "  ")]
     return "\n".join(visible(line).rstrip() for line in text).rstrip() + "\n"
 
 
-def _figures(report: JobReport, width: int) -> list[str]:
+def figure_lines(report: JobReport, width: int) -> list[str]:
+    """Return lines on the step, collectives, own work, uneven operators, clocks and process groups."""
     lines = []
     job, matches = report.job, report.collectives
     if job.step_ns:
@@ -180,7 +181,7 @@ def to_markdown(report: JobReport) -> str:
         ]
     lines += [
         "",
-        *(f"- {_cell(line.strip())}" for line in _figures(report, 10_000)),
+        *(f"- {_cell(line.strip())}" for line in figure_lines(report, 10_000)),
         *(f"- {_cell(note)}" for note in report.notes),
     ]
     return "\n".join(lines).strip() + "\n"
