@@ -60,11 +60,11 @@ def summaries(
     many = min(workers or processors(), len(paths)) or 1
     with _Pool(many) as pool:
         run = _Run(paths, pool.submit, many, progress, _Memory(memory_limit() // 2))
-        found = run.results()
+        contents = run.results()
     for place in run.suspects:  # each alone, so that only its own fault can end its worker
         with _Pool(1) as pool:
-            found[place] = _Run([paths[place]], pool.submit, 1, None).results()[0]
-    return found
+            contents[place] = _Run([paths[place]], pool.submit, 1, None).results()[0]
+    return contents
 
 
 def summarized(path: str) -> bytes:

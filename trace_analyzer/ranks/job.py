@@ -171,13 +171,19 @@ def judge(contents: Iterable[bytes]) -> JobReport:
     regime = max(sorted(regimes), key=lambda name: regimes[name]) if regimes else None
     kind = slowdown(own_work(together.parts), named_roles, (transfer or 0) / step_ns if step_ns else 0.0)
     seen = len(together.ranks)
-    said = sentence(
-        named, together.problems, counts.matched, seen, floor, regime, (waiting or 0) / step_ns if step_ns else None
+    verdict = sentence(
+        named,
+        together.problems,
+        matched=counts.matched,
+        seen=seen,
+        floor_ns=floor,
+        regime=regime,
+        waiting_ratio=(waiting or 0) / step_ns if step_ns else None,
     )
     return JobReport(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
-        job=Job(said, regime, together.world_size, seen, step_ns, parts, waiting, transfer),
+        job=Job(verdict, regime, together.world_size, seen, step_ns, parts, waiting, transfer),
         problems=together.problems,
         ranks=_ranks(together, matched, by_step, role_of),
         stragglers=named,

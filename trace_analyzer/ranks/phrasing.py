@@ -15,6 +15,7 @@ _WORDS = {
 def sentence(
     stragglers: Sequence[Straggler],
     problems: Sequence[Problem],
+    *,
     matched: int,
     seen: int,
     floor_ns: float,

@@ -58,13 +58,13 @@ def _remote(source: str) -> list[str]:
     system, root = file_system(source)
     try:
         if glob.has_magic(root):
-            found = sorted(system.glob(root))
+            places = sorted(system.glob(root))
         elif system.isdir(root) and not _is_rank(root):
-            found = sorted(item for item in system.find(root) if _is_rank(item))
+            places = sorted(item for item in system.find(root) if _is_rank(item))
         else:
-            found = [root]
+            places = [root]
     except OSError as error:
         raise UsageError(f"{source}: cannot be listed: {error}") from None
-    if not found:
+    if not places:
         raise UsageError(f"{source}: nothing is there")
-    return [str(system.unstrip_protocol(item)) for item in found]
+    return [str(system.unstrip_protocol(item)) for item in places]

@@ -207,21 +207,21 @@ def _with_groups(rows: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[
 def _with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
     """Add ``step``: the one whose annotation holds the launch; without a launch, the one in which it starts."""
     bounds = {"host": ("host_start_ns", "host_end_ns"), "device": ("start_ns", "end_ns")}
-    found = rows
+    placed = rows
     for name, (first, last) in bounds.items():
         places = steps.select(
             pl.col("index").alias(f"{name}_step"), pl.col(first).alias("from"), pl.col(last).alias("to")
         )
         at = pl.coalesce("launch_ns", "start_ns") if name == "host" else pl.col("start_ns")
-        asked = found.with_row_index("place").with_columns(at.alias("at")).sort("at")
-        found = (
+        asked = placed.with_row_index("place").with_columns(at.alias("at")).sort("at")
+        placed = (
             asked.join_asof(places.drop_nulls("from").sort("from"), left_on="at", right_on="from", strategy="backward")
             .with_columns(pl.when(pl.col("at") < pl.col("to")).then(f"{name}_step").alias(f"{name}_step"))
             .sort("place")
             .drop("place", "at", "from", "to", strict=False)
         )
     step = pl.when(pl.col("launch_ns").is_not_null()).then("host_step").otherwise("device_step")
-    return found.with_columns(step.alias("step"))
+    return placed.with_columns(step.alias("step"))
 
 
 def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:

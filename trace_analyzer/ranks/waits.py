@@ -81,8 +81,8 @@ def with_own_lateness(rows: pl.DataFrame, least_ns: int = 0) -> pl.DataFrame:
     split = split.with_columns(_uncharged(split).alias("own_late_ns"))
     others = pl.when(pl.col("is_last")).then(None).otherwise(pl.col("exposed_wait_ns")).min().over("match")
     gain = pl.when(pl.col("is_last") & pl.col("is_most")).then(pl.min_horizontal("margin_ns", "own_late_ns", others))
-    told = split.with_columns(gain.fill_null(0).alias("gain_ns")).select("rank", "row", "own_late_ns", "gain_ns")
-    return rows.join(told, on=["rank", "row"], how="left", maintain_order="left")
+    own = split.with_columns(gain.fill_null(0).alias("gain_ns")).select("rank", "row", "own_late_ns", "gain_ns")
+    return rows.join(own, on=["rank", "row"], how="left", maintain_order="left")
 
 
 def _uncharged(split: pl.DataFrame) -> pl.Series:
