@@ -48,6 +48,8 @@ VALUES = {
     ("--fail-if-slower", "LINE=R"): "copy=0.05",
     ("--fail-if-more-idle", "R"): "0.1",
     ("--workers", "N"): "1",
+    ("--dask", "SCHEDULER"): "tcp://127.0.0.1:9",
+    ("--rank-summary", "FILE"): "trace.rank.gz",
 }
 """A value for each placeholder of each option; words that the help spells out stand for themselves."""
 

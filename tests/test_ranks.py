@@ -338,10 +338,10 @@ def test_the_rank_in_a_name(path: str, rank: int | None) -> None:
 
 
 def test_files_of_a_job(tmp_path: Path) -> None:
-    for name in ("a.rank0.json.gz", "a.rank0.rank.zst", "a.rank1.json", "a.rank1.report.json", "notes.txt"):
+    for name in ("a.rank0.json.gz", "a.rank0.rank.gz", "a.rank1.json", "a.rank1.report.json", "notes.txt"):
         (tmp_path / name).touch()
     names = [Path(path).name for path in files_of([str(tmp_path)])]
-    assert names == ["a.rank0.rank.zst", "a.rank1.json"]
+    assert names == ["a.rank0.rank.gz", "a.rank1.json"]
 
 
 def test_no_two_runs_of_judging_differ(tmp_path: Path) -> None:
@@ -372,7 +372,7 @@ def test_nothing_usable_is_said() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", to_bytes(RankSummary("x"))[:-4]])
 def test_a_damaged_summary_is_a_failed_rank(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "trace.rank4.rank.zst"
+    path = tmp_path / "trace.rank4.rank.gz"
     path.write_bytes(content)
     read = from_bytes(summarize(str(path)))
     assert read.rank == 4

@@ -47,7 +47,7 @@ def written(folder: Path) -> list[str]:
     made = job(4, 3, PROGRAM, lambda rank, step: 9 * MS * (rank == 2))
     paths = []
     for rank, content in enumerate(summaries(made)):
-        path = folder / f"trace.rank{rank}.rank.zst"
+        path = folder / f"trace.rank{rank}.rank.gz"
         path.write_bytes(content)
         paths.append(str(path))
     return paths
@@ -66,10 +66,10 @@ def test_any_executor_will_do(tmp_path: Path) -> None:
 
 def test_a_lost_rank_is_tried_again_and_a_hopeless_one_is_a_row(tmp_path: Path) -> None:
     paths = written(tmp_path)
-    once = Direct({"trace.rank1.rank.zst": 1})
+    once = Direct({"trace.rank1.rank.gz": 1})
     assert [from_bytes(c).error for c in engine.summaries(paths, once)] == [None] * 4
     assert once.submitted == 5
-    report = ta.analyze_ranks(paths, executor=Direct({"trace.rank1.rank.zst": 9}))
+    report = ta.analyze_ranks(paths, executor=Direct({"trace.rank1.rank.gz": 9}))
     assert [(p.kind, p.rank, p.message) for p in report.problems] == [("failed", 1, "RuntimeError: lost")]
 
 
@@ -222,7 +222,7 @@ def test_a_web_server_is_read(tmp_path: Path) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
-        names = [f"{address}/trace.rank{rank}.rank.zst" for rank in (0, 1, 2, 9)]
+        names = [f"{address}/trace.rank{rank}.rank.gz" for rank in (0, 1, 2, 9)]
         report = ta.analyze_ranks(names, executor=Direct())
         server.shutdown()
     assert [straggler.rank for straggler in report.stragglers] == [2]
@@ -232,3 +232,43 @@ def test_a_web_server_is_read(tmp_path: Path) -> None:
 class QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 (the name of the parameter)
         """Say nothing."""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_dask_cluster_loses_no_rank_when_a_worker_is_killed(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    write_traces(job(4, 20, PROGRAM, lambda rank, step: 9 * MS * (rank == 2)), tmp_path)
+    killed: list[int] = []
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+
+        def kill(stage: str, ratio: float | None) -> None:
+            if not killed:
+                killed.append(next(iter(cluster.workers.values())).pid)
+                os.kill(killed[0], signal.SIGKILL)
+
+        report = ta.analyze_ranks(tmp_path, executor=client, progress=kill)
+        again = CliRunner().invoke(
+            main,
+            ["ranks", str(tmp_path), "--format", "json", "--dask", cluster.scheduler_address],
+            standalone_mode=False,
+        )
+    assert killed
+    assert (report.job.seen, report.problems) == (4, ())
+    assert [straggler.rank for straggler in report.stragglers] == [2]
+    assert json.loads(again.output)["job"]["sentence"] == report.job.sentence
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_scheduler_that_does_not_answer_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("trace_analyzer.cli.ranks._PATIENCE_S", 1)
+    written(tmp_path)
+    with pytest.raises(UsageError, match="no scheduler answers"):
+        CliRunner().invoke(
+            main, ["ranks", str(tmp_path), "--dask", "tcp://127.0.0.1:9"], standalone_mode=False, catch_exceptions=False
+        )

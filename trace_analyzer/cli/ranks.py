@@ -1,5 +1,7 @@
 """Implement `analyze ranks DIR|GLOB|URL...`: which rank of a job is late, and why."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,9 +10,13 @@ import click
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
+from trace_analyzer.packages import missing_for_pages
 
 if TYPE_CHECKING:
+    from trace_analyzer.ranks.engine import Executor
     from trace_analyzer.ranks.job import JobReport
+
+_PATIENCE_S = 20
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -33,25 +39,34 @@ if TYPE_CHECKING:
 @click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Read N ranks at a time; by default one a processor."
 )
+@click.option("--dask", metavar="SCHEDULER", help="Read ranks on the workers of this Dask scheduler (tcp://host:8786).")
 @click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 def ranks(
-    sources: tuple[str, ...], form: str, output: str | None, html: str | None, force: bool, workers: int | None
+    sources: tuple[str, ...],
+    form: str,
+    output: str | None,
+    html: str | None,
+    force: bool,
+    workers: int | None,
+    dask: str | None,
 ) -> int:
     """Tell from the traces of a job's ranks which rank is late, how often, why, and what a cure gives.
 
-    Each file is the trace of one rank, or its summary (*.rank.zst). Ranks that are missing, cut, there twice, of another job or not to be read are
+    Each file is the trace of one rank, or its summary (*.rank.gz). Ranks that are missing, cut, there twice, of another job or not to be read are
     listed, and cost only themselves.
     """
     if not outputs.is_standard_output(output):
         outputs.check_writable(Path(str(output)), sources[0], "--output")
     if html:
+        if lacking := missing_for_pages():
+            raise UsageError(lacking)
         outputs.check_writable(Path(html), sources[0], "--html")
         if Path(html).exists() and not force:
             raise UsageError(f"--html {html}: exists; --force overwrites it")
     from trace_analyzer.ranks.api import analyze_ranks
 
-    with Progress() as progress:
-        report = analyze_ranks(sources, workers=workers, progress=progress)
+    with Progress() as progress, _client(dask) as client:
+        report = analyze_ranks(sources, executor=client, workers=workers, progress=progress)
     outputs.deliver(_rendered(report, form, outputs.width_of(output)), output)
     if not report.job.seen:
         raise UsageError("no trace of a rank could be used: see the problems above")
@@ -59,6 +74,24 @@ def ranks(
         report.to_html(html)
         outputs.complain(f"report: {html}")
     return 0
+
+
+@contextmanager
+def _client(scheduler: str | None) -> "Iterator[Executor | None]":
+    """Yield the client of a Dask scheduler; None without one, for processes of this machine."""
+    if scheduler is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("--dask needs distributed: pip install 'torch-trace-analyzer[distributed]'") from None
+    try:
+        client = Client(scheduler, timeout=_PATIENCE_S)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--dask {scheduler}: no scheduler answers: {error}") from None
+    with client:
+        yield client
 
 
 def _rendered(report: "JobReport", form: str, width: int) -> str:

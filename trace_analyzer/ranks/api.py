@@ -20,7 +20,7 @@ def analyze_ranks(
     Parameters
     ----------
     source: a folder, a pattern (``"traces/*rank*.json.gz"``), an address that fsspec knows (``"s3://..."``), or several of them. Each file is the trace
-        of one rank, or its summary (``*.rank.zst``).
+        of one rank, or its summary (``*.rank.gz``).
     executor: runs ``submit(function, path).result()``: a `concurrent.futures` executor, a `dask.distributed.Client`, ...; new processes by default.
     workers: processes of the default executor, or ranks that the given one has at a time.
     progress: called with (stage, fraction or None).

@@ -1,16 +1,19 @@
 """Sum up one rank where it is read: what a job is judged from, some kilobytes."""
 
+import gzip
 import json
 import re
+import zlib
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
-import zstandard
 
 from trace_analyzer.compare import baselines
 from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS, Profile, profile_of
 from trace_analyzer.errors import InputError, TraceAnalyzerError
+from trace_analyzer.files import write_bytes
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import as_strings
 from trace_analyzer.ingest import Trace, load
@@ -21,7 +24,7 @@ from trace_analyzer.ranks.remote import local_copy
 from trace_analyzer.ranks.tables import COLLECTIVES, EXPOSED, PARTS, STEPS, typed
 from trace_analyzer.report import Report
 
-SUFFIX = ".rank.zst"
+SUFFIX = ".rank.gz"
 """End of the names of files that hold a summary."""
 _KIND, _VERSION = "rank_summary_version", 1
 _MOST_BYTES = 64 << 20
@@ -91,6 +94,11 @@ def _reason(error: Exception, path: str) -> str:
     text = str(error) if isinstance(error, TraceAnalyzerError | OSError) else f"{type(error).__name__}: {error}"
     lines = text.removeprefix(f"{path}: ").splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def write_summary(trace: Trace, report: Report, path: Path) -> None:
+    """Write the summary of a trace and the report on it to ``path`` in one step. Raises ``OSError``."""
+    write_bytes(path, to_bytes(summary_of(trace, report)))
 
 
 def rank_in_name(path: str) -> int | None:
@@ -313,7 +321,7 @@ def _reduced(profile: Profile) -> Profile | None:
 
 def is_failed(content: bytes) -> bool:
     """Return whether a summary is that of a rank of which nothing could be read; cheap, as its columns are not parsed."""
-    return b'"error":null' not in zstandard.ZstdDecompressor().decompress(content, max_output_size=_MOST_BYTES)
+    return b'"error":null' not in _text(content)
 
 
 def to_bytes(summary: RankSummary) -> bytes:
@@ -323,14 +331,25 @@ def to_bytes(summary: RankSummary) -> bytes:
     plain["profile"] = json.loads(baselines.to_json(summary.profile)) if summary.profile else None
     frames = {name: baselines.columns_of(getattr(summary, name)) for name in _FRAMES}
     text = json.dumps({_KIND: _VERSION, **plain, "frames": frames}, allow_nan=False, separators=(",", ":"))
-    return zstandard.ZstdCompressor(level=9).compress(text.encode())
+    return gzip.compress(text.encode(), mtime=0)
+
+
+def _text(content: bytes) -> bytes:
+    """Return the text of a summary. Raises ``ValueError`` where it is damaged, or larger than any summary."""
+    inflater = zlib.decompressobj(wbits=31)  # 31: gzip
+    try:
+        text = inflater.decompress(content, _MOST_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not inflater.eof:
+        raise ValueError("the file breaks off")
+    return text
 
 
 def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
     """Read what `to_bytes` wrote. Raises ``InputError`` for what is no summary, or one of another version."""
     try:
-        text = zstandard.ZstdDecompressor().decompress(content, max_output_size=_MOST_BYTES)
-        document: dict[str, Any] = json.loads(text)
+        document: dict[str, Any] = json.loads(_text(content))
         version = document.pop(_KIND)
         if version != _VERSION:
             raise InputError(f"{path}: a summary of version {version}; this program reads version {_VERSION}")
@@ -345,7 +364,6 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
             }
         )
     except (
-        zstandard.ZstdError,
         KeyError,
         TypeError,
         AttributeError,
