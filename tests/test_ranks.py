@@ -1,5 +1,6 @@
 """Jobs of known truth: matches, clocks, waits, stragglers, roles and problems, from summaries of ranks."""
 
+import gzip
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from made_ranks import MS, TRANSFER, Made, job, summaries, summary, write_traces
 from tiers import examples
 
+from trace_analyzer.errors import InputError
 from trace_analyzer.ranks import roles as role_module
 from trace_analyzer.ranks.documents import schema
 from trace_analyzer.ranks.groups import group_of, packed, unpacked
@@ -378,6 +380,21 @@ def test_a_damaged_summary_is_a_failed_rank(tmp_path: Path, content: bytes) -> N
     assert read.rank == 4
     assert read.error is not None
     assert "no summary" in read.error
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"rank": "3"}, "rank is no"), ({"nothing": 1}, "nothing is unknown"), ({"base_ns": None}, "base_ns"),
+        ({"groups": [{"key": "a", "name": "a", "description": None, "size": 2, "ranks": [[0, 1, 10**12]]}]}, "too many ranks"),
+        ({"frames": {}}, "steps"), ({"rank_summary_version": 9}, "version 9"),
+    ],
+)  # fmt: skip
+def test_a_summary_of_wrong_types_is_refused(change: dict[str, Any], reason: str) -> None:
+    content = summaries(data_parallel(2, late_rank(1)))[0]
+    document = json.loads(gzip.decompress(content)) | change
+    with pytest.raises(InputError, match=reason):
+        from_bytes(gzip.compress(json.dumps(document).encode()))
 
 
 def test_traces_of_ranks_say_what_was_made(tmp_path: Path) -> None:

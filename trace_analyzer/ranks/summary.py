@@ -23,11 +23,20 @@ from trace_analyzer.ranks.groups import Group, group_of, packed, unpacked
 from trace_analyzer.ranks.remote import local_copy
 from trace_analyzer.ranks.tables import COLLECTIVES, EXPOSED, PARTS, STEPS, typed
 from trace_analyzer.report import Report
+from trace_analyzer.typed import read_as
 
 SUFFIX = ".rank.gz"
 """End of the names of files that hold a summary."""
 _KIND, _VERSION = "rank_summary_version", 1
 _MOST_BYTES = 64 << 20
+_MOST_RANKS = 1 << 20
+_KNOWN = {
+    "steps": ["start_ns", "end_ns"],
+    "parts": ["part", "total_ns"],
+    "collectives": ["ordinal", "kind", "start_ns", "duration_ns", "exposed_ns"],
+    "exposed": ["row", "start_ns", "end_ns", "exposed_ns"],
+}
+"""Columns without which a row of a frame means nothing."""
 _FRAMES = {"steps": STEPS, "parts": PARTS, "collectives": COLLECTIVES, "exposed": EXPOSED}
 _CUT = (*DAMAGED, "gzip-truncated", "gzip-damaged", "zstd-truncated", "zstd-damaged")
 _MOST_LINES = 120
@@ -353,15 +362,20 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
         version = document.pop(_KIND)
         if version != _VERSION:
             raise InputError(f"{path}: a summary of version {version}; this program reads version {_VERSION}")
-        frames = document.pop("frames")
+        frames = {name: baselines.frame_of(document["frames"][name], schema) for name, schema in _FRAMES.items()}
+        for name, columns in _KNOWN.items():
+            if sum(frames[name].select(columns).null_count().row(0)):
+                raise ValueError(f"a time is missing in a row of {name}")
         profile = document["profile"]
-        return RankSummary(
-            **{
-                **document,
-                "groups": tuple(Group(**{**group, "ranks": unpacked(group["ranks"])}) for group in document["groups"]),
-                "profile": baselines.profile_from(profile) if profile else None,
-                **{name: baselines.frame_of(frames[name], schema) for name, schema in _FRAMES.items()},
-            }
+        rest = {key: value for key, value in document.items() if key not in ("frames", "groups", "profile")}
+        return replace(
+            read_as(RankSummary, rest),
+            groups=tuple(_group(group) for group in document["groups"]),
+            profile=baselines.profile_from(profile) if profile else None,
+            steps=frames["steps"],
+            parts=frames["parts"],
+            collectives=frames["collectives"],
+            exposed=frames["exposed"],
         )
     except (
         KeyError,
@@ -369,6 +383,15 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
         AttributeError,
         ValueError,
         IndexError,
+        OverflowError,
         pl.exceptions.PolarsError,
     ) as error:
-        raise InputError(f"{path}: no summary of a rank that can be read ({type(error).__name__}: {error})") from None
+        why = next(iter(str(error).splitlines()), type(error).__name__)  # Polars explains at length
+        raise InputError(f"{path}: no summary of a rank that can be read ({why})") from None
+
+
+def _group(document: dict[str, Any]) -> Group:
+    """Return a process group of a summary's document. Raises ``ValueError`` for one of more ranks than any job has."""
+    if sum(count for _, _, count in document["ranks"]) > _MOST_RANKS:
+        raise ValueError("a process group has too many ranks")
+    return read_as(Group, {**document, "ranks": list(unpacked(document["ranks"]))})
