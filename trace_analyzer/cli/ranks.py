@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trace_analyzer.cli import outputs
+from trace_analyzer.cli.options import DEBUG, OUTPUT, check_new
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 from trace_analyzer.packages import missing_for_pages
@@ -29,7 +30,7 @@ _PATIENCE_S = 20
     show_default=True,
     help="What to print: the summary, the report for scripts (docs/ranks.md), or a comment for a pull request.",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
+@OUTPUT
 @click.option(
     "--html",
     metavar="FILE",
@@ -40,7 +41,7 @@ _PATIENCE_S = 20
     "--workers", type=click.IntRange(1), metavar="N", help="Read N ranks at a time; by default one a processor."
 )
 @click.option("--dask", metavar="SCHEDULER", help="Read ranks on the workers of this Dask scheduler (tcp://host:8786).")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+@DEBUG
 def ranks(
     sources: tuple[str, ...],
     form: str,
@@ -60,9 +61,7 @@ def ranks(
     if html:
         if lacking := missing_for_pages():
             raise UsageError(lacking)
-        outputs.check_writable(Path(html), sources[0], "--html")
-        if Path(html).exists() and not force:
-            raise UsageError(f"--html {html}: exists; --force overwrites it")
+        check_new(Path(html), sources[0], "--html", force)
     from trace_analyzer.ranks.api import analyze_ranks
 
     with Progress() as progress, _client(dask) as client:

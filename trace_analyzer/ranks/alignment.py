@@ -48,7 +48,7 @@ class Aligned:
 
 
 def hosts_of(ranks: Sequence[RankSummary]) -> tuple[dict[int, str], bool]:
-    """Return the host of each rank, and whether that is a guess: consecutive ranks by `RANKS_PER_HOST` where a trace names none."""
+    """Return the host of each rank, and whether that is a guess: by `RANKS_PER_HOST` where a trace names none."""
     if all(summary.host for summary in ranks):
         return {summary.rank: summary.host or "" for summary in ranks if summary.rank is not None}, False
     numbers = [summary.rank for summary in ranks if summary.rank is not None]

@@ -75,7 +75,7 @@ def _regimes(report: JobReport) -> list[str]:
 
 
 def kept(rows: pl.DataFrame, steps: list[int | None], by_step: pl.DataFrame) -> tuple[pl.DataFrame, str]:
-    """Return the collectives that fit into the page, and what is left out in a sentence: whole steps, those with the least lateness first."""
+    """Return the collectives that fit into the page, and a sentence on what is left out: the steps with least lateness."""
     sizes = (
         rows.filter(pl.col("step").is_in(steps, nulls_equal=True))
         .group_by("step")

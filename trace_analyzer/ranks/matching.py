@@ -1,4 +1,4 @@
-"""Find which communication kernels of different ranks are one collective: by number, by order in a step, else by their ends."""
+"""Find which kernels of different ranks are one collective: by number, by order in a step, else by their ends."""
 
 import polars as pl
 
@@ -12,7 +12,7 @@ _KEY = ["by", "group", "number", "comms_id", "channel", "place"]
 
 
 def signature() -> pl.Expr:
-    """Return what is equal in all kernels of a collective: what it does, the type and, where it must be, the number of its elements."""
+    """Return what all kernels of a collective share: what it does, the type and, for some, the number of elements."""
     elements = pl.when(pl.col("kind").is_in(_EVEN)).then("elements")
     return pl.struct("kind", "dtype", elements.alias("elements")).hash().alias("signature")
 
@@ -88,7 +88,9 @@ def most_frequent_difference(ends: pl.DataFrame, reference: pl.DataFrame) -> int
 
 
 def matched_by_ends(rows: pl.DataFrame, first_match: int) -> pl.DataFrame:
-    """Match synchronizing rows without a match by ``end_ns``, on the clock of their ``component``, numbering from ``first_match`` on.
+    """Match synchronizing rows without a match by ``end_ns``, numbering from ``first_match`` on.
+
+    Only rows of one ``component``, whose clocks are aligned with each other, are matched.
 
     Ends of equal signature that lie close to each other are one collective where every rank there has one, or as many as every other, which are
     taken in order. Where more ranks come together than a group has, nothing is matched.

@@ -8,7 +8,7 @@ a late start changes a few calls, another pipeline stage changes many."""
 
 
 def roles(work: pl.DataFrame) -> dict[int, str]:
-    """Return the role of each rank of ``work`` (rank, category, operator, count): ranks that make equal calls in a step have one.
+    """Return the role of each rank of ``work`` (rank, category, operator, count): equal calls in a step are one.
 
     Roles are named A, B, ... in the order of their first ranks. A rank alone in its role joins the one that it is most like, if that has several
     ranks, or none has, and they are `ALIKE`.
@@ -66,7 +66,7 @@ def _letters(number: int) -> str:
 
 
 def imbalance(work: pl.DataFrame, role_of: pl.DataFrame, least_ns: float) -> pl.DataFrame:
-    """Return operators whose time is spread unevenly over the ranks of a role: ratio (max - mean) / max, the greatest loss first.
+    """Return operators whose time is uneven over the ranks of a role, (max - mean) / max, the greatest loss first.
 
     ``least_ns`` is the least (max - mean) a step that is listed. Columns: role, operator, category, ranks, mean_ns, max_ns, max_rank, ratio.
     """

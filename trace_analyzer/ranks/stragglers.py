@@ -21,7 +21,7 @@ _MOST_LISTED = 32
 
 @dataclass(frozen=True)
 class Straggler:
-    """A rank that others wait for; of kind ``host``, the latest of a host most of whose ranks are late, all of them in ``ranks``.
+    """A rank that others wait for; of kind ``host``, the latest of a host most of whose ranks are late (``ranks``).
 
     ``late_ns`` is its mean lateness in the steps in which it is late (``late_steps`` of ``steps``); ``gain_at_least_ns`` what at least each of
     these steps wins if it alone comes in time. ``led_ratio`` is the share of its collectives in which it is the last.
@@ -40,7 +40,9 @@ class Straggler:
 
 
 def late_ranks(by_step: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
-    """Return ranks that are late by over ``floor_ns`` in a step: rank, late_ns, gain_ns, late_steps, steps, led_ratio, kind; the latest first.
+    """Return ranks that are late by over ``floor_ns`` in a step, the latest first.
+
+    Columns: rank, late_ns, gain_ns, late_steps, steps, led_ratio, kind.
 
     ``by_step`` is the frame of `waits.by_rank_and_step`.
     """
@@ -71,7 +73,7 @@ def late_ranks(by_step: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
 def stragglers(
     late: pl.DataFrame, hosts: Mapping[int, str], role_of: Mapping[int, str], contents: Mapping[int, bytes]
 ) -> tuple[Straggler, ...]:
-    """Return the stragglers of `late_ranks`, the latest first; hosts instead of their ranks where most of these are persistent."""
+    """Return the stragglers of `late_ranks`, the latest first; hosts where most of their ranks are persistent."""
     sizes: dict[str, list[int]] = {}
     for rank, host in hosts.items():
         sizes.setdefault(host, []).append(rank)

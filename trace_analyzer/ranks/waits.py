@@ -8,7 +8,7 @@ from trace_analyzer.ranks.tables import SYNCHRONIZING
 
 
 def with_waits(rows: pl.DataFrame, world_size: int | None = None) -> pl.DataFrame:
-    """Add to matched rows wait_ns, transfer_ns, late_ns, margin_ns and ``is_last``; null where a row has no match or does not wait.
+    """Add wait_ns, transfer_ns, late_ns, margin_ns, is_last; null where a row has no match or does not wait.
 
     The last rank waits for nobody, so the shortest duration of a collective is its transfer, and what the others take longer is waiting: no
     clock is needed. ``is_most`` says whether more than half of the group (of the job, where no group is recorded) was recorded. ``late_ns`` is by how much a rank starts after the middle one (of two middle ones, the earlier);
@@ -63,7 +63,7 @@ def with_exposed_waits(rows: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFram
 
 
 def with_own_lateness(rows: pl.DataFrame, least_ns: int = 0) -> pl.DataFrame:
-    """Add own_late_ns: lateness that is not what the rank waited for, or was late by, in other groups since it last met this one.
+    """Add own_late_ns: lateness less waits and lateness in other groups since the rank last met this one.
 
     A rank that waits for a straggler in one group comes late to the next: that lateness is the straggler's. What its peers of the collective
     waited for elsewhere, too (the middle of them), made nobody late. ``gain_ns`` is what at least comes of it if the last rank alone comes
@@ -86,7 +86,7 @@ def with_own_lateness(rows: pl.DataFrame, least_ns: int = 0) -> pl.DataFrame:
 
 
 def _uncharged(split: pl.DataFrame) -> pl.Series:
-    """Return ``late`` less what the rank was late by in other groups (``of``) since it last met this one; rows are sorted by rank and time.
+    """Return ``late`` less what the rank was late by in other groups (``of``) since it last met this one.
 
     All ranks advance together, one collective at a time: what is charged to one decides what is left of the next.
     """
