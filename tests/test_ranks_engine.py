@@ -129,14 +129,15 @@ def test_the_command_on_a_folder_of_traces(tmp_path: Path) -> None:
 
 
 def children() -> set[int]:
-    """Processes that this one started and that still run."""
+    """Workers that this process started and that still run; Python's resource tracker outlives them."""
     own = set()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            is_worker = b"spawn_main" in (folder / "cmdline").read_bytes()
         except OSError:
             continue
-        if int(fields[1]) == os.getpid() and fields[0] != "Z":
+        if int(fields[1]) == os.getpid() and fields[0] != "Z" and is_worker:
             own.add(int(folder.name))
     return own
 

@@ -301,8 +301,7 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
             captured = None if capture is None else read(capture, max_bytes=max_bytes, progress=tell)
         from trace_analyzer.pipeline import Options, report_of
 
-        return report_of(loaded, Options(**options), tell, capture=captured)
-        result = report_of(loaded, Options(**options), tell)
+        result = report_of(loaded, Options(**options), tell, capture=captured)
     if summary:
         from trace_analyzer.ranks.summary import write_summary
 

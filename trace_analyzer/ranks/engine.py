@@ -225,10 +225,20 @@ class _Process(SpawnProcess):
     def _Popen(process_obj: BaseProcess) -> Any:  # noqa: N802 (the name that multiprocessing calls)
         main = sys.modules["__main__"]
         sys.modules["__main__"] = ModuleType("__main__")
+        mask = _block_interrupts()
         try:
             return SpawnProcess._Popen(process_obj)
         finally:
             sys.modules["__main__"] = main
+            if mask is not None:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _block_interrupts() -> "set[signal.Signals] | None":
+    """Block interrupts in this thread and so in what it starts, which may not be ready to ignore them; return what was blocked."""
+    if not hasattr(signal, "pthread_sigmask"):
+        return None
+    return signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # type: ignore[return-value]
 
 
 class _Context(SpawnContext):
