@@ -235,7 +235,7 @@ class _Process(SpawnProcess):
 
 
 def _block_interrupts() -> "set[signal.Signals] | None":
-    """Block interrupts in this thread and so in what it starts, which may not be ready to ignore them; return what was blocked."""
+    """Block interrupts in this thread, and so in processes that it starts; return what was blocked before."""
     if not hasattr(signal, "pthread_sigmask"):
         return None
     return signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # type: ignore[return-value]
