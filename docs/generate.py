@@ -23,6 +23,7 @@ from trace_analyzer.catalog import kernels as kernel_catalog  # noqa: E402
 from trace_analyzer.catalog.fixes import fixes  # noqa: E402
 from trace_analyzer.cli import VERBS, main  # noqa: E402
 from trace_analyzer.compare.schemas import DOCUMENTS, schema  # noqa: E402
+from trace_analyzer.ranks.documents import schema as ranks_schema  # noqa: E402
 from trace_analyzer.registry import ANALYSES, TABLES  # noqa: E402
 from trace_analyzer.report_schema import json_schema  # noqa: E402
 from trace_analyzer.schema import Table  # noqa: E402
@@ -76,6 +77,7 @@ def pages() -> dict[str, str]:
             f"../trace_analyzer/compare/{name}.schema.json": json.dumps(schema(name), indent=2) + "\n"
             for name in DOCUMENTS
         },
+        "../trace_analyzer/ranks/ranks.schema.json": json.dumps(ranks_schema(), indent=2) + "\n",
     }
 
 

@@ -105,8 +105,25 @@ INPUTS = {
     "concrete_inputs": "Concrete Inputs",
     "collective": "Collective name",
     "message_dtype": "dtype",
+    "input_splits": "In split size",
+    "output_splits": "Out split size",
+    "process_group": "Process Group Name",
+    "process_group_description": "Process Group Description",
+    "process_group_ranks": "Process Group Ranks",
+    "comms_id": "Comms Id",
     "call_stack": "Call stack",
     "module_hierarchy": "Module Hierarchy",
+}
+
+
+INPUT_NUMBERS = {
+    "output_elements": ("Out msg nelems", "Out msg size"),
+    "group_size": "Group size",
+    "global_rank_start": "Global rank start",
+    "global_rank_stride": "Global rank stride",
+    "collective_seq": "Seq",
+    "source_rank": "Src Rank",
+    "destination_rank": "Dst Rank",
 }
 
 
@@ -437,7 +454,7 @@ def _input_row(i: int, e: Row) -> Row:
         "event_id": i,
         **{column: first(e["args"], keys) for column, keys in INPUTS.items()},
         "message_elements": integer(first(e["args"], ("In msg nelems", "In msg size"))),
-        "group_size": integer(e["args"].get("Group size")),
+        **{column: integer(first(e["args"], keys)) for column, keys in INPUT_NUMBERS.items()},
     }
 
 

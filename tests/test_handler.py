@@ -160,6 +160,11 @@ def test_two_ranks_under_torchrun(tmp_path: Path) -> None:
     told = [json.loads(path.read_text()) for path in sorted((tmp_path / "traces").glob("*.report.json"))]
     assert [(report["trace"]["rank"], report["trace"]["world_size"]) for report in told] == [(0, 2), (1, 2)]
     assert done.stderr.count("trace_analyzer: ") == 2
+    summaries = sorted((tmp_path / "traces").glob("*.rank.gz"))
+    assert [path.name for path in summaries] == ["trace.rank0.step4.rank.gz", "trace.rank1.step4.rank.gz"]
+    job = ta.analyze_ranks(tmp_path / "traces", workers=1)
+    assert (job.job.seen, job.job.world_size, job.problems) == (2, 2, ())
+    assert [rank.path for rank in job.ranks] == list(map(str, summaries))
 
 
 def environment() -> dict[str, str]:

@@ -47,6 +47,9 @@ VALUES = {
     ("--fail-if-slower", "R"): "5%",
     ("--fail-if-slower", "LINE=R"): "copy=0.05",
     ("--fail-if-more-idle", "R"): "0.1",
+    ("--workers", "N"): "1",
+    ("--dask", "SCHEDULER"): "tcp://127.0.0.1:9",
+    ("--rank-summary", "FILE"): "trace.rank.gz",
 }
 """A value for each placeholder of each option; words that the help spells out stand for themselves."""
 
@@ -174,13 +177,15 @@ TRACES = {
     "compare": [str(SAMPLE)] * 2,
     "scaling": [str(SAMPLE)] * 2,
     "export": [str(SAMPLE)],
+    "ranks": [str(SAMPLE)],
     "baseline save": [str(SAMPLE), "saved.json"],
     "baseline check": [str(SAMPLE)] * 2,
 }
 """Verbs that take traces as the report does, each with its arguments."""
 
-REFUSES = {"scaling": (2, 3), "whatif": (0, 3)}
-"""Exit codes of verbs for which two recordings at one batch, or a trace that does not tell, are reason to refuse."""
+REFUSES = {"scaling": (2, 3), "whatif": (0, 3), "ranks": (2,)}
+"""Exit codes of verbs for which two recordings at one batch, or a trace that does not tell, are reason to refuse.
+So is a trace that says no rank."""
 
 
 @pytest.mark.slow

@@ -42,6 +42,7 @@ from tiers import examples
 from trace_analyzer.errors import InputError, InputTooLarge, NotATrace
 from trace_analyzer.ingest import Trace, build, load
 from trace_analyzer.ingest.source import content_of
+from trace_analyzer.ingest.trace import ProcessGroup
 
 KERNEL = kernel("k", 10, 5, correlation=1)
 PAIR = launched("k", 1, 10, 5, 1)
@@ -255,6 +256,38 @@ def test_header_facts() -> None:
     assert (header.rank, header.world_size, header.base_time_ns) == (3, 16, "1700000000000000001")
     device = header.devices[0]
     assert (device.index, device.name, device.sm_count, device.compute_capability) == ("0", A100["name"], 108, "8.0")
+
+
+def test_the_header_names_the_host_and_its_process_groups() -> None:
+    groups = [
+        {"pg_name": "0", "pg_desc": "default_pg", "backend_config": "cuda:nccl", "pg_size": 4, "ranks": [0, 1, 2, 3]},
+        {"pg_name": 7, "ranks": [0, "x"]}, {"pg_desc": "nameless"}, 5,
+    ]  # fmt: skip
+    header = loaded(KERNEL, host_name="node-3", distributedInfo={"rank": 0, "pg_config": groups}).header
+    assert header.host_name == "node-3"
+    assert header.process_groups == (
+        ProcessGroup("0", "default_pg", "cuda:nccl", 4, (0, 1, 2, 3)),
+        ProcessGroup("7", None, None, None, ()),
+    )
+    assert loaded(KERNEL, host_name=["a"], distributedInfo={"pg_config": {"0": 1}}).header.process_groups == ()
+
+
+def test_process_groups_of_collectives_are_read_by_both_readers() -> None:
+    args = {
+        "Collective name": "alltoallv", "In msg nelems": 8, "Out msg nelems": 6, "Group size": 2, "dtype": "Float",
+        "In split size": "[4, 4]", "Out split size": [2, 4], "Process Group Name": "7", "Process Group Description": "ep",
+        "Process Group Ranks": "[0, 4]", "Global rank start": 0, "Global rank stride": 4, "Seq": 41,
+        "Comms Id": 2**64 - 1, "Src Rank": 0, "Dst Rank": 4,
+    }  # fmt: skip
+    events = [op("record_param_comms", 10 * n, 5, **args) for n in range(3_000)]
+    small, large = (loaded(KERNEL, *some).operator_inputs.row(0, named=True) for some in (events[:1], events))
+    expected = {
+        "collective": "alltoallv", "message_elements": 8, "output_elements": 6, "group_size": 2, "message_dtype": "Float",
+        "input_splits": "[4, 4]", "output_splits": "[2, 4]", "process_group": "7", "process_group_description": "ep",
+        "process_group_ranks": "[0, 4]", "global_rank_start": 0, "global_rank_stride": 4, "collective_seq": 41,
+        "comms_id": str(2**64 - 1), "source_rank": 0, "destination_rank": 4,
+    }  # fmt: skip
+    assert {key: small[key] for key in expected} == expected == {key: large[key] for key in expected}
 
 
 @pytest.mark.parametrize("field", ["id", "name"])

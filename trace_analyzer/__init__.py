@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from trace_analyzer.errors import InputError, InputTooLarge, NotATrace, TraceAnalyzerError, UsageError
     from trace_analyzer.explain.explanation import Explanation
     from trace_analyzer.ingest import Progress
+    from trace_analyzer.ranks.api import analyze_ranks
+    from trace_analyzer.ranks.job import JobReport
     from trace_analyzer.replay.whatif import WhatIf
     from trace_analyzer.report import Report
     from trace_analyzer.report_schema import json_schema
@@ -43,6 +45,7 @@ __all__ = [
     "Explanation",
     "InputError",
     "InputTooLarge",
+    "JobReport",
     "NotATrace",
     "Report",
     "Scaling",
@@ -51,6 +54,7 @@ __all__ = [
     "WhatIf",
     "__version__",
     "analyze",
+    "analyze_ranks",
     "compare",
     "json_schema",
     "profile",
@@ -71,6 +75,8 @@ _HOMES = {
     "compare": "trace_analyzer.compare.api",
     "scaling": "trace_analyzer.compare.api",
     "WhatIf": "trace_analyzer.replay.whatif",
+    "JobReport": "trace_analyzer.ranks.job",
+    "analyze_ranks": "trace_analyzer.ranks.api",
     "profile": "trace_analyzer.capture.session",
     "trace_handler": "trace_analyzer.capture.handler",
 }

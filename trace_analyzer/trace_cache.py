@@ -21,7 +21,7 @@ import polars as pl
 from trace_analyzer import ingest
 from trace_analyzer.files import remove_abandoned, temporary_folder
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Trace
-from trace_analyzer.ingest.trace import DeviceProperties, Header
+from trace_analyzer.ingest.trace import DeviceProperties, Header, ProcessGroup
 from trace_analyzer.notes import CHANGED, Note
 from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.units import printable
@@ -144,6 +144,9 @@ def _trace(entry: Path, path: str) -> Trace:
                     **header,
                     "devices": tuple(DeviceProperties(**device) for device in header["devices"]),
                     "settings": RunMetadata(**header["settings"]) if header["settings"] else None,
+                    "process_groups": tuple(
+                        ProcessGroup(**{**group, "ranks": tuple(group["ranks"])}) for group in header["process_groups"]
+                    ),
                 }
             ),
             "notes": tuple(Note(**note) for note in facts["notes"]),

@@ -33,7 +33,8 @@ def trace_handler(
     At the end of each recorded cycle it writes, into ``folder``, ``<name>.step<N>.json.gz``, N being the steps
     that the profiler has counted; with ``report``, it also analyses the trace, writes the reports
     ``<name>.step<N>.report.html`` and ``.report.json`` beside it, and prints the verdict in one line on standard error.
-    A process of a job of several ranks adds ``.rank<R>`` to the names. Files that exist are never
+    A process of a job of several ranks adds ``.rank<R>`` to the names, and what ``analyze ranks`` needs of
+    it, ``<name>.rank<R>.step<N>.rank.gz``. Files that exist are never
     overwritten: the names get a number.
 
     Whatever fails is a warning, never an exception: training goes on, and the trace is kept. The analysis
@@ -96,6 +97,8 @@ def _report(trace: Path, stem: Path, flags: list[str], time_limit_s: float) -> N
     # -P and a path that comes last: the trainer's folder must not shadow a module of the analysis.
     code = f"import sys; sys.path.append({_PACKAGE_HOME!r}); from trace_analyzer.cli import run; run()"
     command = [sys.executable, "-P", "-c", code, "report", str(trace), "--report", str(html), "--force"]
+    if facts.rank() is not None:
+        command += ["--rank-summary", str(stem.with_name(f"{stem.name}.rank.gz"))]
     try:
         done = subprocess.run(
             [*command, "--format=json", "--output", str(document), *flags],

@@ -27,6 +27,7 @@ VERBS = {
     "calibrate": "trace_analyzer.cli.calibrate:calibrate",
     "compare": "trace_analyzer.cli.compare:compare",
     "scaling": "trace_analyzer.cli.scaling:scaling",
+    "ranks": "trace_analyzer.cli.ranks:ranks",
     "export": "trace_analyzer.cli.export:export",
     "baseline": "trace_analyzer.cli.compare:baseline",
 }

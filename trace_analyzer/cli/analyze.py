@@ -197,6 +197,11 @@ class Gates:
     default=16 << 30,
     help="Refuse a trace that is larger than this when decompressed (16 GiB by default).",
 )
+@click.option(
+    "--rank-summary",
+    metavar="FILE",
+    help="Write into FILE (name it *.rank.gz) what `analyze ranks` needs of this trace: some kilobytes.",
+)
 @click.option("--no-cache", is_flag=True, help="Read the trace anew, and keep nothing of it for the next time.")
 @click.option(
     "--redact",
@@ -242,6 +247,10 @@ def report(
         raise UsageError("--no-report contradicts --report and --open")
     if choices["capture"] == "-":
         raise UsageError("--capture names a file: standard input is for TRACE")
+    if redact and choices["rank_summary"]:
+        raise UsageError(
+            "--redact contradicts --rank-summary, which holds names of operators, process groups and the host"
+        )
     redaction = _redaction(trace) if redact else None
     html = _report_path(report_path, redaction.file_name if redaction and trace != "-" else trace)
     text = None if output in (None, "-") else Path(str(output))
@@ -255,6 +264,8 @@ def report(
         no_report = True
     destinations = Destinations(None if no_report else html, text, tables, tables_format or "parquet")
     _check(destinations, trace, force)
+    if choices["rank_summary"]:
+        outputs.check_writable(Path(choices["rank_summary"]), trace, "--rank-summary")
     result = _analysed(trace, choices, timer)
     if redaction:
         result = redaction.report(result)
@@ -328,6 +339,7 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
     options = {**choices, "peak_tflops": dict(choices["peak_tflops"])}
     max_bytes = options.pop("max_bytes")
     capture = options.pop("capture")
+    summary = options.pop("rank_summary")
     read = load if options.pop("no_cache") else load_cached
     with Progress() as progress:
 
@@ -340,7 +352,12 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
             captured = None if capture is None else read(capture, max_bytes=max_bytes, progress=tell)
         from trace_analyzer.pipeline import Options, report_of
 
-        return report_of(loaded, Options(**options), tell, capture=captured)
+        result = report_of(loaded, Options(**options), tell, capture=captured)
+    if summary:
+        from trace_analyzer.ranks.summary import write_summary
+
+        write_summary(loaded, result, Path(summary))
+    return result
 
 
 def _prepare() -> None:

@@ -54,7 +54,7 @@ def to_json(profile: Profile) -> str:
         "unit_of_work": profile.unit_of_work,
         "recordings": [dataclasses.asdict(recording) for recording in profile.recordings],
         "facts": dataclasses.asdict(profile.facts),
-        "frames": {name: _columns(getattr(profile, name)) for name in _FRAMES},
+        "frames": {name: columns_of(getattr(profile, name)) for name in _FRAMES},
     }
     head = {key: value for key, value in document.items() if key != "frames"}
     lines = [f"{json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in head.items()]
@@ -69,7 +69,7 @@ def to_json(profile: Profile) -> str:
     return "{\n" + ",\n".join([*lines, '"frames": {\n' + ",\n".join(frames) + "\n}"]) + "\n}\n"
 
 
-def _columns(frame: pl.DataFrame | None) -> dict[str, list[Any]] | None:
+def columns_of(frame: pl.DataFrame | None) -> dict[str, list[Any]] | None:
     """Return columns as lists; texts that repeat as a list of distinct ones and places in it."""
     if frame is None:
         return None
@@ -92,7 +92,7 @@ def read(path: Path, document: Mapping[str, Any]) -> Profile:
             f"{path}: a baseline of version {document[KIND]}; this program reads version {VERSION}: save it again"
         )
     try:
-        profile = _profile(document)
+        profile = profile_from(document)
     except (
         KeyError,
         TypeError,
@@ -109,7 +109,8 @@ def read(path: Path, document: Mapping[str, Any]) -> Profile:
     return profile
 
 
-def _profile(document: Mapping[str, Any]) -> Profile:
+def profile_from(document: Mapping[str, Any]) -> Profile:
+    """Return the profile of a baseline's document."""
     frames = {name: _frame(name, document["frames"][name]) for name in _FRAMES}
     head = read_as(_Head, {key: document[key] for key in _Head.__annotations__})
     if head.unit_of_work < 1:
@@ -122,13 +123,18 @@ def _frame(name: str, columns: Mapping[str, Any] | None) -> Any:
         return None
     if columns is None:
         raise TypeError(f"{name} is missing")
-    frame = pl.DataFrame([pl.Series(key, _values(columns[key], dtype), dtype) for key, dtype in _FRAMES[name].items()])
+    frame = frame_of(columns, _FRAMES[name])
     for column in _KNOWN[name]:
         if frame.get_column(column).null_count():
             raise ValueError(f"{column} is missing in a row of {name}")
     if name == "rows" and not frame.get_column("kind").is_in(_KINDS).all():
         raise ValueError("a row is of no known kind")
     return frame
+
+
+def frame_of(columns: Mapping[str, Any], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return the frame that `columns_of` wrote."""
+    return pl.DataFrame([pl.Series(name, _values(columns[name], dtype), dtype) for name, dtype in schema.items()])
 
 
 def _values(column: Any, dtype: pl.DataType) -> list[Any]:

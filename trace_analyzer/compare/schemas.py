@@ -2,7 +2,7 @@
 
 import dataclasses
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from trace_analyzer.compare.comparison import Comparison
@@ -15,15 +15,20 @@ _SCALARS: Mapping[Any, str] = {str: "string", int: "integer", float: "number", b
 
 def schema(name: str) -> dict[str, Any]:
     """Return the schema of a document of `DOCUMENTS`."""
+    return schema_of(name, DOCUMENTS[name], FRAMES)
+
+
+def schema_of(name: str, cls: type[Any], frames: Collection[str]) -> dict[str, Any]:
+    """Return the schema of a dataclass that is written without its fields ``frames``."""
     definitions: dict[str, Any] = {}
-    root = _object(DOCUMENTS[name], definitions)
+    root = _object(cls, definitions, frames)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": name, **root, "$defs": definitions}
 
 
-def _object(cls: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return a dataclass as an object with all of its fields."""
+def _object(cls: type[Any], definitions: dict[str, Any], frames: Collection[str] = ()) -> dict[str, Any]:
+    """Return a dataclass as an object with all of its fields but ``frames``."""
     hints = get_type_hints(cls)
-    names = [field.name for field in dataclasses.fields(cls) if field.name not in FRAMES]
+    names = [field.name for field in dataclasses.fields(cls) if field.name not in frames]
     return {
         "type": "object",
         "description": " ".join((cls.__doc__ or "").split()),

@@ -79,9 +79,15 @@ _KINDS_WITH = {
     ]
     for column in dict.fromkeys((*CALL_NUMBERS, *OPERATOR_NUMBERS))
 }  # fmt: skip
-INPUT_NUMBERS = ("message_elements", "group_size")
+INPUT_NUMBERS = (
+    "message_elements", "output_elements", "group_size", "global_rank_start", "global_rank_stride", "collective_seq",
+    "source_rank", "destination_rank",
+)  # fmt: skip
 LISTED_INPUTS = ("input_dims", "input_types", "input_strides", "concrete_inputs")
-_INPUT_TEXTS = (*LISTED_INPUTS, "collective", "message_dtype", "call_stack", "module_hierarchy")
+_GROUP_TEXTS = (
+    "input_splits", "output_splits", "process_group", "process_group_description", "process_group_ranks", "comms_id",
+)  # fmt: skip
+_INPUT_TEXTS = (*LISTED_INPUTS, "collective", "message_dtype", *_GROUP_TEXTS, "call_stack", "module_hierarchy")
 CATEGORIES = (*_INPUT_TEXTS, "grid", "block")
 """Arguments whose texts repeat."""
 OTHER_INPUTS = (*(column for column in _INPUT_TEXTS if column not in LISTED_INPUTS), *INPUT_NUMBERS)

@@ -24,6 +24,17 @@ class DeviceProperties:
 
 
 @dataclass(frozen=True)
+class ProcessGroup:
+    """Hold a process group of the file's header: its global ranks, in order; empty where they are not listed."""
+
+    name: str
+    description: str | None
+    backend: str | None
+    size: int | None
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Header:
     """Hold facts from outside the events."""
 
@@ -32,6 +43,8 @@ class Header:
     world_size: int | None
     base_time_ns: str | None
     settings: RunMetadata | None = None
+    host_name: str | None = None
+    process_groups: tuple[ProcessGroup, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +93,8 @@ def header_of(raw: Mapping[str, Any]) -> tuple[Header, tuple[Note, ...]]:
         world_size=world,
         base_time_ns=None if base is None else str(base),
         settings=settings_of(raw.get(HEADER_KEY)),
+        host_name=_text(raw.get("host_name")),
+        process_groups=_process_groups(distributed.get("pg_config")),
     )
     if not refused:
         return header, ()
@@ -99,6 +114,39 @@ def _device_properties(entry: Mapping[str, Any], refused: list[str]) -> DevicePr
         sm_count=_integer(entry, "numSms", _INT32, refused),
         warp_size=_integer(entry, "warpSize", _INT32, refused),
     )
+
+
+def _process_groups(entries: object) -> tuple[ProcessGroup, ...]:
+    """Return the groups of ``pg_config`` (torch.distributed.distributed_c10d._get_all_pg_configs) that have a name."""
+    listed = entries if isinstance(entries, list) else []
+    groups = [(entry, _text(entry.get("pg_name"))) for entry in listed if isinstance(entry, dict)]
+    ignored: list[str] = []
+    return tuple(
+        ProcessGroup(
+            name=name,
+            description=_text(entry.get("pg_desc")),
+            backend=_text(entry.get("backend_config")),
+            size=_integer(entry, "pg_size", _INT32, ignored, least=1),
+            ranks=_ranks(entry.get("ranks")),
+        )
+        for entry, name in groups
+        if name is not None
+    )
+
+
+def _ranks(values: object) -> tuple[int, ...]:
+    """Return a list of ranks; empty where an entry is none."""
+    try:
+        ranks = tuple(int(str(value)) for value in values) if isinstance(values, list) else ()
+    except ValueError:
+        return ()
+    return ranks if all(0 <= rank <= _INT32 for rank in ranks) else ()
+
+
+def _text(value: object) -> str | None:
+    """Return a text that says something, shortened; None for all else."""
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    return _shortened(SURROGATE.sub("\ufffd", text)) if text.strip() else None
 
 
 _LONGEST_NAME = 256

@@ -17,7 +17,10 @@ from trace_analyzer.report import DeviceReport, Report, TraceInfo
 
 T = TypeVar("T")
 
-ARGUMENTS = ("concrete_inputs", "group_size", "call_stack")
+ARGUMENTS = (
+    "concrete_inputs", "group_size", "call_stack", "process_group", "process_group_description", "process_group_ranks",
+    "global_rank_start", "global_rank_stride", "comms_id", "source_rank", "destination_rank", "input_splits", "output_splits",
+)  # fmt: skip
 """Columns that hold arguments, process groups or call stacks, in whatever table: emptied."""
 
 NUMBERS = ("pid", "tid", "flow_id", "label", "grid", "block", "input_dims", "input_strides")

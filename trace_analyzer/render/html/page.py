@@ -95,7 +95,7 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
     drawn = _drawings(report, shown)
     present = set(columns.events.get_column("kind").unique())
     return (
-        _environment()
+        environment()
         .get_template("page.html.j2")
         .render(
             report=report,
@@ -105,11 +105,11 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             compact=compact,
             record_instead=record_instead(report),
             generator=GENERATOR,
-            style=Markup("\n".join((palette_css(), *map(_asset, STYLES)))),
+            style=Markup("\n".join((palette_css(), *map(asset, STYLES)))),
             bokeh_js=Markup(_bokeh()),
             figures=_embedded(figures),
             plots=Markup(_plots(drawn)),
-            plot_script=Markup(_scoped(*PLOT_SCRIPTS)),
+            plot_script=Markup(scoped(*PLOT_SCRIPTS)),
             drawn=drawn,
             words={key: word.label for key, word in {**KINDS, **PARTS}.items()},
             has_events=bool(columns.events.height),
@@ -121,9 +121,9 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             stacks=Markup(flames.payload(burning)) if burning else "",
             packages=columns.packages.labels,
             timeline=Markup(data),  # base64: has no character that means something to HTML
-            theme=Markup(_scoped("theme.js")),
-            page_script=Markup(_scoped(*PAGE_SCRIPTS)),
-            script=Markup(_scoped(*SCRIPTS)),
+            theme=Markup(scoped("theme.js")),
+            page_script=Markup(scoped(*PAGE_SCRIPTS)),
+            script=Markup(scoped(*SCRIPTS)),
         )
     )
 
@@ -158,17 +158,18 @@ def frame(page_html: str) -> str:
     )
 
 
-def _scoped(*names: str) -> str:
-    """Return modules as one classic script, without the lines that are comments.
+def scoped(*names: str) -> str:
+    """Return modules of the assets as one classic script, without the lines that are comments.
 
     Inline modules cannot import each other, so their import and export keywords are dropped and all of them
     share one function scope.
     """
-    modules = "\n".join(_MODULE_SYNTAX.sub("", _COMMENT.sub("", _asset(name))) for name in names)
+    modules = "\n".join(_MODULE_SYNTAX.sub("", _COMMENT.sub("", asset(name))) for name in names)
     return f"(() => {{\n'use strict';\n{modules}\n}})();"
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Return the text of a file of the page's assets."""
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
@@ -206,7 +207,8 @@ def _renumbered(text: str, prefix: str = "p") -> str:
     return _BOKEH_ID.sub(lambda match: ids[match[0]], text)
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Return the environment of the templates: all text is escaped and inert."""
     environment = Environment(
         loader=PackageLoader("trace_analyzer.render.html", "assets"),
         autoescape=True,

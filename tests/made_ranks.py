@@ -1,0 +1,198 @@
+"""Jobs of known truth: ranks that compute and meet in collectives, one after the other, on clocks that differ.
+
+A program is a list of what each rank does in a step: ``("work", ns)`` or ``("meet", groups)``, groups being lists of ranks. Nothing overlaps, so
+starts, ends, waits and lateness follow by arithmetic, without the code that is tested.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from trace_analyzer.ranks.groups import Group
+from trace_analyzer.ranks.summary import RankSummary, to_bytes
+from trace_analyzer.ranks.tables import COLLECTIVES, PARTS, STEPS, typed
+
+MS = 1_000_000
+TRANSFER = 2 * MS
+BASE = 1_700_000_000_000_000_000
+Delay = Callable[[int, int], int]
+"""What a rank works longer in a step, ns, by (rank, step)."""
+
+
+@dataclass
+class Made:
+    """A job: by rank, what ran as (step, name, group or None, start, end) in true time; waits of it; and clocks of its hosts."""
+
+    size: int
+    steps: int
+    groups: dict[str, list[int]]
+    ran: list[list[tuple[int, str, str | None, int, int]]]
+    bounds: list[list[tuple[int, int]]]
+    waits: list[int]
+    ranks_per_host: int = 8
+    offsets: dict[str, int] = field(default_factory=dict)
+    drifts: dict[str, float] = field(default_factory=dict)
+
+    def host(self, rank: int) -> str:
+        return f"host{rank // self.ranks_per_host}"
+
+    def clock(self, rank: int, time: int) -> int:
+        """What the clock of the rank's host shows at a true time."""
+        host = self.host(rank)
+        return time + self.offsets.get(host, 0) + round(self.drifts.get(host, 0.0) * time)
+
+
+def job(
+    size: int, steps: int, program: Sequence[tuple[str, Any]], delay: Delay = lambda rank, step: 0, **clocks: Any
+) -> Made:
+    """Run a program; ``("work", ns)`` takes that and, the first of a step, the rank's delay."""
+    names: dict[tuple[int, ...], str] = {}
+    now = [0] * size
+    ran: list[list[tuple[int, str, str | None, int, int]]] = [[] for _ in range(size)]
+    bounds: list[list[tuple[int, int]]] = [[] for _ in range(size)]
+    waits = [0] * size
+    for step in range(steps):
+        begun = list(now)
+        is_first = True
+        for what, value in program:
+            if what == "work":
+                for rank in range(size):
+                    takes = value + (delay(rank, step) if is_first else 0)
+                    ran[rank].append((step, "gemm", None, now[rank], now[rank] + takes))
+                    now[rank] += takes
+                is_first = False
+                continue
+            for members in value:
+                group = names.setdefault(tuple(members), f"group{len(names)}")
+                last = max(now[rank] for rank in members)
+                for rank in members:
+                    ran[rank].append((step, "all_reduce", group, now[rank], last + TRANSFER))
+                    waits[rank] += last - now[rank]
+                    now[rank] = last + TRANSFER
+        for rank in range(size):
+            bounds[rank].append((begun[rank], now[rank]))
+    groups = {name: list(members) for members, name in names.items()}
+    return Made(size, steps, groups, ran, bounds, waits, **clocks)
+
+
+def summaries(made: Made, *, seq: bool = True, grouped: bool = True, hosts: bool = True) -> list[bytes]:
+    """Summaries of the ranks, without the traces that they would come from."""
+    return [to_bytes(summary(made, rank, seq=seq, grouped=grouped, hosts=hosts)) for rank in range(made.size)]
+
+
+def summary(made: Made, rank: int, *, seq: bool = True, grouped: bool = True, hosts: bool = True) -> RankSummary:
+    """The summary of a rank."""
+    base = made.clock(rank, 0) + BASE
+    counts: dict[Any, int] = {}
+    rows = []
+    for step, name, group, start, end in made.ran[rank]:
+        if group is None:
+            continue
+        number = counts[group] = counts.get(group, 0) + 1
+        place = counts[(group, step)] = counts.get((group, step), 0) + 1
+        at, until = made.clock(rank, start) + BASE - base, made.clock(rank, end) + BASE - base
+        rows.append(
+            {
+                "group": group if grouped else None, "seq": number if seq else None, "comms_id": None, "step": step,
+                "ordinal": place - 1 if grouped else len([r for r in rows if r["step"] == step]), "kind": name,
+                "dtype": "Float", "elements": 1_000, "group_size": len(made.groups[group]) if grouped else None,
+                "source": None, "destination": None, "start_ns": at, "duration_ns": until - at, "exposed_ns": until - at,
+            }
+        )  # fmt: skip
+    frame = pl.DataFrame(rows, schema=COLLECTIVES)
+    exposed = frame.with_row_index("row").select(
+        "row", pl.lit(0).alias("start_ns"), pl.col("duration_ns").alias("end_ns"), "exposed_ns"
+    )
+    steps = [
+        {"step": n, "start_ns": made.clock(rank, a) + BASE - base, "end_ns": made.clock(rank, b) + BASE - base, "is_steady": True, "regime": None}
+        for n, (a, b) in enumerate(made.bounds[rank])
+    ]  # fmt: skip
+    parts = [
+        {"step": step, "part": "communication" if group else "compute", "total_ns": end - start}
+        for step, _, group, start, end in made.ran[rank]
+    ]
+    summed = (
+        pl.DataFrame(parts, schema=PARTS).group_by("step", "part").agg(pl.col("total_ns").sum()).sort("step", "part")
+    )
+    return RankSummary(
+        path=f"rank{rank}.json",
+        rank=rank,
+        world_size=made.size,
+        host=made.host(rank) if hosts else None,
+        base_ns=base,
+        step_ns=sum(b - a for a, b in made.bounds[rank]) / made.steps,
+        steps_from="ProfilerStep",
+        groups=tuple(
+            Group(name, name, None, len(ranks), tuple(ranks)) for name, ranks in made.groups.items() if rank in ranks
+        ),
+        steps=pl.DataFrame(steps, schema=STEPS),
+        parts=typed(summed, PARTS),
+        collectives=frame,
+        exposed=exposed.cast({"row": pl.UInt32, "start_ns": pl.Int64}),
+    )
+
+
+def write_traces(made: Made, folder: Path, *, seq: bool = True, launches: str = "cudaLaunchKernel") -> list[Path]:
+    """Write the trace of each rank: steps, operators, launches and kernels as Kineto has them."""
+    paths = []
+    for rank in range(made.size):
+        path = folder / f"trace.rank{rank}.json"
+        path.write_text(json.dumps(document(made, rank, seq=seq, launches=launches)), encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+def document(made: Made, rank: int, *, seq: bool = True, launches: str = "cudaLaunchKernel") -> dict[str, Any]:
+    """The trace of a rank: the CPU launches everything at the start of its step, in order."""
+    events: list[dict[str, Any]] = []
+    counts: dict[str, int] = {}
+    number = 0
+
+    def row(cat: str, name: str, start: float, end: float, pid: int, tid: int, **args: Any) -> None:
+        events.append(
+            {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": start, "dur": end - start, "args": args}
+        )
+
+    def us(time: int) -> float:
+        return (made.clock(rank, time) - made.clock(rank, 0)) / 1_000
+
+    for step, (begun, ended) in enumerate(made.bounds[rank]):
+        row("user_annotation", f"ProfilerStep#{step + 10}", us(begun), us(ended), 100, 100)
+        at = us(begun)
+        for _, _name, group, start, end in [item for item in made.ran[rank] if item[0] == step]:
+            number += 1
+            kernel = {"device": 0, "context": 1, "stream": 7, "correlation": number}
+            if group is None:
+                row(
+                    "cpu_op",
+                    "aten::mm",
+                    at,
+                    at + 8,
+                    100,
+                    100,
+                    **{"External id": number, "Input Dims": [[64, 64], [64, 64]]},
+                )
+                row("kernel", "ampere_sgemm_128x64_nn", us(start), us(end), 0, 7, **kernel, **{"External id": number})
+            else:
+                counts[group] = counts.get(group, 0) + 1
+                members = made.groups[group]
+                args = {
+                    "External id": number, "Collective name": "allreduce", "In msg nelems": 1_000, "Out msg nelems": 1_000, "dtype": "Float",
+                    "Group size": len(members), "Process Group Name": group, "Process Group Ranks": str(members),
+                } | ({"Seq": counts[group]} if seq else {})  # fmt: skip
+                row("cpu_op", "record_param_comms", at, at + 8, 100, 100, **args)
+                row("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", us(start), us(end), 0, 7, **kernel, **args)
+            row("cuda_runtime", launches, at + 2, at + 6, 100, 100, correlation=number)
+            at += 10
+    return {
+        "schemaVersion": 1, "host_name": made.host(rank), "baseTimeNanoseconds": made.clock(rank, 0) + BASE,
+        "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": made.size, "pg_config": [
+            {"pg_name": name, "pg_size": len(ranks), "ranks": ranks} for name, ranks in made.groups.items() if rank in ranks
+        ]},
+        "deviceProperties": [{"id": 0, "name": "NVIDIA A100-SXM4-80GB", "computeMajor": 8, "computeMinor": 0, "numSms": 108, "warpSize": 32}],
+        "traceEvents": events,
+    }  # fmt: skip

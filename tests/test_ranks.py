@@ -1,0 +1,457 @@
+"""Jobs of known truth: matches, clocks, waits, stragglers, roles and problems, from summaries of ranks."""
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_ranks import MS, TRANSFER, Made, job, summaries, summary, write_traces
+from tiers import examples
+
+from trace_analyzer.errors import InputError
+from trace_analyzer.ranks import roles as role_module
+from trace_analyzer.ranks.documents import schema
+from trace_analyzer.ranks.groups import group_of, packed, unpacked
+from trace_analyzer.ranks.job import JobReport, judge
+from trace_analyzer.ranks.slowdown import slowdown
+from trace_analyzer.ranks.sources import files_of
+from trace_analyzer.ranks.summary import RankSummary, exposed_pieces, from_bytes, rank_in_name, summarize, to_bytes
+from trace_analyzer.ranks.waits import uncharged
+
+CLOCKS: dict[str, Any] = {
+    "offsets": {"host1": 3_000_000, "host3": -7_123_456, "host5": 2_500_000_000},
+    "drifts": {"host1": 1e-5, "host2": -2e-5},
+}
+
+
+def everyone(size: int) -> list[list[int]]:
+    return [list(range(size))]
+
+
+def data_parallel(size: int, late: Callable[[int, int], int], **clocks: Any) -> Made:
+    """Ranks that work 20 ms, meet, work 10 ms and meet again, ten times."""
+    program = [("work", 20 * MS), ("meet", everyone(size)), ("work", 10 * MS), ("meet", everyone(size))]
+    return job(size, 10, program, late, **clocks)
+
+
+def late_rank(rank: int, delay: int = 60 * MS, but: int = 3) -> Callable[[int, int], int]:
+    return lambda r, step: delay if r == rank and step != but else 0
+
+
+def waits(report: JobReport) -> dict[int | None, int | None]:
+    return {rank.rank: rank.wait_ns for rank in report.ranks}
+
+
+@pytest.mark.parametrize("size", [8, 64])
+@pytest.mark.parametrize(
+    ("recorded", "by"),
+    [({}, "seq"), ({"seq": False}, "order"), ({"seq": False, "grouped": False}, "ends"), ({"hosts": False}, "seq")],
+)
+def test_a_planted_straggler_is_named_whatever_was_recorded(size: int, recorded: dict[str, bool], by: str) -> None:
+    made = data_parallel(size, late_rank(5), **CLOCKS)
+    report = judge(summaries(made, **recorded))
+    assert report.collectives.by == {by: 20 * size}
+    (straggler,) = report.stragglers
+    assert (straggler.rank, straggler.kind, straggler.late_steps, straggler.steps) == (5, "persistent", 9, 10)
+    assert straggler.late_ns == pytest.approx(60 * MS, abs=1_000)
+    assert 0.99 * 60 * MS <= straggler.gain_at_least_ns <= 60 * MS + 1_000
+    assert report.job.sentence.startswith("Rank 5 ")
+    assert "9 of 10 steps, by 60" in report.job.sentence
+    for rank, wait in waits(report).items():
+        assert wait == pytest.approx(made.waits[rank or 0], rel=0.01, abs=1_000)
+
+
+def test_clocks_are_found_within_their_residual() -> None:
+    made = data_parallel(64, late_rank(5), **CLOCKS)
+    clocks = {clock.host: clock for clock in judge(summaries(made)).clocks}
+    first_end = min(end for _, _, group, _, end in made.ran[0] if group)
+    for host, clock in clocks.items():
+        drift = made.drifts.get(host, 0.0)
+        assert clock.residual_ns is not None
+        assert clock.residual_ns <= 10
+        assert clock.drift_ppm == pytest.approx(drift * 1e6, abs=0.05)
+        # The origin is the first end on any clock, which the earliest clock shows 7 ms early.
+        expected = made.offsets.get(host, 0) + drift * first_end
+        assert clock.offset_ns == pytest.approx(expected, abs=abs(drift) * 10 * MS + 10)
+
+
+def test_jitter_is_the_residual_and_nothing_is_claimed_below_it() -> None:
+    made = data_parallel(16, lambda rank, step: 0)
+    noise = np.random.default_rng(7)
+    contents = []
+    for rank in range(16):
+        own = summary(made, rank)
+        jitter = pl.Series(noise.integers(-300_000, 300_000, own.collectives.height))
+        moved = own.collectives.with_columns(pl.col("duration_ns") + jitter)
+        contents.append(to_bytes(replace(own, collectives=moved)))
+    report = judge(contents)
+    assert report.collectives.residual_ns is not None
+    assert 200_000 < report.collectives.residual_ns < 400_000
+    assert not report.stragglers
+    assert "No rank is late by more than" in report.job.sentence
+
+
+def test_a_straggler_of_one_group_is_not_charged_to_those_who_waited_for_it() -> None:
+    tensor = [[4 * i + j for j in range(4)] for i in range(4)]
+    data = [[4 * i + j for i in range(4)] for j in range(4)]
+    program = [("work", 20 * MS), ("meet", tensor), ("work", 10 * MS), ("meet", data)]
+    report = judge(summaries(job(16, 10, program, late_rank(5))))
+    assert [(s.rank, s.kind, s.late_ns, s.late_steps) for s in report.stragglers] == [(5, "persistent", 60 * MS, 9)]
+    assert {rank.rank: rank.late_ns for rank in report.ranks} == {
+        rank: 540 * MS if rank == 5 else 0 for rank in range(16)
+    }
+    assert sorted(group.ranks for group in report.groups) == sorted(map(tuple, tensor + data))
+
+
+def test_several_stragglers_once_and_wandering() -> None:
+    delays = {
+        2: lambda step: 40 * MS,
+        7: lambda step: 25 * MS if step == 4 else 0,
+        11: lambda step: 30 * MS * (step % 3 == 0),
+    }
+    made = data_parallel(16, lambda rank, step: delays[rank](step) if rank in delays else 0)
+    late = {s.rank: s for s in judge(summaries(made)).stragglers}
+    assert {rank: (s.kind, s.late_ns, s.late_steps) for rank, s in late.items()} == {
+        2: ("persistent", 40 * MS, 10), 7: ("once", 25 * MS, 1), 11: ("wandering", 30 * MS, 4),
+    }  # fmt: skip
+    # Rank 11 still comes 10 ms before rank 2 where both are late, so curing rank 2 gains 10 ms there.
+    assert late[2].gain_at_least_ns == pytest.approx((5 * 40 + 4 * 10 + 15) * MS / 10)
+
+
+def test_a_late_host_is_named_instead_of_its_ranks() -> None:
+    made = data_parallel(32, lambda rank, step: 20 * MS + rank * 1_000 if rank // 8 == 2 else 0)
+    (straggler,) = judge(summaries(made)).stragglers
+    assert (straggler.kind, straggler.host, straggler.ranks) == ("host", "host2", tuple(range(16, 24)))
+
+
+def test_pipeline_stages_have_roles_of_their_own() -> None:
+    def calls(rank: int, stage: int) -> list[tuple[Any, ...]]:
+        return [(rank, "kernel", "gemm", f"stage{stage}.linear", 4.0, 5e6), (rank, "kernel", "norm", "norm", 2.0, 1e6)]
+
+    columns = ["rank", "kind", "category", "operator", "count", "step_ns"]
+    rows = [row for rank in range(8) for row in calls(rank, rank // 4)]
+    assert role_module.roles(pl.DataFrame(rows, schema=columns, orient="row")) == {r: "AB"[r // 4] for r in range(8)}
+    # A rank of which a call in fifty was lost has peers all the same.
+    many = [(r, "kernel", "gemm", f"op{i}", 1.0, 1e6) for r in range(4) for i in range(50) if (r, i) != (3, 9)]
+    assert set(role_module.roles(pl.DataFrame(many, schema=columns, orient="row")).values()) == {"A"}
+
+
+def test_imbalance_names_the_operator_and_its_longest_rank() -> None:
+    columns = ["rank", "kind", "category", "operator", "count", "step_ns"]
+    rows = [(rank, "kernel", "gemm", "experts", 1.0, 9e6 if rank == 3 else 3e6) for rank in range(4)]
+    roles = pl.DataFrame({"rank": list(range(4)), "role": ["A"] * 4})
+    (row,) = role_module.imbalance(pl.DataFrame(rows, schema=columns, orient="row"), roles, 1e5).to_dicts()
+    assert (row["operator"], row["max_rank"], row["mean_ns"], row["ratio"]) == ("experts", 3, 4.5e6, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("own", "roles", "transfer", "kind"),
+    [
+        (lambda rank, step: 20 if rank == 2 else 10, "AAAA", 0.0, "worker"),
+        (lambda rank, step: 10 + 7 * ((rank * 5 + step * 3) % 4), "AAAA", 0.0, "data"),
+        (lambda rank, step: 20 if rank > 1 else 10, "AABB", 0.0, "stages"),
+        (lambda rank, step: 10, "AAAA", 0.5, "network"),
+        (lambda rank, step: 10, "AAAA", 0.0, "even"),
+    ],
+)
+def test_kinds_of_slowdown(own: Callable[[int, int], int], roles: str, transfer: float, kind: str) -> None:
+    rows = [(rank, step, own(rank, step)) for rank in range(4) for step in range(12)]
+    frame = pl.DataFrame(rows, schema=["rank", "step", "own_ns"], orient="row")
+    result = slowdown(frame, pl.DataFrame({"rank": list(range(4)), "role": list(roles)}), transfer)
+    assert result is not None
+    assert result.kind == kind
+
+
+def test_missing_cut_failed_duplicate_and_foreign_ranks_cost_only_themselves() -> None:
+    made = data_parallel(8, late_rank(5))
+    by_rank = [from_bytes(content) for content in summaries(made)]
+    cut = replace(by_rank[6], damage="the file breaks off", collectives=by_rank[6].collectives.head(7))
+    odd = [
+        replace(by_rank[2], path="other.json", world_size=16),
+        replace(by_rank[3], path="twice.json"),
+        replace(by_rank[3], path="later.json", base_ns=by_rank[3].base_ns + 10**14),
+        RankSummary("broken.rank1.json", rank=1, error="is no JSON"),
+        replace(by_rank[3], path="nameless.json", rank=None),
+    ]
+    used = [by_rank[rank] for rank in (0, 2, 3, 4, 5)] + [cut]
+    report = judge([to_bytes(item) for item in (*odd, *used)])
+    assert [(p.kind, p.rank) for p in report.problems] == [
+        ("missing", 7), ("failed", 1), ("cut", 6), ("duplicate", 3), ("foreign", None), ("foreign", 2), ("foreign", 3),
+    ]  # fmt: skip
+    assert [s.rank for s in report.stragglers] == [5]
+    assert {rank: wait for rank, wait in waits(report).items() if rank in (0, 4)} == {0: 540 * MS, 4: 540 * MS}
+    assert {rank.status for rank in report.ranks if rank.rank in (0, 4, 5)} == {"ok"}
+
+
+def test_a_late_start_shifts_no_match() -> None:
+    made = data_parallel(8, late_rank(5))
+    contents = summaries(made, seq=False)
+    late = from_bytes(contents[3])
+    kept = late.collectives.filter(pl.col("step") > 1)
+    contents[3] = to_bytes(replace(late, collectives=kept, exposed=late.exposed.clear()))
+    report = judge(contents)
+    assert report.collectives.by == {"order": 156}
+    assert waits(report)[3] == 420 * MS
+    assert waits(report)[0] == 540 * MS
+
+
+def test_a_wrong_order_is_undone_by_kind() -> None:
+    contents = summaries(data_parallel(8, late_rank(5)), seq=False)
+    odd = from_bytes(contents[3])
+    moved = odd.collectives.with_columns(
+        pl.when(pl.col("ordinal") == 0).then(pl.lit("all_gather")).otherwise("kind").alias("kind")
+    )
+    contents[3] = to_bytes(replace(odd, collectives=moved))
+    report = judge(contents)
+    assert (report.collectives.matched, report.collectives.unmatched) == (150, 10)
+    assert report.collectives.by == {"order": 150}
+
+
+def test_impossible_matches_are_undone() -> None:
+    """A collective of which one rank ends before another starts is none, whatever its number."""
+    made = data_parallel(8, lambda rank, step: 0)
+    contents = summaries(made)
+    odd = from_bytes(contents[3])
+    moved = odd.collectives.with_columns((pl.col("start_ns") + 40 * MS * (pl.col("seq") == 7)).alias("start_ns"))
+    contents[3] = to_bytes(replace(odd, collectives=moved))
+    report = judge(contents)
+    assert report.collectives.unmatched == 8
+    assert all(wait == 0 for wait in waits(report).values())
+
+
+def test_groups_without_a_common_rank_leave_clocks_apart() -> None:
+    program = [("work", 20 * MS), ("meet", [list(range(8)), list(range(8, 16))])]
+    report = judge(summaries(job(16, 10, program, late_rank(5), **CLOCKS)))
+    assert report.clocks[1].offset_ns is None
+    assert any("ties the clock of host1" in note for note in report.notes)
+    assert [s.rank for s in report.stragglers] == [5]
+
+
+@settings(max_examples=examples(40))
+@given(
+    size=st.integers(2, 9),
+    delays=st.lists(st.integers(0, 50 * MS), min_size=27, max_size=27),
+    recorded=st.sampled_from([{}, {"seq": False}, {"seq": False, "grouped": False}]),
+)
+def test_laws(size: int, delays: list[int], recorded: dict[str, bool]) -> None:
+    """Waits are never negative, wait and transfer are the duration, and ranks sum to the job; truth is arithmetic."""
+    program = [("work", 20 * MS), ("meet", everyone(size))]
+    made = job(size, 3, program, lambda rank, step: delays[3 * rank + step])
+    report = judge(summaries(made, **recorded))
+    rows = report.rows.filter(pl.col("wait_ns").is_not_null())
+    assert rows.height == 3 * size
+    assert (rows.get_column("wait_ns") >= 0).all()
+    assert (rows.get_column("wait_ns") + rows.get_column("transfer_ns")).equals(rows.get_column("duration_ns"))
+    assert (rows.get_column("exposed_wait_ns") + rows.get_column("exposed_transfer_ns")).equals(
+        rows.get_column("exposed_ns")
+    )
+    assert [waits(report)[rank] for rank in range(size)] == made.waits
+    assert rows.get_column("transfer_ns").to_list() == [TRANSFER] * (3 * size)
+    for straggler in report.stragglers:
+        assert straggler.gain_at_least_ns <= straggler.late_ns
+
+
+@settings(max_examples=examples(200))
+@given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=12))
+def test_uncharged_lateness_agrees_with_a_naive_scan(ranks: int, rows: list[tuple[int, int]]) -> None:
+    late = np.array([[value + rank for rank in range(ranks)] for value, _ in rows], dtype=np.int64)
+    slots = np.array([[(slot + rank) % 3 for rank in range(ranks)] for _, slot in rows], dtype=np.int64)
+    own = uncharged(late, slots)
+    for rank in range(ranks):
+        for place in range(len(rows)):
+            earlier = [p for p in range(place) if slots[p][rank] == slots[place][rank]]
+            since = range(earlier[-1] + 1 if earlier else 0, place)
+            assert own[place][rank] == max(0, late[place][rank] - sum(int(own[p][rank]) for p in since))
+
+
+def test_the_naive_scan_knows_a_case() -> None:
+    assert uncharged(np.array([[60], [60], [60], [60]]), np.array([[0], [1], [0], [1]])).tolist() == [
+        [60],
+        [0],
+        [60],
+        [0],
+    ]
+
+
+def test_exposed_pieces() -> None:
+    collectives = pl.DataFrame({"start_ns": [0, 100, 300], "duration_ns": [50, 100, 10]})
+    work = pl.DataFrame({"start_ns": [10, 150, 290], "end_ns": [20, 160, 400]})
+    assert exposed_pieces(collectives, work).rows() == [
+        (0, 0, 10, 10), (0, 20, 50, 30), (1, 0, 50, 50), (1, 60, 100, 40),
+    ]  # fmt: skip
+    # Of many pieces neighbours are joined, and their sum stays.
+    many = pl.DataFrame({"start_ns": list(range(0, 1000, 10)), "end_ns": list(range(5, 1000, 10))})
+    pieces = exposed_pieces(pl.DataFrame({"start_ns": [0], "duration_ns": [1000]}), many)
+    assert (pieces.height, pieces.get_column("exposed_ns").sum()) == (8, 500)
+
+
+@given(st.lists(st.integers(0, 3_000), unique=True, max_size=30))
+@settings(max_examples=examples(100))
+def test_ranks_are_packed_without_loss(ranks: list[int]) -> None:
+    assert unpacked(packed(ranks)) == tuple(ranks)
+    assert packed(range(0, 4096, 8)) == [[0, 8, 512]]
+
+
+@pytest.mark.parametrize(
+    ("record", "world", "ranks"),
+    [
+        ({"global_rank_start": 4, "global_rank_stride": 8, "group_size": 3}, 64, (4, 12, 20)),
+        ({"process_group_ranks": "[0, 5, 6]", "group_size": 3}, 64, (0, 5, 6)),
+        ({"process_group_ranks": "[0, 1, ...]", "group_size": 64}, 64, tuple(range(64))),
+        ({"process_group_ranks": "[0, 1, ...]", "group_size": 32}, 64, ()),
+    ],
+)
+def test_ranks_of_a_group(record: dict[str, Any], world: int, ranks: tuple[int, ...]) -> None:
+    from trace_analyzer.ingest.trace import Header
+
+    names = (
+        "process_group_description",
+        "process_group_ranks",
+        "global_rank_start",
+        "global_rank_stride",
+        "group_size",
+    )
+    row = {"process_group": "7", **dict.fromkeys(names), **record}
+    group = group_of(row, Header((), 0, world, None))
+    assert group is not None
+    assert group.ranks == ranks
+    assert group_of(row | {"process_group": None}, Header((), 0, world, None)) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "rank"),
+    [
+        ("a/trace.rank3.json.gz", 3),
+        ("x/rank_12/host.pt.trace.json", 12),
+        ("b/trace.json", None),
+        ("r/sampled_128ranks_rank7.json", 7),
+    ],
+)
+def test_the_rank_in_a_name(path: str, rank: int | None) -> None:
+    assert rank_in_name(path) == rank
+
+
+def test_files_of_a_job(tmp_path: Path) -> None:
+    for name in ("a.rank0.json.gz", "a.rank0.rank.gz", "a.rank1.json", "a.rank1.report.json", "notes.txt"):
+        (tmp_path / name).touch()
+    names = [Path(path).name for path in files_of([str(tmp_path)])]
+    assert names == ["a.rank0.rank.gz", "a.rank1.json"]
+
+
+def test_no_two_runs_of_judging_differ(tmp_path: Path) -> None:
+    contents = summaries(data_parallel(8, late_rank(5), **CLOCKS))
+    assert judge(contents).to_json() == judge(contents).to_json() == judge(contents[::-1]).to_json()
+
+
+def test_documents() -> None:
+    report = judge(summaries(data_parallel(24, late_rank(5), **CLOCKS))[:-2])
+    document = json.loads(report.to_json())
+    jsonschema.validate(document, schema())
+    assert document["problems"] == [
+        {"rank": rank, "path": None, "kind": "missing", "message": f"no trace of rank {rank} of 24"}
+        for rank in (22, 23)
+    ]
+    text = report.summary(80)
+    assert "missing: ranks 22 to 23" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert "| 5 | host0 | persistent | 60" in report.to_markdown()
+
+
+def test_nothing_usable_is_said() -> None:
+    report = judge([to_bytes(RankSummary("a.json", error="is no JSON"))])
+    assert (report.job.seen, report.job.regime, report.ranks[0].status) == (0, None, "failed")
+    assert report.job.sentence.startswith("No trace of a rank could be used.")
+    jsonschema.validate(json.loads(report.to_json()), schema())
+
+
+@pytest.mark.parametrize("content", [b"", b"nonsense", to_bytes(RankSummary("x"))[:-4]])
+def test_a_damaged_summary_is_a_failed_rank(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "trace.rank4.rank.gz"
+    path.write_bytes(content)
+    read = from_bytes(summarize(str(path)))
+    assert read.rank == 4
+    assert read.error is not None
+    assert "no summary" in read.error
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"rank": "3"}, "rank is no"), ({"nothing": 1}, "nothing is unknown"), ({"base_ns": None}, "base_ns"),
+        ({"groups": [{"key": "a", "name": "a", "description": None, "size": 2, "ranks": [[0, 1, 10**12]]}]}, "too many ranks"),
+        ({"frames": {}}, "steps"), ({"rank_summary_version": 9}, "version 9"),
+    ],
+)  # fmt: skip
+def test_a_summary_of_wrong_types_is_refused(change: dict[str, Any], reason: str) -> None:
+    content = summaries(data_parallel(2, late_rank(1)))[0]
+    document = json.loads(gzip.decompress(content)) | change
+    with pytest.raises(InputError, match=reason):
+        from_bytes(gzip.compress(json.dumps(document).encode()))
+
+
+def test_traces_of_ranks_say_what_was_made(tmp_path: Path) -> None:
+    """From trace to verdict: the straggler, the operator that makes it late, the waits, a cut file."""
+    program = [("work", 20 * MS), ("meet", everyone(4)), ("work", 10 * MS), ("meet", everyone(4))]
+    made = job(4, 6, program, late_rank(1, 15 * MS), ranks_per_host=2, offsets={"host1": 3_000_000})
+    paths = write_traces(made, tmp_path)
+    paths[3].write_text(paths[3].read_text()[:6_000])
+    report = judge([summarize(str(path)) for path in paths])
+    assert report.collectives.by == {"seq": report.collectives.matched}
+    (straggler,) = report.stragglers
+    assert (straggler.rank, straggler.kind, straggler.late_ns) == (1, "persistent", 15 * MS)
+    assert straggler.why.startswith("aten::mm +12")
+    assert [(problem.kind, problem.rank) for problem in report.problems] == [("cut", 3)]
+    assert {rank: wait for rank, wait in waits(report).items() if rank != 3} == {
+        rank: made.waits[rank] for rank in range(3)
+    }
+    assert [rank.role for rank in report.ranks[:3]] == ["A", "A", "A"]
+
+
+def test_the_page_holds_a_job_and_nothing_that_runs(tmp_path: Path) -> None:
+    made = data_parallel(16, late_rank(5))
+    contents = [from_bytes(content) for content in summaries(made)]
+    hostile = "</script><script>alert(1)</script>\u202e"
+    contents[5] = replace(contents[5], host=hostile, path=f"{tmp_path}/trace.rank5.json", regime="compute-bound")
+    (tmp_path / "trace.rank5.report.html").touch()
+    path = judge([to_bytes(item) for item in contents]).to_html(tmp_path / "job.html")
+    text = path.read_text(encoding="utf-8")
+    assert "alert(1)</script>" not in text
+    assert "\u202e" not in text
+    assert "http://" not in text.replace("http://www.w3.org", "")
+    assert "9 of 10 steps" in text
+    assert len(text) < 200_000
+
+
+def test_the_page_of_many_collectives_leaves_out_the_steps_with_least_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trace_analyzer.ranks import html
+
+    report = judge(summaries(data_parallel(8, lambda rank, step: (step + 1) * MS if rank == 5 else 0)))
+    monkeypatch.setattr(html, "MOST_COLLECTIVES", 40)
+    rows, said = html.kept(report.rows, list(range(10)), report.by_step)
+    assert rows.get_column("step").unique().to_list() == [8, 9]
+    assert said == "This file holds 32 of 160 collectives, those of the 2 steps with most lateness."
+    monkeypatch.setattr(html, "MOST_COLLECTIVES", 10)
+    rows, _ = html.kept(report.rows, list(range(10)), report.by_step)
+    assert rows.height == 10
+
+
+@pytest.mark.slow
+def test_a_thousand_ranks_fit_into_ten_megabytes(tmp_path: Path) -> None:
+    everybody = everyone(1_024)
+    program = [("work", 5 * MS), ("meet", everybody)] * 20
+    delays = np.random.default_rng(1).integers(0, 100_000, (1_024, 10))
+    made = job(1_024, 10, program, lambda r, s: 60 * MS * (r == 700) + int(delays[r, s]), **CLOCKS)
+    report = judge(summaries(made)[:-1])
+    assert [(s.rank, s.kind) for s in report.stragglers] == [(700, "persistent")]
+    assert report.stragglers[0].late_ns == pytest.approx(60 * MS, rel=0.01)
+    for rank, wait in waits(report).items():
+        assert wait == pytest.approx(made.waits[rank or 0], rel=0.01, abs=20_000)
+    assert report.to_html(tmp_path / "job.html").stat().st_size < 10e6

@@ -1,0 +1,99 @@
+"""Implement `analyze ranks DIR|GLOB|URL...`: which rank of a job is late, and why."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trace_analyzer.cli import outputs
+from trace_analyzer.cli.options import DEBUG, OUTPUT, check_new
+from trace_analyzer.cli.progress import Progress
+from trace_analyzer.errors import UsageError
+from trace_analyzer.packages import missing_for_pages
+
+if TYPE_CHECKING:
+    from trace_analyzer.ranks.engine import Executor
+    from trace_analyzer.ranks.job import JobReport
+
+_PATIENCE_S = 20
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("sources", nargs=-1, required=True, metavar="DIR|GLOB|URL...")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown"]),
+    default="text",
+    show_default=True,
+    help="What to print: the summary, the report for scripts (docs/ranks.md), or a comment for a pull request.",
+)
+@OUTPUT
+@click.option(
+    "--html",
+    metavar="FILE",
+    help="Write a map of ranks by steps, the collectives of each step and all tables into FILE.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the FILE of --html.")
+@click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Read N ranks at a time; by default one a processor."
+)
+@click.option("--dask", metavar="SCHEDULER", help="Read ranks on the workers of this Dask scheduler (tcp://host:8786).")
+@DEBUG
+def ranks(
+    sources: tuple[str, ...],
+    form: str,
+    output: str | None,
+    html: str | None,
+    force: bool,
+    workers: int | None,
+    dask: str | None,
+) -> int:
+    """Tell from the traces of a job's ranks which rank is late, how often, why, and what a cure gives.
+
+    Each file is the trace of one rank, or its summary (*.rank.gz). Ranks that are missing, cut, there twice, of another job or not to be read are
+    listed, and cost only themselves.
+    """
+    if not outputs.is_standard_output(output):
+        outputs.check_writable(Path(str(output)), sources[0], "--output")
+    if html:
+        if lacking := missing_for_pages():
+            raise UsageError(lacking)
+        check_new(Path(html), sources[0], "--html", force)
+    from trace_analyzer.ranks.api import analyze_ranks
+
+    with Progress() as progress, _client(dask) as client:
+        report = analyze_ranks(sources, executor=client, workers=workers, progress=progress)
+    outputs.deliver(_rendered(report, form, outputs.width_of(output)), output)
+    if not report.job.seen:
+        raise UsageError("no trace of a rank could be used: see the problems above")
+    if html:
+        report.to_html(html)
+        outputs.complain(f"report: {html}")
+    return 0
+
+
+@contextmanager
+def _client(scheduler: str | None) -> "Iterator[Executor | None]":
+    """Yield the client of a Dask scheduler; None without one, for processes of this machine."""
+    if scheduler is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("--dask needs distributed: pip install 'torch-trace-analyzer[distributed]'") from None
+    try:
+        client = Client(scheduler, timeout=_PATIENCE_S)  # type: ignore[no-untyped-call]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--dask {scheduler}: no scheduler answers: {error}") from None
+    with client:
+        yield client
+
+
+def _rendered(report: "JobReport", form: str, width: int) -> str:
+    if form == "json":
+        return report.to_json()
+    return report.to_markdown() if form == "markdown" else report.summary(width)

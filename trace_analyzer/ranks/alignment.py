@@ -1,0 +1,179 @@
+"""Match the collectives of a job, align the clocks of its hosts, and undo matches that cannot be."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from trace_analyzer.ranks.clocks import Fit, aligned, fit_clocks
+from trace_analyzer.ranks.matching import matched_by_ends, matched_by_key, most_frequent_difference
+from trace_analyzer.ranks.summary import RankSummary
+from trace_analyzer.ranks.tables import SYNCHRONIZING
+
+RANKS_PER_HOST = 8
+"""Ranks that share a host where traces do not name it: servers have eight devices most often."""
+_GUESS_NS = 50_000
+"""A larger residual may mean that ranks were put on one host that are on several."""
+_LEAST_NS = 2_000
+"""Timestamps of older traces are whole microseconds: ends differ by two without meaning anything."""
+_QUANTILE = 0.95
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock of a host against that of the first: null offset and drift where they share no collective.
+
+    ``offset_ns`` is at the first matched collective. ``residual_ns``: 95 % of the ends of its collectives lie no further from those of the
+    other ranks; null without any.
+    """
+
+    host: str
+    offset_ns: int | None
+    drift_ppm: float | None
+    residual_ns: int | None
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Hold matched collectives: rows of `JOINED` with match, by, clock, and end_ns on the common clock.
+
+    ``residual_ns`` is what no statement on single collectives may fall below; None without a match.
+    """
+
+    rows: pl.DataFrame
+    clocks: tuple[Clock, ...]
+    hosts: dict[int, str]
+    residual_ns: int | None
+
+
+def hosts_of(ranks: Sequence[RankSummary]) -> tuple[dict[int, str], bool]:
+    """Return the host of each rank, and whether that is a guess: by `RANKS_PER_HOST` where a trace names none."""
+    if all(summary.host for summary in ranks):
+        return {summary.rank: summary.host or "" for summary in ranks if summary.rank is not None}, False
+    numbers = [summary.rank for summary in ranks if summary.rank is not None]
+    firsts = {rank: rank // RANKS_PER_HOST * RANKS_PER_HOST for rank in numbers}
+    return {rank: f"ranks {first} to {first + RANKS_PER_HOST - 1}" for rank, first in firsts.items()}, True
+
+
+def align(collectives: pl.DataFrame, ranks: Sequence[RankSummary]) -> Aligned:
+    """Match and align the collectives (`JOINED`) of ranks, by host; by rank where hosts are a guess that does not hold."""
+    hosts, is_guess = hosts_of(ranks)
+    keyed = matched_by_key(collectives)
+    result = _align(keyed, hosts)
+    if is_guess and (result.residual_ns is None or result.residual_ns > _GUESS_NS):
+        single = _align(keyed, {rank: f"rank {rank}" for rank in hosts})
+        if single.residual_ns is not None and 2 * single.residual_ns < (result.residual_ns or 2**62):
+            return single
+    return result
+
+
+def _align(keyed: pl.DataFrame, hosts: dict[int, str]) -> Aligned:
+    names = list(dict.fromkeys(hosts[rank] for rank in sorted(hosts)))
+    places = pl.DataFrame(
+        {"rank": list(hosts), "clock": [names.index(host) for host in hosts.values()]},
+        schema={"rank": pl.Int64(), "clock": pl.Int64()},
+    )
+    rows = keyed.join(places, on="rank", maintain_order="left").with_columns(
+        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
+    )
+    origin = rows.select(pl.col("end_ns").min()).item() or 0
+    fit = fit_clocks(_host_ends(rows), len(names), origin)
+    fit = _with_frequent(rows, fit)
+    matched = _by_ends(rows, fit)
+    if matched.get_column("match").null_count() < rows.get_column("match").null_count():
+        fit = _with_frequent(matched, fit_clocks(_host_ends(matched), len(names), origin))
+    spread = _spread(matched, fit)
+    residual = _residual(spread)
+    sound = _without_impossible(spread, residual)
+    residual = _residual(sound)
+    return Aligned(sound, _clocks(names, fit, sound), hosts, residual)
+
+
+def _host_ends(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the middle end of each collective on each clock."""
+    ends = rows.filter(pl.col("match").is_not_null(), pl.col("kind").is_in(SYNCHRONIZING))
+    return ends.group_by("match", "clock").agg(pl.col("end_ns").median().cast(pl.Int64), pl.col("step").first())
+
+
+def _main(fit: Fit) -> int:
+    """Return the component of most clocks; -1 where no clock has a collective."""
+    known = fit.component[fit.component >= 0]
+    return int(np.bincount(known).argmax()) if len(known) else -1
+
+
+def _with_frequent(rows: pl.DataFrame, fit: Fit) -> Fit:
+    """Return the fit with clocks outside of its main component set by the most frequent difference of ends to a reference."""
+    main = _main(fit)
+    inside = fit.component == main if main >= 0 else np.arange(len(fit.component)) == 0
+    if inside.all():
+        return fit
+    ends = rows.filter(pl.col("match").is_null(), pl.col("kind").is_in(SYNCHRONIZING)).select(
+        "rank", "clock", "signature", "step", "end_ns"
+    )
+    firsts = ends.group_by("clock").agg(pl.col("rank").min())
+    ends = ends.join(firsts, on=["clock", "rank"])
+    reference = ends.filter(pl.col("clock").is_in(np.flatnonzero(inside).tolist()))
+    if reference.is_empty():
+        return fit
+    first = int(reference.get_column("clock").min())  # type: ignore[arg-type]
+    reference = reference.filter(pl.col("clock") == first)
+    offset, component = fit.offset_ns.copy(), fit.component.copy()
+    component[inside] = max(main, 0)
+    for clock in np.flatnonzero(~inside):
+        apart = most_frequent_difference(ends.filter(pl.col("clock") == int(clock)), reference)
+        if apart is not None:
+            offset[clock], component[clock] = offset[first] + apart, max(main, 0)
+    return Fit(offset, fit.drift, component, fit.origin_ns)
+
+
+def _by_ends(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
+    """Match by ends what has no match, among clocks that are aligned with each other."""
+    clocks = np.arange(len(fit.component))
+    apart = pl.Series(np.where(fit.component >= 0, fit.component, len(clocks) + clocks))
+    on_one = rows.with_columns(
+        aligned(rows, fit).alias("end_ns"), pl.lit(apart.gather(rows.get_column("clock"))).alias("component")
+    )
+    first = rows.select(pl.col("match").max() + 1).item() or 0
+    matched = matched_by_ends(on_one, first)
+    return matched.drop("component").with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+
+
+def _spread(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
+    """Put ends on the common clock and add apart_ns: how far each lies from the middle end of its collective."""
+    rows = rows.with_columns(aligned(rows, fit).alias("end_ns"))
+    is_told = pl.col("match").is_not_null() & pl.col("kind").is_in(SYNCHRONIZING)
+    apart = (pl.col("end_ns") - pl.col("end_ns").median().over("match")).abs()
+    return rows.with_columns(pl.when(is_told).then(apart).alias("apart_ns"))
+
+
+def _residual(rows: pl.DataFrame) -> int | None:
+    apart = rows.get_column("apart_ns").quantile(_QUANTILE, "higher")
+    return None if apart is None else int(apart)
+
+
+def _without_impossible(rows: pl.DataFrame, residual: int | None) -> pl.DataFrame:
+    """Undo matches in which somebody ends before the last one starts, by over three residuals."""
+    allowed = max(3 * (residual or 0), _LEAST_NS)
+    start = (pl.col("end_ns") - pl.col("duration_ns")).max().over("match")
+    is_wrong = (start - pl.col("end_ns").min().over("match") > allowed) & pl.col("apart_ns").is_not_null()
+    return rows.with_columns(pl.when(~is_wrong).then(name).alias(name) for name in ("match", "by", "apart_ns"))
+
+
+def _clocks(names: list[str], fit: Fit, rows: pl.DataFrame) -> tuple[Clock, ...]:
+    by_clock = rows.group_by("clock").agg(pl.col("apart_ns").quantile(_QUANTILE, "higher"))
+    residuals = dict(by_clock.iter_rows())
+    main = _main(fit)
+    clocks = []
+    for number, name in enumerate(names):
+        is_known = main >= 0 and fit.component[number] == main
+        residual = residuals.get(number)
+        clocks.append(
+            Clock(
+                host=name,
+                offset_ns=round(float(fit.offset_ns[number])) if is_known else None,
+                drift_ppm=float(fit.drift[number]) * 1e6 if is_known else None,
+                residual_ns=None if residual is None else int(residual),
+            )
+        )
+    return tuple(clocks)

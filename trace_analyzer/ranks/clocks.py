@@ -1,0 +1,131 @@
+"""Align the clocks of hosts by collectives, which end everywhere at the same time."""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Floats = npt.NDArray[np.float64]
+
+PER_STEP, MOST = 200, 2_000
+"""Collectives of a step, and of all, that clocks are aligned by: those that most clocks share."""
+_ROUNDS = 50
+_CONVERGED_NS = 0.5
+_LEAST_FOR_DRIFT = 8
+"""Collectives of a clock from which its drift is told."""
+_DRIFT_ERRORS = 4.0
+"""A drift is one where the two halves of the recording differ by this many standard errors of their medians."""
+_MAD = 1.4826
+"""Standard deviation of a normal distribution over its median absolute deviation."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Hold the offsets and drifts of clocks against the first clock of their component, at time ``origin_ns`` of that clock.
+
+    ``component`` numbers sets of clocks that share collectives; -1 for clocks that share none.
+    """
+
+    offset_ns: Floats
+    drift: Floats
+    component: npt.NDArray[np.int64]
+    origin_ns: int
+
+
+def fit_clocks(ends: pl.DataFrame, clocks: int, origin_ns: int) -> Fit:
+    """Align clocks by ``ends``: match, step, clock, end_ns, one row per match and clock; offsets are those at ``origin_ns``.
+
+    Model: end = common + offset + drift * (common - origin), solved by median polish (Tukey 1977) with the slope between the medians of the two
+    halves of the recording.
+    """
+    if clocks == 1:
+        return Fit(np.zeros(1), np.zeros(1), np.zeros(1, dtype=np.int64), origin_ns)
+    chosen = _chosen(ends)
+    rows = chosen.get_column("match").rank("dense").cast(pl.Int64).to_numpy() - 1
+    matrix = np.full((int(rows.max()) + 1 if len(rows) else 0, clocks), np.nan)
+    matrix[rows, chosen.get_column("clock").to_numpy()] = (
+        (chosen.get_column("end_ns") - origin_ns).cast(pl.Float64).to_numpy()
+    )
+    offset, component = _start(matrix)
+    drift = np.zeros(clocks)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # nanmedian of a clock without collectives is NaN
+        for _ in range(_ROUNDS if len(matrix) else 0):
+            common = np.nanmedian((matrix - offset) / (1 + drift), axis=1)
+            new_offset, new_drift = _lines(matrix - common[:, None], common, component)
+            change = np.nanmax(np.abs(new_offset - offset) + np.abs(new_drift - drift) * np.ptp(common))
+            offset, drift = new_offset, new_drift
+            if change < _CONVERGED_NS:
+                break
+    return Fit(offset, drift, component, origin_ns)
+
+
+def aligned(rows: pl.DataFrame, fit: Fit, time: str = "end_ns") -> pl.Expr:
+    """Return the column ``time`` of rows with a ``clock``, on the common clock, in ns."""
+    offset = pl.lit(pl.Series(fit.offset_ns).gather(rows.get_column("clock")))
+    drift = pl.lit(pl.Series(fit.drift).gather(rows.get_column("clock")))
+    since = (pl.col(time) - fit.origin_ns).cast(pl.Float64)
+    return ((since - offset) / (1 + drift)).round().cast(pl.Int64) + fit.origin_ns
+
+
+def _chosen(ends: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of the matches that most clocks share, some of each step."""
+    shared = (
+        ends.group_by("match")
+        .agg(pl.len().alias("clocks"), pl.col("step").first(), pl.col("end_ns").min())
+        .filter(pl.col("clocks") > 1)
+        .sort("clocks", "end_ns", "match", descending=[True, False, False])
+    )
+    kept = shared.filter(pl.int_range(pl.len()).over("step") < PER_STEP).sort("end_ns")
+    every = -(-kept.height // MOST) if kept.height else 1
+    return ends.join(kept.gather_every(every).select("match"), on="match", how="semi")
+
+
+def _start(matrix: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Return first offsets, going from clock to clock over shared collectives, and the component of each clock."""
+    known = ~np.isnan(matrix)
+    offset = np.zeros(matrix.shape[1])
+    component = np.full(matrix.shape[1], -1)
+    number = 0
+    for first in range(matrix.shape[1]):
+        if component[first] >= 0 or not known[:, first].any():
+            continue
+        component[first] = number
+        while True:
+            inside = component == number
+            shared = known[:, inside].any(axis=1)
+            new = known[shared].any(axis=0) & ~inside
+            if not new.any():
+                break
+            common = np.nanmedian((matrix - offset)[shared][:, inside], axis=1)
+            offset[new] = np.nanmedian(matrix[shared][:, new] - common[:, None], axis=0)
+            component[new] = number
+        number += 1
+    if not number and len(component):
+        component[0] = 0  # the reference, even where nothing ties another clock to it
+    return offset, component
+
+
+def _lines(residuals: Floats, common: Floats, component: npt.NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Return offset and drift of each clock by its residuals; those of the first clock of a component are 0."""
+    is_late = common > np.median(common)
+    times = np.where(np.isnan(residuals), np.nan, common[:, None])
+    early_ns, late_ns = (np.nanmedian(residuals[half], axis=0) for half in (~is_late, is_late))
+    early_at, late_at = (np.nanmedian(times[half], axis=0) for half in (~is_late, is_late))
+    count = np.sum(~np.isnan(residuals), axis=0)
+    drift = np.nan_to_num((late_ns - early_ns) / (late_at - early_at), posinf=0, neginf=0)
+    rest = residuals - drift * common[:, None]
+    centre = np.nanmedian(rest, axis=0)
+    spread = _MAD * np.nanmedian(np.abs(rest - centre), axis=0)
+    # A median of n values errs by 1.25 standard deviations over the root of n; each half has n / 2.
+    error = 1.2533 * spread * 2 / np.sqrt(np.maximum(count, 1))
+    is_told = (count >= _LEAST_FOR_DRIFT) & (np.abs(late_ns - early_ns) > _DRIFT_ERRORS * error)
+    drift = np.where(is_told, drift, 0.0)
+    offset = np.nan_to_num(np.nanmedian(residuals - drift * common[:, None], axis=0))
+    for number in range(int(component.max(initial=-1)) + 1):
+        inside = np.flatnonzero(component == number)
+        offset[inside] -= offset[inside[0]]
+        drift[inside] -= drift[inside[0]]
+    return offset, drift

@@ -1,0 +1,167 @@
+"""Write the report on a job as one offline HTML file: a map of ranks by steps, the collectives of a step, and tables."""
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import polars as pl
+from markupsafe import Markup
+
+from trace_analyzer.files import write_text
+from trace_analyzer.ranks.job import JobReport, Rank
+from trace_analyzer.ranks.remote import is_remote
+from trace_analyzer.ranks.sources import stem
+from trace_analyzer.ranks.summary import SUFFIX
+from trace_analyzer.ranks.text import figure_lines, problem_lines, runs
+from trace_analyzer.render.html import codec
+from trace_analyzer.render.html.files import GENERATOR
+from trace_analyzer.render.html.page import asset, environment, scoped
+from trace_analyzer.render.palette import palette_css
+from trace_analyzer.units import count, counted
+from trace_analyzer.vocabulary import REGIMES
+
+MOST_COLLECTIVES = 300_000
+"""Collectives in the page, about 12 bytes each; the steps with most lateness come first."""
+_MOST_CELLS = 2_000_000
+_LISTED, _GROUPS, _CLOCKS = 200, 200, 200
+_WIDTH = 10_000
+
+
+def write_html(report: JobReport, path: Path) -> Path:
+    """Write the page to ``path`` in one step and return it. Raises ``OSError`` when it cannot be written."""
+    write_text(path, page(report, path.absolute().parent))
+    return path
+
+
+def page(report: JobReport, folder: Path) -> str:
+    """Return the page as text; links to reports of ranks, which lie beside their traces, are relative to ``folder``."""
+    ranks = [rank for rank in report.ranks if rank.rank is not None and rank.status in ("ok", "cut")]
+    known = report.by_step.select("rank", "step").unique()
+    steps = (
+        known.get_column("step").unique().sort(nulls_last=True).to_list()[: max(1, _MOST_CELLS // max(1, len(ranks)))]
+    )
+    rows, left_out = kept(report.rows, steps, report.by_step)
+    return environment().get_template("ranks.html.j2").render(
+        report=report,
+        generator=GENERATOR,
+        style=Markup("\n".join((palette_css(), asset("style.css"), asset("ranks.css")))),
+        theme=Markup(scoped("theme.js")),
+        script=Markup(scoped("format.js", "codec.js", "ink.js", "ranks.js")),
+        data=Markup(_data(report, ranks, steps, rows, folder)),  # base64: has no character that means something to HTML
+        has_map=bool(ranks and steps),
+        steps=steps,
+        left_out=left_out,
+        problems=problem_lines(report.problems),
+        figures=figure_lines(report, _WIDTH)[:3],
+        regime_keys=[(key, REGIMES[key].label) for key in _regimes(report) if key in REGIMES],
+        listed=_listed(report),
+        groups=[(group, runs(group.ranks) or "not known") for group in report.groups[:_GROUPS]],
+        clocks=report.clocks[:_CLOCKS],
+    )  # fmt: skip
+
+
+def _listed(report: JobReport) -> list[Rank]:
+    """Return the ranks of the table: all, or the latest, in order."""
+    if len(report.ranks) <= _LISTED:
+        return list(report.ranks)
+    latest = sorted(report.ranks, key=lambda rank: -(rank.late_ns or 0))[:_LISTED]
+    return sorted(latest, key=lambda rank: (rank.rank is None, rank.rank or 0))
+
+
+def _regimes(report: JobReport) -> list[str]:
+    """Return the regimes of steps, sorted."""
+    return report.steps.get_column("regime").drop_nulls().unique().sort().to_list() if report.steps.width else []
+
+
+def kept(rows: pl.DataFrame, steps: list[int | None], by_step: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+    """Return the collectives that fit into the page, and a sentence on what is left out: the steps with least lateness."""
+    sizes = (
+        rows.filter(pl.col("step").is_in(steps, nulls_equal=True))
+        .group_by("step")
+        .len()
+        .join(by_step.group_by("step").agg(pl.col("own_late_ns").sum()), on="step", how="left", nulls_equal=True)
+        .sort("own_late_ns", "step", descending=[True, False], nulls_last=True)
+    )
+    whole = sizes.filter(pl.col("len").cum_sum() <= MOST_COLLECTIVES).get_column("step")
+    shown = rows.filter(pl.col("step").is_in(whole.implode(), nulls_equal=True))
+    if whole.is_empty() and sizes.height:
+        first = rows.filter(pl.col("step").eq_missing(sizes.get_column("step")[0]))
+        shown = first.sort("duration_ns", "rank", "row", descending=[True, False, False]).head(MOST_COLLECTIVES)
+    if shown.height == rows.height:
+        return shown, ""
+    named = counted(shown.get_column("step").n_unique(), "step")
+    return (
+        shown,
+        f"This file holds {count(shown.height)} of {count(rows.height)} collectives, those of the {named} with most lateness.",
+    )
+
+
+def _data(report: JobReport, ranks: list[Rank], steps: list[int | None], rows: pl.DataFrame, folder: Path) -> str:
+    """Return what the page draws, encoded."""
+    numbers = [rank.rank for rank in ranks]
+    cells = (
+        pl.DataFrame({"rank": numbers}, schema={"rank": pl.Int64})
+        .join(pl.DataFrame({"step": steps}, schema={"step": pl.Int64}), how="cross", maintain_order="left_right")
+        .join(
+            report.by_step.select("rank", "step", "own_late_ns", "wait_ns"),
+            on=["rank", "step"], how="left", nulls_equal=True, maintain_order="left",
+        )
+        .join(
+            report.steps.select("rank", "step", "regime").unique(["rank", "step"], keep="first", maintain_order=True),
+            on=["rank", "step"], how="left", nulls_equal=True, maintain_order="left",
+        )
+    )  # fmt: skip
+    names = _regimes(report)
+    codes = pl.Series([names.index(name) + 1 if name is not None else 0 for name in cells.get_column("regime")])
+    place = {rank: number for number, rank in enumerate(numbers)}
+    shown = rows.filter(pl.col("rank").is_in(numbers)).with_columns(
+        pl.col("rank").replace_strict(place, return_dtype=pl.Int64).alias("c_rank"),
+        pl.col("step").replace_strict({step: n for n, step in enumerate(steps)}, return_dtype=pl.Int64).alias("c_step"),
+        (pl.col("end_ns") - pl.col("duration_ns")).alias("begin_ns"),
+    )
+    shown = shown.with_columns((pl.col("begin_ns") - pl.col("begin_ns").min().over("c_step")).alias("c_start")).sort(
+        "c_step", "c_rank", "c_start"
+    )
+    offsets = np.searchsorted(shown.get_column("c_step").to_numpy(), np.arange(len(steps) + 1))
+    late = [straggler.rank for straggler in report.stragglers]
+    header = {
+        "ranks": numbers,
+        "hosts": [rank.host for rank in ranks],
+        "steps": steps,
+        "regimes": names,
+        "regimeColours": [f"p-{REGIMES[name].part}" if name in REGIMES else "p-other" for name in names],
+        "late": [place[rank] for rank in late if rank in place],
+        "links": [_link(rank.path, folder) for rank in ranks],
+        "commands": [f"analyze {rank.path}" for rank in ranks],
+    }
+    is_split = shown.get_column("wait_ns").is_not_null()
+    return codec.encode(
+        header,
+        {
+            "late": codec.plain(cells.get_column("own_late_ns")),
+            "wait": codec.plain(cells.get_column("wait_ns")),
+            "known": codec.plain(cells.get_column("wait_ns").is_not_null().cast(pl.Int64)),
+            "regime": codec.plain(codes),
+            "offsets": codec.plain(pl.Series(offsets)),
+            "c_rank": codec.plain(shown.get_column("c_rank")),
+            "c_start": codec.plain(shown.get_column("c_start")),
+            "c_duration": codec.plain(shown.get_column("duration_ns")),
+            "c_wait": codec.plain(shown.get_column("wait_ns")),
+            "c_split": codec.plain(is_split.cast(pl.Int64)),
+            "c_kind": codec.text(shown.get_column("kind")),
+        },
+    )
+
+
+def _link(path: str, folder: Path) -> str | None:
+    """Return the report that lies beside a rank's trace, relative to the page; None where there is none."""
+    if is_remote(path):
+        return None
+    report = Path(f"{path.removesuffix(SUFFIX) if path.endswith(SUFFIX) else stem(path)}.report.html")
+    if not report.is_file():
+        return None
+    try:
+        return quote(Path(os.path.relpath(report.absolute(), folder)).as_posix())
+    except ValueError:  # another drive
+        return quote(report.absolute().as_posix())

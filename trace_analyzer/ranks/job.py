@@ -1,0 +1,294 @@
+"""Judge a job from the summaries of its ranks."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from trace_analyzer.compare.statistics import FLOOR_RATIO
+from trace_analyzer.ranks.alignment import Aligned, Clock, align
+from trace_analyzer.ranks.joining import Joined, Problem, joined
+from trace_analyzer.ranks.phrasing import sentence
+from trace_analyzer.ranks.roles import imbalance, roles
+from trace_analyzer.ranks.slowdown import Slowdown, own_work, slowdown
+from trace_analyzer.ranks.stragglers import Straggler, late_ranks, stragglers
+from trace_analyzer.ranks.waits import by_rank_and_step, with_exposed_waits, with_own_lateness, with_waits
+from trace_analyzer.version import tool_version
+
+SCHEMA_VERSION = 1
+_MOST_UNEVEN = 20
+
+
+@dataclass(frozen=True)
+class Job:
+    """The verdict on the job.
+
+    ``regime`` is that of most ranks; ``world_size`` is null where no rank says it; ``seen`` counts ranks whose traces are used. Times are means over
+    ranks and steady steps: the step, its parts (`parts_ns`), and the exposed waiting and transfer of collectives that could be split.
+    """
+
+    sentence: str
+    regime: str | None
+    world_size: int | None
+    seen: int
+    step_ns: float | None
+    parts_ns: Mapping[str, float]
+    waiting_ns: float | None
+    transfer_ns: float | None
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank, of whose trace something was read or not (``status``).
+
+    Times but ``step_ns`` are sums over its trace: of collectives that could be split into waiting and transfer, of which ``exposed`` is what nothing hid;
+    ``unsplit_ns`` is all other communication. ``late_ns`` is by how much it came late of its own, ``led_ratio`` the share of its split collectives that it
+    was the last of. Ranks of one ``role`` make the same calls.
+    """
+
+    rank: int | None
+    host: str | None
+    path: str
+    status: str
+    step_ns: float | None
+    regime: str | None
+    cause: str | None
+    wait_ns: int | None
+    transfer_ns: int | None
+    exposed_wait_ns: int | None
+    exposed_transfer_ns: int | None
+    unsplit_ns: int | None
+    late_ns: int | None
+    led_ratio: float | None
+    role: str | None
+
+
+@dataclass(frozen=True)
+class Matches:
+    """How many communication kernels found their peers, and ``by`` what: seq, comms-id, order, pair or ends.
+
+    ``residual_ns``: 95 % of their ends lie no further from the middle end of their collective."""
+
+    matched: int
+    unmatched: int
+    by: Mapping[str, int]
+    residual_ns: int | None
+
+
+@dataclass(frozen=True)
+class Uneven:
+    """An operator whose time is spread unevenly over the ranks of a role: ``ratio`` is (max - mean) / max."""
+
+    role: str
+    operator: str | None
+    category: str
+    ranks: int
+    mean_ns: float
+    max_ns: float
+    max_rank: int
+    ratio: float
+
+
+@dataclass(frozen=True)
+class GroupInfo:
+    """A process group; ``ranks`` is empty where they are not known. ``time_ns`` is the time of its collectives on all ranks."""
+
+    name: str
+    description: str | None
+    size: int | None
+    ranks: tuple[int, ...]
+    collectives: int
+    time_ns: int
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """What is known of a job from the traces of its ranks."""
+
+    schema_version: int
+    tool_version: str
+    job: Job
+    problems: tuple[Problem, ...]
+    ranks: tuple[Rank, ...]
+    stragglers: tuple[Straggler, ...]
+    clocks: tuple[Clock, ...]
+    collectives: Matches
+    groups: tuple[GroupInfo, ...]
+    slowdown: Slowdown | None
+    imbalance: tuple[Uneven, ...]
+    notes: tuple[str, ...]
+    by_step: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False, compare=False)
+    rows: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False, compare=False)
+    steps: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False, compare=False)
+
+    def summary(self, width: int = 100) -> str:
+        """Return the report as plain text, ``width`` cells wide."""
+        from trace_analyzer.ranks.text import summary
+
+        return summary(self, width)
+
+    def to_json(self) -> str:
+        """Return the report as strict JSON text (schema: ``trace_analyzer/ranks/ranks.schema.json``)."""
+        from trace_analyzer.ranks.documents import to_json
+
+        return to_json(self)
+
+    def to_markdown(self) -> str:
+        """Return the report as Markdown."""
+        from trace_analyzer.ranks.text import to_markdown
+
+        return to_markdown(self)
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the report as one offline HTML file and return its path. Raises ``OSError`` when it cannot be written."""
+        from trace_analyzer.ranks.html import write_html
+
+        return write_html(self, Path(path))
+
+
+def judge(contents: Iterable[bytes]) -> JobReport:
+    """Judge a job from summaries as `summarize` returns them, in any order."""
+    together = joined(list(contents))
+    matched = align(together.collectives, together.ranks)
+    waits = with_exposed_waits(with_waits(matched.rows, together.world_size), together.exposed)
+    doubt_ns = 2 * (matched.residual_ns or 0)  # of a rank's end, and of the middle one's
+    rows = with_own_lateness(waits, doubt_ns)
+    by_step = by_rank_and_step(rows)
+    role_of = roles(together.work)
+    named_roles = pl.DataFrame(
+        {"rank": list(role_of), "role": list(role_of.values())}, schema={"rank": pl.Int64(), "role": pl.String()}
+    )
+    known = [summary.step_ns for summary in together.ranks if summary.step_ns is not None]
+    step_ns = sum(known) / len(known) if known else None
+    floor = max(doubt_ns, FLOOR_RATIO * (step_ns or 0))
+    late = late_ranks(by_step, floor)
+    named = stragglers(late, matched.hosts, role_of, together.contents)
+    waiting, transfer = _exposed(by_step, together)
+    parts = _parts(together.parts)
+    uneven = imbalance(together.work, named_roles, FLOOR_RATIO * (step_ns or 0)).head(_MOST_UNEVEN)
+    counts = _matches(rows, matched.residual_ns)
+    regimes = Counter(summary.regime for summary in together.ranks if summary.regime is not None)
+    regime = max(sorted(regimes), key=lambda name: regimes[name]) if regimes else None
+    kind = slowdown(own_work(together.parts), named_roles, (transfer or 0) / step_ns if step_ns else 0.0)
+    seen = len(together.ranks)
+    verdict = sentence(
+        named,
+        together.problems,
+        matched=counts.matched,
+        seen=seen,
+        floor_ns=floor,
+        regime=regime,
+        waiting_ratio=(waiting or 0) / step_ns if step_ns else None,
+    )
+    return JobReport(
+        schema_version=SCHEMA_VERSION,
+        tool_version=tool_version(),
+        job=Job(verdict, regime, together.world_size, seen, step_ns, parts, waiting, transfer),
+        problems=together.problems,
+        ranks=_ranks(together, matched, by_step, role_of),
+        stragglers=named,
+        clocks=matched.clocks,
+        collectives=counts,
+        groups=_groups(together, rows),
+        slowdown=kind,
+        imbalance=tuple(Uneven(**row) for row in uneven.iter_rows(named=True)),
+        notes=_notes(together, matched, counts),
+        by_step=by_step,
+        rows=rows,
+        steps=together.steps,
+    )
+
+
+def _parts(parts: pl.DataFrame) -> dict[str, float]:
+    """Return the mean of each part over ranks and steady steps, the longest first."""
+    steps = parts.select("rank", "step").unique().height
+    sums = parts.group_by("part").agg(pl.col("total_ns").sum()).sort("total_ns", "part", descending=[True, False])
+    return {part: total / steps for part, total in sums.iter_rows()}
+
+
+def _exposed(by_step: pl.DataFrame, together: Joined) -> tuple[float | None, float | None]:
+    """Return exposed waiting and transfer as a mean over ranks and steady steps; None where nothing could be split."""
+    steady = together.parts.select("rank", "step").unique()
+    own = steady.join(by_step.filter(pl.col("split") > 0), on=["rank", "step"], how="inner", nulls_equal=True)
+    if own.is_empty():
+        return None, None
+    sums = own.select(pl.col("exposed_wait_ns", "exposed_transfer_ns").sum()).row(0)
+    return sums[0] / steady.height, sums[1] / steady.height
+
+
+def _matches(rows: pl.DataFrame, residual_ns: int | None) -> Matches:
+    by = rows.filter(pl.col("by").is_not_null()).group_by("by").len().sort("by")
+    matched = rows.get_column("match").count()
+    return Matches(matched, rows.height - matched, dict(by.iter_rows()), residual_ns)
+
+
+def _ranks(together: Joined, matched: Aligned, by_step: pl.DataFrame, role_of: Mapping[int, str]) -> tuple[Rank, ...]:
+    names = (
+        "wait_ns", "transfer_ns", "exposed_wait_ns", "exposed_transfer_ns", "unsplit_ns", "own_late_ns", "split", "led",
+    )  # fmt: skip
+    sums = {row["rank"]: row for row in by_step.group_by("rank").agg(pl.col(names).sum()).iter_rows(named=True)}
+    problems = {problem.path: problem.kind for problem in together.problems if problem.path is not None}
+    ranks = []
+    for summary in (*together.ranks, *together.left_out):
+        is_used = summary in together.ranks
+        row = sums.get(summary.rank) if is_used and summary.rank is not None else None
+        own = {name: row[name] if row and row["split"] else None for name in names}
+        ranks.append(
+            Rank(
+                rank=summary.rank,
+                host=matched.hosts.get(summary.rank) if is_used and summary.rank is not None else summary.host,
+                path=summary.path,
+                status=problems.get(summary.path, "ok"),
+                step_ns=summary.step_ns,
+                regime=summary.regime,
+                cause=summary.cause,
+                wait_ns=own["wait_ns"],
+                transfer_ns=own["transfer_ns"],
+                exposed_wait_ns=own["exposed_wait_ns"],
+                exposed_transfer_ns=own["exposed_transfer_ns"],
+                unsplit_ns=own["unsplit_ns"],
+                late_ns=own["own_late_ns"],
+                led_ratio=own["led"] / own["split"] if own["split"] else None,
+                role=role_of.get(summary.rank) if is_used and summary.rank is not None else None,
+            )
+        )
+    return tuple(ranks)
+
+
+def _groups(together: Joined, rows: pl.DataFrame) -> tuple[GroupInfo, ...]:
+    """Return the process groups of which a collective was recorded, the longest first."""
+    known = {group.key: group for summary in together.ranks for group in summary.groups}
+    sums = rows.filter(pl.col("group").is_not_null()).group_by("group").agg(
+        pl.col("duration_ns").sum(), pl.len(), pl.col("rank").unique().sort()
+    ).sort("duration_ns", "group", descending=[True, False])  # fmt: skip
+    return tuple(
+        GroupInfo(
+            name=known[key].name,
+            description=known[key].description,
+            size=known[key].size,
+            ranks=known[key].ranks,
+            collectives=count,
+            time_ns=time,
+        )
+        for key, time, count, _ in sums.iter_rows()
+    )
+
+
+def _notes(together: Joined, matched: Aligned, counts: Matches) -> tuple[str, ...]:
+    notes = []
+    if together.ranks and not all(summary.host for summary in together.ranks):
+        notes.append("traces do not name their hosts: clocks are told apart by " + (
+            "rank" if matched.clocks and matched.clocks[0].host.startswith("rank ") else "eight consecutive ranks"
+        ))  # fmt: skip
+    apart = [clock.host for clock in matched.clocks if clock.offset_ns is None]
+    if apart and len(matched.clocks) > 1:
+        notes.append(
+            f"no collective ties the clock of {', '.join(apart[:4])}{' and others' if len(apart) > 4 else ''} to the others'"
+        )
+    if any(summary.steps_from not in (None, "ProfilerStep") for summary in together.ranks):
+        notes.append("steps are not marked by prof.step(): their numbers may differ between ranks")
+    if not counts.matched and counts.unmatched:
+        notes.append("no collective of two ranks could be matched: nothing is said of waits")
+    return tuple(notes)

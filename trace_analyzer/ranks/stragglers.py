@@ -1,0 +1,151 @@
+"""Name the ranks that others wait for, how often, by how much, and why: by a comparison with their peers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+from trace_analyzer.compare.comparison import Comparison, compare_profiles
+from trace_analyzer.compare.profiles import Profile, merged
+from trace_analyzer.compare.statistics import FLOOR_RATIO
+from trace_analyzer.ranks.summary import from_bytes
+from trace_analyzer.units import duration
+
+PERSISTENT = 0.8
+"""A straggler is late in this share of its steps, or more."""
+_PEERS = 8
+"""Peers that a straggler is compared with: those of its role whose lateness is nearest to the middle."""
+_MOST_LISTED = 32
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A rank that others wait for; of kind ``host``, the latest of a host most of whose ranks are late (``ranks``).
+
+    ``late_ns`` is its mean lateness in the steps in which it is late (``late_steps`` of ``steps``); ``gain_at_least_ns`` what at least each of
+    these steps wins if it alone comes in time. ``led_ratio`` is the share of its collectives in which it is the last.
+    """
+
+    rank: int
+    host: str
+    kind: Literal["persistent", "once", "wandering", "host"]
+    ranks: tuple[int, ...]
+    late_ns: int
+    late_steps: int
+    steps: int
+    gain_at_least_ns: int
+    led_ratio: float
+    why: str
+
+
+def late_ranks(by_step: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
+    """Return ranks that are late by over ``floor_ns`` in a step, the latest first.
+
+    Columns: rank, late_ns, gain_ns, late_steps, steps, led_ratio, kind.
+
+    ``by_step`` is the frame of `waits.by_rank_and_step`.
+    """
+    is_late = pl.col("own_late_ns") > floor_ns
+    known = by_step.filter(pl.col("split") > 0)
+    summed = (
+        known.group_by("rank")
+        .agg(
+            pl.col("own_late_ns").filter(is_late).mean().alias("late_ns"),
+            pl.col("gain_ns").filter(is_late).mean(),
+            is_late.sum().cast(pl.Int64).alias("late_steps"),
+            pl.len().cast(pl.Int64).alias("steps"),
+            (pl.col("led").sum() / pl.col("split").sum()).alias("led_ratio"),
+        )
+        .filter(pl.col("late_steps") > 0)
+    )
+    kind = (
+        pl.when(pl.col("late_steps") == 1)
+        .then(pl.lit("once"))
+        .when(pl.col("late_steps") >= PERSISTENT * pl.col("steps"))
+        .then(pl.lit("persistent"))
+        .otherwise(pl.lit("wandering"))
+    )
+    total = pl.col("late_ns") * pl.col("late_steps")
+    return summed.with_columns(kind.alias("kind")).sort(total, "rank", descending=[True, False])
+
+
+def stragglers(
+    late: pl.DataFrame, hosts: Mapping[int, str], role_of: Mapping[int, str], contents: Mapping[int, bytes]
+) -> tuple[Straggler, ...]:
+    """Return the stragglers of `late_ranks`, the latest first; hosts where most of their ranks are persistent."""
+    sizes: dict[str, list[int]] = {}
+    for rank, host in hosts.items():
+        sizes.setdefault(host, []).append(rank)
+    persistent = set(late.filter(pl.col("kind") == "persistent").get_column("rank"))
+    late_hosts = {
+        host: tuple(sorted(persistent & set(ranks)))
+        for host, ranks in sizes.items()
+        if 1 < len(ranks) < len(hosts) and 2 * len(persistent & set(ranks)) > len(ranks)
+    }
+    result: list[Straggler] = []
+    named: set[str] = set()
+    all_late = set(late.get_column("rank"))
+    for row in late.iter_rows(named=True):
+        rank = row["rank"]
+        host = hosts[rank]
+        of_host = rank in late_hosts.get(host, ())
+        if (of_host and host in named) or len(result) >= _MOST_LISTED:
+            continue
+        named |= {host} if of_host else set()
+        result.append(
+            Straggler(
+                rank=rank,
+                host=host,
+                kind="host" if of_host else row["kind"],
+                ranks=late_hosts[host] if of_host else (rank,),
+                late_ns=round(row["late_ns"]),
+                late_steps=row["late_steps"],
+                steps=row["steps"],
+                gain_at_least_ns=round(row["gain_ns"]),
+                led_ratio=row["led_ratio"],
+                why=why(rank, _peers(rank, role_of, all_late), contents, row["late_ns"]),
+            )
+        )
+    return tuple(result)
+
+
+def _peers(rank: int, role_of: Mapping[int, str], late: set[int]) -> list[int]:
+    """Return ranks of the same role that are not late themselves, the nearest numbers first."""
+    role = role_of.get(rank)
+    alike = [other for other in role_of if role_of[other] == role and other != rank and other not in late]
+    return sorted(alike, key=lambda other: (abs(other - rank), other))[:_PEERS]
+
+
+def why(rank: int, peers: Sequence[int], contents: Mapping[int, bytes], late_ns: float) -> str:
+    """Return what takes the rank longer than its peers, a step, by `compare`; or why that cannot be told."""
+    if not peers:
+        return "no rank does the same work in time, so its cause cannot be told"
+    own = from_bytes(contents[rank]).profile
+    others = [profile for peer in peers if (profile := from_bytes(contents[peer]).profile) is not None]
+    if own is None or not others:
+        return "its work was not recorded, so its cause cannot be told"
+    result = compare_profiles(_with_units(f"{len(others)} peers", others), own)
+    return reason(result, late_ns)
+
+
+def _with_units(name: str, profiles: list[Profile]) -> Profile:
+    return merged(name, profiles)
+
+
+def reason(result: Comparison, late_ns: float) -> str:
+    """Return the longest line of a comparison in which a rank takes longer than its peers, communication apart."""
+    if result.status == "refused" or result.before is None:
+        return f"it cannot be compared with its peers: {result.reason}"
+    least = FLOOR_RATIO * result.before.step_ns
+    sums: dict[str, float] = {}
+    for line in result.lines:
+        if line.kind != "communication":
+            name = line.category if line.kind == "idle" else line.name
+            sums[name] = sums.get(name, 0.0) + line.difference_ns
+    name, longest = max(sums.items(), key=lambda item: item[1], default=("", 0.0))
+    waits = sum(line.difference_ns for line in result.lines if line.kind == "communication")
+    if longest <= least:
+        return "nothing that it does takes longer than on its peers: the cause was not recorded, or lies in few steps"
+    less = f"; communication {duration(-waits)} less" if waits < -least else ""
+    return f"{name} +{duration(longest)} a step{less}"

@@ -1,0 +1,397 @@
+"""Sum up one rank where it is read: what a job is judged from, some kilobytes."""
+
+import gzip
+import json
+import re
+import zlib
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from trace_analyzer.compare import baselines
+from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS, Profile, profile_of
+from trace_analyzer.errors import InputError, TraceAnalyzerError
+from trace_analyzer.files import write_bytes
+from trace_analyzer.frames.intervals import union
+from trace_analyzer.frames.lookups import as_strings
+from trace_analyzer.ingest import Trace, load
+from trace_analyzer.notes import DAMAGED
+from trace_analyzer.pipeline import report_of
+from trace_analyzer.ranks.groups import Group, group_of, packed, unpacked
+from trace_analyzer.ranks.remote import local_copy
+from trace_analyzer.ranks.tables import COLLECTIVES, EXPOSED, PARTS, STEPS, typed
+from trace_analyzer.report import Report
+from trace_analyzer.typed import read_as
+
+SUFFIX = ".rank.gz"
+"""End of the names of files that hold a summary."""
+_KIND, _VERSION = "rank_summary_version", 1
+_MOST_BYTES = 64 << 20
+_MOST_RANKS = 1 << 20
+_KNOWN = {
+    "steps": ["start_ns", "end_ns"],
+    "parts": ["part", "total_ns"],
+    "collectives": ["ordinal", "kind", "start_ns", "duration_ns", "exposed_ns"],
+    "exposed": ["row", "start_ns", "end_ns", "exposed_ns"],
+}
+"""Columns without which a row of a frame means nothing."""
+_FRAMES = {"steps": STEPS, "parts": PARTS, "collectives": COLLECTIVES, "exposed": EXPOSED}
+_CUT = (*DAMAGED, "gzip-truncated", "gzip-damaged", "zstd-truncated", "zstd-damaged")
+_MOST_LINES = 120
+"""Lines of work that are kept of a rank, the longest; the rest is summed up by bucket, so that all sums stay exact."""
+_MOST_PIECES = 8
+"""Exposed pieces of a collective that are kept; of more, neighbours are joined."""
+_RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class RankSummary:
+    """Hold what a job's verdict needs of one rank, or the ``error`` for which there is nothing.
+
+    ``base_ns`` is the absolute time at which its times are 0. ``damage`` says what is lost of its file. Frames have the schemas of
+    `trace_analyzer.ranks.tables`; ``profile`` is its work, a step, as comparisons have it.
+    """
+
+    path: str
+    rank: int | None = None
+    world_size: int | None = None
+    host: str | None = None
+    error: str | None = None
+    damage: str | None = None
+    base_ns: int = 0
+    duration_ns: int = 0
+    device_name: str | None = None
+    regime: str | None = None
+    cause: str | None = None
+    headline: str = ""
+    step_ns: float | None = None
+    steps_from: str | None = None
+    groups: tuple[Group, ...] = ()
+    steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STEPS), repr=False, compare=False)
+    parts: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PARTS), repr=False, compare=False)
+    collectives: pl.DataFrame = field(
+        default_factory=lambda: pl.DataFrame(schema=COLLECTIVES), repr=False, compare=False
+    )
+    exposed: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=EXPOSED), repr=False, compare=False)
+    profile: Profile | None = field(default=None, repr=False, compare=False)
+
+
+def summarize(path: str) -> bytes:
+    """Return the summary of the trace, or of the summary, at ``path``, as `to_bytes` writes it.
+
+    Never raises: what went wrong is the summary's ``error``.
+    """
+    try:
+        with local_copy(path) as file:
+            if path.endswith(SUFFIX):
+                return to_bytes(replace(from_bytes(file.read_bytes(), path), path=path))
+            trace = replace(load(file), path=path)
+            return to_bytes(summary_of(trace, report_of(trace)))
+    except Exception as error:
+        return failed(path, _reason(error, path))
+
+
+def failed(path: str, error: str) -> bytes:
+    """Return the summary of a rank of which nothing could be read."""
+    return to_bytes(RankSummary(path, rank=rank_in_name(path), error=error))
+
+
+def _reason(error: Exception, path: str) -> str:
+    """Return why nothing could be read, in one line without the path."""
+    text = str(error) if isinstance(error, TraceAnalyzerError | OSError) else f"{type(error).__name__}: {error}"
+    lines = text.removeprefix(f"{path}: ").splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def write_summary(trace: Trace, report: Report, path: Path) -> None:
+    """Write the summary of a trace and the report on it to ``path`` in one step. Raises ``OSError``."""
+    write_bytes(path, to_bytes(summary_of(trace, report)))
+
+
+def rank_in_name(path: str) -> int | None:
+    """Return the rank that the name of a file says (``rank3``, ``rank_3``), else that of its folder; None without."""
+    for name in reversed(path.replace("\\", "/").split("/")[-2:]):
+        if numbers := _RANK_IN_NAME.findall(name):
+            return int(numbers[-1])
+    return None
+
+
+def summary_of(trace: Trace, report: Report) -> RankSummary:
+    """Sum up a rank's trace and the report on it."""
+    tables, device = report.tables, _device(report)
+    header = trace.header
+    steps = tables["steps"].filter(pl.col("device") == device).sort("start_ns")
+    profile = profile_of(report)
+    collectives, groups = _collectives(trace, report, device, steps)
+    damage = next((note.message for note in report.notes if note.code in _CUT), None)
+    return RankSummary(
+        path=report.trace.path,
+        rank=header.rank if header.rank is not None else rank_in_name(report.trace.path),
+        world_size=header.world_size,
+        host=header.host_name,
+        damage=damage,
+        base_ns=int(header.base_time_ns or 0) + trace.origin_ns,
+        duration_ns=trace.duration_ns,
+        device_name=profile.facts.device_name,
+        regime=report.verdict.regime,
+        cause=report.verdict.cause,
+        headline=report.verdict.headline,
+        step_ns=profile.total_ns / profile.steps if profile.steps and profile.total_ns else None,
+        steps_from=report.steps_from if steps.height else None,
+        groups=groups,
+        steps=typed(steps.rename({"index": "step", "steady": "is_steady"}), STEPS),
+        parts=_parts(tables["owners"].filter(pl.col("device") == device)),
+        collectives=typed(collectives, COLLECTIVES),
+        exposed=exposed_pieces(collectives, _work(tables["activities"], device)),
+        profile=_reduced(profile),
+    )
+
+
+def _device(report: Report) -> int:
+    """Return the code of the judged device; -1 where none was judged."""
+    labels = report.tables["devices"].filter(pl.col("label") == str(report.verdict.device))
+    return int(labels.get_column("device")[0]) if report.verdict.device is not None and labels.height else -1
+
+
+def _parts(owners: pl.DataFrame) -> pl.DataFrame:
+    lengths = owners.select("step", "part", (pl.col("end_ns") - pl.col("start_ns")).alias("total_ns"))
+    return typed(
+        lengths.group_by("step", "part").agg(pl.col("total_ns").sum()).sort("step", "part", nulls_last=True), PARTS
+    )
+
+
+def _work(activities: pl.DataFrame, device: int) -> pl.DataFrame:
+    """Return when the device did what hides communication: kernels, and copies within it, as in the partition."""
+    work = activities.filter(pl.col("device") == device, ~pl.col("bound").is_in(["communication", "copy"]))
+    spans = work.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    return union(spans, ["device"])
+
+
+def _collectives(
+    trace: Trace, report: Report, device: int, steps: pl.DataFrame
+) -> tuple[pl.DataFrame, tuple[Group, ...]]:
+    """Return `COLLECTIVES` of the device and the process groups that they name."""
+    tables = report.tables
+    own = tables["collectives"].filter(pl.col("device") == device).sort("start_ns", "activity_id")
+    links = tables["activities"].select("activity_id", "launch_id", "operator_id")
+    launches = tables["host_events"].select(
+        pl.col("event_id").alias("launch_id"), pl.col("start_ns").alias("launch_ns")
+    )
+    inputs = as_strings(
+        trace.operator_inputs.select(
+            pl.col("event_id").alias("operator_id"), "process_group", "process_group_description", "process_group_ranks",
+            "global_rank_start", "global_rank_stride", pl.col("message_elements").alias("elements"),
+            pl.col("collective_seq").alias("seq"), "comms_id", pl.col("source_rank").alias("source"),
+            pl.col("destination_rank").alias("destination"),
+        )
+    )  # fmt: skip
+    joined = (
+        own.join(links, on="activity_id", how="left", maintain_order="left")
+        .join(launches, on="launch_id", how="left", maintain_order="left")
+        .join(inputs, on="operator_id", how="left", maintain_order="left")
+        .with_columns(pl.coalesce("elements", _elements()).alias("elements"))
+    )
+    keyed, groups = _with_groups(joined, trace)
+    numbered = _with_steps(keyed, steps)
+    order = pl.struct(pl.coalesce("launch_ns", "start_ns"), "start_ns").rank("ordinal").over("group", "step")
+    return numbered.with_columns(
+        (order.cast(pl.Int64) - 1).alias("ordinal"),
+        pl.col("collective").fill_null("unknown").alias("kind"),
+        pl.col("message_dtype").alias("dtype"),
+    ), groups
+
+
+def _elements() -> pl.Expr:
+    """Return the bytes of the message, which are known from shapes where elements were not recorded."""
+    return pl.col("message_bytes").round().cast(pl.Int64, strict=False)
+
+
+def _with_groups(rows: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[Group, ...]]:
+    """Add ``group``, the key of the process group."""
+    named = [
+        "process_group", "process_group_description", "process_group_ranks", "global_rank_start", "global_rank_stride",
+        "group_size",
+    ]  # fmt: skip
+    distinct = rows.select(named).unique(maintain_order=True)
+    groups = [group_of(row, trace.header) for row in distinct.iter_rows(named=True)]
+    keys = distinct.with_columns(pl.Series("group", [group and group.key for group in groups], dtype=pl.String))
+    keyed = rows.join(keys, on=named, how="left", nulls_equal=True, maintain_order="left")
+    return keyed, tuple({group.key: group for group in groups if group}.values())
+
+
+def _with_steps(rows: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Add ``step``: the one whose annotation holds the launch; without a launch, the one in which it starts."""
+    bounds = {"host": ("host_start_ns", "host_end_ns"), "device": ("start_ns", "end_ns")}
+    placed = rows
+    for name, (first, last) in bounds.items():
+        places = steps.select(
+            pl.col("index").alias(f"{name}_step"), pl.col(first).alias("from"), pl.col(last).alias("to")
+        )
+        at = pl.coalesce("launch_ns", "start_ns") if name == "host" else pl.col("start_ns")
+        asked = placed.with_row_index("place").with_columns(at.alias("at")).sort("at")
+        placed = (
+            asked.join_asof(places.drop_nulls("from").sort("from"), left_on="at", right_on="from", strategy="backward")
+            .with_columns(pl.when(pl.col("at") < pl.col("to")).then(f"{name}_step").alias(f"{name}_step"))
+            .sort("place")
+            .drop("place", "at", "from", "to", strict=False)
+        )
+    step = pl.when(pl.col("launch_ns").is_not_null()).then("host_step").otherwise("device_step")
+    return placed.with_columns(step.alias("step"))
+
+
+def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """Return `EXPOSED` of collectives, in their order: what the disjoint spans of ``work`` leave of each."""
+    if collectives.is_empty():
+        return pl.DataFrame(schema=EXPOSED)
+    work = work.sort("start_ns")
+    edges = pl.Series([-(2**62)]), pl.Series([2**62])
+    idle_from = pl.concat([edges[0], work.get_column("end_ns")])
+    idle_to = pl.concat([work.get_column("start_ns"), edges[1]])
+    starts = collectives.get_column("start_ns")
+    ends = starts + collectives.get_column("duration_ns")
+    first, last = idle_to.search_sorted(starts, "right"), idle_from.search_sorted(ends, "left")
+    pieces = (
+        pl.DataFrame({"start": starts, "end": ends, "first": first, "last": last})
+        .with_row_index("row")
+        .with_columns(pl.int_ranges("first", "last").alias("gap"))
+        .explode("gap")
+        .drop_nulls("gap")
+    )
+    if pieces.is_empty():
+        return pl.DataFrame(schema=EXPOSED)
+    gaps = pieces.get_column("gap")
+    cut = pieces.with_columns(
+        pl.max_horizontal("start", idle_from.gather(gaps)).alias("from_ns"),
+        pl.min_horizontal("end", idle_to.gather(gaps)).alias("to_ns"),
+    ).filter(pl.col("from_ns") < pl.col("to_ns"))
+    length = pl.col("end") - pl.col("start")
+    share = ((pl.col("from_ns") - pl.col("start")) * _MOST_PIECES // length).cast(pl.Int64)
+    piece = pl.when(pl.len().over("row") > _MOST_PIECES).then(share).otherwise(pl.int_range(pl.len()).over("row"))
+    joined = cut.group_by("row", piece.alias("piece"), maintain_order=True).agg(
+        (pl.col("from_ns") - pl.col("start")).min().alias("start_ns"),
+        (pl.col("to_ns") - pl.col("start")).max().alias("end_ns"),
+        (pl.col("to_ns") - pl.col("from_ns")).sum().alias("exposed_ns"),
+    )
+    return typed(joined, EXPOSED)
+
+
+def _reduced(profile: Profile) -> Profile | None:
+    """Return the profile by phase, operator and bucket alone, its longest lines one by one; None without work."""
+    if not profile.total_ns:
+        return None
+    key = ["phase", "operator", "kind", "category", "group", "part"]
+    calls = profile.calls.select("call", "phase", "operator", "count", "first").rename({"count": "calls"})
+    rows = profile.rows.join(calls, on="call", how="left", maintain_order="left")
+    ranked = rows.group_by(key).agg(pl.col("total_ns").sum()).sort("total_ns", *key, descending=[True] + [False] * 6)
+    kept = ranked.head(_MOST_LINES).select(*key, pl.lit(True).alias("is_kept"))
+    rows = rows.join(kept, on=key, how="left", nulls_equal=True, maintain_order="left").with_columns(
+        pl.when("is_kept").then(pl.col(name)).alias(name) for name in ("phase", "operator")
+    )
+    named = pl.col("operator").is_not_null()
+    called = (
+        rows.filter(named)
+        .unique("call", maintain_order=True)
+        .group_by("phase", "operator", maintain_order=True)
+        .agg(pl.col("calls").sum().alias("count"), pl.col("first").min())
+        .with_row_index("call")
+    )
+    texts = {name: pl.lit(None, dtype) for name, dtype in CALLS.items() if name not in called.columns}
+    zeros = {"outer_count": pl.col("count")}
+    numbers = called.select("phase", "operator", pl.col("call").alias("new_call"))
+    sums = (
+        rows.drop("call")
+        .join(numbers, on=["phase", "operator"], how="left", nulls_equal=True, maintain_order="left")
+        .group_by(pl.col("new_call").alias("call"), "kind", "category", "group", "part", maintain_order=True)
+        .agg(pl.col("count", "total_ns", "roof_ns", "known_ns", "blocks").sum(), pl.col("row").alias("rows"))
+        .with_row_index("row")
+    )
+    units = None
+    if profile.units is not None:
+        places = sums.select(pl.col("row").alias("new_row"), pl.col("rows").alias("row")).explode("row")
+        units = typed(
+            profile.units.join(places, on="row")
+            .group_by(pl.col("new_row").alias("row"), "unit")
+            .agg(pl.col("total_ns").sum())
+            .sort("row", "unit"),
+            UNITS,
+        )
+    return replace(
+        profile,
+        calls=typed(called.with_columns(**{**texts, **zeros}), CALLS),
+        rows=typed(sums.with_columns(pl.lit(None, pl.String).alias("kernel")), ROWS),
+        units=units,
+        idle_code=profile.idle_code.clear(),
+        facts=replace(profile.facts, advice=(), attention=()),
+        timeline=None,
+    )
+
+
+def is_failed(content: bytes) -> bool:
+    """Return whether a summary is that of a rank of which nothing could be read; cheap, as its columns are not parsed."""
+    return b'"error":null' not in _text(content)
+
+
+def to_bytes(summary: RankSummary) -> bytes:
+    """Write a summary as compressed JSON, one column after another."""
+    plain = {name: getattr(summary, name) for name in RankSummary.__dataclass_fields__ if name not in _FRAMES}
+    plain["groups"] = [asdict(group) | {"ranks": packed(group.ranks)} for group in summary.groups]
+    plain["profile"] = json.loads(baselines.to_json(summary.profile)) if summary.profile else None
+    frames = {name: baselines.columns_of(getattr(summary, name)) for name in _FRAMES}
+    text = json.dumps({_KIND: _VERSION, **plain, "frames": frames}, allow_nan=False, separators=(",", ":"))
+    return gzip.compress(text.encode(), mtime=0)
+
+
+def _text(content: bytes) -> bytes:
+    """Return the text of a summary. Raises ``ValueError`` where it is damaged, or larger than any summary."""
+    inflater = zlib.decompressobj(wbits=31)  # 31: gzip
+    try:
+        text = inflater.decompress(content, _MOST_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not inflater.eof:
+        raise ValueError("the file breaks off")
+    return text
+
+
+def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
+    """Read what `to_bytes` wrote. Raises ``InputError`` for what is no summary, or one of another version."""
+    try:
+        document: dict[str, Any] = json.loads(_text(content))
+        version = document.pop(_KIND)
+        if version != _VERSION:
+            raise InputError(f"{path}: a summary of version {version}; this program reads version {_VERSION}")
+        frames = {name: baselines.frame_of(document["frames"][name], schema) for name, schema in _FRAMES.items()}
+        for name, columns in _KNOWN.items():
+            if sum(frames[name].select(columns).null_count().row(0)):
+                raise ValueError(f"a time is missing in a row of {name}")
+        profile = document["profile"]
+        rest = {key: value for key, value in document.items() if key not in ("frames", "groups", "profile")}
+        return replace(
+            read_as(RankSummary, rest),
+            groups=tuple(_group(group) for group in document["groups"]),
+            profile=baselines.profile_from(profile) if profile else None,
+            steps=frames["steps"],
+            parts=frames["parts"],
+            collectives=frames["collectives"],
+            exposed=frames["exposed"],
+        )
+    except (
+        KeyError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        IndexError,
+        OverflowError,
+        pl.exceptions.PolarsError,
+    ) as error:
+        why = next(iter(str(error).splitlines()), type(error).__name__)  # Polars explains at length
+        raise InputError(f"{path}: no summary of a rank that can be read ({why})") from None
+
+
+def _group(document: dict[str, Any]) -> Group:
+    """Return a process group of a summary's document. Raises ``ValueError`` for one of more ranks than any job has."""
+    if sum(count for _, _, count in document["ranks"]) > _MOST_RANKS:
+        raise ValueError("a process group has too many ranks")
+    return read_as(Group, {**document, "ranks": list(unpacked(document["ranks"]))})

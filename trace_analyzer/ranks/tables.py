@@ -1,0 +1,52 @@
+"""Declare the frames of a rank's summary, and the frame that summaries are joined to."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+STEPS: Mapping[str, pl.DataType] = {
+    "step": pl.Int64(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "is_steady": pl.Boolean(),
+    "regime": pl.String(),
+}
+"""Steps of the judged device, in order; times count from the start of the trace."""
+PARTS: Mapping[str, pl.DataType] = {"step": pl.Int64(), "part": pl.String(), "total_ns": pl.Int64()}
+"""Time of each part of the partition in each steady step; ``step`` is null where the trace has no steps."""
+COLLECTIVES: Mapping[str, pl.DataType] = {
+    "group": pl.String(),
+    "seq": pl.Int64(),
+    "comms_id": pl.String(),
+    "step": pl.Int64(),
+    "ordinal": pl.Int64(),
+    "kind": pl.String(),
+    "dtype": pl.String(),
+    "elements": pl.Int64(),
+    "group_size": pl.Int64(),
+    "source": pl.Int64(),
+    "destination": pl.Int64(),
+    "start_ns": pl.Int64(),
+    "duration_ns": pl.Int64(),
+    "exposed_ns": pl.Int64(),
+}
+"""Communication kernels of the judged device, in order of start. ``ordinal`` counts those of one process group in one step, or of all
+where the group is not recorded, in order of launch; ``group`` is the key of a `Group`."""
+EXPOSED: Mapping[str, pl.DataType] = {
+    "row": pl.UInt32(),
+    "start_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "exposed_ns": pl.Int64(),
+}
+"""Where in a collective (``row``) nothing else ran, from its start on; ``exposed_ns`` is less than the length where a piece joins several."""
+
+JOINED: Mapping[str, pl.DataType] = {"rank": pl.Int64(), "row": pl.UInt32(), **COLLECTIVES}
+"""Collectives of all ranks; ``start_ns`` counts from the origin of the job, on the clock of the rank's host."""
+
+SYNCHRONIZING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+"""Collectives that no rank can leave before the last one has come: these have waits, and tell how clocks differ."""
+
+
+def typed(frame: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return the columns of a schema, with its types."""
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in schema.items())
