@@ -30,6 +30,8 @@ VERBS = {
     "ranks": "trace_analyzer.cli.ranks:ranks",
     "export": "trace_analyzer.cli.export:export",
     "baseline": "trace_analyzer.cli.compare:baseline",
+    "skill": "trace_analyzer.cli.agents:skill",
+    "mcp": "trace_analyzer.cli.agents:mcp",
 }
 """Each verb and where it lives (``module:attribute``), imported when it is used."""
 

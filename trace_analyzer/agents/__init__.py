@@ -1,0 +1,1 @@
+"""Serve language models: a guide to the commands, and the same answers over the Model Context Protocol."""

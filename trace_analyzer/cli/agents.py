@@ -1,0 +1,37 @@
+"""`analyze skill` and `analyze mcp`: the guide for language models, and the server that they ask."""
+
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from trace_analyzer.cli import outputs
+
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+@click.command(context_settings=_SETTINGS)
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def skill() -> None:
+    """Print the guide for language models: when to record, what to run next, how to read and verify an answer.
+
+    \b
+      analyze skill > .claude/skills/torch-trace-analyzer/SKILL.md
+    """
+    outputs.say(files("trace_analyzer.agents").joinpath("SKILL.md").read_text("utf-8").rstrip("\n"))
+
+
+@click.command(context_settings=_SETTINGS)
+@click.option("--root", metavar="DIR", default=".", show_default=True, help="Read traces in DIR and nothing else.")
+@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+def mcp(root: str) -> None:
+    """Serve analyze, explain, whatif and compare over the Model Context Protocol, on standard input and output.
+
+    \b
+      claude mcp add traces -- analyze mcp --root ~/traces
+
+    Needs the package mcp (pip install 'torch-trace-analyzer[mcp]'). Ends when the client closes standard input.
+    """
+    from trace_analyzer.agents.server import server
+
+    server(Path(root)).run("stdio")
