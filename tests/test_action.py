@@ -46,6 +46,7 @@ def action(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", str(SCRIPT)], env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_gate_that_breaks_fails_the_job_and_is_commented(traces: Path) -> None:
     run = action(traces, FAIL_IF_SLOWER="5%\naten::add=50%", COMMENT="true", PULL_REQUEST="7")
     assert run.returncode == 1, run.stderr
@@ -56,12 +57,14 @@ def test_a_gate_that_breaks_fails_the_job_and_is_commented(traces: Path) -> None
     assert "pr comment 7" in (traces / "gh.log").read_text()
 
 
+@pytest.mark.slow
 def test_without_gates_the_job_passes(traces: Path) -> None:
     run = action(traces)
     assert run.returncode == 0, run.stderr
     assert not (traces / "gh.log").exists()
 
 
+@pytest.mark.slow
 def test_inputs_are_never_run_as_commands(traces: Path) -> None:
     run = action(traces, AFTER=f"$(touch {traces}/ran); --help")
     assert run.returncode == 2

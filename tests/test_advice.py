@@ -33,6 +33,7 @@ def saved(report: Report) -> dict[str, int]:
     return {item.id: item.saves_ns_at_most for item in report.advice}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("event", "fix", "code"),
     [
@@ -273,7 +274,7 @@ def test_a_replayed_decoding_step_wants_bigger_batches_or_fewer_bits() -> None:
     report = analysed(replay)
     assert report.verdict.regime == "memory-bandwidth-bound"
     assert report.verdict.confidence != "high"
-    assert any("a name of decoding" in why for why in report.verdict.confidence_why)
+    assert any("one of decoding" in why for why in report.verdict.confidence_why)
     assert saved(report) == {"thin-products": 40 * 20_000}
     prefill = [kernel(GEMM, 20 + 40 * n, 40, grid=[500, 1, 1]) for n in range(40)]
     assert "thin-products" not in ids(analysed(prefill))

@@ -87,6 +87,7 @@ def test_every_fix_has_a_program_that_has_it() -> None:
     assert sorted(APPLIED) == sorted(RULES)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fix", APPLIED)
 def test_what_a_program_has_already_is_not_advised(fix: str) -> None:
     report = analysed(APPLIED[fix], devices=[ON.get(fix, A100)])

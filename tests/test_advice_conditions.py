@@ -16,6 +16,7 @@ def saved(report: Report) -> dict[str, int]:
     return {item.id: item.saves_ns_at_most for item in report.advice}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("computes", "saves"),
     [((2_000, 500), 500_000), ((2_000, 2_000), 1_200_000), ((0, 1_200), None), ((2_000, 10), None)],
@@ -63,6 +64,7 @@ def in_a_row(name: str, operator: str | None) -> list[Any]:
     return [around, [launched(name, 20 * n + 1, 400 + 100 * n, 100, n + 1, grid=[500, 1, 1]) for n in range(12)]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "operator", "asks"),
     [
@@ -114,6 +116,7 @@ def test_memory_is_pinned_before_copies_hide(memory: str, title: str) -> None:
     assert next(item for item in report.advice if item.id == "copies").title == title
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("rows", "inner", "columns", "words"),
     [

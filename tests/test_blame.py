@@ -117,6 +117,7 @@ def test_a_thread_of_autograd_alone_is_in_the_backward_pass_between_operators_to
     assert {row[2] for row in blamed(analysed(*found), "phase")[1:]} == {"backward"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("around", "phase"),
     [

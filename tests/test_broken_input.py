@@ -86,6 +86,7 @@ def test_every_input_of_the_page(case: Case, tmp_path: Path, monkeypatch: pytest
     assert accounted(trace, pairs=case.pairs) == trace.event_count
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("form", ["text", "markdown"])
 @pytest.mark.parametrize("case", [c for c in CASES if "control" in c.what], ids=lambda case: case.what)
 def test_nothing_active_reaches_a_terminal(case: Case, form: str, tmp_path: Path) -> None:
@@ -282,6 +283,7 @@ def test_a_file_that_another_process_changes(tmp_path: Path, packed: bool) -> No
     assert (process.returncode, err) == (0, b"")
 
 
+@pytest.mark.slow
 @happening("a FIFO or process substitution with a writer")
 def test_process_substitution(tmp_path: Path) -> None:
     (tmp_path / "trace.json.gz").write_bytes(gzip.compress(BIG, 1))
@@ -318,6 +320,7 @@ def run_in(folder: Path, *args: str) -> subprocess.CompletedProcess[str]:
     return command(*args, cwd=folder)
 
 
+@pytest.mark.slow
 @happening("an output is `/dev/full`")
 def test_output_into_a_full_device(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_bytes(SOUND)
@@ -325,6 +328,7 @@ def test_output_into_a_full_device(tmp_path: Path) -> None:
     assert Path("/dev/full").is_char_device()
 
 
+@pytest.mark.slow
 @happening("standard output is full")
 def test_standard_output_is_full(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_bytes(SOUND)

@@ -243,6 +243,7 @@ def test_it_is_shown_as_text_and_as_figures_without_a_network() -> None:
     assert not re.search(r'<(script|link|img)[^>]*(src|href)="?http', page)
 
 
+@pytest.mark.slow
 def test_the_command_measures_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     from trace_analyzer.capture import calibrate
@@ -268,6 +269,7 @@ def test_the_command_measures_the_cpu(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "--force overwrites it" in again.output
 
 
+@pytest.mark.slow
 def test_a_compiler_that_fails_costs_the_sweep_only(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     from trace_analyzer.capture import calibrate

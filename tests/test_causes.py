@@ -134,6 +134,7 @@ def test_an_operator_that_is_busy_by_itself_computes_on_the_cpu() -> None:
 # Rule 3: blocking calls
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
@@ -327,6 +328,7 @@ def test_a_launch_that_returned_at_once_is_no_latency_for_ever() -> None:
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("witness", "cause"),
     [
@@ -357,6 +359,7 @@ LATE = launched("b", 15_000, 15_010, 40_000, 2000)
 """Kernel b is so long that the 15 ms before it are no half of the trace."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("evidence", "paused"),
     [

@@ -147,6 +147,7 @@ def test_a_clock_that_runs_at_another_rate() -> None:
     assert "at no constant distance" in str(offset_note(analysed(rows, SYNCHRONIZED)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "copies", "tells"),
     [("cudaMemcpyAsync", "DtoH (Device -> Pageable)", True), ("cudaMemcpyAsync", "DtoH (Device -> Pinned)", False),

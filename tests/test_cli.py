@@ -437,6 +437,7 @@ class TestProcess:
         assert done.stderr == ""
         assert json.loads(done.stdout)["trace"]["path"] == "stdin"
 
+    @pytest.mark.sampled
     @pytest.mark.parametrize("content", [None, "", "no json", "[]"])
     def test_bad_input_is_one_line(self, folder: Path, content: str | None) -> None:
         if content is not None:
@@ -448,7 +449,7 @@ class TestProcess:
             assert done.stderr.count("\n") == 1
         assert "Traceback" not in done.stderr
 
-    @pytest.mark.sampled
+    @pytest.mark.slow
     @pytest.mark.parametrize("closed", ["1", "2"])
     def test_a_stream_that_is_closed_from_the_start_is_no_failure(self, folder: Path, closed: str) -> None:
         line = f'exec "$0" -m trace_analyzer "$1" --no-report {closed}>&-'
@@ -480,6 +481,7 @@ class TestProcess:
         assert process.wait(60) == 0
         process.stderr.close()
 
+    @pytest.mark.slow
     def test_what_cannot_be_written_is_told(self, folder: Path) -> None:
         with open("/dev/full", "wb") as full:
             done = subprocess.run(
@@ -512,7 +514,7 @@ class TestProcess:
             b"analyze: interrupted; nothing half written was left",
         )
 
-    @pytest.mark.sampled
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("variables", "coloured"),
         [
@@ -531,6 +533,7 @@ class TestProcess:
         assert ("\x1b[" in printed) == coloured
         assert "\x1b" not in command("t.json", "--no-report", cwd=folder).stdout
 
+    @pytest.mark.slow
     def test_an_encoding_without_block_characters_is_no_failure(self, folder: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "trace_analyzer", "t.json", "--no-report"],
@@ -554,6 +557,7 @@ class TestProcess:
         done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stderr) == (0, "")
 
+    @pytest.mark.slow
     def test_the_summary_imports_nothing_that_draws(self, folder: Path) -> None:
         code = (
             "import sys; from trace_analyzer.cli import main\n"

@@ -39,6 +39,7 @@ def change_ms(result: Comparison, by: str, name: str) -> float:
     return sum(bar.difference_ns for bar in result.waterfall[by] if bar.name == name) / 1e6
 
 
+@pytest.mark.slow
 def test_more_workers_load_data_faster() -> None:
     result = pair("v100_resnet50_workers0", "v100_resnet50_workers4")
     assert result.same_work
@@ -112,6 +113,7 @@ def test_laws_of_every_trace(file: str, corpus_report: Reports) -> None:
         assert not any(line.difference_ns for line in itself.lines)
 
 
+@pytest.mark.slow
 def test_the_page_of_a_real_pair(tmp_path: Path) -> None:
     result = pair("h100_qwen1.5_0.5b", "mi300_qwen1.5_0.5b")
     page = result.to_html(tmp_path / "page.html").read_text()

@@ -53,18 +53,19 @@ def alarms(count: int, correlation: float, change: float, independent: bool) -> 
     return found / PAIRS
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "correlation"), [(3, 0.3), (5, 0.3), (10, 0.3), (20, 0.3), (30, 0.6)])
 def test_few_false_alarms_between_unchanged_recordings(count: int, correlation: float) -> None:
     assert alarms(count, correlation, 0.0, independent=False) <= 0.08
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 5, 10])
 def test_few_false_alarms_between_folders_of_recordings(count: int) -> None:
     assert alarms(count, 0.0, 0.0, independent=True) <= 0.065
 
 
+@pytest.mark.slow
 def test_ten_percent_are_found_by_five_recordings_a_side() -> None:
     assert alarms(5, 0.0, 0.10, independent=True) >= 0.9
 

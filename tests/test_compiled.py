@@ -57,6 +57,7 @@ def test_the_library_warns(monkeypatch: pytest.MonkeyPatch) -> None:
         analyze(TRACE)
 
 
+@pytest.mark.slow
 def test_the_command_in_a_folder_of_sources_says_so_once(tmp_path: Path) -> None:
     shutil.copytree(
         ROOT / "trace_analyzer",

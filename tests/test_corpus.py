@@ -45,6 +45,7 @@ def test_counts(row: Row, corpus_report: Reports) -> None:
     assert {key: int(row[key]) for key in expected} == expected
 
 
+@pytest.mark.sampled
 @every_device
 def test_times(row: Row, corpus_report: Reports) -> None:
     report = corpus_report(row["file"])
@@ -109,6 +110,7 @@ def test_advice_saves_no_more_than_the_window(file: str, corpus_report: Reports)
         assert report.advice
 
 
+@pytest.mark.sampled
 @every_file
 def test_one_of_something_is_said_in_the_singular(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)

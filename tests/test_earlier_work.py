@@ -56,6 +56,7 @@ def test_it_is_in_no_group_and_told() -> None:
     assert "cudaMemcpyAsync" in item.where
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "call_name", ["cudaDeviceSynchronize", "hipMemcpyWithStream", "cudaMemcpy", "cudaEventSynchronize", "cudaStreamSynchronize"]
 )  # fmt: skip
@@ -63,6 +64,7 @@ def test_any_call_that_waits_for_the_device_will_do(call_name: str) -> None:
     assert "earlier-work" in causes(held(name=call_name))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("changed", "is_earlier"),
     [

@@ -52,7 +52,7 @@ def test_floors_are_those_of_whatif() -> None:
 
 def test_every_output_shows_it() -> None:
     report = sample("overhead_data-loading")
-    for text in (summary(report), to_markdown(report)):
+    for text in (summary(report, verbose=True), to_markdown(report)):
         assert "What would help most" in text
         assert "data loaded by 8 workers" in text
         assert "no CPU fix goes below" in text

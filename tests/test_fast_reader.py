@@ -233,6 +233,7 @@ def test_raw_control_characters_stay_in_names_of_rare_categories(monkeypatch: py
     assert table.get_column("name").to_list()[20] == f"a{raw}b"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fraction", [".125", ".9999", "", "e0", ".5e0"])
 def test_epoch_based_times_keep_their_nanoseconds(fraction: str) -> None:
     rows = json.dumps({"traceEvents": [plain(i, ts=i + 10) for i in range(40)]})

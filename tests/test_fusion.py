@@ -69,6 +69,7 @@ def test_a_chain_of_n_passes_is_one_row_however_often_it_runs() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "second",
     [

@@ -35,6 +35,7 @@ def test_waiting_for_a_busy_device_costs_nothing() -> None:
     assert costs(busy) == [("synchronization", ".item()", 1, 15, 0)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("around", "source"),
     [
@@ -65,6 +66,7 @@ def test_pageable_copies_tell_what_they_copied() -> None:
     assert ("blocking-copy", ".cpu(), .to() or .copy_()", "HtoD (Pageable -> Device)", 30, 20) in found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("events", "kind", "name", "idle"),
     [

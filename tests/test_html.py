@@ -310,6 +310,7 @@ def test_bokehjs_is_in_the_page_deflated() -> None:
     assert 'id="bokeh"' not in html.html(empty_report())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
 def test_a_page_fetches_nothing(report: Report) -> None:
     page = html.html(report)

@@ -18,6 +18,7 @@ def collective(name: str, elements: int, ranks: int | None, duration: int = 100,
     ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "kind", "size", "bus"),
     [

@@ -190,6 +190,7 @@ def test_fusions_say_what_to_write_and_lead_to_the_longest() -> None:
 # ---- markup ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("report", [gpu_report(), cpu_report(), empty_report()], ids=["gpu", "cpu", "empty"])
 @pytest.mark.parametrize("compact", [False, True])
 def test_every_reference_within_the_page_leads_somewhere(report: Report, compact: bool) -> None:
@@ -297,6 +298,7 @@ def test_names_of_roofs_that_are_close_stand_beside_each_other() -> None:
     assert (high.text, close.text) == ("tf32 products: 160 TFLOP/s", "bf16 products: 150 TFLOP/s")
 
 
+@pytest.mark.slow
 def test_a_page_with_plots_imports_no_holoviews() -> None:
     code = """
 import sys

@@ -46,6 +46,7 @@ def test_originals_stay_and_idle_time_is_added_to_the_nanosecond(tmp_path: Path,
     assert int(first["ts"] * 1000) == int(report.trace.origin_ns) + report.tables["blame"]["start_ns"][0]
 
 
+@pytest.mark.slow
 def test_the_exported_trace_says_the_same(tmp_path: Path) -> None:
     """Added tracks are no work of a device: the analysis of the exported trace is that of the original."""
     exported(SAMPLE, tmp_path / "out.json")

@@ -196,6 +196,7 @@ def _stat(folder: Path) -> str:
         return ""
 
 
+@pytest.mark.slow
 def test_addresses_are_read_and_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fsspec = pytest.importorskip("fsspec")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -89,6 +89,7 @@ def products(durations: list[int]) -> Report:
     )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("durations", "told"),
     [

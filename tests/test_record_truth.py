@@ -35,6 +35,7 @@ def test_a_change_differs_in_one_thing_and_can_be_predicted(name: str) -> None:
     assert len(changes_of(**pair.whatif)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("after_ms", "inside"), [(4.1, True), (5.5, False)])
 def test_predictions_stand_beside_what_was_measured(
     tmp_path: Path, after_ms: float, inside: bool, capsys: pytest.CaptureFixture[str]

@@ -168,6 +168,7 @@ def test_paths_are_cut_to_their_file_name_and_nothing_else_is(text: str, left: s
     assert without_directories(text) == left
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "unit", ["x", "x.", "x/", "/", "a_", "1.", " /a", "\\\\", "a@", "(", "_Z1a", "a(1): ", "http://"]
 )

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from report_factory import empty_report, gpu_report
@@ -58,7 +59,8 @@ def test_it_tells_the_verdict(render: Callable[[Report], str], name: str) -> Non
     assert " ".join(words[-4:]) in render(all_reports()[name])
 
 
-@pytest.mark.parametrize("render", [summary, to_markdown, html])
+@pytest.mark.sampled
+@pytest.mark.parametrize("render", [partial(summary, verbose=True), to_markdown, html])
 @pytest.mark.parametrize(
     ("level", "sentence"),
     [("high", "High confidence, though one step was recorded; a"), ("low", "Low confidence: one step was recorded; a")],
@@ -71,6 +73,7 @@ def test_what_leaves_the_confidence_high_is_no_reason_for_it(
     assert sentence in render(replace(report, verdict=sure))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("render", [summary, to_markdown, html])
 @pytest.mark.parametrize("status", STATUSES)
 def test_a_broken_file_does_not_blame_the_recording(render: Callable[[Report], str], status: Status) -> None:

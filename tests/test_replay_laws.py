@@ -74,6 +74,7 @@ def test_the_identity_is_the_recording(program: tuple[list[tuple[str, int]], int
     assert (replay.identity.times >= replay.graph.time.min()).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(10))
 @given(programs, st.sampled_from(["cpu", "gpu", "matmul", "pointwise"]), st.floats(1, 50), st.floats(1, 50))
 def test_what_is_faster_makes_nothing_later(
@@ -91,6 +92,7 @@ def test_what_is_faster_makes_nothing_later(
     assert times[0] + replay.graph.kind.size >= times[1] >= times[2] - replay.graph.kind.size
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(10))
 @given(programs, st.floats(1, 50))
 def test_floors_bound(program: tuple[list[tuple[str, int]], int], factor: float) -> None:

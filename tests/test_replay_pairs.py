@@ -91,6 +91,7 @@ def test_changes_compose() -> None:
     assert replay.predict(both[::-1]) == replay.predict(both)
 
 
+@pytest.mark.slow
 def test_factors_multiply() -> None:
     replay, _, _ = replays("bucket", 1)
     twice = Change("speedup", {"target": "matmul", "factor": 2.0})

@@ -144,6 +144,7 @@ def test_what_executions_differ_in_is_told_and_not_guessed() -> None:
     assert notes(analysed(eager(), eager(500, 20), replay()), "ambiguous-replay") == []
 
 
+@pytest.mark.slow
 def test_the_capture_file_holds_the_execution() -> None:
     report = report_of(loaded(replay(0)), capture=loaded(eager()))
     assert taken(report) == WHOLE
@@ -156,6 +157,7 @@ def test_the_capture_file_holds_the_execution() -> None:
     assert taken(report_of(loaded(replay(0))), 1)[0][:4] == (None, None, None, None)
 
 
+@pytest.mark.slow
 def test_a_capture_file_that_says_nothing_is_told() -> None:
     other = report_of(loaded(replay(0)), capture=loaded(launch(0, 1, 1), kernel("k", 5, 5, correlation=1)))
     assert notes(other, "capture-unmatched") == [1]

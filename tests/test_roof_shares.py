@@ -66,6 +66,7 @@ def test_bounds_say_how_near_to_their_roof_their_kernels_come() -> None:
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("events", "flags"),
     [

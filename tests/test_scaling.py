@@ -61,6 +61,7 @@ def test_what_is_refused() -> None:
         scaling(at(16))
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     for batch in (16, 64):
         program = Program(batch=batch, mm_ns=FIXED_NS + ITEM_NS * batch, norm_ns=5_000, add_ns=5_000, host_ns=100_000)

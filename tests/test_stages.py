@@ -70,7 +70,7 @@ def test_the_library_times_its_stages() -> None:
     assert peaks[0] > 10_000_000
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(("args", "last"), [(["--no-report"], "printing"), ([], "writing the report")])
 def test_the_command_tells_them_on_standard_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], last: str

@@ -42,6 +42,7 @@ def test_annotations_copied_onto_devices_count_once() -> None:
     assert len(table(analysed(step(0, 0), step(1, 200), copied), "index")) == 2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("steps", "states"),
     [

@@ -65,6 +65,7 @@ def test_rows_that_do_not_start_at_16_bytes() -> None:
     assert told.code == "pad the innermost sizes to multiples of 8 elements"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "events",
     [

@@ -34,6 +34,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", all_reports())
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("verbose", [False, True])
@@ -42,6 +43,7 @@ def test_no_line_is_wider_than_asked(name: str, width: int, verbose: bool) -> No
     assert max(map(cell_width, lines)) <= width
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("verbose", [False, True])

@@ -71,6 +71,7 @@ def test_all_activities_and_idle_time_stay() -> None:
     assert idle.height == LARGE.tables["idle"].height
 
 
+@pytest.mark.slow
 def test_a_page_is_as_small_as_asked_and_says_what_it_left_out(tmp_path: Path) -> None:
     whole = LARGE.to_html(tmp_path / "whole.html").stat().st_size
     limit = (whole - 8_000) / 1e6

@@ -65,6 +65,7 @@ def test_limits_still_hold() -> None:
         load_cached(SAMPLE, max_bytes=1000)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("file", ["trace.json", "host_events.parquet", "device_events.parquet"])
 @pytest.mark.parametrize("damage", ["flipped", "cut", "gone"])
 def test_damaged_entries_are_ignored(file: str, damage: str) -> None:

@@ -473,6 +473,7 @@ def test_a_full_queue_tells_a_dependency_from_a_slow_cpu() -> None:
     assert "queue_depth_while_waiting" not in facts(analysed(kernel("k", 0, 5_000)))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("events", "header", "code"),
     [

@@ -29,6 +29,7 @@ def test_without_anything_around_them_repetitions_are_steps() -> None:
     assert analysed(blocks()).steps_from == "kernel sequence"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "around",
     [
@@ -130,6 +131,7 @@ def test_several_small_copies_are_no_work() -> None:
     assert (kind, intervals) == ("trimmed", ((20_010_000, 29_994_000),))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "events",
     [

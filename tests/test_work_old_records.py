@@ -71,6 +71,7 @@ ONE = 2.0 * 8 * 25 * (12 * 6 * 9)
 """A stride of 2: 10 x 10 of 6 channels become 5 x 5 of 12, by 3 x 3 taps."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("kernels", "flop"),
     [([DGRAD, WGRAD], 2 * ONE), ([WGRAD], ONE), ([DGRAD], ONE), ([PLAIN, PLAIN], 2 * ONE), ([PLAIN], ONE),

@@ -85,6 +85,7 @@ def test_an_operator_without_formula_takes_the_contraction_around_it() -> None:
     assert rows == [(None, None, None), (FLOP, BYTES, "fp16")]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "types", "dtype", "tensor_cores"),
     [
@@ -126,6 +127,7 @@ def test_coverage_is_by_time() -> None:
     assert report.devices[0].work_coverage == WorkCoverage(0.5, 0.25, 0.25, 1.0, 0.5, 0.5)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("duration", "elements", "why"),
     [(100, 1_000_000, None), (100, 25_000_000, None), (100, 26_000_000, "cache"), (10.001, 9_000_000, "unexplained"), (0.5, 9_000_000, "clock")],

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
-QUICK_SHARE = 8
+QUICK_SHARE = 12
 """The quick tier runs one in so many examples of a property test ..."""
 QUICK_LEAST = 3
 """... and no fewer than these."""

@@ -92,6 +92,7 @@ def analyze(
     peak_gbps: float | None = None,
     measured_step_ms: float | None = None,
     calibration: "str | Path | None" = None,
+    capture: Any = None,
     max_bytes: int = 16 << 30,
     progress: "Progress | None" = None,
 ) -> "Report":
@@ -107,6 +108,7 @@ def analyze(
     peak_gbps: memory bandwidth in GB/s, instead of the catalogue's.
     measured_step_ms: time of a step without the profiler, ms.
     calibration: file of ``analyze calibrate``, or ``"none"``; by default the user's own for such a device.
+    capture: a second trace of the program, eager or of the capture of its graphs: what graphs replay takes operators, modules and shapes from it.
     max_bytes: limit on the decompressed size of the source.
     progress: called with (stage, fraction or None).
 
@@ -114,7 +116,8 @@ def analyze(
     """
     options: dict[str, Any] = {
         "device": device, "step": step, "gpu": gpu, "peak_tflops": peak_tflops, "peak_gbps": peak_gbps,
-        "measured_step_ms": measured_step_ms, "calibration": calibration, "max_bytes": max_bytes, "progress": progress,
+        "measured_step_ms": measured_step_ms, "calibration": calibration, "capture": capture, "max_bytes": max_bytes,
+        "progress": progress,
     }  # fmt: skip
     if hasattr(source, "export_chrome_trace"):
         from trace_analyzer.capture.profiled import analyze_profile

@@ -37,8 +37,13 @@ _FEW_STRETCHES = 3
 
 
 def _once(context: AdviceContext) -> pl.DataFrame:
-    """Return the idle time of what comes once, where few long stretches are most of a window without steps."""
+    """Return the idle time of what comes once, where few long stretches are most of a window without steps.
+
+    Captures alone are none: `graph_capture` says more of them.
+    """
     rows = context.idle.filter(pl.col("cause").is_in(_ONCE))
+    if rows.filter(pl.col("cause") != "graph-capture").is_empty():
+        return rows.clear()
     stretches = rows.group_by("gap_id").agg(length_ns().sum().alias("ns")).get_column("ns").top_k(_FEW_STRETCHES)
     once = context.steps <= 1 and not context.recompiled and 2 * int(stretches.sum()) > context.window_ns
     return rows if once else rows.clear()

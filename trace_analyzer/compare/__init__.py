@@ -4,6 +4,7 @@ The package is called, too: ``trace_analyzer.compare(before, after)`` is `trace_
 module of it makes the package the attribute of that name, in the place of the function.
 """
 
+import inspect
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,13 @@ class _CallablePackage(ModuleType):
         from trace_analyzer.compare.api import compare
 
         return compare(before, after, **options)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """Return that of the function, for completion."""
+        from trace_analyzer.compare.api import compare
+
+        return inspect.signature(compare)
 
 
 sys.modules[__name__].__class__ = _CallablePackage

@@ -58,12 +58,15 @@ def _confidence(verdict: Verdict, width: int, verbose: bool) -> list[Line]:
 
 
 def advice_lines(report: Report, width: int) -> list[Line]:
-    """Write the three best changes: what each saves at most, one line of code, and where."""
+    """Write the three best changes: what each brings, one line of code, and where.
+
+    That is the step that a replay predicts, else what it saves at most.
+    """
     if not report.advice:
         return []
     lines: list[Line] = [[("What to change", "title")]]
     for rank, item in enumerate(report.advice[:_TOP_ADVICE], 1):
-        lines += advice_title(rank, item, report, width)
+        lines += advice_title(rank, item, phrasing.predicted_step(item) or saves_phrase(item, report), width)
         if code := code_line(item.code, width - 7):
             lines += code_lines(code, width)
         if place := first_place(item, 2 * (width - 5)):
@@ -82,15 +85,18 @@ def code_lines(code: str, width: int) -> list[Line]:
     ]
 
 
-def advice_title(rank: int, item: Advice, report: Report, width: int) -> list[Line]:
-    """Write what to change and what it saves at most, on one line if it fits."""
-    window = report.verdict.window
-    window_ns = window.length_ns if window else 0
-    share = f", {units.percent(item.saves_ns_at_most / window_ns)}" if window_ns else ""
-    saves = f"saves at most {units.duration(item.saves_ns_at_most)}{share}"
+def advice_title(rank: int, item: Advice, brings: str, width: int) -> list[Line]:
+    """Write what to change and what it brings, on one line if it fits."""
     lines = hanging([(f"  {rank}. ", "")], units.visible(item.title), width, 2, "bold")
-    _append(lines, saves, "good", width, indent="     ")
+    _append(lines, brings, "good", width, indent="     ")
     return lines
+
+
+def saves_phrase(item: Advice, report: Report) -> str:
+    """Write what a change saves at most: ``saves at most 49.1 ms, 60 %`` of the verdict's window."""
+    window = report.verdict.window
+    share = f", {units.percent(item.saves_ns_at_most / window.length_ns)}" if window and window.length_ns else ""
+    return f"saves at most {units.duration(item.saves_ns_at_most)}{share}"
 
 
 def doubt_lines(report: Report, width: int) -> list[Line]:

@@ -22,6 +22,7 @@ from trace_analyzer.render.first_screen import (
     doubt_lines,
     more_lines,
     record_lines,
+    saves_phrase,
     time_lines,
     verdict_lines,
 )
@@ -235,7 +236,7 @@ def _advice(report: Report, width: int) -> list[Line]:
 
 
 def _one_advice(rank: int, item: Advice, report: Report, width: int) -> list[Line]:
-    lines = advice_title(rank, item, report, width)
+    lines = advice_title(rank, item, saves_phrase(item, report), width)
     if predicted := phrasing.predicted_step(item):
         lines += hanging([("     ", "")], predicted, width, 2, "good")
     lines += hanging([("     ", "")], units.visible(item.why), width, 4, "dim")
