@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from trace_analyzer.ranks.job import JobReport, Rank
 from trace_analyzer.ranks.joining import Problem
+from trace_analyzer.ranks.stragglers import Straggler
 from trace_analyzer.render.layout import wrapped
 from trace_analyzer.units import count, counted, duration, percent, shorten, visible
 
@@ -77,8 +78,8 @@ def summary(report: JobReport, width: int = 100) -> str:
         for late in report.stragglers[:_RANKS]:
             head = f"  {late.rank:>5}  {late.kind:<10}  {duration(late.late_ns):>8}  "
             rest = (
-                f"{late.late_steps} of {counted(late.steps, 'step')}, last in {percent(late.led_ratio)} of its collectives;"
-                f" a cure wins at least {duration(late.gain_at_least_ns)}; {late.why}"
+                f"{late.late_steps} of {counted(late.steps, 'step')}, last in {percent(late.led_ratio)} of its collectives"
+                f"{_gain(late)}; {late.why}"
             )
             lines = wrapped(rest, max(20, width - len(head)))
             text += [(head if place == 0 else " " * len(head)) + line for place, line in enumerate(lines)]
@@ -150,6 +151,11 @@ def figure_lines(report: JobReport, width: int) -> list[str]:
             f"Process group {name}: ranks {runs(group.ranks) or 'not known'}; {count(group.collectives)} collectives, {duration(group.time_ns)}"
         )
     return [line for item in lines for line in _wrapped(item, width, "  ")]
+
+
+def _gain(late: Straggler) -> str:
+    """Write what a cure wins; "" where more than half of the group was not seen waiting, so that nothing is known."""
+    return f"; a cure wins at least {duration(late.gain_at_least_ns)}" if late.gain_at_least_ns else ""
 
 
 def to_markdown(report: JobReport) -> str:
