@@ -31,6 +31,8 @@ VALUES = {
     ("--peak-gbps", "X"): "3350",
     ("--measured-step-ms", "X"): "12.5",
     ("--calibration", "FILE"): "calibration.json",
+    ("--capture", "FILE"): str(SAMPLE),
+    ("--budget", "S"): "2",
     ("--max-bytes", "N"): "100000000",
     ("--output", "FOLDER"): "recorded",
     ("--steps", "N"): "2",
