@@ -36,7 +36,7 @@ def write_png(report: Report, path: Path, width: int, height: int) -> Path:
     with tempfile.TemporaryDirectory(prefix="trace-analyzer-") as folder:
         page, picture = Path(folder, "report.html"), Path(folder, "report.png")
         write_html(report, page, compact=True)
-        ran = _screenshot(command, page, picture, f"{width},{height}")
+        ran = screenshot(command, page, picture, f"{width},{height}")
         if not picture.exists():
             errors = ran.strip().splitlines()
             raise UsageError(f"{command} drew no picture{': ' + errors[-1] if errors else ''}")
@@ -44,8 +44,8 @@ def write_png(report: Report, path: Path, width: int, height: int) -> Path:
     return path
 
 
-def _screenshot(command: str, page: Path, picture: Path, size: str) -> str:
-    """Let the browser draw the page; return its standard error."""
+def screenshot(command: str, page: Path, picture: Path, size: str) -> str:
+    """Let the browser draw the page (``size`` is ``width,height``); return its standard error. Raises ``UsageError``."""
     try:
         done = subprocess.run(
             [
