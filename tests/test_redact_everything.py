@@ -85,7 +85,7 @@ def inflated(page: str) -> Iterator[str]:
 def test_no_byte_that_is_written_holds_a_secret(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     printed = []
-    for form in ("text", "json", "markdown"):
+    for form in ("text", "json", "markdown", "agent"):
         result = CliRunner().invoke(main, [str(trace), "--redact", "--format", form, "--tables", "t", "--force"])
         assert result.exit_code == 0, result.output
         printed.append(result.stdout + result.stderr)
@@ -93,9 +93,14 @@ def test_no_byte_that_is_written_holds_a_secret(trace: Path, tmp_path: Path, mon
     (page,) = tmp_path.glob("*.html")
     html = page.read_text(encoding="utf-8")
     unpacked = list(inflated(html))
-    assert len(unpacked) == 2, "the page's data and BokehJS"
-    assert "aten::" in unpacked[0]
-    texts = {"file names": "\n".join(path.name for path in tmp_path.rglob("*")), "page": html, "data": unpacked[0]}
+    timeline, stacks, _ = unpacked  # and BokehJS
+    assert "aten::" in timeline
+    texts = {
+        "file names": "\n".join(path.name for path in tmp_path.rglob("*")),
+        "page": html,
+        "timeline": timeline,
+        "stacks": stacks,
+    }
     texts |= {f"printed {place}": text for place, text in enumerate(printed)}
     for path in (*tmp_path.glob("t/*.parquet"), *tmp_path.glob("c/*.csv")):
         frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)

@@ -11,7 +11,7 @@ from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.serving_steps import KINDS, serving_steps
 from trace_analyzer.frames.intervals import with_covered
 from trace_analyzer.schema import DEVICE, F64, I64, STR, U32, Column, Table
-from trace_analyzer.sections import Section
+from trace_analyzer.sections import Section, Shown
 from trace_analyzer.units import NS_PER_S
 from trace_analyzer.vocabulary import EARLIER_WORK
 
@@ -109,7 +109,18 @@ def serving_table(annotated_steps: pl.DataFrame, serving_verdicts: pl.DataFrame)
 SECTION = Section(
     "Serving steps",
     "Prefill computes and decoding moves weights: each kind of step has its own limit.",
-    show=("step_kind", "count", "time_ns", "median_ns", "busy_ns", "tokens_per_s", "regime", "cause", "confidence"),
+    show=(
+        "step_kind",
+        "count",
+        "time_ns",
+        "median_ns",
+        "busy_ns",
+        "tokens_per_s",
+        "regime",
+        "cause",
+        "confidence",
+        Shown("headline", "verdict", markdown=True),
+    ),
 )
 
 ANALYSES = (
