@@ -7,11 +7,15 @@ asks the pool for work there waits for ever. See https://docs.pola.rs/user-guide
 import os
 import re
 import sys
+import threading
+import time
 
 from trace_analyzer.errors import ForkedError
 
 _POOL = re.compile(r"polars-\d")
 """How the names of the pool's threads begin."""
+_NAMING_S = 0.01
+"""How long a thread that has just started may go without its name."""
 
 
 class _Fork:
@@ -44,11 +48,19 @@ def _pool_runs() -> bool:
     """Return whether Polars' threads run: by name where the system lists them, else whether this package used it."""
     if "polars" not in sys.modules:
         return False
-    try:
-        threads = os.listdir("/proc/self/task")
-    except OSError:
-        return _Fork.polars_was_used
-    return any(_POOL.match(_name(thread)) for thread in threads)
+    until = time.monotonic() + _NAMING_S
+    while True:
+        try:
+            names = [_name(thread) for thread in os.listdir("/proc/self/task")]
+        except OSError:
+            return _Fork.polars_was_used
+        if any(map(_POOL.match, names)):
+            return True
+        # A thread has the name of the process until it gives itself its own.
+        unnamed = names.count(_name(str(os.getpid()))) - threading.active_count()
+        if unnamed <= 0 or time.monotonic() > until:
+            return False
+        time.sleep(0)
 
 
 def _name(thread: str) -> str:
