@@ -306,7 +306,7 @@ HAPPENINGS = {
 }
 """What may happen during a run, and what the command does then."""
 
-MEMORY_MULTIPLE = 200
+MEMORY_MULTIPLE = 400
 """Bytes of memory of the whole command, beyond what a trace of a few launches takes, for each byte of the uncompressed file ..."""
 OUTPUT_MULTIPLE = 16
 """... and of JSON, and of the page. Small files that name much are the worst: tests/hostile_shapes.py makes them."""
