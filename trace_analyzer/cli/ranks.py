@@ -86,7 +86,7 @@ def _client(scheduler: str | None) -> "Iterator[Executor | None]":
     except ImportError:
         raise UsageError("--dask needs distributed: pip install 'torch-trace-analyzer[distributed]'") from None
     try:
-        client = Client(scheduler, timeout=_PATIENCE_S)  # type: ignore[no-untyped-call]
+        client = Client(scheduler, timeout=_PATIENCE_S)
     except (OSError, ValueError) as error:
         raise UsageError(f"--dask {scheduler}: no scheduler answers: {error}") from None
     with client:
