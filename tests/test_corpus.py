@@ -14,7 +14,10 @@ from trace_analyzer.registry import TABLES
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import HOST_CAUSES
 
-pytestmark = pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
+pytestmark = [
+    pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent"),
+    pytest.mark.sampled,
+]
 
 Row = dict[str, str]
 Reports = Callable[[str], Report]
@@ -110,7 +113,6 @@ def test_advice_saves_no_more_than_the_window(file: str, corpus_report: Reports)
         assert report.advice
 
 
-@pytest.mark.sampled
 @every_file
 def test_one_of_something_is_said_in_the_singular(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)
@@ -148,7 +150,6 @@ def test_the_work_of_eager_kernels_is_known(row: Row, corpus_report: Reports) ->
         assert (device.work_coverage.linked_either_ratio or 1.0) >= 0.9
 
 
-@pytest.mark.sampled
 @every_file
 def test_the_tables_keep_their_schema(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)

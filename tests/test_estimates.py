@@ -102,7 +102,8 @@ def test_a_step_is_predicted(device: int, host: int, fix: str, step_us: int) -> 
     assert item.predicted is not None
     assert item.predicted.now_ns == 1_000 * (device + host + 40)
     assert item.predicted.step_ns == pytest.approx(1_000 * step_us, rel=0.01)
-    assert f"predicted: {duration(1_000 * step_us)} a step (" in summary(report)
+    assert f"predicted: {duration(1_000 * step_us)} a step (" in summary(report, verbose=True)
+    assert "replay: " in summary(report)
     assert f"{duration(1_000 * step_us)} a step (" in to_markdown(report)
 
 

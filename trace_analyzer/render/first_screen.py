@@ -66,7 +66,7 @@ def advice_lines(report: Report, width: int) -> list[Line]:
         return []
     lines: list[Line] = [[("What to change", "title")]]
     for rank, item in enumerate(report.advice[:_TOP_ADVICE], 1):
-        lines += advice_title(rank, item, phrasing.predicted_step(item) or saves_phrase(item, report), width)
+        lines += advice_title(rank, item, phrasing.predicted_briefly(item) or saves_phrase(item, report), width)
         if code := code_line(item.code, width - 7):
             lines += code_lines(code, width)
         if place := first_place(item, 2 * (width - 5)):

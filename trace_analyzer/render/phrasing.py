@@ -349,6 +349,17 @@ def predicted_step(item: Advice) -> str:
     return f"{text}: saves next to nothing" if saves_nothing else text
 
 
+def predicted_briefly(item: Advice) -> str:
+    """Write the same in a few words: ``replay: 176 → 119 ms a step (113 to 138)``; "" where none did."""
+    then = item.predicted
+    if then is None:
+        return ""
+    texts = [units.duration(ns) for ns in (then.now_ns, then.step_ns, then.low_ns, then.high_ns)]
+    one_unit = len({text.split()[-1] for text in texts}) == 1
+    now, step, low, high = (text.split()[0] if one_unit and place != 1 else text for place, text in enumerate(texts))
+    return f"replay: {now} → {step}{' a step' if then.has_steps else ''} ({low} to {high})"
+
+
 def drained_by(row: Mapping[str, Any]) -> str:
     """Write what drained the queue, from a row of table `drains`: ``.item() in train (train.py:12)``."""
     function = row["python_function"]
