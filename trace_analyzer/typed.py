@@ -5,10 +5,20 @@ import types
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import polars as pl
+
 T = TypeVar("T")
+
+DAMAGE = (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, pl.exceptions.PolarsError)
+"""What reading a document raises that somebody edited or that is of another shape."""
 
 _LARGEST = (1 << 63) - 1
 """Whole numbers are kept in 64 bits."""
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of what an error says, its type without any: Polars explains at length."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def read_as(declared: type[T], value: object, place: str = "") -> T:
