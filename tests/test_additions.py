@@ -75,7 +75,7 @@ report = ta.analyze(sys.argv[1])
 report.to_html(sys.argv[2])
 document = json.loads(report.to_json())
 Draft202012Validator(ta.json_schema()).validate(document)
-print(json.dumps({"json": document, "text": report.summary(), "markdown": report.to_markdown(), "package": ta.__file__,
+print(json.dumps({"json": document, "text": report.summary(verbose=True), "markdown": report.to_markdown(), "package": ta.__file__,
     "page": Path(sys.argv[2]).read_text("utf-8")}))
 """
 
