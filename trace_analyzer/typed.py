@@ -5,15 +5,17 @@ import types
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import polars as pl
-
 T = TypeVar("T")
-
-DAMAGE = (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, pl.exceptions.PolarsError)
-"""What reading a document raises that somebody edited or that is of another shape."""
 
 _LARGEST = (1 << 63) - 1
 """Whole numbers are kept in 64 bits."""
+
+
+def damage() -> tuple[type[Exception], ...]:
+    """Return what reading a document raises that somebody edited or that is of another shape."""
+    import polars as pl
+
+    return (KeyError, TypeError, AttributeError, ValueError, IndexError, OverflowError, pl.exceptions.PolarsError)
 
 
 def first_line(error: Exception) -> str:

@@ -10,7 +10,7 @@ import polars as pl
 
 from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, ROWS, UNITS, Facts, Profile, Recording
 from trace_analyzer.errors import InputError
-from trace_analyzer.typed import DAMAGE, first_line, read_as
+from trace_analyzer.typed import damage, first_line, read_as
 from trace_analyzer.version import tool_version
 
 KIND = "baseline_version"
@@ -93,7 +93,7 @@ def read(path: Path, document: Mapping[str, Any]) -> Profile:
         )
     try:
         profile = profile_from(document)
-    except DAMAGE as error:
+    except damage() as error:
         raise InputError(f"{path}: a damaged baseline ({first_line(error)}); save it again") from None
     if profile.rows.get_column("total_ns").sum() != profile.total_ns:
         raise InputError(f"{path}: a damaged baseline: its lines do not sum to its steps; save it again")

@@ -23,7 +23,7 @@ from trace_analyzer.ranks.groups import Group, group_of, packed, unpacked
 from trace_analyzer.ranks.remote import local_copy
 from trace_analyzer.ranks.tables import COLLECTIVES, EXPOSED, PARTS, STEPS, typed
 from trace_analyzer.report import Report
-from trace_analyzer.typed import DAMAGE, first_line, read_as
+from trace_analyzer.typed import damage, first_line, read_as
 
 SUFFIX = ".rank.gz"
 """End of the names of files that hold a summary."""
@@ -377,7 +377,7 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
             collectives=frames["collectives"],
             exposed=frames["exposed"],
         )
-    except DAMAGE as error:
+    except damage() as error:
         raise InputError(f"{path}: no summary of a rank that can be read ({first_line(error)})") from None
 
 
