@@ -15,7 +15,7 @@ from trace_analyzer.cli.limits import check_environment
 from trace_analyzer.cli.options import DEBUG
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
-from trace_analyzer.files import write_text
+from trace_analyzer.files import Outputs
 from trace_analyzer.packages import missing_for_pages
 from trace_analyzer.stages import StageTimer
 from trace_analyzer.units import printable
@@ -388,30 +388,32 @@ def _write(
     max_report_mb: float | None,
     timer: StageTimer,
 ) -> None:
-    """Print or write the result, then the HTML report, which may take longer.
+    """Print or write the result, then the HTML report, which may take longer; a file of the result waits for it.
 
     Paths appear as ``shown`` gives them.
     """
     command = shlex.join(shown(word) for word in ("analyze", *click.get_current_context().meta[ARGUMENTS]))
     timer("printing")
-    if destinations.text is None:
-        outputs.say(_rendered(result, form, outputs.text_width(), outputs.wants_colour()))
-    else:
-        write_text(destinations.text, _rendered(result, form, 100, colour=False))
-    if destinations.tables is not None:
-        written = result.write_tables(destinations.tables, destinations.tables_format)
-        outputs.complain(f"tables: {len(written)} files in {shown(str(destinations.tables))}")
-    if destinations.html is not None:
-        from trace_analyzer.cli.progress import Progress
+    with Outputs() as files:
+        if destinations.text is None:
+            outputs.say(_rendered(result, form, outputs.text_width(), outputs.wants_colour()))
+        else:
+            with files.open(destinations.text) as file:
+                file.write(_rendered(result, form, 100, colour=False).encode("utf-8", "backslashreplace"))
+        if destinations.tables is not None:
+            written = result.write_tables(destinations.tables, destinations.tables_format)
+            outputs.complain(f"tables: {len(written)} files in {shown(str(destinations.tables))}")
+        if destinations.html is not None:
+            from trace_analyzer.cli.progress import Progress
 
-        with Progress() as progress:
-            timer("writing the report")
-            progress("writing the report")
-            result.to_html(destinations.html, command=command, max_mb=max_report_mb)
-        outputs.complain(f"report: {shown(str(destinations.html))}")
-        size = destinations.html.stat().st_size / 1e6
-        if max_report_mb is not None and size > max_report_mb:
-            outputs.complain(f"--max-report-mb {max_report_mb:g}: the report takes {size:.1f} MB, the least it can")
+            with Progress() as progress:
+                timer("writing the report")
+                progress("writing the report")
+                result.to_html(destinations.html, command=command, max_mb=max_report_mb)
+            outputs.complain(f"report: {shown(str(destinations.html))}")
+            size = destinations.html.stat().st_size / 1e6
+            if max_report_mb is not None and size > max_report_mb:
+                outputs.complain(f"--max-report-mb {max_report_mb:g}: the report takes {size:.1f} MB, the least it can")
 
 
 def _rendered(result: "Report", form: str, width: int, colour: bool) -> str:
