@@ -136,7 +136,7 @@ def fused_optimizer(context: AdviceContext) -> Opportunity | None:
         f"{waits.why}; {passes.why}",
         waits.where,
         waits.place,
-        members=waits.members,
+        members=pl.concat([rows for rows in (waits.members, passes.members) if rows is not None]),
     )
 
 
@@ -180,7 +180,8 @@ def garbage_collection(context: AdviceContext) -> Opportunity | None:
 def synchronization(context: AdviceContext) -> Opportunity | None:
     """Return the idle time after calls that wait for the device."""
     why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
-    return idle_of(context, ("synchronization",), why)
+    opportunity = idle_of(context, ("synchronization",), why)
+    return opportunity and replace(opportunity, if_more="without it, the CPU does its next work while the device computes")
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
@@ -276,7 +277,8 @@ def graph_capture(context: AdviceContext) -> Opportunity | None:
 
 def pinned_memory(context: AdviceContext) -> Opportunity | None:
     """Return the idle time in copies that block the CPU."""
-    return idle_of(context, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
+    opportunity = idle_of(context, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
+    return opportunity and replace(opportunity, if_more="without that, the CPU does its next work while the device copies")
 
 
 _PREPARES = (
@@ -326,5 +328,5 @@ def earlier_work(context: AdviceContext) -> Opportunity | None:
         f"{share_of_window(context, ns)}: the device was not idle, but worked on what was launched before the recording",
         f"before {waiting}, which was launched at the beginning, while the CPU sat in {waiter}",
         longest(main, length_ns()),
-        members=members_of(main),
+        members=members_of(idle),
     )

@@ -68,7 +68,7 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _advice(report: Report) -> Iterator[str]:
     for item in report.advice[:_TOP_ADVICE]:
-        yield f"advice:{item.id}  {item.title}: saves at most {units.duration(item.saves_ns_at_most)}"
+        yield f"advice:{item.id}  {item.title}: {phrasing.predicted_briefly(item) or phrasing.saves_at_most(item)}"
         if code := code_line(item.code, 0):
             yield f"  code: {code}"
         if place := first_place(item, 120):

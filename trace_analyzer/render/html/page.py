@@ -221,6 +221,7 @@ def environment() -> Environment:
     )
     environment.filters |= {"duration": units.duration, "percent": units.percent, "count": units.count}
     environment.filters |= {"confidence": confidence, "phrase": phrase, "predicted_step": phrasing.predicted_step}
+    environment.filters |= {"predicted_arrow": phrasing.predicted_arrow, "saves_at_most": phrasing.saves_at_most}
     environment.filters["mfu"] = lambda device: (
         "–" if device.mfu is None else phrasing.mfu(device.mfu, device.mfu_at_most)
     )
