@@ -307,6 +307,46 @@ def reducing(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
+def exposing(longest_ns: int) -> Callable[[random.Random, bool], Simulation]:
+    """Collectives that all that follows waits for, or that run beside the computation, but for the last product."""
+
+    def program(rng: random.Random, changed: bool) -> Simulation:
+        simulation = Simulation(seed=rng.randrange(1_000))
+        main, stream, links = simulation.thread(), simulation.stream(), simulation.stream(number=20)
+        kernels = [rng.randint(100_000, 200_000) for _ in range(20)]
+        reduces = [rng.randint(longest_ns // 2, longest_ns) for _ in range(4)]
+
+        def step(_: int) -> None:
+            for at, ns in enumerate(kernels):
+                op(main, "aten::mm", gemm(ns), stream)
+                if at % 4 == 3 and at < 16:
+                    main.wait_event(links, main.record_event(stream))
+                    main.launch(Kernel(ALL_REDUCE, reduces[at // 4], (24, 1, 1), (512, 1, 1)), links)
+                    if not changed:
+                        main.wait_event(stream, main.record_event(links))
+
+        return steps(simulation, main, step)
+
+    return program
+
+
+def recompiling(rng: random.Random, changed: bool) -> Simulation:
+    """Code that Dynamo compiles again in each step, or no more."""
+    simulation = Simulation(seed=rng.randrange(1_000), python_frames=True)
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [rng.randint(10_000, 40_000) for _ in range(30)]
+    compiling = rng.randint(1_000_000, 3_000_000)
+
+    def step(_: int) -> None:
+        for at, ns in enumerate(kernels):
+            if not changed and at == 10:
+                with main.frame("torch/_dynamo/convert_frame.py(500): _compile", before_ns=compiling):
+                    pass
+            op(main, "aten::mm", gemm(ns), stream)
+
+    return steps(simulation, main, step)
+
+
 def pipelined(rng: random.Random, changed: bool) -> Simulation:
     """A model on two devices: each waits for the other's half; products twice as fast."""
     simulation = Simulation(devices=2, seed=rng.randrange(1_000))
@@ -492,6 +532,9 @@ PAIRS: Mapping[str, Pair] = {
     "polling": Pair(polling, (faster("gpu"),)),
     "contention": Pair(contending, (faster("communication"),)),
     "warm": Pair(once, (Change("warm"),)),
+    "recompilation": Pair(recompiling, (Change("warm", {"only": "compilation"}),)),
+    "overlap": Pair(exposing(600_000), (Change("overlap"),)),
+    "overlap, links limit": Pair(exposing(3_000_000), (Change("overlap"),)),
     "fuse": Pair(fusing, (Change("fuse"),)),
     "tf32": Pair(narrowing, (Change("tf32"),)),
     "batch": Pair(batching, (Change("batch", {"times": 2.0}),)),

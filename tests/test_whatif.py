@@ -243,7 +243,7 @@ def test_every_change_has_an_option_and_words() -> None:
     options = {parameter.name for parameter in main.get_command(None, "whatif").params}  # type: ignore[arg-type, union-attr]
     assert {name.replace("-", "_") for name in CHANGES} <= options
     for change in changes_of(
-        no_sync=True, pinned=True, prefetch=2, graphs=True, fuse=True, tf32=True, batch=2, warm=True, speedup={"cpu": 2}
+        no_sync=True, pinned=True, prefetch=2, graphs=True, fuse=True, tf32=True, overlap=True, batch=2, warm=True, speedup={"cpu": 2}
     ):
         assert "{" not in change.label
 

@@ -229,22 +229,21 @@ def recompilation(context: AdviceContext) -> Opportunity | None:
     regions = counted(context.recompiled, "region", "regions")
     again = f"; {regions} of the trace had been compiled before" if context.recompiled else ""
     why = f"Dynamo, Inductor or Triton compile while the GPU waits{again}"
-    return (
-        None
-        if _is_cold(context)
-        else idle_opportunity(context, _compiling(context, loads=False), ("compilation",), why)
-    )
+    return _compilation(context, why, loads=False)
 
 
 def lazy_loading(context: AdviceContext) -> Opportunity | None:
     """Return the idle time in calls that load code, unless it is a cold start."""
     why = "the driver loads kernels at their first use while the GPU waits"
-    extra = ", in calls that load code"
-    return (
-        None
-        if _is_cold(context)
-        else idle_opportunity(context, _compiling(context, loads=True), ("compilation",), why, extra)
-    )
+    return _compilation(context, why, ", in calls that load code", loads=True)
+
+
+def _compilation(context: AdviceContext, why: str, extra: str = "", *, loads: bool) -> Opportunity | None:
+    """Return the saving of one kind of compilation, unless it is a cold start; the replay only knows both together."""
+    if _is_cold(context):
+        return None
+    opportunity = idle_opportunity(context, _compiling(context, loads=loads), ("compilation",), why, extra)
+    return opportunity and replace(opportunity, is_replayed=_compiling(context, loads=not loads).is_empty())
 
 
 def warm_up(context: AdviceContext) -> Opportunity | None:

@@ -98,7 +98,9 @@ class Estimates:
         _, then = self.predictions.get(key_of(change), (None, None)) if change is not None else (None, None)
         if then is None or self.now_ns is None:
             return None
-        return Predicted(then.step_ns, then.low_ns, then.high_ns, self.now_ns, self.has_steps)
+        batch = float(change.options["times"]) if change is not None and change.name == "batch" else 1.0
+        step_ns, low_ns, high_ns = (ns / batch for ns in (then.step_ns, then.low_ns, then.high_ns))
+        return Predicted(step_ns, low_ns, high_ns, self.now_ns, self.has_steps, batch)
 
 
 @dataclass(frozen=True)

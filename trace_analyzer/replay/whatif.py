@@ -26,7 +26,7 @@ WORTH_RATIO = 0.02
 LARGEST_FACTOR = 1e9
 """The largest factor of a change, its inverse the smallest: nothing computed of it overflows."""
 WORKERS = 8
-_PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "graphs")
+_PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "overlap", "graphs")
 _SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communication", "copies")
 _NO_DEVICE = "no device of the trace did any work"
 
@@ -178,6 +178,7 @@ def changes_of(
     fuse: bool = False,
     tf32: bool = False,
     bf16: bool = False,
+    overlap: bool = False,
     batch: float | None = None,
     warm: bool = False,
     speedup: Mapping[str, float] | None = None,
@@ -190,6 +191,7 @@ def changes_of(
         "fuse": fuse,
         "tf32": tf32,
         "bf16": bf16,
+        "overlap": overlap,
         "graphs": graphs,
     }
     if tf32 and bf16:
