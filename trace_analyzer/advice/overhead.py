@@ -181,7 +181,9 @@ def synchronization(context: AdviceContext) -> Opportunity | None:
     """Return the idle time after calls that wait for the device."""
     why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
     opportunity = idle_of(context, ("synchronization",), why)
-    return opportunity and replace(opportunity, if_more="without it, the CPU does its next work while the device computes")
+    return opportunity and replace(
+        opportunity, if_more="without it, the CPU does its next work while the device computes"
+    )
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
@@ -277,7 +279,9 @@ def graph_capture(context: AdviceContext) -> Opportunity | None:
 def pinned_memory(context: AdviceContext) -> Opportunity | None:
     """Return the idle time in copies that block the CPU."""
     opportunity = idle_of(context, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
-    return opportunity and replace(opportunity, if_more="without that, the CPU does its next work while the device copies")
+    return opportunity and replace(
+        opportunity, if_more="without that, the CPU does its next work while the device copies"
+    )
 
 
 _PREPARES = (

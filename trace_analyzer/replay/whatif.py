@@ -154,10 +154,23 @@ class WhatIf:
 
     @property
     def plot(self) -> Any:
-        """Draw the tornado plot with HoloViews: each scenario's step with its interval; None without scenarios."""
+        """Draw the tornado plot with HoloViews: each scenario's step with its interval; None without scenarios.
+
+        In a notebook, it shows itself.
+        """
+        from trace_analyzer.render.notebook_plots import load_into_notebook
         from trace_analyzer.render.whatif import tornado
 
+        load_into_notebook()
         return tornado(self)
+
+    def __str__(self) -> str:
+        return self.to_text().rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        from trace_analyzer.render.whatif import whatif_html
+
+        return whatif_html(self)
 
 
 def _interval(predicted: Prediction) -> dict[str, float]:
@@ -260,7 +273,7 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
         device_floor_ns=device_floor,
         predicted=replay.predict(applied),
         scenarios=tuple(scenarios),
-        critical_path=located(path_parts(replay, applied, path_rows), report)
+        critical_path=located(path_parts(replay, applied, path_rows), report.tables["critical_path"])
         if not applied
         else path_parts(replay, applied, path_rows),
         skipped=(*skipped, *left_out),
@@ -275,10 +288,10 @@ def path_parts(replay: Replay, changes: tuple[Change, ...] = (), rows: int = 8) 
     )
 
 
-def located(parts: tuple[PathPart, ...], report: Report) -> tuple[PathPart, ...]:
+def located(parts: tuple[PathPart, ...], stretches: pl.DataFrame) -> tuple[PathPart, ...]:
     """Return parts of the path without changes with the code that holds most of each, by table `critical_path`."""
     code = ["operator", "module", "python_function"]
-    path = report.tables["critical_path"].with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
+    path = stretches.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
     known = path.filter(pl.any_horizontal(pl.col(code).is_not_null()))
     sums = (
         known.group_by("name", *code).agg(pl.col("ns").sum()).sort("ns", *code, descending=[True, False, False, False])

@@ -76,7 +76,8 @@ class Predicted:
     now_ns: Annotated[Quantity, "The step without the change, replayed too."]
     has_steps: Annotated[bool, "Whether it is the step, not the window."] = True
     batch: Annotated[
-        float, "How many times as big the batch is then: the step is for as many samples as now, that share of the bigger one."
+        float,
+        "How many times as big the batch is then: the step is for as many samples as now, that share of the bigger one.",
     ] = 1.0
 
 

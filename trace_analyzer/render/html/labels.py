@@ -40,7 +40,9 @@ TERMS: Mapping[str, Term] = by_key(
     Term("bucket", "Bucket", "What a kernel does, told by the operator that launched it, else by its name."),
     Term("saves", "Saves at most", "An upper bound: what is left cannot be less than nothing."),
     Term(
-        "replay", "Replay", "The step now and with the change, as a replay of the trace estimates it; its interval stands below."
+        "replay",
+        "Replay",
+        "The step now and with the change, as a replay of the trace estimates it; its interval stands below.",
     ),
     Term("confidence", "Confidence", "How far the verdict can be trusted with what this trace recorded."),
     Term("runner-up", "Runner-up", "The regime that came closest to the verdict."),
