@@ -167,14 +167,20 @@ class Replay:
         return Prediction(step, max(step - half, 0.0), worst + half)
 
     def _if_halved(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
-        """Return the step if changes that are modelled at their best (`BEST_CASES`) win half of that at each edge."""
+        """Return the step if changes that are modelled at their best (`BEST_CASES`) win half of that.
+
+        Kernels win half at each edge; of graphs, which may hold a part of the step only, half of the step's time is won.
+        """
         others = tuple(change for change in changes if change.name not in BEST_CASES)
         if len(others) == len(changes):
             return step
         halved, without = Weights(**vars(weights)), self.weights(others)
         halved.device, halved.host = (weights.device + without.device) / 2, (weights.host + without.host) / 2
         halved.parts = (weights.parts + without.parts) / 2
-        return min(self.run(halved).step_ns, max(step, self.identity.step_ns))
+        worst = self.run(halved).step_ns
+        if any(change.name == "graphs" for change in changes):
+            worst = max(worst, (step + self.run(without).step_ns) / 2)
+        return min(worst, max(step, self.identity.step_ns))
 
     def _beside_workers(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
         """Return the step if workers that load data slow the CPU's other work by `WORKERS_SLOW`."""
