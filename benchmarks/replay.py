@@ -189,7 +189,7 @@ def recorded(folder: Path) -> None:
         return known[name]
 
     again = [f"a100_forward_batch2_again{number:02}" for number in range(12)]
-    batches = {name: 2 for name in again} | {f"a100_forward_batch{size}": size for size in (16, 64, 128)}
+    batches = dict.fromkeys(again, 2) | {f"a100_forward_batch{size}": size for size in (16, 64, 128)}
     asked = [("v100_resnet50_workers0", "v100_resnet50_workers4", Change("prefetch", {"workers": 4}))]
     asked += [
         (before, after, Change("batch", {"times": batches[after] / batches[before]}))
