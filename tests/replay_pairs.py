@@ -179,6 +179,24 @@ def loading_slowly(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
+def loading_by_workers(rng: random.Random, changed: bool) -> Simulation:
+    """Batches that workers cannot load as fast as the loop could go, or twice as many workers."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [rng.randint(20_000, 60_000) for _ in range(20)]
+    load, ready = rng.randint(6_000_000, 9_000_000), [0]
+
+    def step(_: int) -> None:
+        with main.annotation(LOADER.replace("SingleProcess", "MultiProcessing"), cause="data-loading"):
+            ready[0] = max(ready[0], begun) + load // (8 if changed else 4)
+            main._advance(max(0, ready[0] - main.now_ns), "data-loading")
+        for ns in kernels:
+            op(main, "aten::mm", gemm(ns), stream)
+
+    begun = main.now_ns
+    return steps(simulation, main, step)
+
+
 def copying(rng: random.Random, changed: bool) -> Simulation:
     """Pageable copies that block, or pinned ones that do not; some pinned copies show the bandwidth."""
     simulation = Simulation(seed=rng.randrange(1_000))
@@ -553,6 +571,7 @@ PAIRS: Mapping[str, Pair] = {
     "no-sync": Pair(synchronized, (Change("no-sync"),)),
     "prefetch": Pair(loading, (Change("prefetch", {"workers": 8}),)),
     "prefetch, slow workers": Pair(loading_slowly, (Change("prefetch", {"workers": 2}),)),
+    "prefetch, more workers": Pair(loading_by_workers, (Change("prefetch", {"workers": 8}),)),
     "pinned": Pair(copying, (Change("pinned"),)),
     "graphs": Pair(launching, (Change("graphs"),)),
     "cpu": Pair(host(14_000), (faster("cpu"),)),

@@ -153,7 +153,11 @@ def _pinned_rates(scene: Scene) -> Floats:
 
 
 def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Let workers load data beside the loop: its waits go, but a step takes no less than its loading over the workers."""
+    """Let workers load data beside the loop: its waits go, but a step takes no less than its loading over the workers.
+
+    Where workers load already, how many and how long is not recorded, but that a batch takes them a step: then twice as many
+    load two in a step at best.
+    """
     workers = float(options["workers"])
     loading = weights.parts[DATA].sum()
     if not loading:
@@ -161,7 +165,8 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     graph = scene.graph
     own = np.flatnonzero((graph.kind == THREAD) & scene.steady)
     per_step = weights.parts[DATA][graph.ref[own]].sum() / max(scene.steady_steps, 1)
-    weights.at_least_ns = max(weights.at_least_ns, per_step / workers)
+    least = scene.step_ns / 2 if scene.has_workers else per_step / workers
+    weights.at_least_ns = max(weights.at_least_ns, least)
     weights.parts[DATA] = 0
 
 

@@ -109,7 +109,13 @@ class Replay:
         self._activities, self._tables, self._device = activities, tables, device
         self.known = attributes(graph, activities)
         self.scene = Scene(
-            graph, self.known, tables, device, _steady_edges(graph), max(int(graph.recorded.steps.steady.sum()), 1)
+            graph,
+            self.known,
+            tables,
+            device,
+            _steady_edges(graph),
+            max(int(graph.recorded.steps.steady.sum()), 1),
+            self.anchors.mean(graph.time),
         )
 
     @staticmethod
@@ -171,16 +177,21 @@ class Replay:
 
         Kernels win half at each edge; of graphs, which may hold a part of the step only, half of the step's time is won.
         """
-        others = tuple(change for change in changes if change.name not in BEST_CASES)
+        best = (*BEST_CASES, "prefetch") if self._adds_workers(changes) else BEST_CASES
+        others = tuple(change for change in changes if change.name not in best)
         if len(others) == len(changes):
             return step
         halved, without = Weights(**vars(weights)), self.weights(others)
         halved.device, halved.host = (weights.device + without.device) / 2, (weights.host + without.host) / 2
         halved.parts = (weights.parts + without.parts) / 2
         worst = self.run(halved).step_ns
-        if any(change.name == "graphs" for change in changes):
+        if any(change.name == "graphs" for change in changes) or len(best) > len(BEST_CASES):
             worst = max(worst, (step + self.run(without).step_ns) / 2)
         return min(worst, max(step, self.identity.step_ns))
+
+    def _adds_workers(self, changes: tuple[Change, ...]) -> bool:
+        """Return whether there are to be more workers that load data, of a number that is not recorded."""
+        return any(change.name == "prefetch" for change in changes) and self.scene.has_workers
 
     def _beside_workers(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
         """Return the step if workers that load data slow the CPU's other work by `WORKERS_SLOW`."""
