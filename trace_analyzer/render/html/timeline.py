@@ -277,9 +277,9 @@ def _details(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int
     detail[places[shown]] = of_operator[shown] + 1 + kernel_details.height
     path_details, of_path = _distinct(report.tables["critical_path"], ("operator", *PATH_TEXTS))
     if "path_row" in events.columns:
-        rows = events.get_column("path_row")
+        path_rows = events.get_column("path_row")
         first = 1 + kernel_details.height + operator_details.height
-        detail[rows.is_not_null().arg_true().to_numpy()] = of_path[rows.drop_nulls().to_numpy()] + first
+        detail[path_rows.is_not_null().arg_true().to_numpy()] = of_path[path_rows.drop_nulls().to_numpy()] + first
     return pl.concat([kernel_details, operator_details, path_details], how="diagonal"), pl.Series(detail)
 
 
