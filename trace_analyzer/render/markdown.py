@@ -9,6 +9,7 @@ from trace_analyzer import units
 from trace_analyzer.analyses.operators import launch_counts
 from trace_analyzer.catalog.article import article
 from trace_analyzer.render import phrasing
+from trace_analyzer.render.advice_phrasing import saves_at_most
 from trace_analyzer.render.builtin_sections import (
     BLAME,
     DRAINS,
@@ -240,7 +241,7 @@ def _advice(advice: Sequence[Advice]) -> str:
 
 def _one_advice(rank: int, item: Advice) -> str:
     """Write a numbered item; what belongs to it is indented under it."""
-    bound = phrasing.saves_at_most(item) + (f" ({escaped(item.how_bound)})" if item.how_bound else "")
+    bound = saves_at_most(item) + (f" ({escaped(item.how_bound)})" if item.how_bound else "")
     predicted = escaped(phrasing.predicted_step(item))
     title = f"{rank}. **{escaped(item.title)}**: {predicted or bound}"
     where = " ".join(

@@ -356,29 +356,10 @@ def predicted_briefly(item: Advice) -> str:
     then = item.predicted
     if then is None:
         return ""
-    now, step, low, high = _in_one_unit((then.now_ns, then.step_ns, then.low_ns, then.high_ns), named=1)
-    return f"replay: {now} → {step}{' a step' if then.has_steps else ''} ({low} to {high})"
-
-
-def predicted_arrow(item: Advice) -> str:
-    """Write the step now and then without the interval: ``176 → 119 ms a step``; "" where no replay estimates it."""
-    then = item.predicted
-    if then is None:
-        return ""
-    now, step = _in_one_unit((then.now_ns, then.step_ns), named=1)
-    return f"{now} → {step}{' a step' if then.has_steps else ''}"
-
-
-def _in_one_unit(times_ns: Sequence[float], named: int) -> list[str]:
-    """Write times, with the unit at one of them only where all have the same."""
-    texts = [units.duration(ns) for ns in times_ns]
+    texts = [units.duration(ns) for ns in (then.now_ns, then.step_ns, then.low_ns, then.high_ns)]
     one_unit = len({text.split()[-1] for text in texts}) == 1
-    return [text.split()[0] if one_unit and place != named else text for place, text in enumerate(texts)]
-
-
-def saves_at_most(item: Advice) -> str:
-    """Write the bound: ``saves at most 49.1 ms``, ``of the window`` where a prediction beside it is of a step."""
-    return f"saves at most {units.duration(item.saves_ns_at_most)}{' of the window' if item.predicted else ''}"
+    now, step, low, high = (text.split()[0] if one_unit and place != 1 else text for place, text in enumerate(texts))
+    return f"replay: {now} → {step}{' a step' if then.has_steps else ''} ({low} to {high})"
 
 
 def drained_by(row: Mapping[str, Any]) -> str:

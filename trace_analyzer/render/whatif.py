@@ -162,7 +162,7 @@ def tornado(result: WhatIf) -> Any:
 
 
 def whatif_html(result: WhatIf) -> str:
-    """Return the answer for a notebook: the text, and the tornado plot in a frame of its own, which needs nothing loaded before."""
+    """Return the answer for a notebook: the text, and the tornado plot in a frame of its own."""
     text = f"<pre>{escape(whatif_text(result))}</pre>"
     try:
         page = tornado_html(result)

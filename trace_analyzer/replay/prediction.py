@@ -27,8 +27,8 @@ from trace_analyzer.replay.weights import (
 )
 
 MIN_HALF_WIDTH = 0.02
-NOISE_STEPS, NOISE_WINDOW = 0.10, 0.15
-"""How much the CPU's part differs between recordings of one program: of several steps, of one window."""
+NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
+"""How much the CPU's part differs between recordings of one program: of several steps, of one window (all of 12 recordings of one pass)."""
 WORKERS_SLOW = 1.25
 """How much longer the main thread's work takes beside workers, at most: 23 % in the mean step of the one recorded pair (13 % in the median)."""
 INFERRED_RATIO = 0.01

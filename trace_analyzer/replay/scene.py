@@ -25,7 +25,7 @@ class UnknownTarget(NotApplicable):
 
 @dataclass(frozen=True)
 class Scene:
-    """Hold what changes may look at: graph, meaning of edges, analysed tables, device, edges of steady steps, the recorded step."""
+    """Hold what changes may look at: graph, meaning of edges, tables, device, steady steps, recorded step."""
 
     graph: Graph
     known: Attributes

@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from trace_analyzer import units
 from trace_analyzer.render import phrasing
+from trace_analyzer.render.advice_phrasing import predicted_arrow, saves_at_most
 from trace_analyzer.render.html import codec, flames
 from trace_analyzer.render.html.drawings import Drawing, drawings
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
@@ -221,7 +222,7 @@ def environment() -> Environment:
     )
     environment.filters |= {"duration": units.duration, "percent": units.percent, "count": units.count}
     environment.filters |= {"confidence": confidence, "phrase": phrase, "predicted_step": phrasing.predicted_step}
-    environment.filters |= {"predicted_arrow": phrasing.predicted_arrow, "saves_at_most": phrasing.saves_at_most}
+    environment.filters |= {"predicted_arrow": predicted_arrow, "saves_at_most": saves_at_most}
     environment.filters["mfu"] = lambda device: (
         "–" if device.mfu is None else phrasing.mfu(device.mfu, device.mfu_at_most)
     )
