@@ -247,7 +247,8 @@ def test_gates() -> None:
     ]
     assert [found.broke for found in held(slower, gates)] == [True, False, True, False]
     assert not any(found.broke for found in held(compared(BASE, BASE), gates))
-    assert "no line" in held(slower, [Gate("x", 0.1, "nonesuch")])[0].why
+    assert "no line is called 'nonesuch'" in str(refusal(slower, [*gates, Gate("x", 0.1, "nonesuch")]))
+    assert refusal(slower, [*gates, Gate("x", 0.1, "data-loading")]) is None
     idle = compared(BASE, BASE.faster(loading_ns=3_000_000))
     assert held(idle, [Gate("idle", 0.05, is_idle=True)])[0].broke
     assert "not known to be the same program" in str(refusal(compare(SAMPLES[0], report(BASE))))
@@ -329,6 +330,8 @@ def test_exit_codes(traces: dict[str, Path]) -> None:
     assert "not compared" in err
     assert run("compare", traces["base"], "nowhere/*.json")[0] == 2
     assert run("compare", traces["base"], traces["slower"], "--fail-if-slower", "soon")[0] == 2
+    code, _, err = run("compare", traces["base"], traces["slower"], "--fail-if-slower", "aten::nm=5%")
+    assert (code, "'aten::nm'; near it: aten::mm" in err) == (2, True)
 
 
 @pytest.mark.slow
@@ -408,6 +411,24 @@ def test_promises() -> None:
     assert kept.bound_held
     assert kept.came_ns == pytest.approx(-(result.difference_ns or 0), rel=0.1)
     assert not compared(host_bound, host_bound).promises
+    assert kept.predicted_ns is not None
+    assert kept.predicted_interval_ns is not None
+    low, high = kept.predicted_interval_ns
+    assert low <= kept.predicted_ns <= high
+    assert kept.prediction_held == (low <= kept.step_ns <= high)
+    assert "as predicted by replay" in result.summary()
+
+
+def test_predictions_outlive_saving(tmp_path: Path) -> None:
+    """A saved report and a baseline keep what a replay predicted."""
+    host_bound = Program(mm_ns=4_000, norm_ns=4_000, add_ns=4_000, host_ns=60_000, loading_ns=3_000_000)
+    own = profile_of(report(host_bound)).facts.advice
+    (tmp_path / "report.json").write_text(report(host_bound).to_json())
+    (tmp_path / "baseline.json").write_text(baselines.to_json(profile_of(report(host_bound))))
+    assert any(item.predicted_ratio is not None for item in own)
+    for name in ("report.json", "baseline.json"):
+        kept = compare(tmp_path / name, report(host_bound)).sides[0].facts.advice
+        assert [item.predicted_interval for item in kept] == [item.predicted_interval for item in own]
 
 
 def test_profiles_keep_owned_time(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ def _finish(before: "Profile", after: "Profile", results: Results, gates: tuple[
         outputs.complain(f"comparison: {shown(results.page)}")
     if not gates:
         return 0
-    reason = bounds.refusal(compared)
+    reason = bounds.refusal(compared, gates)
     if reason:
         outputs.complain(shown(f"no gate was held: {reason}"))
         return FAILED

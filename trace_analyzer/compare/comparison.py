@@ -9,6 +9,7 @@ import polars as pl
 
 from trace_analyzer import forks
 from trace_analyzer.compare import judgement, matching, statistics
+from trace_analyzer.compare.adjustment import Adjustment, step_difference
 from trace_analyzer.compare.decomposition import with_split
 from trace_analyzer.compare.judgement import InputChange, Likeness
 from trace_analyzer.compare.profiles import Profile, in_parts
@@ -92,7 +93,7 @@ class Comparison:
     """Hold what a comparison says; ``lines`` sum to the difference of the steps without remainder.
 
     ``same_work`` and ``same_program`` are null where a saved report keeps no calls. ``interval_ns`` is the 95 % confidence interval of ``difference_ns``; ``detectable_ns`` the difference that as many steps would have found
-    with a chance of 80 %. ``are_recordings_units`` says whether each side is several recordings: else a difference is one of the recordings.
+    with a chance of 80 %. ``adjustment`` is set where these are of the step without a line that comes and goes by chance. ``are_recordings_units`` says whether each side is several recordings: else a difference is one of the recordings.
     ``unit_of_work`` is how many units of work of the one side a step of the other holds. ``waterfall`` has lists by cause, group of buckets, bucket, operator and module, each
     of which sums to the difference. ``matches`` is the frame behind the lines.
     """
@@ -110,6 +111,7 @@ class Comparison:
     interval_ns: tuple[float, float] | None = None
     significant: bool | None = None
     detectable_ns: float | None = None
+    adjustment: Adjustment | None = None
     are_recordings_units: bool = False
     unit_of_work: int = 1
     matched_ratio: MatchedRatio | None = None
@@ -190,11 +192,8 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
     are_calls_known = before.detail == "calls"
     same_work = judgement.is_same_work(matched.call, before, after) if are_calls_known else None
     same_program = judgement.is_same_program(same_work, alike) if same_work is not None else None
-    samples = before.observations(), after.observations()
-    independent = before.are_recordings_units, after.are_recordings_units
     floor = statistics.FLOOR_RATIO * before.total_ns / before.steps
-    whole = statistics.difference(*samples, floor=floor, independent=independent)
-    difference_ns = after.total_ns / after.steps - before.total_ns / before.steps
+    whole, adjustment = step_difference(before, after, floor=floor)
     result = Comparison(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
@@ -205,11 +204,12 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
         same_program=same_program,
         before=_side(before),
         after=_side(after),
-        difference_ns=difference_ns,
+        difference_ns=whole.value,
         interval_ns=whole.interval,
         significant=whole.significant,
         detectable_ns=whole.detectable,
-        are_recordings_units=all(independent),
+        adjustment=adjustment,
+        are_recordings_units=before.are_recordings_units and after.are_recordings_units,
         unit_of_work=unit,
         matched_ratio=matched,
         likeness=alike if are_calls_known else None,

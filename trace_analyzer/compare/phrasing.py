@@ -47,13 +47,26 @@ def named_bars(result: Comparison) -> list[Bar]:
 
 def label(bar: Bar) -> str:
     """Return what a bar is called in a sentence."""
-    return bar.name.replace("-", " ").replace("_", " ")
+    return _spoken(bar.name)
+
+
+def _spoken(name: str) -> str:
+    return name.replace("-", " ").replace("_", " ")
 
 
 def notes(result: Comparison) -> tuple[str, ...]:
     """Write what a reader has to know beside the figures."""
     return tuple(
-        text for text in (_reality(result), _program(result), _unit(result), _inputs(result), *_rest(result)) if text
+        text
+        for text in (
+            _reality(result),
+            _adjusted(result),
+            _program(result),
+            _unit(result),
+            _inputs(result),
+            *_rest(result),
+        )
+        if text
     )
 
 
@@ -77,6 +90,20 @@ def _reality(result: Comparison) -> str:
     return (
         f"The recordings differ by more than chance between their steps ({steps}); that the program does, only several recordings"
         f" of each side can show.{shown}"
+    )
+
+
+def _adjusted(result: Comparison) -> str:
+    """Write which line the test leaves out, and how much the rest of the step differs by."""
+    item = result.adjustment
+    if item is None or result.before is None:
+        return ""
+    scale, unit = scale_of(result.before.step_ns)
+    low, high = (signed(end, scale) for end in item.interval_ns)
+    return (
+        f"{_spoken(item.left_out).capitalize()} varies from {number(item.least_ns, scale)} to {number(item.most_ns, scale)} {unit} a step, without a"
+        f" difference between the sides, so it is taken as chance: without it the step takes {signed(item.difference_ns, scale)} {unit}"
+        f" ({low} to {high})."
     )
 
 

@@ -70,12 +70,25 @@ class Recording:
 
 @dataclass(frozen=True)
 class Promise:
-    """Hold an advice of a report and what it bounds the saving to, in ns a step."""
+    """Hold an advice of a report and what it bounds the saving to, in ns a step.
+
+    ``predicted_ratio`` is what a replay made of the step with the change, as a share of the step, and ``predicted_interval`` its interval.
+    """
 
     id: str
     title: str
     saves_ns_at_most: float
     how: str
+    predicted_ratio: float | None = None
+    predicted_interval: tuple[float, float] | None = None
+
+
+def promise(item: tuple[str, str, float, str], predicted: tuple[float, float, float, float] | None) -> Promise:
+    """Return a promise of (id, title, bound in ns a step, how); ``predicted`` is step, low, high and now of its replay, in ns."""
+    if predicted is None or predicted[3] <= 0:
+        return Promise(*item)
+    step, low, high, now = predicted
+    return Promise(*item, step / now, (low / now, high / now))
 
 
 @dataclass(frozen=True)
@@ -466,7 +479,13 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         shapes_known=shaped.height > 0,
         flop=work.select(_known_sum("flop")).item(),
         advice=tuple(
-            Promise(item.id, item.title, item.saves_ns_at_most / step_count, item.how_bound) for item in report.advice
+            promise(
+                (item.id, item.title, item.saves_ns_at_most / step_count, item.how_bound),
+                None
+                if item.predicted is None
+                else (item.predicted.step_ns, item.predicted.low_ns, item.predicted.high_ns, item.predicted.now_ns),
+            )
+            for item in report.advice
         ),
         attention=tuple(sorted({name for text in fusions.get_column("operators") for name in text.split(">") if name})),
     )

@@ -14,12 +14,15 @@ from trace_analyzer.compare.profiles import (
     IDLE_CODE,
     Facts,
     Profile,
+    Promise,
     Recording,
     merged,
     part_rows,
     profile_of,
+    promise,
 )
 from trace_analyzer.errors import InputError, UsageError
+from trace_analyzer.render.json import plain
 from trace_analyzer.report import Report
 from trace_analyzer.typed import read_as
 from trace_analyzer.units import printable
@@ -28,6 +31,7 @@ Analyze = Callable[[str | Path], Report]
 SideSource = str | Path | Report | Profile | Sequence[str | Path | Report]
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 _HEAD_BYTES = 4096
+_PREDICTED = ("step_ns", "low_ns", "high_ns", "now_ns")
 _WORK_KINDS = {"communication": "communication", "copy": "copy"}
 
 
@@ -149,18 +153,18 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
                 "headline": verdict["headline"],
                 "withheld": withheld.get("partition") or (None if parts else verdict["headline"]),
                 "causes_withheld": "idle_causes" in withheld,
-                "advice": [
-                    {
-                        "id": a["id"],
-                        "title": a["title"],
-                        "saves_ns_at_most": a["saves_ns_at_most"] / count,
-                        "how": a["how_bound"],
-                    }
-                    for a in document["advice"]
-                ],
+                "advice": plain(tuple(_promise(a, count) for a in document["advice"])),
             },
         ),
         detail="parts",
+    )
+
+
+def _promise(advice: Mapping[str, Any], steps: int) -> Promise:
+    predicted = advice.get("predicted")
+    return promise(
+        (advice["id"], advice["title"], advice["saves_ns_at_most"] / steps, advice["how_bound"]),
+        None if predicted is None else tuple(float(predicted[name]) for name in _PREDICTED),  # type: ignore[arg-type]
     )
 
 
