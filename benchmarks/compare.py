@@ -23,7 +23,8 @@ from compare_sides import Program  # noqa: E402
 
 from trace_analyzer.compare.adjustment import step_difference  # noqa: E402
 from trace_analyzer.compare.comparison import compare_profiles  # noqa: E402
-from trace_analyzer.compare.profiles import Profile, Recording, merged, profile_of  # noqa: E402
+from trace_analyzer.compare.facts import Recording  # noqa: E402
+from trace_analyzer.compare.profiles import Profile, merged, profile_of  # noqa: E402
 from trace_analyzer.compare.statistics import FLOOR_RATIO, difference  # noqa: E402
 from trace_analyzer.pipeline import analyze  # noqa: E402
 

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import polars as pl
 
-from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, ROWS, UNITS, Facts, Profile, Recording
+from trace_analyzer.compare.facts import Facts, Recording
+from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, ROWS, UNITS, Profile
 from trace_analyzer.errors import InputError
 from trace_analyzer.typed import damage, first_line, read_as
 from trace_analyzer.version import tool_version

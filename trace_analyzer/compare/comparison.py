@@ -264,7 +264,7 @@ def _name() -> pl.Expr:
         .then(pl.coalesce("module", category))
         .when(level == "kernel")
         .then(pl.coalesce("kernel", category))
-        .when(level.is_in(["call", "operator", "anywhere"]))
+        .when(level.is_in(["call", "operator", "replay", "innermost", "anywhere"]))
         .then(pl.coalesce("operator", "kernel", category))
         .when(level.is_in(["new", "removed"]))
         .then(pl.coalesce("operator", "kernel", category))

@@ -6,7 +6,8 @@ from typing import Literal
 
 import polars as pl
 
-from trace_analyzer.compare.profiles import Profile, Promise
+from trace_analyzer.compare.facts import Promise
+from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 
 _LAUNCH = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")

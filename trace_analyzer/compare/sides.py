@@ -9,18 +9,8 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.compare import baselines
-from trace_analyzer.compare.profiles import (
-    CALLS,
-    IDLE_CODE,
-    Facts,
-    Profile,
-    Promise,
-    Recording,
-    merged,
-    part_rows,
-    profile_of,
-    promise,
-)
+from trace_analyzer.compare.facts import Facts, Promise, Recording, promise
+from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, Profile, merged, part_rows, profile_of
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.render.json import plain
 from trace_analyzer.report import Report

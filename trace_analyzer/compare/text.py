@@ -13,6 +13,8 @@ _LEVELS = {
     "call": "same call",
     "operator": "same operator",
     "outer": "same outer operator",
+    "replay": "same kernel of the operator, replayed",
+    "innermost": "same operator and module, replayed",
     "attention": "attention, fused or not",
     "module": "same module",
     "anywhere": "same operator elsewhere",
