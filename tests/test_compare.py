@@ -10,11 +10,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from compare_sides import Program
+from compare_sides import GEMM, Program
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulator import Kernel, Stream, Tensor, Thread
+from simulator import Kernel, Simulation, Stream, Tensor, Thread
 from tiers import examples
 
 from trace_analyzer.cli import main
@@ -190,6 +190,37 @@ def test_units_of_work() -> None:
     assert result.after.step_ns * result.after.steps == result.after.total_ns
     assert compared(BASE.faster(marked=False), BASE).unit_of_work == -BASE.steps
     assert "units of work" in " ".join(result.notes)
+
+
+@cache
+def on_two_devices(second_ns: int, first_ns: int = 400_000) -> Report:
+    """Two devices in one trace, the second with products of another length."""
+    simulation = Simulation(devices=2)
+    thread, streams = simulation.thread(), (simulation.stream(0), simulation.stream(1))
+    for number in range(5):
+        with thread.step(number):
+            for stream, ns in zip(streams, (first_ns, second_ns), strict=True):
+                with thread.op("aten::mm", (Tensor((32, 1024)), Tensor((1024, 1024)))):
+                    thread.launch(Kernel(GEMM, ns, (432, 1, 1)), stream)
+            for stream in streams:
+                thread.synchronize(stream)
+    return analyze(simulation.json().encode())
+
+
+def test_several_devices_in_one_trace() -> None:
+    result = compare(on_two_devices(300_000), on_two_devices(390_000))
+    assert [(item.device, item.is_compared) for item in result.devices] == [("0", True), ("1", False)]
+    other = result.devices[1]
+    assert other.before_ns is not None
+    assert other.before_idle_ns is not None
+    assert other.after_idle_ns is not None
+    assert other.after_idle_ns - other.before_idle_ns == pytest.approx(-90_000, rel=0.2)
+    assert any(note.startswith("Device 0 is compared, of 2") for note in result.notes)
+    moved = compare(on_two_devices(300_000), on_two_devices(600_000))
+    assert any("Device 0 of before is compared with device 1 of after" in note for note in moved.notes)
+    assert not compared(BASE, BASE).devices
+    kept = baselines.profile_from(json.loads(baselines.to_json(profile_of(on_two_devices(300_000)))))
+    assert compare(kept, on_two_devices(390_000)).devices == result.devices
 
 
 @pytest.mark.slow

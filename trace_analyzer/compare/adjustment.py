@@ -48,13 +48,15 @@ def step_difference(before: Profile, after: Profile, *, floor: float) -> tuple[D
     if line is None:
         return plain, None
     name, times = line
+    every = (*times[0], *times[1])
+    if max(every) - min(every) <= floor:
+        return plain, None
     alone = statistics.difference(*times, floor=0.0, independent=independent, level=LINE_LEVEL)
     rest = statistics.difference(
         *_without(steps, times), floor=floor, independent=independent, level=REST_LEVEL, lost=1
     )
     if alone.significant is not False or rest.interval is None:
         return plain, None
-    every = (*times[0], *times[1])
     return _about(rest, measured, floor), Adjustment(name, min(every), max(every), rest.value, rest.interval)
 
 

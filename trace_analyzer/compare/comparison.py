@@ -89,13 +89,26 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class DeviceChange:
+    """Hold what a step of one of several devices takes on both sides, and how much of it the device idles, in ns; null where a side lacks it."""
+
+    device: str
+    is_compared: bool
+    before_ns: float | None
+    after_ns: float | None
+    before_idle_ns: float | None
+    after_idle_ns: float | None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Hold what a comparison says; ``lines`` sum to the difference of the steps without remainder.
 
     ``same_work`` and ``same_program`` are null where a saved report keeps no calls. ``interval_ns`` is the 95 % confidence interval of ``difference_ns``; ``detectable_ns`` the difference that as many steps would have found
     with a chance of 80 %. ``adjustment`` is set where these are of the step without a line that comes and goes by chance. ``are_recordings_units`` says whether each side is several recordings: else a difference is one of the recordings.
     ``unit_of_work`` is how many units of work of the one side a step of the other holds. ``waterfall`` has lists by cause, group of buckets, bucket, operator and module, each
-    of which sums to the difference. ``matches`` is the frame behind the lines.
+    of which sums to the difference. ``devices`` are all devices of both sides where one of these has several: the lines are of the one that is
+    compared. ``matches`` is the frame behind the lines.
     """
 
     schema_version: int
@@ -120,6 +133,7 @@ class Comparison:
     waterfall: Mapping[str, tuple[Bar, ...]] = field(default_factory=dict)
     lines: tuple[Line, ...] = ()
     promises: tuple[KeptPromise, ...] = ()
+    devices: tuple[DeviceChange, ...] = ()
     notes: tuple[str, ...] = ()
     matches: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False, compare=False)
     sides: tuple[Profile, ...] = field(default=(), repr=False, compare=False)
@@ -217,6 +231,7 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
         waterfall=_waterfalls(table, before.steps, after.steps),
         lines=_lines(table, before, after, floor),
         promises=kept_promises(before, after, table) if same_work else (),
+        devices=_devices(before, after),
         matches=table,
         sides=(before, after),
     )
@@ -234,6 +249,24 @@ def _side(side: Profile) -> Side:
         cause=side.facts.cause,
         headline=side.facts.headline,
         device=side.facts.device_name,
+    )
+
+
+def _devices(before: Profile, after: Profile) -> tuple[DeviceChange, ...]:
+    """Return the steps of all devices, paired by their label; the compared one's by that of AFTER."""
+    sides = [
+        {
+            item.label: (item.total_ns / n, item.idle_ns / n)
+            for item in side.facts.devices
+            for n in [item.steps * side.unit_of_work]
+        }
+        for side in (before, after)
+    ]
+    nothing = (None, None)
+    return tuple(
+        DeviceChange(label, label in (before.facts.device, after.facts.device), one[0], other[0], one[1], other[1])
+        for label in dict.fromkeys([*sides[0], *sides[1]])
+        for one, other in [(sides[0].get(label, nothing), sides[1].get(label, nothing))]
     )
 
 

@@ -41,8 +41,21 @@ def promise(item: tuple[str, str, float, str], predicted: tuple[float, float, fl
 
 
 @dataclass(frozen=True)
+class DeviceTime:
+    """Hold what the steady steps of one of a trace's devices take, and how long it idles in them; ``label`` is its id in the file."""
+
+    label: str
+    steps: int
+    total_ns: int
+    idle_ns: int
+
+
+@dataclass(frozen=True)
 class Facts:
-    """Hold what else a comparison has to know of a side."""
+    """Hold what else a comparison has to know of a side.
+
+    ``device`` is the label of the device that is compared, ``devices`` all that worked where these are several.
+    """
 
     device_name: str | None = None
     regime: str | None = None
@@ -55,3 +68,5 @@ class Facts:
     flop: float | None = None
     advice: tuple[Promise, ...] = ()
     attention: tuple[str, ...] = ()
+    device: str | None = None
+    devices: tuple[DeviceTime, ...] = ()

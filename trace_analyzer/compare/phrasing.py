@@ -66,6 +66,7 @@ def notes(result: Comparison) -> tuple[str, ...]:
             _adjusted(result),
             _program(result),
             _unit(result),
+            _devices(result),
             _inputs(result),
             *_rest(result),
         )
@@ -130,6 +131,33 @@ def _unit(result: Comparison) -> str:
         return ""
     more, less = ("after", "before") if unit > 1 else ("before", "after")
     return f"A step of {more} makes {abs(unit)} times the calls of one of {less}, so it is taken as {abs(unit)} units of work."
+
+
+def _devices(result: Comparison) -> str:
+    """Write which of several devices is compared, and how the others' steps changed."""
+    if not result.devices or result.before is None or result.after is None:
+        return ""
+    before, after = (side.facts.device or "" for side in result.sides)
+    scale, unit = scale_of(max(result.before.step_ns, result.after.step_ns))
+    changes = [
+        (item.after_ns - item.before_ns, item.device)
+        for item in result.devices
+        if not item.is_compared and item.before_ns is not None and item.after_ns is not None
+    ]
+    counts = sorted({len(side.facts.devices) or 1 for side in result.sides})
+    text = (
+        f"Device {after} is compared"
+        if before == after
+        else f"Device {before} of before is compared with device {after} of after"
+    )
+    text += f", of {' and '.join(map(str, counts))}; --device N picks another."
+    if before != after:
+        text += " Their steps may differ for that alone."
+    if changes:
+        least, most = min(changes), max(changes)
+        text += f" Steps of the others change by {signed(least[0], scale)} {unit} (device {least[1]})"
+        text += f" to {signed(most[0], scale)} {unit} (device {most[1]})." if len(changes) > 1 else "."
+    return text
 
 
 def _inputs(result: Comparison) -> str:

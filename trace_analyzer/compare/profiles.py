@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from trace_analyzer.catalog.copy_directions import copy_direction
-from trace_analyzer.compare.facts import Facts, Recording, promise
+from trace_analyzer.compare.facts import DeviceTime, Facts, Recording, promise
 from trace_analyzer.compare.timelines import typical_step
 from trace_analyzer.frames.lookups import gather, inverse_index, map_unique
 from trace_analyzer.report import Report
@@ -444,7 +444,29 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
             for item in report.advice
         ),
         attention=tuple(sorted({name for text in fusions.get_column("operators") for name in text.split(">") if name})),
+        device=None if report.verdict.device is None else str(report.verdict.device),
+        devices=_devices(report),
     )
+
+
+def _devices(report: Report) -> tuple[DeviceTime, ...]:
+    """Return what the steady steps of each device that worked take, where these are several."""
+    labels = dict(report.tables["devices"].select("device", "label").iter_rows())
+    if len(labels) < 2:
+        return ()
+    length = pl.col("end_ns") - pl.col("start_ns")
+    sums = (
+        report.tables["owners"]
+        .group_by("device")
+        .agg(
+            pl.col("step").n_unique().alias("steps"),
+            length.sum().alias("total_ns"),
+            length.filter(pl.col("activity_id").is_null()).sum().alias("idle_ns"),
+        )
+        .sort("device")
+    )
+    times = tuple(DeviceTime(str(labels[device]), *rest) for device, *rest in sums.iter_rows())
+    return times if len(times) > 1 else ()
 
 
 def _known_sum(column: str) -> pl.Expr:
