@@ -322,6 +322,50 @@ def test_damaged_files_are_bad_input(tmp_path: Path, damage: str) -> None:
         compare(path, report(BASE))
 
 
+def edited(text: str, place: tuple[str, ...], value: object) -> str:
+    document = json.loads(text)
+    inner = document
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("verdict", "parts_ns"), {"compute": -5}),
+        (("verdict", "parts_ns"), {"compute": 1.5}),
+        (("verdict", "parts_ns"), {"nonsense": 500}),
+        (("verdict", "window"), 7),
+        (("steps",), None),
+        (("advice",), [{"id": "a", "title": "b", "saves_ns_at_most": 1, "how_bound": "c", "predicted": {}}]),
+    ],
+)
+def test_edited_reports_are_bad_input(tmp_path: Path, place: tuple[str, ...], value: object) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(edited(report(BASE).to_json(), place, value))
+    with pytest.raises(InputError):
+        compare(path, report(BASE))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("facts", "devices"), [{"label": "0", "steps": 0, "total_ns": 1, "idle_ns": 0}]),
+        (("facts", "advice"), [{"id": "a", "title": "t", "saves_ns_at_most": 5, "how": "h", "predicted_ratio": "x"}]),
+        (("unit_of_work",), 0),
+        (("recordings",), []),
+        (("frames", "rows", "row"), []),
+    ],
+)
+def test_edited_baselines_are_bad_input(tmp_path: Path, place: tuple[str, ...], value: object) -> None:
+    path = tmp_path / "baseline.json"
+    path.write_text(edited(baselines.to_json(profile_of(report(BASE))), place, value))
+    with pytest.raises(InputError):
+        compare(path, report(BASE))
+
+
 def run(*arguments: object) -> tuple[int, str, str]:
     result = CliRunner().invoke(main, [str(argument) for argument in arguments])
     return result.exit_code, result.stdout, result.stderr

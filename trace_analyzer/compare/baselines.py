@@ -107,6 +107,8 @@ def profile_from(document: Mapping[str, Any]) -> Profile:
     head = read_as(_Head, {key: document[key] for key in _Head.__annotations__})
     if head.unit_of_work < 1:
         raise ValueError("unit_of_work is below 1")
+    if any(item.steps < 1 for item in head.facts.devices):
+        raise ValueError("a device has no steps")
     return Profile(**vars(head), **frames)
 
 

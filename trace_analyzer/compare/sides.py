@@ -113,7 +113,7 @@ def _of_report(path: Path, document: Mapping[str, Any]) -> Profile:
 def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
     verdict = document["verdict"]
     window = verdict["window"] or {"intervals": [], "steps": [], "kind": "whole"}
-    parts = {name: int(ns) for name, ns in (verdict["parts_ns"] or {}).items() if ns}
+    parts = {_part(name): _time(ns) for name, ns in (verdict["parts_ns"] or {}).items() if ns}
     total = sum(parts.values())
     steps = [s for s in document["steps"] if s["index"] in window["steps"] and s["device"] == verdict["device"]]
     lengths = tuple(int(s["duration_ns"]) for s in steps)
@@ -148,6 +148,22 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
         ),
         detail="parts",
     )
+
+
+def _part(name: str) -> str:
+    """Return a part's name. Raises ``ValueError`` for what is none."""
+    from trace_analyzer.vocabulary import PARTS
+
+    if name not in PARTS:
+        raise ValueError(f"verdict.parts_ns has a part of no known name, {name!r}")
+    return name
+
+
+def _time(ns: object) -> int:
+    """Return a time in ns. Raises ``ValueError`` for what is none."""
+    if not isinstance(ns, int) or isinstance(ns, bool) or ns < 0:
+        raise ValueError(f"verdict.parts_ns has {ns!r}, which is no time in ns")
+    return ns
 
 
 def _promise(advice: Mapping[str, Any], steps: int) -> Promise:
