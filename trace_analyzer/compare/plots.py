@@ -11,7 +11,8 @@ from typing import Any
 import holoviews as hv
 import holoviews.plotting.bokeh
 import polars as pl
-from bokeh.models import FixedTicker, GlyphRenderer, Line, Text
+from bokeh.models import FixedTicker, Line, Text
+from bokeh.models.renderers import GlyphRenderer
 
 from trace_analyzer.compare.comparison import Bar, Comparison
 from trace_analyzer.compare.phrasing import number, scale_of, signed
@@ -273,7 +274,7 @@ def scaling_plot(result: Scaling) -> hv.Element:
     ]
     if result.host_floor_ns is not None:
         curves.append(hv.HLine(result.host_floor_ns / scale).opts(color=known["text-muted"], line_dash="dashed"))
-    last = result.points[-1].batch
+    last: float = result.points[-1].batch
     if result.device_line:
         line = result.device_line
         last = max(last, min(result.flip_batch or 0, _FURTHEST * last))
