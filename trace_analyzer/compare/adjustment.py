@@ -73,7 +73,10 @@ def _about(test: Difference, measured: float, floor: float) -> Difference:
 
 
 def line_samples(before: Profile, after: Profile) -> Mapping[str, Samples]:
-    """Return the times a step of each cause and bucket that a side has, by unit of observation; none where no units are kept."""
+    """Return the times a step of each cause and bucket that a side has, by unit of observation.
+
+    None where a side keeps no units.
+    """
     if before.units is None or after.units is None:
         return {}
     sides = [_by_category(before, before.units), _by_category(after, after.units)]
@@ -96,7 +99,10 @@ def _by_category(side: Profile, units: pl.DataFrame) -> dict[str, list[float]]:
 
 
 def _scattering_line(steps: Samples, lines: Mapping[str, Samples]) -> tuple[str, Samples] | None:
-    """Return the line without which the steps scatter least within their sides; None where they scatter nearly as before."""
+    """Return the line without which the steps scatter least within their sides.
+
+    None where they scatter nearly as before.
+    """
     if not lines:
         return None
     scatter = {name: _scatter(_without(steps, times)) for name, times in lines.items()}

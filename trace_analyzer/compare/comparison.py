@@ -90,7 +90,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class DeviceChange:
-    """Hold what a step of one of several devices takes on both sides, and how much of it the device idles, in ns; null where a side lacks it."""
+    """Hold what a step of one of several devices takes, and how much of it the device idles, in ns a step.
+
+    Null where a side lacks the device.
+    """
 
     device: str
     is_compared: bool

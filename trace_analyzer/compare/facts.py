@@ -33,7 +33,10 @@ class Promise:
 
 
 def promise(item: tuple[str, str, float, str], predicted: tuple[float, float, float, float] | None) -> Promise:
-    """Return a promise of (id, title, bound in ns a step, how); ``predicted`` is step, low, high and now of its replay, in ns."""
+    """Return a promise of (id, title, bound in ns a step, how).
+
+    ``predicted`` is step, low, high and now of its replay, in ns.
+    """
     if predicted is None or predicted[3] <= 0:
         return Promise(*item)
     step, low, high, now = predicted
@@ -42,7 +45,10 @@ def promise(item: tuple[str, str, float, str], predicted: tuple[float, float, fl
 
 @dataclass(frozen=True)
 class DeviceTime:
-    """Hold what the steady steps of one of a trace's devices take, and how long it idles in them; ``label`` is its id in the file."""
+    """Hold what the steady steps of one of a trace's devices take, and how long it idles in them.
+
+    ``label`` is its id in the file.
+    """
 
     label: str
     steps: int

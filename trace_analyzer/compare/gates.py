@@ -57,7 +57,10 @@ def refusal(result: Comparison, gates: Sequence[Gate] = ()) -> str | None:
 
 
 def _unknown(result: Comparison, gate: Gate) -> str | None:
-    """Return why no line has the gate's name; None where one has it, or could: every cause and bucket may be absent from a recording."""
+    """Return why no line has the gate's name; None where one has it, or could.
+
+    Every cause and bucket may be absent from a recording.
+    """
     if gate.line is None or not _named(result.matches, gate.line).is_empty():
         return None
     general = [
