@@ -82,8 +82,7 @@ def _heading(result: WhatIf) -> str:
 def _prediction(result: WhatIf) -> str:
     assert result.predicted is not None
     assert result.replay is not None
-    then = result.predicted
-    saves = 1 - then.step_ns / result.replay.step_ns if result.replay.step_ns else 0.0
+    then, saves = result.predicted, result.saves_ratio
     names = " and ".join(visible(change.label) for change in result.changes)
     change = f"{percent(saves)} less" if saves > 0 else f"{percent(-saves)} more" if saves < 0 else "no less"
     return (
@@ -180,7 +179,11 @@ def tornado_html(result: WhatIf) -> str | None:
     if plot is None:
         return None
     import holoviews as hv
-    from bokeh.embed import file_html
-    from bokeh.resources import INLINE
+    from bokeh.embed import components
+    from bokeh.resources import Resources
 
-    return str(file_html(hv.render(plot, backend="bokeh"), INLINE, "What a change would bring"))
+    # Not `file_html`: once Panel is imported, which HoloViews does, that refers to files of a server of Panel's.
+    script, place = components(hv.render(plot, backend="bokeh"))
+    library = "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)
+    head = f'<meta charset="utf-8"><title>What a change would bring</title><script>{library}</script>'
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>{place}{script}</body></html>\n'
