@@ -13,8 +13,8 @@ from trace_analyzer.catalog.fixes import Fix, fixes
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.graph import CALL, CONTENTION, EDGES, EXECUTION, GAP, LATENCY, RETURN, THREAD, WAIT
 from trace_analyzer.replay.prediction import Prediction, Replay
-from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments
-from trace_analyzer.replay.refusals import needs_links, refusal, refused_unseen, without_links
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, distinct
+from trace_analyzer.replay.refusals import needs_links, refused_replayed, refused_unseen, without_links
 from trace_analyzer.replay.scene import NotApplicable
 from trace_analyzer.replay.weights import FIRST_DEVICE
 from trace_analyzer.replay.whatif import WORTH_RATIO, standard_changes
@@ -166,7 +166,7 @@ def estimates(replay_sources: ReplaySources) -> Estimates:
     if (reason := refused_unseen(sources, device) or too_many) is not None:
         return Estimates(device, reason, window=window)
     replay = Replay.of(sources, device)
-    if (reason := refusal(sources, replay, device, ())) is not None:
+    if (reason := refused_replayed(sources, replay, device, ())) is not None:
         return Estimates(device, reason, window=window)
     unlinked = without_links(sources, device)
     predictions = {}
@@ -239,7 +239,7 @@ def path_of(replay: Replay) -> Path:
         "activity_id": np.where(np.isin(kind, _OF_ACTIVITIES), ref, -1),
         "event_id": np.where(is_call, event[ref * is_call], -1) if event.size else np.full(ref.size, -1),
     })  # fmt: skip
-    threads = np.unique(graph.thread[graph.target[path[is_thread]]])
+    threads = distinct(graph.thread[graph.target[path[is_thread]]])
     segments = graph.recorded.segments
     own = np.isin(segments.thread, threads)
     kept = Segments(**{field.name: getattr(segments, field.name)[own] for field in fields(Segments)})

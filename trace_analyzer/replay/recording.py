@@ -135,6 +135,11 @@ def recording(report: Analysed, device: int) -> Recording:
     return Recording(stepped, calls, _segments(events, kinds), steps, tracks, processes, device)
 
 
+def distinct(values: Ints) -> Ints:
+    """Return the distinct row numbers in order, without sorting."""
+    return np.flatnonzero(np.bincount(values))
+
+
 def _ints(series: pl.Series, missing: int = -1) -> Ints:
     return np.ascontiguousarray(series.cast(pl.Int64).fill_null(missing).to_numpy())
 
