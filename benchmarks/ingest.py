@@ -32,6 +32,9 @@ COMMANDS = {
 }
 """Arguments of Python before the path of the trace."""
 LOAD = "from trace_analyzer.ingest import build, fast, strict, load; import contextlib, sys; {}; load(sys.argv[1])"
+ANALYZE = (
+    "from trace_analyzer import analyze; from trace_analyzer.ingest import build; import sys; {}; analyze(sys.argv[1])"
+)
 TRICKS = {
     "one reading thread": ["-c", LOAD.format("fast.READING_THREADS = 1")],
     "one ordering thread": ["-c", LOAD.format("build.ORDERING_THREADS = 1")],
@@ -40,8 +43,10 @@ TRICKS = {
         "-c",
         LOAD.format("fast._scanner = None; strict.without_garbage_collection = contextlib.nullcontext"),
     ],
+    "analysis": ["-c", ANALYZE.format("")],
+    "analysis, freed memory kept": ["-c", ANALYZE.format("build.return_freed_memory = lambda: None")],
 }
-"""Loading without a trick of `trace_analyzer.tuning`; ``strict`` is the reader that pauses the collection of garbage."""
+"""Loading or analysing without a trick of `trace_analyzer.tuning`; ``strict`` is the reader that pauses the collection of garbage."""
 HTA = [
     "-c",
     "import sys; from hta.common.trace import Trace; Trace(trace_files={0: sys.argv[1]}).parse_traces(use_multiprocessing=False)",

@@ -22,7 +22,7 @@ from trace_analyzer.ingest.tables import (
 from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
 from trace_analyzer.notes import Note
 from trace_analyzer.schema import Column, Table, nulls
-from trace_analyzer.tuning import ORDERING_THREADS
+from trace_analyzer.tuning import ORDERING_THREADS, return_freed_memory
 from trace_analyzer.units import NS_PER_S, NS_PER_US
 
 # Farther than this from the median event, a timestamp is damage, not time.
@@ -250,6 +250,7 @@ def _filled(table: Table, parts: list[pl.DataFrame], order: pl.Series, made: dic
     with ThreadPoolExecutor(ORDERING_THREADS) as pool:
         filled = pool.map(lambda column: _in_order(pieces.pop(column.name), order).cast(_kept(column)), columns)
         made |= {column.name: values for column, values in zip(columns, filled, strict=True)}
+    return_freed_memory()
     return pl.DataFrame({column.name: made.pop(column.name).cast(_kept(column)) for column in table.columns})
 
 

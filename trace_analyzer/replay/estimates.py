@@ -170,11 +170,12 @@ def estimates(replay_sources: ReplaySources) -> Estimates:
         return Estimates(device, reason, window=window)
     unlinked = without_links(sources, device)
     predictions = {}
-    for change in (*standard_changes(), *filter(None, map(change_of, fixes().values()))):
-        if key_of(change) in predictions or (unlinked is not None and needs_links(change)):
+    asked = (*standard_changes(), *filter(None, map(change_of, fixes().values())))
+    for key, change in {key_of(change): change for change in asked}.items():
+        if unlinked is not None and needs_links(change):
             continue
         with contextlib.suppress(NotApplicable):
-            predictions[key_of(change)] = change, replay.predict((change,))
+            predictions[key] = change, replay.predict((change,))
     once = predictions.get("warm")
     if once is not None and once[1].step_ns < COLD_RATIO * replay.identity.step_ns:
         predictions.pop("graphs", None)

@@ -169,9 +169,11 @@ def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
         .otherwise(PYTHON)
     )
     known = names.with_columns(work_of_name().alias("work")).with_columns(
-        call.fill_null(-1).alias("call"), part.cast(pl.Int64).alias("part"), is_operator.alias("is_operator")
+        call.fill_null(-1).cast(pl.Int8).alias("call"),
+        part.cast(pl.Int8).alias("part"),
+        is_operator.alias("is_operator"),
     )
-    return known.select("call", "part", "is_operator")[codes].with_columns(codes.cast(pl.Int64).alias("name_id"))
+    return known.select("call", "part", "is_operator")[codes].with_columns(codes.alias("name_id"))
 
 
 def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches: pl.DataFrame) -> tuple[Calls, Ints]:
