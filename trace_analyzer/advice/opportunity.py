@@ -113,7 +113,9 @@ def where_called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
 def launched_within(context: AdviceContext, rows: pl.DataFrame, pattern: str) -> tuple[pl.DataFrame, int]:
     """Return the activities of ``rows`` launched within annotations or operators of that name, and how many these are."""
     named = pl.col("kind").is_in(["annotation", "operator"]) & pl.col("name").str.contains(pattern)
-    spans = context.host.those(named).select(pl.col("thread_id").alias("launch_thread"), "start_ns", "end_ns")
+    spans = context.host.those(named, "thread_id", "start_ns", "end_ns").rename({"thread_id": "launch_thread"})
+    if spans.is_empty():
+        return rows.clear(), 0
     within = union(spans, ["launch_thread"]).with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("span"))
     inside = lookup_at(rows, "launch_ns", within, ["launch_thread"], ["span"]).drop_nulls("span")
     return inside.drop("span"), inside.get_column("span").n_unique()

@@ -243,7 +243,11 @@ def path_of(replay: Replay) -> Path:
     threads = distinct(graph.thread[graph.target[path[is_thread]]])
     segments = graph.recorded.segments
     own = np.isin(segments.thread, threads)
-    kept = Segments(**{field.name: getattr(segments, field.name)[own] for field in fields(Segments)})
+    kept = (
+        segments
+        if own.all()
+        else Segments(**{field.name: getattr(segments, field.name)[own] for field in fields(Segments)})
+    )
     return Path(edges, replay.known.labels, kept)
 
 
@@ -279,7 +283,7 @@ def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
     row = first[edge] + np.arange(edge.size) - np.repeat(np.cumsum(count) - count, count)
     covered = pl.DataFrame({
         "edge": edge, "start_ns": np.maximum(segments.start[row], since[edge]), "end_ns": np.minimum(segments.end[row], until[edge]),
-        "label": segments.part[row], "event_id": segments.event[row],
+        "label": segments.part[row].astype(np.int64), "event_id": segments.event[row].astype(np.int64),
     })  # fmt: skip
     stops = pl.DataFrame({"edge": np.arange(edges.height), "start_ns": until, "end_ns": until}).with_columns(
         label=pl.lit(UNKNOWN, pl.Int64), event_id=pl.lit(-1, pl.Int64)

@@ -209,16 +209,17 @@ def _parts(recorded: Recording, thread: Ints, begin: Ints, end: Ints) -> Ints:
         return result
     low = min(int(begin.min()), int(segments.start.min(initial=0)))
     span = max(int(end.max()), int(segments.end.max(initial=0))) - low + 1
-    keys = segments.thread * span + (segments.start - low)
+    keys = segments.thread * span
+    keys += segments.start - low
     since, until = (np.searchsorted(keys, thread * span + (time - low), "right") - 1 for time in (begin, end))
-    length = segments.end - segments.start
     begun, done = (_reached(segments, at, (thread, time)) for at, time in ((since, begin), (until, end)))
     for part in distinct(segments.part):
-        own = segments.part == part
-        before = np.append(0, np.cumsum(np.where(own, length, 0)))
-        own = np.append(own, False)
-        for (row, partial), sign in ((done, 1), (begun, -1)):
-            result[part] += sign * (before[row] + np.where(own[row], partial, 0))
+        own = np.flatnonzero(segments.part == part)
+        before = np.append(0, np.cumsum(segments.end[own] - segments.start[own]))
+        result[part] += before[np.searchsorted(own, done[0])] - before[np.searchsorted(own, begun[0])]
+    stretch = np.arange(thread.size)
+    for (row, partial), sign in ((done, 1), (begun, -1)):
+        result[segments.part[np.minimum(row, segments.part.size - 1)], stretch] += sign * partial
     result[UNKNOWN] += (end - begin) - result.sum(axis=0)
     return result
 
@@ -238,16 +239,16 @@ def _assembled(recorded: Recording, points: tuple[Ints, Ints, Ints], raw: list[_
     order = np.lexsort((rank, time))
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
-    kind = np.concatenate([np.full(part.source.size, part.kind) for part in raw])
-    source, target = (place[np.concatenate([getattr(part, name) for part in raw])] for name in ("source", "target"))
-    weight, ref, host, inferred = (
-        np.concatenate([getattr(part, name) for part in raw]) for name in ("weight", "ref", "host", "inferred")
-    )
+
+    def column(name: str) -> Ints:
+        return np.concatenate([getattr(part, name) for part in raw])
+
+    source, target = place[column("source")], place[column("target")]
     forward = np.flatnonzero(source < target)
     sorted_ = forward[np.argsort(target[forward], kind="stable")]
-    source, target, kind, weight, ref, host, inferred = (
-        np.ascontiguousarray(column[sorted_]) for column in (source, target, kind, weight, ref, host, inferred)
-    )
+    source, target = source[sorted_], target[sorted_]
+    kind = np.concatenate([np.full(part.source.size, part.kind) for part in raw])[sorted_]
+    weight, ref, host, inferred = (column(name)[sorted_] for name in ("weight", "ref", "host", "inferred"))
     offsets = np.append(0, np.cumsum(np.bincount(target, minlength=order.size)))
     measured = time[order]
     edge_rest = _on_binding(measured, (offsets, source, target), weight, rest[order])

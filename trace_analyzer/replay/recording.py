@@ -81,9 +81,9 @@ class Segments:
     thread: Ints
     start: Ints
     end: Ints
-    part: Ints
+    part: npt.NDArray[np.int8]
     busy: Flags
-    event: Ints
+    event: npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -317,14 +317,14 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
     for work in (COMPILATION, DATA):
         within = named.filter((pl.col("part") == work) & (pl.col("call") < 0)).select("thread_id", "start_ns", "end_ns")
         if within.is_empty():
-            inner = inner.with_columns(pl.lit(None, pl.Int64).alias(f"inside {work}"))
+            inner = inner.with_columns(pl.lit(None, pl.Int8).alias(f"inside {work}"))
             continue
-        whole = union(within, ["thread_id"]).with_columns(pl.lit(work, pl.Int64).alias(f"inside {work}"))
+        whole = union(within, ["thread_id"]).with_columns(pl.lit(work, pl.Int8).alias(f"inside {work}"))
         inner = split_by(inner, whole, ["thread_id"], [f"inside {work}"])
     event = inner.get_column("event_id")
     own = named.get_column("part")[event]
-    part = _ints(inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", own)).to_series())
+    part = inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", own)).to_series().to_numpy()
     is_operator = named.get_column("is_operator")[event].to_numpy().astype(bool)
     busy = is_operator | np.isin(part, (DATA, ALLOCATION, COMPILATION, RUNTIME))
     thread, start, end = (_ints(inner.get_column(name)) for name in ("thread_id", "start_ns", "end_ns"))
-    return Segments(thread, start, end, part, busy, _ints(event))
+    return Segments(thread, start, end, part, busy, event.to_numpy())
