@@ -31,13 +31,12 @@ COMMANDS = {
     "analyze": ["-m", "trace_analyzer", "--no-report"],
 }
 """Arguments of Python before the path of the trace."""
-LOAD = "from trace_analyzer.ingest import build, fast, strict, load; import contextlib, sys; {}; load(sys.argv[1])"
+LOAD = "from trace_analyzer.ingest import fast, strict, load; import contextlib, sys; {}; load(sys.argv[1])"
 ANALYZE = (
     "from trace_analyzer import analyze; from trace_analyzer.ingest import build; import sys; {}; analyze(sys.argv[1])"
 )
 TRICKS = {
     "one reading thread": ["-c", LOAD.format("fast.READING_THREADS = 1")],
-    "one ordering thread": ["-c", LOAD.format("build.ORDERING_THREADS = 1")],
     "strict": ["-c", LOAD.format("fast._scanner = None")],
     "strict, collecting": [
         "-c",

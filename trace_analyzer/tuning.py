@@ -23,9 +23,6 @@ SMALL_BYTES = 1 << 20
 READING_THREADS = min(4, os.cpu_count() or 1)
 """Texts of a file that compiled code reads at once (benchmarks/ingest.py --tricks)."""
 
-ORDERING_THREADS = 2
-"""Columns that are put in order at once: each stands in memory twice meanwhile (benchmarks/ingest.py --tricks)."""
-
 PREFETCHING_THREADS = 2
 """Threads that make tables beside the one that waits for the report (benchmarks/linearity.py) ..."""
 
