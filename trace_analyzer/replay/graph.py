@@ -240,15 +240,14 @@ def _assembled(recorded: Recording, points: tuple[Ints, Ints, Ints], raw: list[_
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
 
-    def column(name: str) -> Ints:
-        return np.concatenate([getattr(part, name) for part in raw])
-
-    source, target = place[column("source")], place[column("target")]
+    source, target = (place[np.concatenate([getattr(part, name) for part in raw])] for name in ("source", "target"))
     forward = np.flatnonzero(source < target)
     sorted_ = forward[np.argsort(target[forward], kind="stable")]
     source, target = source[sorted_], target[sorted_]
     kind = np.concatenate([np.full(part.source.size, part.kind) for part in raw])[sorted_]
-    weight, ref, host, inferred = (column(name)[sorted_] for name in ("weight", "ref", "host", "inferred"))
+    weight, ref, host, inferred = (
+        np.concatenate([getattr(part, name) for part in raw])[sorted_] for name in ("weight", "ref", "host", "inferred")
+    )
     offsets = np.append(0, np.cumsum(np.bincount(target, minlength=order.size)))
     measured = time[order]
     edge_rest = _on_binding(measured, (offsets, source, target), weight, rest[order])

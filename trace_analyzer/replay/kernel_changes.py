@@ -91,7 +91,8 @@ def _runs(keys: Ints, track: Ints, first: Ints, length: int, count: int) -> Ints
         if begin >= reached and len(chosen) < count:
             chosen.append(begin)
             reached = begin + length
-    return own[np.array(chosen, dtype=np.int64)[:, None] + np.arange(length)]
+    rows: Ints = own[np.array(chosen, dtype=np.int64)[:, None] + np.arange(length)]
+    return rows
 
 
 def speedup(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:

@@ -1,6 +1,7 @@
 """Read what a replay needs of a trace as NumPy columns: activities, runtime calls, host threads and steps."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -135,7 +136,7 @@ def recording(report: Analysed, device: int) -> Recording:
     return Recording(stepped, calls, _segments(events, kinds), steps, tracks, processes, device)
 
 
-def distinct(values: Ints) -> Ints:
+def distinct(values: npt.NDArray[np.signedinteger[Any]]) -> Ints:
     """Return the distinct row numbers in order, without sorting."""
     return np.flatnonzero(np.bincount(values))
 
