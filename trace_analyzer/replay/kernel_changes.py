@@ -75,7 +75,7 @@ def _fused(scene: Scene, fusions: pl.DataFrame) -> tuple[Floats, Flags]:
 
 
 def _runs(keys: Ints, track: Ints, first: Ints, length: int, count: int) -> Ints:
-    """Return up to ``count`` runs of ``length`` activities of one stream whose kernels are those from ``first`` on, a row each."""
+    """Return up to ``count`` rows of ``length`` activities of one stream whose kernels are those from ``first`` on."""
     own = np.flatnonzero(track == track[first[0]])
     at = int(np.searchsorted(own, first[0]))
     wanted = keys[own[at : at + min(length, _SIGNATURE)]]
