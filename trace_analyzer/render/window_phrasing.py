@@ -22,7 +22,7 @@ def window_length(report: Report) -> str:
 
 
 def window_kind(report: Report) -> str:
-    """Write what the verdict's window is: ``3 steady steps``, ``from the first device work to the last``; "" for all of the trace."""
+    """Write what the verdict's window is: ``3 steady steps``; "" for all of the trace."""
     window = report.verdict.window
     if window is None or (window.kind == "whole" and not _of_trace(window.length_ns, report.trace.duration_ns)):
         return ""

@@ -177,7 +177,7 @@ def paged(call: Call) -> Work:
 
 
 def unmasked_bytes(call: Call) -> Work:
-    """Count autograd functions of flash-attn (q, k, v, ...), packed or not: their bytes; whether there is a mask is not recorded."""
+    """Count the bytes of flash-attn's autograd functions (q, k, v, ...); whether there is a mask is not recorded."""
     query, key, value = (call.tensor(i) for i in range(3))
     require(len(query.shape) == len(key.shape) == len(value.shape) >= 3 and key.shape[:-1] == value.shape[:-1])
     output = Tensor((*query.shape[:-1], value.shape[-1]), query.dtype)
@@ -198,13 +198,13 @@ def of_gradient(call: Call) -> Work:
 
 
 def cached(call: Call) -> Work:
-    """Count attention with a cache (query, ...): it is read, and a result like it written. How much of the cache is read is not recorded."""
+    """Count attention with a cache (query, ...): the query and a result like it; what it reads of the cache is not recorded."""
     query = call.tensor(0)
     return Work(None, 2 * query.bytes, compute(query.dtype), least=True)
 
 
 def unified(call: Call) -> Work:
-    """Count vllm::unified_attention_with_output(query, key, value, output, ...): tokens of this step; the cache's are not recorded."""
+    """Count vllm::unified_attention_with_output(query, key, value, output, ...): this step's tokens, not the cache's."""
     query, key, value = call.tensor(0), call.optional(1), call.optional(2)
     output = call.optional(3) or query
     return Work(None, total_bytes(query, key, value, output), compute(query.dtype), least=True)

@@ -17,7 +17,7 @@ _WEIGHTS, _WIDTHS, _TOTAL_WIDTH, _INDICES, _OFFSETS = 1, 6, 7, 11, 12
 
 
 def lookup(call: Call) -> Work:
-    """Count a lookup: indices and offsets, and where the sum of the widths is recorded a row of mean width per index and the bags.
+    """Count a lookup: its indices, and where the sum of the widths is recorded a row of mean width per index and the bags.
 
     One row may be read for several indices: these reads are doubted. Without the widths only indices and offsets are known.
     """

@@ -76,7 +76,7 @@ def gated_quantized(call: Call) -> Work:
 
 
 def norm_quantized(call: Call) -> Work:
-    """Count rms_norm_static_fp8_quant, rms_norm_dynamic_per_token_quant(out, input, weight, scale, ...): normalize 4, scale and clamp 2.
+    """Count rms_norm_static_fp8_quant and its kin (out, input, weight, scale, ...): normalize 4, scale and clamp 2.
 
     A residual, the last tensor that is as large as the input, is read and written.
     """
@@ -102,7 +102,7 @@ def latent_cache(call: Call) -> Work:
 
 
 def all_touched(call: Call) -> Work:
-    """Count merge_attn_states, merge_state, topk_softmax, moe_sum: each tensor once, two operations per element of the largest."""
+    """Count merge_attn_states, topk_softmax, moe_sum and their kin: each tensor once, 2 FLOP an element of the largest."""
     tensors = call.given()
     require(bool(tensors))
     largest = max(tensors, key=lambda tensor: tensor.elements)
