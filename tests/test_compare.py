@@ -372,6 +372,7 @@ def test_hostile_names_stay_text() -> None:
     assert "\x1b" not in result.to_json()
 
 
+@pytest.mark.slow
 def test_the_page(tmp_path: Path) -> None:
     """Figures of all kinds, and names that stay text."""
     name = "</script><script>alert(1)</script>"
