@@ -104,9 +104,6 @@ def summary(made: Made, rank: int, *, seq: bool = True, grouped: bool = True, ho
             }
         )  # fmt: skip
     frame = pl.DataFrame(rows, schema=COLLECTIVES)
-    exposed = frame.with_row_index("row").select(
-        "row", pl.lit(0).alias("start_ns"), pl.col("duration_ns").alias("end_ns"), "exposed_ns"
-    )
     steps = [
         {"step": n, "start_ns": made.clock(rank, a) + BASE - base, "end_ns": made.clock(rank, b) + BASE - base, "is_steady": True, "regime": None}
         for n, (a, b) in enumerate(made.bounds[rank])
@@ -132,7 +129,6 @@ def summary(made: Made, rank: int, *, seq: bool = True, grouped: bool = True, ho
         steps=pl.DataFrame(steps, schema=STEPS),
         parts=typed(summed, PARTS),
         collectives=frame,
-        exposed=exposed.cast({"row": pl.UInt32, "start_ns": pl.Int64}),
     )
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from made_ranks import MS, TRANSFER, Made, job, summaries, summary, write_traces
 from tiers import examples
 
 from trace_analyzer.errors import InputError
+from trace_analyzer.ranks import columns
 from trace_analyzer.ranks import roles as role_module
 from trace_analyzer.ranks.documents import schema
 from trace_analyzer.ranks.groups import group_of, packed, unpacked
@@ -24,7 +26,7 @@ from trace_analyzer.ranks.job import JobReport, judge
 from trace_analyzer.ranks.slowdown import slowdown
 from trace_analyzer.ranks.sources import files_of
 from trace_analyzer.ranks.summary import RankSummary, exposed_pieces, from_bytes, rank_in_name, summarize, to_bytes
-from trace_analyzer.ranks.waits import uncharged
+from trace_analyzer.ranks.waits import Lateness, _Grid
 
 CLOCKS: dict[str, Any] = {
     "offsets": {"host1": 3_000_000, "host3": -7_123_456, "host5": 2_500_000_000},
@@ -260,12 +262,26 @@ def test_laws(size: int, delays: list[int], recorded: dict[str, bool]) -> None:
         assert straggler.gain_at_least_ns <= straggler.late_ns
 
 
+def uncharged(late: Any, slots: Any, cut: int = 0) -> Any:
+    """Lateness as `Lateness` charges it, collectives by ranks, the first ``cut`` collectives in a part of their own."""
+    count, ranks = late.shape
+    job = Lateness(ranks)
+    job._charged_then = np.zeros((ranks, 1 + int(slots.max())), dtype=np.int64)
+    parts = []
+    for part in (slice(0, cut), slice(cut, count)):
+        place, rank = (axis.ravel() for axis in np.indices(late[part].shape))
+        if len(place):
+            grid = _Grid(rank, place, slots[part].ravel(), late[part].ravel())
+            parts.append(job._uncharged(grid).reshape(late[part].shape))
+    return np.concatenate(parts)
+
+
 @settings(max_examples=examples(200))
 @given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=12))
 def test_uncharged_lateness_agrees_with_a_naive_scan(ranks: int, rows: list[tuple[int, int]]) -> None:
     late = np.array([[value + rank for rank in range(ranks)] for value, _ in rows], dtype=np.int64)
     slots = np.array([[(slot + rank) % 3 for rank in range(ranks)] for _, slot in rows], dtype=np.int64)
-    own = uncharged(late, slots)
+    own = uncharged(late, slots, len(rows) // 2)
     for rank in range(ranks):
         for place in range(len(rows)):
             earlier = [p for p in range(place) if slots[p][rank] == slots[place][rank]]
@@ -388,14 +404,58 @@ def test_a_damaged_summary_is_a_failed_rank(tmp_path: Path, content: bytes) -> N
     [
         ({"rank": "3"}, "rank is no"), ({"nothing": 1}, "nothing is unknown"), ({"base_ns": None}, "base_ns"),
         ({"groups": [{"key": "a", "name": "a", "description": None, "size": 2, "ranks": [[0, 1, 10**12]]}]}, "too many ranks"),
-        ({"frames": {}}, "steps"), ({"rank_summary_version": 9}, "version 9"),
+        ({"frames": {}}, "steps"), ({"rank_summary_version": 9}, "version 9"), ({"rank_summary_version": 1}, "version 1"),
     ],
 )  # fmt: skip
 def test_a_summary_of_wrong_types_is_refused(change: dict[str, Any], reason: str) -> None:
-    content = summaries(data_parallel(2, late_rank(1)))[0]
-    document = json.loads(gzip.decompress(content)) | change
+    head, rest = members(summaries(data_parallel(2, late_rank(1)))[0])
     with pytest.raises(InputError, match=reason):
-        from_bytes(gzip.compress(json.dumps(document).encode()))
+        from_bytes(gzip.compress(json.dumps(json.loads(head) | change).encode()) + rest)
+
+
+def members(content: bytes) -> tuple[bytes, bytes]:
+    """The text of the head of a summary, and the compressed rest."""
+    inflater = zlib.decompressobj(wbits=31)
+    return inflater.decompress(content), inflater.unused_data
+
+
+@pytest.mark.parametrize(
+    ("frame", "column", "change", "reason"),
+    [
+        ("steps", "start_ns", {"value": "now"}, "is not of type"), ("steps", "is_steady", {"value": 3}, "is not of type"),
+        ("collectives", "kind", {"type": "<i4", "texts": ["x"], "nulls": False}, "not listed"),
+        ("collectives", "seq", {"type": "<f8", "nulls": False}, "another type"), ("collectives", "seq", {"type": "O"}, "type O"),
+        ("collectives", "start_ns", {"value": None}, "time is missing"), ("collectives", "start_ns", {"type": "<i8", "nulls": False}, "buffer"),
+    ],
+)  # fmt: skip
+def test_a_summary_with_wrong_columns_is_refused(frame: str, column: str, change: dict[str, Any], reason: str) -> None:
+    head, rest = members(summaries(data_parallel(2, late_rank(1)))[0])
+    document = json.loads(head)
+    document["frames"][frame]["columns"][column] = change
+    with pytest.raises(InputError, match=reason):
+        from_bytes(gzip.compress(json.dumps(document).encode()) + rest)
+
+
+_CELLS = st.fixed_dictionaries(
+    {
+        "small": st.none() | st.integers(-(2**63) + 1, 2**63 - 1),
+        "flag": st.none() | st.booleans(),
+        "text": st.none() | st.text(max_size=3),
+        "share": st.none() | st.floats(allow_nan=False),
+    }
+)
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(_CELLS, max_size=8))
+def test_columns_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
+    schema = {"small": pl.Int64(), "flag": pl.Boolean(), "text": pl.String(), "share": pl.Float64()}
+    frame = pl.DataFrame(rows, schema=schema)
+    description, content = columns.packed(frame)
+    described = json.loads(json.dumps(description))
+    back, size = columns.unpacked(described, memoryview(content + b"more"), schema)
+    assert back.equals(frame)
+    assert size == len(content)
 
 
 def test_traces_of_ranks_say_what_was_made(tmp_path: Path) -> None:
