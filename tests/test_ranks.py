@@ -453,9 +453,9 @@ def test_columns_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
     frame = pl.DataFrame(rows, schema=schema)
     description, content = columns.packed(frame)
     described = json.loads(json.dumps(description))
-    back, size = columns.unpacked(described, memoryview(content + b"more"), schema)
-    assert back.equals(frame)
-    assert size == len(content)
+    back, sizes = columns.unpacked([(described, memoryview(content + b"more"))] * 2, schema)
+    assert back.equals(pl.concat([frame, frame]))
+    assert sizes == [len(content)] * 2
 
 
 def test_traces_of_ranks_say_what_was_made(tmp_path: Path) -> None:

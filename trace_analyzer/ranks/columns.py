@@ -1,7 +1,6 @@
 """Write frames as plain columns of bytes and read them back: quick to read by the thousand, and safe whatever is in them."""
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import polars as pl
 
 _TYPES = ("|i1", "<i2", "<i4", "<i8", "<f8")
 _MOST_ROWS = 1 << 24
+_Part = tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]
 
 
 def packed(frame: pl.DataFrame) -> tuple[dict[str, Any], bytes]:
@@ -46,56 +46,85 @@ def _array(values: pl.Series) -> npt.NDArray[Any]:
 
 
 def unpacked(
-    description: Mapping[str, Any], content: memoryview, schema: Mapping[str, pl.DataType]
-) -> tuple[pl.DataFrame, int]:
-    """Return the frame of ``schema`` that `packed` wrote, and how many bytes of ``content`` it took.
+    several: Sequence[tuple[Mapping[str, Any], memoryview]], schema: Mapping[str, pl.DataType]
+) -> tuple[pl.DataFrame, list[int]]:
+    """Return the frames of ``schema`` that `packed` wrote, one under the other, and how many bytes each of them took.
 
-    Raises ``ValueError``, ``KeyError`` or ``TypeError`` where description and bytes are not what `packed` writes.
+    ``several`` are descriptions and the bytes that begin with those of the frame: thousands are read without a frame for each. Raises ``ValueError``,
+    ``KeyError`` or ``TypeError`` where they are not what `packed` writes.
     """
-    rows = description["rows"]
-    if not isinstance(rows, int) or not 0 <= rows <= _MOST_ROWS:
-        raise ValueError("a number of rows is none")
-    if list(description["columns"]) != list(schema):
-        raise ValueError(f"columns are not {', '.join(schema)}")
-    columns, offset = [], 0
-    for (name, dtype), column in zip(schema.items(), description["columns"].values(), strict=True):
-        if "type" not in column:
-            columns.append(_single(column["value"], dtype).new_from_index(0, rows).alias(name))
-            continue
-        if column["type"] not in _TYPES:
-            raise ValueError(f"a column is of type {column['type']}")
-        kind = np.dtype(column["type"])
-        array = np.frombuffer(content, kind, rows, offset)
-        offset += rows * kind.itemsize
-        columns.append(_series(name, array, column, dtype))
-    return pl.DataFrame(columns), offset
+    parts: dict[str, list[_Part]] = {name: [] for name in schema}
+    texts: dict[str, dict[str, int]] = {name: {} for name, dtype in schema.items() if dtype == pl.String}
+    sizes = []
+    for description, content in several:
+        rows = description["rows"]
+        if not isinstance(rows, int) or not 0 <= rows <= _MOST_ROWS:
+            raise ValueError("a number of rows is none")
+        if list(description["columns"]) != list(schema):
+            raise ValueError(f"columns are not {', '.join(schema)}")
+        offset = 0
+        for (name, dtype), column in zip(schema.items(), description["columns"].values(), strict=True):
+            if "type" in column:
+                part = _stored(column, content, rows, offset, dtype)
+                offset += part[0].nbytes
+            else:
+                part = _repeated(column["value"], rows, dtype)
+            parts[name].append(_with_places(part, column, texts[name]) if name in texts else part)
+        sizes.append(offset)
+    columns = [_series(name, parts[name], dtype, texts.get(name)) for name, dtype in schema.items()]
+    return pl.DataFrame(columns), sizes
 
 
-@lru_cache(4096)
-def _single(value: str | float | None, dtype: pl.DataType) -> pl.Series:
-    return pl.Series("", [_checked(value, dtype)], dtype=dtype)
+def _stored(column: Mapping[str, Any], content: memoryview, rows: int, offset: int, dtype: pl.DataType) -> _Part:
+    """Return the values of a column and where they are null."""
+    if column["type"] not in _TYPES:
+        raise ValueError(f"a column is of type {column['type']}")
+    array: npt.NDArray[Any] = np.frombuffer(content, np.dtype(column["type"]), rows, offset)
+    if (array.dtype.kind == "f") != dtype.is_float():
+        raise TypeError(f"a column is of another type: {column['type']}")
+    if not column["nulls"]:
+        return array, None
+    return array, np.isnan(array) if array.dtype.kind == "f" else array == np.iinfo(array.dtype).min
 
 
-def _checked(value: Any, dtype: pl.DataType) -> Any:
-    """Return a value of a column. Raises ``TypeError`` where it is not of the column's type."""
+def _repeated(value: Any, rows: int, dtype: pl.DataType) -> _Part:
+    """Return a column of one value, for a text of 0. Raises ``TypeError`` where it is not of the column's type."""
     known = str if dtype == pl.String else bool if dtype == pl.Boolean else (int, float) if dtype.is_float() else int
     if value is not None and (not isinstance(value, known) or (dtype != pl.Boolean and isinstance(value, bool))):
         raise TypeError(f"{value!r} is not of type {dtype}")
-    return value
+    number = value if value is not None and dtype != pl.String else 0
+    return np.full(rows, number, np.float64 if dtype.is_float() else np.int64), (
+        np.ones(rows, dtype=np.bool_) if value is None else None
+    )
 
 
-def _series(name: str, array: npt.NDArray[Any], column: Mapping[str, Any], dtype: pl.DataType) -> pl.Series:
-    if (array.dtype.kind == "f") != dtype.is_float():
-        raise TypeError(f"{name} is of another type")
-    values = pl.Series(name, array)
-    if column["nulls"]:
-        values = values.set(
-            pl.Series(np.isnan(array) if dtype.is_float() else array == np.iinfo(array.dtype).min), None
-        )
-    if dtype != pl.String:
+def _with_places(part: _Part, column: Mapping[str, Any], known: dict[str, int]) -> _Part:
+    """Return a column of texts with their places in ``known``, to which new ones are added."""
+    places, is_null = part
+    texts = column["texts"] if "type" in column else [column["value"] or ""]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError("a text is none")
+    valid = places if is_null is None else places[~is_null]
+    if len(valid) and not (valid.min() >= 0 and valid.max() < len(texts)):
+        raise ValueError("a text is not listed")
+    if not texts:
+        return np.zeros(len(places), dtype=np.int64), is_null
+    new = np.array([known.setdefault(text, len(known)) for text in texts], dtype=np.int64)
+    return new[places if is_null is None else np.where(is_null, 0, places)], is_null
+
+
+def _series(name: str, parts: Sequence[_Part], dtype: pl.DataType, texts: Mapping[str, int] | None) -> pl.Series:
+    """Return the values of parts as one column."""
+    if not parts:
+        return pl.Series(name, [], dtype=dtype)
+    values = pl.Series(name, np.concatenate([array for array, _ in parts]))
+    if any(is_null is not None for _, is_null in parts):
+        nulls = [np.zeros(len(array), dtype=np.bool_) if is_null is None else is_null for array, is_null in parts]
+        values = values.set(pl.Series(np.concatenate(nulls)), None)  # type: ignore[arg-type]
+    if texts is None:
         return values.cast(dtype)
-    texts = column["texts"]
-    low, high = values.min(), values.max()
-    if low is not None and not (int(low) >= 0 and int(high) < len(texts)):  # type: ignore[arg-type]
-        raise ValueError(f"{name} has a text that is not listed")
-    return pl.Series([_checked(text, dtype) for text in texts], dtype=dtype).gather(values).alias(name)
+    return (
+        pl.Series(name, list(texts), dtype=pl.String).gather(values)
+        if texts
+        else pl.Series(name, [None], dtype=pl.String).new_from_index(0, len(values))
+    )

@@ -103,14 +103,11 @@ def _read(
     ranks: Sequence[RankSummary], contents: Sequence[bytes], place_of: Mapping[int, int], origin_ns: int
 ) -> dict[str, pl.DataFrame]:
     """Return the frames of ranks by name, with ``rank`` and times from the origin; of collectives with ``row``, too."""
-    read = [frames_of(contents[place_of[id(summary)]]) for summary in ranks]
     numbers = np.array([summary.rank for summary in ranks], dtype=np.int64)
     since = np.array([summary.base_ns - origin_ns for summary in ranks], dtype=np.int64)
     frames = {}
-    for name in read[0]:
-        own = [some[name] for some in read]
-        heights = [frame.height for frame in own]
-        frame = pl.concat(own).with_columns(pl.Series("rank", np.repeat(numbers, heights)))
+    for name, (read, heights) in frames_of([contents[place_of[id(summary)]] for summary in ranks]).items():
+        frame = read.with_columns(pl.Series("rank", np.repeat(numbers, heights)))
         if name in ("collectives", "steps"):
             times = [column for column in ("start_ns", "end_ns") if column in frame.columns]
             frame = frame.with_columns(pl.col(times) + pl.Series(np.repeat(since, heights)))

@@ -4,7 +4,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -391,7 +391,7 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
         profile, columns = _member(rest)[0].split(b"\n", 1)
         return replace(
             _headed(document),
-            **_frames(document["frames"], memoryview(columns)),
+            **_frames([document["frames"]], [memoryview(columns)]),
             profile=baselines.profile_from(json.loads(profile)) if profile != b"null" else None,
         )
     except damage() as error:
@@ -412,10 +412,15 @@ def head_of(content: bytes) -> tuple[RankSummary, int]:
     return _headed(document), document["frames"]["collectives"]["rows"]
 
 
-def frames_of(content: bytes) -> dict[str, pl.DataFrame]:
-    """Return the frames of a summary that `to_bytes` wrote, by name."""
-    head, rest = _member(content)
-    return _frames(json.loads(head)["frames"], memoryview(_member(rest)[0].split(b"\n", 1)[1]))
+def frames_of(contents: Sequence[bytes]) -> dict[str, tuple[pl.DataFrame, list[int]]]:
+    """Return each frame of summaries that `to_bytes` wrote, one under the other, by name, and how many rows each summary has in it."""
+    described, columns = [], []
+    for content in contents:
+        head, rest = _member(content)
+        described.append(json.loads(head)["frames"])
+        columns.append(memoryview(_member(rest)[0].split(b"\n", 1)[1]))
+    frames = _frames(described, columns)
+    return {name: (frame, [some[name]["rows"] for some in described]) for name, frame in frames.items()}
 
 
 def _document(document: dict[str, Any], path: str) -> dict[str, Any]:
@@ -430,11 +435,13 @@ def _headed(document: Mapping[str, Any]) -> RankSummary:
     return replace(read_as(RankSummary, rest), groups=tuple(_group(group) for group in document["groups"]))
 
 
-def _frames(described: Mapping[str, Any], content: memoryview) -> dict[str, pl.DataFrame]:
-    frames, offset = {}, 0
+def _frames(described: Sequence[Mapping[str, Any]], columns: Sequence[memoryview]) -> dict[str, pl.DataFrame]:
+    frames = {}
+    rest = list(columns)
     for name, schema in _FRAMES.items():
-        frames[name], size = unpacked_columns(described[name], content[offset:], schema)
-        offset += size
+        several = [(some[name], content) for some, content in zip(described, rest, strict=True)]
+        frames[name], sizes = unpacked_columns(several, schema)
+        rest = [content[size:] for content, size in zip(rest, sizes, strict=True)]
         if any(frames[name].get_column(column).null_count() for column in _KNOWN[name]):
             raise ValueError(f"a time is missing in a row of {name}")
     return frames

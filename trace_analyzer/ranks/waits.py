@@ -115,23 +115,9 @@ class Lateness:
             own = self._uncharged(_Grid(rank, place, slots, own))
         else:
             self._add(self._charged, self._charged_then, rank, own)
-        split = split.select(
-            "rank", "row", "match", "is_last", "is_most", "margin_ns", "exposed_wait_ns", pl.Series("own_late_ns", own)
-        )
-        least = (
-            split.filter(~pl.col("is_last")).group_by("match").agg(pl.col("exposed_wait_ns").min().alias("others_ns"))
-        )
-        gains = (
-            split.filter("is_last", "is_most", pl.col("own_late_ns") > 0)
-            .join(least, on="match", how="left")
-            .select("rank", "row", pl.min_horizontal("margin_ns", "own_late_ns", "others_ns").alias("gain_ns"))
-        )
-        charged = split.select("rank", "row", "own_late_ns").join(
-            gains, on=["rank", "row"], how="left", maintain_order="left"
-        )
-        return rows.join(
-            charged.with_columns(pl.col("gain_ns").fill_null(0)), on=["rank", "row"], how="left", maintain_order="left"
-        )
+        gain = _gains(split.with_columns(pl.Series("own_late_ns", own)))
+        at = rows.get_column("wait_ns").is_not_null()
+        return rows.with_columns(_spread(own, at, "own_late_ns"), _spread(gain, at, "gain_ns"))
 
     def _slotted(self, split: pl.DataFrame) -> Integers:
         """Return the slot of each row's group among those of its rank, and make room for new ones."""
@@ -188,6 +174,28 @@ class Lateness:
             self._charged[own] += charge
             self._charged_then[own, slot] = self._charged[own]
         return grid.taken(result)
+
+
+def _gains(split: pl.DataFrame) -> Integers:
+    """Return what at least a cure of each row's rank gives, 0 where it is not the last; in the order of rows."""
+    others = split.filter(~pl.col("is_last")).group_by("match").agg(pl.col("exposed_wait_ns").min().alias("others_ns"))
+    last = (
+        split.with_row_index("at")
+        .filter("is_last", "is_most", pl.col("own_late_ns") > 0)
+        .join(others, on="match", how="left")
+        .select("at", pl.min_horizontal("margin_ns", "own_late_ns", "others_ns").alias("gain_ns"))
+    )
+    gain = np.zeros(split.height, dtype=np.int64)
+    gain[last.get_column("at").to_numpy()] = last.get_column("gain_ns").to_numpy()
+    return gain
+
+
+def _spread(values: Integers, at: pl.Series, name: str) -> pl.Series:
+    """Return a column with the values where ``at`` holds, in order, and null elsewhere."""
+    spread = np.zeros(len(at), dtype=np.int64)
+    spread[at.to_numpy()] = values
+    column = pl.Series(name, spread)
+    return column if at.all() else column.set(~at, None)  # type: ignore[arg-type]
 
 
 class _Grid:
