@@ -2,7 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -56,19 +58,24 @@ class Joined:
 def joined(contents: Sequence[bytes], part_rows: int = PART_ROWS) -> Joined:
     """Join summaries, in any order; collectives are spooled, and closed by the caller."""
     heads = [head_of(content) for content in contents]
-    read = [head for head, _ in heads]
+    summaries = [head for head, _ in heads]
     rows = {id(head): count for head, count in heads}
-    place_of = {id(head): place for place, head in enumerate(read)}
-    used, left_out, problems, world_size = sorted_out(read)
+    place_of = {id(head): place for place, head in enumerate(summaries)}
+    used, left_out, problems, world_size = sorted_out(summaries)
     origin = min((summary.base_ns for summary in used), default=0)
     spool = Spool(sum(rows[id(summary)] for summary in used), part_rows)
     frames: dict[str, list[pl.DataFrame]] = {name: [] for name in _SMALL}
     whole = sorted(used, key=lambda summary: summary.damage is not None)  # a cut file may lack its steps
-    for some in _batches(whole, [rows[id(summary)] for summary in whole]):
-        batch = _read(some, contents, place_of, origin)
-        spool.add(batch["collectives"], batch["exposed"])
-        for name in _SMALL:
-            frames[name].append(batch[name])
+    batches = _batches(whole, [rows[id(summary)] for summary in whole])
+    with ThreadPoolExecutor(1) as ahead:  # reads the next ranks while these are spooled
+        reading = None
+        for some in chain(batches, [None]):
+            read = reading and reading.result()
+            reading = some and ahead.submit(_read, some, contents, place_of, origin)
+            if read:
+                spool.add(read["collectives"], read["exposed"])
+                for name in _SMALL:
+                    frames[name].append(read[name])
     tables = {
         name: typed(pl.concat(some), schema).sort("rank", maintain_order=True) if some else pl.DataFrame(schema=schema)
         for (name, schema), some in zip(_SMALL.items(), frames.values(), strict=True)

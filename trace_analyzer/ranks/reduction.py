@@ -9,7 +9,7 @@ import polars as pl
 from trace_analyzer.ranks.alignment import Alignment, matched
 from trace_analyzer.ranks.matching import WAYS
 from trace_analyzer.ranks.spool import Spool
-from trace_analyzer.ranks.waits import Lateness, by_rank_and_step, with_exposed_waits, with_waits
+from trace_analyzer.ranks.waits import Lateness, by_rank_and_step, with_exposed_waits, with_transfers, with_waits
 
 KEPT_ROWS = 300_000
 """Collectives that are kept one by one: whole steps, those with most lateness."""
@@ -43,7 +43,7 @@ def reduced(spool: Spool, alignment: Alignment, world_size: int | None, doubt_ns
     by_step = pl.concat(sums)
     if len(sums) > 1:
         by_step = by_step.group_by("rank", "step").agg(pl.all().sum())
-    named = kept.with_columns(
+    named = with_transfers(kept).with_columns(
         pl.col("kind").replace_strict(range(len(spool.kinds)), spool.kinds, return_dtype=pl.String),
         pl.col("by").replace_strict(range(len(WAYS)), WAYS, return_dtype=pl.String),
         pl.col("rank").cast(pl.Int64),

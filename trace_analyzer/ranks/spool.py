@@ -13,7 +13,7 @@ from trace_analyzer.ranks.tables import EXPOSED, ROWS, typed
 
 PART_ROWS = 1_000_000
 """Collectives that are reduced at a time, about: one step at least. A job with fewer is not spooled."""
-SAMPLE_ROWS = 300_000
+SAMPLE_ROWS = 200_000
 """Collectives of each group size that clocks are aligned by, of a job with more than `PART_ROWS`."""
 _ALL = (1 << 64) - 1
 _OUTSIDE = -1
@@ -32,28 +32,27 @@ class Sample:
 
     def add(self, rows: pl.DataFrame) -> None:
         """Add rows of `ROWS`."""
-        for (size,), own in rows.group_by("group_size"):
+        for (size,), own in rows.with_columns(_hash()).group_by("group_size"):
             bound, frames = self._kept.get(size, (_ALL, []))  # type: ignore[arg-type]
-            frames = [*frames, own.filter(_hash() <= bound)]
+            frames = [*frames, own.filter(pl.col("hash") <= bound)]
             while sum(frame.height for frame in frames) > self._rows and _several(frames):
                 bound //= 2
-                frames = [frame.filter(_hash() <= bound) for frame in frames]
+                frames = [frame.filter(pl.col("hash") <= bound) for frame in frames]
             self._kept[size] = bound, frames  # type: ignore[index]
 
     def rows(self) -> pl.DataFrame:
         """Return the rows that were kept."""
-        frames = [frame for _, own in self._kept.values() for frame in own]
+        frames = [frame.drop("hash") for _, own in self._kept.values() for frame in own]
         return pl.concat(frames) if frames else pl.DataFrame(schema=ROWS)
 
 
 def _hash() -> pl.Expr:
     """Return a hash that all rows of a collective share; of those without a key, the rows of a signature in a step."""
-    return pl.coalesce("key", pl.struct("signature", "step").hash()).hash()
+    return pl.coalesce("key", pl.struct("signature", "step").hash()).hash().alias("hash")
 
 
 def _several(frames: Sequence[pl.DataFrame]) -> bool:
-    hashes = pl.concat([frame.select(_hash().alias("hash")) for frame in frames]).get_column("hash")
-    return hashes.n_unique() > 2
+    return pl.concat([frame.select("hash") for frame in frames]).get_column("hash").n_unique() > 2
 
 
 class Spool:

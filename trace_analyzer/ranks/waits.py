@@ -7,50 +7,65 @@ import numpy.typing as npt
 import polars as pl
 
 Integers = npt.NDArray[np.int64]
+_DURATION_BITS = 40
 
 
 def with_waits(rows: pl.DataFrame, world_size: int | None, allowed_ns: int) -> pl.DataFrame:
-    """Add wait_ns, transfer_ns, late_ns, margin_ns, is_last; null where a row has no match or does not wait.
+    """Add wait_ns, late_ns, margin_ns, is_most, is_last; null where a row has no match or does not wait.
 
     The last rank waits for nobody, so the shortest duration of a collective is its transfer, and what the others take longer is waiting: no
     clock is needed. ``is_most`` says whether more than half of the group (of the job, where no group is recorded) was recorded. ``late_ns`` is by how
     much a rank starts after the middle one (of two middle ones, the earlier); ``margin_ns`` is by how much the last one starts after the second last.
     A match in which a rank ends before another starts, by over ``allowed_ns``, is undone.
     """
-    is_split = pl.col("match").is_not_null() & pl.col("is_split")
+    own = rows.filter(pl.col("match").is_not_null(), "is_split").select("match", "duration_ns", "end_ns", "group_size")
     start = pl.col("end_ns") - pl.col("duration_ns")
-    sums = (
-        rows.filter(is_split)
-        .select("match", "duration_ns", "end_ns", "group_size")
-        .sort("match", "duration_ns")
-        .group_by("match", maintain_order=True)
-        .agg(
-            pl.col("duration_ns").first().alias("shortest_ns"),
-            pl.col("duration_ns").get(pl.min_horizontal(1, pl.len() - 1)).alias("second_ns"),
-            # Of the shortest n // 2 + 1 the longest: of two middle ones, the longer.
-            pl.col("duration_ns").get(pl.len() // 2).alias("middle_ns"),
-            (2 * pl.len() > pl.coalesce(pl.col("group_size").max(), world_size or 0)).alias("is_most"),
-            (start.max() - pl.col("end_ns").min() <= allowed_ns).alias("is_possible"),
-        )
+    sums = own.group_by("match").agg(
+        (2 * pl.len() > pl.coalesce(pl.col("group_size").max(), world_size or 0)).alias("is_most"),
+        (start.max() - pl.col("end_ns").min() <= allowed_ns).alias("is_possible"),
     )
-    joined = rows.join(sums, on="match", how="left", maintain_order="left")
-    is_sound = pl.col("is_possible").fill_null(True)
+    lengths = _lengths(own.get_column("match").to_numpy(), own.get_column("duration_ns").to_numpy())
+    by_match = pl.DataFrame({"match": np.arange(len(lengths[0]), dtype=np.uint32)}).join(
+        sums, on="match", how="left", maintain_order="left"
+    )
+
+    def of_match(values: pl.Series | Integers) -> pl.Expr:
+        return pl.lit(pl.Series(values)).gather(pl.col("match"))
+
+    shortest, second, middle = lengths
+    is_possible = by_match.get_column("is_possible")
+    waits = rows.with_columns(of_match(is_possible).alias("is_possible")).with_columns(
+        pl.when(pl.col("is_possible").fill_null(True)).then(name).alias(name) for name in ("match", "by")
+    )
     is_split = pl.col("is_possible").fill_null(False)
-    return joined.with_columns(
-        pl.when(is_sound).then("match").alias("match"),
-        pl.when(is_sound).then("by").alias("by"),
-        pl.when(is_split).then(pl.col("duration_ns") - pl.col("shortest_ns")).alias("wait_ns"),
-        pl.when(is_split).then("shortest_ns").alias("transfer_ns"),
-        pl.when(is_split).then((pl.col("middle_ns") - pl.col("duration_ns")).clip(0)).alias("late_ns"),
-        pl.when(is_split).then(pl.col("second_ns") - pl.col("shortest_ns")).alias("margin_ns"),
-        pl.when(is_split)
-        .then((pl.col("duration_ns") == pl.col("shortest_ns")) & (pl.col("second_ns") > pl.col("shortest_ns")))
-        .alias("is_last"),
-    ).drop("shortest_ns", "second_ns", "middle_ns", "is_possible", "signature", "key")
+    return waits.with_columns(
+        pl.when(is_split).then(pl.col("duration_ns") - of_match(shortest)).alias("wait_ns"),
+        pl.when(is_split).then((of_match(middle) - pl.col("duration_ns")).clip(0)).alias("late_ns"),
+        pl.when(is_split).then(of_match(second - shortest)).alias("margin_ns"),
+        pl.when(is_split).then(of_match(by_match.get_column("is_most"))).alias("is_most"),
+    ).select(
+        pl.exclude("is_possible", "signature", "key", "group_size", "clock", "is_split"),
+        ((pl.col("wait_ns") == 0) & (pl.col("margin_ns") > 0)).alias("is_last"),
+    )
+
+
+def _lengths(match: npt.NDArray[np.uint32], duration: Integers) -> tuple[Integers, Integers, Integers]:
+    """Return the shortest, second and middle duration of each match, by its number; of two middle ones, the longer."""
+    if not len(match):
+        return np.zeros((3, 0), dtype=np.int64)  # type: ignore[return-value]
+    # One sort of whole numbers: matches above, durations (below 2^40 ns, 18 minutes) under them.
+    numbers = match.astype(np.int64) << _DURATION_BITS
+    numbers |= np.minimum(duration, (1 << _DURATION_BITS) - 1)
+    numbers.sort()
+    count = np.bincount(match)
+    first = np.cumsum(count) - count
+    places = (first, first + np.minimum(1, np.maximum(count - 1, 0)), first + count // 2)
+    mask = (1 << _DURATION_BITS) - 1
+    return tuple(numbers[np.minimum(place, len(numbers) - 1)] & mask for place in places)  # type: ignore[return-value]
 
 
 def with_exposed_waits(rows: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
-    """Add exposed_wait_ns and exposed_transfer_ns: what of wait and transfer nothing on the device hid.
+    """Add exposed_wait_ns: what of the wait nothing on the device hid.
 
     ``exposed`` has rank and the columns of `EXPOSED`, of collectives that are exposed in part; a piece that joins several counts as evenly exposed.
     """
@@ -70,9 +85,18 @@ def with_exposed_waits(rows: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFram
             pl.when(is_whole).then("wait_ns").otherwise(pl.col("partly_ns").fill_null(0)).alias("exposed_wait_ns")
         ).drop("partly_ns")  # fmt: skip
     is_split = pl.col("wait_ns").is_not_null()
-    return rows.with_columns(pl.when(is_split).then("exposed_wait_ns").alias("exposed_wait_ns")).with_columns(
-        pl.when(is_split).then(pl.col("exposed_ns") - pl.col("exposed_wait_ns")).alias("exposed_transfer_ns")
+    return rows.with_columns(pl.when(is_split).then("exposed_wait_ns").alias("exposed_wait_ns"))
+
+
+def with_transfers(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add transfer_ns and exposed_transfer_ns: what of duration and exposed time is no waiting."""
+    return rows.with_columns(
+        (pl.col("duration_ns") - pl.col("wait_ns")).alias("transfer_ns"),
+        (pl.col("exposed_ns") - pl.col("exposed_wait_ns")).alias("exposed_transfer_ns"),
     )
+
+
+_OF_LATENESS = ("rank", "of", "match", "wait_ns", "late_ns", "margin_ns", "exposed_wait_ns", "is_last", "is_most")
 
 
 class Lateness:
@@ -95,7 +119,7 @@ class Lateness:
         if the last rank alone comes earlier: no more than its margin, its own lateness, and the exposed wait of every other member; 0 where no more
         than half of the group was recorded. Rows are in order of rank and start.
         """
-        split = rows.filter(pl.col("wait_ns").is_not_null())
+        split = rows.filter(pl.col("wait_ns").is_not_null()).select(_OF_LATENESS)
         if split.is_empty():
             nothing = pl.lit(None, pl.Int64)
             return rows.with_columns(nothing.alias("own_late_ns"), nothing.alias("gain_ns"))
@@ -216,13 +240,15 @@ class _Grid:
 
 def by_rank_and_step(rows: pl.DataFrame, kinds: Sequence[str]) -> pl.DataFrame:
     """Sum up rows with waits by rank and step: times, and how many of the split collectives the rank was the last of."""
-    names = (
-        "wait_ns", "transfer_ns", "exposed_wait_ns", "exposed_transfer_ns", "own_late_ns", "gain_ns",
-    )  # fmt: skip
+    is_split = pl.col("wait_ns").is_not_null()
     sends = kinds.index("send_recv") if "send_recv" in kinds else len(kinds)
     return rows.group_by("rank", "step").agg(
-        pl.col(*names).sum(),
-        pl.col("duration_ns").filter(pl.col("wait_ns").is_null()).sum().alias("unsplit_ns"),
+        pl.col("wait_ns").sum(),
+        (pl.col("duration_ns").filter(is_split).sum() - pl.col("wait_ns").sum()).alias("transfer_ns"),
+        pl.col("exposed_wait_ns").sum(),
+        (pl.col("exposed_ns").filter(is_split).sum() - pl.col("exposed_wait_ns").sum()).alias("exposed_transfer_ns"),
+        pl.col("own_late_ns", "gain_ns").sum(),
+        pl.col("duration_ns").filter(~is_split).sum().alias("unsplit_ns"),
         pl.col("exposed_ns").filter(pl.col("kind") == sends).sum().alias("sends_exposed_ns"),
         pl.col("wait_ns").count().cast(pl.Int64).alias("split"),
         pl.col("is_last").sum().cast(pl.Int64).alias("led"),
