@@ -50,18 +50,22 @@ class Alignment:
     allowed_ns: int
 
 
-def hosts_of(ranks: Sequence[RankSummary]) -> tuple[dict[int, str], bool]:
-    """Return the host of each rank, and whether that is a guess: by `RANKS_PER_HOST` where a trace names none."""
+def hosts_of(ranks: Sequence[RankSummary], is_hidden: bool = False) -> tuple[dict[int, str], bool]:
+    """Return the host of each rank, and whether that is a guess: by `RANKS_PER_HOST` where a trace names none.
+
+    Hosts that are hidden are called host1, host2, ..., in the order of their first ranks.
+    """
     if all(summary.host for summary in ranks):
-        return {summary.rank: summary.host or "" for summary in ranks if summary.rank is not None}, False
+        named = {summary.rank: summary.host or "" for summary in ranks if summary.rank is not None}
+        numbers = {host: number for number, host in enumerate(dict.fromkeys(named.values()), 1)}
+        return {rank: f"host{numbers[host]}" if is_hidden else host for rank, host in named.items()}, False
     numbers = [summary.rank for summary in ranks if summary.rank is not None]
     firsts = {rank: rank // RANKS_PER_HOST * RANKS_PER_HOST for rank in numbers}
     return {rank: f"ranks {first} to {first + RANKS_PER_HOST - 1}" for rank, first in firsts.items()}, True
 
 
-def align(rows: pl.DataFrame, ranks: Sequence[RankSummary]) -> Alignment:
+def align(rows: pl.DataFrame, hosts: dict[int, str], is_guess: bool = False) -> Alignment:
     """Align the clocks of ranks by collectives (`ROWS`), by host; by rank where hosts are a guess that does not hold."""
-    hosts, is_guess = hosts_of(ranks)
     keyed = matched_by_key(rows)
     result = _align(keyed, hosts)
     if is_guess and (result.residual_ns is None or result.residual_ns > _GUESS_NS):

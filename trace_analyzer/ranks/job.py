@@ -9,9 +9,10 @@ from pathlib import Path
 import polars as pl
 
 from trace_analyzer.compare.statistics import FLOOR_RATIO
-from trace_analyzer.ranks.alignment import Alignment, Clock, align
+from trace_analyzer.ranks.alignment import Alignment, Clock, align, hosts_of
 from trace_analyzer.ranks.joining import Joined, Problem, joined
 from trace_analyzer.ranks.phrasing import sentence
+from trace_analyzer.ranks.pipeline import Pipeline, pipeline
 from trace_analyzer.ranks.reduction import reduced
 from trace_analyzer.ranks.roles import imbalance, roles
 from trace_analyzer.ranks.slowdown import Slowdown, own_work, slowdown
@@ -121,6 +122,7 @@ class JobReport:
     collectives: Matches
     groups: tuple[GroupInfo, ...]
     slowdown: Slowdown | None
+    pipeline: Pipeline | None
     imbalance: tuple[Uneven, ...]
     notes: tuple[str, ...]
     by_step: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False, compare=False)
@@ -152,18 +154,21 @@ class JobReport:
         return write_html(self, Path(path))
 
 
-def judge(contents: Iterable[bytes], *, part_rows: int = PART_ROWS) -> JobReport:
-    """Judge a job from summaries as `summarize` returns them, in any order; ``part_rows`` collectives at a time."""
+def judge(contents: Iterable[bytes], *, part_rows: int = PART_ROWS, hides_hosts: bool = False) -> JobReport:
+    """Judge a job from summaries as `summarize` returns them, in any order; ``part_rows`` collectives at a time.
+
+    Hosts that are hidden get numbers for names.
+    """
     if isinstance(contents, Store):
-        return _judged(contents, part_rows)
+        return _judged(contents, part_rows, hides_hosts)
     with Store(contents) as store:
-        return _judged(store, part_rows)
+        return _judged(store, part_rows, hides_hosts)
 
 
-def _judged(store: Store, part_rows: int) -> JobReport:
+def _judged(store: Store, part_rows: int, hides_hosts: bool) -> JobReport:
     together = joined(store, part_rows)
     with closing(together.collectives) as spool:
-        aligned = align(spool.sample(), together.ranks)
+        aligned = align(spool.sample(), *hosts_of(together.ranks, hides_hosts))
         doubt_ns = 2 * (aligned.residual_ns or 0)  # of a rank's end, and of the middle one's
         found = reduced(spool, aligned, together.world_size, doubt_ns)
         groups, sends = spool.groups(), spool.pairs()
@@ -199,12 +204,13 @@ def _judged(store: Store, part_rows: int) -> JobReport:
         tool_version=tool_version(),
         job=Job(verdict, regime, together.world_size, seen, step_ns, parts, waiting, transfer),
         problems=together.problems,
-        ranks=_ranks(together, aligned, by_step, role_of),
+        ranks=_ranks(together, aligned, by_step, role_of, hides_hosts),
         stragglers=named,
         clocks=aligned.clocks,
         collectives=counts,
         groups=_groups(together, groups),
         slowdown=kind,
+        pipeline=pipeline(sends, by_step, together.parts, role_of),
         imbalance=tuple(Uneven(**row) for row in uneven.iter_rows(named=True)),
         notes=_notes(together, aligned, counts),
         by_step=by_step,
@@ -230,7 +236,9 @@ def _exposed(by_step: pl.DataFrame, together: Joined) -> tuple[float | None, flo
     return sums[0] / steady.height, sums[1] / steady.height
 
 
-def _ranks(together: Joined, matched: Alignment, by_step: pl.DataFrame, role_of: Mapping[int, str]) -> tuple[Rank, ...]:
+def _ranks(
+    together: Joined, matched: Alignment, by_step: pl.DataFrame, role_of: Mapping[int, str], hides_hosts: bool
+) -> tuple[Rank, ...]:
     names = (
         "wait_ns", "transfer_ns", "exposed_wait_ns", "exposed_transfer_ns", "unsplit_ns", "own_late_ns", "split", "led",
     )  # fmt: skip
@@ -245,7 +253,11 @@ def _ranks(together: Joined, matched: Alignment, by_step: pl.DataFrame, role_of:
         ranks.append(
             Rank(
                 rank=summary.rank,
-                host=matched.hosts.get(summary.rank) if is_used and summary.rank is not None else summary.host,
+                host=matched.hosts.get(summary.rank)
+                if is_used and summary.rank is not None
+                else None
+                if hides_hosts
+                else summary.host,
                 path=summary.path,
                 status=problems.get(summary.path, "ok"),
                 step_ns=summary.step_ns,

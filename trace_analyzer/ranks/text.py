@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 
 from trace_analyzer.ranks.job import JobReport, Rank
 from trace_analyzer.ranks.joining import Problem
+from trace_analyzer.ranks.pipeline import Pipeline
 from trace_analyzer.ranks.stragglers import Straggler
 from trace_analyzer.render.layout import wrapped
 from trace_analyzer.units import count, counted, duration, percent, shorten, visible
 
-_RANKS, _PROBLEMS, _HOSTS, _UNEVEN, _GROUPS = 16, 8, 8, 6, 8
+_RANKS, _PROBLEMS, _HOSTS, _UNEVEN, _GROUPS, _STAGES = 16, 8, 8, 6, 8, 8
 _KINDS = {
     "missing": "missing", "failed": "could not be read", "cut": "are cut", "duplicate": "are there twice", "foreign": "are not of this job",
 }  # fmt: skip
@@ -134,6 +135,8 @@ def figure_lines(report: JobReport, width: int) -> list[str]:
                 else ""
             )
         )
+    if report.pipeline:
+        lines += pipeline_lines(report.pipeline)
     for uneven in report.imbalance[:_UNEVEN]:
         lines.append(
             f"Uneven: {uneven.operator or uneven.category} in role {uneven.role}: {percent(uneven.ratio)} under the longest,"
@@ -151,6 +154,19 @@ def figure_lines(report: JobReport, width: int) -> list[str]:
             f"Process group {name}: ranks {runs(group.ranks) or 'not known'}; {count(group.collectives)} collectives, {duration(group.time_ns)}"
         )
     return [line for item in lines for line in _wrapped(item, width, "  ")]
+
+
+def pipeline_lines(found: Pipeline) -> list[str]:
+    """Write the bubble of each stage, some of a long pipeline, and what an even schedule without interleaving leaves."""
+    ideal = (
+        f"; {counted(found.microbatches, 'microbatch', 'microbatches')} of even stages, without interleaving, leave {percent(found.ideal_ratio)}"
+        if found.microbatches and found.ideal_ratio is not None
+        else ""
+    )
+    worst = sorted(found.stages, key=lambda stage: (-stage.bubble_ratio, stage.stage))[:_STAGES]
+    shares = ", ".join(f"stage {s.stage} {percent(s.bubble_ratio)}" for s in sorted(worst, key=lambda s: s.stage))
+    some = "" if len(worst) == len(found.stages) else f" the emptiest {len(worst)} of {len(found.stages)} stages:"
+    return [f"Pipeline, share of the step without work or in sends that nothing hid:{some} {shares}{ideal}"]
 
 
 def _gain(late: Straggler) -> str:
