@@ -99,12 +99,13 @@ class Spool:
             steps = rows.get_column("step").drop_nulls().n_unique()
             self._steps_each = max(1, steps // self._parts)
         own = (pl.col("step") // self._steps_each).cast(pl.Int32).fill_null(_OUTSIDE)
-        placed = rows.join(self._placed, on="key", how="left", maintain_order="left")
-        placed = placed.with_columns(pl.coalesce("part", own).alias("part"))
+        parted = rows.with_columns(own.alias("own"))
         is_numbered = pl.col("by").is_in([WAYS.index("seq"), WAYS.index("comms-id")])
-        new = placed.filter(is_numbered, pl.col("part") != _OUTSIDE).select("key", "part").unique("key")
-        self._placed = pl.concat([self._placed, new.join(self._placed, on="key", how="anti")])
-        return placed
+        numbered = parted.lazy().filter(is_numbered, pl.col("own") != _OUTSIDE).select("key", pl.col("own").alias("part"))
+        new = numbered.unique("key", keep="first", maintain_order=True).collect()
+        self._placed = pl.concat([self._placed, new.join(self._placed, on="key", how="anti", maintain_order="left")])
+        placed = parted.join(self._placed, on="key", how="left", maintain_order="left")
+        return placed.with_columns(pl.coalesce("part", "own").alias("part")).drop("own")
 
     def _write(self, rows: pl.DataFrame, pieces: pl.DataFrame) -> None:
         if self._folder is None:

@@ -24,7 +24,8 @@ def with_waits(rows: pl.DataFrame, world_size: int | None, allowed_ns: int) -> p
         (2 * pl.len() > pl.coalesce(pl.col("group_size").max(), world_size or 0)).alias("is_most"),
         (start.max() - pl.col("end_ns").min() <= allowed_ns).alias("is_possible"),
     )
-    lengths = _lengths(own.get_column("match").to_numpy(), own.get_column("duration_ns").to_numpy())
+    matches = _count(rows)
+    lengths = _lengths(own.get_column("match").to_numpy(), own.get_column("duration_ns").to_numpy(), matches)
     by_match = pl.DataFrame({"match": np.arange(len(lengths[0]), dtype=np.uint32)}).join(
         sums, on="match", how="left", maintain_order="left"
     )
@@ -49,15 +50,20 @@ def with_waits(rows: pl.DataFrame, world_size: int | None, allowed_ns: int) -> p
     )
 
 
-def _lengths(match: npt.NDArray[np.uint32], duration: Integers) -> tuple[Integers, Integers, Integers]:
+def _count(rows: pl.DataFrame) -> int:
+    last = rows.get_column("match").max()
+    return 0 if last is None else int(last) + 1  # type: ignore[call-overload]
+
+
+def _lengths(match: npt.NDArray[np.uint32], duration: Integers, matches: int) -> tuple[Integers, Integers, Integers]:
     """Return the shortest, second and middle duration of each match, by its number; of two middle ones, the longer."""
     if not len(match):
-        return np.zeros((3, 0), dtype=np.int64)  # type: ignore[return-value]
+        return tuple(np.zeros((3, matches), dtype=np.int64))  # type: ignore[return-value]
     # One sort of whole numbers: matches above, durations (below 2^40 ns, 18 minutes) under them.
     numbers = match.astype(np.int64) << _DURATION_BITS
     numbers |= np.minimum(duration, (1 << _DURATION_BITS) - 1)
     numbers.sort()
-    count = np.bincount(match)
+    count = np.bincount(match, minlength=matches)
     first = np.cumsum(count) - count
     places = (first, first + np.minimum(1, np.maximum(count - 1, 0)), first + count // 2)
     mask = (1 << _DURATION_BITS) - 1
