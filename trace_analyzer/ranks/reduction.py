@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import starmap
 
 import numpy as np
 import polars as pl
@@ -29,17 +30,21 @@ class Reduced:
 def reduced(spool: Spool, alignment: Alignment, world_size: int | None, doubt_ns: int) -> Reduced:
     """Reduce what is spooled; lateness of ``doubt_ns`` or less counts as none."""
     lateness = Lateness(len(alignment.clock_of), doubt_ns)
+
+    def part(rows: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
+        waits = with_waits(matched(rows, alignment), world_size, alignment.allowed_ns)
+        return lateness.added(with_exposed_waits(waits, pieces))
+
     sums: list[pl.DataFrame] = []
     kept = pl.DataFrame()
     ways = np.zeros(len(WAYS), dtype=np.int64)
     count, first = 0, 0
-    for rows, pieces in spool.parts():
-        found = with_waits(matched(rows, alignment), world_size, alignment.allowed_ns)
-        own = lateness.added(with_exposed_waits(found, pieces))
+    for own in starmap(part, spool.parts()):
         ways += np.bincount(own.get_column("by").drop_nulls().to_numpy(), minlength=len(WAYS))
         count += own.height
         sums.append(by_rank_and_step(own, spool.kinds))
         kept, first = _kept(kept, own, first)
+        del own  # before the next part is read
     by_step = pl.concat(sums)
     if len(sums) > 1:
         by_step = by_step.group_by("rank", "step").agg(pl.all().sum())

@@ -101,7 +101,9 @@ class Spool:
         own = (pl.col("step") // self._steps_each).cast(pl.Int32).fill_null(_OUTSIDE)
         parted = rows.with_columns(own.alias("own"))
         is_numbered = pl.col("by").is_in([WAYS.index("seq"), WAYS.index("comms-id")])
-        numbered = parted.lazy().filter(is_numbered, pl.col("own") != _OUTSIDE).select("key", pl.col("own").alias("part"))
+        numbered = (
+            parted.lazy().filter(is_numbered, pl.col("own") != _OUTSIDE).select("key", pl.col("own").alias("part"))
+        )
         new = numbered.unique("key", keep="first", maintain_order=True).collect()
         self._placed = pl.concat([self._placed, new.join(self._placed, on="key", how="anti", maintain_order="left")])
         placed = parted.join(self._placed, on="key", how="left", maintain_order="left")

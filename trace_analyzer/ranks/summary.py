@@ -21,6 +21,7 @@ from trace_analyzer.frames.lookups import as_strings
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.notes import DAMAGED
 from trace_analyzer.pipeline import report_of
+from trace_analyzer.ranks import hosts_only
 from trace_analyzer.ranks.columns import packed as packed_columns
 from trace_analyzer.ranks.columns import unpacked as unpacked_columns
 from trace_analyzer.ranks.groups import Group, group_of, packed, unpacked
@@ -131,7 +132,15 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
     header = trace.header
     steps = tables["steps"].filter(pl.col("device") == device).sort("start_ns")
     profile = profile_of(report)
-    collectives, groups = _collectives(trace, report, device, steps)
+    if device < 0:
+        marked = hosts_only.steps_of(trace)
+        hiding = hosts_only.work_of(trace)
+        collectives, groups = hosts_only.collectives_of(trace, marked)
+        collectives = hosts_only.with_exposed(collectives, hiding)
+    else:
+        marked = typed(steps.rename({"index": "step", "steady": "is_steady"}), STEPS)
+        hiding = _hiding(tables["activities"], device)
+        collectives, groups = _collectives(trace, report, device, steps)
     reduced = _reduced(profile)
     damage = next((note.message for note in report.notes if note.code in _CUT), None)
     return RankSummary(
@@ -146,16 +155,24 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
         regime=report.verdict.regime,
         cause=report.verdict.cause,
         headline=report.verdict.headline,
-        step_ns=profile.total_ns / profile.steps if profile.steps and profile.total_ns else None,
-        steps_from=report.steps_from if steps.height else None,
+        step_ns=_step_ns(profile, marked if device < 0 else None),
+        steps_from="ProfilerStep" if device < 0 and marked.height else report.steps_from if steps.height else None,
         groups=groups,
-        steps=typed(steps.rename({"index": "step", "steady": "is_steady"}), STEPS),
+        steps=marked,
         parts=_parts(tables["owners"].filter(pl.col("device") == device)),
         collectives=typed(collectives, COLLECTIVES),
-        exposed=exposed_pieces(collectives, _hiding(tables["activities"], device)),
+        exposed=exposed_pieces(collectives, hiding),
         work=_work(reduced),
         profile=reduced,
     )
+
+
+def _step_ns(profile: Profile, marked: pl.DataFrame | None) -> float | None:
+    """Return the mean length of a step: of those that are marked, where no device worked."""
+    if marked is not None:
+        mean = marked.select((pl.col("end_ns") - pl.col("start_ns")).mean()).item()
+        return None if mean is None else float(mean)
+    return profile.total_ns / profile.steps if profile.steps and profile.total_ns else None
 
 
 def _device(report: Report) -> int:
