@@ -42,7 +42,7 @@ def read_as(declared: type[T], value: object, place: str = "") -> T:
     """
     if not isinstance(value, Mapping):
         raise TypeError(f"{place or 'the document'} is no object")
-    hints = _hints(declared)
+    hints = _hints(declared)  # type: ignore[arg-type]
     if unknown := value.keys() - hints.keys():
         raise TypeError(f"{place}{'.' if place else ''}{min(map(str, unknown))} is unknown")
     inner = f"{place}." if place else ""

@@ -81,7 +81,7 @@ def world_size() -> int:
 
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_world_size()
+        return int(distributed.get_world_size())
     ranks = os.environ.get("WORLD_SIZE", "")
     return int(ranks) if ranks.isdecimal() else 1
 

@@ -57,8 +57,8 @@ def hosts_of(ranks: Sequence[RankSummary], is_hidden: bool = False) -> tuple[dic
     """
     if all(summary.host for summary in ranks):
         named = {summary.rank: summary.host or "" for summary in ranks if summary.rank is not None}
-        numbers = {host: number for number, host in enumerate(dict.fromkeys(named.values()), 1)}
-        return {rank: f"host{numbers[host]}" if is_hidden else host for rank, host in named.items()}, False
+        places = {host: place for place, host in enumerate(dict.fromkeys(named.values()), 1)}
+        return {rank: f"host{places[host]}" if is_hidden else host for rank, host in named.items()}, False
     numbers = [summary.rank for summary in ranks if summary.rank is not None]
     firsts = {rank: rank // RANKS_PER_HOST * RANKS_PER_HOST for rank in numbers}
     return {rank: f"ranks {first} to {first + RANKS_PER_HOST - 1}" for rank, first in firsts.items()}, True

@@ -40,7 +40,7 @@ def _array(values: pl.Series) -> npt.NDArray[Any]:
     if values.dtype.is_float():
         return values.fill_null(np.nan).to_numpy().astype("<f8")
     numbers = values.cast(pl.Int64)
-    low, high = (int(numbers.min() or 0), int(numbers.max() or 0))  # type: ignore[call-overload]
+    low, high = (int(numbers.min() or 0), int(numbers.max() or 0))  # type: ignore[arg-type]
     kind = next(t for t in _TYPES if np.iinfo(t).min < low and high <= np.iinfo(t).max)
     return numbers.fill_null(int(np.iinfo(kind).min)).to_numpy().astype(kind)
 
@@ -120,7 +120,7 @@ def _series(name: str, parts: Sequence[_Part], dtype: pl.DataType, texts: Mappin
     values = pl.Series(name, np.concatenate([array for array, _ in parts]))
     if any(is_null is not None for _, is_null in parts):
         nulls = [np.zeros(len(array), dtype=np.bool_) if is_null is None else is_null for array, is_null in parts]
-        values = values.set(pl.Series(np.concatenate(nulls)), None)  # type: ignore[arg-type]
+        values = values.set(pl.Series(np.concatenate(nulls)), None)
     if texts is None:
         return values.cast(dtype)
     return (

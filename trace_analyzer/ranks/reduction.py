@@ -73,7 +73,7 @@ def _kept(kept: pl.DataFrame, new: pl.DataFrame, first: int) -> tuple[pl.DataFra
     together = pl.concat([kept, numbered]) if kept.width else numbered
     if together.height > KEPT_ROWS:
         together = most_late(together, KEPT_ROWS)
-    return together, first + int(last or 0) + 1  # type: ignore[call-overload]
+    return together, first + int(last or 0) + 1  # type: ignore[arg-type]
 
 
 def most_late(rows: pl.DataFrame, most: int) -> pl.DataFrame:

@@ -3,7 +3,7 @@
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -33,12 +33,12 @@ class Sample:
     def add(self, rows: pl.DataFrame) -> None:
         """Add rows of `ROWS`."""
         for (size,), own in rows.with_columns(_hash()).group_by("group_size"):
-            bound, frames = self._kept.get(size, (_ALL, []))  # type: ignore[arg-type]
+            bound, frames = self._kept.get(size, (_ALL, []))
             frames = [*frames, own.filter(pl.col("hash") <= bound)]
             while sum(frame.height for frame in frames) > self._rows and _several(frames):
                 bound //= 2
                 frames = [frame.filter(pl.col("hash") <= bound) for frame in frames]
-            self._kept[size] = bound, frames  # type: ignore[index]
+            self._kept[size] = bound, frames
 
     def rows(self) -> pl.DataFrame:
         """Return the rows that were kept."""
@@ -114,9 +114,9 @@ class Spool:
             self._folder = Path(tempfile.mkdtemp(prefix="analyze-ranks-"))
         for name, files, frame in (("rows", self._files, rows), ("pieces", self._pieces, pieces)):
             for (part,), own in frame.group_by("part", maintain_order=True):
-                path = self._folder / f"{name}.{part}.{len(files.setdefault(int(part), []))}.parquet"  # type: ignore[call-overload]
+                path = self._folder / f"{name}.{part}.{len(files.setdefault(int(part), []))}.parquet"
                 own.drop("part").write_parquet(path, compression="lz4", statistics=False)
-                files[int(part)].append(path)  # type: ignore[call-overload]
+                files[int(part)].append(path)
 
     def sample(self) -> pl.DataFrame:
         """Return rows of `ROWS` to align clocks by: all of them, or whole collectives of a large job."""
@@ -146,7 +146,7 @@ class Spool:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _frame(parts: Sequence[pl.DataFrame | Path], schema: dict[str, pl.DataType]) -> pl.DataFrame:
+def _frame(parts: Sequence[pl.DataFrame | Path], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
     """Return frames, in memory or in files, as one."""
     frames = [part if isinstance(part, pl.DataFrame) else pl.read_parquet(part) for part in parts]
     return pl.concat(frames) if frames else pl.DataFrame(schema=schema)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
@@ -408,7 +408,7 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
         profile, columns = _member(rest)[0].split(b"\n", 1)
         return replace(
             _headed(document),
-            **_frames([document["frames"]], [memoryview(columns)]),
+            **cast(Any, _frames([document["frames"]], [memoryview(columns)])),
             profile=baselines.profile_from(json.loads(profile)) if profile != b"null" else None,
         )
     except damage() as error:

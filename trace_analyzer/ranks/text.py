@@ -114,7 +114,9 @@ def figure_lines(report: JobReport, width: int) -> list[str]:
     job, matches = report.job, report.collectives
     if job.step_ns:
         longest = [f"{part} {percent(ns / job.step_ns)}" for part, ns in list(job.parts_ns.items())[:5]]
-        lines.append(f"Step, a mean of ranks: {duration(job.step_ns)}; {', '.join(longest)}")
+        lines.append(
+            "; ".join([f"Step, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])])
+        )
     if job.waiting_ns is not None:
         lines.append(
             f"Exposed in collectives a step: waiting {duration(job.waiting_ns)}, transfer {duration(job.transfer_ns)}"

@@ -52,7 +52,7 @@ def with_waits(rows: pl.DataFrame, world_size: int | None, allowed_ns: int) -> p
 
 def _count(rows: pl.DataFrame) -> int:
     last = rows.get_column("match").max()
-    return 0 if last is None else int(last) + 1  # type: ignore[call-overload]
+    return 0 if last is None else int(last) + 1  # type: ignore[arg-type]
 
 
 def _lengths(match: npt.NDArray[np.uint32], duration: Integers, matches: int) -> tuple[Integers, Integers, Integers]:
@@ -67,7 +67,7 @@ def _lengths(match: npt.NDArray[np.uint32], duration: Integers, matches: int) ->
     first = np.cumsum(count) - count
     places = (first, first + np.minimum(1, np.maximum(count - 1, 0)), first + count // 2)
     mask = (1 << _DURATION_BITS) - 1
-    return tuple(numbers[np.minimum(place, len(numbers) - 1)] & mask for place in places)  # type: ignore[return-value]
+    return tuple(numbers[np.minimum(place, len(numbers) - 1)] & mask for place in places)
 
 
 def with_exposed_waits(rows: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
@@ -225,7 +225,7 @@ def _spread(values: Integers, at: pl.Series, name: str) -> pl.Series:
     spread = np.zeros(len(at), dtype=np.int64)
     spread[at.to_numpy()] = values
     column = pl.Series(name, spread)
-    return column if at.all() else column.set(~at, None)  # type: ignore[arg-type]
+    return column if at.all() else column.set(~at, None)
 
 
 class _Grid:
