@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from conftest import CORPUS, corpus_rows
 
 import trace_analyzer as ta
 from trace_analyzer.ingest import load
@@ -88,6 +89,25 @@ def test_what_gloo_marks(folder: Path) -> None:
     summary = from_bytes(summarize(str(folder / "trace.rank0.json")))
     assert (summary.rank, summary.world_size, summary.steps_from) == (0, 4, "ProfilerStep")
     assert summary.host
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
+def test_two_real_ranks_of_128() -> None:
+    """Filtered traces without hosts, groups' members or numbers: half of the collectives match, by their ends alone."""
+    report = ta.analyze_ranks([CORPUS / f"sampled_128ranks_rank{rank}.json.gz" for rank in (0, 1)], workers=1)
+    assert [(problem.kind, problem.rank) for problem in report.problems] == [("missing", n) for n in range(2, 128)]
+    assert report.job.sentence.startswith("Of the 2 ranks at hand: ")
+    assert (report.collectives.matched, report.collectives.unmatched, report.collectives.by) == (10, 10, {"ends": 10})
+    residual = report.collectives.residual_ns
+    assert residual is not None
+    assert residual < 330_000
+    # Of two ranks of 128 nothing is known of what a cure gives, and nothing is claimed below the residual.
+    assert all(late.gain_at_least_ns == 0 and late.late_ns > 2 * residual for late in report.stragglers)
+    rows = report.rows.filter(pl.col("match").is_not_null())
+    assert (rows.get_column("wait_ns") >= 0).all()
+    assert (rows.get_column("wait_ns") + rows.get_column("transfer_ns")).equals(rows.get_column("duration_ns"))
+    assert rows.group_by("match").agg(pl.col("kind").n_unique(), pl.col("rank").n_unique()).select("kind", "rank").unique().rows() == [(1, 2)]
 
 
 def test_what_work_leaves_of_a_collective() -> None:

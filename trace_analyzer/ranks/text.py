@@ -46,7 +46,7 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
         own = [problem for problem in problems if problem.kind == kind]
         ranks = [problem.rank for problem in own if problem.rank is not None]
         if kind == "missing" and own:
-            lines.append(f"missing: ranks {runs(ranks)}")
+            lines.append(f"missing: {'rank' if len(ranks) == 1 else 'ranks'} {runs(ranks)}")
             continue
         lines += [
             f"{kind}: {f'rank {p.rank}, ' if p.rank is not None else ''}{p.path}: {p.message}" for p in own[:_PROBLEMS]
