@@ -548,6 +548,7 @@ def test_columns_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
     assert sizes == [len(content)] * 2
 
 
+@pytest.mark.slow
 def test_traces_of_ranks_say_what_was_made(tmp_path: Path) -> None:
     """From trace to verdict: the straggler, the operator that makes it late, the waits, a cut file."""
     program = [("work", 20 * MS), ("meet", everyone(4)), ("work", 10 * MS), ("meet", everyone(4))]
