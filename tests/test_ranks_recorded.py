@@ -107,7 +107,9 @@ def test_two_real_ranks_of_128() -> None:
     rows = report.rows.filter(pl.col("match").is_not_null())
     assert (rows.get_column("wait_ns") >= 0).all()
     assert (rows.get_column("wait_ns") + rows.get_column("transfer_ns")).equals(rows.get_column("duration_ns"))
-    assert rows.group_by("match").agg(pl.col("kind").n_unique(), pl.col("rank").n_unique()).select("kind", "rank").unique().rows() == [(1, 2)]
+    assert rows.group_by("match").agg(pl.col("kind").n_unique(), pl.col("rank").n_unique()).select(
+        "kind", "rank"
+    ).unique().rows() == [(1, 2)]
 
 
 def test_what_work_leaves_of_a_collective() -> None:

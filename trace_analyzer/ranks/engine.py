@@ -53,8 +53,9 @@ def summaries(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Store:
-    """Put a summary of each path into ``contents``, in order, and return it, as `summarize` does; what ends a worker is that rank's error.
+    """Put a summary of each path into ``contents``, in order, as `summarize` does, and return it.
 
+    What ends a worker is that rank's error.
     ``executor`` is the caller's to shut down. By default ranks run in ``workers`` new processes, as many as there are processors and as memory
     admits. No process outlives the call.
     """

@@ -170,9 +170,9 @@ def _judged(store: Store, part_rows: int, hides_hosts: bool) -> JobReport:
     with closing(together.collectives) as spool:
         aligned = align(spool.sample(), *hosts_of(together.ranks, hides_hosts))
         doubt_ns = 2 * (aligned.residual_ns or 0)  # of a rank's end, and of the middle one's
-        found = reduced(spool, aligned, together.world_size, doubt_ns)
+        totals = reduced(spool, aligned, together.world_size, doubt_ns)
         groups, sends = spool.groups(), spool.pairs()
-    by_step = found.by_step
+    by_step = totals.by_step
     role_of = roles(together.work)
     named_roles = pl.DataFrame(
         {"rank": list(role_of), "role": list(role_of.values())}, schema={"rank": pl.Int64(), "role": pl.String()}
@@ -185,7 +185,7 @@ def _judged(store: Store, part_rows: int, hides_hosts: bool) -> JobReport:
     waiting, transfer = _exposed(by_step, together)
     parts = _parts(together.parts)
     uneven = imbalance(together.work, named_roles, FLOOR_RATIO * (step_ns or 0)).head(_MOST_UNEVEN)
-    counts = Matches(found.matched, found.unmatched, found.by, aligned.residual_ns)
+    counts = Matches(totals.matched, totals.unmatched, totals.by, aligned.residual_ns)
     regimes = Counter(summary.regime for summary in together.ranks if summary.regime is not None)
     regime = max(sorted(regimes), key=lambda name: regimes[name]) if regimes else None
     kind = slowdown(own_work(together.parts), named_roles, (transfer or 0) / step_ns if step_ns else 0.0)
@@ -214,7 +214,7 @@ def _judged(store: Store, part_rows: int, hides_hosts: bool) -> JobReport:
         imbalance=tuple(Uneven(**row) for row in uneven.iter_rows(named=True)),
         notes=_notes(together, aligned, counts),
         by_step=by_step,
-        rows=found.rows,
+        rows=totals.rows,
         steps=together.steps,
     )
 

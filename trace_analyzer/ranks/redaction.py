@@ -1,4 +1,7 @@
-"""Redact the report on a job for sharing: hosts get numbers, files keep their names alone, all else as `trace_analyzer.render.redact`."""
+"""Redact the report on a job for sharing.
+
+Hosts get numbers, files keep their names alone, and all else is redacted as `trace_analyzer.render.redact` says.
+"""
 
 import re
 from collections.abc import Sequence

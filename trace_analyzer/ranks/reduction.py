@@ -18,7 +18,10 @@ KEPT_ROWS = 300_000
 
 @dataclass(frozen=True)
 class Reduced:
-    """Hold a job's collectives by rank and step (`waits.by_rank_and_step`), some of them one by one, and how many were matched by what."""
+    """Hold a job's collectives by rank and step (`waits.by_rank_and_step`), and some of them one by one.
+
+    ``by`` says how many were matched by what.
+    """
 
     by_step: pl.DataFrame
     rows: pl.DataFrame
@@ -65,7 +68,10 @@ def reduced(spool: Spool, alignment: Alignment, world_size: int | None, doubt_ns
 
 
 def _kept(kept: pl.DataFrame, new: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
-    """Return the rows to keep of those kept so far and new ones, whose matches are numbered from ``first`` on; and the next number."""
+    """Return the rows to keep of those kept so far and new ones, and the next number of a match.
+
+    Matches of new rows are numbered from ``first`` on.
+    """
     last = new.get_column("match").max()
     if new.height > KEPT_ROWS:
         new = most_late(new, KEPT_ROWS)

@@ -373,7 +373,10 @@ def is_failed(content: bytes) -> bool:
 
 
 def to_bytes(summary: RankSummary) -> bytes:
-    """Write a summary as gzip of two members: a line of JSON with its head; a line with its work as comparisons have it, and columns of bytes."""
+    """Write a summary as gzip of two members.
+
+    The first is a line of JSON, its head; the second a line with its work as comparisons have it, and the columns of its frames as bytes.
+    """
     head = {name: getattr(summary, name) for name in RankSummary.__dataclass_fields__ if name not in _APART}
     head["groups"] = [asdict(group) | {"ranks": packed(group.ranks)} for group in summary.groups]
     frames = {name: packed_columns(getattr(summary, name)) for name in _FRAMES}
@@ -389,7 +392,10 @@ def _line(document: Mapping[str, Any]) -> bytes:
 
 
 def _member(content: bytes) -> tuple[bytes, bytes]:
-    """Return the bytes of a gzip member, and what follows it. Raises ``ValueError`` where it is damaged, or larger than any summary."""
+    """Return the bytes of a gzip member, and what follows it.
+
+    Raises ``ValueError`` where it is damaged, or larger than any summary.
+    """
     inflater = zlib.decompressobj(wbits=31)  # 31: gzip
     try:
         text = inflater.decompress(content, _MOST_BYTES)
@@ -416,7 +422,7 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
 
 
 def with_path(content: bytes, path: str) -> bytes:
-    """Return a summary as one of ``path``. Raises ``InputError`` as `from_bytes` does, for what is wrong anywhere in it."""
+    """Return a summary as one of ``path``. Raises ``InputError`` as `from_bytes` does."""
     from_bytes(content, path)
     head, rest = _member(content)
     return _line({**json.loads(head), "path": path}) + rest
@@ -430,7 +436,10 @@ def head_of(content: bytes) -> tuple[RankSummary, int]:
 
 
 def frames_of(contents: Sequence[bytes]) -> dict[str, tuple[pl.DataFrame, list[int]]]:
-    """Return each frame of summaries that `to_bytes` wrote, one under the other, by name, and how many rows each summary has in it."""
+    """Return each frame of summaries that `to_bytes` wrote, one under the other, by name.
+
+    With it comes how many rows each summary has in it.
+    """
     described, columns = [], []
     for content in contents:
         head, rest = _member(content)

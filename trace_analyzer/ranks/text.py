@@ -158,16 +158,16 @@ def figure_lines(report: JobReport, width: int) -> list[str]:
     return [line for item in lines for line in _wrapped(item, width, "  ")]
 
 
-def pipeline_lines(found: Pipeline) -> list[str]:
+def pipeline_lines(pipeline: Pipeline) -> list[str]:
     """Write the bubble of each stage, some of a long pipeline, and what an even schedule without interleaving leaves."""
     ideal = (
-        f"; {counted(found.microbatches, 'microbatch', 'microbatches')} of even stages, without interleaving, leave {percent(found.ideal_ratio)}"
-        if found.microbatches and found.ideal_ratio is not None
+        f"; {counted(pipeline.microbatches, 'microbatch', 'microbatches')} of even stages, without interleaving, leave {percent(pipeline.ideal_ratio)}"
+        if pipeline.microbatches and pipeline.ideal_ratio is not None
         else ""
     )
-    worst = sorted(found.stages, key=lambda stage: (-stage.bubble_ratio, stage.stage))[:_STAGES]
+    worst = sorted(pipeline.stages, key=lambda stage: (-stage.bubble_ratio, stage.stage))[:_STAGES]
     shares = ", ".join(f"stage {s.stage} {percent(s.bubble_ratio)}" for s in sorted(worst, key=lambda s: s.stage))
-    some = "" if len(worst) == len(found.stages) else f" the emptiest {len(worst)} of {len(found.stages)} stages:"
+    some = "" if len(worst) == len(pipeline.stages) else f" the emptiest {len(worst)} of {len(pipeline.stages)} stages:"
     return [f"Pipeline, share of the step without work or in sends that nothing hid:{some} {shares}{ideal}"]
 
 
