@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +21,7 @@ import polars as pl
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "sample_traces")]
 
-from replay_pairs import PAIRS, gemm, op, steps  # noqa: E402
+from replay_pairs import PAIRS, VARIED, Pair, gemm, op, steps  # noqa: E402
 from simulator import Simulation  # noqa: E402
 
 from trace_analyzer.analysis import Value  # noqa: E402
@@ -31,10 +31,11 @@ from trace_analyzer.pipeline import analyze, report_of  # noqa: E402
 from trace_analyzer.registry import ANALYSES  # noqa: E402
 from trace_analyzer.replay import estimates  # noqa: E402
 from trace_analyzer.replay.changes import Change  # noqa: E402
-from trace_analyzer.replay.graph import build  # noqa: E402
+from trace_analyzer.replay.graph import EXECUTION, build  # noqa: E402
 from trace_analyzer.replay.prediction import Replay  # noqa: E402
 from trace_analyzer.replay.recording import recording  # noqa: E402
 from trace_analyzer.replay.refusals import refusal  # noqa: E402
+from trace_analyzer.replay.scene import NotApplicable  # noqa: E402
 from trace_analyzer.report import Report  # noqa: E402
 
 
@@ -48,7 +49,8 @@ def main() -> None:
     traces = sorted((ROOT / "sample_traces").glob("synthetic_*.json.gz")) + sorted(options.corpus.glob("*.json.gz"))
     pairs = options.corpus.parent / "pairs"
     identities([*traces, *sorted(pairs.glob("*.json.gz"))])
-    planted(options.seeds)
+    planted(PAIRS, options.seeds, "planted")
+    planted(VARIED, 2 * options.seeds, "planted, best cases reached in part")
     recorded(pairs)
     in_report(traces)
     cost(options.events)
@@ -83,9 +85,9 @@ def device_of(report: Report) -> int | None:
 def identities(traces: Sequence[Path]) -> None:
     """Replay error with all durations kept, and round trips."""
     print(
-        "trace                                    step ms   error  half out  unexplained  inferred  round trip cpu, gpu"
+        "trace                                    step ms   error  half out  all means  unexplained  inferred  round trip cpu, gpu"
     )
-    errors, halves, trips = [], [], []
+    errors, halves, means, trips = [], [], [], []
     for path in traces:
         try:
             report = analyze(path)
@@ -102,15 +104,17 @@ def identities(traces: Sequence[Path]) -> None:
             continue
         held_out = half_held_out(report, device)
         trip = [replay.round_trip_of(target) for target in ("cpu", "gpu")]
-        summary = replay.summary
+        summary, mean = replay.summary, class_means(replay)
         print(
             f"{path.name[:40]:40} {replay.recorded_step_ns / 1e6:8.2f} {summary.error_ratio:+7.3%} {held_out:+8.3%} "
-            f"{summary.unexplained_ratio:11.2%} {summary.inferred_ratio:9.2%} {trip[0]:9.2%} {trip[1]:7.2%}"
+            f"{'' if mean is None else f'{mean:+.1%}':>9} {summary.unexplained_ratio:11.2%} {summary.inferred_ratio:9.2%} {trip[0]:9.2%} {trip[1]:7.2%}"
         )
         errors.append(abs(summary.error_ratio))
         halves.append(abs(held_out))
+        means += [] if mean is None else [abs(mean)]
         trips.append(max(trip))
-    for name, values in (("error", errors), ("half held out", halves), ("round trip", trips)):
+    by_name = (("error", errors), ("half held out", halves), ("class means", means), ("round trip", trips))
+    for name, values in by_name:
         print(
             f"{name:14} {len(values)} traces: mean {np.mean(values):.3%}, median {np.median(values):.3%}, worst {max(values):.2%}"
         )
@@ -126,12 +130,35 @@ def half_held_out(report: Report, device: int) -> float:
     return replay.identity_ratio
 
 
-def planted(seeds: int) -> None:
-    """Predicted against true steps of changed simulated programs."""
-    print(
-        "\nplanted                              pairs  saving off by (mean, worst)  step off by (worst)  inside the interval"
+def class_means(replay: Replay) -> float | None:
+    """The replay error with every duration, too, at the mean of its kernel (name, operator, blocks) in the other steps."""
+    graph, activities = replay.graph, replay.graph.recorded.activities
+    if graph.recorded.steps.steady.sum() < 2:
+        return None
+    keys = (
+        replay.known.table.select(pl.struct("name", "operator", "blocks").rank("dense").alias("key"))
+        .to_series()
+        .to_numpy()
     )
-    for name, pair in PAIRS.items():
+    half = activities.step % 2
+    taken = pl.DataFrame({"key": keys, "half": half, "ns": activities.end - activities.start})
+    means = taken.group_by("key", half=1 - pl.col("half")).agg(mean=pl.col("ns").mean())
+    lasts = (
+        taken.join(means, on=["key", "half"], how="left", maintain_order="left")
+        .select(pl.coalesce("mean", "ns"))
+        .to_series()
+    )
+    weights = replay.weights(())
+    runs = np.flatnonzero(graph.kind == EXECUTION)
+    weights.device[runs] = lasts.to_numpy()[graph.ref[runs]]
+    return replay.run(weights).step_ns / replay.recorded_step_ns - 1
+
+
+def planted(pairs: Mapping[str, Pair], seeds: int, title: str) -> None:
+    """Predicted against true steps of changed simulated programs."""
+    print(f"\n{title:36} pairs  saving off by (mean, worst)  step off by (worst)  inside the interval")
+    held, count = 0, 0
+    for name, pair in pairs.items():
         off, step_off, inside = [], [], []
         for seed in range(1, seeds + 1):
             replay = Replay.of(analyze(pair.before(seed), device=0), 0)
@@ -141,23 +168,66 @@ def planted(seeds: int) -> None:
             off.append(abs(predicted.step_ns - truth) / max(saving, 0.001 * truth))
             step_off.append(abs(predicted.step_ns / truth - 1))
             inside.append(predicted.low_ns <= truth <= predicted.high_ns)
+        held, count = held + sum(inside), count + seeds
         print(
             f"{name:36} {seeds:5} {np.mean(off):12.2%} {max(off):8.2%} {max(step_off):18.2%} {sum(inside):12} of {seeds}"
         )
+    print(f"inside the interval: {held} of {count}")
 
 
-def recorded(pairs: Path) -> None:
-    """Recorded programs before and after a change."""
-    before, after = pairs / "v100_resnet50_workers0.json.gz", pairs / "v100_resnet50_workers4.json.gz"
-    if not before.exists():
+def recorded(folder: Path) -> None:
+    """Recorded programs before and after a change; what is refused; how far recordings of one program differ."""
+    if not folder.exists():
         return
-    reports = [analyze(path) for path in (before, after)]
-    replays = [Replay.of(report, device_of(report) or 0) for report in reports]
-    predicted, truth = replays[0].predict((Change("prefetch", {"workers": 4}),)), replays[1].recorded_step_ns
+    known: dict[str, tuple[Report, Replay, int]] = {}
+
+    def of(name: str) -> tuple[Report, Replay, int]:
+        if name not in known:
+            report = analyze(folder / f"{name}.json.gz")
+            device = device_of(report) or 0
+            known[name] = report, Replay.of(report, device), device
+        return known[name]
+
+    again = [f"a100_forward_batch2_again{number:02}" for number in range(12)]
+    batches = dict.fromkeys(again, 2) | {f"a100_forward_batch{size}": size for size in (16, 64, 128)}
+    asked = [("v100_resnet50_workers0", "v100_resnet50_workers4", Change("prefetch", {"workers": 4}))]
+    asked += [
+        (before, after, Change("batch", {"times": batches[after] / batches[before]}))
+        for before in batches for after in batches if batches[before] != batches[after] and (batches[before] > 2 or after not in again)
+    ]  # fmt: skip
     print(
-        f"\nresnet50, workers 0 -> 4: {replays[0].recorded_step_ns / 1e6:.1f} -> {predicted.step_ns / 1e6:.1f} ms "
-        f"({predicted.low_ns / 1e6:.1f} to {predicted.high_ns / 1e6:.1f}), recorded {truth / 1e6:.1f}: {predicted.step_ns / truth - 1:+.1%}"
+        "\nrecorded pair, change                                     now   predicted  interval        recorded    off  inside"
     )
+    inside, refused = [], 0
+    for before, after, change in asked:
+        if not all((folder / f"{name}.json.gz").exists() for name in (before, after)):
+            continue
+        report, replay, device = of(before)
+        try:
+            reason = refusal(report, replay, device, (change,))
+            predicted = None if reason else replay.predict((change,))
+        except NotApplicable:
+            predicted = None
+        if predicted is None:
+            refused += 1
+            continue
+        truth = of(after)[1].recorded_step_ns
+        inside.append(predicted.low_ns <= truth <= predicted.high_ns)
+        now, then, low, high = (
+            ns / 1e6 for ns in (replay.recorded_step_ns, predicted.step_ns, predicted.low_ns, predicted.high_ns)
+        )
+        print(
+            f"{before[5:]} -> {after[5:]}, {change.label}".ljust(56)
+            + f"{now:8.1f} {then:8.1f} ({low:6.1f} to {high:6.1f}) {truth / 1e6:8.1f} {predicted.step_ns / truth - 1:+7.1%}  {inside[-1]}"
+        )
+    print(f"inside the interval: {sum(inside)} of {len(inside)}; refused: {refused}")
+    if all((folder / f"{name}.json.gz").exists() for name in again):
+        lengths = np.array([of(name)[1].recorded_step_ns for name in again])
+        apart = np.abs(lengths[:, None] / lengths[None, :] - 1)[~np.eye(len(again), dtype=bool)]
+        shares = ", ".join(f"{(apart <= share).mean():.0%} within {share:.0%}" for share in (0.05, 0.1, 0.15, 0.2))
+        print(
+            f"12 recordings of one pass, {lengths.min() / 1e6:.1f} to {lengths.max() / 1e6:.1f} ms: {shares} of each other"
+        )
 
 
 def cost(events: int) -> None:

@@ -850,4 +850,5 @@ def test_a_fix_is_said_where_it_helps_and_not_where_it_does_not(fix: str) -> Non
     assert item.start_ns is not None
     assert item.end_ns is not None
     assert 0 <= item.start_ns < item.end_ns <= asks.trace.duration_ns
+    assert asks.tables["advice_members"].filter(advice=fix).height, "the timeline outlines what it is about"
     assert fix not in ids(does_not)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kineto import analysed, copy, kernel, launch, launched, op, python
+from kineto import analysed, annotation, call, copy, kernel, launch, launched, op, python
 
 from trace_analyzer.report import Report
 
@@ -159,3 +159,29 @@ def test_multihead_attention_fuses_when_nobody_wants_its_weights(module: str, as
     item = next(item for item in report.advice if item.id == "attention-kernel")
     assert ("need_weights=False" in item.code) == asks
     assert "F.scaled_dot_product_attention" in item.code
+
+
+@pytest.mark.parametrize(("name", "code"), [("alltoall", "async_op=True"), ("allreduce", "DistributedDataParallel")])
+def test_how_to_overlap_follows_from_what_is_communicated(name: str, code: str) -> None:
+    """Gradients are reduced by DDP; an exchange of activations is started early by hand."""
+    moved = {"Collective name": name, "In msg nelems": 4_000_000, "dtype": "Float", "Group size": 8}
+    collectives = [
+        [op("record_param_comms", 100 * n, 20, **moved), launched(NCCL, 100 * n + 5, 2_000 + 500 * n, 500, n + 1, stream=20)]
+        for n in range(8)
+    ]  # fmt: skip
+    report = analysed(collectives, [kernel(GEMM, 6_000 + 1_000 * n, 900) for n in range(4)])
+    (item,) = (item for item in report.advice if item.id == "overlap")
+    assert code in item.code
+
+
+@pytest.mark.parametrize(("waits", "says"), [(0, False), (1, False), (3, True)])
+def test_calls_that_wait_stand_in_a_graphs_way(waits: int, says: bool) -> None:
+    """One wait a step may stand at its end, outside of the graph."""
+    steps = [
+        [annotation(f"ProfilerStep#{n}", 3_000 * n, 3_000), op("aten::add", 3_000 * n + 5, 2_900),
+         *(launched(ADD, 3_000 * n + 10 + 200 * i, 3_000 * n + 20 + 200 * i, 8, 20 * n + i + 1) for i in range(14)),
+         *(call("cudaStreamSynchronize", 3_000 * n + 100 + 200 * i, 1) for i in range(waits))]
+        for n in range(6)
+    ]  # fmt: skip
+    (item,) = (item for item in analysed(steps).advice if item.id == "cuda-graphs")
+    assert ("no graph can hold" in item.why) == says

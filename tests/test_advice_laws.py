@@ -57,9 +57,14 @@ def bounds_hold(report: Report) -> None:
     parts = report.verdict.parts_ns
     for item in report.advice:
         reached = sum(parts[part] for part in REACHES[item.id])
-        predicted = item.predicted is not None and "raised to the estimate" in item.how_bound
+        predicted = item.predicted is not None and "raised to what the replay" in item.how_bound
         reached = sum(parts.values()) if predicted else reached
         assert 0 < item.saves_ns_at_most <= (reached + 1) // (2 if item.id in HALF else 1)
+        if item.predicted is not None and item.predicted.now_ns:
+            most = (1 - item.predicted.low_ns / item.predicted.now_ns) * sum(parts.values())
+            assert item.saves_ns_at_most >= min(round(most), sum(parts.values())) - 1, (
+                "no less than the interval allows"
+            )
         assert item.start_ns is None or item.start_ns <= (item.end_ns or 0)
 
 

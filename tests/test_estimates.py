@@ -1,5 +1,6 @@
 """Estimates in reports: what would help most, advice with predictions and its order, and the critical path as a table."""
 
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,8 @@ from trace_analyzer.render.terminal import summary
 from trace_analyzer.replay.changes import CHANGES
 from trace_analyzer.replay.estimates import change_of
 from trace_analyzer.replay.graph import EDGES
+from trace_analyzer.replay.prediction import SPEEDUPS, Replay
+from trace_analyzer.replay.weights import scale_label
 from trace_analyzer.replay.whatif import WORTH_RATIO, whatif
 from trace_analyzer.report import Predicted, Report
 from trace_analyzer.units import duration
@@ -168,7 +171,7 @@ def test_the_path_of_a_loader_is_the_loader() -> None:
 
 
 def test_allocation_alone_is_predicted() -> None:
-    """Each step allocates for 400 us and compiles for 300: the allocator's advice is of the former."""
+    """Each step allocates for 400 us and compiles for 300: the advice on either is of that alone."""
     steps = [
         [annotation(f"ProfilerStep#{n}", 1_000 * n, 1_000), call("cudaMalloc", 1_000 * n + 1, 399),
          python("torch/_dynamo/convert_frame.py(1): _compile", 1_000 * n + 400, 300), op("aten::mm", 1_000 * n + 700, 295),
@@ -178,4 +181,35 @@ def test_allocation_alone_is_predicted() -> None:
     items = {item.id: item for item in analysed(steps).advice}
     assert items["allocator"].predicted is not None
     assert items["allocator"].predicted.step_ns == pytest.approx(600_000, rel=0.01)
-    assert items["recompilation"].predicted is None
+    assert items["recompilation"].predicted is not None
+    assert items["recompilation"].predicted.step_ns == pytest.approx(700_000, rel=0.01)
+
+
+def test_each_share_of_the_path_has_its_speed_up_curve() -> None:
+    report = sample("overhead_synchronization")
+    parts = report.tables["critical_path_parts"]
+    asked = whatif(report).critical_path
+    assert parts.get_column("name").to_list() == [part.name for part in asked][: parts.height]
+    for row, part in zip(parts.to_dicts(), asked, strict=False):
+        steps = [row[f"step_{less}_less_ns"] for less in (10, 25, 50, 75, 100)]
+        assert steps == list(part.speedups.values())
+        assert steps == sorted(steps, reverse=True)
+        assert (row["path_ratio"], row["operator"], row["start_ns"]) == (part.ratio, part.operator, part.start_ns)
+    assert parts.get_column("path_ratio").sum() <= 1
+    (matmul,) = parts.filter(name="matmul").to_dicts()
+    assert f"{duration(matmul['step_50_less_ns'])}" in summary(report, verbose=True)
+    document = json.loads(report.to_json())
+    assert [row["name"] for row in document["critical_path"]] == parts.get_column("name").to_list()
+    assert analysed(op("aten::mm", 0, 100)).tables["critical_path_parts"].is_empty()
+
+
+@pytest.mark.parametrize("name", ["overhead_synchronization", "communication_collectives"])
+def test_a_speed_up_curve_is_what_each_speed_up_alone_gives(name: str) -> None:
+    replay = Replay.of(sample(name), 0)
+    for row in replay.critical_path(rows=4).to_dicts():
+        label = replay.known.labels.index(row["name"])
+        for key, factor in SPEEDUPS.items():
+            weights = replay.weights(())
+            scale_label(weights, replay.known, label, factor)
+            alone = min(replay.run(weights).step_ns, replay.identity.step_ns)
+            assert row[f"step_ns_{key}"] == pytest.approx(alone, rel=1e-4)

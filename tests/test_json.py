@@ -194,6 +194,7 @@ def test_keys_stand_in_the_order_of_the_contract() -> None:
         "steps_from",
         "serving",
         "what_would_help",
+        "critical_path",
     ]
     assert list(document) == keys
     assert list(document["devices"][0]["gaps"]) == ["count", "longest_ns", "by_cause_ns"]

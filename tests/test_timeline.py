@@ -16,7 +16,10 @@ from trace_analyzer.cli import main
 from trace_analyzer.render import html, notebook
 from trace_analyzer.render.html.thinning import EVERYTHING, LADDER, kept
 from trace_analyzer.render.html.timeline import payload, timeline_columns
+from trace_analyzer.render.html.timeline_rows import UNCAUSED
+from trace_analyzer.replay.weights import LABELS
 from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import PARTS
 
 
 def uneven_report(kernels: int) -> Report:
@@ -146,3 +149,38 @@ def test_names_are_text_in_the_figure() -> None:
     assert all("{" not in value for _, value in hover.tooltips)
     assert any(HOSTILE[0] in str(name) for name in boxes_of(plot)["name"])
     assert all(type(label).__name__ == "PlainText" for label in plot.yaxis[0].major_label_overrides.values())
+
+
+def test_the_critical_path_is_a_row_of_the_device_that_knows_what_each_stretch_belongs_to() -> None:
+    report = pipeline.analyze(
+        str(Path(__file__).parents[1] / "sample_traces/synthetic_overhead_synchronization.json.gz")
+    )
+    path, columns = report.tables["critical_path"], timeline_columns(report)
+    (track,) = (track for track in columns.tracks if track.family == "path")
+    assert track.group.startswith("GPU 0")
+    ((first, count),) = track.rows
+    assert (first, count) == (columns.events.height - path.height, path.height), "behind all others, whose numbers stay"
+    shown = columns.events.slice(first, count)
+    assert shown.get_column("start_ns").equals(path.get_column("start_ns"))
+    assert shown.get_column("name").cast(pl.String).equals(path.get_column("name"))
+    names = columns.events.get_column("name").cast(pl.String)
+    known = path.with_columns(link=shown.get_column("link"), detail=shown.get_column("detail")).filter(
+        pl.col("link") >= 0
+    )
+    work = known.filter(pl.col("edge") == "execution")
+    kernels = report.tables["activities"].get_column("name").cast(pl.String)
+    assert work.height > 0
+    assert names[work.get_column("link")].equals(kernels[work.get_column("activity_id")], check_names=False)
+    calls = known.filter(pl.col("activity_id").is_null(), pl.col("event_id").is_not_null())
+    events = report.tables["host_events"].get_column("name").cast(pl.String)
+    assert calls.height > 0
+    assert names[calls.get_column("link")].equals(events[calls.get_column("event_id")], check_names=False)
+    for column in ("operator", "edge", "module", "python_function"):
+        told = columns.details.get_column(column).cast(pl.String)[known.get_column("detail") - 1]
+        assert told.equals(known.get_column(column).cast(pl.String), check_names=False)
+    colours = set(shown.get_column("kind"))
+    assert {"matmul", "pointwise", "path-python", "path-synchronization"} <= colours
+
+
+def test_every_cause_on_a_critical_path_has_a_colour() -> None:
+    assert {UNCAUSED.get(label, label) for label in LABELS} <= set(PARTS)

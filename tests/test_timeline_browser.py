@@ -90,6 +90,7 @@ REPORTS = {
 UNFOLD = """
 const timeline = document.getElementById('timeline').timeline;
 timeline.folded.clear();
+timeline.showPath(true);
 timeline.root.style.setProperty('--tl-visible', 'var(--tl-height)');
 timeline.relayout();
 """
@@ -154,6 +155,7 @@ def events_by_track(report: Report) -> Mapping[tuple[str, str], pl.DataFrame]:
                 .otherwise(pl.lit("Annotations")),
             ),
             t["sync_events"].select(*times, group=device, label=pl.lit("Synchronization")),
+            t["critical_path"].with_columns(lengths).select(*times, group=device, label=pl.lit("Critical path")),
             t["host_events"].join(titles, on="thread_id").select(*times, group=title, label=host),
         ],
         how="diagonal",
@@ -205,6 +207,69 @@ def check_windows(browser: Browser, report: Report, windows: int) -> None:
 @pytest.mark.parametrize("name", REPORTS)
 def test_every_box_agrees_with_the_tables_at_ten_random_windows(browser: Browser, name: str) -> None:
     check_windows(browser, REPORTS[name](), windows=10)
+
+
+INK_OF = """
+const timeline = document.getElementById('timeline').timeline;
+const ink = timeline.element('ink');
+const copy = Object.assign(document.createElement('canvas'), { width: ink.width, height: ink.height });
+const read = copy.getContext('2d', { willReadFrequently: true });
+read.drawImage(ink, 0, 0);
+const { data } = read.getImageData(0, 0, ink.width, ink.height);
+const [red, green, blue] = [1, 3, 5].map((at) => parseInt(timeline.pathColours.colour.slice(at, at + 2), 16));
+let count = 0;
+for (let i = 0; i < data.length; i += 4) {
+  if (data[i] === red && data[i + 1] === green && data[i + 2] === blue && data[i + 3] === 255) count += 1;
+}
+return count;
+"""
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_critical_path_lies_over_the_rows_when_asked_for(browser: Browser, theme: str) -> None:
+    features = [{"name": "prefers-color-scheme", "value": theme}]
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    report = sample("synthetic_overhead_synchronization")
+    browser.open(report)
+    assert browser.part("path").get_attribute("aria-pressed") == "false"
+    assert browser.run(INK_OF) == 0
+    height = browser.run("return document.getElementById('timeline').timeline.layout.height")
+    browser.part("path").click()
+    browser.wait(lambda: browser.run(INK_OF) > 500)
+    assert browser.run("return document.getElementById('timeline').timeline.layout.height") > height
+    browser.settled("path=1")
+    browser.part("path").click()
+    browser.wait(lambda: browser.run(INK_OF) == 0)
+    browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_a_stretch_of_the_critical_path_says_what_it_is_and_leads_on(browser: Browser) -> None:
+    report = sample("synthetic_overhead_synchronization")
+    path = report.tables["critical_path"]
+    rows = path.with_row_index().filter(pl.col("edge") == "synchronization")
+    stretch = rows.row(rows.height // 2, named=True)
+    browser.open(report, fragment="#path=1")
+    assert browser.part("path").get_attribute("aria-pressed") == "true"
+    select = "const t = document.getElementById('timeline').timeline; t.goTo(t.path.first + arguments[0]);"
+    browser.run(select, stretch["index"])
+    assert browser.part("details-name").text == "Critical path: Synchronization"
+    facts = browser.part("details-facts").text
+    assert stretch["operator"] in facts
+    assert "wait of the CPU for the device" in facts
+    assert f"{stretch['start_ns']:,} ns" in facts
+    story = browser.part("story")
+    assert story.text.startswith("It belongs to cudaStreamSynchronize")
+    story.find_elements("css selector", "button")[0].click()
+    assert browser.part("details-name").text == "cudaStreamSynchronize"
+    before = path.row(stretch["index"] - 1, named=True)
+    browser.run(select, stretch["index"])
+    browser.part("story").find_elements("css selector", "button")[1].click()
+    assert f"{before['start_ns']:,} ns" in browser.part("details-facts").text
+
+
+def test_where_nothing_was_replayed_no_path_is_offered(browser: Browser) -> None:
+    browser.open(cpu_report(), fragment="#path=1")
+    assert not browser.part("path").is_displayed()
 
 
 FRAMES = """

@@ -1,7 +1,9 @@
 """What-if: the contract of its JSON, the command, refusals with reasons, and how the answer is shown."""
 
 import json
+import re
 from functools import cache
+from html import unescape
 from pathlib import Path
 
 import kineto as k
@@ -244,7 +246,16 @@ def test_every_change_has_an_option_and_words() -> None:
     options = {parameter.name for parameter in main.get_command(None, "whatif").params}  # type: ignore[arg-type, union-attr]
     assert {name.replace("-", "_") for name in CHANGES} <= options
     for change in changes_of(
-        no_sync=True, pinned=True, prefetch=2, graphs=True, fuse=True, tf32=True, batch=2, warm=True, speedup={"cpu": 2}
+        no_sync=True,
+        pinned=True,
+        prefetch=2,
+        graphs=True,
+        fuse=True,
+        tf32=True,
+        overlap=True,
+        batch=2,
+        warm=True,
+        speedup={"cpu": 2},
     ):
         assert "{" not in change.label
 
@@ -296,3 +307,32 @@ def test_parts_of_the_path_name_the_code_that_holds_them() -> None:
     assert 0 < matmul.end_ns - matmul.start_ns <= matmul.ns * result.steps
     changed = whatif(report(SYNCHRONIZED), (Change("no-sync"),))
     assert all(part.start_ns is None for part in changed.critical_path)
+
+
+def test_a_notebook_shows_text_and_plot_without_a_call_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = whatif(report(SYNCHRONIZED))
+    html = result._repr_html_()
+    assert html.startswith("<pre>6 steady steps")
+    assert "What would help most" in html
+    frame = html.partition('<iframe srcdoc="')[2]
+    assert "no synchronization" in frame
+    assert not re.search(r"<(script|link)\b[^>]{0,80}(src|href)=", unescape(frame)), "nothing is fetched"
+    assert str(result) == result.to_text().rstrip("\n")
+    monkeypatch.setattr("trace_analyzer.render.whatif.tornado", lambda _: (_ for _ in ()).throw(ModuleNotFoundError))
+    assert "<iframe" not in result._repr_html_(), "without HoloViews the text says it all"
+
+
+def test_a_refused_estimate_shows_its_reason_in_a_notebook() -> None:
+    html = ta.whatif(k.trace_bytes([k.op("<b>x</b>", 1, 2)]))._repr_html_()
+    assert html.startswith("<pre>")
+    assert "no device of the trace did any work" in html
+    assert "<iframe" not in html
+
+
+def test_names_of_traces_stay_text_in_a_notebook() -> None:
+    events = [k.launched("k", 40 * i, 40 * i + 10, 20, i + 1) for i in range(60)]
+    named = [k.op("</pre><script>alert(1)</script>", 40 * i - 3, 30) for i in range(1, 60)]
+    html = ta.whatif(k.trace_bytes([*events, *named]), speedup={"</pre><script>alert(1)</script>": 2})._repr_html_()
+    assert "<script>alert(1)" not in html
+    assert "&lt;/pre&gt;&lt;script&gt;alert(1)" in html
+    assert "<script>alert(1)" not in unescape(html.partition('<iframe srcdoc="')[2])

@@ -140,6 +140,7 @@ def whatif(
     fuse: bool = False,
     tf32: bool = False,
     bf16: bool = False,
+    overlap: bool = False,
     batch: float | None = None,
     warm: bool = False,
 ) -> "WhatIf":
@@ -156,7 +157,7 @@ def whatif(
 
     asked = changes_of(
         speedup=speedup, no_sync=no_sync, pinned=pinned, prefetch=prefetch, graphs=graphs, fuse=fuse, tf32=tf32,
-        bf16=bf16, batch=batch, warm=warm,
+        bf16=bf16, overlap=overlap, batch=batch, warm=warm,
     )  # fmt: skip
     if isinstance(source, Report):
         if device is not None and device != source.verdict.device:

@@ -2,7 +2,7 @@
 
 import { buildStore } from '../../trace_analyzer/render/html/assets/store.js';
 
-const TEXTS = ['bucket', 'bound', 'operator', 'dtype', 'grid', 'block', 'input_dims', 'input_types', 'collective', 'message_dtype', 'call_stack'];
+const TEXTS = ['bucket', 'bound', 'operator', 'dtype', 'grid', 'block', 'input_dims', 'input_types', 'collective', 'message_dtype', 'call_stack', 'edge', 'module', 'python_function'];
 const NUMBERS = [
   'bytes', 'registers_per_thread', 'shared_memory_bytes', 'flop', 'moved_bytes', 'occupancy_percent',
   'message_elements', 'group_size',

@@ -34,11 +34,12 @@ test('zoom keeps the time under the pointer', () => {
 });
 
 test('a fragment leads back to its place, and nonsense to none', () => {
-  assert.deepEqual(parseFragment(writeFragment({ from: 10.4, to: 99.5 }, 7, null)), { view: { from: 10, to: 100 }, selected: 7, interval: null });
+  assert.deepEqual(parseFragment(writeFragment({ from: 10.4, to: 99.5 }, 7, null)), { view: { from: 10, to: 100 }, selected: 7, interval: null, hasPath: false });
+  assert.ok(parseFragment(writeFragment({ from: 10, to: 99 }, -1, null, true)).hasPath);
   const interval = { from: 20, to: 30 };
   assert.deepEqual(parseFragment(writeFragment({ from: 10, to: 99 }, -1, interval)).interval, interval);
   for (const nonsense of ['', '#', '#t=5,1', '#t=a,b&sel=x', '#sel=1.5', '#iv=9,9', '#iv=<img>']) {
-    assert.deepEqual(parseFragment(nonsense), { view: null, selected: -1, interval: null });
+    assert.deepEqual(parseFragment(nonsense), { view: null, selected: -1, interval: null, hasPath: false });
   }
 });
 
@@ -64,9 +65,9 @@ const twoThreads = () => storeOf([
 
 test('the rows of devices stay in sight while those of threads pass under them', () => {
   const store = twoThreads();
-  const pinned = pinnedTracks(store, new Set(), 1000, new Map());
+  const pinned = pinnedTracks(store, new Set(), 1000, { heights: new Map() });
   assert.deepEqual([...pinned], [0, 1]);
-  assert.deepEqual([...pinnedTracks(store, new Set(), 70, new Map())], [0]); // no more than there is room for
+  assert.deepEqual([...pinnedTracks(store, new Set(), 70, { heights: new Map() })], [0]); // no more than there is room for
   const layout = layOut(store, new Set(), { pinned });
   const [stream, idle, first, second] = layout.rows;
   assert.deepEqual(onScreen(layout, 0, 1000), layout.rows);

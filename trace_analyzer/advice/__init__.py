@@ -30,7 +30,7 @@ def opportunities(advice_context: AdviceContext | None, estimates: Estimates) ->
         (fix, opportunity)
         for fix, opportunity in asked
         if opportunity is not None
-        and max(opportunity.saves_ns, _estimated_ns(estimates.of(change_of(fix)), advice_context.window_ns))
+        and max(opportunity.saves_ns, _estimated_ns(_predicted(fix, opportunity, estimates), advice_context.window_ns))
         >= max(1, _least_ns(fix, advice_context))
     )
 
@@ -52,7 +52,7 @@ def advise(
     if advice_context is None:
         return ()
     items = [
-        (fix, _item(fix, opportunity, advice_context, estimates.of(change_of(fix))))
+        (fix, _item(fix, opportunity, advice_context, _predicted(fix, opportunity, estimates)))
         for fix, opportunity in opportunities
         if not fix.alone or len(opportunities) == 1
     ]
@@ -64,16 +64,19 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
     window_ns = advice_context.window_ns
     bound_ns, how_bound = min(opportunity.saves_ns, window_ns), opportunity.how_bound
     # Where the CPU runs ahead once it is faster, other waits go too: a bound by idle time of one cause is none then.
-    estimated_ns = min(_estimated_ns(predicted, window_ns), window_ns)
-    if estimated_ns > bound_ns:
+    why = opportunity.why
+    if predicted is not None and opportunity.if_more and _estimated_ns(predicted, window_ns) > _FAR_ABOVE * bound_ns:
+        why = f"{why}; {opportunity.if_more}"
+    most_ns = 0 if predicted is None else min(round(_saved_ratio(predicted.low_ns, predicted) * window_ns), window_ns)
+    if most_ns > bound_ns:
         bound_ns, how_bound = (
-            estimated_ns,
-            f"{how_bound}; raised to the estimate of the replay, in which other waits shrink as well",
+            most_ns,
+            f"{how_bound}; raised to what the replay's interval allows, since other waits may shrink as well",
         )
     return Advice(
         title=fix.title_of(advice_context.platform, **opportunity.values),
         code=fix.code_of(advice_context.platform, **opportunity.values),
-        why=opportunity.why if _is_of_limit(fix, advice_context) else f"not the limit, but {opportunity.why}",
+        why=why if _is_of_limit(fix, advice_context) else f"not the limit, but {why}",
         where=opportunity.where(),
         saves_ns_at_most=bound_ns,
         how_bound=how_bound,
@@ -85,18 +88,28 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
     )
 
 
-def _saved_ratio(predicted: Predicted) -> float:
-    return max(0.0, 1 - predicted.step_ns / predicted.now_ns) if predicted.now_ns else 0.0
+_FAR_ABOVE = 2
+"""Where a replay estimates over so many times the idle time of a fix's own cause, the advice says why."""
+
+
+def _predicted(fix: Fix, opportunity: Opportunity, estimates: Estimates) -> Predicted | None:
+    """Return what a replay makes of the fix; None where its change is not what the rule speaks of."""
+    return estimates.of(change_of(fix)) if opportunity.is_replayed else None
+
+
+def _saved_ratio(step_ns: float, predicted: Predicted) -> float:
+    return max(0.0, 1 - step_ns / predicted.now_ns) if predicted.now_ns else 0.0
 
 
 def _estimated_ns(predicted: Predicted | None, window_ns: int) -> int:
     """Return what a replay estimates that a change saves of the window; 0 where it estimates nothing."""
-    return 0 if predicted is None else round(_saved_ratio(predicted) * window_ns)
+    return 0 if predicted is None else round(_saved_ratio(predicted.step_ns, predicted) * window_ns)
 
 
 def saved_ns(item: Advice, window_ns: int) -> float:
     """Return what an advice is ranked by, ns of the window: what a replay estimates, else the bound."""
-    return item.saves_ns_at_most if item.predicted is None else _saved_ratio(item.predicted) * window_ns
+    predicted = item.predicted
+    return item.saves_ns_at_most if predicted is None else _saved_ratio(predicted.step_ns, predicted) * window_ns
 
 
 def _is_of_limit(fix: Fix, advice_context: AdviceContext) -> bool:

@@ -55,9 +55,17 @@ def overlap(context: AdviceContext) -> Opportunity | None:
     opportunity = _part_of(context, "communication", _COMPUTES, "collectives run while nothing else does")
     exposed = context.within.collectives.filter(pl.col("exposed_ns") > 0).sort("exposed_ns", descending=True)
     if opportunity is None or exposed.is_empty():
-        return opportunity
+        return opportunity and replace(opportunity, values={"snippet": _GRADIENTS})
     where = partial(largest_names, exposed, pl.coalesce("collective", "name"), pl.col("exposed_ns"))
-    return replace(opportunity, where=where, place=longest(exposed.head(1), pl.col("duration_ns")))
+    is_exchange = where().startswith(("all_to_all", "send", "recv"))
+    place = longest(exposed.head(1), pl.col("duration_ns"))
+    return replace(opportunity, where=where, place=place, values={"snippet": _EXCHANGES if is_exchange else _GRADIENTS})
+
+
+_GRADIENTS = """model = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
+# FSDP: forward_prefetch=True, limit_all_gathers=False; accumulate gradients under model.no_sync()"""
+_EXCHANGES = """work = torch.distributed.all_to_all_single(out, x, async_op=True)  # start it early, compute what does not need it
+work.wait()  # where it is needed; TorchRec: TrainPipelineSparseDist exchanges the next batch's inputs meanwhile"""
 
 
 def gradient_buckets(context: AdviceContext) -> Opportunity | None:

@@ -1,6 +1,7 @@
 """Declare the rules of advice for what kernels compute and move."""
 
 import json
+from dataclasses import replace
 from math import prod
 
 import polars as pl
@@ -89,7 +90,7 @@ def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | No
         .with_columns((fusible & fusible.shift(1).over("stream").fill_null(False)).alias("follows"))
         .filter("follows")
     )
-    return kernel_opportunity(
+    opportunity = kernel_opportunity(
         context,
         followers,
         pl.col("duration_ns"),
@@ -98,6 +99,8 @@ def _followers(context: AdviceContext, others: pl.DataFrame) -> Opportunity | No
         " another one on the same stream: each reads and writes all its data again",
         snippet="model = torch.compile(model)  # one pass over memory instead of one per operator",
     )
+    # The replay fuses the chains of table `fusions`, which these kernels are not.
+    return opportunity and replace(opportunity, is_replayed=False)
 
 
 def channels_last(context: AdviceContext) -> Opportunity | None:

@@ -18,7 +18,9 @@ from trace_analyzer.units import count, duration, percent
 class Opportunity:
     """Hold the bound on a saving with its formula, figures and place; ``values`` fill the advice's words.
 
-    ``where`` names the code: most savings are too small to be shown, and nobody asks. ``members`` are the intervals of the device that it is about: device, start_ns, end_ns.
+    ``where`` names the code: most savings are too small to be shown, and nobody asks. ``members`` are the intervals of the
+    device that it is about: device, start_ns, end_ns. ``is_replayed`` says whether the fix's change of the replay is what the
+    rule bounds; ``if_more`` is why an estimate may be far above the bound.
     """
 
     saves_ns: int
@@ -28,6 +30,8 @@ class Opportunity:
     place: tuple[int | None, int | None]
     values: Mapping[str, object] = field(default_factory=dict)
     members: pl.DataFrame | None = None
+    is_replayed: bool = True
+    if_more: str = ""
 
 
 def length_ns() -> pl.Expr:

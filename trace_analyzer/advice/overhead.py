@@ -73,13 +73,30 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     compiled, _ = launched_within(context, context.within.activities, _COMPILED)
     already = "; its code is compiled already, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > context.within.activities.height else ""
+    waits = _waits(context) / context.steps
+    breaks = f"; {counted(waits, 'call')}{' per step' if context.steps > 1 else ''} wait for the device, which no graph can hold: take them out first"
+    breaks_it = breaks if waits >= _MANY_WAITS else ""
     return idle_of(
         context,
         LAUNCHING,
-        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step}){already_compiled}",
+        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step}){already_compiled}{breaks_it}",
         " + time in kernels too small to fill the device and between queued kernels",
         parts.get("latency", 0) + parts.get("device-gap", 0),
     )
+
+
+_MANY_WAITS = 2
+"""One wait at the end of a step stays outside of a graph of it."""
+
+
+def _waits(context: AdviceContext) -> int:
+    """Count the calls that wait for the device, made between the window's launches on their threads."""
+    launched = context.within.activities.drop_nulls("launch_ns").group_by("launch_thread").agg(
+        pl.col("launch_ns").min().alias("first_ns"), pl.col("launch_ns").max().alias("last_ns")
+    )  # fmt: skip
+    calls = context.host.calls_of(pl.col("name").str.contains(r"(Stream|Device|Event)Synchronize$"))
+    made = calls.join(launched, left_on="thread_id", right_on="launch_thread", how="inner")
+    return made.filter(pl.col("start_ns").is_between("first_ns", "last_ns")).height
 
 
 _COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
@@ -137,7 +154,7 @@ def fused_optimizer(context: AdviceContext) -> Opportunity | None:
         f"{waits.why}; {passes.why}",
         waits.where,
         waits.place,
-        members=waits.members,
+        members=pl.concat([rows for rows in (waits.members, passes.members) if rows is not None]),
     )
 
 
@@ -181,7 +198,10 @@ def garbage_collection(context: AdviceContext) -> Opportunity | None:
 def synchronization(context: AdviceContext) -> Opportunity | None:
     """Return the idle time after calls that wait for the device."""
     why = "after a blocking call the queue is empty, and the GPU waits for the next launch"
-    return idle_of(context, ("synchronization",), why)
+    opportunity = idle_of(context, ("synchronization",), why)
+    return opportunity and replace(
+        opportunity, if_more="without it, the CPU does its next work while the device computes"
+    )
 
 
 _WORKERS = "_MultiProcessingDataLoaderIter"
@@ -229,22 +249,21 @@ def recompilation(context: AdviceContext) -> Opportunity | None:
     regions = counted(context.recompiled, "region", "regions")
     again = f"; {regions} of the trace had been compiled before" if context.recompiled else ""
     why = f"Dynamo, Inductor or Triton compile while the GPU waits{again}"
-    return (
-        None
-        if _is_cold(context)
-        else idle_opportunity(context, _compiling(context, loads=False), ("compilation",), why)
-    )
+    return _compilation(context, why, loads=False)
 
 
 def lazy_loading(context: AdviceContext) -> Opportunity | None:
     """Return the idle time in calls that load code, unless it is a cold start."""
     why = "the driver loads kernels at their first use while the GPU waits"
-    extra = ", in calls that load code"
-    return (
-        None
-        if _is_cold(context)
-        else idle_opportunity(context, _compiling(context, loads=True), ("compilation",), why, extra)
-    )
+    return _compilation(context, why, ", in calls that load code", loads=True)
+
+
+def _compilation(context: AdviceContext, why: str, extra: str = "", *, loads: bool) -> Opportunity | None:
+    """Return the saving of one kind of compilation, unless it is a cold start; the replay only knows both together."""
+    if _is_cold(context):
+        return None
+    opportunity = idle_opportunity(context, _compiling(context, loads=loads), ("compilation",), why, extra)
+    return opportunity and replace(opportunity, is_replayed=_compiling(context, loads=not loads).is_empty())
 
 
 def warm_up(context: AdviceContext) -> Opportunity | None:
@@ -277,7 +296,10 @@ def graph_capture(context: AdviceContext) -> Opportunity | None:
 
 def pinned_memory(context: AdviceContext) -> Opportunity | None:
     """Return the idle time in copies that block the CPU."""
-    return idle_of(context, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
+    opportunity = idle_of(context, ("blocking-copy",), "copies of pageable memory hold the CPU until they are done")
+    return opportunity and replace(
+        opportunity, if_more="without that, the CPU does its next work while the device copies"
+    )
 
 
 _PREPARES = (
@@ -327,5 +349,5 @@ def earlier_work(context: AdviceContext) -> Opportunity | None:
         f"{share_of_window(context, ns)}: the device was not idle, but worked on what was launched before the recording",
         lambda: f"before {waiting}, which was launched at the beginning, while the CPU sat in {waiter}",
         longest(main, length_ns()),
-        members=members_of(main),
+        members=members_of(idle),
     )

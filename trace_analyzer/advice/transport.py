@@ -5,7 +5,7 @@ from functools import partial
 import polars as pl
 
 from trace_analyzer import thresholds
-from trace_analyzer.advice.opportunity import Opportunity, end_ns_of, held_ns, largest_names, longest
+from trace_analyzer.advice.opportunity import Opportunity, end_ns_of, held_ns, largest_names, longest, members_of
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.interconnects import interconnects_of
 from trace_analyzer.units import bandwidth, percent
@@ -31,4 +31,5 @@ def transport(context: AdviceContext) -> Opportunity | None:
         " does: neither waiting for peers nor latency explains that of the fastest",
         partial(largest_names, rows, pl.coalesce("collective", "name"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
+        members=members_of(rows),
     )

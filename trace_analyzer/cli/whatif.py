@@ -43,6 +43,7 @@ class _Speedup(click.ParamType[tuple[str, float]]):
 @click.option("--fuse", is_flag=True, help="Each chain of table fusions is one kernel.")
 @click.option("--tf32", is_flag=True, help="FP32 matmuls and convolutions run in TF32, at the roof.")
 @click.option("--bf16", is_flag=True, help="FP32 work runs in bfloat16, at the roof.")
+@click.option("--overlap", is_flag=True, help="All communication runs beside computation, at best.")
 @click.option("--batch", type=click.FloatRange(min=0, min_open=True), metavar="K", help="The batch is K times as big.")
 @click.option("--warm", is_flag=True, help="Nothing is compiled, loaded or allocated any more.")
 @click.option(

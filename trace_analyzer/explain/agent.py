@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from trace_analyzer import units
 from trace_analyzer.explain import ids
 from trace_analyzer.render import phrasing, window_phrasing
-from trace_analyzer.render.advice_phrasing import code_line, first_place
+from trace_analyzer.render.advice_phrasing import code_line, first_place, saves_at_most
 from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.report import Report
 from trace_analyzer.report.summaries import part_totals
@@ -68,7 +68,7 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _advice(report: Report) -> Iterator[str]:
     for item in report.advice[:_TOP_ADVICE]:
-        yield f"advice:{item.id}  {item.title}: saves at most {units.duration(item.saves_ns_at_most)}"
+        yield f"advice:{item.id}  {item.title}: {phrasing.predicted_briefly(item) or saves_at_most(item)}"
         if code := code_line(item.code, 0):
             yield f"  code: {code}"
         if place := first_place(item, 120):

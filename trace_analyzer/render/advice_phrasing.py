@@ -3,6 +3,7 @@
 import re
 
 from trace_analyzer import units
+from trace_analyzer.render.phrasing import predicted_briefly
 from trace_analyzer.report import Advice
 
 _PLACES = "; "
@@ -27,6 +28,16 @@ def code_line(code: str, width: int) -> str:
 
 def _without_comment(line: str) -> str:
     return line.partition("  #")[0].rstrip()
+
+
+def predicted_arrow(item: Advice) -> str:
+    """Write the step now and then without the interval: ``176 → 119 ms a step``; "" where no replay estimates it."""
+    return predicted_briefly(item).removeprefix("replay: ").partition(" (")[0]
+
+
+def saves_at_most(item: Advice) -> str:
+    """Write the bound: ``saves at most 49.1 ms``, ``of the window`` where a prediction beside it is of a step."""
+    return f"saves at most {units.duration(item.saves_ns_at_most)}{' of the window' if item.predicted else ''}"
 
 
 def first_place(item: Advice, cells: int) -> str:

@@ -10,6 +10,7 @@ from trace_analyzer.analyses.operators import launch_counts
 from trace_analyzer.catalog.article import article
 from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render import phrasing, window_phrasing
+from trace_analyzer.render.advice_phrasing import saves_at_most
 from trace_analyzer.render.declared import (
     DeclaredSection,
     LaidColumn,
@@ -229,8 +230,9 @@ def _advice(advice: Sequence[Advice]) -> str:
 
 def _one_advice(rank: int, item: Advice) -> str:
     """Write a numbered item; what belongs to it is indented under it."""
-    bound = f" ({escaped(item.how_bound)})" if item.how_bound else ""
-    title = f"{rank}. **{escaped(item.title)}**: saves at most {units.duration(item.saves_ns_at_most)}{bound}"
+    bound = saves_at_most(item) + (f" ({escaped(item.how_bound)})" if item.how_bound else "")
+    predicted = escaped(phrasing.predicted_step(item))
+    title = f"{rank}. **{escaped(item.title)}**: {predicted or bound}"
     where = " ".join(
         text
         for text in (
@@ -246,8 +248,8 @@ def _one_advice(rank: int, item: Advice) -> str:
         *(
             _indented(part)
             for part in (
-                escaped(phrasing.predicted_step(item)) if item.predicted else "",
                 escaped(item.why),
+                f"{bound[0].upper()}{bound[1:]}." if predicted else "",
                 where,
                 block,
             )

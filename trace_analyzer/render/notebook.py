@@ -99,7 +99,8 @@ def _styled(boxes: pl.DataFrame, factor: int) -> dict[str, object]:
 
 
 def _colour_key(kind: str) -> str:
-    return f"p-{kind.removeprefix('idle-')}" if kind.startswith("idle-") else f"k-{kind}"
+    of, _, part = kind.partition("-")
+    return f"p-{part}" if of in ("idle", "path") else f"k-{kind}"
 
 
 def _labels(tracks: Sequence[tuple[Track, Sequence[tuple[int, int]]]]) -> list[tuple[int, int, str]]:

@@ -17,10 +17,15 @@ class Plots(dict[str, Any]):
 
 def shown_plots(report: Report) -> Plots:
     """Return the plots by name; in a notebook, load what shows them first."""
+    load_into_notebook()
+    return Plots(plots(report))
+
+
+def load_into_notebook() -> None:
+    """Load what shows plots of HoloViews, once, if this runs in a notebook."""
     ipython = sys.modules.get("IPython")
     if ipython is not None and getattr(ipython.get_ipython(), "kernel", None) is not None:
         _load_into_notebook()
-    return Plots(plots(report))
 
 
 @cache

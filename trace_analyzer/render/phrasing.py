@@ -253,6 +253,8 @@ def predicted_step(item: Advice) -> str:
         return ""
     low, high, now = map(units.duration, (then.low_ns, then.high_ns, then.now_ns))
     unit = "a step" if then.has_steps else "for the window"
+    if then.batch > 1:
+        unit = f"for as many samples, at {then.batch:g} times the batch"
     text = f"predicted: {units.duration(then.step_ns)} {unit} ({low} to {high}), now {now}"
     return f"{text}: saves next to nothing" if worth.saves_nothing(then) else text
 

@@ -7,6 +7,7 @@ from typing import Any
 from trace_analyzer import units
 from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render import phrasing
+from trace_analyzer.render.advice_phrasing import saves_at_most
 from trace_analyzer.render.declared import (
     DeclaredSection,
     LaidColumn,
@@ -233,10 +234,9 @@ def _advice(report: Report, width: int) -> list[Line]:
 
 
 def _one_advice(rank: int, item: Advice, report: Report, width: int) -> list[Line]:
-    lines = advice_title(rank, item, saves_phrase(item, report), width)
-    if predicted := phrasing.predicted_step(item):
-        lines += hanging([("     ", "")], predicted, width, 2, "good")
-    lines += hanging([("     ", "")], units.visible(item.why), width, 4, "dim")
+    lines = advice_title(rank, item, phrasing.predicted_step(item) or saves_phrase(item, report), width)
+    why = f"{item.why}; {saves_at_most(item)}" if item.predicted else item.why
+    lines += hanging([("     ", "")], units.visible(why), width, 4, "dim")
     lines += code_lines(item.code, width)
     if place := phrasing.advised_place(item):
         lines += hanging([("     ", "dim")], units.visible(place), width, 8, "dim")

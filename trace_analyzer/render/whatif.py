@@ -1,13 +1,17 @@
 """Write what a change would bring, as text for a terminal, as Markdown, and as a tornado plot."""
 
+from html import escape
 from typing import Any
 
 from trace_analyzer.replay.whatif import PathPart, Scenario, WhatIf
 from trace_analyzer.units import counted, duration, percent, shorten, visible
 
 PATH_ROWS = 5
-PATH_SPEEDUPS = ("1.33", "2", "4")
-"""The speed-ups of a part of the critical path that are shown, of those in the JSON."""
+PATH_SPEEDUPS = {"1.11": "10 % less", "1.33": "25 % less", "2": "50 % less", "4": "75 % less", "inf": "without it"}
+"""The speed-ups of a part of the critical path, by what is left out of its time."""
+_FEW = ("1.33", "2", "inf")
+"""Those that are shown where there is less room than `_WIDE` cells."""
+_WIDE = 100
 _NS_PER_MS = 1e6
 
 
@@ -20,7 +24,8 @@ def whatif_text(result: WhatIf, width: int = 100) -> str:
     if result.changes:
         lines.append(_prediction(result))
     lines += [f"Not changed: {skipped.reason}." for skipped in result.skipped if result.changes]
-    lines += ["", _path_head(result), *map(_part, result.critical_path[:PATH_ROWS])]
+    shown = tuple(PATH_SPEEDUPS) if width >= _WIDE else _FEW
+    lines += ["", _path_head(result, shown), *(_part(part, shown) for part in result.critical_path[:PATH_ROWS])]
     if result.changes and len(result.scenarios) > 1:
         lines += ["", "Each change alone", *(_row(s, result) for s in result.scenarios)]
     if not result.changes:
@@ -103,13 +108,13 @@ _NO_CHANGE = 0.0005
 """A twentieth of a percent, which a percentage with one digit rounds to 0."""
 
 
-def _path_head(result: WhatIf) -> str:
+def _path_head(result: WhatIf, shown: tuple[str, ...]) -> str:
     title = "Critical then" if result.changes else "Critical path"
-    return f"{title:42}" + "".join(f"{f'{key}x as fast':>14}" for key in PATH_SPEEDUPS)
+    return f"{title:41}" + "".join(f"{PATH_SPEEDUPS[key]:>11}" for key in shown)
 
 
-def _part(part: PathPart) -> str:
-    steps = "".join(f"{duration(part.speedups[key]):>14}" for key in PATH_SPEEDUPS if key in part.speedups)
+def _part(part: PathPart, shown: tuple[str, ...]) -> str:
+    steps = "".join(f"{duration(part.speedups[key]):>11}" for key in shown if key in part.speedups)
     return f"  {shorten(visible(part.name), 22):22} {percent(part.ratio):>6} {duration(part.ns):>8} {steps}"
 
 
@@ -155,13 +160,30 @@ def tornado(result: WhatIf) -> Any:
     )  # fmt: skip
 
 
+def whatif_html(result: WhatIf) -> str:
+    """Return the answer for a notebook: the text, and the tornado plot in a frame of its own."""
+    text = f"<pre>{escape(whatif_text(result))}</pre>"
+    try:
+        page = tornado_html(result)
+    except ModuleNotFoundError:
+        page = None  # without HoloViews the text says it all
+    if page is None:
+        return text
+    height = 160 + 28 * len(result.scenarios)
+    return f'{text}<iframe srcdoc="{escape(page)}" style="width: 100%; height: {height}px; border: 0" title="What a change would bring"></iframe>'
+
+
 def tornado_html(result: WhatIf) -> str | None:
     """Return the tornado plot as one offline HTML page; None without scenarios."""
     plot = tornado(result)
     if plot is None:
         return None
     import holoviews as hv
-    from bokeh.embed import file_html
-    from bokeh.resources import INLINE
+    from bokeh.embed import components
+    from bokeh.resources import Resources
 
-    return str(file_html(hv.render(plot, backend="bokeh"), INLINE, "What a change would bring"))
+    # Not `file_html`: once Panel is imported, which HoloViews does, that refers to files of a server of Panel's.
+    script, place = components(hv.render(plot, backend="bokeh"))
+    library = "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)
+    head = f'<meta charset="utf-8"><title>What a change would bring</title><script>{library}</script>'
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>{place}{script}</body></html>\n'

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from trace_analyzer.replay.device_edges import medians
-from trace_analyzer.replay.graph import CALL, GAP, LATENCY, QUEUE, RETURN, THREAD, WAIT
+from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, LATENCY, QUEUE, RETURN, THREAD, WAIT
 from trace_analyzer.replay.kernel_changes import batch, fuse, narrower, speedup
 from trace_analyzer.replay.recording import (
     ALLOC,
@@ -153,7 +153,11 @@ def _pinned_rates(scene: Scene) -> Floats:
 
 
 def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Let workers load data beside the loop: its waits go, but a step takes no less than its loading over the workers."""
+    """Let workers load data beside the loop: its waits go, but a step takes no less than its loading over the workers.
+
+    Where workers load already, how many and how long is not recorded, but that a batch takes them a step: then twice as many
+    load two in a step at best.
+    """
     workers = float(options["workers"])
     loading = weights.parts[DATA].sum()
     if not loading:
@@ -161,7 +165,8 @@ def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str])
     graph = scene.graph
     own = np.flatnonzero((graph.kind == THREAD) & scene.steady)
     per_step = weights.parts[DATA][graph.ref[own]].sum() / max(scene.steady_steps, 1)
-    weights.at_least_ns = max(weights.at_least_ns, per_step / workers)
+    least = scene.step_ns / 2 if scene.has_workers else per_step / workers
+    weights.at_least_ns = max(weights.at_least_ns, least)
     weights.parts[DATA] = 0
 
 
@@ -210,18 +215,35 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     return order[first]
 
 
+def overlap(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None:
+    """Let all communication run beside computation, which is a best case: a step takes no less than its communication."""
+    table, graph = scene.known.table, scene.graph
+    collective = (table.get_column("group") == "communication").fill_null(False).to_numpy().astype(bool)
+    if not collective.any():
+        raise NothingToChange("nothing is communicated")
+    runs = np.flatnonzero((graph.kind == EXECUTION) & scene.steady)
+    runs = runs[collective[graph.ref[runs]]]
+    on_stream = np.bincount(graph.recorded.activities.track[graph.ref[runs]], weights=weights.device[runs])
+    weights.at_least_ns = max(weights.at_least_ns, on_stream.max(initial=0.0) / max(scene.steady_steps, 1))
+    scale_activities(weights, graph, collective, 0.0)
+
+
 def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Leave out what happens once: compiling, loading modules, allocating memory that a cache keeps; or ``only`` allocation."""
+    """Leave out what happens once: compiling, loading modules, allocating memory that a cache keeps.
+
+    With ``only``, just ``allocation``, or just ``compilation``, to which loading belongs.
+    """
     graph, calls = scene.graph, scene.graph.recorded.calls
-    only_allocation = options.get("only") == "allocation"
+    only = options.get("only", "")
     taken = calls.end - calls.start
     typical = medians(taken, calls.name) if taken.size else taken
     slow = np.isin(calls.kind, _QUEUED) & (taken > SLOW_LAUNCH_NS) & (taken > SLOW_LAUNCH_MEDIANS * typical)
     slow[graph.ref[graph.kind == QUEUE]] = False
-    slow &= not only_allocation
-    parts = [ALLOCATION] if only_allocation else [ALLOCATION, COMPILATION]
-    once = _of_calls(scene, CALL, (ALLOC, FREE))
-    removed = _of_calls(scene, RETURN, (ALLOC, FREE))
+    slow &= only != "allocation"
+    parts = {"allocation": [ALLOCATION], "compilation": [COMPILATION]}.get(str(only), [ALLOCATION, COMPILATION])
+    kept = (ALLOC, FREE) if only != "compilation" else ()
+    once = _of_calls(scene, CALL, kept)
+    removed = _of_calls(scene, RETURN, kept)
     if not (slow.any() or once.any() or weights.parts[parts].any()):
         raise NothingToChange("nothing was compiled, loaded or allocated")
     weights.parts[parts] = 0
@@ -271,6 +293,7 @@ CHANGES: Mapping[str, Kind] = {
     "bf16": Kind("FP32 work in bfloat16, at the roof", lambda w, s, o: narrower(w, s, {"dtype": "bf16"}), host=False),
     "batch": Kind("batch {times} times as big", batch),
     "speedup": Kind("{target} {factor} times as fast", speedup, host=False),
+    "overlap": Kind("communication beside computation, at best", overlap, host=False),
     "graphs": Kind("each step a CUDA graph", graphs),
 }
 """All changes, in the order in which they are applied."""

@@ -17,7 +17,7 @@ from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, disti
 from trace_analyzer.replay.refusals import needs_links, refused_replayed, refused_unseen, without_links
 from trace_analyzer.replay.scene import NotApplicable
 from trace_analyzer.replay.weights import FIRST_DEVICE
-from trace_analyzer.replay.whatif import WORTH_RATIO, standard_changes
+from trace_analyzer.replay.whatif import WORTH_RATIO, PathPart, located, path_parts, standard_changes
 from trace_analyzer.report import Check, DeviceReport, Predicted, Verdict
 from trace_analyzer.schema import DEVICE, END, F64, FUNCTION, I32, I64, MODULE, OPERATOR, START, STR, U32, Column, Table
 from trace_analyzer.sections import Section, Shown
@@ -77,11 +77,54 @@ CRITICAL_PATH = Table(
 )
 
 
+PATH_PARTS = 6
+"""Parts of the critical path of which reports have the speed-up curve: smaller ones bring next to nothing."""
+_LESS = {"1.11": 10, "1.33": 25, "2": 50, "4": 75, "inf": 100}
+"""By the factor of a speed-up, by how many percent a part gets shorter."""
+CRITICAL_PATH_PARTS = Table(
+    "critical_path_parts",
+    "What the critical path of the judged device's steps consists of, the most first, and the step with each part shorter.",
+    (
+        DEVICE,
+        Column("kind", STR, "device, host, or dependency: a wait that belongs to neither."),
+        Column("name", STR, "Bucket of the work, or cause of the wait."),
+        Column("path_ns", F64, "Its time on the path of a step, replayed."),
+        Column("path_ratio", F64, "That as a share of the path."),
+        *(
+            Column(f"step_{less}_less_ns", F64, f"The step with the part {less} % shorter: an estimate.")
+            for less in _LESS.values()
+        ),
+        Column("operator", STR, "The operator that holds most of it; null where none is known."),
+        Column("module", STR, "The module that holds most of it."),
+        Column("python_function", STR, "The Python function that holds most of it."),
+        Column("start_ns", I64, "Start of its longest stretch, ns since the trace's origin."),
+        Column("end_ns", I64, "Its end."),
+    ),
+)
+CRITICAL_PATH_SECTION = Section(
+    "Critical path",
+    "What the steps waited for, and the step with less of it: a share alone misleads.",
+    show=(
+        Shown("name", "part", "text", 0, markdown=True),
+        Shown("path_ratio", "of the path", terminal=0, markdown=True),
+        *(
+            Shown(f"step_{less}_less_ns", "without it" if less == 100 else f"{less} % less", terminal=0 if less in (50, 100) else 84, markdown=True)
+            for less in _LESS.values()
+        ),
+        Shown("operator", form="text"),
+        Shown("module", form="text"),
+        Shown("python_function", form="text"),
+    ),
+    whole=True,
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Estimates:
     """Hold what the replay of one device says; ``reason`` is why it says nothing, or nothing of the CPU's work.
 
-    ``now_ns`` is the replayed step, null where refused. ``predictions`` are by `key_of`, ``path`` is the critical path.
+    ``now_ns`` is the replayed step, null where refused. ``predictions`` are by `key_of`, ``path`` is the critical path, ``parts``
+    what it consists of.
     """
 
     device: int | None
@@ -90,6 +133,7 @@ class Estimates:
     floors: tuple[float, float] | None = None
     predictions: Mapping[str, tuple[Change, Prediction]] = field(default_factory=dict)
     path: "Path | None" = None
+    parts: tuple[PathPart, ...] = ()
     has_steps: bool = True
     window: tuple[int, int] = (0, 0)
 
@@ -98,7 +142,9 @@ class Estimates:
         _, then = self.predictions.get(key_of(change), (None, None)) if change is not None else (None, None)
         if then is None or self.now_ns is None:
             return None
-        return Predicted(then.step_ns, then.low_ns, then.high_ns, self.now_ns, self.has_steps)
+        batch = float(change.options["times"]) if change is not None and change.name == "batch" else 1.0
+        step_ns, low_ns, high_ns = (ns / batch for ns in (then.step_ns, then.low_ns, then.high_ns))
+        return Predicted(step_ns, low_ns, high_ns, self.now_ns, self.has_steps, batch)
 
 
 @dataclass(frozen=True)
@@ -180,8 +226,10 @@ def estimates(replay_sources: ReplaySources) -> Estimates:
     if once is not None and once[1].step_ns < COLD_RATIO * replay.identity.step_ns:
         predictions.pop("graphs", None)
     floors = replay.floors() if unlinked is None else None
-    path, now_ns = path_of(replay), replay.identity.step_ns
-    return Estimates(device, unlinked, now_ns, floors, predictions, path, replay.has_steps, window)
+    path, parts = path_of(replay), path_parts(replay, rows=PATH_PARTS)
+    return Estimates(
+        device, unlinked, replay.identity.step_ns, floors, predictions, path, parts, replay.has_steps, window
+    )
 
 
 def what_would_help(estimates: Estimates) -> pl.DataFrame:
@@ -317,9 +365,27 @@ def critical_path(estimates: Estimates, activities: pl.DataFrame, context: Conte
     )
 
 
+def critical_path_parts(estimates: Estimates, stretches: pl.DataFrame) -> pl.DataFrame:
+    """Return table `critical_path_parts`, with the code that holds most of each part; no rows where nothing was replayed."""
+    rows = [
+        {
+            "device": estimates.device, "kind": part.kind, "name": part.name, "path_ns": part.ns, "path_ratio": part.ratio,
+            **{f"step_{less}_less_ns": part.speedups[key] for key, less in _LESS.items()},
+            "operator": part.operator, "module": part.module, "python_function": part.python_function,
+            "start_ns": part.start_ns, "end_ns": part.end_ns,
+        }
+        for part in located(estimates.parts, stretches)
+    ]  # fmt: skip
+    return pl.DataFrame(rows, schema=CRITICAL_PATH_PARTS.schema)
+
+
 ANALYSES = (
     Value("replay_sources", ReplaySources),
     Value("estimates", estimates),
     Analysis(WHAT_WOULD_HELP, what_would_help, json="what_would_help", section=WHAT_WOULD_HELP_SECTION),
     Analysis(CRITICAL_PATH, critical_path),
-)
+    Analysis(
+        CRITICAL_PATH_PARTS, critical_path_parts, takes={"stretches": "critical_path"}, json="critical_path",
+        section=CRITICAL_PATH_SECTION,
+    ),
+)  # fmt: skip

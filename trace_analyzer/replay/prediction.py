@@ -24,19 +24,20 @@ from trace_analyzer.replay.weights import (
     attributes,
     measured,
     scale_host,
-    scale_label,
 )
 
 MIN_HALF_WIDTH = 0.02
-NOISE_STEPS, NOISE_WINDOW = 0.10, 0.15
-"""How much the CPU's part differs between recordings of one program: of several steps, of one window."""
+NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
+"""How much the CPU's part differs between recordings of one program: of several steps, of one window (all of 12 recordings of one pass)."""
 WORKERS_SLOW = 1.25
 """How much longer the main thread's work takes beside workers, at most: 23 % in the mean step of the one recorded pair (13 % in the median)."""
 INFERRED_RATIO = 0.01
-BEST_CASES = ("fuse", "tf32", "bf16", "graphs")
-"""Changes that are modelled at their best: kernels at a roof, a whole step as one graph. The interval reaches to half of what they win."""
+BEST_CASES = ("fuse", "tf32", "bf16", "overlap", "graphs")
+"""Changes that are modelled at their best: kernels at a roof, all communication hidden, a whole step as one graph. The interval reaches to half of what they win."""
 SPEEDUPS: Mapping[str, float] = {"1.11": 0.9, "1.33": 0.75, "2": 0.5, "4": 0.25, "inf": 0.0}
 """Factors by which a part gets faster, and what remains of its time: 10, 25, 50, 75 and 100 % less."""
+_NOTHING = 1e-6
+"""A step that gets shorter by a smaller share does not get shorter."""
 _INFERRED = (WAIT, CONTENTION, SPIN, HAND_OVER, QUEUE)
 
 
@@ -108,7 +109,13 @@ class Replay:
         self._activities, self._tables, self._device = activities, tables, device
         self.known = attributes(graph, activities)
         self.scene = Scene(
-            graph, self.known, tables, device, _steady_edges(graph), max(int(graph.recorded.steps.steady.sum()), 1)
+            graph,
+            self.known,
+            tables,
+            device,
+            _steady_edges(graph),
+            max(int(graph.recorded.steps.steady.sum()), 1),
+            self.anchors.mean(graph.time),
         )
 
     @staticmethod
@@ -166,14 +173,25 @@ class Replay:
         return Prediction(step, max(step - half, 0.0), worst + half)
 
     def _if_halved(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
-        """Return the step if changes that are modelled at their best (`BEST_CASES`) win half of that at each edge."""
-        others = tuple(change for change in changes if change.name not in BEST_CASES)
+        """Return the step if changes that are modelled at their best (`BEST_CASES`) win half of that.
+
+        Kernels win half at each edge; of graphs, which may hold a part of the step only, half of the step's time is won.
+        """
+        best = (*BEST_CASES, "prefetch") if self._adds_workers(changes) else BEST_CASES
+        others = tuple(change for change in changes if change.name not in best)
         if len(others) == len(changes):
             return step
         halved, without = Weights(**vars(weights)), self.weights(others)
         halved.device, halved.host = (weights.device + without.device) / 2, (weights.host + without.host) / 2
         halved.parts = (weights.parts + without.parts) / 2
-        return min(self.run(halved).step_ns, max(step, self.identity.step_ns))
+        worst = self.run(halved).step_ns
+        if any(change.name == "graphs" for change in changes) or len(best) > len(BEST_CASES):
+            worst = max(worst, (step + self.run(without).step_ns) / 2)
+        return min(worst, max(step, self.identity.step_ns))
+
+    def _adds_workers(self, changes: tuple[Change, ...]) -> bool:
+        """Return whether there are to be more workers that load data, of a number that is not recorded."""
+        return any(change.name == "prefetch" for change in changes) and self.scene.has_workers
 
     def _beside_workers(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
         """Return the step if workers that load data slow the CPU's other work by `WORKERS_SLOW`."""
@@ -282,16 +300,38 @@ class Replay:
             columns["name"].append(self.known.labels[label])
             columns["ns"].append(held[label] / total * outcome.step_ns)
             columns["ratio"].append(held[label] / total)
-            for key, factor in SPEEDUPS.items():
-                faster = self.weights(changes)
-                scale_label(faster, self.known, label, factor)
-                columns[f"step_ns_{key}"].append(min(self.run(faster).step_ns, outcome.step_ns))
+            curve = self._speedups(weights, label, outcome.step_ns)
+            for key in SPEEDUPS:
+                columns[f"step_ns_{key}"].append(curve[key])
         schema = {
             "kind": pl.String(),
             "name": pl.String(),
             **{c: pl.Float64() for c in columns if c not in ("kind", "name")},
         }
         return pl.DataFrame(columns, schema=schema)
+
+    def _speedups(self, weights: Weights, label: int, step_ns: float) -> Mapping[str, float]:
+        """Return the step with one label's time multiplied by each of `SPEEDUPS`.
+
+        Where the step does not get shorter without any of it, it does not with less of it either.
+        """
+        total, graph = weights.of(self.graph), self.graph
+        own = np.flatnonzero((self.known.label == label) & ~weights.removed)
+        taken = (weights.device + weights.host)[own]
+        thread = np.flatnonzero((graph.kind == THREAD) & ~weights.removed) if label < len(HOST_PARTS) else own[:0]
+        spent = weights.parts[label, graph.ref[thread]] if thread.size else taken[:0]
+
+        def step(factor: float) -> float:
+            faster = total.copy()
+            faster[own] -= np.rint((1 - factor) * taken).astype(np.int64)
+            faster[thread] -= np.rint((1 - factor) * spent).astype(np.int64)
+            times, _ = graph.replay(faster)
+            return min(max(self.anchors.mean(times), weights.at_least_ns), step_ns)
+
+        gone = step(0.0)
+        if gone >= step_ns * (1 - _NOTHING):
+            return dict.fromkeys(SPEEDUPS, gone)
+        return {key: step(factor) if factor else gone for key, factor in SPEEDUPS.items()}
 
     def _by_label(self, path: Ints, weights: Weights) -> Floats:
         """Return how much of the path each label has."""

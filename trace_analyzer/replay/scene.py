@@ -25,7 +25,7 @@ class UnknownTarget(NotApplicable):
 
 @dataclass(frozen=True)
 class Scene:
-    """Hold what changes may look at: graph, meaning of edges, analysed tables, device, edges of steady steps."""
+    """Hold what changes may look at: graph, meaning of edges, tables, device, steady steps, recorded step."""
 
     graph: Graph
     known: Attributes
@@ -33,3 +33,14 @@ class Scene:
     device: Device | None
     steady: Flags
     steady_steps: int
+    step_ns: float = 0.0
+
+    @property
+    def has_workers(self) -> bool:
+        """Return whether workers load data in the recording already."""
+        names = self.tables["host_events"].get_column("name").unique().cast(pl.String)
+        return bool(names.str.contains(WORKERS, literal=True).any())
+
+
+WORKERS = "_MultiProcessingDataLoaderIter"
+"""What PyTorch calls the iterator of a data loader with workers, in its annotation of ``__next__``."""

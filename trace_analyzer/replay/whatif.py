@@ -26,7 +26,7 @@ WORTH_RATIO = 0.02
 LARGEST_FACTOR = 1e9
 """The largest factor of a change, its inverse the smallest: nothing computed of it overflows."""
 WORKERS = 8
-_PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "graphs")
+_PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "overlap", "graphs")
 _SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communication", "copies")
 _NO_DEVICE = "no device of the trace did any work"
 
@@ -161,10 +161,23 @@ class WhatIf:
 
     @property
     def plot(self) -> Any:
-        """Draw the tornado plot with HoloViews: each scenario's step with its interval; None without scenarios."""
+        """Draw the tornado plot with HoloViews: each scenario's step with its interval; None without scenarios.
+
+        In a notebook, it shows itself.
+        """
+        from trace_analyzer.render.notebook_plots import load_into_notebook
         from trace_analyzer.render.whatif import tornado
 
+        load_into_notebook()
         return tornado(self)
+
+    def __str__(self) -> str:
+        return self.to_text().rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        from trace_analyzer.render.whatif import whatif_html
+
+        return whatif_html(self)
 
 
 def _interval(predicted: Prediction) -> dict[str, float]:
@@ -185,6 +198,7 @@ def changes_of(
     fuse: bool = False,
     tf32: bool = False,
     bf16: bool = False,
+    overlap: bool = False,
     batch: float | None = None,
     warm: bool = False,
     speedup: Mapping[str, float] | None = None,
@@ -197,6 +211,7 @@ def changes_of(
         "fuse": fuse,
         "tf32": tf32,
         "bf16": bf16,
+        "overlap": overlap,
         "graphs": graphs,
     }
     if tf32 and bf16:
@@ -265,7 +280,7 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
         device_floor_ns=device_floor,
         predicted=replay.predict(applied),
         scenarios=tuple(scenarios),
-        critical_path=located(path_parts(replay, applied, path_rows), report)
+        critical_path=located(path_parts(replay, applied, path_rows), report.tables["critical_path"])
         if not applied
         else path_parts(replay, applied, path_rows),
         skipped=(*skipped, *left_out),
@@ -280,10 +295,10 @@ def path_parts(replay: Replay, changes: tuple[Change, ...] = (), rows: int = 8) 
     )
 
 
-def located(parts: tuple[PathPart, ...], report: Report) -> tuple[PathPart, ...]:
+def located(parts: tuple[PathPart, ...], stretches: pl.DataFrame) -> tuple[PathPart, ...]:
     """Return parts of the path without changes with the code that holds most of each, by table `critical_path`."""
     code = ["operator", "module", "python_function"]
-    path = report.tables["critical_path"].with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
+    path = stretches.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
     known = path.filter(pl.any_horizontal(pl.col(code).is_not_null()))
     sums = (
         known.group_by("name", *code).agg(pl.col("ns").sum()).sort("ns", *code, descending=[True, False, False, False])

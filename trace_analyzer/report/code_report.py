@@ -94,6 +94,10 @@ class Predicted:
     high_ns: Annotated[Quantity, "End of the interval."]
     now_ns: Annotated[Quantity, "The step without the change, replayed too."]
     has_steps: Annotated[bool, "Whether it is the step, not the window."] = True
+    batch: Annotated[
+        float,
+        "How many times as big the batch is then: the step is for as many samples as now, that share of the bigger one.",
+    ] = 1.0
 
 
 @dataclass(frozen=True)

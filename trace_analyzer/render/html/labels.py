@@ -39,6 +39,11 @@ TERMS: Mapping[str, Term] = by_key(
     Term("bound", "Bound", "What limits a kernel: arithmetic, memory bandwidth, or its own small size."),
     Term("bucket", "Bucket", "What a kernel does, told by the operator that launched it, else by its name."),
     Term("saves", "Saves at most", "An upper bound: what is left cannot be less than nothing."),
+    Term(
+        "replay",
+        "Replay",
+        "The step now and with the change, as a replay of the trace estimates it; its interval stands below.",
+    ),
     Term("confidence", "Confidence", "How far the verdict can be trusted with what this trace recorded."),
     Term("runner-up", "Runner-up", "The regime that came closest to the verdict."),
     Term("steady", "Steady steps", "Steps without the first, cut, empty and outlier ones."),

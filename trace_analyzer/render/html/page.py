@@ -14,6 +14,7 @@ from markupsafe import Markup, escape
 
 from trace_analyzer import units
 from trace_analyzer.render import phrasing, window_phrasing
+from trace_analyzer.render.advice_phrasing import predicted_arrow, saves_at_most
 from trace_analyzer.render.html import codec, flames
 from trace_analyzer.render.html.drawings import Drawing, drawings
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
@@ -47,6 +48,7 @@ SCRIPTS = (
     "lod.js",
     "layout.js",
     "navigation.js",
+    "path.js",
     "describe.js",
     "advice.js",
     "idle_story.js",
@@ -117,6 +119,7 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             left_out=columns.left_out,
             kinds=[kind for kind in KINDS if kind in present],
             idle_kinds=[part for part in PARTS if f"idle-{part}" in present],
+            path_kinds=[part for part in PARTS if f"path-{part}" in present and f"idle-{part}" not in present],
             flames=(burning := () if compact or not columns.events.height else flames.flames(report)),
             stacks=Markup(flames.payload(burning)) if burning else "",
             packages=columns.packages.labels,
@@ -219,6 +222,7 @@ def environment() -> Environment:
     )
     environment.filters |= {"duration": units.duration, "percent": units.percent, "count": units.count}
     environment.filters |= {"confidence": confidence, "phrase": phrase, "predicted_step": phrasing.predicted_step}
+    environment.filters |= {"predicted_arrow": predicted_arrow, "saves_at_most": saves_at_most}
     environment.filters["judged_window"] = lambda report: ", ".join(
         filter(None, [window_phrasing.window_length(report), window_phrasing.window_kind(report)])
     )

@@ -24,6 +24,7 @@ from trace_analyzer.report import Report
 
 ACTIVITY_TEXTS = ("bucket", "bound", "operator", "dtype", "grid", "block")
 OPERATOR_TEXTS = ("input_dims", "input_types", "collective", "message_dtype", "call_stack")
+PATH_TEXTS = ("edge", "module", "python_function")
 NUMBERS = (
     "bytes", "registers_per_thread", "shared_memory_bytes", "flop", "moved_bytes", "occupancy_percent",
     "message_elements", "group_size",
@@ -57,7 +58,8 @@ class TimelineColumns:
     """Hold what the timeline shows: tracks from top to bottom, their events, curves under them.
 
     ``events`` has name, kind, start, duration, gap to the row's previous event, ``link`` (position of the launch,
-    of the host event that explains idle time, of a backward operator's forward one; -1 without) and ``detail``
+    of the host event that explains idle time, of a backward operator's forward one, of what a stretch of the critical
+    path belongs to; -1 without) and ``detail``
     (row of ``details`` that describes it further, from 1; 0 without); the first ``activity_count`` are activities.
     ``curve_kinds`` are the curves to show, from top to bottom: queue and runway follow from the events and are not
     among ``curves``.
@@ -85,7 +87,7 @@ class AdviceMembers:
 
 
 def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> TimelineColumns:
-    """Arrange every activity, idle interval and host event of the report in rows.
+    """Arrange every activity, idle interval, host event and stretch of the critical path in rows.
 
     With a ``thinning``, without what it leaves out.
     """
@@ -173,7 +175,7 @@ def payload(columns: TimelineColumns) -> str:
         "kind": codec.text(events.get_column("kind")),
         "link": codec.delta(events.get_column("link")),
         "detail": codec.plain(events.get_column("detail")),
-        **{name: codec.text(details.get_column(name)) for name in ACTIVITY_TEXTS + OPERATOR_TEXTS},
+        **{name: codec.text(details.get_column(name)) for name in ACTIVITY_TEXTS + OPERATOR_TEXTS + PATH_TEXTS},
         **{name: codec.plain(details.get_column(name)) for name in NUMBERS},
         "curve_time": codec.delta(_joined(steps, "time_ns")),
         "curve_value": codec.plain(_joined(steps, "value")),
@@ -198,8 +200,8 @@ def payload(columns: TimelineColumns) -> str:
 
 
 def _storage_order(track: TrackEvents) -> int:
-    """Sort activities first, whose position then identifies them; the host's events last."""
-    return 0 if track.family == "stream" else 1 if track.thread is None else 2
+    """Sort activities first, whose position then identifies them; the host's events last, but for the critical path."""
+    return 0 if track.family == "stream" else 3 if track.family == "path" else 1 if track.thread is None else 2
 
 
 def _track(track: TrackEvents, first: int) -> Track:
@@ -239,7 +241,10 @@ def _looked_up(positions: npt.NDArray[np.int64], ids: pl.Series) -> npt.NDArray[
 
 
 def _links(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64]) -> pl.Series:
-    """Return the launch of an activity, the cause of idle time, the forward operator of a backward one."""
+    """Return the launch of an activity, the cause of idle time, the forward operator of a backward one.
+
+    Of a stretch of the critical path, the activity or host event that it belongs to.
+    """
     links = np.full(events.height, -1)
     if "link_id" in events.columns:
         links = _looked_up(positions, events.get_column("link_id"))
@@ -247,6 +252,12 @@ def _links(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int64
     backward, forward = (_looked_up(positions, pairs.get_column(key)) for key in ("event_id", "forward_id"))
     shown = backward >= 0
     links[backward[shown]] = forward[shown]
+    if "path_activity" in events.columns:
+        of_path = events.get_column("path_activity")
+        places = np.full(_size(report.tables["activities"].get_column("activity_id")), -1)
+        work = events.get_column("activity_id")
+        places[work.drop_nulls().to_numpy()] = work.is_not_null().arg_true().to_numpy()
+        links[of_path.is_not_null().arg_true().to_numpy()] = places[of_path.drop_nulls().to_numpy()]
     return pl.Series(links)
 
 
@@ -264,11 +275,16 @@ def _details(report: Report, events: pl.DataFrame, positions: npt.NDArray[np.int
     places = _looked_up(positions, operators.get_column("event_id"))
     shown = places >= 0
     detail[places[shown]] = of_operator[shown] + 1 + kernel_details.height
-    return pl.concat([kernel_details, operator_details], how="diagonal"), pl.Series(detail)
+    path_details, of_path = _distinct(report.tables["critical_path"], ("operator", *PATH_TEXTS))
+    if "path_row" in events.columns:
+        path_rows = events.get_column("path_row")
+        first = 1 + kernel_details.height + operator_details.height
+        detail[path_rows.is_not_null().arg_true().to_numpy()] = of_path[path_rows.drop_nulls().to_numpy()] + first
+    return pl.concat([kernel_details, operator_details, path_details], how="diagonal"), pl.Series(detail)
 
 
 def _no_details(events: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
-    schema = dict.fromkeys(ACTIVITY_TEXTS + OPERATOR_TEXTS, pl.String) | dict.fromkeys(NUMBERS, pl.Float64)
+    schema = dict.fromkeys(ACTIVITY_TEXTS + OPERATOR_TEXTS + PATH_TEXTS, pl.String) | dict.fromkeys(NUMBERS, pl.Float64)
     return pl.DataFrame(schema=schema), pl.Series(np.zeros(events.height, np.int64))
 
 

@@ -44,7 +44,7 @@ class TrackEvents:
     """Hold a track and its events by start, the enclosing one first: name, kind, start and duration.
 
     Activities and idle time also carry ``link_id`` (the host event that launched or explains them), host events
-    ``event_id``, activities ``activity_id``.
+    ``event_id``, activities ``activity_id``, stretches of the critical path ``path_row`` and ``path_activity``.
     """
 
     group: str
@@ -67,13 +67,14 @@ def device_labels(report: Report) -> dict[int, str]:
 
 
 def _device_tracks(report: Report) -> Iterator[TrackEvents]:
-    """Yield each device's streams under their annotations, then the tracks of the device itself.
+    """Yield the critical path, each device's streams under their annotations, then the tracks of the device itself.
 
     These are the time in which it only communicated, its synchronizations and its idle time.
     """
     names = dict(report.tables["devices"].select("device", "name").iter_rows())
     labels: dict[int | None, str] = dict(device_labels(report).items())
     activities = _by_device(_activities(report))
+    path = _by_device(_critical_path(report))
     annotations = _by_device(_annotations(report))
     others = {
         ("exposed", "Communication only"): _by_device(_exposed(report)),
@@ -84,6 +85,8 @@ def _device_tracks(report: Report) -> Iterator[TrackEvents]:
     for device in _in_order(devices):
         group = " · ".join(filter(None, (labels.get(device, "Device"), names.get(device))))
         marked, works = _streams(annotations.get(device)), _streams(activities.get(device))
+        if device in path:
+            yield TrackEvents(group, "Critical path", "path", None, False, path[device])
         for stream in _in_order(marked.keys() | works.keys()):
             number = "–" if stream is None else stream
             if stream in marked:
@@ -117,6 +120,26 @@ def _activities(report: Report) -> pl.DataFrame:
     return report.tables["activities"].select(
         "device", "stream", *_EVENT, "activity_id", kind=kind, link_id="launch_id"
     )
+
+
+def _critical_path(report: Report) -> pl.DataFrame:
+    """Return the stretches of the critical path: work in the colour of its kernels, waits and the CPU in that of their cause.
+
+    ``path_row`` is the row of table `critical_path`; ``path_activity`` the activity that a stretch belongs to, if any.
+    """
+    table = report.tables["critical_path"].with_row_index("path_row")
+    kinds = _activities(report).select(pl.col("activity_id").alias("path_activity"), pl.col("kind").cast(pl.String))
+    rows = table.select(
+        "device", "start_ns", "name", "path_row", kind_of_path="kind", duration_ns=pl.col("end_ns") - pl.col("start_ns"),
+        path_activity="activity_id", link_id="event_id",
+    ).join(kinds, on="path_activity", how="left", maintain_order="left")  # fmt: skip
+    cause = pl.col("name").replace(UNCAUSED)
+    of_work = pl.when(pl.col("kind_of_path") == "device").then(pl.col("kind"))
+    return rows.with_columns(of_work.otherwise(pl.format("path-{}", cause)).alias("kind")).drop("kind_of_path")
+
+
+UNCAUSED = {"polling": "synchronization", "hand-over": "host-unknown", "queue-room": "runtime-call"}
+"""Waits of a critical path that idle time has no cause for, and the cause whose colour they take."""
 
 
 def _annotations(report: Report) -> pl.DataFrame:

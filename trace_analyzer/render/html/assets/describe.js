@@ -1,6 +1,7 @@
 // What is said about an event, as label and value: plain text, wherever it is shown.
 
 import { formatCount, formatDuration, formatQuantity } from './format.js';
+import { edgeText } from './path.js';
 import { followers, isActivity, linked, stackOf, trackOf } from './store.js';
 
 const SHORT_CHAIN = 3;
@@ -12,7 +13,7 @@ export function eventName(store, event) {
 // The short name, or what the cause of idle time is called.
 export function eventLabel(store, words, event) {
   const label = store.labels[store.name[event]];
-  return ['idle', 'exposed'].includes(trackOf(store, event).family) ? words[label] ?? label : label;
+  return ['idle', 'exposed', 'path'].includes(trackOf(store, event).family) ? words[label] ?? label : label;
 }
 
 // The facts worth a tooltip, the most telling first; only what is known.
@@ -26,6 +27,7 @@ export function describe(store, words, event) {
   const stack = stackOf(store, event);
   if (isActivity(store, event)) facts.push(...describeActivity(store, event, stack));
   else if (track.family === 'idle') facts.push(...describeIdle(store, words, event));
+  else if (track.family === 'path') facts.push(...describePath(store, words, event));
   else facts.push(...describeHost(store, event));
   facts.push(['Inside', chain(store, track.thread === null ? stack.slice(0, -1) : stack)]);
   return facts.filter(([, value]) => value);
@@ -82,6 +84,17 @@ function describeIdle(store, words, event) {
   return [
     ['Cause', words[cause] ?? cause],
     ['Host was in', store.link[event] < 0 ? '' : eventName(store, store.link[event])],
+  ];
+}
+
+function describePath(store, words, event) {
+  const of = (column) => detail(store, event, column);
+  return [
+    ['Bucket or cause', eventLabel(store, words, event)],
+    ['What', edgeText(of('edge'))],
+    ['Operator', of('operator')],
+    ['Module', of('module')],
+    ['Function', of('python_function')],
   ];
 }
 

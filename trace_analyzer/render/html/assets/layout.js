@@ -7,17 +7,18 @@ const HEADING_GAP = 6;
 const GAP = 8;
 const FOLDED = 9;
 const ROW_HEIGHT = {
-  stream: 24, exposed: 16, sync: 16, idle: 22,
+  path: 20, stream: 24, exposed: 16, sync: 16, idle: 22,
   annotations: 18, calls: 16, operators: 18, modules: 18, overhead: 14, python: 16, other: 14,
 };
 const ROW_SPACE = 1;
 export const ROW_LIMITS = { least: 7, most: 72 };
 
 // Headings and tracks from top to bottom, and the rows that are shown; a folded track shows its first row. `heights` holds
-// the heights of rows that the reader chose, `lanes` how many rows of a track hold anything in the view: both by track.
-export function layOut(store, folded, { pinned = new Set(), heights = new Map(), lanes = new Map() } = {}) {
+// the heights of rows that the reader chose, `lanes` how many rows of a track hold anything in the view: both by track;
+// tracks that are `hidden` take no room.
+export function layOut(store, folded, { pinned = new Set(), heights = new Map(), lanes = new Map(), hidden = new Set() } = {}) {
   const layout = { items: [], rows: [], height: 0, pinnedHeight: 0 };
-  const ids = store.tracks.map((_, id) => id);
+  const ids = store.tracks.map((_, id) => id).filter((id) => !hidden.has(id));
   const options = { folded, heights, lanes };
   addTracks(store, layout, ids.filter((id) => pinned.has(id)), true, options);
   layout.pinnedHeight = layout.height;
@@ -51,12 +52,12 @@ function addTracks(store, layout, ids, pinned, { folded, heights, lanes }) {
 }
 
 // The tracks of devices, from the top, as many of them as take no more than `room` px.
-export function pinnedTracks(store, folded, room, heights) {
-  const devices = store.tracks.flatMap(({ thread }, id) => (thread === null ? [id] : []));
-  if (devices.length === store.tracks.length) return new Set(); // nothing to scroll under them
+export function pinnedTracks(store, folded, room, { heights, hidden = new Set() }) {
+  const devices = store.tracks.flatMap(({ thread }, id) => (thread === null && !hidden.has(id) ? [id] : []));
+  if (store.tracks.every(({ thread }) => thread === null)) return new Set(); // nothing to scroll under them
   for (let count = devices.length; count > 0; count--) {
     const pinned = new Set(devices.slice(0, count));
-    if (layOut(store, folded, { pinned, heights }).pinnedHeight <= room) return pinned;
+    if (layOut(store, folded, { pinned, heights, hidden }).pinnedHeight <= room) return pinned;
   }
   return new Set();
 }

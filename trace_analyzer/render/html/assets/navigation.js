@@ -36,7 +36,8 @@ export function ticks({ from, to }, count) {
   return { step, times };
 }
 
-// `#t=start,end&sel=event&iv=start,end`: a place on the timeline, a selected event and a selected interval.
+// `#t=start,end&sel=event&iv=start,end&path=1`: a place on the timeline, a selected event and a selected interval, and whether
+// the critical path is shown.
 export function parseFragment(fragment) {
   const fields = new URLSearchParams(fragment.replace(/^#/, ''));
   const selected = fields.has('sel') ? Number(fields.get('sel')) : -1;
@@ -44,6 +45,7 @@ export function parseFragment(fragment) {
     view: parseRange(fields.get('t')),
     selected: Number.isInteger(selected) ? selected : -1,
     interval: parseRange(fields.get('iv')),
+    hasPath: fields.get('path') === '1',
   };
 }
 
@@ -52,7 +54,7 @@ function parseRange(text) {
   return Number.isFinite(from) && Number.isFinite(to) && from < to ? { from, to } : null;
 }
 
-export function writeFragment(view, selected, interval) {
+export function writeFragment(view, selected, interval, hasPath = false) {
   const range = ({ from, to }) => `${Math.floor(from)},${Math.ceil(to)}`;
-  return [`#t=${range(view)}`, ...(selected < 0 ? [] : [`sel=${selected}`]), ...(interval ? [`iv=${range(interval)}`] : [])].join('&');
+  return [`#t=${range(view)}`, ...(selected < 0 ? [] : [`sel=${selected}`]), ...(interval ? [`iv=${range(interval)}`] : []), ...(hasPath ? ['path=1'] : [])].join('&');
 }

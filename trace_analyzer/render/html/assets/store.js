@@ -154,10 +154,12 @@ export function followers(store, event) {
   return members.subarray(offsets[event], offsets[event + 1]);
 }
 
-// Links of idle time only explain it, nothing leads back from there.
+// Links of idle time and of the critical path only explain them, nothing leads back from there.
+const EXPLAINED = new Set(['idle', 'path']);
+
 function invertLinks(store) {
   const { link, start } = store;
-  const pointing = store.rows.filter(({ track }) => store.tracks[track].family !== 'idle').sort((a, b) => a.first - b.first);
+  const pointing = store.rows.filter(({ track }) => !EXPLAINED.has(store.tracks[track].family)).sort((a, b) => a.first - b.first);
   const each = (visit) => {
     for (const { first, count } of pointing) for (let i = first; i < first + count; i++) if (link[i] >= 0) visit(i);
   };
@@ -173,7 +175,7 @@ function invertLinks(store) {
 // Both directions: the event that this one's link names first (arrows end here), then its followers.
 export function linked(store, event) {
   const source = store.link[event];
-  return { source: source >= 0 && trackOf(store, event).family !== 'idle' ? source : -1, targets: followers(store, event) };
+  return { source: source >= 0 && !EXPLAINED.has(trackOf(store, event).family) ? source : -1, targets: followers(store, event) };
 }
 
 // What was open on the thread when the event began, the outermost first: frames, modules, operators, annotations.
@@ -206,8 +208,10 @@ function matchSums(store, text, filter) {
   const { name, name_values: names } = store;
   const named = Uint8Array.from(names, (value) => Number(value.toLowerCase().includes(text)));
   const passes = filterOf(store, filter);
+  const { first, count } = store.rows.find(({ track }) => store.tracks[track].family === 'path') ?? { first: 0, count: 0 };
   const sums = new Uint32Array(name.length + 1);
-  for (let i = 0; i < name.length; i++) sums[i + 1] = sums[i] + (named[name[i]] && passes(i) ? 1 : 0);
+  const isEvent = (i) => i < first || i >= first + count; // a stretch of the critical path is none of its own
+  for (let i = 0; i < name.length; i++) sums[i + 1] = sums[i] + (named[name[i]] && isEvent(i) && passes(i) ? 1 : 0);
   return sums;
 }
 

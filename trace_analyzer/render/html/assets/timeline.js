@@ -10,8 +10,9 @@ import { bucketOf, statistics, statisticsTables, statisticsText } from './interv
 import { labelTop, lanesInView, layOut, onScreen, pinnedTracks, ROW_LIMITS, rowAt } from './layout.js';
 import { visibleBoxes, visibleSteps } from './lod.js';
 import { around, clampView, pan, parseFragment, ticks, writeFragment, zoom } from './navigation.js';
+import { drawPath, pathPieces, pathRow, pathStory } from './path.js';
 import { eventAtInstant, queueCurves, valueAt } from './queue.js';
-import { endOf, eventAt, linked, neighbourMatch, rowOf, search, stackOf, trackOf } from './store.js';
+import { endOf, eventAt, linked, lowerBound, neighbourMatch, rowOf, search, stackOf, trackOf } from './store.js';
 
 const BOX_BUDGET = 4000;
 const MARGIN = 0.25;
@@ -33,6 +34,7 @@ const ZOOM_STEP = 1.4;
 const FRAGMENT_DELAY_MS = 300;
 const ARROW_BUDGET = 200;
 const MEMBER_ARROWS = 40; // of an advice: more hide what they lead to
+const PATH_PX = 2; // what is narrower than this along the critical path is one piece
 const OUTLINE_GAP_PX = 2;
 const EDGE_PX = 14;
 const PANEL_GAP_PX = 12;
@@ -54,6 +56,8 @@ export class Timeline {
     this.heights = new Map();
     this.lanes = lanesInView(store, 0, store.end);
     this.folded = new Set(store.tracks.flatMap((track, id) => (track.collapsed ? [id] : [])));
+    this.path = pathRow(store);
+    this.hidden = new Set(this.path ? [this.path.track] : []);
     this.selected = -1;
     this.interval = null;
     this.filter = null;
@@ -102,7 +106,8 @@ export class Timeline {
 
   // A link to a part of the timeline shows the timeline; who reloads the page stays where they were.
   openFragment(arrives) {
-    const { view, selected, interval } = parseFragment(location.hash);
+    const { view, selected, interval, hasPath } = parseFragment(location.hash);
+    this.showPath(hasPath);
     if (view) this.show(view);
     else this.showAll();
     this.drawAxis(); // what it writes above the rows takes a line on a phone: before anything is scrolled to
@@ -117,7 +122,7 @@ export class Timeline {
     this.fragmentTimer = setTimeout(() => {
       this.closeLanes();
       try {
-        history.replaceState(null, '', writeFragment(this.view, this.selected, this.interval));
+        history.replaceState(null, '', writeFragment(this.view, this.selected, this.interval, this.hasPath));
       } catch {
         // a sandboxed frame has no address of its own
       }
@@ -229,6 +234,7 @@ export class Timeline {
       ink.fillText(text, (left - from) / nsPerPx + LABEL_PADDING_PX, (boxes.top[i] + boxes.bottom[i]) / 2 + 0.5);
       room -= 1;
     }
+    this.drawPath(ink);
     this.drawMembers(ink);
   }
 
@@ -419,10 +425,11 @@ export class Timeline {
     const colour = (name, fallback) => style.getPropertyValue(name).trim() || fallback;
     const unknown = colour('--k-other', 'gray');
     this.muted = colour('--text-muted', 'gray');
+    this.pathColours = { colour: colour('--path', 'black'), halo: colour('--card', 'white') };
     const family = getComputedStyle(this.root).fontFamily;
     this.fonts = { label: `11px ${family}`, tick: `12px ${family}` };
     this.colours = this.store.kind_values.map((kind) => {
-      const fill = colour(kind.startsWith('idle-') ? kind.replace('idle-', '--p-') : `--k-${kind}`, unknown);
+      const fill = colour(/^(idle|path)-/.test(kind) ? kind.replace(/^(idle|path)-/, '--p-') : `--k-${kind}`, unknown);
       return { rgb: parseInt(fill.slice(1), 16), ink: readableOn(fill) };
     });
     this.model('grid').grid_line_color = colour('--grid', 'gray');
@@ -444,8 +451,9 @@ export class Timeline {
   relayout() {
     const focused = [...this.element('labels').querySelectorAll('[data-track]')].find((label) => label.contains(document.activeElement))?.dataset.track;
     const room = PINNED_SHARE * (this.isFull ? innerHeight - FULL_FRAME_PX : Math.max(this.rowsHeight ?? 0, ROWS_PX, ROWS_SHARE * innerHeight));
-    this.pinned = pinnedTracks(this.store, this.folded, room, this.heights);
-    this.layout = layOut(this.store, this.folded, { pinned: this.pinned, heights: this.heights, lanes: this.lanes });
+    const { heights, lanes, hidden } = this;
+    this.pinned = pinnedTracks(this.store, this.folded, room, { heights, hidden });
+    this.layout = layOut(this.store, this.folded, { pinned: this.pinned, heights, lanes, hidden });
     this.root.style.setProperty('--tl-height', `${this.layout.height}px`);
     this.root.style.setProperty('--tl-pinned', `${this.layout.pinnedHeight}px`);
     this.labels = this.layout.items.map((item) => ({ item, element: this.trackLabel(item), y: null, isStuck: false }));
@@ -595,6 +603,7 @@ export class Timeline {
   // Unfolds the event's track and scrolls to its row.
   reveal(event) {
     const { track } = rowOf(this.store, event);
+    if (this.hidden.has(track)) this.showPath(true);
     if (this.folded.has(track) && !this.layout.rows.some(({ first, count }) => event >= first && event < first + count)) {
       this.fold(track, false);
     }
@@ -643,13 +652,14 @@ export class Timeline {
     panel.hidden = this.selected < 0;
     if (panel.hidden) return;
     const name = this.element('details-name');
-    const isIdle = trackOf(this.store, this.selected).family === 'idle';
-    name.textContent = name.title = isIdle ? `Idle: ${eventLabel(this.store, this.words, this.selected)}` : eventName(this.store, this.selected);
+    const titles = { idle: 'Idle: ', path: 'Critical path: ' };
+    const title = titles[trackOf(this.store, this.selected).family];
+    name.textContent = name.title = title ? title + eventLabel(this.store, this.words, this.selected) : eventName(this.store, this.selected);
     const facts = describe(this.store, this.words, this.selected).filter(([term]) => term !== 'Inside' && term !== 'Host was in');
     const [duration, start, ...rest] = facts;
     const exact = [...exactTimes(this.store, this.selected), ...rest];
     this.element('details-facts').replaceChildren(...[duration, start, ...exact].map(factElement));
-    const story = idleStory(this.store, this.words, this.curves, this.selected);
+    const story = [...idleStory(this.store, this.words, this.curves, this.selected), ...pathStory(this.store, this.selected)];
     this.element('story').hidden = !story.length;
     this.element('story').replaceChildren(...story.map((step) => this.storyElement(step)));
     this.drawStack();
@@ -664,7 +674,7 @@ export class Timeline {
     if (event === undefined || event < 0) return item;
     const way = document.createElement('button');
     way.type = 'button';
-    way.textContent = eventName(this.store, event);
+    way.textContent = trackOf(this.store, event).family === 'path' ? eventLabel(this.store, this.words, event) : eventName(this.store, event);
     way.addEventListener('click', () => this.goTo(event));
     item.append(' ', way);
     return item;
@@ -752,6 +762,37 @@ export class Timeline {
     }
     ink.stroke();
     ink.globalAlpha = 1;
+  }
+
+  // ---- critical path ----------------------------------------------------------------------------------
+
+  get hasPath() {
+    return Boolean(this.path) && !this.hidden.has(this.path.track);
+  }
+
+  // Shows the critical path or hides it: its own row, and a line over the rows of what it goes through.
+  showPath(isShown) {
+    if (!this.path || isShown === this.hasPath) return;
+    if (isShown) this.hidden.delete(this.path.track);
+    else this.hidden.add(this.path.track);
+    if (!isShown && this.selected >= 0 && trackOf(this.store, this.selected).family === 'path') this.select(-1);
+    this.element('path').setAttribute('aria-pressed', String(isShown));
+    this.relayout();
+  }
+
+  drawPath(ink) {
+    if (!this.hasPath) return;
+    const { from, to } = this.view;
+    const pieces = pathPieces(this.store, this.path, from, to, (PATH_PX * (to - from)) / this.plotWidth);
+    const { scrollTop } = this.scroller;
+    const placed = this.layout.rows.map((row) => this.inSight(row.pinned ? row : { ...row, top: row.top - scrollTop, bottom: row.bottom - scrollTop }));
+    placed.sort((a, b) => a.first - b.first);
+    const firsts = placed.map(({ first }) => first);
+    const footOf = (event) => {
+      const row = placed[lowerBound(firsts, event + 1, 0, firsts.length) - 1];
+      return row && event < row.first + row.count ? row.bottom - 1 : undefined;
+    };
+    drawPath(ink, pieces, footOf, (time) => this.xOf(time), this.pathColours);
   }
 
   // ---- interval ---------------------------------------------------------------------------------------
@@ -1035,6 +1076,7 @@ export class Timeline {
       'zoom-in': () => this.zoomBy(1 / ZOOM_STEP),
       'zoom-out': () => this.zoomBy(ZOOM_STEP),
       all: () => this.showAll(),
+      path: () => this.showPath(!this.hasPath),
       full: () => this.setFull(!this.isFull),
       help: () => this.element('help-text').showModal(),
       fit: () => this.selected >= 0 && this.goTo(this.selected),
@@ -1051,6 +1093,7 @@ export class Timeline {
       'advice-close': () => this.chooseAdvice(null),
     };
     for (const [name, action] of Object.entries(actions)) this.element(name).addEventListener('click', action);
+    this.element('path').hidden = !this.path;
     this.element('place').addEventListener('change', (event) => {
       this.place = event.target.value;
       this.schedule(true);
@@ -1078,6 +1121,7 @@ export class Timeline {
       0: () => this.showAll(),
       '/': () => this.element('search').focus(),
       v: () => this.setFull(!this.isFull),
+      c: () => this.showPath(!this.hasPath),
       '?': () => this.element('help-text').showModal(),
       Escape: () => this.clear(),
       ...(inside && { ArrowLeft: () => step(-1), ArrowRight: () => step(1) }),
