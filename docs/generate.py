@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 DOCS = Path(__file__).resolve().parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS.parent / "tests")]
+os.environ["TRACE_ANALYZER_PLUGINS"] = "none"  # pages are about this program
 
 import broken_input  # noqa: E402
 import click  # noqa: E402

@@ -52,6 +52,7 @@ VALUES = {
     ("--workers", "N"): "1",
     ("--dask", "SCHEDULER"): "tcp://127.0.0.1:9",
     ("--rank-summary", "FILE"): "trace.rank.gz",
+    ("--plugin", "DIR"): "none",  # tests/test_plugins.py names some, in processes of their own
 }
 """A value for each placeholder of each option; words that the help spells out stand for themselves."""
 

@@ -1,13 +1,16 @@
 """Classify step marks by name: rules as data, read from ``step_marks.toml``."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import polars as pl
 
-from trace_analyzer.catalog.patterns import matches
+from trace_analyzer import plugins
+from trace_analyzer.catalog.patterns import check, matches
 
 MARKS = ("span", "end", "start", "part")
 """What an event may mark; the file's header says what each means."""
@@ -29,8 +32,21 @@ class StepMarkRule:
 
 @cache
 def step_mark_rules() -> tuple[StepMarkRule, ...]:
-    """Return the rules in the file's order: the first that matches an event names it."""
-    raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("step_marks.toml").read_text("utf-8"))
+    """Return the rules in the file's order, those of plug-ins first: the first that matches an event names it."""
+    own = _rules_of(tomllib.loads(files("trace_analyzer.catalog").joinpath("step_marks.toml").read_text("utf-8")))
+    return (*plugins.added("step_marks.toml", _added_rules, key=lambda rule: f"{rule.marks}: {rule.pattern}"), *own)
+
+
+def _added_rules(document: Mapping[str, Any]) -> tuple[StepMarkRule, ...]:
+    made = _rules_of(document)
+    for rule in made:
+        check(rule.pattern)
+        if rule.marks not in MARKS:
+            raise ValueError(f"marks {rule.marks!r} is none of {', '.join(MARKS)}")
+    return made
+
+
+def _rules_of(document: Mapping[str, Any]) -> tuple[StepMarkRule, ...]:
     return tuple(
         StepMarkRule(
             rule["marks"],
@@ -40,7 +56,7 @@ def step_mark_rules() -> tuple[StepMarkRule, ...]:
             tuple(rule["examples"]),
             tuple(rule["counterexamples"]),
         )
-        for rule in raw["rules"]
+        for rule in document["rules"]
     )
 
 

@@ -12,14 +12,14 @@ import click
 from trace_analyzer import tuning
 from trace_analyzer.cli import ARGUMENTS, outputs
 from trace_analyzer.cli.limits import check_environment
-from trace_analyzer.cli.options import DEBUG
+from trace_analyzer.cli.options import DEBUG, PLUGIN
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import Outputs
 from trace_analyzer.packages import missing_for_pages
 from trace_analyzer.stages import StageTimer
+from trace_analyzer.terms import REGIMES
 from trace_analyzer.units import printable
-from trace_analyzer.vocabulary import REGIMES
 
 if TYPE_CHECKING:
     from trace_analyzer.render.redact import Redaction
@@ -214,6 +214,7 @@ class Gates:
     is_flag=True,
     help="Tell afterwards, on standard error, where this program's own time and memory went.",
 )
+@PLUGIN
 @DEBUG
 def report(
     traces: tuple[str, ...],

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from trace_analyzer.cli import outputs
+from trace_analyzer.cli.options import DEBUG, PLUGIN
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -20,7 +21,8 @@ from trace_analyzer.cli import outputs
     help="What to print: text, or the same for scripts.",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+@PLUGIN
+@DEBUG
 def explain(trace: str, thing: str, device: str | None, form: str, output: str | None) -> None:
     """Tell one thing of the report on TRACE in full, with its evidence and the command to run next.
 
