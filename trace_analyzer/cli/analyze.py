@@ -11,6 +11,7 @@ import click
 
 from trace_analyzer import tuning
 from trace_analyzer.cli import ARGUMENTS, outputs
+from trace_analyzer.cli.hyperlinks import linked, wants_links
 from trace_analyzer.cli.limits import check_environment
 from trace_analyzer.cli.options import DEBUG, PLUGIN
 from trace_analyzer.compiled import why_slow
@@ -397,7 +398,8 @@ def _write(
     timer("printing")
     with Outputs() as files:
         if destinations.text is None:
-            outputs.say(_rendered(result, form, outputs.text_width(), outputs.wants_colour()))
+            text = _rendered(result, form, outputs.text_width(), outputs.wants_colour())
+            outputs.say(linked(text) if form in ("text", "details") and wants_links() else text)
         else:
             with files.open(destinations.text) as file:
                 file.write(_rendered(result, form, 100, colour=False).encode("utf-8", "backslashreplace"))

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from trace_analyzer.cli import outputs
+from trace_analyzer.cli.hyperlinks import linked, wants_links
 from trace_analyzer.cli.options import DEBUG, PLUGIN
 
 
@@ -49,4 +50,5 @@ def explain(trace: str, thing: str, device: str | None, form: str, output: str |
         report = report_of(loaded, Options(device=None if device is None else parsed(device)), progress)
         explanation = report.explain(thing)
     text = explanation.to_json() if form == "json" else explanation.to_text(outputs.width_of(output))
-    outputs.deliver(text, output)
+    links = form == "text" and outputs.is_standard_output(output) and wants_links()
+    outputs.deliver(linked(text) if links else text, output)
