@@ -71,7 +71,7 @@ def add(folders: Sequence[str]) -> None:
     for folder in folders:
         if os.pathsep in folder:
             raise UsageError(f"--plugin {folder}: {os.pathsep!r} in a path separates folders; rename it")
-    known = [] if NONE in folders else _named()
+    known = [] if NONE in folders else [folder for folder in _named() if folder != NONE]
     before, wanted = os.environ.get(ENVIRONMENT), list(dict.fromkeys((*known, *map(_absolute, folders))))
     if len(wanted) > 1 and NONE in wanted:
         raise UsageError(f"--plugin {NONE} switches all plug-ins off, and others are named")

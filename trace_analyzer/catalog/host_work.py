@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import plugins
-from trace_analyzer.catalog.patterns import check, matches
+from trace_analyzer.catalog.patterns import check, matches, with_slashes
 from trace_analyzer.tuning import remembered
 from trace_analyzer.vocabulary import NAMED_WORK
 
@@ -77,7 +77,7 @@ def host_work(events: pl.DataFrame) -> pl.DataFrame:
 
 @remembered
 def _named_work(names: pl.DataFrame) -> pl.DataFrame:
-    return names.with_columns(work_of_name().alias("work")).drop_nulls("work")
+    return names.with_columns(with_slashes(names).select(work_of_name()).to_series().alias("work")).drop_nulls("work")
 
 
 @cache

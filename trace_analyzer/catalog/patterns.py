@@ -12,6 +12,13 @@ def matches(name: pl.Expr, pattern: str) -> pl.Expr:
     return name.str.contains(pattern.replace(r"\w", "[0-9A-Za-z_]").replace(r"\d", "[0-9]"))
 
 
+def with_slashes(events: pl.DataFrame) -> pl.DataFrame:
+    r"""Return the rows with ``/`` in the place of ``\`` in column name, as rules write paths: frames of Windows have the other."""
+    if not events.get_column("name").str.contains("\\", literal=True).any():
+        return events
+    return events.with_columns(pl.col("name").str.replace_all("\\", "/", literal=True))
+
+
 def check(*patterns: str | None) -> None:
     """Refuse what is no regular expression. Raises ``ValueError``."""
     for pattern in patterns:

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import plugins
-from trace_analyzer.catalog.patterns import check, matches
+from trace_analyzer.catalog.patterns import check, matches, with_slashes
 
 MARKS = ("span", "end", "start", "part")
 """What an event may mark; the file's header says what each means."""
@@ -62,12 +62,8 @@ def _rules_of(document: Mapping[str, Any]) -> tuple[StepMarkRule, ...]:
 
 def step_marks(events: pl.DataFrame) -> pl.DataFrame:
     """Return unique (kind, name) of ``events`` that a rule knows: kind, name, marks, source."""
-    return (
-        events.select("kind", "name")
-        .unique(maintain_order=True)
-        .with_columns(marks_of_name().struct.unnest())
-        .drop_nulls("marks")
-    )
+    names = events.select("kind", "name").unique(maintain_order=True)
+    return names.hstack(with_slashes(names).select(marks_of_name().struct.unnest())).drop_nulls("marks")
 
 
 @cache

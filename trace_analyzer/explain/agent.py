@@ -93,11 +93,10 @@ def _setting(report: Report) -> Iterator[str]:
     ]
     steady = sorted(step.duration_ns for step in report.steps if step.steady and step.device == report.verdict.device)
     if report.verdict.device is not None:
-        step = (
-            f"; a steady step takes {units.duration((steady[(len(steady) - 1) // 2] + steady[len(steady) // 2]) / 2)} (median of {len(steady)})"
-            if steady
-            else ""
-        )
+        middle = [*steady[(len(steady) - 1) // 2 : len(steady) // 2 + 1]]  # one or two
+        median = units.duration(sum(middle) / len(middle)) if middle else ""
+        many = f"; a steady step takes {median} (median of {len(steady)})"
+        step = many if len(steady) > 1 else f"; the step takes {median}" if steady else ""
         yield f"device  {report.verdict.device}, {next(filter(None, names), 'without a name')}{step}"
 
 
