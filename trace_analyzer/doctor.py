@@ -1,4 +1,4 @@
-"""Look at this installation: versions, the compiled reader, plug-ins, calibrations, the cache, and what is slow or missing."""
+"""Look at this installation: versions, compiled reader, plug-ins, calibrations, cache, what is slow or missing."""
 
 import json
 import os

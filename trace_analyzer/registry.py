@@ -1,5 +1,6 @@
 """List all declared analyses: those of single questions, and the replay, which rests on them."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 
 from trace_analyzer.added_analyses import added_analyses
@@ -8,6 +9,7 @@ from trace_analyzer.analyses.registry import TRACE_TABLES
 from trace_analyzer.analysis import Analysis, Declaration
 from trace_analyzer.replay import estimates
 from trace_analyzer.report import DeviceReport, Report
+from trace_analyzer.sections import Section
 
 OWN_ANALYSES: tuple[Declaration, ...] = (*registry.ANALYSES, *estimates.ANALYSES)
 """Those of this program itself."""
@@ -27,4 +29,9 @@ ANALYSES: tuple[Declaration, ...] = (*OWN_ANALYSES, *ADDED_ANALYSES)
 TABLES = (*(declared.table for declared in ANALYSES if isinstance(declared, Analysis)), *TRACE_TABLES)
 """The tables of a report, in the order of the reference."""
 
-__all__ = ["ADDED_ANALYSES", "ANALYSES", "OWN_ANALYSES", "TABLES", "TRACE_TABLES"]
+SECTIONS: Mapping[str, Section] = {
+    section.key: section for declared in OWN_ANALYSES if isinstance(declared, Analysis) for section in declared.placed
+}
+"""The sections that renderers place themselves, by key."""
+
+__all__ = ["ADDED_ANALYSES", "ANALYSES", "OWN_ANALYSES", "SECTIONS", "TABLES", "TRACE_TABLES"]

@@ -6,22 +6,15 @@ import click
 
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.hyperlinks import linked, wants_links
-from trace_analyzer.cli.options import DEBUG, PLUGIN
+from trace_analyzer.cli.options import DEBUG, OUTPUT, PLUGIN, format_option
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("trace")
 @click.argument("thing", metavar="ID", default="verdict")
 @click.option("--device", metavar="N", help="Judge this device, not the one with most busy time.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="What to print: text, or the same for scripts.",
-)
-@click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
+@format_option("text, or the same for scripts", ("text", "json"))
+@OUTPUT
 @PLUGIN
 @DEBUG
 def explain(trace: str, thing: str, device: str | None, form: str, output: str | None) -> None:

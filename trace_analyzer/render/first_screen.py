@@ -11,9 +11,10 @@ from pathlib import PurePath
 from trace_analyzer import units
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.advice_phrasing import code_line, first_place
-from trace_analyzer.render.layout import Line, bar, beside, cells, columns, folded, hanging
+from trace_analyzer.render.layout import COLUMN_GAP, Line, bar, beside, cells, columns, folded, half_width, hanging
 from trace_analyzer.report import Advice, Report, Verdict
-from trace_analyzer.report.summaries import longest_and_rest, part_totals
+from trace_analyzer.report.summaries import PartShare, longest_and_rest, part_totals, shares_of
+from trace_analyzer.report.worth import is_idle_worth_naming, saved_ratio
 from trace_analyzer.vocabulary import label
 
 _SIDE_BY_SIDE = 92  # cells from which two blocks fit next to each other
@@ -94,8 +95,8 @@ def advice_title(rank: int, item: Advice, brings: str, width: int) -> list[Line]
 
 def saves_phrase(item: Advice, report: Report) -> str:
     """Write what a change saves at most: ``saves at most 49.1 ms, 60 %`` of the verdict's window."""
-    window = report.verdict.window
-    share = f", {units.percent(item.saves_ns_at_most / window.length_ns)}" if window and window.length_ns else ""
+    ratio = saved_ratio(item, report.verdict)
+    share = "" if ratio is None else f", {units.percent(ratio)}"
     return f"saves at most {units.duration(item.saves_ns_at_most)}{share}"
 
 
@@ -164,14 +165,14 @@ def time_lines(report: Report, width: int) -> list[Line]:
     idle_ns, total = parts.idle_ns, parts.total_ns
     done = sorted([*parts.work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
     two = width >= _SIDE_BY_SIDE and bool(parts.idle)
-    half = (width - 4) // 2 if two else width
-    left = _bars("Where the time went", window, done, total, half)
-    if not parts.idle or idle_ns < phrasing.WORTH_NAMING * total:
+    half = half_width(width) if two else width
+    left = _bars("Where the time went", window, shares_of(done, total), half)
+    if not is_idle_worth_naming(idle_ns, total):
         return left
     longest, rest_count, rest_ns = longest_and_rest(parts.idle, _TOP_CAUSES)
     shown = [*longest, *([(f"{rest_count} other causes", rest_ns)] if rest_count else [])]
-    right = _bars("Why the device idled", units.duration(idle_ns), shown, idle_ns, half, style="idle")
-    return beside(left, right, half + 4) if two else [*left, [], *right]
+    right = _bars("Why the device idled", units.duration(idle_ns), shares_of(shown, idle_ns), half, style="idle")
+    return beside(left, right, half + COLUMN_GAP) if two else [*left, [], *right]
 
 
 def _parts(report: Report) -> tuple[dict[str, int], str]:
@@ -184,13 +185,15 @@ def _parts(report: Report) -> tuple[dict[str, int], str]:
     return {}, ""
 
 
-def _bars(
-    title: str, detail: str, parts: Sequence[tuple[str, int]], total: int, width: int, style: str = ""
-) -> list[Line]:
+def _bars(title: str, detail: str, parts: Sequence[PartShare], width: int, style: str = "") -> list[Line]:
     """Write one line per part: its name, a bar, its share of the total and its time."""
     rows: list[Line] = [
-        [(units.visible(label(part)), ""), (units.percent(ns / total), ""), (units.duration(ns), "dim")]
-        for part, ns in parts
+        [
+            (units.visible(label(share.part)), ""),
+            (units.percent(share.time_ratio), ""),
+            (units.duration(share.time_ns), "dim"),
+        ]
+        for share in parts
     ]
     table = columns(rows, "lrr")
     room = width - cells(table[0]) - 4 if table else 0
@@ -198,10 +201,10 @@ def _bars(
     head: Line = [(title, "title")]
     fits = units.cell_width(detail) <= room_for_detail
     lines: list[Line] = [[*head, ("  ", ""), (detail, "dim")]] if fits else [head, [("  ", ""), (detail, "dim")]]
-    for (part, ns), line in zip(parts, table, strict=True):
-        drawn = bar(ns / total, room).ljust(room) if room >= 4 else ""
+    for share, line in zip(parts, table, strict=True):
+        drawn = bar(share.time_ratio, room).ljust(room) if room >= 4 else ""
         name, figures = line[:3], line[3:]
-        lines.append([("  ", ""), *name, (f"  {drawn}" if drawn else "", style or part), *figures])
+        lines.append([("  ", ""), *name, (f"  {drawn}" if drawn else "", style or share.part), *figures])
     return lines
 
 
