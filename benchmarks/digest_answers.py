@@ -131,7 +131,7 @@ QUESTIONS = (
     ),
     Question("Can it be judged at all?", lambda digest: "No verdict" not in digest, {**dict.fromkeys(JUDGED, True), CPU: False}),
     Question("What should be recorded instead?", lambda digest: "ProfilerActivity.CUDA" in digest, {CPU: True}),
-    Question("May one act on it at once?", line(r"verdict .*\((high|medium|low) confidence\)"), {LAUNCH: "high", LOADING: "high", COMPUTE: "high", GRAPH: "low"}),
+    Question("May one act on it at once?", line(r"verdict .*\((high|medium|low) confidence\)"), {LOADING: "high", COMPUTE: "high", GRAPH: "low"}),
     Question(
         "What should be changed first?",
         line(r"advice:([\w-]+) "),

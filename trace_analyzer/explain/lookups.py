@@ -9,7 +9,7 @@ import polars as pl
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.explain import ids
 from trace_analyzer.explain.explanation import Explanation
-from trace_analyzer.render import phrasing
+from trace_analyzer.render import phrasing, window_phrasing
 from trace_analyzer.report import Advice, Check, Report, StepReport, Value
 from trace_analyzer.vocabulary import PARTS, label
 
@@ -48,7 +48,7 @@ def _verdict(report: Report) -> Explanation:
         text=tuple(sentence for sentence in text if sentence),
         facts={
             "device": verdict.device,
-            "window": None if window is None else phrasing.window_phrase(report),
+            "window": None if window is None else window_phrasing.window_phrase(report),
             **{fact.metric: fact.value for fact in verdict.evidence},
         },
         rows_title="Parts of the window",
