@@ -1,9 +1,10 @@
-"""Writes the reference pages that follow from the code: cli.md, json.md, tables.md, words.md and broken-input.md, and what the page shows of advice.md.
+"""Writes the reference pages that follow from the code: cli.md, analyze.1, json.md, tables.md, words.md and broken-input.md, and what the page shows of advice.md.
 
 ``python docs/generate.py`` writes them; ``--check`` exits with 1 when one is stale and names it.
 """
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 DOCS = Path(__file__).resolve().parent
-sys.path[:0] = [str(DOCS.parent), str(DOCS.parent / "tests")]
+sys.path[:0] = [str(DOCS), str(DOCS.parent), str(DOCS.parent / "tests")]
+os.environ["TRACE_ANALYZER_PLUGINS"] = "none"  # pages are about this program
 
 import broken_input  # noqa: E402
 import click  # noqa: E402
+import man_page  # noqa: E402
 from markdown_it import MarkdownIt  # noqa: E402
 
 from trace_analyzer import vocabulary  # noqa: E402
@@ -52,7 +55,7 @@ EXIT_CODES = """\
 | exit code | meaning |
 |---|---|
 | 0 | The trace was analysed, whatever its verdict's status. |
-| 1 | A gate broke: `--fail-on`, `--max-idle`. One line on standard error says which, with the figures. |
+| 1 | A gate broke: `--fail-on`, `--max-idle`, `--fail-if-slower`, `--fail-if-more-idle`; one line on standard error says which, with the figures. Or `doctor` tells a problem. |
 | 2 | Bad input or usage, an output that cannot be written (standard error too), too little memory, or a bug. One line on standard error says what. |
 | 3 | `whatif` refused: the trace does not say what a change would bring. One line on standard error says why. |
 | 130, 143 | Interrupted (Ctrl-C, SIGINT) or terminated (SIGTERM); any other signal that can be caught: 128 plus its number. Nothing half written is left, however often it comes. |
@@ -68,6 +71,7 @@ def pages() -> dict[str, str]:
     """File name, from this folder, to text of every generated page and schema."""
     return {
         "cli.md": cli_page(),
+        "analyze.1": man_page.man_page(),
         "json.md": json_page(),
         "tables.md": tables_page(),
         "broken-input.md": broken_page(),

@@ -39,3 +39,4 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The calibrations and the cache of whoever runs the tests must not change what reports say."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
     os.environ["XDG_CONFIG_HOME"] = os.environ["APPDATA"] = str(tmp_path_factory.mktemp("config"))
+    os.environ["TRACE_ANALYZER_PLUGINS"] = "none"

@@ -19,12 +19,13 @@ def test_a_stale_page_is_named(tmp_path: Path) -> None:
     copied = tmp_path / "docs" / "generate.py"
     copied.parent.mkdir()
     copied.write_text(GENERATE.read_text(encoding="utf-8"), encoding="utf-8")
-    (copied.parent / "advice.md").symlink_to(GENERATE.parent / "advice.md")
+    for name in ("advice.md", "man_page.py"):
+        (copied.parent / name).symlink_to(GENERATE.parent / name)
     for folder in ("trace_analyzer", "tests"):  # pages come from the package, and from the tests' inputs
         (tmp_path / folder).symlink_to(GENERATE.parent.parent / folder)
     done = subprocess.run([sys.executable, str(copied), "--check"], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    assert "cli.md, json.md, tables.md, broken-input.md" in done.stderr
+    assert "cli.md, analyze.1, json.md, tables.md, broken-input.md" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["broken-input.md", "cli.md", "json.md", "tables.md"])

@@ -27,7 +27,7 @@ VERBS_ON = {
     "ranks": ("ranks", "CASE", "--format", "json"),
 }
 """Each verb with a trace, in each place where one stands."""
-ELSEWHERE = {"record", "calibrate", "mcp", "skill"}
+ELSEWHERE = {"record", "calibrate", "completion", "doctor", "mcp", "skill"}
 """Verbs that take no trace on the command line."""
 STRIDE = 4
 """Each input meets one in so many verbs, each verb one in so many inputs; tests/test_broken_input.py has all for the report."""

@@ -15,7 +15,8 @@ from trace_analyzer.cli import main
 from trace_analyzer.errors import InputTooLarge
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.pipeline import report_of
-from trace_analyzer.trace_cache import LIMIT, folder, load_cached
+from trace_analyzer.trace_cache import LIMIT, load_cached
+from trace_analyzer.user_folders import cache_folder
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("*.json.gz"))
 SAMPLE = SAMPLES[0]
@@ -35,7 +36,7 @@ def equal(one: Trace, other: Trace) -> bool:
 
 
 def entries() -> list[Path]:
-    return sorted(folder().iterdir()) if folder().exists() else []
+    return sorted(cache_folder().iterdir()) if cache_folder().exists() else []
 
 
 @pytest.mark.sampled

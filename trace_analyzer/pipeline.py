@@ -1,14 +1,14 @@
 """Analyse a trace: read it, make the graph of the analyses, check what it supports, judge, report."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import polars as pl
 
-from trace_analyzer import advice, checks, findings, mask, report_parts, verdict, windows
+from trace_analyzer import advice, checks, findings, mask, plugins, report_parts, verdict, windows
 from trace_analyzer.analyses.device_models import match_devices
 from trace_analyzer.analyses.executions import Executions
 from trace_analyzer.analysis import Analysis, Declaration, Value
@@ -18,7 +18,7 @@ from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, lo
 from trace_analyzer.ingest.graph_annotations import GraphAnnotations, read_capture
 from trace_analyzer.notes import Note
 from trace_analyzer.options import Options
-from trace_analyzer.registry import ANALYSES, TRACE_TABLES
+from trace_analyzer.registry import ADDED_ANALYSES, ANALYSES, TRACE_TABLES
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Advice,
@@ -130,12 +130,16 @@ def report_of(
             graph.make(value)
         tell("judging", None)
         parts: ReportParts = graph.take("report_parts")
+    for added in ADDED_ANALYSES:  # so that a note tells what fails
+        if added in analyses:
+            graph.make(added.name)
+    rows = tuple(_declared_rows(analysis, graph.take(analysis.name), trace) for analysis in shown)
     return Report(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
         trace=parts.trace_info,
         trust=parts.checks,
-        notes=parts.notes,
+        notes=(*parts.notes, *_plugin_notes()),
         verdict=parts.verdict,
         devices=tuple(parts.device_reports.values()),
         steps=parts.step_reports,
@@ -144,7 +148,7 @@ def report_of(
         advice=parts.advice,
         tables=public_tables(graph, analyses),
         steps_from=parts.host_steps[1],
-        declared=tuple(_declared_rows(analysis, graph.take(analysis.name), trace) for analysis in shown),
+        declared=rows,
     )
 
 
@@ -206,6 +210,14 @@ def _declared_rows(analysis: Analysis, frame: pl.DataFrame, trace: Trace) -> Dec
     rows = analysis.table.conform(frame).to_dicts()
     named = (row | {"device": ids.get(row["device"])} if "device" in row else row for row in rows)
     return DeclaredRows(analysis.table, analysis.json, analysis.section, tuple(named))
+
+
+def _plugin_notes() -> Iterator[Note]:
+    """Note which plug-ins are active, as results depend on them, and what was left out of them."""
+    if active := plugins.active():
+        yield Note("plugins", "info", f"active plug-ins: {', '.join(map(str, active))}", len(active))
+    for problem in plugins.problems():
+        yield Note("plugin-left-out", "warning", f"{problem}; left out")
 
 
 def _silent(stage: str, fraction: float | None) -> None:

@@ -1,7 +1,7 @@
 """Keep what was read from trace files, so that the next verb on the same file starts at once.
 
-An entry is a folder of Parquet files in the user's cache folder, named by a digest of the file's content, this program's version and its reading
-code. It is made under another name and renamed, so that writers beside each other never mix; what is damaged, or vanishes while it is read, counts
+An entry is a folder of Parquet files in the user's cache folder, named by a digest of the file's content, this program's version, its reading
+code and the active plug-ins. It is made under another name and renamed, so that writers beside each other never mix; what is damaged, or vanishes while it is read, counts
 as not there.
 """
 
@@ -11,20 +11,20 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
 import polars as pl
 
-from trace_analyzer import ingest
+from trace_analyzer import ingest, plugins
 from trace_analyzer.files import remove_abandoned, temporary_folder
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Trace
 from trace_analyzer.ingest.trace import DeviceProperties, Header, ProcessGroup
 from trace_analyzer.notes import CHANGED, Note
 from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.units import printable
+from trace_analyzer.user_folders import cache_folder
 from trace_analyzer.version import tool_version
 
 MAX_BYTES = 2 << 30
@@ -41,7 +41,7 @@ def load_cached(path: str | Path, *, max_bytes: int = DEFAULT_MAX_BYTES, progres
     Only regular files are kept, and no file that changed while it was read. A cache that cannot be used is no failure. Raises as `load` does.
     """
     try:
-        entry = folder() / _key(Path(path), max_bytes) if Path(path).is_file() else None
+        entry = cache_folder() / _key(Path(path), max_bytes) if Path(path).is_file() else None
     except OSError:
         entry = None
     known = _read(entry, printable(str(path))) if entry is not None else None
@@ -57,17 +57,11 @@ def load_cached(path: str | Path, *, max_bytes: int = DEFAULT_MAX_BYTES, progres
     return trace
 
 
-def folder() -> Path:
-    """Return the cache folder: below XDG_CACHE_HOME, LOCALAPPDATA or the platform's own place."""
-    if base := os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA"):
-        return Path(base) / "trace-analyzer"
-    home = Path.home()
-    return (home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache") / "trace-analyzer"
-
-
 def _key(path: Path, max_bytes: int) -> str:
     """Return the digest of the file's bytes and of what reads them."""
-    digest = hashlib.blake2b(f"{_FORMAT} {tool_version()} {max_bytes} {_reader()}".encode(), digest_size=20)
+    digest = hashlib.blake2b(
+        f"{_FORMAT} {tool_version()} {max_bytes} {_reader()} {plugins.fingerprint()}".encode(), digest_size=20
+    )
     with path.open("rb") as file:
         while block := file.read(_CHUNK):
             digest.update(block)
@@ -167,11 +161,11 @@ def _digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=20).hexdigest()
 
 
-def _evict(cache_folder: Path) -> None:
+def _evict(folder: Path) -> None:
     """Remove what was not used for longest until all entries fit, and what dead writers left."""
-    limit = _limit()
-    remove_abandoned(cache_folder)
-    entries = sorted(_entries(cache_folder), reverse=True)
+    limit = limit_bytes()
+    remove_abandoned(folder)
+    entries = sorted(entries_of(folder), reverse=True)
     total = 0
     for _, size, entry in entries:
         total += size
@@ -179,15 +173,16 @@ def _evict(cache_folder: Path) -> None:
             shutil.rmtree(entry, ignore_errors=True)
 
 
-def _limit() -> int:
+def limit_bytes() -> int:
+    """Return the bytes that all entries together may take."""
     with contextlib.suppress(ValueError):
         return int(float(os.environ[LIMIT]) * 1e6) if LIMIT in os.environ else MAX_BYTES
     return MAX_BYTES
 
 
-def _entries(cache_folder: Path) -> Iterator[tuple[float, int, Path]]:
+def entries_of(folder: Path) -> Iterator[tuple[float, int, Path]]:
     """Yield time of last use, size and folder of every entry."""
-    for entry in cache_folder.iterdir():
+    for entry in folder.iterdir():
         with contextlib.suppress(OSError):
             if entry.name.endswith(".tmp"):  # of a writer beside this one
                 continue
@@ -195,4 +190,4 @@ def _entries(cache_folder: Path) -> Iterator[tuple[float, int, Path]]:
             yield used, sum(file.stat().st_size for file in entry.iterdir()), entry
 
 
-__all__ = ["LIMIT", "MAX_BYTES", "folder", "load_cached"]
+__all__ = ["LIMIT", "MAX_BYTES", "entries_of", "limit_bytes", "load_cached"]

@@ -4,170 +4,25 @@ Keys are the words of the JSON report and of tables; labels are what people read
 and in the docs. Analyses, verdict, renderers, style sheet, JSON Schema and command line read these entries.
 """
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any
 
-RegimeKey = Literal["overhead-bound", "memory-bandwidth-bound", "compute-bound", "communication-bound"]
-StatusKey = Literal["ok", "no-gpu-activity", "gpu-timeline-missing", "unsupported-accelerator", "insufficient"]
-RunAheadKey = Literal["ahead", "keeping-up", "behind"]
-Role = Literal["work", "wait", "named", "innermost", "launch", "device", "unseen", "unknown"]
-"""What a part says of its time: the device worked; or it idled, because the host waited for it, did work that is named,
-was at its innermost event, or launched; because of the device itself; not at all, as it did work that nobody recorded; or
-nobody knows why."""
-
-
-@dataclass(frozen=True)
-class Term:
-    """Hold a key with its label and what it means, in one sentence."""
-
-    key: str
-    label: str
-    definition: str
-
-    @property
-    def phrase(self) -> str:
-        """Return the label within a sentence: in small letters but for names and acronyms."""
-        first, _, _ = self.label.partition(" ")
-        return self.label if first in _NAMES or first[1:2].isupper() else self.label[:1].lower() + self.label[1:]
-
-
-@dataclass(frozen=True)
-class Colour:
-    """Hold ``#rrggbb`` for a light and a dark page; the same for both where ``dark`` is empty."""
-
-    light: str
-    dark: str = ""
-
-
-@dataclass(frozen=True)
-class Regime(Term):
-    """Hold what limits a window; ``noun`` names the time that counts as it, ``part`` the part whose colour it has.
-
-    ``clause`` is that of the headline where the regime has no cause.
-    """
-
-    key: RegimeKey
-    noun: str
-    part: str
-    clause: str = ""
-
-
-@dataclass(frozen=True)
-class Cause(Term):
-    """Hold what makes a window be of its regime; ``definition`` is the clause of the headline.
-
-    ``limit`` and ``noun`` replace the regime's label and noun where these would name something else.
-    """
-
-    regime: RegimeKey
-    limit: str = ""
-    noun: str = ""
-
-
-@dataclass(frozen=True)
-class Part(Term):
-    """Hold a part of a window: what the device did, or why it idled.
-
-    ``cure`` is the regime that the time counts as and the cause within it; None where it speaks for no regime.
-    """
-
-    role: Role
-    colour: Colour
-    cure: tuple[RegimeKey, str | None] | None
-
-    @property
-    def is_work(self) -> bool:
-        """Return whether the device works in it; every other part is a cause of idle time."""
-        return self.role == "work"
-
-
-@dataclass(frozen=True)
-class Group(Term):
-    """Hold a group of kernel buckets, as in the article's table, or another kind of activity or event."""
-
-    colour: Colour
-
-
-_NAMES = ("Python",)
-_T = TypeVar("_T", bound=Term)
-
-
-def by_key(*terms: _T) -> Mapping[str, _T]:
-    """Map the key of each term to the term, in order."""
-    return {term.key: term for term in terms}
-
-
-REGIMES: Mapping[str, Regime] = by_key(
-    Regime(
-        "overhead-bound",
-        "Overhead-bound",
-        "The device waits for the CPU, or for work too small to fill it.",
-        "overhead",
-        "python",
-    ),
-    Regime(
-        "memory-bandwidth-bound",
-        "Memory-bandwidth-bound",
-        "Most time goes to moving data to and from device memory.",
-        "memory-bound kernels",
-        "memory",
-        "kernels spend their time moving data, not computing",
-    ),
-    Regime(
-        "compute-bound",
-        "Compute-bound",
-        "Most time goes to arithmetic: the device does what it was bought for.",
-        "compute-bound kernels",
-        "compute",
-        "the GPU spends its time in matmuls and convolutions",
-    ),
-    Regime(
-        "communication-bound",
-        "Communication-bound",
-        "The device waits for other devices, or for copies.",
-        "communication",
-        "communication",
-    ),
+from trace_analyzer import plugins
+from trace_analyzer.terms import (
+    CAUSES,
+    REGIMES,
+    Cause,
+    Colour,
+    Group,
+    Part,
+    Regime,
+    RegimeKey,
+    RunAheadKey,
+    StatusKey,
+    Term,
+    by_key,
 )
-"""What can limit a window."""
-
-_OVERHEAD: RegimeKey = "overhead-bound"
-_COMMUNICATION: RegimeKey = "communication-bound"
-
-CAUSES: Mapping[str, Cause] = by_key(
-    Cause("launch", "Launch", "the CPU cannot launch work fast enough", _OVERHEAD),
-    Cause("data-loading", "Data loading", "the GPU waits for input data", _OVERHEAD),
-    Cause("synchronization", "Synchronization", "the CPU waits for the GPU, and then the GPU for the CPU", _OVERHEAD),
-    Cause("blocking-copy", "Blocking copy", "the CPU stands still in copies that block it", _OVERHEAD),
-    Cause("allocation", "Allocation", "the CPU stands still in allocator calls", _OVERHEAD),
-    Cause("compilation", "Compilation", "code is compiled or loaded while the GPU waits", _OVERHEAD),
-    Cause("graph-capture", "Graph capture", "graphs are captured while the GPU rests, which happens once", _OVERHEAD),
-    Cause("cpu-operator", "Work on the CPU", "operators hold the CPU for long while the GPU waits", _OVERHEAD),
-    Cause(
-        "cold-start",
-        "Cold start",
-        "most waiting comes before the first use of kernels: this is a cold start",
-        _OVERHEAD,
-    ),
-    Cause("small-kernels", "Small kernels", "the kernels are too small to fill the GPU", _OVERHEAD),
-    Cause("collectives", "Collectives", "collectives run while nothing else does", _COMMUNICATION),
-    Cause(
-        "copies",
-        "Copies",
-        "copies between host and device run while nothing else does",
-        _COMMUNICATION,
-        limit="Copy-bound",
-        noun="copies",
-    ),
-    Cause(
-        "dependency",
-        "Device waits",
-        "queued work waits for other streams or peers, not for the CPU",
-        _COMMUNICATION,
-    ),
-)
-"""What makes a window be of its regime."""
 
 
 def limit_label(regime: str, cause: str | None) -> str:
@@ -180,9 +35,11 @@ def limit_noun(regime: str, cause: str | None) -> str:
     return (CAUSES[cause].noun if cause is not None and cause in CAUSES else "") or REGIMES[regime].noun
 
 
+_OVERHEAD: RegimeKey = "overhead-bound"
+_COMMUNICATION: RegimeKey = "communication-bound"
 _LAUNCH = (_OVERHEAD, "launch")
 
-PARTS: Mapping[str, Part] = by_key(
+_OWN_PARTS = by_key(
     Part(
         "compute",
         "Compute",
@@ -374,6 +231,41 @@ PARTS: Mapping[str, Part] = by_key(
         None,
     ),
 )
+
+
+def _added_parts(document: Mapping[str, Any]) -> list[tuple[Part, str]]:
+    """Return the causes of idle time of a plug-in's ``causes.toml``, each with the part that it comes before."""
+    return [_added_part(**row) for row in document["cause"]]
+
+
+def _added_part(*, key: str, label: str, definition: str, colour: str, **more: str) -> tuple[Part, str]:
+    dark, cure, before = (
+        more.pop(name, default) for name, default in (("dark", ""), ("cure", "launch"), ("before", ""))
+    )
+    if more:
+        raise ValueError(f"cause {key}: {min(more)} is unknown")
+    if not re.fullmatch("[a-z][a-z0-9-]*", key):
+        raise ValueError(f"cause {key!r}: a key has small letters, digits and hyphens")
+    if not all(re.fullmatch("#[0-9a-f]{6}", shade) for shade in (colour, dark or colour)):
+        raise ValueError(f"cause {key}: colours are written #rrggbb, in small letters")
+    if cure not in CAUSES:
+        raise ValueError(f"cause {key}: cure {cure!r} is none of {', '.join(CAUSES)}")
+    named = [part.key for part in _OWN_PARTS.values() if part.role == "named"]
+    if before and before not in named:
+        raise ValueError(f"cause {key}: before {before!r} is none of {', '.join(named)}")
+    part = Part(key, label, definition, "named", Colour(colour, dark), (CAUSES[cure].regime, cure))
+    return part, before or named[0]
+
+
+def _parts() -> Mapping[str, Part]:
+    """Return our own parts, and those of plug-ins each before the one that it names."""
+    added = plugins.added("causes.toml", _added_parts, key=lambda made: made[0].key, taken=_OWN_PARTS)
+    return by_key(
+        *(part for own in _OWN_PARTS.values() for part in (*(new for new, before in added if before == own.key), own))
+    )
+
+
+PARTS = _parts()
 """Parts of a window, in the order of the report: where activities overlap, or several things go on at once on the host, an
 instant counts for the first."""
 
@@ -482,3 +374,10 @@ def phrase(key: str) -> str:
 def _term(key: str | None) -> Term | None:
     kinds: tuple[Mapping[str, Term], ...] = (PARTS, CAUSES, REGIMES, GROUPS, ACTIVITIES, RUN_AHEAD_STATES)
     return next((terms[key] for terms in kinds if key is not None and key in terms), None)
+
+
+__all__ = [
+    "ACTIVITIES", "CAUSES", "DEVICE_CAUSES", "EARLIER_WORK", "GROUPS", "HOST_CAUSES", "IDLE_CAUSES", "INNERMOST_WORK", "NAMED_WORK",
+    "PARTS", "REGIMES", "RUN_AHEAD_STATES", "STATUSES", "UNKNOWN_PARTS", "WITHHELD", "WORK", "Cause", "Colour", "Group", "Part",
+    "Regime", "RegimeKey", "RunAheadKey", "StatusKey", "Term", "by_key", "label", "limit_label", "limit_noun", "part_term", "phrase",
+]  # fmt: skip

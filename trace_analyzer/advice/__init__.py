@@ -13,7 +13,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.advice import window_context
 from trace_analyzer.advice.opportunity import Opportunity, worth_ns
 from trace_analyzer.advice.overhead import LAUNCHING
-from trace_analyzer.advice.rules import RULE_OF_FIX, RULES
+from trace_analyzer.advice.rules import RULES, rules_of_fixes
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.fixes import Fix, fixes
@@ -25,7 +25,8 @@ def opportunities(advice_context: AdviceContext | None, estimates: Estimates) ->
     """Return the fixes that the findings ask for and that are worth a word, in the order of the catalogue."""
     if advice_context is None:
         return ()
-    asked = [(fix, RULE_OF_FIX[fix.id](advice_context)) for fix in fixes().values() if _may_help(fix, advice_context)]
+    rules = rules_of_fixes()
+    asked = [(fix, rules[fix.id](advice_context)) for fix in fixes().values() if _may_help(fix, advice_context)]
     return tuple(
         (fix, opportunity)
         for fix, opportunity in asked

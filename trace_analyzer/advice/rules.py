@@ -1,12 +1,17 @@
 """Name the rule of each fix of the catalogue: whether the findings ask for it, and what it can save."""
 
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 
+from trace_analyzer import plugins
 from trace_analyzer.advice import communication, kernels, overhead, traffic, transport
 from trace_analyzer.advice.opportunity import Opportunity
 from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer.catalog.fixes import fixes
+from trace_analyzer.errors import TraceAnalyzerError
 
-RULE_OF_FIX: Mapping[str, Callable[[AdviceContext], Opportunity | None]] = {
+Rule = Callable[[AdviceContext], Opportunity | None]
+RULE_OF_FIX: Mapping[str, Rule] = {
     "cuda-graphs": overhead.cuda_graphs,
     "bigger-batch": overhead.bigger_batch,
     "fused-optimizer": overhead.fused_optimizer,
@@ -48,3 +53,40 @@ RULE_OF_FIX: Mapping[str, Callable[[AdviceContext], Opportunity | None]] = {
 }
 RULES = tuple(RULE_OF_FIX)
 """Ids of the fixes that have a rule: all of the catalogue."""
+
+
+@cache
+def rules_of_fixes() -> Mapping[str, Rule]:
+    """Return the rule of each fix of the catalogue and of plug-ins: ``RULE_OF_FIX`` of their ``advice.py``.
+
+    A plug-in's fix without a rule never helps; one whose rule raises is left out (`trace_analyzer.plugins.refuse`).
+    """
+    of_plugins = {plugin: getattr(module, "RULE_OF_FIX", {}) for plugin, module in plugins.modules("advice")}
+    rules = dict(RULE_OF_FIX)
+    for fix_id in fixes():
+        plugin = plugins.owner("fixes.toml", fix_id)
+        if plugin is None:
+            continue
+        rule = of_plugins.get(plugin, {}).get(fix_id)
+        if rule is None:
+            plugins.refuse(plugin, f"fix {fix_id}", "has no rule; RULE_OF_FIX in advice.py maps its id to one")
+        rules[fix_id] = partial(_guarded, plugin, fix_id, rule or _never)
+    return rules
+
+
+def _guarded(plugin: plugins.Plugin, fix_id: str, rule: Rule, context: AdviceContext) -> Opportunity | None:
+    """Return what a plug-in's rule returns."""
+    try:
+        opportunity = rule(context)
+        if opportunity is None or isinstance(opportunity, Opportunity):
+            return opportunity
+        raise TypeError(f"its rule returns a {type(opportunity).__name__}, no Opportunity")
+    except TraceAnalyzerError:
+        raise
+    except Exception as error:  # whatever stands there is not our doing
+        plugins.refuse(plugin, f"fix {fix_id}", plugins.reason(error))
+        return None
+
+
+def _never(context: AdviceContext) -> None:
+    """Ask for no fix."""

@@ -6,7 +6,6 @@ were measured on.
 
 import json
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -16,6 +15,7 @@ from typing import Any
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device, with_overrides
 from trace_analyzer.errors import UsageError
 from trace_analyzer.typed import read_as
+from trace_analyzer.user_folders import config_folder
 
 FORMAT = 1
 
@@ -150,9 +150,8 @@ def _rates(row: Any) -> Iterable[Any]:
 
 
 def calibration_folder() -> Path:
-    """Return the user's folder of calibrations, by the XDG convention; it need not exist."""
-    base = os.environ.get("APPDATA" if os.name == "nt" else "XDG_CONFIG_HOME")
-    return (Path(base) if base else Path.home() / ".config") / "trace-analyzer" / "devices"
+    """Return the user's folder of calibrations; it need not exist."""
+    return config_folder() / "devices"
 
 
 def file_name(calibration: Calibration) -> str:

@@ -9,7 +9,7 @@ from importlib.resources import files
 import polars as pl
 
 from trace_analyzer.catalog.host_work import MATCHED
-from trace_analyzer.catalog.patterns import matches
+from trace_analyzer.catalog.patterns import matches, with_slashes
 from trace_analyzer.tuning import remembered
 
 DATA_LOADING = "data-loading"
@@ -80,7 +80,7 @@ def named_code(events: pl.DataFrame) -> pl.DataFrame:
 
 @remembered
 def _named_code(names: pl.DataFrame) -> pl.DataFrame:
-    return names.with_columns(code_of_name())
+    return names.hstack(with_slashes(names).select(code_of_name()))
 
 
 @cache

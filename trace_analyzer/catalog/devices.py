@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from trace_analyzer import plugins
 from trace_analyzer.errors import UsageError
 
 MEMORY_SHARE = (0.9, 1.01)
@@ -104,9 +105,37 @@ _VECTOR_TYPE = {"fp64": "fp64", **dict.fromkeys(("fp32", "tf32", "bf16", "fp16",
 
 @cache
 def devices() -> tuple[Device, ...]:
-    """Return all rows of the catalogue, in its order."""
-    rows = tomllib.loads(files(__package__).joinpath("devices.toml").read_text("utf-8"))["device"]
-    return tuple(_device(**row) for row in rows)
+    """Return all rows of the catalogue, in its order; those of plug-ins come first."""
+    own = _devices_of(tomllib.loads(files(__package__).joinpath("devices.toml").read_text("utf-8")))
+    added = plugins.added("devices.toml", _added_devices, key=lambda row: row.name, taken=[row.name for row in own])
+    return (*added, *own)
+
+
+def _devices_of(document: Mapping[str, Any]) -> tuple[Device, ...]:
+    return tuple(_device(**row) for row in document["device"])
+
+
+def _added_devices(document: Mapping[str, Any]) -> tuple[Device, ...]:
+    """Return the devices of a plug-in. Raises ``ValueError`` and ``TypeError`` for what would fail where they are used."""
+    made = _devices_of(document)
+    for device in made:
+        for pattern in device.patterns:
+            re.compile(pattern)
+        figures = {
+            **{name: value for name in PEAK_NAMES if (value := getattr(device.peaks, name)) is not None},
+            **{
+                name: getattr(device, name) for name in ("sm_count", "memory_gib", "memory_gbps", "l2_mib", "warp_size")
+            },
+        }
+        for name, value in figures.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST_PEAK:
+                raise ValueError(f"device {device.name}: {name} is {value!r}, no number over 0")
+        texts = (device.name, device.vendor, device.architecture, device.compute_capability, device.source)
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError(
+                f"device {device.name}: name, vendor, architecture, compute_capability and source are texts"
+            )
+    return made
 
 
 def find_device(

@@ -2,13 +2,16 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from string import Template
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import polars as pl
+
+from trace_analyzer import plugins
+from trace_analyzer.vocabulary import CAUSES, REGIMES
 
 PAGE = "docs/advice.md"
 """Where each fix has a section, named by its id."""
@@ -44,11 +47,12 @@ class Fix:
     replayed: Mapping[str, float | str] | None = None
     causes: tuple[str, ...] = ()
     alone: bool = False
+    page: str = ""
 
     @property
     def docs(self) -> str:
-        """Return the section of the docs that says when it helps and how its bound is computed."""
-        return f"{PAGE}#{self.id}"
+        """Return where it is said when it helps and how its bound is computed: a plug-in's ``page``, or a section of our docs."""
+        return self.page or f"{PAGE}#{self.id}"
 
     def title_of(self, platform: Platform, **values: object) -> str:
         """Return the title with the values filled in; raise ``KeyError`` for a missing value."""
@@ -61,9 +65,21 @@ class Fix:
 
 @cache
 def fixes() -> dict[str, Fix]:
-    """Return the fixes by id, in the order of the file."""
+    """Return the fixes by id, in the order of the file, then those of plug-ins."""
     raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("fixes.toml").read_text("utf-8"))
-    return {row["id"]: _fix(row) for row in raw["fixes"]}
+    own = {row["id"]: _fix(row) for row in raw["fixes"]}
+    return own | {fix.id: fix for fix in plugins.added("fixes.toml", _added_fixes, key=lambda fix: fix.id, taken=own)}
+
+
+def _added_fixes(document: Mapping[str, Any]) -> list[Fix]:
+    """Return the fixes of a plug-in, which say themselves where they are documented."""
+    made = [replace(_fix(row), page=str(row["page"])) for row in document["fixes"]]
+    for fix in made:
+        if wrong := [key for key in fix.regimes if key not in REGIMES] + [
+            key for key in fix.causes if key not in CAUSES
+        ]:
+            raise ValueError(f"fix {fix.id}: {wrong[0]!r} is no regime, or no cause of one")
+    return made
 
 
 def _fix(row: dict[str, object]) -> Fix:

@@ -1,14 +1,18 @@
 """Classify host events by name: rules as data, read from ``host_work.toml``."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import polars as pl
 
-from trace_analyzer.catalog.patterns import matches
+from trace_analyzer import plugins
+from trace_analyzer.catalog.patterns import check, matches, with_slashes
 from trace_analyzer.tuning import remembered
+from trace_analyzer.vocabulary import NAMED_WORK
 
 CAPTURE = "graph-capture"
 """Named work of a process between the begin and the end of a graph's capture, whatever its threads do then."""
@@ -38,8 +42,22 @@ class HostWorkRule:
 
 @cache
 def host_work_rules() -> tuple[HostWorkRule, ...]:
-    """Return the rules in the file's order: the first that matches an event names it."""
-    raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("host_work.toml").read_text("utf-8"))
+    """Return the rules in the file's order, those of plug-ins first: the first that matches an event names it."""
+    own = _rules_of(tomllib.loads(files("trace_analyzer.catalog").joinpath("host_work.toml").read_text("utf-8")))
+    known = {*NAMED_WORK, *(rule.work for rule in own)}
+
+    def added(document: Mapping[str, Any]) -> tuple[HostWorkRule, ...]:
+        made = _rules_of(document)
+        for rule in made:
+            check(rule.pattern)
+            if rule.work not in known:
+                raise ValueError(f"work {rule.work!r} is none of {', '.join(sorted(known))}; causes.toml adds causes")
+        return made
+
+    return (*plugins.added("host_work.toml", added, key=lambda rule: f"{rule.work}: {rule.pattern}"), *own)
+
+
+def _rules_of(document: Mapping[str, Any]) -> tuple[HostWorkRule, ...]:
     return tuple(
         HostWorkRule(
             rule["work"],
@@ -48,7 +66,7 @@ def host_work_rules() -> tuple[HostWorkRule, ...]:
             tuple(rule["examples"]),
             tuple(rule.get("counterexamples", ())),
         )
-        for rule in raw["rules"]
+        for rule in document["rules"]
     )
 
 
@@ -59,7 +77,7 @@ def host_work(events: pl.DataFrame) -> pl.DataFrame:
 
 @remembered
 def _named_work(names: pl.DataFrame) -> pl.DataFrame:
-    return names.with_columns(work_of_name().alias("work")).drop_nulls("work")
+    return names.with_columns(with_slashes(names).select(work_of_name()).to_series().alias("work")).drop_nulls("work")
 
 
 @cache

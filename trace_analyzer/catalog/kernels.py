@@ -14,14 +14,19 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.catalog.patterns import matches
+from trace_analyzer import plugins
+from trace_analyzer.catalog.patterns import check, matches
 from trace_analyzer.tuning import remembered
+from trace_analyzer.vocabulary import GROUPS
 
 NAME_LIMIT = 4096
 """Characters of a name that rules look at: what tells kernels apart comes first, and names can be huge."""
 
 _KEPT = 8
 """Expressions of rules that are kept: who measures what each rule is worth makes many."""
+
+PRIORS = ("compute", "memory", "communication", "other")
+"""What bounds a kernel of a bucket when nothing better is known."""
 
 CONDITIONS = ("name", "words", "operator")
 """What a rule may ask for; all of its conditions must hold."""
@@ -62,9 +67,19 @@ class Rule:
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Return all rules, in the order in which they are tried; the last one matches every kernel."""
+    """Return all rules, in the order in which they are tried, those of plug-ins first; the last one matches every kernel."""
     known = {bucket.bucket: bucket for bucket in _buckets()}
-    return tuple(_rule(known[row["bucket"]], row) for row in _catalogue()["rule"])
+    own = tuple(_rule(known[row["bucket"]], row) for row in _catalogue()["rule"])
+
+    def added(document: Mapping[str, Any]) -> list[Rule]:
+        made = [_rule(known[row["bucket"]], row) for row in document.get("rule", ())]
+        for rule in made:
+            check(rule.name, rule.words, rule.operator)
+            if not (rule.name or rule.words or rule.operator):
+                raise ValueError(f"rule {rule.id} has no condition: {', '.join(CONDITIONS)}")
+        return made
+
+    return (*plugins.added("kernels.toml", added, key=lambda rule: rule.id, taken=[rule.id for rule in own]), *own)
 
 
 def buckets() -> pl.DataFrame:
@@ -176,7 +191,18 @@ def _catalogue() -> dict[str, Any]:
 
 @cache
 def _buckets() -> tuple[Bucket, ...]:
-    return tuple(Bucket(bucket=name, **row) for name, row in _catalogue()["bucket"].items())
+    own = _buckets_of(_catalogue())
+    return (*own, *plugins.added("kernels.toml", _buckets_of, key=lambda b: b.bucket, taken=[b.bucket for b in own]))
+
+
+def _buckets_of(document: Mapping[str, Any]) -> tuple[Bucket, ...]:
+    made = tuple(Bucket(bucket=name, **row) for name, row in document.get("bucket", {}).items())
+    for bucket in made:
+        if bucket.group not in GROUPS or bucket.prior not in PRIORS:
+            raise ValueError(
+                f"bucket {bucket.bucket}: group is one of {', '.join(GROUPS)}, prior of {', '.join(PRIORS)}"
+            )
+    return made
 
 
 def _rule(home: Bucket, row: Mapping[str, Any]) -> Rule:

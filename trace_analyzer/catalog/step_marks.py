@@ -1,13 +1,16 @@
 """Classify step marks by name: rules as data, read from ``step_marks.toml``."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import polars as pl
 
-from trace_analyzer.catalog.patterns import matches
+from trace_analyzer import plugins
+from trace_analyzer.catalog.patterns import check, matches, with_slashes
 
 MARKS = ("span", "end", "start", "part")
 """What an event may mark; the file's header says what each means."""
@@ -29,8 +32,21 @@ class StepMarkRule:
 
 @cache
 def step_mark_rules() -> tuple[StepMarkRule, ...]:
-    """Return the rules in the file's order: the first that matches an event names it."""
-    raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("step_marks.toml").read_text("utf-8"))
+    """Return the rules in the file's order, those of plug-ins first: the first that matches an event names it."""
+    own = _rules_of(tomllib.loads(files("trace_analyzer.catalog").joinpath("step_marks.toml").read_text("utf-8")))
+    return (*plugins.added("step_marks.toml", _added_rules, key=lambda rule: f"{rule.marks}: {rule.pattern}"), *own)
+
+
+def _added_rules(document: Mapping[str, Any]) -> tuple[StepMarkRule, ...]:
+    made = _rules_of(document)
+    for rule in made:
+        check(rule.pattern)
+        if rule.marks not in MARKS:
+            raise ValueError(f"marks {rule.marks!r} is none of {', '.join(MARKS)}")
+    return made
+
+
+def _rules_of(document: Mapping[str, Any]) -> tuple[StepMarkRule, ...]:
     return tuple(
         StepMarkRule(
             rule["marks"],
@@ -40,18 +56,14 @@ def step_mark_rules() -> tuple[StepMarkRule, ...]:
             tuple(rule["examples"]),
             tuple(rule["counterexamples"]),
         )
-        for rule in raw["rules"]
+        for rule in document["rules"]
     )
 
 
 def step_marks(events: pl.DataFrame) -> pl.DataFrame:
     """Return unique (kind, name) of ``events`` that a rule knows: kind, name, marks, source."""
-    return (
-        events.select("kind", "name")
-        .unique(maintain_order=True)
-        .with_columns(marks_of_name().struct.unnest())
-        .drop_nulls("marks")
-    )
+    names = events.select("kind", "name").unique(maintain_order=True)
+    return names.hstack(with_slashes(names).select(marks_of_name().struct.unnest())).drop_nulls("marks")
 
 
 @cache

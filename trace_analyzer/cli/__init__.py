@@ -13,11 +13,14 @@ import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from trace_analyzer import tuning
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 VERBS = {
     "report": "trace_analyzer.cli.analyze:report",
@@ -30,6 +33,8 @@ VERBS = {
     "ranks": "trace_analyzer.cli.ranks:ranks",
     "export": "trace_analyzer.cli.export:export",
     "baseline": "trace_analyzer.cli.compare:baseline",
+    "doctor": "trace_analyzer.cli.doctor:doctor",
+    "completion": "trace_analyzer.cli.completion:completion",
     "skill": "trace_analyzer.cli.agents:skill",
     "mcp": "trace_analyzer.cli.agents:mcp",
 }
@@ -61,14 +66,37 @@ class Verbs(click.Group):
             return None
         module, attribute = VERBS[cmd_name].split(":")
         command: click.Command = getattr(import_module(module), attribute)
+        if ctx.resilient_parsing:  # words are completed
+            from trace_analyzer.cli.completion import with_paths
+
+            return with_paths(command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Return what completes the first word: verbs, files, and the options of the default verb."""
+        from trace_analyzer.cli.completion import files_and
+
+        items = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            command = self.get_command(ctx, DEFAULT_VERB)
+            assert command is not None
+            known = {item.value for item in items}
+            own = command.shell_complete(click.Context(command, parent=ctx, resilient_parsing=True), incomplete)
+            items += [item for item in own if item.value not in known]
+        return files_and(items, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse; arguments that start with neither a verb nor an option of the group are the report's."""
+        if ctx.resilient_parsing and not args:
+            return super().parse_args(ctx, args)
         if not args:
             raise click.UsageError("no trace given", ctx)
         ctx.meta[ARGUMENTS] = tuple(args)
-        if args[0] != "record" and any(not arg or _EMPTY_VALUE.fullmatch(arg) for arg in args):
+        if (
+            not ctx.resilient_parsing
+            and args[0] != "record"
+            and any(not arg or _EMPTY_VALUE.fullmatch(arg) for arg in args)
+        ):
             raise click.UsageError("an argument is empty: a variable of the shell that is not set?", ctx)
         bare = args[0] not in VERBS and args[0] not in _GROUP_OPTIONS
         return super().parse_args(ctx, [DEFAULT_VERB, *args] if bare else args)

@@ -6,12 +6,13 @@ from pathlib import Path
 import click
 
 from trace_analyzer.cli import outputs
+from trace_analyzer.cli.options import DEBUG, PLUGIN
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 @click.command(context_settings=_SETTINGS)
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+@DEBUG
 def skill() -> None:
     """Print the guide for language models: when to record, what to run next, how to read and verify an answer.
 
@@ -23,7 +24,8 @@ def skill() -> None:
 
 @click.command(context_settings=_SETTINGS)
 @click.option("--root", metavar="DIR", default=".", show_default=True, help="Read traces in DIR and nothing else.")
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+@PLUGIN
+@DEBUG
 def mcp(root: str) -> None:
     """Serve analyze, explain, whatif and compare over the Model Context Protocol, on standard input and output.
 

@@ -12,15 +12,16 @@ import click
 
 from trace_analyzer import tuning
 from trace_analyzer.cli import ARGUMENTS, outputs
+from trace_analyzer.cli.hyperlinks import linked, wants_links
 from trace_analyzer.cli.limits import check_environment
-from trace_analyzer.cli.options import DEBUG, format_option
+from trace_analyzer.cli.options import DEBUG, PLUGIN, format_option
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import Outputs
 from trace_analyzer.packages import missing_for_pages
 from trace_analyzer.stages import StageTimer
+from trace_analyzer.terms import REGIMES
 from trace_analyzer.units import printable
-from trace_analyzer.vocabulary import REGIMES
 
 if TYPE_CHECKING:
     from trace_analyzer.render.redact import Redaction
@@ -211,6 +212,7 @@ class Gates:
     is_flag=True,
     help="Tell afterwards, on standard error, where this program's own time and memory went.",
 )
+@PLUGIN
 @DEBUG
 def report(
     traces: tuple[str, ...],
@@ -396,7 +398,8 @@ def _write(
     timer("printing")
     with Outputs() as files:
         if destinations.text is None:
-            outputs.say(_rendered(result, form, outputs.text_width(), outputs.wants_colour()))
+            text = _rendered(result, form, outputs.text_width(), outputs.wants_colour())
+            outputs.say(linked(text) if form in ("text", "details") and wants_links() else text)
         else:
             with files.open(destinations.text) as file:
                 file.write(_rendered(result, form, 100, colour=False).encode("utf-8", "backslashreplace"))

@@ -5,7 +5,8 @@ from pathlib import Path
 import click
 
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.options import DEBUG, OUTPUT, format_option
+from trace_analyzer.cli.hyperlinks import linked, wants_links
+from trace_analyzer.cli.options import DEBUG, OUTPUT, PLUGIN, format_option
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -14,6 +15,7 @@ from trace_analyzer.cli.options import DEBUG, OUTPUT, format_option
 @click.option("--device", metavar="N", help="Judge this device, not the one with most busy time.")
 @format_option("text, or the same for scripts", ("text", "json"))
 @OUTPUT
+@PLUGIN
 @DEBUG
 def explain(trace: str, thing: str, device: str | None, form: str, output: str | None) -> None:
     """Tell one thing of the report on TRACE in full, with its evidence and the command to run next.
@@ -41,4 +43,5 @@ def explain(trace: str, thing: str, device: str | None, form: str, output: str |
         report = report_of(loaded, Options(device=None if device is None else parsed(device)), progress)
         explanation = report.explain(thing)
     text = explanation.to_json() if form == "json" else explanation.to_text(outputs.width_of(output))
-    outputs.deliver(text, output)
+    links = form == "text" and outputs.is_standard_output(output) and wants_links()
+    outputs.deliver(linked(text) if links else text, output)

@@ -1,5 +1,6 @@
 """Declare the options that several verbs have, and check what they name before any work is done."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,30 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEBUG = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
 
+
+def _load_plugins(ctx: click.Context, _: click.Parameter, folders: tuple[str, ...]) -> None:
+    """Name the plug-ins, and check those that the user named before any work is done."""
+    from trace_analyzer import plugins
+
+    if ctx.resilient_parsing:
+        return
+    plugins.add(folders)
+    if (folders or plugins.ENVIRONMENT in os.environ) and plugins.is_asked_for():
+        from trace_analyzer.plugin_check import check
+
+        check()
+
+
+PLUGIN = click.option(
+    "--plugin",
+    multiple=True,
+    expose_value=False,
+    callback=_load_plugins,
+    metavar="DIR|none",
+    help="Take kernel rules, devices, causes, analyses, advice from the files in DIR too (docs/plugins.md). Repeatable.",
+)
+"""The option of every verb that analyses."""
+
 READING = (
     click.option("--device", metavar="N", help="Compare this device, not the one with most busy time."),
     click.option("--gpu", metavar="NAME", help="Take the peaks of this device of the catalogue."),
@@ -23,6 +48,7 @@ READING = (
         help="A trace of the same program, eager or of the capture of its graphs: kernels that a side replays take operators, modules and shapes from it.",
     ),
     click.option("--no-cache", is_flag=True, help="Analyse all traces anew, and keep nothing of them."),
+    PLUGIN,
     DEBUG,
 )
 """Options of verbs that read several traces."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.options import DEBUG, OUTPUT, check_new, format_option
+from trace_analyzer.cli.options import DEBUG, OUTPUT, PLUGIN, check_new, format_option
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 from trace_analyzer.packages import missing_for_pages
@@ -35,6 +35,7 @@ _PATIENCE_S = 20
     "--workers", type=click.IntRange(1), metavar="N", help="Read N ranks at a time; by default one a processor."
 )
 @click.option("--dask", metavar="SCHEDULER", help="Read ranks on the workers of this Dask scheduler (tcp://host:8786).")
+@PLUGIN
 @DEBUG
 def ranks(
     sources: tuple[str, ...],

@@ -12,7 +12,7 @@ from trace_analyzer.capture.session import LEVELS, SKIP
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.analyze import positive
 from trace_analyzer.cli.limits import check_environment
-from trace_analyzer.cli.options import DEBUG
+from trace_analyzer.cli.options import DEBUG, PLUGIN
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ def delay(text: str) -> float:
     help="Folder for the trace and the report (the current one by default).",
 )
 @click.option("--no-report", is_flag=True, help="Write no HTML report.")
+@PLUGIN
 @DEBUG
 def record(
     command: tuple[str, ...],

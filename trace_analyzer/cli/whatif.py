@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.options import DEBUG, Results, output_options, page_options, with_options
+from trace_analyzer.cli.options import DEBUG, PLUGIN, Results, output_options, page_options, with_options
 from trace_analyzer.files import write_text
 from trace_analyzer.units import printable
 
@@ -57,6 +57,7 @@ class _Speedup(click.ParamType[tuple[str, float]]):
     (
         *output_options("the estimate for scripts (docs/whatif.md)"),
         *page_options("--plot", "Draw a tornado plot of all scenarios, as one HTML file."),
+        PLUGIN,
         DEBUG,
     )
 )

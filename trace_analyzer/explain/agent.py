@@ -55,6 +55,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield f"  why {verdict.confidence} confidence: {phrasing.reasons(verdict.confidence_why)}"
     yield from _advice(report)
     yield from _window(report)
+    yield from _setting(report)
     yield from _broken_checks(report)
     for tip in phrasing.record_instead(report):
         yield f"record  {tip}"
@@ -68,7 +69,8 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _advice(report: Report) -> Iterator[str]:
     for item in report.advice[:_TOP_ADVICE]:
-        yield f"advice:{item.id}  {item.title}: {phrasing.predicted_briefly(item) or saves_at_most(item)}"
+        worth = "; ".join(filter(None, (phrasing.predicted_briefly(item), saves_at_most(item))))
+        yield f"advice:{item.id}  {item.title}: {worth}"
         if code := code_line(item.code, 0):
             yield f"  code: {code}"
         if place := first_place(item, 120):
@@ -82,6 +84,20 @@ def _window(report: Report) -> Iterator[str]:
     if parts:
         shares = ", ".join(f"{label(part)} {units.percent(ns / totals.total_ns)}" for part, ns in parts)
         yield f"window  {window_phrasing.window_phrase(report)}: {shares}"
+
+
+def _setting(report: Report) -> Iterator[str]:
+    """Give the device that is judged, and how long its steady steps take."""
+    names = [
+        device.name or device.catalog_name for device in report.trace.devices if device.index == report.verdict.device
+    ]
+    steady = sorted(step.duration_ns for step in report.steps if step.steady and step.device == report.verdict.device)
+    if report.verdict.device is not None:
+        middle = [*steady[(len(steady) - 1) // 2 : len(steady) // 2 + 1]]  # one or two
+        median = units.duration(sum(middle) / len(middle)) if middle else ""
+        many = f"; a steady step takes {median} (median of {len(steady)})"
+        step = many if len(steady) > 1 else f"; the step takes {median}" if steady else ""
+        yield f"device  {report.verdict.device}, {next(filter(None, names), 'without a name')}{step}"
 
 
 def _broken_checks(report: Report) -> Iterator[str]:

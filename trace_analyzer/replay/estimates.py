@@ -10,7 +10,7 @@ import polars as pl
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.fixes import Fix, fixes
-from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.graph import CALL, CONTENTION, EDGES, EXECUTION, GAP, LATENCY, RETURN, THREAD, WAIT
 from trace_analyzer.replay.prediction import Prediction, Replay
 from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, distinct
@@ -185,7 +185,7 @@ class ReplaySources:
 
 def change_of(fix: Fix) -> Change | None:
     """Return the change that a fix is estimated with; None where the replay has none."""
-    if fix.replayed is None:
+    if fix.replayed is None or fix.replayed.get("name") not in CHANGES:
         return None
     return Change(str(fix.replayed["name"]), {name: value for name, value in fix.replayed.items() if name != "name"})
 

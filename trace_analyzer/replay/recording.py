@@ -8,6 +8,7 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.catalog.host_work import BLOCKING, work_of_name
+from trace_analyzer.catalog.patterns import with_slashes
 from trace_analyzer.frames.intervals import innermost, split_by, union
 from trace_analyzer.frames.lookups import factorize
 from trace_analyzer.replay.analysed import Analysed
@@ -169,7 +170,7 @@ def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
         .then(DISPATCH)
         .otherwise(PYTHON)
     )
-    known = names.with_columns(work_of_name().alias("work")).with_columns(
+    known = names.with_columns(with_slashes(names).select(work_of_name()).to_series().alias("work")).with_columns(
         call.fill_null(-1).cast(pl.Int8).alias("call"),
         part.cast(pl.Int8).alias("part"),
         is_operator.alias("is_operator"),

@@ -1,0 +1,66 @@
+"""What CPython's limited API costs: CPU time of reading and analysing, by modules compiled with it and without. Asserts nothing.
+
+Both builds take turns, each time in a process of its own, with one thread; the ratio of medians holds when the machine's speed drifts. Two
+checkouts, of which one is built with ``LIMITED = False`` in setup.py:
+
+    python benchmarks/limited_api.py CHECKOUT_WITH CHECKOUT_WITHOUT TRACE [--runs 9]
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+SCRIPT = """
+import sys, time
+from trace_analyzer.pipeline import report_of
+from trace_analyzer.ingest import load
+load(sys.argv[1])
+start = time.process_time()
+trace = load(sys.argv[1])
+middle = time.process_time()
+report_of(trace)
+print(middle - start, time.process_time() - middle)
+"""
+
+
+def seconds(checkout: Path, trace: Path) -> tuple[float, float]:
+    """CPU seconds of reading and of analysing, read once before."""
+    environment = os.environ | {
+        "PYTHONPATH": str(checkout),
+        "POLARS_MAX_THREADS": "1",
+        "TRACE_ANALYZER_PLUGINS": "none",
+    }
+    command = [sys.executable, "-c", SCRIPT, str(trace)]
+    done = subprocess.run(command, env=environment, cwd=checkout, capture_output=True, text=True, check=True)
+    reading, analysing = map(float, done.stdout.split())
+    return reading, analysing
+
+
+def main() -> None:
+    """Print medians of both builds and their ratios."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkouts", type=Path, nargs=2)
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("--runs", type=int, default=9)
+    options = parser.parse_args()
+    for checkout in options.checkouts:
+        built = sorted((checkout / "trace_analyzer" / "frames").glob(f"*{EXTENSION_SUFFIXES[0]}"))
+        limited = sorted((checkout / "trace_analyzer" / "frames").glob("*.abi3.*"))
+        print(f"{checkout}: {len(limited)} modules of the limited API, {len(built)} of one version of Python")
+    turns = [
+        [seconds(checkout.resolve(), options.trace.resolve()) for checkout in options.checkouts]
+        for _ in range(options.runs)
+    ]
+    print("| what | with, CPU s | without, CPU s | with over without |\n|---|---|---|---|")
+    for number, what in enumerate(("reading", "analysing")):
+        own, other = (statistics.median(turn[build][number] for turn in turns) for build in (0, 1))
+        ratio = statistics.median(turn[0][number] / turn[1][number] for turn in turns)
+        print(f"| {what} | {own:.3f} | {other:.3f} | {ratio:.3f} |")
+
+
+if __name__ == "__main__":
+    main()

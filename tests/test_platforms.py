@@ -1,0 +1,209 @@
+"""Windows and macOS, as far as a Unix can stand in for them: code pages, newlines, paths and folders, what their Python lacks."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from kineto import A100, analysed, annotation, launched, python, trace_bytes
+
+from trace_analyzer import compiled, plugins, user_folders
+from trace_analyzer.catalog.code import in_function, named_code
+from trace_analyzer.catalog.host_work import host_work, host_work_rules
+from trace_analyzer.catalog.step_marks import step_mark_rules, step_marks
+from trace_analyzer.cli import limits, outputs
+from trace_analyzer.errors import UsageError
+from trace_analyzer.ingest import load
+
+ROOT = Path(__file__).parents[1]
+SAMPLE = ROOT / "sample_traces" / "synthetic_overhead_launch.json.gz"
+
+
+def stream(encoding: str, errors: str = "strict") -> io.TextIOWrapper:
+    """Standard output as Windows opens it: a code page, and CRLF at the end of lines."""
+    return io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors, newline="\r\n")
+
+
+@pytest.mark.parametrize("page", ["cp1252", "cp437", "cp932", "ascii", "utf-8"])
+def test_every_code_page_shows_the_summary(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = stream(page)
+    monkeypatch.setattr(sys, "stdout", out)
+    outputs.say("██▌ 61 % · naïve – 模型…\nend\n")
+    written = out.buffer.getvalue()  # type: ignore[attr-defined]
+    assert written.endswith(b"end\r\n")
+    text = written.decode(page)
+    assert "61 %" in text
+    assert page != "cp1252" or (text.startswith("###") and "naïve" in text and "\\u6a21" in text)
+    assert page != "utf-8" or "██▌" in text
+
+
+def test_standard_error_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = stream("cp1252")
+    monkeypatch.setattr(sys, "stderr", out)
+    outputs.complain("模型.json: is empty")
+    assert out.buffer.getvalue() == b"analyze: \\u6a21\\u578b.json: is empty\r\n"  # type: ignore[attr-defined]
+
+
+CODE_PAGE = """
+import sys, warnings
+warnings.filterwarnings("error", category=EncodingWarning, module=r"trace_analyzer\\b")
+from trace_analyzer.cli import main
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["report", "compare", "whatif", "ranks", "doctor"])
+def test_no_file_is_read_or_written_in_the_code_page_of_the_machine(verb: str, tmp_path: Path) -> None:
+    """Python warns of each file that is opened without an encoding: on Windows it would be cp1252."""
+    words = {
+        "report": [SAMPLE, "--tables", "tables", "--tables-format", "csv", "-o", "out.json", "--format", "json"],
+        "compare": ["compare", SAMPLE, SAMPLE, "--html", "page.html", "-o", "out.md"],
+        "whatif": ["whatif", SAMPLE, "--plot", "plot.html"],
+        "ranks": ["ranks", SAMPLE, "--workers", "1"],
+        "doctor": ["doctor"],
+    }[verb]
+    command = [sys.executable, "-X", "warn_default_encoding", "-c", CODE_PAGE, *map(str, words)]
+    environment = os.environ | {"PYTHONUTF8": "0", "PYTHONIOENCODING": "cp1252", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert done.returncode in (0, 2 if verb == "ranks" else 0), done.stderr
+    assert not re.search(rb"trace_analyzer\S*: EncodingWarning", done.stderr), done.stderr
+    for path in (path for path in tmp_path.rglob("*") if path.suffix in (".json", ".md", ".html")):
+        content = path.read_bytes()
+        content.decode("utf-8")
+        assert path.suffix == ".html" or b"\r\n" not in content
+
+
+def windows(name: str) -> str:
+    """A frame as Windows names it."""
+    match = re.match(r"(.+\.py)(\(\d+\): .+)", name)
+    return match[1].replace("/", "\\") + match[2] if match else name
+
+
+def test_rules_know_frames_of_windows() -> None:
+    import polars as pl
+
+    frames = [name for rule in host_work_rules() if "python" in rule.kinds for name in rule.examples if ".py(" in name]
+    frames += [name for rule in step_mark_rules() if "python" in rule.kinds for name in rule.examples if ".py(" in name]
+    frames += ["torch/nn/modules/module.py(1553): _call_impl", "torch/optim/adamw.py(220): step", "train.py(12): step"]
+    frames += ["/opt/lib/python3.10/site-packages/torch/optim/sgd.py(117): step"]
+    assert len(frames) > 20
+    own, other = (pl.DataFrame({"kind": "python", "name": list(map(spelled, frames))}) for spelled in (str, windows))
+    assert own.get_column("name").to_list() != other.get_column("name").to_list()
+    for named, columns in (
+        (host_work, ["work"]),
+        (step_marks, ["marks", "source"]),
+        (named_code, ["phase", "source", "library"]),
+    ):
+        there = {row["name"]: [row[c] for c in columns] for row in named(other).iter_rows(named=True)}
+        here = {windows(row["name"]): [row[c] for c in columns] for row in named(own).iter_rows(named=True)}
+        assert there == here, named
+
+
+def test_a_trace_of_windows_blames_the_program_and_not_torch() -> None:
+    def events(spelled: str, path: str) -> list[object]:
+        frames = [
+            [
+                annotation(f"ProfilerStep#{step}", 1000 * step, 1000),
+                python(f"{path}train.py(12): train_step", 1000 * step + 10, 640),
+                python(spelled, 1000 * step + 20, 600),
+                launched("ampere_sgemm_128x64_nn", 1000 * step + 650, 1000 * step + 700, 100, step + 1),
+            ]
+            for step in range(6)
+        ]
+        return list(frames)
+
+    here = analysed(*events("torch/nn/modules/module.py(1553): _call_impl", "/home/u/"))
+    there = analysed(
+        *events("C:\\Python\\Lib\\site-packages\\torch\\nn\\modules\\module.py(1553): _call_impl", "C:\\Users\\u\\")
+    )
+    assert there.verdict.headline == here.verdict.headline
+    functions = {row.python_function for row in there.blame if row.python_function}
+    assert functions == {"C:\\Users\\u\\train.py(12): train_step"}
+    assert in_function("C:\\Users\\u\\train.py(12): train_step") == "in train_step (C:\\Users\\u\\train.py:12)"
+
+
+def test_a_trace_with_crlf_is_the_same() -> None:
+    events = [launched("k", 10 * n, 10 * n + 3, 5, n + 1) for n in range(4)]
+    text = trace_bytes(events, deviceProperties=[A100]).replace(b"}, {", b"},\r\n{")
+    assert b"\r\n" in text
+    assert load(text).device_events.equals(load(text.replace(b"\r\n", b"\n")).device_events)
+
+
+@pytest.mark.parametrize(
+    ("name", "environment", "config", "cache"),
+    [
+        (
+            "nt",
+            {"APPDATA": "/u/Roaming", "LOCALAPPDATA": "/u/Local"},
+            "/u/Roaming/trace-analyzer",
+            "/u/Local/trace-analyzer",
+        ),
+        ("posix", {"XDG_CONFIG_HOME": "/u/c", "XDG_CACHE_HOME": "/u/k"}, "/u/c/trace-analyzer", "/u/k/trace-analyzer"),
+        ("darwin", {}, "/home/.config/trace-analyzer", "/home/Library/Caches/trace-analyzer"),
+        ("posix", {}, "/home/.config/trace-analyzer", "/home/.cache/trace-analyzer"),
+    ],
+)
+def test_the_user_s_folders(
+    name: str, environment: dict[str, str], config: str, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        user_folders, "os", SimpleNamespace(name="nt" if name == "nt" else "posix", environ=environment)
+    )
+    monkeypatch.setattr(user_folders, "sys", SimpleNamespace(platform=name))
+    monkeypatch.setattr(Path, "home", lambda: Path("/home"))
+    assert (str(user_folders.config_folder()), str(user_folders.cache_folder())) == (config, cache)
+
+
+def test_compiled_modules_are_found_by_the_suffixes_of_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "EXTENSION_SUFFIXES", [".cp311-win_amd64.pyd", ".pyd"])
+    assert "slow" in str(compiled.why_slow(tmp_path))
+    for module in compiled.MODULES:
+        (tmp_path / f"{module}.pyd").parent.mkdir(exist_ok=True)
+        (tmp_path / f"{module}.pyd").write_bytes(b"")
+    assert compiled.why_slow(tmp_path) is None
+
+
+def test_a_drive_letter_does_not_separate_plugins_on_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins.os, "pathsep", ";")
+    with pytest.raises(UsageError, match="is no folder"):
+        plugins.add(["C:\\plugins\\toylib"])
+    with pytest.raises(UsageError, match="separates folders"):
+        plugins.add(["C:\\one;D:\\two"])
+    assert os.environ[plugins.ENVIRONMENT] == "none"
+
+
+def test_without_limits_of_unix_nothing_is_supervised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert limits.memory_limit() is None
+
+
+WITHOUT = """
+import os, signal, sys
+for name in ("SIGHUP", "SIGQUIT", "SIGXCPU", "SIGUSR1", "SIGUSR2", "SIGALRM"):
+    delattr(signal, name)
+for name in ("register_at_fork", "fork", "getuid", "geteuid", "sched_getaffinity", "mkfifo"):
+    delattr(os, name)
+sys.modules["resource"] = sys.modules["pwd"] = sys.modules["fcntl"] = sys.modules["termios"] = None
+sys.argv = ["analyze", *sys.argv[1:]]
+from trace_analyzer.cli import run
+run()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["report", "compare", "doctor"])
+def test_the_command_needs_nothing_that_windows_lacks(verb: str, tmp_path: Path) -> None:
+    words = {"report": [SAMPLE, "--report", "page.html"], "compare": ["compare", SAMPLE, SAMPLE], "doctor": ["doctor"]}[
+        verb
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, *map(str, words)], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

@@ -1,0 +1,313 @@
+"""Plug-ins: the sample of docs/sample_plugin shows in every output; what is broken or there twice is one line that names it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kineto import annotation, launched, python, trace_bytes
+
+from trace_analyzer import plugins
+from trace_analyzer.errors import UsageError
+
+ROOT = Path(__file__).parents[1]
+SAMPLE = ROOT / "docs" / "sample_plugin"
+TOY = {"id": 0, "name": "Toy 1", "totalGlobalMem": 50 << 30, "computeMajor": 9, "computeMinor": 0, "numSms": 100}
+SCRIPT = """
+import json, sys
+from pathlib import Path
+from jsonschema import Draft202012Validator
+import trace_analyzer as ta
+report = ta.analyze(sys.argv[1])
+report.to_html(sys.argv[2])
+document = json.loads(report.to_json())
+Draft202012Validator(ta.json_schema()).validate(document)
+print(json.dumps({"json": document, "schema": ta.json_schema(), "text": report.summary(verbose=True), "markdown": report.to_markdown(),
+    "table": report.tables["busy_threads"].to_dicts(), "page": Path(sys.argv[2]).read_text("utf-8")}))
+"""
+
+
+@pytest.fixture
+def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Plug-ins that are settled anew; the other tests keep theirs."""
+    monkeypatch.setattr(plugins, "_settled", [])
+    monkeypatch.setattr(plugins, "_problems", {})
+    monkeypatch.setattr(plugins, "_owners", {})
+    monkeypatch.delenv(plugins.ENVIRONMENT, raising=False)
+    plugins.modules.cache_clear()
+    yield monkeypatch
+    plugins.modules.cache_clear()
+
+
+def trace(folder: Path) -> Path:
+    """A trace of what the sample knows: its device, kernels, host work and steps."""
+    events = [
+        [
+            annotation(f"toylib round {step}", 1000 * step, 1000),
+            python("torch/serialization.py(944): save", 1000 * step + 10, 600),
+            launched("toylib_map_f32", 1000 * step + 650, 1000 * step + 700, 200, step + 1),
+        ]
+        for step in range(5)
+    ]
+    path = folder / "trace.json"
+    path.write_bytes(trace_bytes(events, deviceProperties=[TOY]))
+    return path
+
+
+def installed(folder: Path, name: str = "toylib", content: Path = SAMPLE, module: str = "") -> Path:
+    """Put a package with an entry point into a folder, as pip does."""
+    package = folder / (module or f"{name}_plugin")
+    shutil.copytree(content, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    facts = folder / f"{package.name}-1.2.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package.name}\nVersion: 1.2\n", encoding="utf-8")
+    (facts / "entry_points.txt").write_text(f"[{plugins.GROUP}]\n{name} = {package.name}\n", encoding="utf-8")
+    return package
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join(filter(None, (environment.pop("PYTHONPATH", ""), str(ROOT))))
+    return subprocess.run(
+        [sys.executable, *arguments], env=os.environ | {plugins.ENVIRONMENT: ""} | environment | {"PYTHONPATH": paths},
+        capture_output=True, text=True, encoding="utf-8", check=False,
+    )  # fmt: skip
+
+
+WAYS = ("named", "in the user's folder", "installed")
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def outputs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """All outputs on a trace of what the sample adds, by each way to have it."""
+    folder = tmp_path_factory.mktemp("plugins")
+    environment = {"XDG_CONFIG_HOME": str(folder), "APPDATA": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    if request.param == "named":
+        environment[plugins.ENVIRONMENT] = str(SAMPLE)
+    elif request.param == "installed":
+        installed(folder)
+        environment["PYTHONPATH"] = str(folder)
+    else:
+        shutil.copytree(SAMPLE, folder / "trace-analyzer" / "plugins" / "sample")
+    done = run("-c", SCRIPT, str(trace(folder)), str(folder / "page.html"), **environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+def test_every_kind_of_file_adds_to_the_analysis(outputs: Any) -> None:
+    document = outputs["json"]
+    assert [device["name"] for device in document["trace"]["devices"]] == ["Toy 1"]
+    assert not [note for note in document["notes"] if "catalogue" in note["message"]]
+    assert [bucket["bucket"] for bucket in document["devices"][0]["buckets"]] == ["toy_map"]
+    assert document["devices"][0]["gaps"]["by_cause_ns"]["saving"] > 1_500_000
+    assert document["steps_from"].startswith("toylib")
+    assert outputs["table"] == [{"thread_id": 0, "launch_count": 5}] == document["busy_threads"]
+    [advice] = [item for item in document["advice"] if item["id"] == "save-less-often"]
+    assert advice["saves_ns_at_most"] > 1_500_000
+    assert advice["docs"] == "https://toylib.example/saving"
+    assert [note["code"] for note in document["notes"] if note["code"].startswith("plugin")] == ["plugins"]
+
+
+@pytest.mark.slow
+def test_every_output_shows_it(outputs: Any) -> None:
+    for output in ("text", "markdown", "page"):
+        for words in ("saving weights", "threads that launch", "save weights less often", "active plug-ins"):
+            assert words in outputs[output].lower(), (output, words)
+    assert "#4f6d8f" in outputs["page"]
+    assert "saving" in outputs["schema"]["$defs"]["idle_cause"]["enum"]
+    assert "busy_threads" in outputs["schema"]["required"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "verb", ["report", "whatif", "explain", "compare", "scaling", "export", "baseline save", "ranks"]
+)
+def test_every_verb_takes_plugins_and_refuses_a_broken_one(verb: str, tmp_path: Path) -> None:
+    path = str(trace(tmp_path))
+    more = {"compare": [path], "scaling": [path], "export": ["--perfetto", str(tmp_path / "o.json")],
+            "baseline save": [str(tmp_path / "b.json")], "report": ["--no-report"]}.get(verb, [])  # fmt: skip
+    words = ["-m", "trace_analyzer", *verb.split(), path, *more]
+    done = run(*words, "--plugin", str(SAMPLE))
+    assert done.returncode in (0, 2, 3)
+    assert "plug-in" not in done.stderr
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "kernels.toml").write_text("[[rule", encoding="utf-8")
+    done = run(*words, "--plugin", str(tmp_path / "broken"))
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert f"plug-in broken ({tmp_path / 'broken'}): kernels.toml: " in done.stderr
+    assert done.stdout == ""
+
+
+BROKEN = {
+    "toml": ("devices.toml", "[[device", "devices.toml: "),
+    "no such key": ("devices.toml", '[[device]]\nname = "x"\n', "devices.toml: "),
+    "a text for a number": ("devices.toml", (SAMPLE / "devices.toml").read_text("utf-8").replace("= 100\n", '= "100"\n', 1), "sm_count is '100'"),
+    "a device of ours": ("devices.toml", (SAMPLE / "devices.toml").read_text("utf-8").replace('"Toy 1"\nali', '"H100 PCIe"\nali'), "is there already, of this program"),
+    "an unknown bucket": ("kernels.toml", '[[rule]]\nid = "x"\nbucket = "y"\nname = "z"\n', "kernels.toml: 'y' is missing"),
+    "no condition": ("kernels.toml", '[[rule]]\nid = "x"\nbucket = "softmax"\n', "rule x has no condition"),
+    "no pattern": ("kernels.toml", '[[rule]]\nid = "x"\nbucket = "softmax"\nname = "("\n', "'(' is no regular expression"),
+    "a rule of ours": ("kernels.toml", '[[rule]]\nid = "unknown"\nbucket = "softmax"\nname = "z"\n', "'unknown' is there already"),
+    "twice": ("kernels.toml", 2 * '[[rule]]\nid = "x"\nbucket = "softmax"\nname = "z"\n', "'x' stands there twice"),
+    "a cause of ours": ("causes.toml", (SAMPLE / "causes.toml").read_text("utf-8").replace('"saving"', '"python"'), "'python' is there already"),
+    "a colour that is code": ("causes.toml", (SAMPLE / "causes.toml").read_text("utf-8").replace("#4f6d8f", "red;}body{}"), "written #rrggbb"),
+    "unknown work": ("host_work.toml", (SAMPLE / "host_work.toml").read_text("utf-8").replace('"saving"', '"nothing"'), "work 'nothing' is none of"),
+    "unknown mark": ("step_marks.toml", (SAMPLE / "step_marks.toml").read_text("utf-8").replace('"span"', '"spam"'), "marks 'spam' is none of"),
+    "no rule": ("fixes.toml", (SAMPLE / "fixes.toml").read_text("utf-8"), "fix save-less-often: has no rule"),
+    "no page": ("fixes.toml", '[[fixes]]\nid="x"\nregimes=[]\ntitle="t"\ncode="c"\n', "'page' is missing"),
+    "unknown change": ("fixes.toml", (SAMPLE / "fixes.toml").read_text("utf-8") + 'replayed = { name = "magic" }\n', "fix save-less-often: "),
+    "syntax": ("analyses.py", "def (", "analyses.py: SyntaxError: "),
+    "it raises": ("analyses.py", "1 / 0", "analyses.py: ZeroDivisionError: "),
+    "it ends": ("analyses.py", "raise SystemExit(3)", "analyses.py: SystemExit: "),
+    "no declarations": ("analyses.py", "", "analyses.py: AttributeError: "),
+    "no analysis": ("analyses.py", "ANALYSES = (1,)", "holds 1, which is no Analysis"),
+    "unknown value": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace("launches: pl", "nothing: pl"), "busy_threads is made from nothing"),
+    "a table of ours": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('Table("busy_threads"', 'Table("gaps"'), "gaps is there already"),
+    "a field of ours": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('json="busy_threads"', 'json="verdict"'), "'verdict' in the JSON report is taken"),
+    "an unknown column": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('launch")', 'launch", show=("x",))'), "names x, which is no column"),
+    "it fails later": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace('group_by("thread_id")', 'group_by("x")'), "analysis busy_threads: ColumnNotFoundError"),
+    "no frame": ("analyses.py", (SAMPLE / "analyses.py").read_text("utf-8").replace("return launches", "return 1  #"), "analysis busy_threads: TypeError: makes a int"),
+}  # fmt: skip
+"""File, what stands in it, and what the line says."""
+
+
+def slug(what: str) -> str:
+    return what.replace(" ", "-")
+
+
+def own_names(text: str, what: str) -> str:
+    """The text with names that no other plug-in has."""
+    return text.replace("busy_threads", what.replace(" ", "_")).replace("save-less-often", f"save-{slug(what)}")
+
+
+def broken(folder: Path, what: str) -> Path:
+    file, text, _ = BROKEN[what]
+    path = folder / slug(what)
+    path.mkdir(parents=True)
+    (path / file).write_text(own_names(text, what), encoding="utf-8")
+    return path
+
+
+def line_of(what: str) -> str:
+    """What the line says, or part of it."""
+    return own_names(BROKEN[what][2], what)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["toml", "a colour that is code", "unknown change", "it raises", "it fails later"])
+def test_a_broken_plugin_that_is_named_is_one_line(what: str, tmp_path: Path) -> None:
+    folder = broken(tmp_path / what, what)
+    done = run("-m", "trace_analyzer", str(trace(tmp_path)), "--no-report", "--no-cache", "--plugin", str(folder))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"analyze: plug-in {folder.name} ({folder}): ")
+    assert line_of(what) in done.stderr
+
+
+@pytest.mark.slow
+def test_broken_plugins_that_are_installed_are_a_note_each(tmp_path: Path) -> None:
+    folder = tmp_path / "trace-analyzer" / "plugins"
+    for what in BROKEN:
+        broken(folder, what)
+    shutil.copytree(SAMPLE, folder / "sound")
+    words = ("-m", "trace_analyzer", str(trace(tmp_path)), "--no-report", "--no-cache", "--format", "json")
+    done = run(*words, XDG_CONFIG_HOME=str(tmp_path), APPDATA=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    document = json.loads(done.stdout)
+    notes = [note for note in document["notes"] if note["code"] == "plugin-left-out"]
+    for what in BROKEN:  # a fix whose change nobody knows is there, without an estimate
+        lines = [note["message"] for note in notes if note["message"].startswith(f"plug-in {slug(what)} (")]
+        assert lines or what == "unknown change", what
+        assert all(line_of(what) in line or what == "unknown change" for line in lines)
+    assert document["devices"][0]["gaps"]["by_cause_ns"]["saving"] > 1_500_000
+    assert document["busy_threads"]
+
+
+def test_what_is_no_plugin_is_refused(tmp_path: Path, afresh: pytest.MonkeyPatch) -> None:
+    for path, why in ((tmp_path / "nowhere", "is no folder"), (tmp_path, "holds none of kernels.toml")):
+        with pytest.raises(UsageError, match=why):
+            plugins.add([str(path)])
+        assert plugins.ENVIRONMENT not in os.environ
+    with pytest.raises(UsageError, match="separates folders"):
+        plugins.add([f"a{os.pathsep}b"])
+    with pytest.raises(UsageError, match="switches all plug-ins off"):
+        plugins.add(["none", str(SAMPLE)])
+
+
+def test_two_plugins_of_one_name(tmp_path: Path, afresh: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "other" / SAMPLE.name
+    shutil.copytree(SAMPLE, other)
+    with pytest.raises(UsageError, match="there is another plug-in sample_plugin"):
+        plugins.add([str(SAMPLE), str(other)])
+    plugins.add([str(SAMPLE), f"{SAMPLE}/../{SAMPLE.name}"])
+    assert [plugin.folder for plugin in plugins.active()] == [SAMPLE]
+
+
+def test_an_installed_one_of_a_name_that_is_named_is_left_out(tmp_path: Path, afresh: pytest.MonkeyPatch) -> None:
+    installed(tmp_path, "sample_plugin", module="other_sample")
+    afresh.syspath_prepend(tmp_path)
+    afresh.setenv(plugins.ENVIRONMENT, str(SAMPLE))
+    assert [plugin.folder for plugin in plugins.active()] == [SAMPLE]
+    [line] = plugins.problems()
+    assert line.endswith(f"there is another plug-in sample_plugin, in {SAMPLE}")
+
+
+def test_an_entry_point_without_a_package(tmp_path: Path, afresh: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(installed(tmp_path, "gone"))
+    (tmp_path / "flat_plugin.py").write_text("", encoding="utf-8")
+    shutil.rmtree(installed(tmp_path, "flat"))
+    afresh.syspath_prepend(tmp_path)
+    assert plugins.active() == ()
+    assert sorted(line.partition(": ")[2] for line in plugins.problems()) == [
+        "flat_plugin is no package",
+        "no module gone_plugin",
+    ]
+
+
+def test_installed_ones_are_listed_without_importing_them(tmp_path: Path, afresh: pytest.MonkeyPatch) -> None:
+    package = installed(tmp_path, "lazy", module="lazy_package")
+    (package / "analyses.py").write_text("raise AssertionError('imported')", encoding="utf-8")
+    afresh.syspath_prepend(tmp_path)
+    [plugin] = plugins.active()
+    assert (str(plugin), plugin.origin, plugin.files[0]) == ("lazy 1.2", "installed", "kernels.toml")
+    assert "lazy_package" not in sys.modules
+    assert plugins.modules("advice")
+    assert plugins.modules("analyses") == ()
+    assert plugins.problems() == (f"plug-in lazy ({package}): analyses.py: AssertionError: imported",)
+
+
+def test_none_switches_all_off(tmp_path: Path, afresh: pytest.MonkeyPatch) -> None:
+    afresh.setenv(plugins.ENVIRONMENT, str(SAMPLE))
+    plugins.add(["none"])
+    assert plugins.active() == ()
+
+
+def test_plugins_are_settled_once(afresh: pytest.MonkeyPatch) -> None:
+    assert plugins.active() == ()
+    with pytest.raises(UsageError, match="made before with other plug-ins"):
+        plugins.add([str(SAMPLE)])
+    assert plugins.ENVIRONMENT not in os.environ
+
+
+def test_keys_of_caches_follow_the_plugins(tmp_path: Path, afresh: pytest.MonkeyPatch) -> None:
+    assert plugins.fingerprint() == ""
+    afresh.setattr(plugins, "_settled", [])
+    shutil.copytree(SAMPLE, tmp_path / "one")
+    plugins.add([str(tmp_path / "one")])
+    first = plugins.fingerprint()
+    assert "one" in first
+    (tmp_path / "one" / "devices.toml").write_text("", encoding="utf-8")
+    assert plugins.fingerprint() != first
+
+
+def test_help_loads_no_plugin_and_nothing_heavy() -> None:
+    script = "import sys\nfrom trace_analyzer.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n" + (
+        "print([n for n in ('trace_analyzer.vocabulary', 'polars', 'importlib.metadata') if n in sys.modules])"
+    )
+    assert run("-c", script).stdout.endswith("[]\n")

@@ -1,0 +1,108 @@
+"""Add the analyses of plug-ins: what their ``analyses.py`` declares, checked, and kept from breaking a report."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+import polars as pl
+
+from trace_analyzer import plugins
+from trace_analyzer.analysis import Analysis, Declaration, Value
+from trace_analyzer.errors import TraceAnalyzerError
+from trace_analyzer.graph import Node
+from trace_analyzer.plugins import Plugin, reason
+from trace_analyzer.sections import Longest, Shown
+
+_OF_DEVICES = "devices[]."
+
+
+class _Failed:
+    """Stand for a value of an installed plug-in that could not be made."""
+
+
+def added_analyses(own: Sequence[Declaration], given: Sequence[str], places: Sequence[str]) -> tuple[Declaration, ...]:
+    """Return what plug-ins declare beside ``own``.
+
+    ``given`` names the other values that their functions may take, ``places`` the fields of the JSON report that exist. A plug-in with one
+    declaration that does not fit adds none (`plugins.refuse`).
+    """
+    known, taken = {*given, *(made.name for made in own)}, set(places)
+    taken |= {made.json for made in own if isinstance(made, Analysis) and made.json}
+    made: list[Declaration] = []
+    for plugin, module in plugins.modules("analyses"):
+        try:
+            declared = _checked(module.ANALYSES, known, taken)
+        except Exception as error:  # whatever stands there is not our doing
+            plugins.refuse(plugin, "analyses.py", reason(error))
+            continue
+        known |= {item.name for item in declared}
+        taken |= {item.json for item in declared if isinstance(item, Analysis) and item.json}
+        made += [_guarded(item, plugin) for item in declared]
+    return tuple(made)
+
+
+def _checked(declared: Sequence[Declaration], known: set[str], taken: set[str]) -> Sequence[Declaration]:
+    """Return the declarations. Raises ``ValueError`` for one that does not fit, ``TypeError`` for what is none."""
+    names: set[str] = set()
+    for item in declared:
+        if not isinstance(item, Analysis | Value):
+            raise TypeError(f"ANALYSES holds {item!r}, which is no Analysis and no Value")
+        if item.name in known or item.name in names:
+            raise ValueError(f"{item.name} is there already: a table or value has a name of its own")
+        names.add(item.name)
+        if isinstance(item, Analysis):
+            _check_places(item, taken)
+    for item in declared:
+        for source in Node(item.name, item.make, item.takes).sources.values():
+            if source.removeprefix("unmasked_") not in known | names:
+                raise ValueError(f"{item.name} is made from {source}, and nothing makes that")
+    return declared
+
+
+def _check_places(item: Analysis, taken: set[str]) -> None:
+    """Refuse a place in the JSON report that is taken or not to be, and a section that shows what the table lacks."""
+    columns = set(item.table.schema)
+    if item.json is not None:
+        name = item.json.removeprefix(_OF_DEVICES)
+        if item.json in taken or not name.isidentifier():
+            raise ValueError(f"{item.name}: the place {item.json!r} in the JSON report is taken, or no name")
+        if item.json != name and "device" not in columns:
+            raise ValueError(f"{item.name}: rows in {item.json} need a column device")
+    if item.section is not None:
+        section = item.section
+        shown = [column.column if isinstance(column, Shown) else column for column in section.show]
+        wanted = [*shown, *(column.removeprefix("-") for column in section.sort)]
+        if isinstance(section.place, Longest):
+            wanted += section.place.keys
+        if lacking := next((column for column in wanted if column not in columns), None):
+            raise ValueError(f"{item.name}: its section names {lacking}, which is no column of the table")
+
+
+def _guarded(item: Declaration, plugin: Plugin) -> Declaration:
+    """Return the declaration with a function whose failure leaves its result out (`plugins.refuse`)."""
+    of_table = isinstance(item, Analysis)
+
+    @wraps(item.make)
+    def make(*args: Any, **values: Any) -> Any:
+        try:
+            if any(isinstance(value, _Failed) for value in values.values()):
+                return item.table.empty() if isinstance(item, Analysis) else _Failed()
+            made = item.make(*args, **values)
+            return _conformed(item, made) if isinstance(item, Analysis) else made
+        except TraceAnalyzerError:
+            raise
+        except BaseException as error:  # a panic of Polars is no Exception
+            if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+                raise
+            plugins.refuse(plugin, f"{'analysis' if of_table else 'value'} {item.name}", reason(error))
+            return item.table.empty() if isinstance(item, Analysis) else _Failed()
+
+    made: Callable[..., Any] = make
+    return replace(item, make=made)
+
+
+def _conformed(item: Analysis, made: object) -> pl.DataFrame:
+    if not isinstance(made, pl.DataFrame):
+        raise TypeError(f"makes a {type(made).__name__}, no DataFrame")
+    return item.table.conform(made)

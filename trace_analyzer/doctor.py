@@ -1,0 +1,239 @@
+"""Look at this installation: versions, compiled reader, plug-ins, calibrations, cache, what is slow or missing."""
+
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Literal
+
+from trace_analyzer import plugins, units
+from trace_analyzer.catalog.calibration import calibration_folder, read_calibration
+from trace_analyzer.compiled import why_slow
+from trace_analyzer.errors import UsageError
+from trace_analyzer.packages import PURPOSES
+from trace_analyzer.trace_cache import entries_of, limit_bytes
+from trace_analyzer.user_folders import cache_folder, config_folder
+from trace_analyzer.version import DISTRIBUTION, tool_version
+
+FORMAT = 1
+Status = Literal["ok", "info", "problem"]
+
+_NEEDED = {**dict.fromkeys(("polars", "numpy", "click"), "everything"), **PURPOSES}
+_OPTIONAL = {
+    "torch": "recording (analyze record, profile) and analyze calibrate: pip install torch",
+    "mcp": "analyze mcp: pip install 'torch-trace-analyzer[mcp]'",
+    "distributed": "analyze ranks --dask: pip install 'torch-trace-analyzer[distributed]'",
+    "fsspec": "analyze ranks s3://...: pip install 'torch-trace-analyzer[remote]'",
+    "ipython": "%%analyze in notebooks: pip install ipython",
+}
+HIDDEN = "(left out)"
+
+
+@dataclass(frozen=True)
+class Item:
+    """Hold one fact: its topic and name, its value, whether that is well, and what to do where it is not.
+
+    ``is_private`` says that value or advice may hold a path of the user, or a name of a plug-in.
+    """
+
+    topic: str
+    name: str
+    value: str
+    status: Status = "ok"
+    advice: str = ""
+    is_private: bool = False
+
+
+def items() -> tuple[Item, ...]:
+    """Return all facts, by topic. Raises ``UsageError`` for plug-ins that the caller named and that are broken."""
+    return tuple(
+        item for topic in (_versions, _reading, _plugins, _calibrations, _cache, _environment) for item in topic()
+    )
+
+
+def redacted(facts: tuple[Item, ...]) -> tuple[Item, ...]:
+    """Return the facts without paths of the user and names of plug-ins."""
+    return tuple(
+        replace(
+            item,
+            name=item.topic if item.topic == "plug-ins" else item.name,
+            value=HIDDEN,
+            advice=item.advice and HIDDEN,
+        )
+        if item.is_private
+        else item
+        for item in facts
+    )
+
+
+def to_json(facts: tuple[Item, ...]) -> str:
+    """Return the facts as JSON text that ends in a newline."""
+    rows = [{key: value for key, value in asdict(item).items() if key != "is_private"} for item in facts]
+    problems = sum(item.status == "problem" for item in facts)
+    return json.dumps({"format": FORMAT, "problems": problems, "items": rows}, indent=2) + "\n"
+
+
+def to_text(facts: tuple[Item, ...]) -> str:
+    """Return the facts as lines by topic, each problem with what to do."""
+    lines: list[str] = []
+    width = max(len(item.name) for item in facts)
+    for number, item in enumerate(facts):
+        if number == 0 or item.topic != facts[number - 1].topic:
+            lines += ["", item.topic[:1].upper() + item.topic[1:]]
+        mark = {"ok": " ", "info": "-", "problem": "!"}[item.status]
+        lines.append(f"{mark} {units.visible(item.name):<{width}}  {units.visible(item.value)}")
+        if item.advice:
+            lines.append(f"  {'':<{width}}  {units.visible(item.advice)}")
+    problems = sum(item.status == "problem" for item in facts)
+    lines += ["", f"{units.counted(problems, 'problem')}." if problems else "No problems."]
+    return "\n".join(lines[1:]) + "\n"
+
+
+def _versions() -> Iterator[Item]:
+    topic = "versions"
+    yield Item(topic, DISTRIBUTION, tool_version())
+    build = " free-threaded" if not getattr(sys, "_is_gil_enabled", lambda: True)() else ""
+    yield Item(topic, "python", f"{platform.python_version()}{build} ({platform.python_implementation()}), {_system()}")
+    for name, purpose in _NEEDED.items():
+        version = _version(name)
+        least = _least_version(name)
+        if version is None:
+            yield Item(topic, name, "not installed", "problem", f"{purpose} needs it: pip install {name}")
+        elif least and _numbers(version) < _numbers(least):
+            yield Item(topic, name, version, "problem", f"older than {least}: pip install -U {name}")
+        else:
+            yield Item(topic, name, version)
+    for name, purpose in _OPTIONAL.items():
+        version = _version(name)
+        yield Item(
+            topic, name, version or "not installed", "ok" if version else "info", "" if version else f"for {purpose}"
+        )
+
+
+def _system() -> str:
+    return f"{platform.system()} {platform.machine()}"
+
+
+def _version(name: str) -> str | None:
+    """Return a package's version from its metadata, without importing it."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _least_version(name: str) -> str:
+    """Return the version that this package needs at least, by its metadata; "" where none is known."""
+    try:
+        needed = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        return ""
+    own = (
+        re.match(rf"{re.escape(name)}\b[^;]*>=([0-9.]+)", line, re.IGNORECASE)
+        for line in needed
+        if "extra ==" not in line
+    )
+    return next((match[1] for match in own if match), "")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", re.split(r"[a-z+]", version)[0])))
+
+
+def _reading() -> Iterator[Item]:
+    reason = why_slow()
+    if reason is None:
+        yield Item("speed", "compiled reader", "yes")
+    else:
+        yield Item("speed", "compiled reader", "no", "problem", reason, is_private=True)
+    threads = os.environ.get("POLARS_MAX_THREADS")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if threads is not None and threads.isdecimal() and int(threads) < cores:
+        advice = "unset it, and large traces are analysed by all cores"
+        yield Item(
+            "speed", "threads", f"POLARS_MAX_THREADS={threads} of {units.counted(cores, 'core')}", "info", advice
+        )
+    else:
+        yield Item("speed", "threads", units.counted(cores, "core"))
+
+
+def _plugins() -> Iterator[Item]:
+    from trace_analyzer.plugin_check import check, wrong_examples
+
+    topic, problems = "plug-ins", check()
+    ways = {"named": "named", "folder": "in the user's folder", "installed": "installed"}
+    for plugin in plugins.active():
+        value = f"{plugin.version or 'no version'}, {ways[plugin.origin]}: {', '.join(plugin.files)}"
+        yield Item(topic, plugin.name, value, advice=str(plugin.folder), is_private=True)
+    if not plugins.active():
+        where = f"none in {_folder(config_folder)}{os.sep}plugins, none installed"
+        yield Item(topic, "active", "none", "info", where, is_private=True)
+    for line in problems:
+        yield Item(topic, "left out", line, "problem", "mend it, or remove it", is_private=True)
+    for line in wrong_examples():
+        yield Item(topic, "example", line, "problem", "mend the rule or the example", is_private=True)
+
+
+def _calibrations() -> Iterator[Item]:
+    topic = "calibrations"
+    try:
+        paths = sorted(calibration_folder().glob("*.json"))
+    except (OSError, RuntimeError):
+        paths = []
+    for path in paths:
+        try:
+            known = read_calibration(path)
+        except UsageError as error:
+            yield Item(topic, path.name, "damaged", "problem", str(error), is_private=True)
+        else:
+            doubts = f"; {units.counted(len(known.doubts), 'doubt')}" if known.doubts else ""
+            yield Item(topic, known.name or path.name, f"{known.kind}{', quick' if known.quick else ''}{doubts}")
+    if not paths:
+        advice = "reports compare with datasheets; analyze calibrate measures this machine's device"
+        yield Item(topic, "none", _folder(calibration_folder), "info", advice, is_private=True)
+
+
+def _cache() -> Iterator[Item]:
+    topic = "cache"
+    try:
+        folder = cache_folder()
+        known = list(entries_of(folder)) if folder.is_dir() else []
+    except (OSError, RuntimeError) as error:
+        yield Item(
+            topic,
+            "place",
+            "none",
+            "problem",
+            f"traces are read anew each time: {plugins.reason(error)}",
+            is_private=True,
+        )
+        return
+    yield Item(topic, "place", str(folder), is_private=True)
+    size = sum(entry[1] for entry in known)
+    yield Item(
+        topic, "size", f"{units.counted(len(known), 'trace')}, {units.size(size)} of {units.size(limit_bytes())}"
+    )
+    nearest = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    if not os.access(nearest, os.W_OK):
+        advice = "traces are read anew each time; make the folder writable, or name another by XDG_CACHE_HOME"
+        yield Item(topic, "writable", "no", "problem", advice)
+
+
+def _environment() -> Iterator[Item]:
+    names = sorted(
+        name for name in os.environ if name.startswith(("BOKEH_", "HOLOVIEWS_", "POLARS_", "TRACE_ANALYZER_"))
+    )
+    if names:
+        yield Item("environment", "set", ", ".join(names), "info", "they change what libraries and this program do")
+
+
+def _folder(which: Callable[[], Path]) -> str:
+    try:
+        return str(which())
+    except RuntimeError:  # no home
+        return "(no home)"
