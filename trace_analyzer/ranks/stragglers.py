@@ -118,13 +118,13 @@ def _peers(rank: int, role_of: Mapping[int, str], late: set[int]) -> list[int]:
 
 
 def why(rank: int, peers: Sequence[int], contents: Mapping[int, bytes], late_ns: float) -> str:
-    """Return what takes the rank longer than its peers, a step, by `compare`; or why that cannot be told."""
+    """Return what takes the rank longer than its peers, a step, by `compare`; or why that is not known."""
     if not peers:
-        return "no rank does the same work in time, so its cause cannot be told"
+        return "no rank does the same work in time, so its cause is not known"
     own = from_bytes(contents[rank]).profile
     others = [profile for peer in peers if (profile := from_bytes(contents[peer]).profile) is not None]
     if own is None or not others:
-        return "its work was not recorded, so its cause cannot be told"
+        return "its work was not recorded, so its cause is not known"
     result = compare_profiles(_with_units(f"{len(others)} peers", others), own)
     return reason(result, late_ns)
 

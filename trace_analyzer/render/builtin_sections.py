@@ -102,7 +102,7 @@ BUCKETS = Section(
         _KERNEL_RATE,
         Shown("achieved_byte_per_s", "bandwidth", "bandwidth", term="known-work"),
         Shown("roof_ratio", "of the roof", term="roof"),
-        Shown("lost_ns", "lost to the roof", term="lost"),
+        Shown("lost_ns", "time over roof", term="lost"),
         _KNOWN,
     ),
     place=Longest("activities", ("device", "bucket"), kind="kernel"),
@@ -129,13 +129,13 @@ GROUPS = Section(
 )
 
 ROOFLINE = Section(
-    "Time lost against the roof",
+    "Time over the roof",
     show=(
         Shown("name", "kernel", "name", mark="group"),
         _DEVICE,
         Shown("operator", "operator", "name"),
         Shown("input_dims", "shapes", "text"),
-        Shown("lost_ns", "lost to the roof", term="lost"),
+        Shown("lost_ns", "time over roof", term="lost"),
         Shown("roof_ratio", "of the roof", "share", term="roof"),
         Shown("count", "count"),
         Shown("time_ns", "time"),
@@ -352,7 +352,7 @@ MODULES = Section(
         Shown("backward_ns", "backward"),
         Shown("self_ns", "own device time"),
         _KERNEL_RATE,
-        Shown("lost_ns", "lost to the roof", term="lost"),
+        Shown("lost_ns", "time over roof", term="lost"),
     ),
     sort=("-time_ns", "depth", "module"),
     place=Longest("host_events", ("module",), kind="python", prefix="nn.Module: "),

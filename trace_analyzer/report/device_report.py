@@ -101,7 +101,7 @@ class Bucket:
         Quantity | None,
         "Time at the roof (peak FLOP/s or full memory bandwidth) over time taken.",
     ] = None
-    lost_ns: Annotated[Quantity | None, "Time lost against the roof."] = None
+    lost_ns: Annotated[Quantity | None, "Time over that at the roof."] = None
     known_ratio: Annotated[Ratio, "Share of the bucket's time whose FLOP are known."] = 0.0
 
 

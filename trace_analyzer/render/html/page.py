@@ -34,9 +34,6 @@ OPEN_ADVICE = 3
 MOST_TIP = 240
 """Characters of a name in a tooltip; the timeline has all of them."""
 
-LONG_NAME, NAME_END = 24, 11
-"""Names of more characters are cut before the end of so many, where a column is narrow."""
-
 STYLES = ("style.css", "timeline.css")
 
 SCRIPTS = (
@@ -47,6 +44,7 @@ SCRIPTS = (
     "lod.js",
     "layout.js",
     "navigation.js",
+    "python_class.js",
     "describe.js",
     "advice.js",
     "idle_story.js",
@@ -227,7 +225,6 @@ def environment() -> Environment:
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "STATES": RUN_AHEAD_STATES, "TERMS": TERMS,
         "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP,
-        "LONG_NAME": LONG_NAME, "NAME_END": NAME_END,
         "ADVICE_DOCS": _advice_docs(),
     }  # fmt: skip
     return environment

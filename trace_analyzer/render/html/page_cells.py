@@ -18,6 +18,8 @@ from trace_analyzer.vocabulary import label
 
 MOST_ROWS = 100
 SHOWN_ROWS = 12
+LONG_NAME, NAME_END = 24, 11
+"""Characters from which a name is cut where there is no room, and of its end that is never cut."""
 
 _FRAME = re.compile(r"(?:.*[/\\\\])?([^/\\\\]+\(\d+\)): (.+)")
 
@@ -58,6 +60,9 @@ class Cell:
     sort: int | float | str | None
     full: str = ""
     key: str = ""
+    head: str = ""
+    end: str = ""
+    """Beginning of a long name, cut where there is no room, and the part that stays in sight: it tells like names apart."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,46 @@ def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], 
         f for f in fields if f.column in frame.columns and frame.get_column(f.column).null_count() < frame.height
     )
     rows = written_rows(shown, frame.head(MOST_ROWS).iter_rows(named=True))
+    for place in (place for place, field in enumerate(shown) if field.form == "name"):
+        cuts = telling_cuts(row.cells[place].text for row in rows)
+        rows = tuple(_with_end(row, place, cuts) for row in rows)
     return Listing(key, title, shown, rows, frame.height, record)
+
+
+def _with_end(row: Row, place: int, cuts: Mapping[str, int]) -> Row:
+    cell = row.cells[place]
+    end = cell.text[cuts.get(cell.text, len(cell.text)) :]
+    shown = end if len(end) <= NAME_END else f"{end[: NAME_END - 1]}…"
+    named = replace(cell, head=cell.text[: len(cell.text) - len(end)], end=shown)
+    return replace(row, cells=(*row.cells[:place], named, *row.cells[place + 1 :]))
+
+
+def telling_cuts(names: Iterable[str]) -> dict[str, int]:
+    """Return where each long name is cut in two, so that what follows differs from that of like names.
+
+    That is its end, or the part from shortly before the first difference on, where the ends are the same.
+    """
+    by_end: dict[str, list[str]] = {}
+    for name in sorted({name for name in names if len(name) > LONG_NAME}):
+        by_end.setdefault(name[-NAME_END:], []).append(name)
+    cuts: dict[str, int] = {}
+    for alike in by_end.values():
+        cuts |= {alike[0]: len(alike[0]) - NAME_END} if len(alike) == 1 else _at_the_difference(alike)
+    return cuts
+
+
+def _at_the_difference(alike: Sequence[str]) -> dict[str, int]:
+    """Return one cut shortly before the first difference of some names, a later one for those that still are alike."""
+    least, most = min(alike), max(alike)
+    same = next((place for place, pair in enumerate(zip(least, most, strict=False)) if pair[0] != pair[1]), len(least))
+    cut = max(0, same - NAME_END // 3)
+    by_part: dict[str, list[str]] = {}
+    for name in alike:
+        by_part.setdefault(name[cut : cut + NAME_END - 1], []).append(name)
+    cuts = dict.fromkeys(alike, cut)
+    for part in by_part.values():
+        cuts |= _at_the_difference(part) if len(part) > 1 else {}
+    return cuts
 
 
 def written_rows(fields: Sequence[Field], rows: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
