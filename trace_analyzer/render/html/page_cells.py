@@ -5,6 +5,7 @@ table of the report; how many are left out is part of it, so that the page can s
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -113,20 +114,24 @@ def _with_end(row: Row, place: int, cuts: Mapping[str, int]) -> Row:
 def telling_cuts(names: Iterable[str]) -> dict[str, int]:
     """Return where each long name is cut in two, so that what follows differs from that of like names.
 
-    That is its end, or the part from shortly before the first difference on, where the ends are the same.
+    That is its end, or the part from shortly before the first difference on, where beginnings and ends are the same.
     """
-    by_end: dict[str, list[str]] = {}
+    by_head: dict[str, list[str]] = {}
     for name in sorted({name for name in names if len(name) > LONG_NAME}):
-        by_end.setdefault(name[-NAME_END:], []).append(name)
+        by_head.setdefault(name[:NAME_END], []).append(name)
     cuts: dict[str, int] = {}
-    for alike in by_end.values():
-        cuts |= {alike[0]: len(alike[0]) - NAME_END} if len(alike) == 1 else _at_the_difference(alike)
+    for like in by_head.values():
+        ends = Counter(name[-NAME_END:] for name in like)
+        cuts |= {name: len(name) - NAME_END for name in like}
+        cuts |= _at_the_difference([name for name in like if ends[name[-NAME_END:]] > 1])
     return cuts
 
 
 def _at_the_difference(alike: Sequence[str]) -> dict[str, int]:
-    """Return one cut shortly before the first difference of some names, a later one for those that still are alike."""
-    least, most = min(alike), max(alike)
+    """Return one cut shortly before the first difference of sorted names, a later one for those that still are alike."""
+    if not alike:
+        return {}
+    least, most = alike[0], alike[-1]
     same = next((place for place, pair in enumerate(zip(least, most, strict=False)) if pair[0] != pair[1]), len(least))
     cut = max(0, same - NAME_END // 3)
     by_part: dict[str, list[str]] = {}
