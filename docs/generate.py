@@ -6,7 +6,7 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -142,21 +142,26 @@ def _type(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 
 def tables_page() -> str:
     """Every table of `Report.tables` with its columns."""
-    sections = {made.name: made.section for made in ANALYSES if isinstance(made, Analysis) and made.section}
+    sections = {
+        made.name: (*([made.section] if made.section else []), *made.placed)
+        for made in ANALYSES
+        if isinstance(made, Analysis)
+    }
     return "\n".join(
         [
             _HEAD,
             "# The tables of a report\n",
             "`report.tables[name]` is a Polars frame; one that the verdict did not need is made when it is first asked for.\n",
-            *(table_page(table, sections.get(table.name)) for table in TABLES),
+            *(table_page(table, sections.get(table.name, ())) for table in TABLES),
         ]
     )
 
 
-def table_page(table: Table, section: Section | None = None) -> str:
-    """A table with its columns, and the section in which the terminal, Markdown and the page show it."""
+def table_page(table: Table, sections: Sequence[Section] = ()) -> str:
+    """A table with its columns, and the sections in which the terminal, Markdown and the page show it."""
     rows = "\n".join(f"| `{column.name}` | {column.dtype} | {column.doc} |" for column in table.columns)
-    shown = f"\n\nShown in the section “{section.title}”." if section else ""
+    titles = " and ".join(f"“{section.title}”" for section in sections)
+    shown = f"\n\nShown in the section {titles}." if titles else ""
     return f"## {table.name}\n\n{table.doc}{shown}\n\n| column | type | meaning |\n|---|---|---|\n{rows}\n"
 
 

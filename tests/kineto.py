@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
+from lazy_report import LazyReport
+from tiers import is_slow_tier
 
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.pipeline import analyze
@@ -149,9 +151,13 @@ def loaded(*events: Any, **header: Any) -> Trace:
 
 
 def analysed(*events: Any, **options: Any) -> Report:
-    """The report on these events; on an A100 unless ``devices`` says otherwise."""
+    """The report on these events; on an A100 unless ``devices`` says otherwise.
+
+    The quick tier makes only what is read of it.
+    """
     devices = options.pop("devices", [A100])
-    return analyze(trace_bytes(events, deviceProperties=devices), **options)
+    content = trace_bytes(events, deviceProperties=devices)
+    return analyze(content, **options) if options or is_slow_tier() else LazyReport.on(content)
 
 
 def rows(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:

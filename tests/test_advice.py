@@ -194,6 +194,7 @@ def test_every_item_is_complete_and_in_order() -> None:
 GATHER = "void at::native::(anonymous namespace)::indexSelectLargeIndex<float, long, unsigned int, 2, 2, -2, true>()"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("each", "pattern", "first"),
     [

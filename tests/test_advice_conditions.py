@@ -48,6 +48,7 @@ def products(rows: int, operator: str = "mm", each: int = 100) -> list[Any]:
     ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("work", "asks"),
     [(products(4), True), (products(1_500), False), (products(0, "bmm"), False)],

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,15 @@ def test_the_public_names_exist_and_load_when_asked_for() -> None:
     assert found.stdout.strip() == "True"
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The syntax tree of a module, made once."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def undocumented(path: Path) -> list[str]:
     """Public functions, methods and classes without a docstring, and the module itself."""
-    module = ast.parse(path.read_text(encoding="utf-8"))
+    module = parsed(path)
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     public = [node for node in module.body if isinstance(node, kinds) and not node.name.startswith("_")]
     methods = [item for node in public if isinstance(node, ast.ClassDef) for item in node.body
@@ -52,7 +59,7 @@ LONGEST_FIRST_LINE = 120
 def first_lines(path: Path) -> list[str]:
     """First lines of all docstrings."""
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    nodes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)]
+    nodes = [node for node in ast.walk(parsed(path)) if isinstance(node, kinds)]
     return [text.splitlines()[0] for node in nodes if (text := ast.get_docstring(node))]
 
 
@@ -88,6 +95,43 @@ def test_no_file_names_a_place_of_one_machine() -> None:
     ] == []
 
 
+GEOMETRY = (
+    "layout", "kernel_labels", "charts", "plots", "whatif", "calibration", "notebook", "png", "html/codec", "html/figure",
+    "html/lanes", "html/thinning", "html/timeline", "html/drawings",
+)  # fmt: skip
+"""Renderers that divide lengths into cells, pixels, bytes, bins and units of axes."""
+SUMS = ("sum", "mean", "median", "fmean", "quantile")
+
+
+def computed(module: ast.Module) -> list[int]:
+    """Lines that divide figures or sum them up; a ``/`` that joins a path is none."""
+    divided = (
+        node for node in ast.walk(module) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv)
+    )
+    called = (node for node in ast.walk(module) if isinstance(node, ast.Call))
+    sums = [node.lineno for node in called if getattr(node.func, "id", getattr(node.func, "attr", "")) in SUMS]
+    return sums + [node.lineno for node in divided if not is_path(node)]
+
+
+def is_path(division: ast.BinOp) -> bool:
+    """Whether the right side is a text, or the left side the folder of the assets."""
+    right = division.right
+    is_text = isinstance(right, ast.JoinedStr) or (isinstance(right, ast.Constant) and isinstance(right.value, str))
+    return is_text or getattr(division.left, "id", "") == "_ASSETS"
+
+
+def test_a_renderer_of_text_divides_and_sums_nothing() -> None:
+    assert computed(ast.parse("a = b / c")) == computed(ast.parse("a = sum(b)")) == [1]
+    assert computed(ast.parse('a = folder / "b" / f"{c}"')) == []
+    render = PACKAGE / "render"
+    lines = {
+        str(path.relative_to(render).with_suffix("")): computed(parsed(path))
+        for path in render.rglob("*.py")
+        if str(path.relative_to(render).with_suffix("")) not in GEOMETRY
+    }
+    assert {name: at for name, at in lines.items() if at} == {}
+
+
 def test_analyses_do_not_draw_and_renderers_do_not_compute() -> None:
     for path in (PACKAGE / "analyses").rglob("*.py"):
         assert not any(word in path.read_text(encoding="utf-8") for word in ("bokeh", "holoviews", "print(")), path.name
@@ -107,7 +151,7 @@ FILLERS = {"found", "told", "said"}
 def test_a_module_fits_a_reader(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.count("\n") <= LONGEST_MODULE
-    module = ast.parse(text)
+    module = parsed(path)
     if not path.name.endswith("_loops.py"):  # compiled loops take each column as a parameter
         assert crowded(module) == []
     assert sorted(names(module) & FILLERS) == []

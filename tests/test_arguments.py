@@ -58,6 +58,7 @@ def test_an_empty_name_is_refused_in_python(folder: Path) -> None:
         trace_analyzer.compare("", "t.json")
 
 
+@pytest.mark.slow
 def test_every_public_name_stays_what_it_is_once_it_was_used(folder: Path) -> None:
     """A package of the same name takes the place of a function that is looked up late."""
     for _ in range(2):

@@ -192,6 +192,7 @@ def public(tmp_path: Path) -> Iterator[Path]:
     return tmp_path
 
 
+@pytest.mark.slow
 @happening("the file may not be read")
 def test_an_unreadable_file(public: Path) -> None:
     (public / "trace.json").chmod(0)
@@ -200,6 +201,7 @@ def test_an_unreadable_file(public: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @happening("the directory of an output may not be written")
 @pytest.mark.parametrize("args", [(), ("--no-report", "-o", "out.txt")])
 def test_no_permission_to_write(public: Path, args: tuple[str, ...]) -> None:

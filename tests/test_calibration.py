@@ -287,6 +287,7 @@ def test_a_compiler_that_fails_costs_the_sweep_only(monkeypatch: pytest.MonkeyPa
         calibrate.calibrate("npu")
 
 
+@pytest.mark.slow
 def test_the_chain_is_the_arithmetic_that_it_counts() -> None:
     torch = pytest.importorskip("torch")
     from torch.utils.flop_counter import FlopCounterMode

@@ -270,6 +270,7 @@ def test_a_call_out_of_all_proportion_loads_code() -> None:
     assert "compilation" not in {cause for _, _, cause in parts(steady)}, "in proportion"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

@@ -432,6 +432,7 @@ class TestProcess:
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout)["verdict"]["status"] == "no-gpu-activity"
 
+    @pytest.mark.slow
     def test_standard_input(self, folder: Path) -> None:
         done = command("-", "--format", "json", "--no-report", cwd=folder, input=json.dumps(TRACE))
         assert done.stderr == ""

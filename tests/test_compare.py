@@ -164,6 +164,7 @@ def test_a_planted_change_is_in_its_line(name: str) -> None:
     assert (removed.name, getattr(removed, column)) == (line_name, pytest.approx(-planted_ns, rel=0.05))
 
 
+@pytest.mark.slow
 def test_planted_data_loading() -> None:
     """The loader's time at a step's end is idle time of its cause, but for what the device worked meanwhile."""
     host_bound = BASE.faster(mm_ns=4_000, norm_ns=4_000, add_ns=4_000, host_ns=60_000)
@@ -319,6 +320,7 @@ def test_the_contract(traces: dict[str, Path]) -> None:
     assert split_sum == pytest.approx(document["difference_ns"], abs=1)
 
 
+@pytest.mark.slow
 def test_exit_codes(traces: dict[str, Path]) -> None:
     assert run("compare", traces["base"], traces["slower"], "--fail-if-slower", "30%")[0] == 0
     code, _, err = run("compare", traces["base"], traces["slower"], "--fail-if-slower", "5%")

@@ -101,7 +101,7 @@ def test_names_and_aliases_are_unique() -> None:
 
 def test_rows_have_no_unknown_key() -> None:
     rows = tomllib.loads(Path(catalog.__file__).with_suffix(".toml").read_text("utf-8"))["device"]
-    assert len({frozenset(row) for row in rows}) == 1
+    assert len({frozenset(row) - {"aliases", "caveat"} for row in rows}) == 1
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ def test_event_waits_and_collectives_explain_nothing_at_the_beginning() -> None:
     assert "earlier-work" in causes(held(waits, nccl))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("until", "size", "expected"), [(30_000, 8, "earlier-work"), (30_000, 40_000_000, "blocking-copy"), (9_000, 8, "blocking-copy")])  # fmt: skip
 def test_a_copy_that_waits_itself(until: int, size: int, expected: str) -> None:
     """It is launched by the call that blocks: longer than staging its bytes takes, it waited for the device."""

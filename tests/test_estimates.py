@@ -91,6 +91,7 @@ def late(device: int, host: int, *, loads: bool = False) -> Report:
     )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("device", "host", "fix", "step_us"),
     [(2_000, 600, "synchronization", 2_000), (600, 2_000, "data-loading", 641), (1_000, 1_000, "data-loading", 1_041)],

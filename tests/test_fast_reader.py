@@ -143,6 +143,7 @@ def test_sound_files_take_the_short_cut(layout: dict[str, Any]) -> None:
     assert assert_same(json.dumps({"traceEvents": [plain(i) for i in range(40)]}, **layout).encode())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "odd",
     [
@@ -177,6 +178,7 @@ def test_both_readers_go_on_after_the_same_faults(faults: list[str], layout: dic
     assert trace_tables(read(text.encode()), "t").host_events.height >= 60 - 2 * len(faults)
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=examples(150))
 def test_both_readers_go_on_after_any_damage(data: st.DataObject) -> None:

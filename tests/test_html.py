@@ -418,6 +418,7 @@ def test_recognising_a_report_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "set()"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_scripts_own_tests_pass() -> None:
     tests = sorted(str(path) for path in (Path(__file__).parent / "js").glob("*.test.mjs"))

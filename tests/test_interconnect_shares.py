@@ -6,7 +6,8 @@ import polars as pl
 import pytest
 from kineto import analysed, call, copy, kernel, launch, op
 
-from trace_analyzer.render.phrasing import movements
+from trace_analyzer.render.row_phrases import movement
+from trace_analyzer.report.worth import movements
 
 PCIE, NVLINK = 31.5e9, 300e9
 PEER = "PtoP (Device -> Device)"
@@ -28,7 +29,7 @@ def test_copies_to_the_host_take_pcie() -> None:
     assert row["link_ratio"] == pytest.approx(1e6 / 50e-6 / PCIE)
     figures = report.devices[0].copies[0]
     assert (figures.link, figures.link_ratio) == ("pcie", pytest.approx(row["link_ratio"]))
-    assert [text for name, text in movements(report.devices[0]) if "(large ones 63 % of PCIe's peak)" in text]
+    assert [row for row in movements(report.devices[0]) if "(large ones 63 % of PCIe's peak)" in movement(row)]
 
 
 def test_copies_between_devices_take_the_fastest_way() -> None:

@@ -52,6 +52,7 @@ def shaped(
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("dims", "bound"),
     [
@@ -108,6 +109,7 @@ def test_buckets_sum_up_kernels_only() -> None:
     assert [b.time_ratio for b in buckets] == pytest.approx([2 / 3, 1 / 3])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("call_name", "blocks"), [("hipExtModuleLaunchKernel", 280), ("hipModuleLaunchKernel", 71_680), ("hipLaunchKernel", 71_680)]
 )  # fmt: skip

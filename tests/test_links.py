@@ -122,6 +122,7 @@ def test_processes_that_fit_equally_leave_a_device_unlinked() -> None:
     assert owners([*events, flow(900, events[0], events[6])]) == {"1"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("pairs", "found"), [(6, {"1"}), (2, {"1"}), (1, {None})])
 def test_some_activities_of_many_tell_whose_a_device_is(
     pairs: int, found: set[str | None], monkeypatch: pytest.MonkeyPatch
@@ -175,6 +176,7 @@ ALIKE = {
 """Events that share what others are found by: pairs of all of them would be as many as the square of their number."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ALIKE)
 def test_no_join_makes_pairs_of_all(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wide: list[tuple[int, int, int]] = []

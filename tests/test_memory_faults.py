@@ -53,6 +53,9 @@ print(json.dumps(ended))
 """
 
 # Imports once, then forks a process for each point: Polars, not yet used, is sound in a fork.
+STRIDE = os.environ.get("MEMORY_FAULT_STRIDE", "17")
+"""Every how many allocations the command's test fails one: each takes a second or two; the reader's test fails every one."""
+
 _COMMAND = """
 import polars, trace_analyzer.pipeline, trace_analyzer.render.html.page, trace_analyzer.render.html.drawings
 from trace_analyzer.cli import run
@@ -66,14 +69,14 @@ while True:
         os.chdir(place)
         for fd, name in ((1, "stdout"), (2, "stderr")):
             os.dup2(os.open(folder / f"{point}.{name}", os.O_WRONLY | os.O_CREAT), fd)
-        sys.argv = ["analyze", *sys.argv[3:]]
+        sys.argv = ["analyze", *sys.argv[4:]]
         faults.memory_arm(point)
         run()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     print(json.dumps([point, code, sorted(os.listdir(place))]), flush=True)
     if code == 0:
         break
-    point += 17  # each takes a second or two; the reader's test above takes every one
+    point += int(sys.argv[3])
 """
 
 
@@ -106,7 +109,7 @@ def driven(driver: str, library: Path, *arguments: str) -> list[str]:
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", _START + driver, str(library), *arguments],
-        env=environment, capture_output=True, text=True, timeout=900, check=False,
+        env=environment, capture_output=True, text=True, timeout=900 if STRIDE == "17" else None, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -123,7 +126,8 @@ def test_a_reader_without_memory_says_so_and_keeps_nothing(library: Path, trace:
 def test_a_command_without_memory_ends_in_one_line_and_writes_nothing(
     library: Path, trace: Path, tmp_path: Path
 ) -> None:
-    lines = driven(_COMMAND, library, str(tmp_path), str(trace), "--no-cache", "--format", "json", "-o", "out.json")
+    options = ("--no-cache", "--format", "json", "-o", "out.json")
+    lines = driven(_COMMAND, library, str(tmp_path), STRIDE, str(trace), *options)
     *faulty, whole = [json.loads(line) for line in lines]
     assert len(faulty) > 3
     assert whole[1] == 0

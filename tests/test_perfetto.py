@@ -30,6 +30,7 @@ def exported(source: Path, path: Path) -> tuple[list[dict[str, Any]], list[dict[
     return rows[:count], original
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["out.json", "out.json.gz"])
 def test_originals_stay_and_idle_time_is_added_to_the_nanosecond(tmp_path: Path, name: str) -> None:
     added, original = exported(SAMPLE, tmp_path / name)
@@ -55,6 +56,7 @@ def test_the_exported_trace_says_the_same(tmp_path: Path) -> None:
     assert again.devices[0].gaps == first.devices[0].gaps
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     before, after, out = tmp_path / "before.json", tmp_path / "after.json", tmp_path / "out.json"
     before.write_bytes(Program().trace())

@@ -258,6 +258,7 @@ def test_planted_work_from_before_the_recording_is_found_again(ns: int) -> None:
     assert found["unexplained"] == found["host-unknown"] == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("overlap_ns", [0, 1_500, 4_000])
 def test_planted_dependent_launches_overlap_by_design(overlap_ns: int) -> None:
     """Each kernel starts before the one in front of it ends, as if the gap between them were negative."""

@@ -398,6 +398,7 @@ def test_a_summary_of_wrong_types_is_refused(change: dict[str, Any], reason: str
         from_bytes(gzip.compress(json.dumps(document).encode()))
 
 
+@pytest.mark.slow
 def test_traces_of_ranks_say_what_was_made(tmp_path: Path) -> None:
     """From trace to verdict: the straggler, the operator that makes it late, the waits, a cut file."""
     program = [("work", 20 * MS), ("meet", everyone(4)), ("work", 10 * MS), ("meet", everyone(4))]

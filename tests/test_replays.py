@@ -120,6 +120,7 @@ def test_a_replayed_sequence_takes_operator_module_shapes_and_work() -> None:
     assert report.tables["modules"].select("module", "count").sort("module").rows() == [("Head_1", 4), ("Linear_0", 4)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "graph",
     [replay(names=(*NAMES[:3], "other")), replay(names=NAMES[:3]), replay(grids=[*GRIDS[:3], [8, 1, 1]])],

@@ -53,6 +53,7 @@ def test_work_that_takes_its_time_is_no_overhead() -> None:
     assert "grows with the work" in result.headline
 
 
+@pytest.mark.slow
 def test_what_is_refused() -> None:
     assert "do not differ" in str(scaling(at(16), at(16)).reason)
     other = next((Path(__file__).parents[1] / "sample_traces").glob("*communication_coll*"))

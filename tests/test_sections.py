@@ -8,17 +8,25 @@ from report_factory import gpu_report
 
 from trace_analyzer.analyses.idle import CAUSES, cause_table
 from trace_analyzer.analyses.operators import launch_counts
-from trace_analyzer.registry import TABLES
-from trace_analyzer.render import builtin_sections
+from trace_analyzer.analysis import Analysis
+from trace_analyzer.registry import ANALYSES, SECTIONS, TABLES
 from trace_analyzer.render.declared import row_section, section_rows, table_section
 from trace_analyzer.render.html.view import view
 from trace_analyzer.render.markdown import to_markdown
+from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.render.terminal import summary
-from trace_analyzer.report.summaries import blamed_rows, part_shares, recomputed_ratio, step_rows
+from trace_analyzer.report import code_report, device_overview, device_report, summaries, verdicts, worth
+from trace_analyzer.report.summaries import part_shares, recomputed_ratio, step_rows
+from trace_analyzer.report.worth import blamed_rows
 from trace_analyzer.sections import Longest, Section, Shown
 
-SECTIONS = [value for value in vars(builtin_sections).values() if isinstance(value, Section)]
-OF_TABLES = [section for section in SECTIONS if section.table]
+OF_REPORT = [
+    value
+    for module in (code_report, device_overview, device_report, summaries, verdicts, worth)
+    for value in vars(module).values()
+    if isinstance(value, Section)
+]
+OF_TABLES = list(SECTIONS.values())
 SCHEMAS = {table.name: table.schema for table in TABLES}
 
 
@@ -26,7 +34,7 @@ SCHEMAS = {table.name: table.schema for table in TABLES}
 def test_a_section_names_columns_of_its_table(section: Section) -> None:
     known = {*SCHEMAS[section.table], "device_label"}
     shown = [each for each in section.show if isinstance(each, Shown)]
-    used = {each.column for each in shown if each.text is None} | {each.fallback for each in shown if each.fallback}
+    used = {each.column for each in shown if not each.phrase} | {each.fallback for each in shown if each.fallback}
     used |= (
         {name.removeprefix("-") for name in section.sort} | {*section.known} | {column for column, _ in section.only}
     )
@@ -46,15 +54,27 @@ def test_the_longest_event_that_a_row_leads_to_has_its_keys(section: Section) ->
 
 
 def test_keys_of_sections_differ() -> None:
-    keys = [section.key for section in SECTIONS if section.key]
+    keys = [section.key for section in (*OF_TABLES, *OF_REPORT) if section.key]
     assert len(keys) == len(set(keys))
+
+
+def test_a_section_shows_the_table_of_its_analysis_in_words_that_there_are() -> None:
+    placed = [(made.table.name, made.placed) for made in ANALYSES if isinstance(made, Analysis)]
+    assert {section.table for name, sections in placed for section in sections if section.table != name} == set()
+    named = {
+        shown.phrase
+        for section in (*OF_TABLES, *OF_REPORT)
+        for shown in section.show
+        if isinstance(shown, Shown) and shown.phrase
+    }
+    assert named == {*PHRASES}
 
 
 def test_rows_of_a_section_have_its_values_and_stand_in_its_order() -> None:
     table = pl.DataFrame(
         {"by": ["module", "module", "phase", "module"], "key": ["a", None, "b", "c"], "idle_ns": [1, 2, 3, 4]}
     )
-    assert section_rows(builtin_sections.IDLE_BY_MODULE, table).rows() == [("module", "c", 4), ("module", "a", 1)]
+    assert section_rows(SECTIONS["idle-module"], table).rows() == [("module", "c", 4), ("module", "a", 1)]
 
 
 def test_a_column_without_any_value_is_left_out() -> None:
@@ -74,10 +94,10 @@ def test_lines_wrap_the_last_column_beside_the_figures() -> None:
     heading = text.index("Who kept the device waiting in the judged window")
     assert text[heading:].splitlines()[1] == "  300 us  Python  aten::add in forward (net.py:12)"
     assert all(len(line) <= 60 for line in text.splitlines())
-    assert f"### {builtin_sections.BLAME.title}\n\n| device idle | cause | at |" in to_markdown(report)
+    assert f"### {code_report.BLAME_SECTION.title}\n\n| device idle | cause | at |" in to_markdown(report)
     listing = next(piece for part in view(report).sections for piece in part.listings if piece.key == "culprits")
     assert (listing.title, [field.label for field in listing.fields][:2]) == (
-        builtin_sections.BLAME.title,
+        code_report.BLAME_SECTION.title,
         ["Device idle", "Cause"],
     )
 

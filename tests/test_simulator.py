@@ -53,6 +53,7 @@ def events(simulation: Simulation, *categories: str) -> list[dict[str, Any]]:
     return [e for e in rows if e["ph"] == "X" and e.get("cat") in categories]
 
 
+@pytest.mark.sampled
 def test_streams_are_in_order(simulation: Simulation) -> None:
     for activities in by_stream(simulation).values():
         for earlier, later in pairwise(activities):
@@ -64,12 +65,14 @@ def test_nothing_starts_before_its_launch(simulation: Simulation) -> None:
     assert all(a.call_start_ns < a.start_ns < a.end_ns for a in simulation.activities)
 
 
+@pytest.mark.sampled
 def test_a_correlation_id_belongs_to_one_call(simulation: Simulation) -> None:
     calls = Counter(e["args"]["correlation"] for e in events(simulation, "cuda_runtime"))
     assert set(calls.values()) == {1}
     assert {a.correlation for a in simulation.activities} <= set(calls)
 
 
+@pytest.mark.sampled
 def test_every_activity_has_one_flow_from_its_launch(simulation: Simulation) -> None:
     flows = [e for e in simulation.trace()["traceEvents"] if e.get("cat") == "ac2g"]
     heads = Counter((e["id"], e["pid"], e["tid"], e["ts"]) for e in flows if e["ph"] == "f")
@@ -81,6 +84,7 @@ def test_every_activity_has_one_flow_from_its_launch(simulation: Simulation) -> 
     assert tails == Counter((e["args"]["correlation"], e["pid"], e["tid"], e["ts"]) for e in calls)
 
 
+@pytest.mark.sampled
 def test_host_events_nest(simulation: Simulation) -> None:
     threads = defaultdict(list)
     for event in events(simulation, "cpu_op", "user_annotation", "python_function", "cuda_runtime"):
@@ -95,6 +99,7 @@ def test_host_events_nest(simulation: Simulation) -> None:
             stack.append(-negative_end)
 
 
+@pytest.mark.sampled
 def test_backward_operators_have_a_forward_operator(simulation: Simulation) -> None:
     operators = [e for e in events(simulation, "cpu_op") if "Sequence number" in e["args"]]
     forward = {e["args"]["Sequence number"] for e in operators if e["args"]["Fwd thread id"] == 0}
@@ -102,6 +107,7 @@ def test_backward_operators_have_a_forward_operator(simulation: Simulation) -> N
     assert set(backward) <= forward
 
 
+@pytest.mark.sampled
 def test_the_truth_covers_the_idle_time(simulation: Simulation) -> None:
     for device in range(simulation.devices):
         activities = [a for a in simulation.activities if a.device == device]
@@ -115,6 +121,7 @@ def test_the_truth_covers_the_idle_time(simulation: Simulation) -> None:
         assert all(sum(g.by_cause_ns.values()) == g.end_ns - g.start_ns for g in gaps)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", make_samples.SAMPLES)
 def test_a_sample_in_the_repository_is_what_the_simulator_makes(name: str) -> None:
     content = (SAMPLES_FOLDER / f"{name}.json.gz").read_bytes()

@@ -224,6 +224,22 @@ def test_what_the_starter_has_ignored_stays_ignored(folder: Path) -> None:
     assert out
 
 
+@pytest.mark.slow
+def test_ctrl_c_ignored_by_the_starter_stays_ignored_while_queries_run(folder: Path) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    process = subprocess.Popen(
+        [*COMMAND, "t.json", "--no-cache", "--tables", "tables"], cwd=folder, env=ENVIRONMENT, preexec_fn=ignore,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+    err = process.communicate()[1]
+    assert process.returncode == 0, err
+
+
 _FORK = """
 import os, sys, trace_analyzer as ta
 from trace_analyzer.errors import ForkedError

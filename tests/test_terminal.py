@@ -17,6 +17,7 @@ from trace_analyzer.render.advice_phrasing import code_line
 from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.terminal import summary
+from trace_analyzer.report import worth
 from trace_analyzer.units import cell_width
 
 WIDTHS = (40, 41, 60, 79, 80, 91, 92, 100, 120, 140, 160, 200)
@@ -285,5 +286,5 @@ def test_a_mfu_is_an_interval_where_work_is_unknown() -> None:
 
 def test_code_that_held_up_the_device_for_nothing_is_not_named() -> None:
     report = gpu_report()
-    assert phrasing.blamed(report)
-    assert not phrasing.blamed(replace(report, blame=tuple(replace(item, idle_ns=1) for item in report.blame)))
+    assert worth.blamed(report.blame, report.verdict)
+    assert not worth.blamed([replace(item, idle_ns=1) for item in report.blame], report.verdict)

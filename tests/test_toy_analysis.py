@@ -129,7 +129,8 @@ def test_markdown_shows_it() -> None:
 
 def test_the_page_shows_it_behind_its_own_sections() -> None:
     report = toy_report()
-    shown = view(report).sections[-1]
+    *_, shown, devices = view(report).sections
+    assert devices.key == "devices"
     assert (shown.key, shown.title, shown.lead) == ("declared-toys", "Toy chest", "What was played with.")
     (listing,) = shown.listings
     assert [row.cells[0].text for row in listing.rows] == ["kite", "ball", HOSTILE, "top"]
@@ -154,7 +155,7 @@ def test_the_schema_describes_its_rows() -> None:
 
 
 def test_the_docs_name_its_section() -> None:
-    text = generate.table_page(TOYS, SECTION)
+    text = generate.table_page(TOYS, (SECTION,))
     assert "Shown in the section “Toy chest”." in text
     assert "| `busy_ns` | Int64 | Time in play. |" in text
 

@@ -90,6 +90,7 @@ def test_writers_beside_each_other() -> None:
     assert [path.name.endswith(".tmp") for path in entries()] == [False]
 
 
+@pytest.mark.slow
 def test_the_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for path in SAMPLES:
         load_cached(path)

@@ -441,6 +441,7 @@ def test_a_file_that_breaks_off_is_not_called_a_run_on_the_cpu(cut: int) -> None
     assert "CPU-only" not in found.headline
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("content", [b"[]", b'{"traceEvents": []}', b'[{"ph": "M", "name": "process_name", "pid": 1}]'])
 def test_a_trace_of_nothing_is_not_called_a_run_on_the_cpu(content: bytes) -> None:
     found = analyze(content).verdict

@@ -70,6 +70,7 @@ def test_without_changes_the_identity_is_predicted() -> None:
     assert {s["name"] for s in found["skipped"]} >= {"pinned", "prefetch"}
 
 
+@pytest.mark.slow
 def test_the_library_says_the_same_as_the_command() -> None:
     result = run(COMPUTE, "--graphs", "--format", "json")
     assert json.loads(result.stdout) == ta.whatif(report(COMPUTE), graphs=True).document()
@@ -256,6 +257,7 @@ def test_a_dash_is_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_second_run_reads_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first = run(SYNCHRONIZED, "--no-sync", "--format", "json")

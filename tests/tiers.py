@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import is_hypothesis_test, settings
 
-QUICK_SHARE = 12
+QUICK_SHARE = 20
 """The quick tier runs one in so many examples of a property test ..."""
-QUICK_LEAST = 3
+QUICK_LEAST = 2
 """... and no fewer than these."""
 QUICK_CASES = 2
 """The quick tier runs so many cases of a test marked ``sampled``."""

@@ -40,7 +40,7 @@ class Analysis:
 
     ``json`` is the place of its rows in the JSON report, such as ``copies``, or ``devices[].copies`` for those of each
     device: None for tables whose figures the report's own dataclasses carry. ``section`` lays it out for the terminal,
-    Markdown and the page.
+    Markdown and the page, behind the sections that these place themselves: ``placed`` are those of this table.
     """
 
     table: Table
@@ -50,6 +50,7 @@ class Analysis:
     hide: Hide = without_devices
     json: str | None = None
     section: Section | None = None
+    placed: tuple[Section, ...] = ()
 
     @property
     def name(self) -> str:

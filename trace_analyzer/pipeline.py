@@ -118,21 +118,8 @@ def report_of(
     ``progress`` is called with the stages, ``analyses`` are what the graph is made of; ``capture`` is a loaded trace that tells
     what graphs replay.
     """
-    options, tell = options or Options(), progress or _silent
-    declared = [analysis for analysis in analyses if isinstance(analysis, Analysis)]
-    public = [*(analysis.table for analysis in declared), *TRACE_TABLES]
-    matched = match_devices(trace, options)
-    given = {
-        "trace": trace,
-        "options": options,
-        "matched_devices": matched,
-        "device_models": matched.models,
-        "capture_executions": None if capture is None else _executions_of(capture, analyses),
-        **{table.name: getattr(trace, table.name) for table in TRACE_TABLES},
-    }
-    shown = [analysis for analysis in declared if analysis.json is not None or analysis.section is not None]
-    kept = ["report_parts", *(table.name for table in public), *(analysis.name for analysis in shown)]
-    graph = Graph(mask.masked((*analyses, *_VALUES)), given, kept)
+    tell, shown = progress or _silent, _shown(analyses)
+    graph = graph_of(trace, options or Options(), analyses, capture)
     threads = PREFETCHING_THREADS if trace.event_count > SMALL_EVENTS else 0
     with graph.prefetching("report_parts", threads):
         for stage, value in STAGES.items():
@@ -140,7 +127,6 @@ def report_of(
             graph.make(value)
         tell("judging", None)
         parts: ReportParts = graph.take("report_parts")
-    tables = LazyTables({table.name: partial(_public, graph, table) for table in public})
     return Report(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
@@ -153,28 +139,59 @@ def report_of(
         blame=parts.blame_rows,
         host_costs=parts.host_cost_rows,
         advice=parts.advice,
-        tables=tables,
+        tables=public_tables(graph, analyses),
         steps_from=parts.host_steps[1],
         declared=tuple(_declared_rows(analysis, graph.take(analysis.name), trace) for analysis in shown),
     )
 
 
-def _executions_of(capture: Trace, analyses: Sequence[Declaration]) -> Executions:
-    """Return what a second trace ran one by one and captured."""
-    matched = match_devices(capture, Options())
+def graph_of(
+    trace: Trace,
+    options: Options,
+    analyses: Sequence[Declaration] = ANALYSES,
+    capture: Trace | None = None,
+    kept: Sequence[str] = ("report_parts",),
+) -> Graph:
+    """Return the graph of a loaded trace: its tables, what checks suppress masked, and what follows from them.
+
+    ``kept`` are the values to take from it beside the public tables and the analyses that show somewhere.
+    """
+    matched = match_devices(trace, options)
     given = {
-        "trace": capture,
-        "options": Options(),
+        "trace": trace,
+        "options": options,
         "matched_devices": matched,
         "device_models": matched.models,
-        "capture_executions": None,
-        **{table.name: getattr(capture, table.name) for table in TRACE_TABLES},
+        "capture_executions": None if capture is None else _executions_of(capture, analyses),
+        **{table.name: getattr(trace, table.name) for table in TRACE_TABLES},
     }
-    executions: Executions = Graph(mask.masked((*analyses, *_VALUES)), given, ["executions"]).take("executions")
+    names = [*kept, *(table.name for table in _public(analyses)), *(analysis.name for analysis in _shown(analyses))]
+    return Graph(mask.masked((*analyses, *_VALUES)), given, names)
+
+
+def public_tables(graph: Graph, analyses: Sequence[Declaration] = ANALYSES) -> LazyTables:
+    """Return the tables of a report, each made when it is first asked for."""
+    return LazyTables({table.name: partial(_conformed, graph, table) for table in _public(analyses)})
+
+
+def _public(analyses: Sequence[Declaration]) -> list[Table]:
+    """Return the tables that a report has."""
+    return [*(analysis.table for analysis in analyses if isinstance(analysis, Analysis)), *TRACE_TABLES]
+
+
+def _shown(analyses: Sequence[Declaration]) -> list[Analysis]:
+    """Return the analyses that show in the JSON report or in a section of their own."""
+    declared = (analysis for analysis in analyses if isinstance(analysis, Analysis))
+    return [analysis for analysis in declared if analysis.json is not None or analysis.section is not None]
+
+
+def _executions_of(capture: Trace, analyses: Sequence[Declaration]) -> Executions:
+    """Return what a second trace ran one by one and captured."""
+    executions: Executions = graph_of(capture, Options(), analyses, kept=["executions"]).take("executions")
     return executions
 
 
-def _public(graph: Graph, table: Table) -> pl.DataFrame:
+def _conformed(graph: Graph, table: Table) -> pl.DataFrame:
     """Return a table of the report: the graph's, with the columns that it declares."""
     return table.conform(graph.take(table.name))
 
@@ -191,4 +208,4 @@ def _silent(stage: str, fraction: float | None) -> None:
     """Ignore progress."""
 
 
-__all__ = ["Options", "ReportParts", "analyze", "report_of"]
+__all__ = ["Options", "ReportParts", "analyze", "graph_of", "public_tables", "report_of"]

@@ -3,23 +3,22 @@
 A section is data: renderers lay it out, and write each value by its column's unit.
 """
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 Form = Literal[
-    "", "text", "word", "part", "name", "frame", "module", "code", "group", "share", "fine", "times", "count", "duration",
+    "", "text", "word", "part", "state", "name", "frame", "module", "code", "group", "share", "fine", "times", "count", "duration",
     "time", "ratio", "number", "flop", "flops", "bandwidth", "bytes",
 ]  # fmt: skip
 """How a value is written where its column's unit does not say it.
 
 ``text`` and ``name`` are the trace's own words, a name long and worth its end; ``frame`` and ``module`` are names with a
-path, ``code`` is source. ``word`` is a key of the catalogue that reads as it is, ``part`` and ``group`` are keys with a
-label in the vocabulary. ``share`` is a ratio with a bar, ``fine`` one with two decimals, ``times`` a factor. The others are
+path, ``code`` is source. ``word`` is a key of the catalogue that reads as it is, ``part``, ``state`` and ``group`` are keys
+with a label in the vocabulary. ``share`` is a ratio with a bar, ``fine`` one with two decimals, ``times`` a factor. The others are
 units.
 """
 
-TEXTS = ("text", "word", "part", "name", "frame", "module", "code", "group")
+TEXTS = ("text", "word", "part", "state", "name", "frame", "module", "code", "group")
 """Forms of what is no quantity."""
 
 
@@ -29,8 +28,8 @@ class Shown:
 
     ``heading`` is as in running text; without one it follows from the column's name. ``terminal`` is the width in cells from
     which on the terminal has the column, None for never; ``markdown`` and ``page`` say whether those have it. Where a value
-    is missing, that of column ``fallback`` stands for it; ``text`` writes the whole row instead, for the terminal and
-    Markdown. ``term`` names the heading's definition on the page, ``mark`` the column with the group of kernels whose colour
+    is missing, that of column ``fallback`` stands for it; ``phrase`` names what writes the whole row instead
+    (`trace_analyzer.render.row_phrases.PHRASES`); on the page such a column sorts by its value. ``term`` names the heading's definition on the page, ``mark`` the column with the group of kernels whose colour
     marks the value there.
     """
 
@@ -41,9 +40,13 @@ class Shown:
     markdown: bool = False
     page: bool = True
     fallback: str = ""
-    text: Callable[[Mapping[str, Any]], str] | None = None
+    phrase: str = ""
     term: str = ""
     mark: str = ""
+
+
+DEVICE_LABEL = Shown("device_label", "device")
+"""The device of a row, where the trace has several."""
 
 
 @dataclass(frozen=True)

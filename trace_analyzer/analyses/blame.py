@@ -13,6 +13,7 @@ from trace_analyzer.frames.intervals import clip, innermost, lookup_at
 from trace_analyzer.frames.lookups import argmax_by_group, factorize, scatter, sum_by_group
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import DEVICE, END, FUNCTION, GAP, I32, I64, MODULE, OPERATOR, START, STR, U32, Column, Table
+from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
 from trace_analyzer.vocabulary import HOST_CAUSES
 
 BLAME = Table(
@@ -49,6 +50,36 @@ IDLE_BY = Table(
         Column("longest_start_ns", I64, "Start of the longest of them ..."),
         Column("longest_end_ns", I64, "... and its end."),
     ),
+)
+
+IDLE_BY_FUNCTION_SECTION = Section(
+    "By function",
+    show=(
+        Shown("key", "function", "frame"),
+        DEVICE_LABEL,
+        Shown("cause", "cause", "part"),
+        Shown("count", "intervals"),
+        Shown("idle_ns", "device idle"),
+    ),
+    sort=("-idle_ns",),
+    place=("longest_start_ns", "longest_end_ns"),
+    record="Record with with_stack=True to see which function to blame.",
+    key="idle-python-function",
+    table="idle_by",
+    only=(("by", "python_function"),),
+    known=("key",),
+)
+
+IDLE_BY_MODULE_SECTION = Section(
+    "By module",
+    show=(Shown("key", "module", "module"), *IDLE_BY_FUNCTION_SECTION.show[1:]),
+    sort=IDLE_BY_FUNCTION_SECTION.sort,
+    place=IDLE_BY_FUNCTION_SECTION.place,
+    record="Record with with_stack=True to see which module to blame.",
+    key="idle-module",
+    table="idle_by",
+    only=(("by", "module"),),
+    known=("key",),
 )
 
 DIMENSIONS = ("operator", "module", "python_function", "annotation", "phase", "step")
@@ -200,5 +231,10 @@ def _groups(rows: pl.DataFrame, by: list[str]) -> pl.DataFrame:
 ANALYSES = (
     Value("attribution", blame),
     Analysis(BLAME, blame_table, {"blamed": "attribution", "steps": "device_steps"}),
-    Analysis(IDLE_BY, idle_by, {"blamed": "attribution", "steps": "device_steps"}),
+    Analysis(
+        IDLE_BY,
+        idle_by,
+        {"blamed": "attribution", "steps": "device_steps"},
+        placed=(IDLE_BY_FUNCTION_SECTION, IDLE_BY_MODULE_SECTION),
+    ),
 )

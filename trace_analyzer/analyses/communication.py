@@ -33,6 +33,7 @@ from trace_analyzer.schema import (
     Column,
     Table,
 )
+from trace_analyzer.sections import DEVICE_LABEL, Longest, Section, Shown
 
 COLLECTIVES = Table(
     "collectives",
@@ -80,6 +81,27 @@ COMMUNICATION = Table(
             "Share of that peak that the fastest reaches; above 1 where the switch reduces; ranks on other hosts are behind a network.",
         ),
     ),
+)
+
+COMMUNICATION_SECTION = Section(
+    "Communication",
+    show=(
+        Shown("name", "kernel", "name"),
+        DEVICE_LABEL,
+        Shown("collective", "collective", "text"),
+        Shown("message_bytes", "message"),
+        Shown("group_size", "ranks", "count"),
+        Shown("count", "count"),
+        Shown("time_ns", "time"),
+        Shown("exposed_ns", "exposed", term="exposed"),
+        Shown("bus_byte_per_s", "bus bandwidth", term="bus"),
+        Shown("best_bus_byte_per_s", "best", term="bus"),
+        Shown("link_ratio", "best, of the link's peak"),
+    ),
+    sort=("-exposed_ns", "-time_ns"),
+    place=Longest("collectives", ("device", "collective", "name", "message_dtype", "group_size", "message_bytes")),
+    key="communication",
+    table="communication",
 )
 
 # Name of the operation in the collective, the operator or the kernel -> the collective. First match wins.
@@ -230,5 +252,5 @@ def _bus_factor(ranks: pl.Expr) -> pl.Expr:
 
 ANALYSES = (
     Analysis(COLLECTIVES, collectives),
-    Analysis(COMMUNICATION, communication_table, {"collective_table": "collectives"}),
+    Analysis(COMMUNICATION, communication_table, {"collective_table": "collectives"}, placed=(COMMUNICATION_SECTION,)),
 )

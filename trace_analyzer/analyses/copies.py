@@ -11,6 +11,7 @@ from trace_analyzer.catalog.copy_directions import copy_direction
 from trace_analyzer.frames.intervals import longest_place
 from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.schema import DEVICE, EXPOSED, F64, HIDDEN, I64, PLACE, STR, TIME, U32, Column, Table
+from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
 
 COPIES = Table(
     "copies",
@@ -33,6 +34,27 @@ COPIES = Table(
         Column("small_ns", I64, "Time of these."),
         *PLACE,
     ),
+)
+
+COPIES_SECTION = Section(
+    "Copies",
+    show=(
+        Shown("direction", "copies", "text"),
+        Shown("host_memory", "host memory", "text"),
+        DEVICE_LABEL,
+        Shown("operator", "operator", "name"),
+        Shown("count", "count"),
+        Shown("time_ns", "time"),
+        Shown("exposed_ns", "exposed", term="exposed"),
+        Shown("bytes", "bytes"),
+        Shown("byte_per_s", "bandwidth"),
+        Shown("link_ratio", "of the link's peak"),
+        Shown("call_ns", "CPU time in the calls"),
+        Shown("small_count", "under 64 KiB"),
+    ),
+    sort=("-exposed_ns", "-time_ns"),
+    key="copies",
+    table="copies",
 )
 
 
@@ -121,4 +143,4 @@ def _mean_link_ratio() -> pl.Expr:
     return pl.when(total > 0).then(mean).alias("link_ratio")
 
 
-ANALYSES = (Analysis(COPIES, copy_table),)
+ANALYSES = (Analysis(COPIES, copy_table, placed=(COPIES_SECTION,)),)

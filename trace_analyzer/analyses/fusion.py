@@ -28,6 +28,7 @@ from trace_analyzer.frames.lookups import (
 )
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import DEVICE, F64, PLACE, STR, TIME, U32, Column, Table
+from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
 
 FUSIONS = Table(
     "fusions",
@@ -51,6 +52,33 @@ FUSIONS = Table(
         Column("code", STR, "What to write instead."),
         *PLACE,
     ),
+)
+
+FUSIONS_SECTION = Section(
+    "Fusion opportunities",
+    show=(
+        Shown("what", "what", "word", markdown=True),
+        Shown("in", "in", "text", markdown=True, page=False, phrase="fusion-place"),
+        DEVICE_LABEL,
+        Shown("saves_ns", "saves at most", terminal=0, markdown=True, term="saves"),
+        Shown("count", "count", terminal=0, markdown=True),
+        Shown("says", "", "text", 0, page=False, phrase="fusion"),
+        Shown("kernel_count", "kernels"),
+        Shown("time_ns", "time", markdown=True),
+        Shown("passes", "memory", "word", markdown=True, page=False, phrase="fusion-traffic"),
+        Shown("saved_bytes", "bytes saved"),
+        Shown("code", "instead", "code", markdown=True),
+        Shown("tensors", "in between", "text"),
+        Shown("module", "module", "name"),
+        Shown("function", "in function", "frame"),
+        Shown("operators", "operators", "text"),
+    ),
+    rows=5,
+    scope="time saved at most",
+    top=True,
+    key="fusions",
+    table="fusions",
+    lines=2,
 )
 
 _STREAM = ["device", "stream"]
@@ -467,5 +495,5 @@ _ARGUMENTS = {
 
 ANALYSES = (
     Value("fusion_runs", fusion_runs, {"modules": "activity_modules", "devices": "device_models"}),
-    Analysis(FUSIONS, fusion_table, {"runs": "fusion_runs"}),
+    Analysis(FUSIONS, fusion_table, {"runs": "fusion_runs"}, placed=(FUSIONS_SECTION,)),
 )

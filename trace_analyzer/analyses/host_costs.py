@@ -11,6 +11,7 @@ from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_co
 from trace_analyzer.frames.lookups import first_index, inverse_index
 from trace_analyzer.metrics import CAUSES_OF_IDLE
 from trace_analyzer.schema import FUNCTION, I64, MODULE, OPERATOR, STR, U32, Column, Table
+from trace_analyzer.sections import Section, Shown
 from trace_analyzer.vocabulary import NAMED_WORK
 
 HOST_COSTS = Table(
@@ -43,6 +44,29 @@ HOST_COSTS = Table(
         Column("start_ns", I64, "Its start."),
         Column("end_ns", I64, "Its end."),
     ),
+)
+
+HOST_COSTS_SECTION = Section(
+    "Synchronizing calls and other host work",
+    show=(
+        Shown("source", "what", "word", markdown=True, fallback="name"),
+        Shown("kind", "kind", "part", markdown=True),
+        Shown("at", "at", "text", markdown=True, page=False, phrase="place"),
+        Shown("python_function", "in function", "frame"),
+        Shown("count", "count", markdown=True),
+        Shown("host_ns", "host time", markdown=True),
+        Shown("idle_ns", "idle time", markdown=True, term="drain"),
+        Shown("name", "event", "name"),
+        Shown("operator", "operator", "name"),
+        Shown("copy", "copy", "text"),
+        Shown("module", "module", "module"),
+        Shown("hidden_ns", "host time while the device worked"),
+    ),
+    sort=("-idle_ns", "-host_ns"),
+    top=True,
+    record="Nothing of the kind was recorded.",
+    key="host",
+    table="host_costs",
 )
 
 COSTS = ("synchronization", *NAMED_WORK, "cpu-operator")
@@ -270,5 +294,12 @@ def _without_idle_time(costs: pl.DataFrame, devices: Sequence[int]) -> pl.DataFr
 
 
 ANALYSES = (
-    Analysis(HOST_COSTS, host_costs, {"calls": "runtime_calls"}, needs=(CAUSES_OF_IDLE,), hide=_without_idle_time),
+    Analysis(
+        HOST_COSTS,
+        host_costs,
+        {"calls": "runtime_calls"},
+        needs=(CAUSES_OF_IDLE,),
+        hide=_without_idle_time,
+        placed=(HOST_COSTS_SECTION,),
+    ),
 )

@@ -10,6 +10,7 @@ from trace_analyzer.frames.intervals import longest_place, sort_spans, union
 from trace_analyzer.frames.lookups import over_group, scatter, starts_group, sum_runs
 from trace_analyzer.metrics import CAUSES_OF_IDLE
 from trace_analyzer.schema import DEVICE, DURATION, END, F64, GAP, I64, LAUNCH, PLACE, START, STR, U32, Column, Table
+from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
 
 GAPS = Table(
     "gaps",
@@ -28,6 +29,20 @@ GAPS = Table(
     ),
 )
 
+GAPS_SECTION = Section(
+    "Longest gaps",
+    show=(
+        Shown("cause", "main cause", "part"),
+        DEVICE_LABEL,
+        Shown("start_ns", "start", "time"),
+        Shown("duration_ns", "length"),
+        Shown("next_activity", "ended by", "name"),
+    ),
+    sort=("-duration_ns", "start_ns"),
+    key="gaps",
+    table="gaps",
+)
+
 
 CAUSES = Table(
     "causes",
@@ -39,6 +54,19 @@ CAUSES = Table(
         Column("idle_ratio", F64, "Share of the device's idle time."),
         *PLACE,
     ),
+)
+
+CAUSES_SECTION = Section(
+    "By cause",
+    show=(
+        Shown("cause", "cause", "part"),
+        DEVICE_LABEL,
+        Shown("time_ns", "time"),
+        Shown("idle_ratio", "share of idle", "share"),
+    ),
+    sort=("-time_ns",),
+    key="causes",
+    table="causes",
 )
 
 
@@ -144,6 +172,11 @@ ANALYSES = (
         needs=(CAUSES_OF_IDLE,),
         hide=_sums_without_causes,
     ),
-    Analysis(CAUSES, cause_table),
-    Analysis(GAPS, gap_table, {"gaps": "idle_gaps", "sums": "gap_sums", "activities": "linked_events"}),
+    Analysis(CAUSES, cause_table, placed=(CAUSES_SECTION,)),
+    Analysis(
+        GAPS,
+        gap_table,
+        {"gaps": "idle_gaps", "sums": "gap_sums", "activities": "linked_events"},
+        placed=(GAPS_SECTION,),
+    ),
 )

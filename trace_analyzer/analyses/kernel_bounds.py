@@ -11,6 +11,7 @@ from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique
 from trace_analyzer.schema import BOUND, BUCKET, DEVICE, F64, I64, NAME, STR, U32, Column, Table
+from trace_analyzer.sections import DEVICE_LABEL, Longest, Section, Shown
 from trace_analyzer.units import NS_PER_US
 
 KERNELS = Table(
@@ -33,6 +34,27 @@ KERNELS = Table(
         Column("time_ratio", F64, "Share of the sum over all activities of the device."),
         Column("operator", STR, "The operator that launched it most often."),
     ),
+)
+
+KERNELS_SECTION = Section(
+    "Top kernels and copies",
+    show=(
+        Shown("name", "name", "name", 0, markdown=True),
+        DEVICE_LABEL,
+        Shown("bucket", "bucket", "word", 80, markdown=True, fallback="kind", term="bucket"),
+        Shown("bound", "bound", "part", 72, markdown=True, term="bound"),
+        Shown("operator", "operator", "name"),
+        Shown("count", "count", terminal=64, markdown=True),
+        Shown("median_ns", "median", terminal=116),
+        Shown("time_ns", "time", terminal=40, markdown=True),
+        Shown("time_ratio", "share", "share", 40, markdown=True),
+    ),
+    sort=("-time_ns", "name"),
+    place=Longest("activities", ("device", "name")),
+    scope="of the whole trace",
+    top=True,
+    key="kernels",
+    table="kernels",
 )
 
 # Of HIP's launch calls this one takes its grid in threads, and the profiler writes it down as it is
@@ -203,4 +225,4 @@ def _balances(devices: Mapping[int, Device | None]) -> pl.DataFrame:
 _DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4", "int8")
 
 
-ANALYSES = (Analysis(KERNELS, kernel_table),)
+ANALYSES = (Analysis(KERNELS, kernel_table, placed=(KERNELS_SECTION,)),)

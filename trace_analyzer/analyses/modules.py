@@ -8,6 +8,7 @@ from trace_analyzer.analyses.roofline import sums_of_sums, work_rates, work_sums
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost, lookup_at
 from trace_analyzer.schema import COUNT, DEVICE, FLOP, I64, MOVED, RATES, STR, TIME, U32, Column, Table
+from trace_analyzer.sections import DEVICE_LABEL, Longest, Section, Shown
 
 MODULES = Table(
     "modules",
@@ -27,6 +28,27 @@ MODULES = Table(
         MOVED,
         *RATES,
     ),
+)
+
+MODULES_SECTION = Section(
+    "Modules",
+    show=(
+        Shown("module", "module", "name"),
+        Shown("parent", "in", "name"),
+        DEVICE_LABEL,
+        Shown("call_count", "calls"),
+        Shown("host_ns", "CPU time"),
+        Shown("time_ns", "device time"),
+        Shown("backward_ns", "backward"),
+        Shown("self_ns", "own device time"),
+        Shown("achieved_flop_per_s", "FLOP/s", "flops", term="known-work"),
+        Shown("lost_ns", "time over roof", term="lost"),
+    ),
+    sort=("-time_ns", "depth", "module"),
+    place=Longest("host_events", ("module",), kind="python", prefix="nn.Module: "),
+    record="Record with with_stack=True to see time by nn.Module.",
+    key="modules",
+    table="modules",
 )
 
 MODULE = "nn.Module: "
@@ -169,5 +191,5 @@ ANALYSES = (
     Value("module_frames", module_frames),
     Value("launched_located", with_module_event, {"place_table": "places", "frames": "module_frames"}),
     Value("launched_modules", activity_modules, {"frames": "module_frames", "located": "launched_located"}),
-    Analysis(MODULES, module_table, {"frames": "module_frames", "kernels": "rated"}),
+    Analysis(MODULES, module_table, {"frames": "module_frames", "kernels": "rated"}, placed=(MODULES_SECTION,)),
 )

@@ -8,6 +8,7 @@ from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.frames.lookups import inverse_index, scatter
 from trace_analyzer.schema import F64, I64, NAME, U32, Column, Table
+from trace_analyzer.sections import Longest, Section, Shown
 
 OPERATORS = Table(
     "operators",
@@ -34,6 +35,32 @@ OPERATORS = Table(
         ),
         Column("device_ns", I64, "Device time of the activities of these launches."),
     ),
+)
+
+OPERATORS_SECTION = Section(
+    "What operators cost the CPU",
+    show=(
+        Shown("name", "operator", "name", terminal=0, markdown=True),
+        Shown("count", "calls", terminal=40, markdown=True),
+        Shown("launch_count", "launches", markdown=True, term="launch"),
+        Shown("short_launch_count", "not worth it", markdown=True, term="short-launch"),
+        Shown("host_ns", "CPU time", terminal=64),
+        Shown("host_self_ns", "own CPU time", terminal=0, term="self"),
+        Shown("python_ns", "Python", markdown=True),
+        Shown("dispatch_ns", "dispatch", markdown=True),
+        Shown("runtime_ns", "runtime calls", markdown=True),
+        Shown("blocked_ns", "waiting", markdown=True, term="waiting"),
+        Shown("device_ns", "device time", markdown=True, term="device-time"),
+        Shown("host_device_ratio", "CPU per device time", "times"),
+    ),
+    sort=("-host_self_ns", "name"),
+    rows=8,
+    place=Longest("host_events", ("name",), kind="operator"),
+    scope="of the whole trace",
+    top=True,
+    record="Record with activities=[ProfilerActivity.CPU, ...] to see operators.",
+    key="operators",
+    table="operators",
 )
 
 # Functions of the interpreter in which a thread waits for another one, or for nothing.
@@ -173,4 +200,4 @@ def launch_counts(operators: pl.DataFrame) -> tuple[int, int]:
     return int(launches), int(short)
 
 
-ANALYSES = (Analysis(OPERATORS, operator_table, {"calls": "runtime_calls"}),)
+ANALYSES = (Analysis(OPERATORS, operator_table, {"calls": "runtime_calls"}, placed=(OPERATORS_SECTION,)),)

@@ -7,6 +7,7 @@ from trace_analyzer.analyses.context import Context
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import clip, lookup_at, union
 from trace_analyzer.schema import DEVICE, FUNCTION, I64, LAUNCH, MODULE, NAME, OPERATOR, STR, THREAD, U32, Column, Table
+from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
 
 DRAINS = Table(
     "drains",
@@ -32,6 +33,27 @@ DRAINS = Table(
         FUNCTION,
         Column("phase", STR, "Its phase, as in `blame`."),
     ),
+)
+
+DRAINS_SECTION = Section(
+    "Where the queue ran empty",
+    show=(
+        Shown("start_ns", "empty at", "time", markdown=True),
+        DEVICE_LABEL,
+        Shown("runway_ns", "queued before", markdown=True, term="runway"),
+        Shown("idle_ns", "idle", markdown=True),
+        Shown("cause", "cause", "part", markdown=True),
+        Shown("by", "drained by", "text", markdown=True, page=False, phrase="drained-by"),
+        Shown("python_function", "in function", "frame"),
+        Shown("name", "event", "name"),
+        Shown("source", "as written", "text"),
+        Shown("operator", "operator", "name"),
+        Shown("phase", "phase", "text"),
+    ),
+    sort=("-idle_ns", "start_ns"),
+    rows=5,
+    key="drains",
+    table="drains",
 )
 
 _DEVICE = ["device"]
@@ -154,4 +176,4 @@ def _drained_by(stretches: pl.DataFrame, context: Context) -> pl.Series:
     ).get_column("event_id")
 
 
-ANALYSES = (Analysis(DRAINS, drains, {"idle": "idle_causes"}),)
+ANALYSES = (Analysis(DRAINS, drains, {"idle": "idle_causes"}, placed=(DRAINS_SECTION,)),)

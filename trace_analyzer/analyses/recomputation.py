@@ -20,6 +20,7 @@ from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost, longest_place, lookup_at
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import COUNT, DEVICE, FLOP, PLACE, STR, TIME, Column, Table
+from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
 
 RECOMPUTATION = Table(
     "recomputation",
@@ -34,6 +35,22 @@ RECOMPUTATION = Table(
         FLOP,
         *PLACE,
     ),
+)
+
+RECOMPUTATION_SECTION = Section(
+    "Forward work run again in the backward pass",
+    show=(
+        Shown("operator", "run again", "name"),
+        Shown("module", "module", "name"),
+        DEVICE_LABEL,
+        Shown("sign", "seen by", "text"),
+        Shown("count", "count"),
+        Shown("time_ns", "time"),
+        Shown("flop", "FLOP", "flop"),
+    ),
+    sort=("-time_ns",),
+    key="recomputation",
+    table="recomputation",
 )
 
 _NODE = r"^autograd::engine::evaluate_function|Backward\d*$"
@@ -130,6 +147,9 @@ def _inside(points: pl.DataFrame, time: str, spans: pl.DataFrame, column: str) -
 ANALYSES = (
     Value("recomputed", recomputed),
     Analysis(
-        RECOMPUTATION, recomputation_table, {"kernels": "rated", "again": "recomputed", "modules": "activity_modules"}
+        RECOMPUTATION,
+        recomputation_table,
+        {"kernels": "rated", "again": "recomputed", "modules": "activity_modules"},
+        placed=(RECOMPUTATION_SECTION,),
     ),
 )

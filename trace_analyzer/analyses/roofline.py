@@ -35,6 +35,7 @@ from trace_analyzer.schema import (
     Column,
     Table,
 )
+from trace_analyzer.sections import DEVICE_LABEL, Longest, Section, Shown
 
 ROOFS = Table(
     "roofs",
@@ -73,6 +74,32 @@ ROOFLINE = Table(
         Column("peak_flop_per_s", F64, "Peak of the device for the dtype."),
         *RATES,
     ),
+)
+
+ROOFLINE_SECTION = Section(
+    "Time over the roof",
+    show=(
+        Shown("name", "kernel", "name", mark="group"),
+        DEVICE_LABEL,
+        Shown("operator", "operator", "name"),
+        Shown("input_dims", "shapes", "text"),
+        Shown("lost_ns", "time over roof", term="lost"),
+        Shown("roof_ratio", "of the roof", "share", term="roof"),
+        Shown("count", "count"),
+        Shown("time_ns", "time"),
+        Shown("bound", "bound", "part", term="bound"),
+        Shown("dtype", "type", "text"),
+        Shown("achieved_flop_per_s", "FLOP/s", "flops"),
+        Shown("achieved_byte_per_s", "bandwidth", "bandwidth"),
+        Shown("intensity_flop_per_byte", "FLOP per byte", "number", term="intensity"),
+    ),
+    sort=("-lost_ns", "name"),
+    place=Longest("activities", ("device", "name", "operator")),
+    record="Record with record_shapes=True, and on a device whose peaks are known (or name it: --gpu), to see FLOP, bytes"
+    " and how far each kernel is from what the device can do.",
+    key="roofline",
+    table="roofline",
+    known=("roof_ratio",),
 )
 
 STEP_WORK = Table(
@@ -388,7 +415,7 @@ def memories(devices: Mapping[int, Device | None]) -> pl.DataFrame:
 ANALYSES = (
     Analysis(ROOFS, roofs, {"devices": "device_models"}),
     Value("rated", with_roofs, {"roof_table": "roofs", "again": "recomputed"}),
-    Analysis(ROOFLINE, roofline_table, {"kernels": "rated"}),
+    Analysis(ROOFLINE, roofline_table, {"kernels": "rated"}, placed=(ROOFLINE_SECTION,)),
     Analysis(STEP_WORK, step_work, {"kernels": "rated", "steps": "device_steps"}),
     Analysis(OPERATOR_WORK, operator_work, {"kernels": "rated"}),
 )

@@ -212,9 +212,10 @@ _UNLISTED = Device(
 def _device(
     *,
     tflops: Mapping[str, float],
-    aliases: Sequence[str],
     patterns: Sequence[str],
     examples: Sequence[str],
+    aliases: Sequence[str] = (),
+    caveat: str = "",
     **figures: Any,
 ) -> Device:
     return Device(
@@ -222,6 +223,7 @@ def _device(
         aliases=tuple(aliases),
         patterns=tuple(patterns),
         examples=tuple(examples),
+        caveat=caveat,
         **figures,
     )
 

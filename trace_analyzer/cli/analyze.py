@@ -12,7 +12,7 @@ import click
 from trace_analyzer import tuning
 from trace_analyzer.cli import ARGUMENTS, outputs
 from trace_analyzer.cli.limits import check_environment
-from trace_analyzer.cli.options import DEBUG
+from trace_analyzer.cli.options import DEBUG, format_option
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import Outputs
@@ -119,14 +119,10 @@ class Gates:
     help="Keep the HTML report under N MB: leave out the shortest Python frames first, then details.",
 )
 @click.option("--force", is_flag=True, help="Overwrite a file at the report's path that is no report of this program.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "markdown", "agent"]),
-    default="text",
-    show_default=True,
-    help="What to print: the summary, the report for scripts (docs/json.md), a comment for CI, or 2 kB with an id for each "
-    "thing, for language models (analyze explain).",
+@format_option(
+    "the summary, the report for scripts (docs/json.md), a comment for CI, or 2 kB with an id for each "
+    "thing, for language models (analyze explain)",
+    ("text", "json", "markdown", "agent"),
 )
 @click.option(
     "-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it; into FILE.html, the HTML report."

@@ -5,23 +5,17 @@ from pathlib import Path
 import click
 
 from trace_analyzer.cli import outputs
+from trace_analyzer.cli.options import DEBUG, OUTPUT, format_option
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("trace")
 @click.argument("thing", metavar="ID", default="verdict")
 @click.option("--device", metavar="N", help="Judge this device, not the one with most busy time.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="What to print: text, or the same for scripts.",
-)
-@click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
+@format_option("text, or the same for scripts", ("text", "json"))
+@OUTPUT
 @outputs.redact_option
-@click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of an error.")
+@DEBUG
 def explain(trace: str, thing: str, device: str | None, form: str, output: str | None, redact: bool) -> None:
     """Tell one thing of the report on TRACE in full, with its evidence and the command to run next.
 

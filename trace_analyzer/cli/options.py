@@ -22,20 +22,25 @@ READING = (
 )
 """Options of verbs that read several traces."""
 
+
+def format_option(what: str, forms: Sequence[str] = ("text", "json", "markdown")) -> Callable[[Command], Command]:
+    """Return ``--format`` of a verb that prints one of ``forms``, the first by default; ``what`` says what each is."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(forms),
+        default=forms[0],
+        show_default=True,
+        help=f"What to print: {what}.",
+    )
+
+
 OUTPUT = click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
 
 
 def output_options(result: str, *, comment: str = "a comment for CI") -> tuple[Callable[[Command], Command], ...]:
     """Return ``--format`` and ``--output`` of a verb; ``result`` names its JSON, with its documentation."""
-    form = click.option(
-        "--format",
-        "form",
-        type=click.Choice(["text", "json", "markdown"]),
-        default="text",
-        show_default=True,
-        help=f"What to print: the summary, {result}, or {comment}.",
-    )
-    return form, OUTPUT
+    return format_option(f"the summary, {result}, or {comment}"), OUTPUT
 
 
 def page_options(option: str, what: str) -> tuple[Callable[[Command], Command], ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.options import DEBUG, OUTPUT, check_new
+from trace_analyzer.cli.options import DEBUG, OUTPUT, check_new, format_option
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 from trace_analyzer.packages import missing_for_pages
@@ -22,14 +22,7 @@ _PATIENCE_S = 20
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("sources", nargs=-1, required=True, metavar="DIR|GLOB|URL...")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "markdown"]),
-    default="text",
-    show_default=True,
-    help="What to print: the summary, the report for scripts (docs/ranks.md), or a comment for a pull request.",
-)
+@format_option("the summary, the report for scripts (docs/ranks.md), or a comment for a pull request")
 @OUTPUT
 @click.option(
     "--html",

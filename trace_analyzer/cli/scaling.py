@@ -6,21 +6,14 @@ import click
 
 from trace_analyzer.cli import FAILED, outputs
 from trace_analyzer.cli.compare import check_standard_input, paths_of, read_side
-from trace_analyzer.cli.options import OUTPUT, READING, Results, page_options, with_options
+from trace_analyzer.cli.options import OUTPUT, READING, Results, format_option, page_options, with_options
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE TRACE...")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="What to print: the summary, or the result for scripts.",
-)
+@format_option("the summary, or the result for scripts", ("text", "json"))
 @with_options(
     (OUTPUT, *page_options("--plot", "Draw step, busy and idle time over the batch, as one HTML file."), *READING)
 )

@@ -33,6 +33,9 @@ def end_cleanly() -> None:
     for number in ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and hasattr(signal, "pthread_sigmask"):
+        # Polars takes Ctrl-C for itself while a query runs; what is blocked does not reach it either.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _end(number: int, _: FrameType | None) -> NoReturn:

@@ -158,7 +158,7 @@ def content_of(source: Source, *, max_bytes: int = DEFAULT_MAX_BYTES, progress: 
     name = str(getattr(source, "name", "stream"))
     if not callable(getattr(source, "read", None)):
         raise InputError(
-            f"cannot read a trace from a {type(source).__name__}: expected a path, bytes or an open file"
+            f"cannot read a trace from an object of type {type(source).__name__}: expected a path, bytes or an open file"
             " (for parsed JSON: json.dumps(trace).encode())"
         )
     return Content(name, _Replayed(source, name).rewound, max_bytes, progress)

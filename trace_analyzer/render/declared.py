@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from trace_analyzer import units
+from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.report import DeclaredRows, Report
 from trace_analyzer.schema import Column
 from trace_analyzer.sections import TEXTS, Section, Shown
@@ -46,10 +47,10 @@ class LaidColumn:
 
     def cell(self, row: Mapping[str, Any]) -> str:
         """Return the row's value as people read it; names are still those of the trace."""
-        if self.shown.text is not None:
-            return self.shown.text(row) or "–"
+        if self.shown.phrase:
+            return PHRASES[self.shown.phrase](row) or "–"
         value = self.value(row)
-        if self.shown.form in ("part", "group") and value:
+        if self.shown.form in ("part", "state", "group") and value:
             return label(value)
         return _WRITTEN[self.shown.form](value) if self.shown.form in _WRITTEN else units.written(value, self.unit)
 
@@ -178,7 +179,7 @@ def _with_values(columns: Iterable[LaidColumn], rows: Sequence[Mapping[str, Any]
     """Return the columns that have a value in any of the rows."""
     return tuple(
         column for column in columns
-        if column.shown.text is not None or any(column.name in row and column.value(row) not in (None, "") for row in rows)
+        if column.shown.phrase or any(column.name in row and column.value(row) not in (None, "") for row in rows)
     )  # fmt: skip
 
 

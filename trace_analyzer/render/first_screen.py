@@ -11,9 +11,10 @@ from pathlib import PurePath
 from trace_analyzer import units
 from trace_analyzer.render import phrasing
 from trace_analyzer.render.advice_phrasing import code_line, first_place
-from trace_analyzer.render.layout import Line, bar, beside, cells, columns, folded, hanging
+from trace_analyzer.render.layout import Line, bar, beside, cells, columns, folded, half_width, hanging
 from trace_analyzer.report import Advice, Report, Verdict
-from trace_analyzer.report.summaries import longest_and_rest, part_totals
+from trace_analyzer.report.summaries import PartShare, longest_and_rest, part_totals, shares_of
+from trace_analyzer.report.worth import is_idle_worth_naming, saved_ratio
 from trace_analyzer.vocabulary import label
 
 _SIDE_BY_SIDE, _WIDE = 76, 92  # cells from which two blocks fit next to each other, and both with their times
@@ -96,8 +97,8 @@ def advice_title(rank: int, item: Advice, brings: str, width: int) -> list[Line]
 
 def saves_phrase(item: Advice, report: Report) -> str:
     """Write what a change saves at most: ``saves at most 49.1 ms, 60 %`` of the verdict's window."""
-    window = report.verdict.window
-    share = f", {units.percent(item.saves_ns_at_most / window.length_ns)}" if window and window.length_ns else ""
+    ratio = saved_ratio(item, report.verdict)
+    share = "" if ratio is None else f", {units.percent(ratio)}"
     return f"saves at most {units.duration(item.saves_ns_at_most)}{share}"
 
 
@@ -167,13 +168,13 @@ def time_lines(report: Report, width: int) -> list[Line]:
     parts = part_totals(parts_ns)
     idle_ns, total = parts.idle_ns, parts.total_ns
     done = sorted([*parts.work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
-    if not parts.idle or idle_ns < phrasing.WORTH_NAMING * total:
-        return _bars(("Where the time went", window), done, total, width)
+    if not parts.idle or not is_idle_worth_naming(idle_ns, total):
+        return _bars("Where the time went", window, shares_of(done, total), width)
     first, second = _halves(width)
-    left = _bars(("Where the time went", window), done, total, first)
+    left = _bars("Where the time went", window, shares_of(done, total), first)
     longest, rest_count, rest_ns = longest_and_rest(parts.idle, _TOP_CAUSES)
     shown = [*longest, *([(f"{rest_count} other causes", rest_ns)] if rest_count else [])]
-    right = _bars(("Why the device idled", units.duration(idle_ns)), shown, idle_ns, second, style="idle")
+    right = _bars("Why the device idled", units.duration(idle_ns), shares_of(shown, idle_ns), second, style="idle")
     return beside(left, right, width - second) if first < width else [*left, [], *right]
 
 
@@ -181,7 +182,7 @@ def _halves(width: int) -> tuple[int, int]:
     """Return how wide two blocks are: halves, a short second one where that is too narrow, or each the whole width."""
     if width < _SIDE_BY_SIDE:
         return width, width
-    return ((width - 4) // 2,) * 2 if width >= _WIDE else (width - 3 - _WITHOUT_TIMES, _WITHOUT_TIMES)
+    return (half_width(width),) * 2 if width >= _WIDE else (width - 3 - _WITHOUT_TIMES, _WITHOUT_TIMES)
 
 
 def _parts(report: Report) -> tuple[dict[str, int], str]:
@@ -194,14 +195,15 @@ def _parts(report: Report) -> tuple[dict[str, int], str]:
     return {}, ""
 
 
-def _bars(
-    heading: tuple[str, str], parts: Sequence[tuple[str, int]], total: int, width: int, style: str = ""
-) -> list[Line]:
+def _bars(title: str, detail: str, parts: Sequence[PartShare], width: int, style: str = "") -> list[Line]:
     """Write one line per part: its name, a bar, its share of the total and, where there is room, its time."""
-    title, detail = heading
     rows: list[Line] = [
-        [(units.visible(label(part)), ""), (units.percent(ns / total), ""), (units.duration(ns), "dim")]
-        for part, ns in parts
+        [
+            (units.visible(label(share.part)), ""),
+            (units.percent(share.time_ratio), ""),
+            (units.duration(share.time_ns), "dim"),
+        ]
+        for share in parts
     ]
     table = columns([row[:2] for row in rows], "lr") if width <= _WITHOUT_TIMES else columns(rows, "lrr")
     room = width - cells(table[0]) - 4 if table else 0
@@ -209,10 +211,10 @@ def _bars(
     head: Line = [(title, "title")]
     fits = units.cell_width(detail) <= room_for_detail
     lines: list[Line] = [[*head, ("  ", ""), (detail, "dim")]] if fits else [head, [("  ", ""), (detail, "dim")]]
-    for (part, ns), line in zip(parts, table, strict=True):
-        drawn = bar(ns / total, room).ljust(room) if room >= 4 else ""
+    for share, line in zip(parts, table, strict=True):
+        drawn = bar(share.time_ratio, room).ljust(room) if room >= 4 else ""
         name, figures = line[:3], line[3:]
-        lines.append([("  ", ""), *name, (f"  {drawn}" if drawn else "", style or part), *figures])
+        lines.append([("  ", ""), *name, (f"  {drawn}" if drawn else "", style or share.part), *figures])
     return lines
 
 

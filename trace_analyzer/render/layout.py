@@ -18,12 +18,25 @@ STYLES = {
 }  # fmt: skip
 """ANSI attributes (SGR) per style: the sixteen colours that every terminal theme adapts."""
 
+COLUMN_GAP = 4
+"""Cells between two blocks side by side."""
+
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def cells(line: Line) -> int:
     """Return the terminal cells that a line takes."""
     return sum(units.cell_width(text) for text, _ in line)
+
+
+def half_width(width: int) -> int:
+    """Return the cells that each of two blocks side by side has."""
+    return (width - COLUMN_GAP) // 2
+
+
+def column_room(width: int, taken: Sequence[int], count: int, texts: int) -> int:
+    """Return the cells for each of the ``texts`` among ``count`` columns, where the others take ``taken``."""
+    return (width - 2 * count - sum(taken)) // max(1, texts)
 
 
 def wrapped(text: str, width: int, most: int = 99) -> list[str]:

@@ -8,19 +8,8 @@ from pathlib import PurePath
 from trace_analyzer import units
 from trace_analyzer.analyses.operators import launch_counts
 from trace_analyzer.catalog.article import article
+from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.builtin_sections import (
-    BLAME,
-    DRAINS,
-    EVIDENCE,
-    FUSIONS,
-    GROUPS,
-    HOST_COSTS,
-    KERNELS,
-    OPERATORS,
-    PARTITION,
-    STEPS,
-)
 from trace_analyzer.render.declared import (
     DeclaredSection,
     LaidColumn,
@@ -30,8 +19,12 @@ from trace_analyzer.render.declared import (
     table_section,
 )
 from trace_analyzer.render.kernel_labels import kernel_label
-from trace_analyzer.report import Advice, Report
-from trace_analyzer.report.summaries import part_shares, step_rows
+from trace_analyzer.report import Advice, Report, worth
+from trace_analyzer.report.code_report import BLAME_SECTION
+from trace_analyzer.report.device_report import GROUPS_SECTION
+from trace_analyzer.report.summaries import PARTITION_SECTION, part_shares, step_rows
+from trace_analyzer.report.verdicts import EVIDENCE_SECTION, STEPS_SECTION
+from trace_analyzer.report.worth import MOVEMENTS_SECTION
 from trace_analyzer.vocabulary import phrase
 
 _TOP_ROWS, _NAME_CELLS, _TOP_BLAME, _TOP_STEPS = 10, 100, 10, 12
@@ -120,20 +113,20 @@ def _trust(report: Report) -> str:
 def _without_profiler(report: Report) -> str:
     """Write what recording cost, where that is worth a line."""
     unbiased, raw = report.verdict.debiased, report.verdict.shares
-    if unbiased is None or raw is None or not phrasing.tells_something(unbiased):
+    if unbiased is None or raw is None or not worth.is_recording_worth_a_line(unbiased):
         return ""
     return f"Without the profiler: {escaped(phrasing.debiased_phrase(raw, unbiased))}."
 
 
 def _evidence(report: Report) -> str:
-    return _section(row_section(EVIDENCE, [asdict(fact) for fact in report.verdict.evidence]))
+    return _section(row_section(EVIDENCE_SECTION, [asdict(fact) for fact in report.verdict.evidence]))
 
 
 def _partition(report: Report) -> str:
     parts = report.verdict.parts_ns or (report.devices[0].partition_ns if report.devices else {})
     unbiased = report.verdict.debiased
-    beside = unbiased.parts_ns if unbiased is not None and phrasing.tells_something(unbiased) else None
-    return _section(row_section(PARTITION, [asdict(share) for share in part_shares(parts, beside)]))
+    beside = unbiased.parts_ns if unbiased is not None and worth.is_recording_worth_a_line(unbiased) else None
+    return _section(row_section(PARTITION_SECTION, [asdict(share) for share in part_shares(parts, beside)]))
 
 
 def _steps(report: Report) -> str:
@@ -142,26 +135,27 @@ def _steps(report: Report) -> str:
     if len(rows) < 2:
         return ""
     rest = f"And {units.counted(more, 'more step that is', 'more steps that are')} like the steady ones."
-    return _paragraphs(_section(row_section(STEPS, rows)), rest if more else "")
+    return _paragraphs(_section(row_section(STEPS_SECTION, rows)), rest if more else "")
 
 
 def _blame(report: Report) -> str:
-    return _section(row_section(BLAME, [asdict(row) for row in phrasing.blamed(report)[:_TOP_BLAME]]))
+    rows = [asdict(row) for row in worth.blamed(report.blame, report.verdict)[:_TOP_BLAME]]
+    return _section(row_section(BLAME_SECTION, rows))
 
 
 def _host_costs(report: Report) -> str:
-    return _section(table_section(HOST_COSTS, dataclass_rows(report.host_costs), _TOP_ROWS))
+    return _section(table_section(SECTIONS["host"], dataclass_rows(report.host_costs), _TOP_ROWS))
 
 
 def _drains(report: Report) -> str:
     """Write where the queue ran empty although the CPU had been ahead, and what drained it."""
-    return _section(table_section(DRAINS, report.tables.get("drains"), _TOP_ROWS))
+    return _section(table_section(SECTIONS["drains"], report.tables.get("drains"), _TOP_ROWS))
 
 
 def _costs_of_operators(report: Report) -> str:
     """Return the operators that took most CPU time: how it splits, and which launches were not worth it."""
     table = report.tables.get("operators") if report.devices else None
-    shown = _section(table_section(OPERATORS, table, _TOP_ROWS))
+    shown = _section(table_section(SECTIONS["operators"], table, _TOP_ROWS))
     if table is None or not shown:
         return ""
     launches, short = launch_counts(table)
@@ -173,7 +167,7 @@ def _costs_of_operators(report: Report) -> str:
 
 
 def _kernels(report: Report) -> str:
-    return _section(table_section(KERNELS, report.tables.get("kernels"), _TOP_ROWS))
+    return _section(table_section(SECTIONS["kernels"], report.tables.get("kernels"), _TOP_ROWS))
 
 
 def _work(report: Report) -> str:
@@ -184,7 +178,7 @@ def _work(report: Report) -> str:
         return ""
     source = article()
     return _paragraphs(
-        _section(table_section(GROUPS, dataclass_rows(device.groups), len(device.groups))),
+        _section(table_section(GROUPS_SECTION, dataclass_rows(device.groups), len(device.groups))),
         f"{escaped(phrasing.known_work(device))}. BERT: [{escaped(source.source)}]({source.url}).",
         *(
             escaped(f"{text}.")
@@ -195,18 +189,13 @@ def _work(report: Report) -> str:
 
 
 def _movements(report: Report) -> str:
-    device = phrasing.judged_device(report)
-    moves = phrasing.movements(device) if device else []
-    return _titled(
-        f"### {phrasing.movements_title(device)}",
-        "\n".join(f"- {escaped(what)}: {escaped(text)}" for what, text in moves),
-    )
+    return _section(row_section(MOVEMENTS_SECTION, worth.movements(phrasing.judged_device(report))))
 
 
 def _fusions(report: Report) -> str:
     device = phrasing.judged_device(report)
-    worth = phrasing.fusions(device, _TOP_ROWS) if device else []
-    return _section(table_section(FUSIONS, dataclass_rows(worth), _TOP_ROWS))
+    shown = worth.fusions(device, _TOP_ROWS) if device else []
+    return _section(table_section(SECTIONS["fusions"], dataclass_rows(shown), _TOP_ROWS))
 
 
 def _section(declared: DeclaredSection | None) -> str:
@@ -226,7 +215,7 @@ def _section(declared: DeclaredSection | None) -> str:
 
 def _cell(column: LaidColumn, text: str) -> str:
     """Return what the trace says as code, the rest as text; figures hold nothing to escape."""
-    if column.side == "r" and column.shown.text is None:
+    if column.side == "r" and not column.shown.phrase:
         return text
     if column.side == "r" or text == "–" or column.shown.form in ("word", "part", "group"):
         return escaped(text)

@@ -1,32 +1,27 @@
 """Write what the text renderers share: what a status asks for, how a fact, a part or a kernel is written."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trace_analyzer import metrics, thresholds, units
-from trace_analyzer.catalog.code import in_function
 from trace_analyzer.notes import Note, breaks_off
 from trace_analyzer.report import (
     Advice,
     Attained,
-    Blame,
     Check,
-    Copies,
     Debiased,
     DeviceReport,
     Evidence,
-    Fusion,
-    HostCost,
     MeasuredRoof,
     Report,
     RunAhead,
     Shares,
     Verdict,
     Window,
+    worth,
 )
-from trace_analyzer.report.summaries import blamed_rows, larger_regime, recomputed_ratio
-from trace_analyzer.vocabulary import CAUSES, REGIMES, RUN_AHEAD_STATES, STATUSES, WORK, label, limit_label, phrase
+from trace_analyzer.report.summaries import larger_regime, recomputed_ratio
+from trace_analyzer.vocabulary import CAUSES, REGIMES, RUN_AHEAD_STATES, STATUSES, label, limit_label, phrase
 
 _RECORD_INSTEAD: Mapping[str, Sequence[str]] = {
     "ok": (),
@@ -70,10 +65,6 @@ _REASONS = {
     "unaligned": "{products} with unaligned rows, {time}",
 }
 _ONE = {"calls": "call", "events": "event", "launches": "launch"}
-WORTH_NAMING = 0.001
-"""Share of the window from which on idle time is told with the code that made it."""
-_WORTH_A_LINE = 0.005
-"""Share of the window from which on copies are told of."""
 
 _SEVERITIES = ("error", "warning", "info")
 
@@ -95,11 +86,6 @@ def evidence_value(fact: Evidence) -> str:
         number = units.count(value) if isinstance(value, int) else f"{value:,.4g}"
         return f"{number} {_ONE.get(fact.unit, fact.unit) if number == '1' else fact.unit}".rstrip()
     return written(value) + (" B" if fact.unit == "bytes" else "")
-
-
-def part_label(part: str) -> str:
-    """Name a part of the partition, with ``Idle:`` before a cause."""
-    return label(part) if part in WORK else f"Idle: {phrase(part)}"
 
 
 def judged_device(report: Report) -> DeviceReport | None:
@@ -163,10 +149,8 @@ def roof_name(roof: MeasuredRoof) -> str:
 
 def _roof_phrase(roof: MeasuredRoof) -> str:
     form = units.bandwidth if roof.dtype is None else units.flops
-    beside = roof.datasheet_per_s
-    share = (
-        "" if beside is None else f" ({units.percent(roof.measured_per_s / beside)} of the datasheet's {form(beside)})"
-    )
+    beside, ratio = roof.datasheet_per_s, roof.datasheet_ratio
+    share = "" if beside is None else f" ({units.percent(ratio)} of the datasheet's {form(beside)})"
     return f"{roof_name(roof)} {form(roof.measured_per_s)}{share}"
 
 
@@ -183,74 +167,6 @@ def recomputation(device: DeviceReport) -> str:
 
 LINKS = {"pcie": "PCIe", "c2c": "NVLink-C2C", "nvlink": "NVLink", "xgmi": "xGMI", "xelink": "Xe Link"}
 """How reports call interconnects."""
-
-
-def movements(device: DeviceReport) -> list[tuple[str, str]]:
-    """Write what communication and copies between memories cost, as (name, text), where it is worth a line."""
-    costs = []
-    moved = device.communication
-    if moved is not None:
-        exposed = f"{units.duration(moved.exposed_ns)} exposed, {units.duration(moved.hidden_ns)} hidden behind work"
-        most_known = moved.bus_byte_per_s is not None and moved.known_ns >= moved.time_ns / 2
-        rate = f"; bus bandwidth {units.bandwidth(moved.bus_byte_per_s)}" if most_known else ""
-        if most_known and moved.link is not None and moved.link_ratio is not None:
-            best = units.bandwidth(moved.best_bus_byte_per_s)
-            rate += f", at most {best} ({units.percent(moved.link_ratio)} of {LINKS[moved.link]}'s peak)"
-        costs.append(
-            (
-                "communication",
-                f"{units.counted(moved.kernel_count, 'kernel')}: {exposed}{rate}",
-            )
-        )
-    costs += [
-        (_copy_name(copies), _copy_words(copies))
-        for copies in device.copies
-        if copies.direction != "within-device"
-        and max(copies.exposed_ns, copies.call_ns) >= _WORTH_A_LINE * device.window_ns
-    ]
-    return costs
-
-
-def movements_title(device: DeviceReport | None) -> str:
-    """Name what `movements` tells: copies alone are no communication."""
-    return "Copies" if device is None or device.communication is None else "Communication and copies"
-
-
-def _copy_name(copies: Copies) -> str:
-    memory = f", {copies.host_memory}" if copies.host_memory else ""
-    return f"{copies.direction.replace('-', ' ')}{memory}"
-
-
-def _copy_words(copies: Copies) -> str:
-    few = f", {units.count(copies.small_count)} of them small" if copies.small_count else ""
-    small = ", small" if copies.count == copies.small_count == 1 else few
-    rate = "" if copies.byte_per_s is None else f" at {units.bandwidth(copies.byte_per_s)}"
-    if rate and copies.link is not None and copies.link_ratio is not None:
-        large = "large ones " if copies.small_count else ""
-        rate += f" ({large}{units.percent(copies.link_ratio)} of {LINKS[copies.link]}'s peak)"
-    calls = f"; the calls held the CPU for {units.duration(copies.call_ns)}"
-    exposed = f"{units.duration(copies.time_ns)}{rate}, {units.duration(copies.exposed_ns)} exposed"
-    return f"{units.counted(copies.count, 'copy', 'copies')}{small}: {exposed}{calls}"
-
-
-def fusions(device: DeviceReport, most: int) -> list[Fusion]:
-    """Return the fusion opportunities that are worth a line."""
-    return [fusion for fusion in device.fusions if fusion.saves_ns >= _WORTH_A_LINE * device.window_ns][:most]
-
-
-def fusion_passes(fusion: Fusion) -> str:
-    """Write what a fused kernel would move of what is moved now: ``moves 2.1 GB instead of 4.2 GB``."""
-    if fusion.moved_bytes is None or fusion.saved_bytes is None or fusion.kind != "chain":
-        return ""
-    rest = fusion.moved_bytes - fusion.saved_bytes
-    return f"moves {units.size(rest)} instead of {units.size(fusion.moved_bytes)}"
-
-
-def fusion_phrase(fusion: Fusion) -> str:
-    """Write what could be one kernel: ``x.cos().cos(), in Block, moves 2.1 GB instead of 4.2 GB``."""
-    place = fusion.module or fusion.function
-    facts = (fusion.what, f"in {place}" if place else "", fusion_passes(fusion))
-    return ", ".join(fact for fact in facts if fact)
 
 
 def record_instead(report: Report) -> Sequence[str]:
@@ -290,7 +206,7 @@ def check_value(check: Check) -> str:
 
 def trust_phrase(report: Report) -> str:
     """Write how many checks of the trace hold."""
-    held = sum(check.status == "ok" for check in report.trust)
+    held = [check.status for check in report.trust].count("ok")
     return (
         f"all {held} checks of the trace hold"
         if held == len(report.trust)
@@ -326,12 +242,6 @@ def verdict_label(verdict: Verdict) -> str:
     return regime_label(verdict.regime, verdict.cause)
 
 
-def blamed(report: Report) -> tuple[Blame, ...]:
-    """Return the code that held up the device for long enough to be named."""
-    window = report.verdict.window
-    return blamed_rows(report.blame, WORTH_NAMING * window.length_ns if window else 0)
-
-
 def advised_place(item: Advice) -> str:
     """Write where to change something: ``at aten::mm (8.66 ms)``; "" if unknown."""
     return item.where if not item.where or item.where.startswith("before ") else f"at {item.where}"
@@ -345,8 +255,7 @@ def predicted_step(item: Advice) -> str:
     low, high, now = map(units.duration, (then.low_ns, then.high_ns, then.now_ns))
     unit = "a step" if then.has_steps else "for the window"
     text = f"predicted: {units.duration(then.step_ns)} {unit} ({low} to {high}), now {now}"
-    saves_nothing = then.step_ns > then.now_ns * (1 - thresholds.WORTH_RATIO)
-    return f"{text}: saves next to nothing" if saves_nothing else text
+    return f"{text}: saves next to nothing" if worth.saves_nothing(then) else text
 
 
 def predicted_briefly(item: Advice) -> str:
@@ -360,28 +269,12 @@ def predicted_briefly(item: Advice) -> str:
     return f"replay: {now} → {step}{' a step' if then.has_steps else ''} ({low} to {high})"
 
 
-def drained_by(row: Mapping[str, Any]) -> str:
-    """Write what drained the queue, from a row of table `drains`: ``.item() in train (train.py:12)``."""
-    function = row["python_function"]
-    own = row["name"] if row["name"] != function else None
-    names = (row["source"] or row["operator"] or own, in_function(function) if function else "")
-    return " ".join(name for name in names if name)
-
-
-def blamed_place(item: Blame | HostCost) -> str:
-    """Write a place in code: ``aten::copy_ in to_gpu (train.py:12)``, else module or annotation; "" if unknown."""
-    function = in_function(item.python_function, item.call_line) if item.python_function else ""
-    around = item.module or (item.annotation if isinstance(item, Blame) else None)
-    return " ".join(part for part in (item.operator or "", function or (f"in {around}" if around else "")) if part)
-
-
 def tensor_cores(device: DeviceReport) -> list[str]:
     """Write what it costs that matrix products do not use tensor cores well, where it is worth a line."""
     return [
         f"{_REASONS[item.reason].format(products=units.counted(item.kernel_count, 'matrix product'), time=units.duration(item.time_ns))}:"
         f" {item.target_dtype} on tensor cores saves at most {units.duration(item.saves_ns)}; {item.code}"
-        for item in device.tensor_cores
-        if item.saves_ns >= _WORTH_A_LINE * device.window_ns
+        for item in worth.tensor_cores(device)
     ]
 
 
@@ -406,16 +299,6 @@ def rule_applied(verdict: Verdict) -> str:
     )
 
 
-def tells_something(unbiased: Debiased) -> bool:
-    """Return whether what recording cost is worth a line.
-
-    It is where it was measured, or is a hundredth of the window or more.
-    """
-    return unbiased.method == "measured" or unbiased.removed_ns >= thresholds.RECORDING_TOLD_RATIO * (
-        unbiased.window_ns + unbiased.removed_ns
-    )
-
-
 def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
     """Write what recording cost, the idle share with and without it, and whether the regime survives."""
     idle = unbiased.shares.idle if unbiased.shares else None
@@ -432,11 +315,6 @@ def debiased_phrase(raw: Shares, unbiased: Debiased) -> str:
         f"idle {units.percent(raw.idle)} → {units.percent(idle)}, {survives[unbiased.survives]}{cause};"
         f" {unbiased.method} at {took}: {unbiased.why}"
     )
-
-
-def metric_label(metric: str) -> str:
-    """Return the name of a metric without the unit, which its value shows."""
-    return re.sub("_(ns|bytes)$", "", metric).replace("_", " ")
 
 
 def reasons(texts: Sequence[str]) -> str:

@@ -5,8 +5,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from trace_analyzer import units
+from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render import phrasing
-from trace_analyzer.render.builtin_sections import BLAME, EVIDENCE, FUSIONS, GROUPS, KERNELS, OPERATORS
 from trace_analyzer.render.declared import (
     DeclaredSection,
     LaidColumn,
@@ -27,9 +27,13 @@ from trace_analyzer.render.first_screen import (
     verdict_lines,
 )
 from trace_analyzer.render.kernel_labels import kernel_label, middle_cut
-from trace_analyzer.render.layout import Line, cells, columns, hanging, written
-from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict
+from trace_analyzer.render.layout import Line, cells, column_room, columns, hanging, written
+from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict, worth
+from trace_analyzer.report.code_report import BLAME_SECTION
+from trace_analyzer.report.device_report import GROUPS_SECTION
 from trace_analyzer.report.summaries import SetAside, busy_range, step_totals
+from trace_analyzer.report.verdicts import EVIDENCE_SECTION
+from trace_analyzer.report.worth import MOVEMENTS_SECTION
 
 _TOP_ROWS, _TOP_EVIDENCE, _TOP_DEVICES, _TOP_BLAME, _TOP_FUSIONS = 5, 5, 2, 3, 3
 _LEAST_TEXT = 24  # cells that a wrapped text needs beside what stands before it
@@ -86,13 +90,13 @@ def _checks(report: Report, width: int) -> list[Line]:
 
 def _evidence(facts: Sequence[Evidence], width: int) -> list[Line]:
     """Write the measured facts, each with its value and why it matters."""
-    return _section(row_section(EVIDENCE, [asdict(fact) for fact in facts[:_TOP_EVIDENCE]]), width)
+    return _section(row_section(EVIDENCE_SECTION, [asdict(fact) for fact in facts[:_TOP_EVIDENCE]]), width)
 
 
 def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
     """Write the shares without the profiler's cost beside the raw ones, and whether the regime survives."""
     unbiased, raw = verdict.debiased, verdict.shares
-    if unbiased is None or raw is None or unbiased.shares is None or not phrasing.tells_something(unbiased):
+    if unbiased is None or raw is None or unbiased.shares is None or not worth.is_recording_worth_a_line(unbiased):
         return []
     head: Line = [("Without the profiler  ", "title")]
     return hanging(head, units.visible(phrasing.debiased_phrase(raw, unbiased)), width, 4, "dim")
@@ -100,7 +104,8 @@ def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
 
 def _blame(report: Report, width: int) -> list[Line]:
     """Write the code that held the host most of the time while the device waited."""
-    return _section(row_section(BLAME, [asdict(row) for row in phrasing.blamed(report)[:_TOP_BLAME]]), width)
+    rows = [asdict(row) for row in worth.blamed(report.blame, report.verdict)[:_TOP_BLAME]]
+    return _section(row_section(BLAME_SECTION, rows), width)
 
 
 def _kernels(report: Report, width: int) -> list[Line]:
@@ -109,7 +114,7 @@ def _kernels(report: Report, width: int) -> list[Line]:
     device = _device_code(report)
     if table is not None and device is not None:
         table = table.filter(table["device"] == device)
-    return _section(table_section(KERNELS, table, _TOP_ROWS), width)
+    return _section(table_section(SECTIONS["kernels"], table, _TOP_ROWS), width)
 
 
 def _work(report: Report, width: int) -> list[Line]:
@@ -118,7 +123,7 @@ def _work(report: Report, width: int) -> list[Line]:
     told_measured = phrasing.measured_roofs(device) if device else ""
     if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or told_measured):
         return []
-    table = replace(GROUPS, scope=phrasing.known_work(device))
+    table = replace(GROUPS_SECTION, scope=phrasing.known_work(device))
     lines = _section(table_section(table, dataclass_rows(device.groups), len(device.groups)), width)
     measured = hanging([("  ", "")], told_measured, width, 4, "dim") if told_measured else []
     texts = [text for text in (phrasing.recomputation(device), *phrasing.tensor_cores(device)) if text]
@@ -128,31 +133,23 @@ def _work(report: Report, width: int) -> list[Line]:
 
 def _movements(report: Report, width: int) -> list[Line]:
     """Write how much of communication and of copies between memories nothing hid."""
-    device = phrasing.judged_device(report)
-    moves = phrasing.movements(device) if device else []
-    if not moves:
-        return []
-    indent = max(units.cell_width(what) for what, _ in moves)
-    lines: list[Line] = [[(phrasing.movements_title(device), "title")]]
-    return lines + [
-        line
-        for what, text in moves
-        for line in hanging([("  " + what.ljust(indent) + "  ", "")], text, width, 2, "dim")
-    ]
+    return _section(row_section(MOVEMENTS_SECTION, worth.movements(phrasing.judged_device(report))), width)
 
 
 def _fusions(report: Report, width: int) -> list[Line]:
     """Write what could be one kernel, and what that saves."""
     device = phrasing.judged_device(report)
-    shown = phrasing.fusions(device, _TOP_FUSIONS) if device else []
-    return _section(row_section(FUSIONS, [asdict(fusion) for fusion in shown]), width)
+    shown = worth.fusions(device, _TOP_FUSIONS) if device else []
+    return _section(row_section(SECTIONS["fusions"], [asdict(fusion) for fusion in shown]), width)
 
 
 def _operators(report: Report, width: int) -> list[Line]:
     """Write the operators that took most CPU time, where no device did anything."""
     # Asked for last: making this table may take a tenth of the whole analysis.
     return (
-        [] if report.devices else _section(table_section(OPERATORS, report.tables.get("operators"), _TOP_ROWS), width)
+        []
+        if report.devices
+        else _section(table_section(SECTIONS["operators"], report.tables.get("operators"), _TOP_ROWS), width)
     )
 
 
@@ -201,10 +198,10 @@ def _table(shown: DeclaredSection, width: int) -> list[Line]:
         if side == "r" or named
     ]
     if named:
-        room = width - sum(taken[:-1]) - 2 * len(sides)
+        room = column_room(width, taken[:-1], len(sides), 1)
         cut = [[*cells_, kernel_label(name, room)] for *cells_, name in texts]
     else:
-        room = max(8, (width - 2 * len(sides) - sum(taken)) // max(1, sides.count("l")))
+        room = max(8, column_room(width, taken, len(sides), sides.count("l")))
         cut = [
             [middle_cut(cell, room) if side == "l" else cell for cell, side in zip(row, sides, strict=True)]
             for row in texts

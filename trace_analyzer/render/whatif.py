@@ -77,8 +77,7 @@ def _heading(result: WhatIf) -> str:
 def _prediction(result: WhatIf) -> str:
     assert result.predicted is not None
     assert result.replay is not None
-    then = result.predicted
-    saves = 1 - then.step_ns / result.replay.step_ns if result.replay.step_ns else 0.0
+    then, saves = result.predicted, result.saves_ratio
     names = " and ".join(visible(change.label) for change in result.changes)
     change = f"{percent(saves)} less" if saves > 0 else f"{percent(-saves)} more" if saves < 0 else "no less"
     return (

@@ -13,7 +13,7 @@ from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.changes import Change
-from trace_analyzer.replay.graph import CONTENTION, EDGES, HAND_OVER, QUEUE, SPIN, THREAD, WAIT, Graph, build
+from trace_analyzer.replay.graph import CONTENTION, HAND_OVER, QUEUE, SPIN, THREAD, WAIT, Graph, build
 from trace_analyzer.replay.recording import HOST_PARTS, Flags, Ints, Recording, recording
 from trace_analyzer.replay.scene import NotApplicable, Scene
 from trace_analyzer.replay.weights import (
@@ -302,32 +302,6 @@ class Replay:
         own = path[~thread]
         np.add.at(held, self.known.label[own], weights.device[own] + weights.host[own])
         return held
-
-    def path_table(self, changes: tuple[Change, ...] = ()) -> pl.DataFrame:
-        """Return the critical path in order of time: edge, name, start_ns, end_ns, thread_id, activity_id (null for none).
-
-        Times are recorded ones where nothing is changed, else those of the replay.
-        """
-        weights = self.weights(changes)
-        outcome = self.run(weights) if changes else replace(self.identity, times=self.graph.time)
-        path = self.path(self.identity if not changes else outcome)[::-1]
-        graph, n = self.graph, self.graph.recorded.activities.start.size
-        is_device = np.isin(graph.kind[path], (2, 3, 4, 5, 6))
-        ref = np.where(is_device, graph.ref[path], n)
-        label = self.known.label[path]
-        parts = weights.parts[:, graph.ref[path] * (graph.kind[path] == THREAD)].argmax(axis=0) if path.size else label
-        named = np.where(label < 0, parts, label)
-        table = pl.DataFrame({
-            "edge": pl.Series([EDGES[kind] for kind in graph.kind[path].tolist()], dtype=pl.String),
-            "name": pl.Series([self.known.labels[row] for row in named.tolist()], dtype=pl.String),
-            "start_ns": outcome.times[graph.source[path]],
-            "end_ns": outcome.times[graph.target[path]],
-            "thread_id": pl.Series(graph.thread[graph.target[path]], dtype=pl.Int64),
-            "activity_id": pl.Series(ref, dtype=pl.Int64),
-        })  # fmt: skip
-        return table.with_columns(
-            pl.when(pl.col("thread_id") >= 0).then("thread_id"), pl.when(pl.col("activity_id") < n).then("activity_id")
-        )
 
 
 def _only_faster(changes: tuple[Change, ...]) -> bool:

@@ -100,6 +100,13 @@ class WhatIf:
     critical_path: tuple[PathPart, ...] = ()
     skipped: tuple[Skipped, ...] = ()
 
+    @property
+    def saves_ratio(self) -> float:
+        """Share of the replayed step that the changes save; 0 where nothing was replayed or changed."""
+        if self.predicted is None or self.replay is None or not self.replay.step_ns:
+            return 0.0
+        return 1 - self.predicted.step_ns / self.replay.step_ns
+
     def to_json(self) -> str:
         """Return strict JSON text that ends in a newline; docs/whatif.md describes it."""
         return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"

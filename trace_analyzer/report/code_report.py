@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from trace_analyzer.field_types import Amount, IdleCause, Quantity
+from trace_analyzer.sections import Section, Shown
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,24 @@ class Blame:
     start_ns: Annotated[int, "Start of the longest interval."]
     end_ns: Annotated[int, "Its end."]
     call_line: Annotated[int | None, "Line of the call, where the source is at hand and leaves no doubt."] = None
+
+
+BLAME_SECTION = Section(
+    "Who kept the device waiting in the judged window",
+    show=(
+        Shown("idle_ns", "device idle", terminal=0, markdown=True),
+        Shown("cause", "cause", "part", 0, markdown=True),
+        Shown("at", "at", "text", 0, markdown=True, page=False, phrase="place"),
+        Shown("python_function", "in function", "frame"),
+        Shown("module", "module", "module"),
+        Shown("operator", "operator", "name"),
+        Shown("annotation", "annotation", "name"),
+        Shown("phase", "phase", "text"),
+    ),
+    top=True,
+    key="culprits",
+    lines=1,
+)
 
 
 @dataclass(frozen=True)

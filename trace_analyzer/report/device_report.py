@@ -18,6 +18,7 @@ from trace_analyzer.field_types import (
     Ratio,
 )
 from trace_analyzer.report.trace_info import Withheld
+from trace_analyzer.sections import Longest, Section, Shown
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,24 @@ class Bucket:
     known_ratio: Annotated[Ratio, "Share of the bucket's time whose FLOP are known."] = 0.0
 
 
+BUCKETS_SECTION = Section(
+    "By bucket",
+    show=(
+        Shown("bucket", "bucket", "text", term="bucket", mark="group"),
+        Shown("kernel_count", "kernels"),
+        Shown("time_ns", "time"),
+        Shown("time_ratio", "share", "share"),
+        Shown("achieved_flop_per_s", "FLOP/s", "flops", term="known-work"),
+        Shown("achieved_byte_per_s", "bandwidth", "bandwidth", term="known-work"),
+        Shown("roof_ratio", "of the roof", term="roof"),
+        Shown("lost_ns", "time over roof", term="lost"),
+        Shown("known_ratio", "FLOP known for", markdown=True, term="known-work"),
+    ),
+    place=Longest("activities", ("device", "bucket"), kind="kernel"),
+    key="buckets",
+)
+
+
 @dataclass(frozen=True)
 class Group:
     """One row of the article's table: what share of FLOP and of kernel time a group of buckets takes.
@@ -124,6 +143,26 @@ class Group:
     known_ratio: Annotated[Ratio, "Share of the group's time whose FLOP are known."]
     article_flop_ratio: Annotated[Ratio | None, "Share of FLOP in the article's table for BERT (arXiv:2007.00072)."]
     article_time_ratio: Annotated[Ratio | None, "Share of time in that table."]
+
+
+GROUPS_SECTION = Section(
+    "What the kernels computed",
+    show=(
+        Shown("group", "group", "group", 0, markdown=True),
+        Shown("time_ratio", "of time", "share", 0, markdown=True),
+        Shown("flop_ratio", "of FLOP", "fine", 0, markdown=True, term="known-work"),
+        Shown("achieved_flop_per_s", "FLOP/s", "flops", 56, markdown=True, term="known-work"),
+        Shown("slower_ratio", "less than matmul", "times", 76, markdown=True),
+        Shown("known_ratio", "FLOP known for", markdown=True, term="known-work"),
+        Shown("article_time_ratio", "BERT: time", "ratio", 100, markdown=True, term="article"),
+        Shown("article_flop_ratio", "BERT: FLOP", "fine", 100, markdown=True, term="article"),
+        Shown("kernel_count", "kernels"),
+        Shown("time_ns", "time"),
+    ),
+    place=Longest("activities", ("device", "group"), kind="kernel"),
+    top=True,
+    key="groups",
+)
 
 
 @dataclass(frozen=True)
@@ -262,6 +301,11 @@ class MeasuredRoof:
         "What the datasheet says (or `--peak-tflops`, `--peak-gbps`), and all other metrics rest on; null for a"
         " device that is not in the catalogue: they rest on the measured one then.",
     ]
+
+    @property
+    def datasheet_ratio(self) -> float | None:
+        """Share of the datasheet's figure that was measured; None where the datasheet is not known."""
+        return None if self.datasheet_per_s is None else self.measured_per_s / self.datasheet_per_s
 
 
 @dataclass(frozen=True)

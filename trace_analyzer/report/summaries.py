@@ -3,12 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from statistics import median
 from typing import Any
 
-from trace_analyzer.report.code_report import Blame
+from trace_analyzer.field_types import DeviceIndex
 from trace_analyzer.report.device_report import DeviceReport
 from trace_analyzer.report.verdicts import StepReport, Verdict
+from trace_analyzer.sections import Section, Shown
 from trace_analyzer.vocabulary import PARTS, WORK
 
 
@@ -38,6 +40,18 @@ class PartShare:
     time_ns: int
     time_ratio: float
     unrecorded_ratio: float | None = None
+
+
+PARTITION_SECTION = Section(
+    "Where the time went",
+    show=(
+        Shown("part", "part", "word", markdown=True, phrase="part"),
+        Shown("time_ratio", "share", markdown=True),
+        Shown("time_ns", "time", markdown=True),
+        Shown("unrecorded_ratio", "share without recording", markdown=True),
+    ),
+    top=True,
+)
 
 
 @dataclass(frozen=True)
@@ -108,13 +122,9 @@ def part_shares(parts_ns: Mapping[str, int], unrecorded_ns: Mapping[str, int] | 
     )
 
 
-def blamed_rows(blame: Iterable[Blame], least_ns: float) -> tuple[Blame, ...]:
-    """Return the rows of at least ``least_ns`` that name a place in code."""
-    return tuple(
-        row
-        for row in blame
-        if row.idle_ns >= least_ns and (row.operator or row.python_function or row.module or row.annotation)
-    )
+def shares_of(rows: Iterable[tuple[str, int]], total_ns: int) -> tuple[PartShare, ...]:
+    """Return parts and their times with the share that each is of ``total_ns``."""
+    return tuple(PartShare(part, ns, ns / total_ns) for part, ns in rows)
 
 
 def recomputed_ratio(device: DeviceReport) -> float | None:
@@ -156,6 +166,17 @@ def step_totals(steps: Iterable[StepReport], verdict: Verdict) -> StepTotals | N
         busy_ratio=sum(step.busy_ns for step in summed) / max(1, sum(lengths)),
         set_aside=_set_aside(judged, verdict),
     )
+
+
+def step_strips(steps: Iterable[StepReport]) -> list[tuple[DeviceIndex, list[tuple[StepReport, float]]]]:
+    """Return the steps of each device in order of time, each with its share of the time of all of them."""
+    by_device = groupby(sorted(steps, key=lambda step: (str(step.device), step.start_ns)), key=lambda step: step.device)
+    strips = [(device, list(members)) for device, members in by_device]
+    lengths = [sum(step.duration_ns for step in members) or 1 for _, members in strips]
+    return [
+        (device, [(step, step.duration_ns / length) for step in members])
+        for (device, members), length in zip(strips, lengths, strict=True)
+    ]
 
 
 def step_rows(steps: Iterable[StepReport], verdict: Verdict, most: int) -> tuple[list[dict[str, Any]], int]:

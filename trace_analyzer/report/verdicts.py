@@ -16,6 +16,7 @@ from trace_analyzer.field_types import (
     Status,
     Value,
 )
+from trace_analyzer.sections import Section, Shown
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,18 @@ class Evidence:
     value: Annotated[Value, "The figure, in `unit`; null when it could not be measured."]
     unit: Annotated[str, "Unit of the value: `ns`, `ratio`, `count` and the like."]
     why: Annotated[str, "Why it matters."]
+
+
+EVIDENCE_SECTION = Section(
+    "Evidence",
+    show=(
+        Shown("metric", "what", "word", 0, markdown=True, phrase="metric"),
+        Shown("value", "value", "number", 0, markdown=True, phrase="evidence"),
+        Shown("why", "why it matters", "word", 0, markdown=True),
+    ),
+    top=True,
+    lines=2,
+)
 
 
 @dataclass(frozen=True)
@@ -166,3 +179,19 @@ class StepReport:
     def busy_ratio(self) -> float | None:
         """Share of the step in which the device worked; None for a step without length."""
         return self.busy_ns / self.duration_ns if self.duration_ns else None
+
+
+STEPS_SECTION = Section(
+    "Steps",
+    show=(
+        Shown("name", "step", "word", markdown=True),
+        Shown("state", "state", "word", markdown=True),
+        Shown("duration_ns", "length", markdown=True),
+        Shown("busy_ratio", "busy", markdown=True),
+        Shown("regime", "limited by", "word", markdown=True, phrase="step-limit"),
+        Shown("confidence", "confidence", "word", markdown=True),
+        Shown("cold_start_ns", "cold start", markdown=True),
+        Shown("recording_ns", "recording", markdown=True),
+    ),
+    top=True,
+)

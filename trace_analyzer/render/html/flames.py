@@ -41,7 +41,7 @@ def flames(report: Report) -> tuple[Flame, ...]:
     for view, title in _TITLES.items():
         device = pl.col("device").is_null() if view == "cpu" else pl.col("device") == (-1 if judged is None else judged)
         tree = report.tables["stacks"].filter(pl.col("view") == view, device)
-        if tree.get_column("value_ns").sum():
+        if tree.get_column("value_ns").max():
             name = f"{title}, GPU {labels[judged]}" if several and view != "cpu" and judged is not None else title
             made.append(Flame(view, name, _drawn(report, tree), max(0, tree.height - MOST_NODES)))
     return tuple(made)

@@ -26,7 +26,7 @@ from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.palette import palette_css
 from trace_analyzer.render.phrasing import confidence, record_instead
 from trace_analyzer.report import Report
-from trace_analyzer.vocabulary import PARTS, REGIMES, RUN_AHEAD_STATES, STATUSES, UNKNOWN_PARTS, phrase
+from trace_analyzer.vocabulary import PARTS, REGIMES, STATUSES, UNKNOWN_PARTS, phrase
 
 OPEN_ADVICE = 3
 """Cards that are open at once; the rest unfolds."""
@@ -217,13 +217,10 @@ def environment() -> Environment:
     )
     environment.filters |= {"duration": units.duration, "percent": units.percent, "count": units.count}
     environment.filters |= {"confidence": confidence, "phrase": phrase, "predicted_step": phrasing.predicted_step}
-    environment.filters["mfu"] = lambda device: (
-        "–" if device.mfu is None else phrasing.mfu(device.mfu, device.mfu_at_most)
-    )
     environment.filters["brief"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.globals |= {
-        "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "STATES": RUN_AHEAD_STATES, "TERMS": TERMS,
+        "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "TERMS": TERMS,
         "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP,
         "ADVICE_DOCS": _advice_docs(),
     }  # fmt: skip

@@ -14,6 +14,7 @@ import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.render.html.labels import KINDS, short_name
+from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.sections import TEXTS, Form
 from trace_analyzer.vocabulary import label
 
@@ -38,7 +39,7 @@ class Field:
     """Declare one column of a listing: where its values come from and how they are written.
 
     ``term`` names the definition of the heading (`words.TERMS`); ``group`` the column with the group of kernels whose
-    colour marks the value. A column whose values are all missing is left out.
+    colour marks the value, ``phrase`` what writes it (`row_phrases.PHRASES`). A column whose values are all missing is left out.
     """
 
     column: str
@@ -46,6 +47,7 @@ class Field:
     form: Form = "text"
     term: str = ""
     group: str = ""
+    phrase: str = ""
 
     @property
     def is_number(self) -> bool:
@@ -155,6 +157,8 @@ def _span(row: Mapping[str, Any]) -> Span | None:
 
 def _cell(field: Field, row: Mapping[str, Any]) -> Cell:
     cell = _CELLS[field.form](row[field.column])
+    if field.phrase:
+        return replace(cell, text=PHRASES[field.phrase](row))
     return replace(cell, key=row[field.group] or "other") if field.group else cell
 
 
@@ -200,6 +204,7 @@ _CELLS: Mapping[str, Callable[[Any], Cell]] = {
     "frame": _frame_cell,
     "module": _module_cell,
     "part": _part_cell,
+    "state": _part_cell,
     "group": _group_cell,
     "count": _number_cell(units.count),
     "duration": _number_cell(units.duration),

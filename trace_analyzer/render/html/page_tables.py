@@ -9,6 +9,7 @@ from trace_analyzer.render.declared import DeclaredSection, LaidColumn, dataclas
 from trace_analyzer.render.html.page_cells import MOST_ROWS, Field, Listing, listing, written_rows
 from trace_analyzer.render.html.timeline_rows import device_labels
 from trace_analyzer.report import Bucket, DeviceReport, Group, Report
+from trace_analyzer.report.device_overview import DeviceOverview
 from trace_analyzer.sections import Form, Longest, Section, Shown
 
 # Unit of a column -> form of the page's cells.
@@ -44,7 +45,7 @@ def section_listing(report: Report, section: Section, rows: pl.DataFrame | None 
     return listing(section.key, section.title, rows, fields, section.record)
 
 
-def device_rows(report: Report, device: DeviceReport, rows: Sequence[Bucket | Group]) -> pl.DataFrame:
+def device_rows(report: Report, device: DeviceReport, rows: Sequence[Bucket | Group | DeviceOverview]) -> pl.DataFrame:
     """Return rows of the report of a device as a table, with the device's code."""
     codes = report.tables["devices"].filter(pl.col("label") == str(device.index)).get_column("device")
     return dataclass_rows(rows).with_columns(pl.lit(codes.first(), pl.Int64).alias("device"))
@@ -54,7 +55,7 @@ def _field(column: LaidColumn) -> Field:
     """Return the column as the page has it."""
     shown, head = column.shown, column.heading
     unit = _FORMS.get(column.unit, "number" if column.side == "r" else "text")
-    return Field(shown.column, head[:1].upper() + head[1:], shown.form or unit, shown.term, shown.mark)
+    return Field(shown.column, head[:1].upper() + head[1:], shown.form or unit, shown.term, shown.mark, shown.phrase)
 
 
 def _led(report: Report, place: tuple[str, str] | Longest, rows: pl.DataFrame) -> pl.DataFrame:

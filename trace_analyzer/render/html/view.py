@@ -5,33 +5,14 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import PurePath
 
 import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.analyses.places import longest_intervals
-from trace_analyzer.field_types import field_docs
-from trace_analyzer.render.builtin_sections import (
-    BLAME,
-    BUCKETS,
-    CAUSES,
-    COMMUNICATION,
-    COPIES,
-    DRAINS,
-    FUSIONS,
-    GAPS,
-    GROUPS,
-    HOST_COSTS,
-    IDLE_BY_FUNCTION,
-    IDLE_BY_MODULE,
-    KERNELS,
-    MODULES,
-    OPERATORS,
-    RECOMPUTATION,
-    ROOFLINE,
-)
+from trace_analyzer.field_types import DeviceIndex, field_docs
+from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render.declared import dataclass_rows, declared_sections
 from trace_analyzer.render.html.page_cells import Listing, Span
 from trace_analyzer.render.html.page_tables import declared_listing, device_rows, section_listing
@@ -40,11 +21,14 @@ from trace_analyzer.render.phrasing import (
     check_value,
     evidence_value,
     measured_roofs,
-    tells_something,
     withheld_metrics,
 )
 from trace_analyzer.report import CheckStatus, DeviceReport, Report, StepReport, TraceInfo, Verdict
-from trace_analyzer.report.summaries import part_shares
+from trace_analyzer.report.code_report import BLAME_SECTION
+from trace_analyzer.report.device_overview import DEVICES_SECTION, overview
+from trace_analyzer.report.device_report import BUCKETS_SECTION, GROUPS_SECTION
+from trace_analyzer.report.summaries import part_shares, step_strips
+from trace_analyzer.report.worth import is_recording_worth_a_line
 from trace_analyzer.run_metadata import RunMetadata
 from trace_analyzer.sections import Section
 from trace_analyzer.vocabulary import WORK, Term, part_term
@@ -103,6 +87,10 @@ class Drawn:
     wide: bool = False
 
 
+Pieces = tuple[Listing | Drawn, ...]
+"""Tables and plots of a section, in the order of reading."""
+
+
 @dataclass(frozen=True)
 class PageSection:
     """Hold a part of the page below the timeline: tables and plots; without any it is not shown."""
@@ -110,7 +98,7 @@ class PageSection:
     key: str
     title: str
     short: str
-    pieces: tuple[Listing | Drawn, ...] = ()
+    pieces: Pieces = ()
     lead: str = ""
 
     @property
@@ -145,7 +133,7 @@ def view(report: Report, *, compact: bool = False) -> View:
         partition=shares(report.verdict.parts_ns, _part_spans(report)),
         debiased=_debiased(report.verdict),
         evidence=tuple(Fact(_title(e.metric), evidence_value(e), e.why) for e in report.verdict.evidence),
-        steps=_steps(report.steps),
+        steps=tuple(_strip(device, steps) for device, steps in step_strips(report.steps)),
         trust=_trust(report),
         facts=_facts(report.trace),
         sections=() if compact else _sections(report),
@@ -153,75 +141,26 @@ def view(report: Report, *, compact: bool = False) -> View:
 
 
 def _sections(report: Report) -> tuple[PageSection, ...]:
-    """Return what stands below the timeline, in the order of reading; empty sections are left out."""
-    on_device = bool(report.devices)
-    gaps, queue = report.tables["gaps"].height, report.tables["queue"].height
+    """Return what stands below the timeline, in the order of reading; a section without pieces is not shown."""
     return (
-        PageSection(
-            "kernels",
-            "Where device time goes",
-            "Kernels",
-            (
-                *_if(on_device, section_listing(report, KERNELS)),
-                *(
-                    section_listing(report, BUCKETS, device_rows(report, device, device.buckets))
-                    for device in _judged(report)
-                    if device.buckets
-                ),
-            ),
-        ),
-        PageSection(
-            "roofline",
-            "How good the kernels are",
-            "Roofline",
-            (
-                *(
-                    section_listing(report, GROUPS, device_rows(report, device, device.groups))
-                    for device in _judged(report)
-                    if device.groups
-                ),
-                *_if(report.tables["roofline"].get_column("roof_ratio").count(), _roofline_plot(report)),
-                *_if(on_device, section_listing(report, ROOFLINE)),
-                *_with_rows(report, FUSIONS),
-                *_with_rows(report, RECOMPUTATION),
-            ),
-            _measured(report),
-        ),
-        PageSection(
-            "idle",
-            "Why the device idled",
-            "Idle time",
-            (
-                *_if(on_device, section_listing(report, CAUSES)),
-                *_if(gaps, GAP_PLOT, section_listing(report, GAPS)),
-                *((section_listing(report, BLAME, dataclass_rows(report.blame)),) if report.blame else ()),
-                *_if(on_device, section_listing(report, HOST_COSTS)),
-                *_if(gaps, section_listing(report, IDLE_BY_FUNCTION), section_listing(report, IDLE_BY_MODULE)),
-            ),
-        ),
+        PageSection("kernels", "Where device time goes", "Kernels", _kernels(report)),
+        PageSection("roofline", "How good the kernels are", "Roofline", _roofline(report), _measured(report)),
+        PageSection("idle", "Why the device idled", "Idle time", _idle(report)),
         PageSection(
             "ahead",
             "Does the CPU run ahead?",
             "Run-ahead",
-            (
-                *_if(queue, *RUN_AHEAD_PLOTS),
-                *_with_rows(report, DRAINS),
-            ),
+            (*_if(report.tables["queue"].height, *RUN_AHEAD_PLOTS), *_with_rows(report, "drains")),
             "A CPU that launches early hides its own overhead. Where the queue runs empty, the device waits for it.",
         ),
         PageSection(
             "transfers",
             "What moved between devices and host",
             "Transfers",
-            (*_with_rows(report, COMMUNICATION), *_with_rows(report, COPIES)),
+            (*_with_rows(report, "communication"), *_with_rows(report, "copies")),
         ),
-        PageSection("modules", "Time by module", "Modules", _if(on_device, section_listing(report, MODULES))),
-        PageSection(
-            "operators",
-            "Where CPU time goes",
-            "Operators",
-            (section_listing(report, OPERATORS, _operators(report, on_device)),),
-        ),
+        PageSection("modules", "Time by module", "Modules", _if(report.devices, _listing(report, "modules"))),
+        PageSection("operators", "Where CPU time goes", "Operators", (_operators(report),)),
         *(
             PageSection(
                 f"declared-{shown.key}",
@@ -232,18 +171,64 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
             )
             for shown in declared_sections(report)
         ),
+        PageSection("devices", "Devices", "Devices", _devices(report)),
     )
 
 
-def _operators(report: Report, on_device: bool) -> pl.DataFrame:
-    """Return table `operators`; in a trace of the CPU alone without figures, so without columns, that are all zero."""
-    table = report.tables["operators"]
-    if on_device:
-        return table
+def _kernels(report: Report) -> Pieces:
+    """Return kernels by name, and the judged device's by bucket."""
+    return (*_if(report.devices, _listing(report, "kernels")), *_of_judged(report, BUCKETS_SECTION))
+
+
+def _roofline(report: Report) -> Pieces:
+    """Return what the kernels computed, how near their roofs they come, and what could be left out."""
+    is_known = report.tables["roofline"].get_column("roof_ratio").count()
+    return (
+        *_of_judged(report, GROUPS_SECTION),
+        *_if(is_known, _roofline_plot(report)),
+        *_if(report.devices, _listing(report, "roofline")),
+        *_with_rows(report, "fusions"),
+        *_with_rows(report, "recomputation"),
+    )
+
+
+def _idle(report: Report) -> Pieces:
+    """Return idle time by cause, by gap, and by the code that made it."""
+    gaps = report.tables["gaps"].height
+    return (
+        *_if(report.devices, _listing(report, "causes")),
+        *_if(gaps, GAP_PLOT, _listing(report, "gaps")),
+        *((section_listing(report, BLAME_SECTION, dataclass_rows(report.blame)),) if report.blame else ()),
+        *_if(report.devices, _listing(report, "host")),
+        *_if(gaps, _listing(report, "idle-python-function"), _listing(report, "idle-module")),
+    )
+
+
+def _devices(report: Report) -> Pieces:
+    """Return the devices side by side."""
+    rows = [device_rows(report, device, (overview(device),)) for device in report.devices]
+    return (section_listing(report, DEVICES_SECTION, pl.concat(rows, how="vertical_relaxed")),) if rows else ()
+
+
+def _of_judged(report: Report, section: Section) -> Pieces:
+    """Return the buckets or the groups of the judged device, as far as it has any."""
+    return tuple(
+        section_listing(report, section, device_rows(report, device, rows))
+        for device in _judged(report)
+        if (rows := device.buckets if section is BUCKETS_SECTION else device.groups)
+    )
+
+
+def _operators(report: Report) -> Listing:
+    """Return what operators cost; in a trace of the CPU alone without figures, so without columns, that are all zero."""
+    table, section = report.tables["operators"], SECTIONS["operators"]
+    if report.devices:
+        return section_listing(report, section)
     figures = [
         name for name, dtype in table.schema.items() if dtype.is_numeric() and not (table.get_column(name) != 0).any()
     ]
-    return table.with_columns(pl.lit(None, table.schema[name]).alias(name) for name in figures)
+    unknown = (pl.lit(None, table.schema[name]).alias(name) for name in figures)
+    return section_listing(report, section, table.with_columns(unknown))
 
 
 def _judged(report: Report) -> tuple[DeviceReport, ...]:
@@ -266,12 +251,17 @@ def _roofline_plot(report: Report) -> Drawn:
     return replace(ROOFLINE_PLOT, caption=ROOFLINE_PLOT.caption.replace(" can do.", f" can do: {source}."))
 
 
-def _with_rows(report: Report, section: Section) -> tuple[Listing, ...]:
-    """Return the section's table if that has rows."""
-    return (section_listing(report, section),) if report.tables[section.table].height else ()
+def _listing(report: Report, key: str) -> Listing:
+    """Return the table of the section with this key."""
+    return section_listing(report, SECTIONS[key])
 
 
-def _if(condition: object, *pieces: Listing | Drawn) -> tuple[Listing | Drawn, ...]:
+def _with_rows(report: Report, key: str) -> Pieces:
+    """Return the table of the section with this key if that has rows."""
+    return (_listing(report, key),) if report.tables[SECTIONS[key].table].height else ()
+
+
+def _if(condition: object, *pieces: Listing | Drawn) -> Pieces:
     return pieces if condition else ()
 
 
@@ -330,22 +320,16 @@ def _part_spans(report: Report) -> dict[str, Span]:
     return {part: Span(start, end) for part, start, end in places.iter_rows()}
 
 
-def _steps(steps: Iterable[StepReport]) -> tuple[tuple[str, tuple[StepRow, ...]], ...]:
-    by_device = groupby(sorted(steps, key=lambda step: (str(step.device), step.start_ns)), key=lambda step: step.device)
-    return tuple((f"GPU {device}", _strip(tuple(group))) for device, group in by_device)
-
-
-def _strip(steps: tuple[StepReport, ...]) -> tuple[StepRow, ...]:
-    total = sum(step.duration_ns for step in steps) or 1
-    return tuple(
-        StepRow(step, Span(step.start_ns, step.start_ns + step.duration_ns), step.duration_ns / total) for step in steps
-    )
+def _strip(device: DeviceIndex, steps: Iterable[tuple[StepReport, float]]) -> tuple[str, tuple[StepRow, ...]]:
+    """Return the steps of a device as they stand on its strip, and the device's name."""
+    rows = (StepRow(step, Span(step.start_ns, step.start_ns + step.duration_ns), ratio) for step, ratio in steps)
+    return f"GPU {device}", tuple(rows)
 
 
 def _debiased(verdict: Verdict) -> tuple[Share, ...]:
     """Return the partition without the cost of recording, where that is worth a line."""
     debiased = verdict.debiased
-    return shares(debiased.parts_ns) if debiased and debiased.parts_ns and tells_something(debiased) else ()
+    return shares(debiased.parts_ns) if debiased and debiased.parts_ns and is_recording_worth_a_line(debiased) else ()
 
 
 def _trust(report: Report) -> tuple[CheckRow, ...]:

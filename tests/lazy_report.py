@@ -1,0 +1,61 @@
+"""A report whose parts are made when a test asks for them: few tests read more than a table or the verdict."""
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from trace_analyzer.graph import Graph
+from trace_analyzer.ingest import Trace, load
+from trace_analyzer.options import Options
+from trace_analyzer.pipeline import graph_of, public_tables, report_of
+from trace_analyzer.report import Report
+
+
+class LazyReport(Report):
+    """Make each field when it is first read, from one graph; all that needs the whole report gets one of its own."""
+
+    @classmethod
+    def on(cls, content: bytes) -> "LazyReport":
+        """The report on this file."""
+        report = object.__new__(cls)
+        trace = load(content)
+        graph = graph_of(trace, Options(), kept=[*PARTS.values(), "device_reports"])
+        report.__dict__.update(_trace=trace, _graph=graph, tables=public_tables(graph))
+        return report
+
+
+PARTS = {
+    "trace": "trace_info", "trust": "checks", "notes": "notes", "verdict": "verdict", "steps": "step_reports",
+    "blame": "blame_rows", "host_costs": "host_cost_rows", "advice": "advice",
+}  # fmt: skip
+"""Field of a report -> value of the graph."""
+
+
+def _part(value: str) -> Callable[[LazyReport], Any]:
+    return lambda report: _graph(report).take(value)
+
+
+def _whole(field: str) -> Callable[[LazyReport], Any]:
+    return lambda report: getattr(report_of(_trace(report)), field)
+
+
+def _graph(report: LazyReport) -> Graph:
+    graph: Graph = report.__dict__["_graph"]
+    return graph
+
+
+def _trace(report: LazyReport) -> Trace:
+    trace: Trace = report.__dict__["_trace"]
+    return trace
+
+
+_MADE: dict[str, Callable[[LazyReport], Any]] = {
+    **{field: _part(value) for field, value in PARTS.items()},
+    "devices": lambda report: tuple(_graph(report).take("device_reports").values()),
+    **{field: _whole(field) for field in ("schema_version", "tool_version", "steps_from", "declared")},
+}
+
+for _field, _make in _MADE.items():
+    _made = cached_property(_make)
+    _made.__set_name__(LazyReport, _field)
+    setattr(LazyReport, _field, _made)

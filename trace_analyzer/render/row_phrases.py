@@ -1,0 +1,108 @@
+"""Write whole rows of sections as words, where several columns make one text: sections name these by their key."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trace_analyzer import units
+from trace_analyzer.catalog.code import in_function
+from trace_analyzer.render.phrasing import LINKS, evidence_value, mfu, step_limit
+from trace_analyzer.report import Evidence
+from trace_analyzer.vocabulary import WORK, label, phrase
+
+Row = Mapping[str, Any]
+
+
+def metric_label(row: Row) -> str:
+    """Return the name of a metric without the unit, which its value shows."""
+    return re.sub("_(ns|bytes)$", "", row["metric"]).replace("_", " ")
+
+
+def part_label(row: Row) -> str:
+    """Name a part of the partition, with ``Idle:`` before a cause."""
+    part = row["part"]
+    return label(part) if part in WORK else f"Idle: {phrase(part)}"
+
+
+def drained_by(row: Row) -> str:
+    """Write what drained the queue, from a row of table `drains`: ``.item() in train (train.py:12)``."""
+    function = row["python_function"]
+    own = row["name"] if row["name"] != function else None
+    names = (row["source"] or row["operator"] or own, in_function(function) if function else "")
+    return " ".join(name for name in names if name)
+
+
+def blamed_place(row: Row) -> str:
+    """Write a place in code: ``aten::copy_ in to_gpu (train.py:12)``, else module or annotation; "" if unknown."""
+    function = in_function(row["python_function"], row["call_line"]) if row["python_function"] else ""
+    around = row["module"] or row.get("annotation")
+    return " ".join(part for part in (row["operator"] or "", function or (f"in {around}" if around else "")) if part)
+
+
+def fusion_place(row: Row) -> str:
+    """Write the module or the function around a fusion opportunity; "" if unknown."""
+    return row["module"] or row["function"] or ""
+
+
+def fusion_phrase(row: Row) -> str:
+    """Write what could be one kernel: ``x.cos().cos(), in Block, moves 2.1 GB instead of 4.2 GB``."""
+    place = fusion_place(row)
+    facts = (row["what"], f"in {place}" if place else "", fusion_traffic(row))
+    return ", ".join(fact for fact in facts if fact)
+
+
+def fusion_traffic(row: Row) -> str:
+    """Write what a fused kernel would move of what is moved now: ``moves 2.1 GB instead of 4.2 GB``."""
+    if row["moved_bytes"] is None or row["saved_bytes"] is None or row["kind"] != "chain":
+        return ""
+    rest = row["moved_bytes"] - row["saved_bytes"]
+    return f"moves {units.size(rest)} instead of {units.size(row['moved_bytes'])}"
+
+
+def movement_name(row: Row) -> str:
+    """Name communication, or copies by direction and host memory: ``host to device, pageable``."""
+    memory = f", {row['host_memory']}" if row.get("host_memory") else ""
+    return f"{row['direction'].replace('-', ' ')}{memory}"
+
+
+def movement(row: Row) -> str:
+    """Write what communication or copies cost: how many, how long, how much of it exposed, at which bandwidth."""
+    return _communication(row) if row["direction"] == "communication" else _copies(row)
+
+
+def _communication(row: Row) -> str:
+    exposed = f"{units.duration(row['exposed_ns'])} exposed, {units.duration(row['hidden_ns'])} hidden behind work"
+    rate = "" if row["bus_byte_per_s"] is None else f"; bus bandwidth {units.bandwidth(row['bus_byte_per_s'])}"
+    if rate and row["link"] is not None and row["link_ratio"] is not None:
+        best = units.bandwidth(row["best_bus_byte_per_s"])
+        rate += f", at most {best} ({units.percent(row['link_ratio'])} of {LINKS[row['link']]}'s peak)"
+    return f"{units.counted(row['kernel_count'], 'kernel')}: {exposed}{rate}"
+
+
+def _copies(row: Row) -> str:
+    few = f", {units.count(row['small_count'])} of them small" if row["small_count"] else ""
+    small = ", small" if row["count"] == row["small_count"] == 1 else few
+    rate = "" if row["byte_per_s"] is None else f" at {units.bandwidth(row['byte_per_s'])}"
+    if rate and row["link"] is not None and row["link_ratio"] is not None:
+        large = "large ones " if row["small_count"] else ""
+        rate += f" ({large}{units.percent(row['link_ratio'])} of {LINKS[row['link']]}'s peak)"
+    calls = f"; the calls held the CPU for {units.duration(row['call_ns'])}"
+    exposed = f"{units.duration(row['time_ns'])}{rate}, {units.duration(row['exposed_ns'])} exposed"
+    return f"{units.counted(row['count'], 'copy', 'copies')}{small}: {exposed}{calls}"
+
+
+PHRASES: Mapping[str, Callable[[Row], str]] = {
+    "drained-by": drained_by,
+    "evidence": lambda row: evidence_value(Evidence(**row)),
+    "fusion": fusion_phrase,
+    "fusion-place": fusion_place,
+    "fusion-traffic": fusion_traffic,
+    "metric": metric_label,
+    "mfu": lambda row: "–" if row["mfu"] is None else mfu(row["mfu"], row["mfu_at_most"]),
+    "movement": movement,
+    "movement-name": movement_name,
+    "part": part_label,
+    "place": blamed_place,
+    "step-limit": step_limit,
+}
+"""What `trace_analyzer.sections.Shown` names as its ``phrase`` -> what writes a row."""
