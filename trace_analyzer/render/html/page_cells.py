@@ -20,8 +20,8 @@ from trace_analyzer.vocabulary import label
 
 MOST_ROWS = 100
 SHOWN_ROWS = 12
-LONG_NAME, NAME_END = 24, 11
-"""Characters from which a name is cut where there is no room, and of its end that is never cut."""
+LONG_NAME, NAME_END, ALIKE = 24, 11, 3
+"""Characters from which a name is cut where there is no room, of its end that is never cut, and of that before a difference."""
 
 _FRAME = re.compile(r"(?:.*[/\\\\])?([^/\\\\]+\(\d+\)): (.+)")
 
@@ -135,7 +135,7 @@ def _at_the_difference(alike: Sequence[str]) -> dict[str, int]:
         return {}
     least, most = alike[0], alike[-1]
     same = next((place for place, pair in enumerate(zip(least, most, strict=False)) if pair[0] != pair[1]), len(least))
-    cut = max(0, same - NAME_END // 3)
+    cut = max(0, same - ALIKE)
     by_part: dict[str, list[str]] = {}
     for name in alike:
         by_part.setdefault(name[cut : cut + NAME_END - 1], []).append(name)
