@@ -11,40 +11,74 @@ import random
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+
+import polars as pl
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "sample_traces")]
 
 from compare_sides import Program  # noqa: E402
 
+from trace_analyzer.compare.adjustment import step_difference  # noqa: E402
 from trace_analyzer.compare.comparison import compare_profiles  # noqa: E402
-from trace_analyzer.compare.profiles import Profile, profile_of  # noqa: E402
+from trace_analyzer.compare.facts import Recording  # noqa: E402
+from trace_analyzer.compare.profiles import Profile, merged, profile_of  # noqa: E402
 from trace_analyzer.compare.statistics import FLOOR_RATIO, difference  # noqa: E402
 from trace_analyzer.pipeline import analyze  # noqa: E402
 
 
-def alarms(steps: Sequence[float], size: int, change: float, draws: int, rng: random.Random) -> float:
-    """The share of draws of ``size`` recordings a side that are told apart, the one side ``change`` slower."""
-    found = 0
-    for _ in range(draws):
-        drawn = rng.sample(list(steps), 2 * size)
-        before, after = drawn[:size], [step * (1 + change) for step in drawn[size:]]
-        floor = FLOOR_RATIO * sum(before) / size
-        found += bool(difference(before, after, floor=floor, independent=(True, True)).significant)
-    return found / draws
+def draw(passes: Sequence[Profile], size: int, rng: random.Random, each: int) -> list[Profile]:
+    """Recordings of two sides: ``each`` consecutive passes are one; of single ones no pass is drawn twice."""
+    if each == 1:
+        return rng.sample(list(passes), 2 * size)
+    starts = [rng.randrange(len(passes)) for _ in range(2 * size)]
+    return [one_of([passes[(start + n) % len(passes)] for n in range(each)]) for start in starts]
+
+
+def one_of(passes: Sequence[Profile]) -> Profile:
+    """One recording whose steps are these passes."""
+    side = merged("recording", passes)
+    lengths = tuple(length for recording in side.recordings for length in recording.lengths_ns)
+    return replace(side, recordings=(Recording("recording", lengths, has_steps=True),))
+
+
+def slower(side: Profile, change: float) -> Profile:
+    """A side of which all that owns time takes ``change`` longer."""
+    if not change:
+        return side
+    longer = (pl.col("total_ns") * (1 + change)).round().cast(pl.Int64)
+    units = None if side.units is None else side.units.with_columns(longer)
+    lengths = [replace(r, lengths_ns=tuple(round(ns * (1 + change)) for ns in r.lengths_ns)) for r in side.recordings]
+    return replace(side, units=units, recordings=tuple(lengths))
 
 
 def unchanged(folder: Path, draws: int) -> None:
-    """False alarms and power on consecutive passes of one process, files as recordings."""
-    sides = [profile_of(analyze(path)) for path in sorted(folder.glob("*again*.json.gz"))]
-    steps = [side.total_ns / side.steps for side in sides]
-    print(f"\nunchanged: {len(steps)} passes, mean {sum(steps) / len(steps) / 1e6:.2f} ms")
-    print(f"{'recordings a side':>20}{'false alarms':>14}{'+5 % found':>12}{'+10 % found':>13}")
-    for size in (n for n in (3, 4, 5) if 2 * n <= len(steps)):
+    """False alarms and power on consecutive passes of one process, as recordings of one pass and of five."""
+    passes = [profile_of(analyze(path)) for path in sorted(folder.glob("*again*.json.gz"))]
+    mean = sum(side.total_ns / side.steps for side in passes) / len(passes)
+    print(
+        f"\nunchanged: {len(passes)} passes, mean {mean / 1e6:.2f} ms; in brackets: the step as it is, no line left out"
+    )
+    print(f"{'recordings x passes':>20}{'false alarms':>18}{'+5 % found':>18}{'+10 % found':>18}")
+    for size, each in ((3, 1), (4, 1), (5, 1), (3, 5), (5, 5)):
+        if each == 1 and 2 * size > len(passes):
+            continue
         rng = random.Random(size)
-        shares = [alarms(steps, size, change, draws, rng) for change in (0.0, 0.05, 0.1)]
-        print(f"{size:>20}{shares[0]:>14.1%}{shares[1]:>12.1%}{shares[2]:>13.1%}")
+        counts = {change: [0, 0] for change in (0.0, 0.05, 0.1)}
+        for _ in range(draws):
+            drawn = draw(passes, size, rng, each)
+            before = merged("before", drawn[:size])
+            plain = merged("after", drawn[size:])
+            for change, count in counts.items():
+                after = slower(plain, change)
+                floor = FLOOR_RATIO * before.total_ns / before.steps
+                count[0] += bool(step_difference(before, after, floor=floor)[0].significant)
+                samples = before.observations(), after.observations()
+                count[1] += bool(difference(*samples, floor=floor, independent=(True, True)).significant)
+        cells = "".join(f"{f'{a / draws:.1%} ({b / draws:.1%})':>18}" for a, b in counts.values())
+        print(f"{f'{size} x {each}':>20}{cells}")
 
 
 def planted() -> None:

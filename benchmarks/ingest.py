@@ -5,6 +5,7 @@ turns, and the ratio is of their medians, so it holds when the machine's speed d
 trace repeated with shifted times and ids until it has the wanted size.
 
     python benchmarks/ingest.py TRACE [--mb 200] [--layout native|compact|indent2|indent4|all] [--gz] [--runs 3] [--hta PYTHON]
+    python benchmarks/ingest.py TRACE --against PYTHON    # beside another checkout, by turns; PYTHON is that of its environment
     python benchmarks/ingest.py TRACE --tricks            # what the tricks of trace_analyzer/tuning.py win
 """
 
@@ -22,26 +23,33 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+NO_CACHE = "--no-cache"
 COMMANDS = {
     "json.load": [
         "-c",
         "import json, gzip, sys; json.load((gzip.open if sys.argv[1].endswith('gz') else open)(sys.argv[1], 'rb'))",
     ],
     "load": ["-c", "import sys; from trace_analyzer.ingest import load; load(sys.argv[1])"],
-    "analyze": ["-m", "trace_analyzer", "--no-report"],
+    "analyze": ["-m", "trace_analyzer", "--no-report", NO_CACHE],
 }
 """Arguments of Python before the path of the trace."""
-LOAD = "from trace_analyzer.ingest import build, fast, strict, load; import contextlib, sys; {}; load(sys.argv[1])"
+LOAD = "from trace_analyzer.ingest import fast, strict, load; import contextlib, sys; {}; load(sys.argv[1])"
+ANALYZE = "from trace_analyzer import analyze; from trace_analyzer.ingest import build; from trace_analyzer.replay import estimates; import sys; {}; analyze(sys.argv[1])"
 TRICKS = {
     "one reading thread": ["-c", LOAD.format("fast.READING_THREADS = 1")],
-    "one ordering thread": ["-c", LOAD.format("build.ORDERING_THREADS = 1")],
     "strict": ["-c", LOAD.format("fast._scanner = None")],
     "strict, collecting": [
         "-c",
         LOAD.format("fast._scanner = None; strict.without_garbage_collection = contextlib.nullcontext"),
     ],
+    "analysis": ["-c", ANALYZE.format("")],
+    "analysis, freed memory kept": ["-c", ANALYZE.format("build.return_freed_memory = lambda: None")],
+    "analysis, no replay": ["-c", ANALYZE.format("estimates.MAX_EVENTS = 0")],
 }
-"""Loading without a trick of `trace_analyzer.tuning`; ``strict`` is the reader that pauses the collection of garbage."""
+"""Loading or analysing without a trick of `trace_analyzer.tuning`; ``strict`` is the reader that pauses the collection of garbage.
+
+Without the replay, an analysis lacks its estimates: the difference is what these take.
+"""
 HTA = [
     "-c",
     "import sys; from hta.common.trace import Trace; Trace(trace_files={0: sys.argv[1]}).parse_traces(use_multiprocessing=False)",
@@ -147,6 +155,7 @@ def main() -> None:
     parser.add_argument("--gz", action="store_true")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--hta", help="python that has HolisticTraceAnalysis installed")
+    parser.add_argument("--against", metavar="PYTHON", help="python of another checkout, as installed there")
     parser.add_argument("--only", nargs="*", choices=COMMANDS, default=list(COMMANDS))
     parser.add_argument("--tricks", action="store_true")
     options = parser.parse_args()
@@ -159,6 +168,13 @@ def main() -> None:
             events = written_apart(options.trace, path, options.mb, layout)
             size = path.stat().st_size if not options.gz else _inflated_size(path)
             commands = {name: (sys.executable, arguments) for name, arguments in measured.items()}
+            if options.against:
+                # The folder that this runs in may hold a checkout; the other one may be older than the cache.
+                commands |= {
+                    f"{name}, other checkout": (options.against, ["-P", *(a for a in arguments if a != NO_CACHE)])
+                    for name, arguments in measured.items()
+                    if name != "json.load"
+                }
             if options.hta:
                 commands["HolisticTraceAnalysis"] = (options.hta, HTA)
             results: dict[str, list[tuple[float, float, float]]] = {name: [] for name in commands}

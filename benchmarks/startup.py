@@ -36,9 +36,9 @@ def commands(trace: Path) -> dict[str, list[str]]:
     return {
         "import polars": ["-c", "import polars"],
         "analyze --help": [*ANALYZE, "--help"],
-        "analyze --no-report": [*ANALYZE, str(trace), "--no-report"],
+        "analyze --no-report": [*ANALYZE, str(trace), "--no-report", "--no-cache"],
         "import holoviews with bokeh": ["-c", "import holoviews; holoviews.extension('bokeh')"],
-        "analyze, with report": [*ANALYZE, str(trace)],
+        "analyze, with report": [*ANALYZE, str(trace), "--no-cache"],
     }
 
 

@@ -5,7 +5,8 @@
 With ``--without-values`` as if PyTorch before 2.1 had recorded the traces: shapes and types, but no strides and values.
 Without traces: every ``*.json.gz`` of ``$TRACE_CORPUS``. Per device: the share of kernel time that is linked to an
 operator; of the linked kernels' time and (behind the slash) of all kernels' time the shares with FLOP, with bytes, with
-either; of kernels but communication whose operator has shapes, the share of the time with either; the highest FLOP/s over the peak of its dtype and the highest byte/s over the memory's bandwidth (of kernels that
+either; of kernels but communication whose operator has shapes, the share of the time with either, and with all of it (behind
+the slash: without those that moved more than was recorded, ``at-least``); the highest FLOP/s over the peak of its dtype and the highest byte/s over the memory's bandwidth (of kernels that
 neither the cache nor the clock explains, see docs/definitions.md); kernels faster than their roof by more than 5 %. Then
 the operators and kernels that hold most of the linked time without bytes.
 """
@@ -22,7 +23,7 @@ from trace_analyzer.pipeline import report_of
 from trace_analyzer.report import DeviceReport, Report
 from trace_analyzer.units import percent
 
-HEAD = f"{'linked':>7} {'FLOP':>15} {'bytes':>15} {'either':>15} {'shaped':>7} {'peak':>7} {'memory':>7} {'beyond':>6}  trace, device"
+HEAD = f"{'linked':>7} {'FLOP':>15} {'bytes':>15} {'either':>15} {'shaped':>15} {'peak':>7} {'memory':>7} {'beyond':>6}  trace, device"
 WORST = 4
 TOLERANCE = 1.05
 
@@ -61,7 +62,7 @@ def table(report: Report, name: str) -> int:
         beyond += over
         print(
             f"{percent(linked.get_column('duration_ns').sum() / total):>7} {shares(device)}"
-            f" {percent(shaped_ratio(report, linked)):>7}"
+            f" {' / '.join(map(percent, shaped_ratios(report, linked))):>15}"
             f" {percent(highest_share_of_peak(roofs)):>7} {percent(highest_share_of_bandwidth(roofs)):>7} {over:>6}"
             f"  {name}, {device.name or device.index}"
         )
@@ -81,17 +82,19 @@ def shares(device: DeviceReport) -> str:
     return " ".join(f"{f'{percent(of_linked)} / {percent(of_all)}':>15}" for of_linked, of_all in pairs)
 
 
-def shaped_ratio(report: Report, linked: pl.DataFrame) -> float | None:
-    """Share of the time with FLOP or bytes, of kernels but communication whose operator was recorded with shapes."""
+def shaped_ratios(report: Report, linked: pl.DataFrame) -> tuple[float | None, float | None]:
+    """Share of the time with FLOP or bytes, and with all of them, of kernels but communication whose operator has shapes."""
     inputs = report.tables["operator_inputs"].filter(pl.col("input_dims").cast(pl.String).str.contains(r"\d"))
     shaped = linked.filter(pl.col("bucket") != "communication").join(
         inputs.select(pl.col("event_id").alias("operator_id")), on="operator_id", how="semi"
     )
     known = pl.col("moved_bytes").is_not_null() | (pl.col("flop") > 0).fill_null(False)
-    total, with_work = shaped.select(
-        pl.col("duration_ns").sum(), pl.col("duration_ns").filter(known).sum().alias("known")
+    whole = known & (pl.col("work_from").cast(pl.String) != "at-least").fill_null(True)
+    time = pl.col("duration_ns")
+    total, with_work, with_all = shaped.select(
+        time.sum(), time.filter(known).sum().alias("known"), time.filter(whole).sum().alias("whole")
     ).row(0)
-    return with_work / total if total else None
+    return (with_work / total, with_all / total) if total else (None, None)
 
 
 def highest_share_of_peak(roofs: pl.DataFrame) -> float | None:

@@ -19,7 +19,7 @@ def nothing(thread: Thread, stream: Stream) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """A loop of steps over layers of a product, a normalization and an addition; times in ns, on the device unless named otherwise."""
+    """A loop of steps over layers of a product, a normalization and an addition (``graphed``: replayed from a graph); times in ns, on the device unless named otherwise."""
 
     steps: int = 6
     layers: int = 4
@@ -34,6 +34,7 @@ class Program:
     scatter: float = 0.0
     seed: int = 0
     marked: bool = True
+    graphed: bool = False
     extra: Extra = nothing
 
     def trace(self) -> bytes:
@@ -55,6 +56,13 @@ class Program:
 
     def _step(self, thread: Thread, stream: Stream, rng: random.Random) -> None:
         factor = 1 + self.scatter * rng.gauss(0, 1)
+        if self.graphed:
+            layer = [Kernel(GEMM, self.mm_ns, (432, 1, 1)), Kernel(NORM, self.norm_ns, (432, 1, 1))]
+            adds = [Kernel(ADD, self.add_ns, (432, 1, 1))] * self.adds
+            thread.launch_graph([*layer, *adds] * self.layers, stream)
+            self.extra(thread, stream)
+            thread.synchronize(stream)
+            return
         if self.loading_ns:
             with thread.annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
                 thread.spend(round(self.loading_ns * factor))

@@ -1,7 +1,7 @@
 """Jobs of known truth: ranks that compute and meet in collectives, one after the other, on clocks that differ.
 
-A program is a list of what each rank does in a step: ``("work", ns)`` or ``("meet", groups)``, groups being lists of ranks. Nothing overlaps, so
-starts, ends, waits and lateness follow by arithmetic, without the code that is tested.
+A program is a list of what each rank does in a step: ``("work", ns)`` or ``("meet", groups)``, groups being lists of ranks; ``("work on", (ranks, ns))``,
+or ``("send", (from, to))``. Nothing overlaps, so starts, ends, waits and lateness follow by arithmetic, without the code that is tested.
 """
 
 import json
@@ -18,6 +18,7 @@ from trace_analyzer.ranks.tables import COLLECTIVES, PARTS, STEPS, typed
 
 MS = 1_000_000
 TRANSFER = 2 * MS
+SEND = 1_000
 BASE = 1_700_000_000_000_000_000
 Delay = Callable[[int, int], int]
 """What a rank works longer in a step, ns, by (rank, step)."""
@@ -66,6 +67,17 @@ def job(
                     now[rank] += takes
                 is_first = False
                 continue
+            if what == "work on":
+                for rank in value[0]:
+                    ran[rank].append((step, "gemm", None, now[rank], now[rank] + value[1]))
+                    now[rank] += value[1]
+                continue
+            if what == "send":
+                end = max(now[rank] for rank in value) + SEND
+                for rank in value:
+                    ran[rank].append((step, "send_recv", f"{value[0]}>{value[1]}", now[rank], end))
+                    now[rank] = end
+                continue
             for members in value:
                 group = names.setdefault(tuple(members), f"group{len(names)}")
                 last = max(now[rank] for rank in members)
@@ -95,18 +107,17 @@ def summary(made: Made, rank: int, *, seq: bool = True, grouped: bool = True, ho
         number = counts[group] = counts.get(group, 0) + 1
         place = counts[(group, step)] = counts.get((group, step), 0) + 1
         at, until = made.clock(rank, start) + BASE - base, made.clock(rank, end) + BASE - base
+        source, _, destination = group.partition(">")
+        is_send = bool(destination)
         rows.append(
             {
-                "group": group if grouped else None, "seq": number if seq else None, "comms_id": None, "step": step,
+                "group": ("pipeline" if is_send else group) if grouped else None, "seq": number if seq and not is_send else None, "comms_id": None, "step": step,
                 "ordinal": place - 1 if grouped else len([r for r in rows if r["step"] == step]), "kind": name,
-                "dtype": "Float", "elements": 1_000, "group_size": len(made.groups[group]) if grouped else None,
-                "source": None, "destination": None, "start_ns": at, "duration_ns": until - at, "exposed_ns": until - at,
+                "dtype": "Float", "elements": 1_000, "group_size": (2 if is_send else len(made.groups[group])) if grouped else None,
+                "source": int(source) if is_send else None, "destination": int(destination) if is_send else None, "start_ns": at, "duration_ns": until - at, "exposed_ns": until - at,
             }
         )  # fmt: skip
     frame = pl.DataFrame(rows, schema=COLLECTIVES)
-    exposed = frame.with_row_index("row").select(
-        "row", pl.lit(0).alias("start_ns"), pl.col("duration_ns").alias("end_ns"), "exposed_ns"
-    )
     steps = [
         {"step": n, "start_ns": made.clock(rank, a) + BASE - base, "end_ns": made.clock(rank, b) + BASE - base, "is_steady": True, "regime": None}
         for n, (a, b) in enumerate(made.bounds[rank])
@@ -126,13 +137,17 @@ def summary(made: Made, rank: int, *, seq: bool = True, grouped: bool = True, ho
         base_ns=base,
         step_ns=sum(b - a for a, b in made.bounds[rank]) / made.steps,
         steps_from="ProfilerStep",
-        groups=tuple(
-            Group(name, name, None, len(ranks), tuple(ranks)) for name, ranks in made.groups.items() if rank in ranks
+        groups=(
+            *(
+                Group(name, name, None, len(ranks), tuple(ranks))
+                for name, ranks in made.groups.items()
+                if rank in ranks
+            ),
+            Group("pipeline", "pipeline", "PIPELINE_PARALLEL_GROUP", 2, ()),
         ),
         steps=pl.DataFrame(steps, schema=STEPS),
         parts=typed(summed, PARTS),
         collectives=frame,
-        exposed=exposed.cast({"row": pl.UInt32, "start_ns": pl.Int64}),
     )
 
 

@@ -30,6 +30,7 @@ def test_an_import_loads_nothing_heavy(module: str) -> None:
     assert found.stdout.split() == []
 
 
+@pytest.mark.slow
 def test_the_public_names_exist_and_load_when_asked_for() -> None:
     script = "import trace_analyzer as ta; print(all(getattr(ta, name) is not None for name in ta.__all__))"
     found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -10,11 +10,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from compare_sides import Program
+from compare_sides import GEMM, Program
 from generator import RandomTrace, random_traces
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulator import Kernel, Stream, Tensor, Thread
+from simulator import Kernel, Simulation, Stream, Tensor, Thread
 from tiers import examples
 
 from trace_analyzer.cli import main
@@ -193,6 +193,37 @@ def test_units_of_work() -> None:
     assert "units of work" in " ".join(result.notes)
 
 
+@cache
+def on_two_devices(second_ns: int, first_ns: int = 400_000) -> Report:
+    """Two devices in one trace, the second with products of another length."""
+    simulation = Simulation(devices=2)
+    thread, streams = simulation.thread(), (simulation.stream(0), simulation.stream(1))
+    for number in range(5):
+        with thread.step(number):
+            for stream, ns in zip(streams, (first_ns, second_ns), strict=True):
+                with thread.op("aten::mm", (Tensor((32, 1024)), Tensor((1024, 1024)))):
+                    thread.launch(Kernel(GEMM, ns, (432, 1, 1)), stream)
+            for stream in streams:
+                thread.synchronize(stream)
+    return analyze(simulation.json().encode())
+
+
+def test_several_devices_in_one_trace() -> None:
+    result = compare(on_two_devices(300_000), on_two_devices(390_000))
+    assert [(item.device, item.is_compared) for item in result.devices] == [("0", True), ("1", False)]
+    other = result.devices[1]
+    assert other.before_ns is not None
+    assert other.before_idle_ns is not None
+    assert other.after_idle_ns is not None
+    assert other.after_idle_ns - other.before_idle_ns == pytest.approx(-90_000, rel=0.2)
+    assert any(note.startswith("Device 0 is compared, of 2") for note in result.notes)
+    moved = compare(on_two_devices(300_000), on_two_devices(600_000))
+    assert any("Device 0 of before is compared with device 1 of after" in note for note in moved.notes)
+    assert not compared(BASE, BASE).devices
+    kept = baselines.profile_from(json.loads(baselines.to_json(profile_of(on_two_devices(300_000)))))
+    assert compare(kept, on_two_devices(390_000)).devices == result.devices
+
+
 @pytest.mark.slow
 def test_several_recordings_are_units() -> None:
     noisy = [[report(BASE.faster(steps=4, scatter=0.02, seed=10 * side + n)) for n in range(4)] for side in range(2)]
@@ -248,7 +279,8 @@ def test_gates() -> None:
     ]
     assert [found.broke for found in held(slower, gates)] == [True, False, True, False]
     assert not any(found.broke for found in held(compared(BASE, BASE), gates))
-    assert "no line" in held(slower, [Gate("x", 0.1, "nonesuch")])[0].why
+    assert "no line is called 'nonesuch'" in str(refusal(slower, [*gates, Gate("x", 0.1, "nonesuch")]))
+    assert refusal(slower, [*gates, Gate("x", 0.1, "data-loading")]) is None
     idle = compared(BASE, BASE.faster(loading_ns=3_000_000))
     assert held(idle, [Gate("idle", 0.05, is_idle=True)])[0].broke
     assert "not known to be the same program" in str(refusal(compare(SAMPLES[0], report(BASE))))
@@ -287,6 +319,50 @@ def test_a_saved_report_compares_by_parts(tmp_path: Path) -> None:
 def test_damaged_files_are_bad_input(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "before.json"
     path.write_text(damage)
+    with pytest.raises(InputError):
+        compare(path, report(BASE))
+
+
+def edited(text: str, place: tuple[str, ...], value: object) -> str:
+    document = json.loads(text)
+    inner = document
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("verdict", "parts_ns"), {"compute": -5}),
+        (("verdict", "parts_ns"), {"compute": 1.5}),
+        (("verdict", "parts_ns"), {"nonsense": 500}),
+        (("verdict", "window"), 7),
+        (("steps",), None),
+        (("advice",), [{"id": "a", "title": "b", "saves_ns_at_most": 1, "how_bound": "c", "predicted": {}}]),
+    ],
+)
+def test_edited_reports_are_bad_input(tmp_path: Path, place: tuple[str, ...], value: object) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(edited(report(BASE).to_json(), place, value))
+    with pytest.raises(InputError):
+        compare(path, report(BASE))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("facts", "devices"), [{"label": "0", "steps": 0, "total_ns": 1, "idle_ns": 0}]),
+        (("facts", "advice"), [{"id": "a", "title": "t", "saves_ns_at_most": 5, "how": "h", "predicted_ratio": "x"}]),
+        (("unit_of_work",), 0),
+        (("recordings",), []),
+        (("frames", "rows", "row"), []),
+    ],
+)
+def test_edited_baselines_are_bad_input(tmp_path: Path, place: tuple[str, ...], value: object) -> None:
+    path = tmp_path / "baseline.json"
+    path.write_text(edited(baselines.to_json(profile_of(report(BASE))), place, value))
     with pytest.raises(InputError):
         compare(path, report(BASE))
 
@@ -331,6 +407,8 @@ def test_exit_codes(traces: dict[str, Path]) -> None:
     assert "not compared" in err
     assert run("compare", traces["base"], "nowhere/*.json")[0] == 2
     assert run("compare", traces["base"], traces["slower"], "--fail-if-slower", "soon")[0] == 2
+    code, _, err = run("compare", traces["base"], traces["slower"], "--fail-if-slower", "aten::nm=5%")
+    assert (code, "'aten::nm'; near it: aten::mm" in err) == (2, True)
 
 
 @pytest.mark.slow
@@ -372,6 +450,7 @@ def test_hostile_names_stay_text() -> None:
     assert "\x1b" not in result.to_json()
 
 
+@pytest.mark.slow
 def test_the_page(tmp_path: Path) -> None:
     """Figures of all kinds, and names that stay text."""
     name = "</script><script>alert(1)</script>"
@@ -387,6 +466,8 @@ def test_the_page(tmp_path: Path) -> None:
     ):
         assert f"<h2>{title}</h2>" in page
     assert name not in page
+    assert "static/extensions" not in page, "the page asks for files of an extension of Bokeh"
+    assert "prefers-color-scheme" in page
     (tmp_path / "kept.json").write_text(baselines.to_json(profile_of(report(BASE))))
     kept = compare(tmp_path / "kept.json", report(BASE)).to_html(tmp_path / "other.html").read_text()
     assert "<h2>Timelines</h2>" not in kept
@@ -410,6 +491,24 @@ def test_promises() -> None:
     assert kept.bound_held
     assert kept.came_ns == pytest.approx(-(result.difference_ns or 0), rel=0.1)
     assert not compared(host_bound, host_bound).promises
+    assert kept.predicted_ns is not None
+    assert kept.predicted_interval_ns is not None
+    low, high = kept.predicted_interval_ns
+    assert low <= kept.predicted_ns <= high
+    assert kept.prediction_held == (low <= kept.step_ns <= high)
+    assert "as predicted by replay" in result.summary()
+
+
+def test_predictions_outlive_saving(tmp_path: Path) -> None:
+    """A saved report and a baseline keep what a replay predicted."""
+    host_bound = Program(mm_ns=4_000, norm_ns=4_000, add_ns=4_000, host_ns=60_000, loading_ns=3_000_000)
+    own = profile_of(report(host_bound)).facts.advice
+    (tmp_path / "report.json").write_text(report(host_bound).to_json())
+    (tmp_path / "baseline.json").write_text(baselines.to_json(profile_of(report(host_bound))))
+    assert any(item.predicted_ratio is not None for item in own)
+    for name in ("report.json", "baseline.json"):
+        kept = compare(tmp_path / name, report(host_bound)).sides[0].facts.advice
+        assert [item.predicted_interval for item in kept] == [item.predicted_interval for item in own]
 
 
 def test_profiles_keep_owned_time(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ def test_generated_pages_are_up_to_date() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_a_stale_page_is_named(tmp_path: Path) -> None:
     copied = tmp_path / "docs" / "generate.py"
     copied.parent.mkdir()

@@ -15,9 +15,10 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kineto import analysed, kernel, launch
+from kineto import A100, kernel, launch, trace_bytes
 
 from trace_analyzer.graph import Graph, LazyTables, Node
+from trace_analyzer.pipeline import analyze
 from trace_analyzer.registry import TABLES
 
 ONE = pl.DataFrame({"a": [1]})
@@ -218,7 +219,7 @@ def test_a_copy_holds_all_frames():
 
 
 def test_a_report_goes_to_another_process_with_all_its_tables():
-    report = analysed(launch(0, 5, 1), kernel(10, 20, 1))
+    report = analyze(trace_bytes([launch(0, 5, 1), kernel(10, 20, 1)], deviceProperties=[A100]))
     there = pickle.loads(pickle.dumps(report))
     assert there == report
     for table in TABLES:

@@ -132,7 +132,7 @@ dist.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 cycles = schedule(wait=1, warmup=1, active=2, repeat=1)
-with profile(activities=[ProfilerActivity.CPU], schedule=cycles, on_trace_ready=ta.trace_handler(sys.argv[1])) as p:
+with profile(activities=[ProfilerActivity.CPU], schedule=cycles, on_trace_ready=ta.trace_handler(sys.argv[1], job=True)) as p:
     for _ in range(5):
         model(torch.ones(4, 8)).sum().backward()
         optimizer.step()
@@ -159,7 +159,8 @@ def test_two_ranks_under_torchrun(tmp_path: Path) -> None:
     assert [path.name for path in traces] == ["trace.rank0.step4.json.gz", "trace.rank1.step4.json.gz"]
     told = [json.loads(path.read_text()) for path in sorted((tmp_path / "traces").glob("*.report.json"))]
     assert [(report["trace"]["rank"], report["trace"]["world_size"]) for report in told] == [(0, 2), (1, 2)]
-    assert done.stderr.count("trace_analyzer: ") == 2
+    assert done.stderr.count("trace_analyzer: ") == 3
+    assert "trace_analyzer: job: " in done.stderr
     summaries = sorted((tmp_path / "traces").glob("*.rank.gz"))
     assert [path.name for path in summaries] == ["trace.rank0.step4.rank.gz", "trace.rank1.step4.rank.gz"]
     job = ta.analyze_ranks(tmp_path / "traces", workers=1)

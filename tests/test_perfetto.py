@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from trace_analyzer.cli import main
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.perfetto import write_perfetto
 
+SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("synthetic_*.json.gz"))
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "synthetic_overhead_data-loading.json.gz"
 
 
@@ -76,6 +77,60 @@ def test_a_trace_that_is_an_array(tmp_path: Path) -> None:
     source.write_text(json.dumps(rows))
     write_perfetto(source, analyze(source), out)
     assert json.loads(out.read_text())[-len(rows) :] == rows
+
+
+def violations(rows: list[dict[str, Any]]) -> list[str]:
+    """What Perfetto's importer of the Trace Event Format would drop or misread of events.
+
+    Process and thread are unsigned numbers of 32 bits; complete events have a duration and nest on their thread; counters
+    are numbers; metadata is of known names (https://perfetto.dev/docs/getting-started/other-formats, and the format's own text).
+    """
+    broken, spans = [], defaultdict(list)
+    for row in rows:
+        if not all(isinstance(row[key], int) and 0 <= row[key] < 1 << 32 for key in ("pid", "tid")):
+            broken.append(f"pid or tid: {row}")
+        if row["ph"] == "X":
+            if not (
+                row["dur"] >= 0 and row["ts"] >= 0 and isinstance(row["name"], str) and isinstance(row["args"], dict)
+            ):
+                broken.append(f"complete event: {row}")
+            spans[row["pid"], row["tid"]].append((row["ts"], -row["dur"]))
+        elif row["ph"] == "C":
+            if not (row["ts"] >= 0 and row["args"] and all(isinstance(v, int) for v in row["args"].values())):
+                broken.append(f"counter: {row}")
+        elif row["ph"] != "M" or row["name"] not in ("process_name", "process_sort_index", "thread_name"):
+            broken.append(f"no known event: {row}")
+    for track, owned in spans.items():
+        open_ends: list[Decimal] = []
+        for start, minus in sorted(owned):
+            while open_ends and open_ends[-1] <= start:
+                open_ends.pop()
+            if open_ends and start - minus > open_ends[-1]:
+                broken.append(f"slices of {track} overlap without nesting at {start}")
+            open_ends.append(start - minus)
+    return broken
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("source", SAMPLES, ids=lambda path: path.stem)
+def test_the_tracks_are_of_the_format(source: Path, tmp_path: Path) -> None:
+    added, _ = exported(source, tmp_path / "out.json")
+    assert added
+    assert violations(added) == []
+
+
+def test_the_rules_of_the_format_find_what_breaks_them(tmp_path: Path) -> None:
+    added, _ = exported(SAMPLE, tmp_path / "out.json")
+    piece = next(row for row in added if row["ph"] == "X" and row["dur"] > 1)
+    late = {**piece, "ts": piece["ts"] + piece["dur"] / 2}
+    for wrong in (
+        late,
+        {**piece, "dur": -1},
+        {**piece, "pid": -1},
+        {**piece, "ph": "B"},
+        {**piece, "ph": "C", "args": {"a": "b"}},
+    ):
+        assert violations([piece, wrong])
 
 
 def test_perfetto_reads_the_tracks(tmp_path: Path) -> None:

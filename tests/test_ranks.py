@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import zlib
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +19,17 @@ from made_ranks import MS, TRANSFER, Made, job, summaries, summary, write_traces
 from tiers import examples
 
 from trace_analyzer.errors import InputError
+from trace_analyzer.ranks import columns
 from trace_analyzer.ranks import roles as role_module
 from trace_analyzer.ranks.documents import schema
 from trace_analyzer.ranks.groups import group_of, packed, unpacked
 from trace_analyzer.ranks.job import JobReport, judge
+from trace_analyzer.ranks.joining import joined
 from trace_analyzer.ranks.slowdown import slowdown
 from trace_analyzer.ranks.sources import files_of
+from trace_analyzer.ranks.spool import Sample
 from trace_analyzer.ranks.summary import RankSummary, exposed_pieces, from_bytes, rank_in_name, summarize, to_bytes
-from trace_analyzer.ranks.waits import uncharged
+from trace_analyzer.ranks.waits import Lateness, _Grid
 
 CLOCKS: dict[str, Any] = {
     "offsets": {"host1": 3_000_000, "host3": -7_123_456, "host5": 2_500_000_000},
@@ -145,6 +150,93 @@ def test_pipeline_stages_have_roles_of_their_own() -> None:
     assert set(role_module.roles(pl.DataFrame(many, schema=columns, orient="row")).values()) == {"A"}
 
 
+def gpipe(stages: int, microbatches: int, pipelines: int, late: int | None = None) -> list[tuple[str, Any]]:
+    """A step of pipelines: forward of all microbatches, backward of all, then the stages of all pipelines meet."""
+    program: list[tuple[str, Any]] = []
+    for back in (False, True):
+        for _ in range(microbatches):
+            order = range(stages)[:: -1 if back else 1]
+            for place in order:
+                for first in range(0, stages * pipelines, stages):
+                    rank = first + place
+                    program.append(("work on", ([rank], 10 * MS if rank != late else 14 * MS)))
+                    if place != order[-1]:
+                        program.append(("send", (rank, rank - 1 if back else rank + 1)))
+    meets = [list(range(place, stages * pipelines, stages)) for place in range(stages)]
+    return [*program, ("meet", meets)] if pipelines > 1 else program
+
+
+@pytest.mark.parametrize(("stages", "microbatches", "pipelines"), [(2, 3, 1), (4, 6, 1), (4, 8, 2)])
+def test_bubbles_of_a_pipeline(stages: int, microbatches: int, pipelines: int) -> None:
+    made = job(stages * pipelines, 5, gpipe(stages, microbatches, pipelines), ranks_per_host=stages)
+    report = judge(summaries(made))
+    assert report.pipeline is not None
+    assert report.pipeline.microbatches == microbatches
+    ideal = (stages - 1) / (microbatches + stages - 1)
+    assert report.pipeline.ideal_ratio == ideal
+    assert [stage.ranks for stage in report.pipeline.stages] == [
+        tuple(range(place, made.size, stages)) for place in range(stages)
+    ]
+    for stage in report.pipeline.stages:
+        sent = sum(end - start for _, name, _, start, end in made.ran[stage.stage] if name == "send_recv")
+        whole = made.bounds[stage.stage][-1][1] - made.bounds[stage.stage][0][0]
+        assert stage.bubble_ratio == pytest.approx(sent / whole, rel=1e-6)
+    if pipelines == 1:  # nothing else waits: the first stage has the bubble of the formula, but for the time of sends
+        assert report.pipeline.stages[0].bubble_ratio == pytest.approx(ideal, rel=0.01)
+    # Each send finds its receive.
+    per_step = 2 * microbatches * (stages - 1) * pipelines * 2
+    assert report.collectives.by["pair"] == 5 * per_step
+    assert f"stage 0 {100 * report.pipeline.stages[0].bubble_ratio:.0f}" in report.summary(200)
+
+
+def test_a_slow_stage_is_the_fullest_and_its_data_peer_waits() -> None:
+    report = judge(summaries(job(8, 5, gpipe(4, 6, 2, late=2))))
+    assert report.pipeline is not None
+    ratios = {stage.stage: stage.bubble_ratio for stage in report.pipeline.stages}
+    assert min(ratios, key=lambda stage: ratios[stage]) == 2
+    assert report.stragglers[0].rank in range(4)  # the pipeline with the slow rank comes last to every meeting
+    assert {rank.rank for rank in report.ranks if rank.late_ns} <= set(range(4))
+
+
+def test_a_job_without_sends_has_no_pipeline() -> None:
+    assert judge(summaries(data_parallel(4, late_rank(1)))).pipeline is None
+
+
+@pytest.mark.parametrize("recorded", [{}, {"seq": False}, {"seq": False, "grouped": False}])
+def test_a_job_in_parts_says_what_the_whole_says(recorded: dict[str, bool]) -> None:
+    """Spooled by step, and with clocks aligned by a sample, a job has the verdict that it has in one piece."""
+    tensor = [[4 * i + j for j in range(4)] for i in range(4)]
+    data = [[4 * i + j for i in range(4)] for j in range(4)]
+    program = [("work", 20 * MS), ("meet", tensor), ("work", 10 * MS), ("meet", data)] * 3
+    contents = summaries(job(16, 10, program, late_rank(5), **CLOCKS), **recorded)
+    if not recorded:  # what has a number is matched even where its step was lost
+        cut = from_bytes(contents[3])
+        lost = pl.when(pl.col("step") > 6).then(None).otherwise("step").alias("step")
+        contents[3] = to_bytes(replace(cut, damage="breaks off", collectives=cut.collectives.with_columns(lost)))
+    whole, parts = (judge(contents, part_rows=rows) for rows in (10**6, 200))
+    assert json.loads(parts.to_json()) == json.loads(whole.to_json())
+    assert parts.by_step.equals(whole.by_step)
+    assert parts.rows.drop("match").sort("rank", "row").equals(whole.rows.drop("match").sort("rank", "row"))
+
+
+def test_a_large_job_is_aligned_by_whole_collectives() -> None:
+    made = data_parallel(8, late_rank(5), **CLOCKS)
+    rows = joined_rows(made)
+    sample = Sample(40)
+    for rank in range(8):
+        sample.add(rows.filter(pl.col("rank") == rank))
+    kept = sample.rows()
+    assert 0 < kept.height <= 40
+    assert kept.group_by("key").len().get_column("len").to_list() == [8] * (kept.height // 8)
+
+
+def joined_rows(made: Made) -> pl.DataFrame:
+    """`ROWS` of all ranks."""
+    together = joined(summaries(made))
+    with closing(together.collectives) as spool:
+        return spool.sample()
+
+
 def test_imbalance_names_the_operator_and_its_longest_rank() -> None:
     columns = ["rank", "kind", "category", "operator", "count", "step_ns"]
     rows = [(rank, "kernel", "gemm", "experts", 1.0, 9e6 if rank == 3 else 3e6) for rank in range(4)]
@@ -260,12 +352,26 @@ def test_laws(size: int, delays: list[int], recorded: dict[str, bool]) -> None:
         assert straggler.gain_at_least_ns <= straggler.late_ns
 
 
+def uncharged(late: Any, slots: Any, cut: int = 0) -> Any:
+    """Lateness as `Lateness` charges it, collectives by ranks, the first ``cut`` collectives in a part of their own."""
+    count, ranks = late.shape
+    job = Lateness(ranks)
+    job._charged_then = np.zeros((ranks, 1 + int(slots.max())), dtype=np.int64)
+    parts = []
+    for part in (slice(0, cut), slice(cut, count)):
+        place, rank = (axis.ravel() for axis in np.indices(late[part].shape))
+        if len(place):
+            grid = _Grid(rank, place, slots[part].ravel(), late[part].ravel())
+            parts.append(job._uncharged(grid).reshape(late[part].shape))
+    return np.concatenate(parts)
+
+
 @settings(max_examples=examples(200))
 @given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=12))
 def test_uncharged_lateness_agrees_with_a_naive_scan(ranks: int, rows: list[tuple[int, int]]) -> None:
     late = np.array([[value + rank for rank in range(ranks)] for value, _ in rows], dtype=np.int64)
     slots = np.array([[(slot + rank) % 3 for rank in range(ranks)] for _, slot in rows], dtype=np.int64)
-    own = uncharged(late, slots)
+    own = uncharged(late, slots, len(rows) // 2)
     for rank in range(ranks):
         for place in range(len(rows)):
             earlier = [p for p in range(place) if slots[p][rank] == slots[place][rank]]
@@ -388,14 +494,58 @@ def test_a_damaged_summary_is_a_failed_rank(tmp_path: Path, content: bytes) -> N
     [
         ({"rank": "3"}, "rank is no"), ({"nothing": 1}, "nothing is unknown"), ({"base_ns": None}, "base_ns"),
         ({"groups": [{"key": "a", "name": "a", "description": None, "size": 2, "ranks": [[0, 1, 10**12]]}]}, "too many ranks"),
-        ({"frames": {}}, "steps"), ({"rank_summary_version": 9}, "version 9"),
+        ({"frames": {}}, "steps"), ({"rank_summary_version": 9}, "version 9"), ({"rank_summary_version": 1}, "version 1"),
     ],
 )  # fmt: skip
 def test_a_summary_of_wrong_types_is_refused(change: dict[str, Any], reason: str) -> None:
-    content = summaries(data_parallel(2, late_rank(1)))[0]
-    document = json.loads(gzip.decompress(content)) | change
+    head, rest = members(summaries(data_parallel(2, late_rank(1)))[0])
     with pytest.raises(InputError, match=reason):
-        from_bytes(gzip.compress(json.dumps(document).encode()))
+        from_bytes(gzip.compress(json.dumps(json.loads(head) | change).encode()) + rest)
+
+
+def members(content: bytes) -> tuple[bytes, bytes]:
+    """The text of the head of a summary, and the compressed rest."""
+    inflater = zlib.decompressobj(wbits=31)
+    return inflater.decompress(content), inflater.unused_data
+
+
+@pytest.mark.parametrize(
+    ("frame", "column", "change", "reason"),
+    [
+        ("steps", "start_ns", {"value": "now"}, "is not of type"), ("steps", "is_steady", {"value": 3}, "is not of type"),
+        ("collectives", "kind", {"type": "<i4", "texts": ["x"], "nulls": False}, "not listed"),
+        ("collectives", "seq", {"type": "<f8", "nulls": False}, "another type"), ("collectives", "seq", {"type": "O"}, "type O"),
+        ("collectives", "start_ns", {"value": None}, "time is missing"), ("collectives", "start_ns", {"type": "<i8", "nulls": False}, "buffer"),
+    ],
+)  # fmt: skip
+def test_a_summary_with_wrong_columns_is_refused(frame: str, column: str, change: dict[str, Any], reason: str) -> None:
+    head, rest = members(summaries(data_parallel(2, late_rank(1)))[0])
+    document = json.loads(head)
+    document["frames"][frame]["columns"][column] = change
+    with pytest.raises(InputError, match=reason):
+        from_bytes(gzip.compress(json.dumps(document).encode()) + rest)
+
+
+_CELLS = st.fixed_dictionaries(
+    {
+        "small": st.none() | st.integers(-(2**63) + 1, 2**63 - 1),
+        "flag": st.none() | st.booleans(),
+        "text": st.none() | st.text(max_size=3),
+        "share": st.none() | st.floats(allow_nan=False),
+    }
+)
+
+
+@settings(max_examples=examples(100))
+@given(st.lists(_CELLS, max_size=8))
+def test_columns_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
+    schema = {"small": pl.Int64(), "flag": pl.Boolean(), "text": pl.String(), "share": pl.Float64()}
+    frame = pl.DataFrame(rows, schema=schema)
+    description, content = columns.packed(frame)
+    described = json.loads(json.dumps(description))
+    back, sizes = columns.unpacked([(described, memoryview(content + b"more"))] * 2, schema)
+    assert back.equals(pl.concat([frame, frame]))
+    assert sizes == [len(content)] * 2
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from made_ranks import MS, document, job
 
 from trace_analyzer.catalog.public_words import is_public
 from trace_analyzer.cli import main
@@ -196,3 +197,45 @@ def test_no_other_verb_writes_a_secret(
     assert "a bug in this program" not in result.stderr
     for place, text in texts_of(folder, result.stdout + result.stderr).items():
         assert re.findall(rf"(?i).{{0,60}}{PLANT}.{{0,40}}", text) == [], place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["text", "json", "markdown"])
+def test_the_report_on_a_job_holds_no_secret(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts, folders, process groups, kernels and operators of all ranks, and what a file that is no trace begins with."""
+    made = job(4, 4, [("work", 20 * MS), ("meet", [list(range(4))])], lambda rank, step: 9 * MS * (rank == 2))
+    folder, out = tmp_path / f"my {PLANT} job", tmp_path / "out"
+    for place in (folder, out):
+        place.mkdir()
+    source = secrets()
+    structure = frozenset({"ph", "cat", "ts", "dur", "pid", "tid", "correlation", "External id", "Collective name", "dtype", "pg_name",
+        "Process Group Name", "Process Group Ranks", "backend", "baseTimeNanoseconds"})  # fmt: skip
+    for rank in range(4):
+        trace = document(made, rank)
+        events = [
+            event if "ProfilerStep" in event["name"] else planted(event, source, structure)
+            for event in trace.pop("traceEvents")
+        ]
+        for event in events:
+            if "Process Group Name" in event.get("args", {}):
+                event["args"]["Process Group Name"] = f"{PLANT}-group"
+        header = planted(trace, source, structure) | {"host_name": f"{PLANT.lower()}.10.0.0.{rank // 2}"}
+        for group in header["distributedInfo"]["pg_config"]:
+            group["pg_name"] = f"{PLANT}-group"
+        whole = {**header, "baseTimeNanoseconds": trace["baseTimeNanoseconds"], "traceEvents": events}
+        (folder / f"{PLANT}-host{rank}_42.rank{rank}.pt.trace.json").write_text(json.dumps(whole))
+    (folder / f"{PLANT}.rank1.json").write_text(f"{PLANT} is no trace")
+    monkeypatch.chdir(out)
+    words = ["ranks", str(folder), "--format", form, "--html", "page.html", "--workers", "1"]
+    shown = CliRunner().invoke(main, words)
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.lower().count(PLANT.lower()) > 3
+    result = CliRunner().invoke(main, [*words, "--redact", "--force"])
+    assert result.exit_code == 0, result.output
+    if form == "json":
+        report = json.loads(result.stdout)
+        assert [late["rank"] for late in report["stragglers"]] == [2]
+        assert {rank["host"] for rank in report["ranks"] if rank["status"] == "ok"} == {"host1"} | {"host2"}
+        assert report["collectives"]["matched"] == 16
+    for place, text in texts_of(out, result.stdout + result.stderr).items():
+        assert re.findall(rf"(?i).{{0,60}}(?:{PLANT}|10\.0\.0\.).{{0,40}}", text) == [], place

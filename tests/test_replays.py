@@ -1,5 +1,8 @@
 """Kernels of graphs take operators, shapes and FLOP from the same kernels launched one by one, or from the capture."""
 
+import gzip
+import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 from kineto import analysed, call, kernel, launch, loaded, op, python, trace_bytes
 
 from trace_analyzer.analyses.work.replay_matching import captured_matches, part_matches, whole_matches
+from trace_analyzer.errors import InputError
 from trace_analyzer.pipeline import analyze, report_of
 from trace_analyzer.report import Report
 
@@ -290,3 +294,77 @@ def test_captures_match_by_number_of_launches() -> None:
     graphs = pl.DataFrame({"launch_id": [7] * 5 + [8] * 6, "place": [*range(5), *range(6)]})
     found = captured_matches(graphs, captured).sort("place")
     assert found.select("launch_id", "position").rows() == [(7, i) for i in range(4, 9)]
+
+
+# Annotations that PyTorch keeps of a graph's nodes
+
+
+def annotated(annotations: Any, *, nodes: Any = (9, 8, 7, 6), **options: Any) -> Report:
+    return analyze(trace_bytes([replay(0, nodes=list(nodes))]), capture=json.dumps(annotations).encode(), **options)
+
+
+def test_annotations_name_modules_by_graph_node_id() -> None:
+    report = annotated(
+        {
+            "9": [{"name": "attention"}],
+            "8": [{"name": "outer"}, {"name": "mlp", "dtype": "bf16"}],
+            "7": ["head"],
+            "77": ["other"],
+        }
+    )
+    assert report.tables["activities"].sort("start_ns").select(
+        "replayed_module", "replay_match", "replay_confidence", "operator", "flop"
+    ).rows() == [
+        ("attention", "annotation", 1.0, None, None), ("mlp", "annotation", 1.0, None, None), ("head", "annotation", 1.0, None, None),
+        (None, None, None, None, None),
+    ]  # fmt: skip
+    assert notes(report, "graph-annotations") == [3]
+
+
+def test_annotations_of_the_first_versions_are_read() -> None:
+    report = annotated(
+        {"9": [{"str": "attention"}], "8": "mlp", "7": [], "6": [{"dtype": "bf16"}], "x": ["no"], "1" * 30: ["no"]}
+    )
+    assert report.tables["activities"].sort("start_ns").get_column("replayed_module").to_list() == [
+        "attention",
+        "mlp",
+        None,
+        None,
+    ]
+
+
+def test_annotations_of_another_program_are_told() -> None:
+    assert notes(annotated({"1234": ["x"]}), "annotations-unmatched") == [1]
+    assert notes(annotated({}), "annotations-unmatched") == [1]
+    eager_only = analyze(trace_bytes([eager()]), capture=b'{"1": ["x"]}')
+    assert notes(eager_only, "capture-unused") == [1]
+
+
+def test_annotations_from_a_compressed_file(tmp_path: Path) -> None:
+    path = tmp_path / "graph.json.gz"
+    path.write_bytes(gzip.compress(b'{"9": ["attention"]}'))
+    report = analyze(trace_bytes([replay(0, nodes=[9, 8, 7, 6])]), capture=path)
+    assert notes(report, "graph-annotations") == [1]
+
+
+class Trap:
+    """What a pickle can do when it is read."""
+
+    def __reduce__(self) -> Any:
+        return pytest.fail, ("the pickle was read",)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_pickle_is_refused_unread(protocol: int, tmp_path: Path) -> None:
+    path = tmp_path / "annotations.pkl"
+    path.write_bytes(pickle.dumps({9: [Trap()]}, protocol))
+    with pytest.raises(
+        InputError, match=r"annotations.pkl: is a pickle, and to read one can run code; save .* as JSON"
+    ):
+        analyze(trace_bytes([replay(0)]), capture=path)
+
+
+@pytest.mark.parametrize("text", [b'{"9": [', b'{"9": ' + b"[" * 100_000, b'{"9": [1]} x'])
+def test_damaged_annotations_are_one_line(text: bytes) -> None:
+    with pytest.raises(InputError, match="begins like graph annotations, and is no JSON"):
+        analyze(trace_bytes([replay(0)]), capture=text)

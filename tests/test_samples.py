@@ -37,7 +37,6 @@ def test_verdict(name: str) -> None:
     assert {"status": verdict.status, "regime": verdict.regime, "cause": verdict.cause} == EXPECTED[name]
 
 
-@pytest.mark.sampled
 @pytest.mark.parametrize("name", EXPECTED)
 def test_golden_json(name: str) -> None:
     golden = GOLDEN / name.replace(".json.gz", ".json")

@@ -162,7 +162,9 @@ def test_layers_of_one_pass_are_no_steps() -> None:
     assert analysed(layers).steps_from is None, "nothing bounds them"
     synced = [call("cudaStreamSynchronize", 20 * n + 15, 1) for n in range(24)]
     assert analysed(layers, head, synced).steps_from is None, "what follows comes once"
-    assert analysed(layers, synced).steps_from == "kernel sequence"
+    assert analysed(layers, synced).steps_from is None, "a layer may wait too"
+    timed = [call("cudaDeviceSynchronize", 20 * n + 15, 1) for n in range(24)]
+    assert analysed(layers, timed).steps_from == "kernel sequence", "but not for the whole device"
 
 
 def test_launches_without_rhythm_have_no_steps() -> None:

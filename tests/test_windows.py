@@ -16,11 +16,13 @@ GEMM = "ampere_sgemm_128x64_tn"
 # Layers are no steps
 
 
-def blocks(count: int = 10) -> list[object]:
+def blocks(
+    count: int = 10, wait: str = "cudaDeviceSynchronize", names: tuple[str, ...] = ("gemm", "relu", "add")
+) -> list[object]:
     """A pass of equal blocks, each bounded by a synchronize: to kernels alone this looks like a loop."""
     return [
-        [call("cudaStreamSynchronize", 100 * n, 2),
-         *(launched(name, 100 * n + 5 + 20 * k, 100 * n + 12 + 20 * k, 18, 10 * n + k + 1) for k, name in enumerate(("gemm", "relu", "add")))]
+        [call(wait, 100 * n, 2),
+         *(launched(name, 100 * n + 5 + 20 * k, 100 * n + 12 + 20 * k, 18, 10 * n + k + 1) for k, name in enumerate(names))]
         for n in range(count)
     ]  # fmt: skip
 
@@ -79,11 +81,99 @@ def _later(*events: Any) -> list[dict[str, Any]]:
     return [e | {"ts": e["ts"] + 50} for e in _flat(list(events))]
 
 
+def results(count: int = 10) -> list[object]:
+    """A copy to the host in each block, as `.item()` makes it."""
+    return [
+        [call("cudaMemcpyAsync", 100 * n + 70, 3, correlation=900 + n), copy("DtoH (Device -> Pageable)", 100 * n + 74, 2, correlation=900 + n)]
+        for n in range(count)
+    ]  # fmt: skip
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "events",
+    [
+        [blocks(wait="cudaStreamSynchronize")],
+        [blocks(wait="cudaEventSynchronize"), results()],
+        [blocks(wait="hipStreamSynchronize"), results()],
+        # Functional layers in one frame: the same function for each, as a loop would call it.
+        [blocks(wait="cudaStreamSynchronize"), results(), python("net.py(3): forward", -20, 3_000),
+         [python("net.py(12): layer", 100 * n - 2, 90) for n in range(10)]],
+        # Layers of one pass are different modules.
+        [blocks(wait="cudaStreamSynchronize"), python("net.py(3): forward", -20, 3_000),
+         [python("net.py(12): layer", 100 * n - 3, 92) for n in range(10)],
+         [python(f"nn.Module: Block_{n}", 100 * n - 2, 90) for n in range(10)]],
+    ],
+    ids=["waits", "results", "hip", "one frame", "different modules"],
+)  # fmt: skip
+def test_layers_of_one_frame_that_wait_or_copy_to_the_host_are_no_steps(events: list[object]) -> None:
+    report = analysed(_later(*events))
+    assert report.steps_from is None
+    assert report.verdict.window is not None
+    assert report.verdict.window.kind == "whole"
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(
+    "events",
+    [
+        [blocks(wait="cudaStreamSynchronize", names=("void at::native::(anonymous namespace)::indexSelectLargeIndex<float>()", "gemm", "relu")),
+         [op("aten::embedding", 100 * n + 4, 9) for n in range(10)]],
+        [blocks(wait="cudaStreamSynchronize", names=("gemm", "relu", "void multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>()"))],
+        [blocks(wait="cudaStreamSynchronize"), python("gen.py(3): main", -20, 3_000),
+         [python("nn.Module: Net_0", 100 * n - 2, 90) for n in range(10)]],
+        [blocks(wait="cudaStreamSynchronize"), python("gen.py(3): main", -20, 3_000),
+         [python("torch/utils/data/dataloader.py(701): __next__", 100 * n - 2, 1) for n in range(10)]],
+    ],
+    ids=["embedding", "optimizer", "the same module", "data loader"],
+)  # fmt: skip
+def test_what_only_a_pass_has_in_each_repetition_proves_steps(events: list[object]) -> None:
+    assert analysed(_later(*events)).steps_from is not None
+
+
 def test_annotated_layers_are_no_steps_either() -> None:
     layers = [annotation(f"layer {n}", 100 * n + 3, 80) for n in range(10)]
     assert analysed(blocks(), layers).steps_from == "layer #"
     assert analysed(_later(python("nn.Module: Net_0", -10, 2_000), layers, blocks())).steps_from is None
     assert analysed(_later(annotation("epoch", -10, 2_000), layers, blocks())).steps_from == "layer #", "an epoch has steps"  # fmt: skip
+
+
+# What lies beside the device's work
+
+
+def prepared(name: str, until: int, **options: Any) -> Report:
+    """An operator on the launching thread until the device's first work, which takes 10 ms; microseconds."""
+    work = [launched(GEMM if n % 3 else "relu", until + 100 * n, until + 100 * n + 10, 85, n + 10) for n in range(100)]
+    return analysed(op(name, 0, until), work, **options)
+
+
+def test_what_was_recorded_before_the_devices_work_is_said_with_its_name() -> None:
+    report = prepared("my::preprocess", 20_000)
+    assert report.verdict.headline.endswith(
+        "The window leaves out 67 % of the trace (20.0 ms of 30.0 ms before the device's first work, most of it in my::preprocess)."
+    )
+    assert report.verdict.confidence != "high"
+    assert any("20.0 ms of 30.0 ms before" in why for why in report.verdict.confidence_why)
+    text, page = report.summary(), report.to_markdown()
+    assert "9.98 ms of 30.0 ms traced" in text
+    assert "9.98 ms of 30.0 ms traced, from the first device work to the last" in page
+
+
+def test_less_than_half_beside_the_devices_work_changes_no_verdict() -> None:
+    report = prepared("my::preprocess", 5_000)
+    assert "leaves out" not in report.verdict.headline
+    assert "9.98 ms of 15.0 ms traced" in report.summary()
+
+
+def test_names_of_what_came_before_stay_text() -> None:
+    report = prepared("evil\x1b[31m<script>", 20_000)
+    assert "\x1b" not in report.verdict.headline
+    assert "\x1b" not in report.summary()
+
+
+def test_other_threads_tell_nothing_of_what_came_before() -> None:
+    work = [launched(GEMM, 100 * n, 100 * n + 10, 85, n + 10) for n in range(100)]
+    assert "leaves out" not in analysed(work, op("aten::idle", 0, 90_000, tid=77)).verdict.headline
 
 
 # Edges without work
@@ -112,12 +202,10 @@ def test_idle_time_before_the_first_real_work_is_trimmed_and_told() -> None:
     (note,) = (note for note in report.notes if note.code == "trimmed-window")
     assert "20.0 ms before its first real work" in note.message
     assert "the window from the first work to the last" in report.verdict.headline
-    assert "This leaves out 67 % of the trace (cold start: 20.0 ms of 30.0 ms)." in report.verdict.headline
+    assert "The window leaves out 67 % of the trace (cold start: 20.0 ms of 30.0 ms)." in report.verdict.headline
     assert report.verdict.confidence != "high"
     assert sum(report.verdict.parts_ns.values()) == end - start
-    assert "the trace without idle time before and after its work" in " ".join(
-        report.summary(200, verbose=True).split()
-    )
+    assert "of 30.0 ms traced, from the first device work to the last, without idle edges" in report.to_markdown()
 
 
 def test_idle_time_after_the_last_real_work_is_trimmed() -> None:
@@ -173,10 +261,10 @@ def test_a_window_that_leaves_out_most_says_so_and_what_it_was() -> None:
     report = steps(100)
     assert window(report)[0] == "steady"
     assert report.verdict.regime == "compute-bound"
-    assert report.verdict.headline.endswith("This leaves out 77 % of the trace (cold start: 99.8 ms of 130 ms).")
+    assert report.verdict.headline.endswith("The window leaves out 79 % of the trace (cold start: 99.8 ms of 140 ms).")
     assert report.verdict.confidence != "high"
     assert any(
-        "lies outside of the window (cold start: 99.8 ms of 130 ms" in why for why in report.verdict.confidence_why
+        "lies outside of the window (cold start: 99.8 ms of 140 ms" in why for why in report.verdict.confidence_why
     )
 
 

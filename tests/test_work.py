@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from trace_analyzer.analyses.work import FORMULAS, Record, Work, call_work
 from trace_analyzer.analyses.work.attention import CAUSAL_FROM_END, CAUSAL_FROM_START, Mask
+from trace_analyzer.analyses.work.embeddings import PREFIXES
 
 HALF, FLOAT, BF16, DOUBLE, INT8, LONG, BOOL, FP8 = (
     "c10::Half", "float", "c10::BFloat16", "double", "signed char", "long int", "bool", "c10::Float8_e4m3fn",
@@ -322,7 +323,7 @@ values = st.lists(
 
 
 @given(
-    st.sampled_from([*FORMULAS, "triton_poi_fused_add_0"]),
+    st.sampled_from([*FORMULAS, "triton_poi_fused_add_0", *(f"{prefix}x" for prefix in PREFIXES)]),
     shapes,
     names,
     shapes,
@@ -354,7 +355,7 @@ well_formed = st.lists(
 )  # fmt: skip
 
 
-@given(st.sampled_from([*FORMULAS, "triton_poi_fused_add_0"]), well_formed)
+@given(st.sampled_from([*FORMULAS, "triton_poi_fused_add_0", *(f"{prefix}x" for prefix in PREFIXES)]), well_formed)
 def test_nor_does_a_call_of_a_stranger_signature(operator: str, arguments: list[tuple[Any, str, str]]) -> None:
     dims, types, concrete = (json.dumps(column) for column in zip(*arguments, strict=True))
     outcome = call_work(Record(operator, dims, types, None, concrete, 4.0))

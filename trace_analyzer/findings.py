@@ -11,6 +11,7 @@ from trace_analyzer.analyses.cold_start import cold_gap_ns
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.left_out import LeftOut, left_out
 from trace_analyzer.analyses.profiler_overhead import Prices, Recording
+from trace_analyzer.analyses.recorded_span import RecordedSpan
 from trace_analyzer.analyses.window_edges import complement
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
@@ -151,6 +152,7 @@ class WindowSources:
     rated: pl.DataFrame
     recording_prices: Prices | None
     measured_step_ms: float | None
+    recorded_span: RecordedSpan | None
 
 
 def window_findings(
@@ -191,15 +193,16 @@ def window_findings(
 
 
 def _left_out(judged: Judged, device: DeviceFindings, parts: pl.DataFrame, sources: WindowSources) -> LeftOut | None:
-    """Return what a window of steady steps, or one without idle edges, leaves out; None for one that was asked for."""
-    if judged.window.kind not in ("steady", "trimmed"):
+    """Return what the window leaves out of the recording; None for a step that was asked for."""
+    if judged.window.kind == "step":
         return None
     start, end = where_equal(sources.windows, "device", judged.device).select("start_ns", "end_ns").row(0)
     intervals = judged.window.intervals
     rest = spans_on(judged.device, complement((start, end), intervals))
     cold = cold_gap_ns(sources.cold_idle, rest.with_columns(pl.lit(0, dtype=pl.UInt32).alias("window"))).get(0, 0)
     lengths = (sum(last - first for first, last in intervals), end - start)
-    return left_out(lengths, dict(parts.select("part", "time_ns").iter_rows()), device.report.partition_ns, cold)
+    parts_ns = dict(parts.select("part", "time_ns").iter_rows())
+    return left_out(lengths, parts_ns, device.report.partition_ns, cold, sources.recorded_span)
 
 
 def step_findings(

@@ -15,6 +15,7 @@ from trace_analyzer.analysis import Analysis, Declaration, Value
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.graph import Graph, LazyTables
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
+from trace_analyzer.ingest.graph_annotations import GraphAnnotations, read_capture
 from trace_analyzer.notes import Note
 from trace_analyzer.options import Options
 from trace_analyzer.registry import ANALYSES, TRACE_TABLES
@@ -68,7 +69,8 @@ def analyze(
     calibration: file of ``analyze calibrate`` for the trace's device; by default one in the user's folder
         that was measured on such a device; ``"none"`` for none.
     capture: a second trace of the same program, in which the kernels that graphs of ``source`` replay were launched one by one,
-        or in which these graphs were captured: replayed kernels take operators, modules and shapes from there.
+        or in which these graphs were captured: replayed kernels take operators, modules and shapes from there. Or JSON of
+        ``torch.cuda.graph_annotations.get_kernel_annotations()``, which names their modules.
     max_bytes: limit on the decompressed size of the source.
     progress: called with (stage, fraction or None); `trace_analyzer.stages.StageTimer` is one that times the stages.
 
@@ -79,7 +81,8 @@ def analyze(
         warnings.warn(reason, RuntimeWarning, stacklevel=3)
     options = Options(device, step, gpu, peak_tflops, peak_gbps, measured_step_ms, calibration)
     trace = load(source, max_bytes=max_bytes, progress=progress)
-    captured = None if capture is None else load(capture, max_bytes=max_bytes, progress=progress)
+    read = partial(load, max_bytes=max_bytes, progress=progress)
+    captured = None if capture is None else read_capture(capture, read, max_bytes=max_bytes)
     return report_of(trace, options, progress, capture=captured)
 
 
@@ -111,12 +114,12 @@ def report_of(
     options: Options | None = None,
     progress: Progress | None = None,
     analyses: Sequence[Declaration] = ANALYSES,
-    capture: Trace | None = None,
+    capture: Trace | GraphAnnotations | None = None,
 ) -> Report:
     """Return the report of a loaded trace.
 
-    ``progress`` is called with the stages, ``analyses`` are what the graph is made of; ``capture`` is a loaded trace that tells
-    what graphs replay.
+    ``progress`` is called with the stages, ``analyses`` are what the graph is made of; ``capture`` is a loaded trace, or annotations
+    of graphs, that tell what graphs replay.
     """
     tell, shown = progress or _silent, _shown(analyses)
     graph = graph_of(trace, options or Options(), analyses, capture)
@@ -149,7 +152,7 @@ def graph_of(
     trace: Trace,
     options: Options,
     analyses: Sequence[Declaration] = ANALYSES,
-    capture: Trace | None = None,
+    capture: Trace | GraphAnnotations | None = None,
     kept: Sequence[str] = ("report_parts",),
 ) -> Graph:
     """Return the graph of a loaded trace: its tables, what checks suppress masked, and what follows from them.
@@ -162,7 +165,8 @@ def graph_of(
         "options": options,
         "matched_devices": matched,
         "device_models": matched.models,
-        "capture_executions": None if capture is None else _executions_of(capture, analyses),
+        "capture_executions": _executions_of(capture, analyses) if isinstance(capture, Trace) else None,
+        "graph_annotations": capture.names if isinstance(capture, GraphAnnotations) else None,
         **{table.name: getattr(trace, table.name) for table in TRACE_TABLES},
     }
     names = [*kept, *(table.name for table in _public(analyses)), *(analysis.name for analysis in _shown(analyses))]

@@ -1,6 +1,7 @@
 """Read JSON values as the types that dataclasses declare, so that a damaged file is refused where it is read."""
 
 import dataclasses
+import functools
 import types
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -41,11 +42,16 @@ def read_as(declared: type[T], value: object, place: str = "") -> T:
     """
     if not isinstance(value, Mapping):
         raise TypeError(f"{place or 'the document'} is no object")
-    hints = get_type_hints(declared)
+    hints = _hints(declared)  # type: ignore[arg-type]
     if unknown := value.keys() - hints.keys():
         raise TypeError(f"{place}{'.' if place else ''}{min(map(str, unknown))} is unknown")
     inner = f"{place}." if place else ""
     return declared(**{name: _typed(hints[name], item, f"{inner}{name}") for name, item in value.items()})
+
+
+@functools.cache
+def _hints(declared: type[Any]) -> dict[str, Any]:
+    return get_type_hints(declared)
 
 
 def _typed(hint: Any, value: Any, place: str) -> Any:

@@ -6,10 +6,14 @@ from typing import Literal
 
 import polars as pl
 
+from trace_analyzer.analyses import recorded_span as spans_beside_work
 from trace_analyzer.analyses import window_edges
+from trace_analyzer.analyses.host import Host
+from trace_analyzer.analyses.recorded_span import RecordedSpan
 from trace_analyzer.analysis import Value
 from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.intervals import spans_on
+from trace_analyzer.frames.lookups import where_equal
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.notes import Note
 from trace_analyzer.options import Options
@@ -80,6 +84,17 @@ def trim_notes(judged: Judged | None, windows: pl.DataFrame, devices: pl.DataFra
     return window_edges.trim_notes(device_ids(devices)[judged.device], window, judged.window.intervals[0])
 
 
+def recorded_span(
+    judged: Judged | None, windows: pl.DataFrame, linked_events: pl.DataFrame, host: Host
+) -> RecordedSpan | None:
+    """Return what was recorded beside the work of the judged device; None where none of its launches is known."""
+    if judged is None:
+        return None
+    start, end = where_equal(windows, "device", judged.device).select("start_ns", "end_ns").row(0)
+    launches = where_equal(linked_events, "device", judged.device).get_column("launch_id").drop_nulls()
+    return spans_beside_work.recorded_span((start, end), launches, host)
+
+
 def measured_step_ms(options: Options, trace: Trace, device_steps: pl.DataFrame, judged: Judged | None) -> float | None:
     """Return the step time without the profiler, ms: the caller's, else the trace's where the device has steps."""
     known = trace.header.settings
@@ -140,6 +155,7 @@ def _window(whole: pl.DataFrame, steps: pl.DataFrame, step: int | str) -> tuple[
 VALUES = (
     Value("reported_devices", reported_devices),
     Value("judged", judged),
+    Value("recorded_span", recorded_span),
     Value("trim_notes", trim_notes),
     Value("measured_step_ms", measured_step_ms),
 )

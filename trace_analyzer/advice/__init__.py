@@ -74,7 +74,7 @@ def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, pre
         title=fix.title_of(advice_context.platform, **opportunity.values),
         code=fix.code_of(advice_context.platform, **opportunity.values),
         why=opportunity.why if _is_of_limit(fix, advice_context) else f"not the limit, but {opportunity.why}",
-        where=opportunity.where,
+        where=opportunity.where(),
         saves_ns_at_most=bound_ns,
         how_bound=how_bound,
         start_ns=opportunity.place[0],

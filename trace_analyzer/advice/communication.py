@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import polars as pl
 
@@ -43,7 +44,7 @@ def _part_of(context: AdviceContext, part: str, hides: Sequence[str], why: str) 
         saves,
         f"the lesser of the time in which {part} runs alone and of that of other work which hides none: here {what}",
         f"{share_of_window(context, parts[part])}: {why}",
-        largest_operators(rows),
+        partial(largest_operators, rows),
         longest(rows, pl.col("duration_ns")),
         members=members_of(rows),
     )
@@ -55,7 +56,7 @@ def overlap(context: AdviceContext) -> Opportunity | None:
     exposed = context.within.collectives.filter(pl.col("exposed_ns") > 0).sort("exposed_ns", descending=True)
     if opportunity is None or exposed.is_empty():
         return opportunity
-    where = largest_names(exposed, pl.coalesce("collective", "name"), pl.col("exposed_ns"))
+    where = partial(largest_names, exposed, pl.coalesce("collective", "name"), pl.col("exposed_ns"))
     return replace(opportunity, where=where, place=longest(exposed.head(1), pl.col("duration_ns")))
 
 
@@ -73,7 +74,7 @@ def gradient_buckets(context: AdviceContext) -> Opportunity | None:
         f"exposed time of collectives under {thresholds.SMALL_MESSAGE_BYTES >> 20} MiB",
         f"{counted(rows.height, 'collective moves', 'collectives move')} {size(typical)} in the median: that takes longer to"  # type: ignore[arg-type]
         " start than to send",
-        largest_names(rows, pl.col("collective"), pl.col("exposed_ns")),
+        partial(largest_names, rows, pl.col("collective"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
         members=members_of(rows),
     )

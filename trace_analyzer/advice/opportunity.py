@@ -1,7 +1,8 @@
 """Bound what a change can save, and name the code that it concerns: the helpers of all rules."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import polars as pl
 
@@ -17,13 +18,13 @@ from trace_analyzer.units import count, duration, percent
 class Opportunity:
     """Hold the bound on a saving with its formula, figures and place; ``values`` fill the advice's words.
 
-    ``members`` are the intervals of the device that it is about: device, start_ns, end_ns.
+    ``where`` names the code: most savings are too small to be shown, and nobody asks. ``members`` are the intervals of the device that it is about: device, start_ns, end_ns.
     """
 
     saves_ns: int
     how_bound: str
     why: str
-    where: str
+    where: Callable[[], str]
     place: tuple[int | None, int | None]
     values: Mapping[str, object] = field(default_factory=dict)
     members: pl.DataFrame | None = None
@@ -104,13 +105,17 @@ def largest_operators(kernels: pl.DataFrame) -> str:
 
 def where_called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
     """Keep the activities whose name, operator and dtype meet a condition."""
+    if rows.is_empty():
+        return rows
     return rows.filter(map_unique(rows.select("name", "operator", "dtype"), condition.alias("is called")).to_series())
 
 
 def launched_within(context: AdviceContext, rows: pl.DataFrame, pattern: str) -> tuple[pl.DataFrame, int]:
     """Return the activities of ``rows`` launched within annotations or operators of that name, and how many these are."""
     named = pl.col("kind").is_in(["annotation", "operator"]) & pl.col("name").str.contains(pattern)
-    spans = context.host.those(named).select(pl.col("thread_id").alias("launch_thread"), "start_ns", "end_ns")
+    spans = context.host.those(named, "thread_id", "start_ns", "end_ns").rename({"thread_id": "launch_thread"})
+    if spans.is_empty():
+        return rows.clear(), 0
     within = union(spans, ["launch_thread"]).with_columns(pl.int_range(pl.len(), dtype=pl.UInt32).alias("span"))
     inside = lookup_at(rows, "launch_ns", within, ["launch_thread"], ["span"]).drop_nulls("span")
     return inside.drop("span"), inside.get_column("span").n_unique()
@@ -144,7 +149,7 @@ def idle_opportunity(
         saves,
         f"all idle time of the window with cause {' + '.join(causes)}{extra}",
         f"{share_of_window(context, saves)}: {why}",
-        responsible_code(context, idle) if idle.height else "",
+        partial(responsible_code, context, idle) if idle.height else str,
         longest(idle, length_ns()),
         members=members_of(idle),
     )
@@ -154,9 +159,11 @@ def kernel_opportunity(
     context: AdviceContext, rows: pl.DataFrame, saves: pl.Expr, how_bound: str, why: str, **values: object
 ) -> Opportunity | None:
     """Return the saving of some kernels; ``saves`` is the time that each can save."""
+    if rows.is_empty():
+        return None
     timed = rows.with_columns(end_ns_of(), saves.alias("saves_ns"), pl.col("duration_ns").alias("time_ns"))
     opportunity = Opportunity(
-        total(timed, "saves_ns"), how_bound, why, largest_operators(rows), longest(timed, length_ns()), values,
+        total(timed, "saves_ns"), how_bound, why, partial(largest_operators, rows), longest(timed, length_ns()), values,
         members_of(timed),
     )  # fmt: skip
     return _within_their_part(context, opportunity, timed, timed.get_column("bound").unique().to_list())
@@ -171,8 +178,16 @@ def run_opportunity(
     **values: object,
 ) -> Opportunity | None:
     """Return the saving of runs of kernels that one kernel could replace; ``bounds`` are those that its kernels can have."""
+    if runs.is_empty():
+        return None
     opportunity = Opportunity(
-        total(runs, "saves_ns"), how_bound, why, _patterns(runs), longest(runs, length_ns()), values, members_of(runs)
+        total(runs, "saves_ns"),
+        how_bound,
+        why,
+        partial(_patterns, runs),
+        longest(runs, length_ns()),
+        values,
+        members_of(runs),
     )
     return _within_their_part(context, opportunity, runs, bounds)
 
@@ -226,5 +241,7 @@ def end_ns_of() -> pl.Expr:
 
 def outside(rows: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """Keep the rows that start in none of some spans."""
+    if spans.is_empty() or rows.is_empty():
+        return rows
     marked = spans.with_columns(pl.lit(True).alias("within"))
     return lookup_at(rows, "start_ns", marked, ["device"], ["within"]).filter(pl.col("within").is_null()).drop("within")

@@ -1,6 +1,7 @@
 """Declare the rules of advice for idle time: launches, waits of the host, compilation, cold starts."""
 
 from dataclasses import replace
+from functools import partial
 
 import polars as pl
 
@@ -112,7 +113,7 @@ def bigger_batch(context: AdviceContext) -> Opportunity | None:
         f"the median kernel takes {duration(typical)} ({counted(kernels.height / context.steps, 'kernel')}"  # type: ignore[arg-type]
         f"{' per step' if context.steps > 1 else ''}), and each launch leaves {duration(overhead / launches)} of the device"
         " unused",
-        largest_operators(kernels),
+        partial(largest_operators, kernels),
         longest(idle, length_ns()),
         members=members_of(idle),
     )
@@ -262,7 +263,7 @@ def warm_up(context: AdviceContext) -> Opportunity | None:
         how,
         f"{share_of_window(context, saves)}: what is waited for happens once per process: kernels are loaded, memory is"
         " allocated, libraries start",
-        responsible_code(context, cold),
+        partial(responsible_code, context, cold),
         longest(cold, length_ns()),
         members=members_of(cold),
     )
@@ -324,7 +325,7 @@ def earlier_work(context: AdviceContext) -> Opportunity | None:
         "idle time in which the device worked on what was launched before the recording; it is no saving: the program does not"
         " become faster, but the recording shows all of it",
         f"{share_of_window(context, ns)}: the device was not idle, but worked on what was launched before the recording",
-        f"before {waiting}, which was launched at the beginning, while the CPU sat in {waiter}",
+        lambda: f"before {waiting}, which was launched at the beginning, while the CPU sat in {waiter}",
         longest(main, length_ns()),
         members=members_of(main),
     )

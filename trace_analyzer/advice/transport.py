@@ -1,5 +1,7 @@
 """Declare the rule of advice for collectives that use a far slower way than the device has."""
 
+from functools import partial
+
 import polars as pl
 
 from trace_analyzer import thresholds
@@ -27,6 +29,6 @@ def transport(context: AdviceContext) -> Opportunity | None:
         f"time in which these collectives run alone, less what they take at the {bandwidth(link.byte_per_s)} of {link.kind}",
         f"the fastest collective of 4 MiB or more moves {bandwidth(best)}, {percent(best / link.byte_per_s)} of what {link.kind}"
         " does: neither waiting for peers nor latency explains that of the fastest",
-        largest_names(rows, pl.coalesce("collective", "name"), pl.col("exposed_ns")),
+        partial(largest_names, rows, pl.coalesce("collective", "name"), pl.col("exposed_ns")),
         longest(rows, pl.col("duration_ns")),
     )

@@ -61,11 +61,13 @@ ACTIVITIES = Table(
             "replay_match",
             STR,
             "How a kernel of a graph was matched: sequence (names, grids and blocks in order), names (in order), capture (order of"
-            " captured launches) or part (runs of neighbours); null for others.",
+            " captured launches), part (runs of neighbours) or annotation (of its graph node id); null for others.",
         ),
         Column("replay_confidence", F64, "Share of its graph launch for which that match holds, 0 to 1."),
         Column(
-            "replayed_module", STR, "Innermost nn.Module around the launch that a kernel of a graph was matched to."
+            "replayed_module",
+            STR,
+            "Innermost nn.Module around the launch that a kernel of a graph was matched to, else its annotation's name.",
         ),
         Column(
             "faster_than_memory",

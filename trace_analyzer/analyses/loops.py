@@ -28,6 +28,20 @@ def is_loop(repetitions: pl.DataFrame, host: Host) -> bool:
     return frames.is_empty() or _calls_in_each(frames, repetitions)
 
 
+def called_in_each(repetitions: pl.DataFrame, host: Host) -> bool:
+    """Return whether some module, or the code that loads data, is called equally often in each repetition.
+
+    A loop calls the same model each time, and layers of one pass are different modules. ``repetitions`` are as in `is_loop`.
+    """
+    process = repetitions.get_column("process_id").item(0)
+    starts = repetitions.get_column("start_ns").sort()
+    is_module = (pl.col("kind") == "python") & pl.col("name").str.contains(_MODULE)
+    events = host.events.filter(
+        host.each(is_module | (pl.col("work") == "data-loading").fill_null(False)), pl.col("process_id") == process
+    )
+    return _in_each(events, starts)
+
+
 def enclosed_by_work(spans: pl.DataFrame, host: Host) -> bool:
     """Return whether a module call or operator encloses all spans (process_id, start_ns, end_ns) of a process."""
     process = spans.get_column("process_id").item(0)
@@ -68,7 +82,12 @@ def _loops(frames: pl.DataFrame, starts: pl.Series) -> bool:
     around = frames.select((pl.col("start_ns") <= first) & (pl.col("end_ns") > last)).to_series().arg_true()
     loop = around.item(-1) if around.len() else None
     children = frames.filter(parents.is_null() if loop is None else (parents == loop).fill_null(False))
-    begun = children.filter(pl.col("start_ns") >= first, pl.col("start_ns") < last)
+    return _in_each(children, starts)
+
+
+def _in_each(events: pl.DataFrame, starts: pl.Series) -> bool:
+    """Return whether events of some name begin equally often, at least once, from each start to the next."""
+    begun = events.filter(pl.col("start_ns") >= starts.item(0), pl.col("start_ns") < starts.item(-1))
     place = starts.search_sorted(begun.get_column("start_ns"), side="right")
     whole = starts.len() - 1
     counts = begun.select("name_id", place.alias("repetition")).group_by("name_id", "repetition").len()

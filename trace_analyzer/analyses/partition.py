@@ -52,7 +52,7 @@ def busy_parts(activities: pl.DataFrame) -> pl.DataFrame:
         "device",
         "start_ns",
         end,
-        *((pl.col("bound") == work).fill_null(False).cast(pl.Int64).alias(work) for work in WORK),
+        *((pl.col("bound") == work).fill_null(False).cast(pl.Int32).alias(work) for work in WORK),
     )
     part = pl.coalesce(*(pl.when(pl.col(work) > 0).then(pl.lit(work, dtype=pl.Categorical)) for work in WORK))
     parts = (

@@ -3,32 +3,46 @@
 What a loop launches comes again in each iteration. A launch that is made once per iteration is an anchor:
 it cuts the sequence into segments that launch the same things. Candidates are tried from the rarest on, so
 an iteration is found before the layers in it. Layers of one single pass repeat too, but what follows the
-last layer comes once, and no layer copies its input from the host or its result to it: a segment counts as
-a step only with one of the things that bound steps, and only if nothing that was recorded encloses all of them.
+last layer comes once: a segment counts as a step only with one of the things that bound steps, only if nothing that was
+recorded encloses all of them, and only with a proof: layers, too, may wait for the device or copy a result to the host.
 """
 
 import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
-from trace_analyzer.analyses.loops import is_loop
+from trace_analyzer.analyses.loops import called_in_each, is_loop
+from trace_analyzer.catalog.copy_directions import FROM_HOST, copy_direction
 from trace_analyzer.catalog.host_work import BLOCKING
+from trace_analyzer.frames.lookups import map_unique
 
 _CANDIDATES = 12
 """Anchors that are tried per process, so that the cost stays linear."""
 
-SEQUENCE = ["process_id", "start_ns", "end_ns", "work", "device_ns", "bounds"]
+SEQUENCE = ["process_id", "start_ns", "end_ns", "work", "device_ns", "bounds", "proves"]
+_ENDS_OF_PASSES = ("embedding", "loss", "optimizer")
+"""Buckets of work that a pass does at its beginning or end, and no layer within it."""
+_LOOKUPS = ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag")
+"""Operators that look up what a pass begins with, whatever kernel they launch."""
+_WHOLE_DEVICE = r"(?i)DeviceSynchronize|CtxSynchronize"
+"""Calls that wait for all streams: a program makes them around what it times, no layer makes them."""
 
 
 def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Return launches in order: process_id, start_ns, end_ns, work (what it launched), device_ns, bounds.
+    """Return launches in order: process_id, start_ns, end_ns, work (what it launched), device_ns, bounds, proves.
 
     ``bounds`` says whether the launch, or a blocking call since the one before, is of a kind that bounds
-    steps: a copy between host and device, a graph, an optimizer's kernel, a synchronize. ``activities``
-    needs launch_start_ns, launch_end_ns, process_id, bucket and bound.
+    steps: a copy between host and device, a graph, an optimizer's kernel, a synchronize. ``proves`` says the same of what
+    only a whole pass has: an input copied from the host, a lookup of embeddings, a loss, an optimizer's kernel, a graph, a wait
+    for the whole device. ``activities`` needs kind, name, launch_start_ns, launch_end_ns, process_id, bucket, operator and bound.
     """
+    ends_a_pass = pl.col("bucket").cast(pl.String).is_in(_ENDS_OF_PASSES).fill_null(False) | pl.col("operator").cast(
+        pl.String
+    ).is_in(_LOOKUPS).fill_null(False)
+    linked = activities.drop_nulls("launch_start_ns")
+    from_host = map_unique(linked.select("name"), (copy_direction() == FROM_HOST).fill_null(False)).to_series()
     launches = (
-        activities.drop_nulls("launch_start_ns")
+        linked.with_columns(((pl.col("bound") == "copy") & from_host).alias("from_host"))
         .sort("start_ns", "activity_id")
         .group_by("process_id", "launch_id")
         .agg(
@@ -37,27 +51,30 @@ def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
             pl.col("name").first().alias("work"),
             pl.col("duration_ns").sum().alias("device_ns"),
             ((pl.col("bound") == "copy") | (pl.col("bucket") == "optimizer").fill_null(False)).any().alias("bounds"),
+            (pl.col("from_host") | ends_a_pass).any().alias("proves"),
             (pl.len() > 1).alias("graph"),
         )
         .sort("process_id", "start_ns", "launch_id")
     )
-    blocking = (
-        host.calls.filter(pl.col("work") == BLOCKING)
-        .select("process_id", "start_ns", pl.col("start_ns").alias("blocked_ns"))
-        .sort("start_ns")
-    )
+    blocking = host.calls.filter(pl.col("work") == BLOCKING)
+    of_device = host.calls_of(pl.col("name").str.contains(_WHOLE_DEVICE))
+    waited, waited_for_all = _called_since(launches, blocking), _called_since(launches, of_device)
+    return launches.with_columns(
+        (pl.col("bounds") | pl.col("graph") | waited).alias("bounds"),
+        (pl.col("proves") | pl.col("graph") | waited_for_all).alias("proves"),
+    ).select(SEQUENCE)
+
+
+def _called_since(launches: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+    """Return for each launch, in order, whether one of the calls began since the launch before it in its process."""
+    latest = calls.select("process_id", "start_ns", pl.col("start_ns").alias("called_ns")).sort("start_ns")
     return (
-        launches.sort("start_ns")
-        .join_asof(blocking, on="start_ns", by="process_id", check_sortedness=False)
-        .sort("process_id", "start_ns", "launch_id")
-        .with_columns(
-            (
-                pl.col("bounds")
-                | pl.col("graph")
-                | (pl.col("blocked_ns") > pl.col("start_ns").shift(1).over("process_id")).fill_null(False)
-            ).alias("bounds")
-        )
-        .select(SEQUENCE)
+        launches.with_row_index("place")
+        .sort("start_ns")
+        .join_asof(latest, on="start_ns", by="process_id", check_sortedness=False)
+        .sort("place")
+        .select((pl.col("called_ns") > pl.col("start_ns").shift(1).over("process_id")).fill_null(False))
+        .to_series()
     )
 
 
@@ -66,7 +83,8 @@ def periods(sequence: pl.DataFrame, host: Host) -> pl.DataFrame:
 
     The columns are process_id, index, host_start_ns, host_end_ns.
 
-    A period counts only where `loops.is_loop` does not find that a single pass encloses its repetitions.
+    A period counts only where `loops.is_loop` does not find that a single pass encloses its repetitions, and where something
+    proves that they are passes of their own: work that only a pass has in each, or the same module called in each.
     """
     periods = [_periods(part, host) for part in sequence.partition_by("process_id", maintain_order=True)]
     empty = pl.DataFrame(schema={"process_id": pl.Int32, **dict.fromkeys(_PERIOD[1:], pl.Int64)})
@@ -80,7 +98,8 @@ def _periods(sequence: pl.DataFrame, host: Host) -> pl.DataFrame | None:
     """Return the periods of one process by the rarest anchor that explains most of the device time; None for none."""
     for anchor in _anchors(sequence):
         cut = sequence.with_columns((pl.col("work") == anchor).cum_sum().alias("segment"))
-        if _explains(cut) and is_loop(cut.filter(pl.col("work") == anchor), host):
+        repetitions = cut.filter(pl.col("work") == anchor)
+        if _explains(cut) and is_loop(repetitions, host) and (_proven(cut) or called_in_each(repetitions, host)):
             return (
                 cut.group_by("process_id", "segment", maintain_order=True)
                 .agg(pl.col("start_ns").first().alias("host_start_ns"), pl.col("end_ns").max().alias("host_end_ns"))
@@ -90,6 +109,13 @@ def _periods(sequence: pl.DataFrame, host: Host) -> pl.DataFrame | None:
                 )
             )
     return None
+
+
+def _proven(cut: pl.DataFrame) -> bool:
+    """Return whether each segment holds work that only a pass has, but for the first and the last: these may be cut."""
+    last = int(cut.get_column("segment").max() or 0)  # type: ignore[arg-type]
+    whole = cut.filter(pl.col("segment").is_between(2, last - 1))
+    return bool(whole.height and whole.group_by("segment").agg(pl.col("proves").any()).get_column("proves").all())
 
 
 def _anchors(sequence: pl.DataFrame) -> list[str]:

@@ -8,6 +8,8 @@ Tried in this order, for each graph launch:
 3. ``capture``: as many launches as the graph has kernels, within a capture. A capture runs nothing, so that its launches have no
    kernel names: the confidence is the share of kernels whose names fit the operator at their place.
 4. ``part``: runs of neighbours, where the whole sequence is not there. The confidence is the share of kernels in such runs.
+
+Where the program saved annotations of the graph's nodes (``annotation``), these name what has no module of its own: by `graph node id`, so exactly.
 """
 
 from dataclasses import dataclass
@@ -55,20 +57,67 @@ class Replays:
     notes: tuple[Note, ...]
 
 
-def replays(launched_work: LaunchedWork, executions: Executions, capture_executions: Executions | None) -> Replays:
-    """Return what kernels that graphs replayed take from the same kernels in this file or in ``capture_executions``."""
+def replays(
+    launched_work: LaunchedWork,
+    executions: Executions,
+    capture_executions: Executions | None,
+    graph_annotations: pl.DataFrame | None,
+) -> Replays:
+    """Return what kernels that graphs replayed take from the same kernels in this file or in ``capture_executions``.
+
+    ``graph_annotations`` are (graph_node_id, name).
+    """
     kernels = launched_work.kernels
     graphs = kernels.filter(is_replayed(kernels))
     nothing = pl.DataFrame(schema=REPLAYED)
     if graphs.is_empty():
-        return Replays(nothing, () if capture_executions is None else (_no_graphs(),))
+        is_given = capture_executions is not None or graph_annotations is not None
+        return Replays(nothing, (_no_graphs(),) if is_given else ())
     sources = [source for source in (executions, capture_executions) if source is not None]
     matched = _matched(graphs, sources)
     if matched.is_empty():
         taken = nothing
     else:
         taken = matched.select(pl.col(column).cast(dtype) for column, dtype in REPLAYED.items())
-    return Replays(taken, _notes(graphs, matched, capture_executions is not None))
+    notes = _notes(graphs, matched, capture_executions is not None)
+    if graph_annotations is None:
+        return Replays(taken, notes)
+    named = graphs.join(
+        graph_annotations.rename({"name": "annotation"}), on="graph_node_id", how="inner", maintain_order="left"
+    )
+    return Replays(_annotated(taken, named), (*notes, _annotation_note(graphs, named)))
+
+
+def _annotated(taken: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
+    """Return `REPLAYED` with the ``annotation`` of the kernels in ``named`` as module, where they have none."""
+    annotations = named.select("activity_id", pl.col("annotation").cast(pl.Categorical))
+    both = taken.join(annotations, on="activity_id", how="left", maintain_order="left")
+    both = both.with_columns(pl.coalesce("module", "annotation").alias("module")).drop("annotation")
+    alone = annotations.join(taken, on="activity_id", how="anti", maintain_order="left").select(
+        "activity_id",
+        pl.lit("annotation").alias("replay_match"),
+        pl.lit(1.0).alias("replay_confidence"),
+        pl.col("annotation").alias("module"),
+    )
+    return pl.concat([both, alone], how="diagonal").select(*REPLAYED)
+
+
+def _annotation_note(graphs: pl.DataFrame, named: pl.DataFrame) -> Note:
+    """Say which part of the replayed time the annotations name."""
+    total, time = (int(rows.get_column("duration_ns").sum()) for rows in (graphs, named))
+    if named.is_empty():
+        return Note(
+            "annotations-unmatched",
+            "warning",
+            "the graph annotations name no kernel of this trace: they are of another process, or this profiler records no graph node ids",
+        )
+    share = percent(time / total) if total else percent(0.0)
+    return Note(
+        "graph-annotations",
+        "info",
+        f"{counted(named.height, 'kernel')} that graphs replayed, {share} of the replayed time, are named by the program's graph annotations",
+        named.height,
+    )
 
 
 def _matched(graphs: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:

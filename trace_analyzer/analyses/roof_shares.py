@@ -76,14 +76,16 @@ def _summed(kernels: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 def _shares() -> list[pl.Expr]:
     """Return sums of kernels, and how near to their roof those of known roof come; null where none is known."""
-    time, known = pl.col("duration_ns"), pl.col("roof_ns").is_not_null()
+    # What moved more than was recorded has a roof that is not known.
+    roof = pl.when((pl.col("work_from") != "at-least").fill_null(True)).then("roof_ns")
+    time, known = pl.col("duration_ns"), roof.is_not_null()
     known_ns = time.filter(known).sum()
-    below = time.filter(pl.col("roof_ns") < thresholds.HALF_ROOF_RATIO * time).sum()
+    below = time.filter(roof < thresholds.HALF_ROOF_RATIO * time).sum()
     return [
         pl.len().cast(pl.UInt32).alias("count"),
         time.sum().alias("time_ns"),
         known_ns.alias("known_ns"),
-        pl.when(known_ns > 0).then(pl.col("roof_ns").sum() / known_ns).alias("roof_ratio"),
+        pl.when(known_ns > 0).then(roof.sum() / known_ns).alias("roof_ratio"),
         pl.when(known_ns > 0).then(below / known_ns).alias("below_half_ratio"),
         time.filter(pl.col("inefficient").fill_null(False)).sum().alias("inefficient_ns"),
     ]

@@ -75,6 +75,17 @@ def synchronize() -> None:
         torch.xpu.synchronize()
 
 
+def world_size() -> int:
+    """Return the number of processes of the job."""
+    import torch
+
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return int(distributed.get_world_size())
+    ranks = os.environ.get("WORLD_SIZE", "")
+    return int(ranks) if ranks.isdecimal() else 1
+
+
 def rank() -> int | None:
     """Return this process's rank in its job; None when it is alone."""
     import torch

@@ -1,9 +1,11 @@
 """Turn each recorded cycle into a trace, a report and one line: ``on_trace_ready=trace_handler(...)``."""
 
+import glob
 import json
 import os
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +19,9 @@ from trace_analyzer.units import visible
 TIME_LIMIT_S = 300.0
 """Half of the ten minutes after which other ranks, waiting in a collective, give a rank up."""
 
+_POLL_S = 0.2
+_LEAST_S = 60.0
+"""Time to judge the job in, even where the ranks took all of the limit."""
 _PACKAGE_HOME = str(Path(__file__).resolve().parents[2])
 
 
@@ -26,6 +31,7 @@ def trace_handler(
     report: bool = True,
     name: str = "trace",
     time_limit_s: float = TIME_LIMIT_S,
+    job: bool = False,
     **options: Any,
 ) -> Callable[[Profile], None]:
     """Return a callback for ``torch.profiler.profile(on_trace_ready=...)``.
@@ -36,6 +42,9 @@ def trace_handler(
     A process of a job of several ranks adds ``.rank<R>`` to the names, and what ``analyze ranks`` needs of
     it, ``<name>.rank<R>.step<N>.rank.gz``. Files that exist are never
     overwritten: the names get a number.
+
+    With ``job``, rank 0 then waits for the summaries of the other ranks, which lie in the same folder, and prints which rank
+    of the job is late, and why, in one line more; what is there when ``time_limit_s`` is over is judged.
 
     Whatever fails is a warning, never an exception: training goes on, and the trace is kept. The analysis
     runs in a process of its own, so that neither its memory nor its threads are the trainer's, and is
@@ -54,7 +63,10 @@ def trace_handler(
             _warn(f"no trace was written into {folder}: {error}")
             return
         if report:
+            until = time.monotonic() + time_limit_s
             _report(trace, stem, flags, time_limit_s)
+            if job and facts.rank() == 0:
+                _judge_job(stem, until)
 
     return on_trace_ready
 
@@ -114,6 +126,26 @@ def _report(trace: Path, stem: Path, flags: list[str], time_limit_s: float) -> N
         _warn(f"{trace} was kept, but not analysed: {error}")
         return
     print(f"trace_analyzer: {verdict_line(verdict)} ({html})", file=sys.stderr, flush=True)
+
+
+def _judge_job(stem: Path, until: float) -> None:
+    """Wait for the summaries of all ranks, judge the job in a process of its own and print its sentence; on failure, warn."""
+    pattern = f"{glob.escape(stem.name).replace('.rank0', '.rank*', 1)}.rank.gz"
+    while len(list(stem.parent.glob(pattern))) < facts.world_size() and time.monotonic() < until:
+        time.sleep(_POLL_S)
+    code = f"import sys; sys.path.append({_PACKAGE_HOME!r}); from trace_analyzer.cli import run; run()"
+    command = [sys.executable, "-P", "-c", code, "ranks", str(Path(glob.escape(str(stem.parent)), pattern))]
+    try:
+        done = subprocess.run(
+            [*command, "--format=json", "--workers=1"],
+            env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            timeout=max(_LEAST_S, until - time.monotonic()), check=False,
+        )  # fmt: skip
+        sentence = json.loads(done.stdout)["job"]["sentence"]
+    except Exception as error:
+        _warn(f"the job of {stem.parent} was not judged: {error}")
+        return
+    print(f"trace_analyzer: job: {visible(sentence)}", file=sys.stderr, flush=True)
 
 
 def verdict_line(verdict: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import polars as pl
 from trace_analyzer.catalog.patterns import matches
 
 WITHIN_DEVICE = "within-device"
+FROM_HOST = "host-to-device"
 _MATCHED = 4_096
 
 

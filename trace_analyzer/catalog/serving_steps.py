@@ -14,6 +14,10 @@ from trace_analyzer.tuning import remembered
 KINDS = ("prefill", "decode", "mixed")
 """Kinds of steps: the tokens of prompts, one or some more tokens of running requests, or both."""
 
+_STEPS = {
+    **dict.fromkeys(("name", "source", "step_kind"), pl.String),
+    **dict.fromkeys(("prefill_tokens", "decode_tokens", "tokens"), pl.Int64),
+}
 _COUNTS = ("prefill_requests", "decode_requests", "prefill_tokens", "decode_tokens", "requests", "tokens")
 
 
@@ -50,13 +54,15 @@ def serving_steps(names: pl.Series) -> pl.DataFrame:
 @remembered
 def _steps_of(names: pl.DataFrame) -> pl.DataFrame:
     rules, modes, one_token = serving_rules()
-    parsed = [_parsed(names["name"], rule, modes, one_token) for rule in rules]
-    return pl.concat(parsed).unique("name", keep="first", maintain_order=True)
+    matched = ((rule, names.filter(pl.col("name").str.contains(rule.pattern))) for rule in rules)
+    parsed = [_parsed(rows, rule, modes, one_token) for rule, rows in matched if rows.height]
+    return pl.concat([pl.DataFrame(schema=_STEPS), *parsed]).unique("name", keep="first", maintain_order=True)
 
 
-def _parsed(names: pl.Series, rule: ServingRule, modes: Mapping[str, str], one_token: tuple[str, ...]) -> pl.DataFrame:
+def _parsed(
+    rows: pl.DataFrame, rule: ServingRule, modes: Mapping[str, str], one_token: tuple[str, ...]
+) -> pl.DataFrame:
     groups = re.compile(rule.pattern).groupindex
-    rows = names.to_frame().filter(pl.col("name").str.contains(rule.pattern))
     matched = rows.with_columns(pl.col("name").str.extract_groups(rule.pattern).struct.unnest())
     absent = [pl.lit(None, dtype=pl.String).alias(group) for group in ("mode", *_COUNTS) if group not in groups]
     matched = matched.with_columns(absent).with_columns(pl.col(_COUNTS).cast(pl.Int64, strict=False))

@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -184,7 +185,7 @@ class Gates:
     "--capture",
     metavar="FILE",
     help="A second trace of the same program, eager or of the capture of its graphs: kernels that TRACE replays take operators,"
-    " modules and shapes from it.",
+    " modules and shapes from it. Or annotations of graphs, as JSON, that name their modules.",
 )
 @click.option(
     "--max-bytes",
@@ -330,8 +331,10 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
     tuning.limit_threads(trace)
     from trace_analyzer.cli.progress import Progress
     from trace_analyzer.ingest import load
+    from trace_analyzer.ingest.graph_annotations import read_capture
     from trace_analyzer.trace_cache import load_cached
 
+    captured = None
     options = {**choices, "peak_tflops": dict(choices["peak_tflops"])}
     max_bytes = options.pop("max_bytes")
     capture = options.pop("capture")
@@ -345,7 +348,8 @@ def _analysed(trace: str, choices: Mapping[str, Any], timer: StageTimer) -> "Rep
 
         with tuning.beside(_prepare):
             loaded = read(trace, max_bytes=max_bytes, progress=tell)
-            captured = None if capture is None else read(capture, max_bytes=max_bytes, progress=tell)
+            if capture is not None:
+                captured = read_capture(capture, partial(read, max_bytes=max_bytes, progress=tell), max_bytes=max_bytes)
         from trace_analyzer.pipeline import Options, report_of
 
         result = report_of(loaded, Options(**options), tell, capture=captured)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from trace_analyzer.compare.comparison import Comparison
     from trace_analyzer.compare.gates import Gate
     from trace_analyzer.compare.profiles import Profile
+    from trace_analyzer.ingest import Trace
     from trace_analyzer.report import Report
 
 GATE_BROKE = 1
@@ -129,12 +131,26 @@ def read_side(source: str, reading: dict[str, Any], progress: Progress) -> "Prof
 
 def read_report(path: str | Path, reading: dict[str, Any], progress: Progress) -> "Report":
     """Read the report on one trace."""
-    from trace_analyzer.ingest import load
     from trace_analyzer.pipeline import Options, report_of
+
+    captured = None if reading["capture"] is None else _captured(reading["capture"], reading["no_cache"])
+    loaded = _read(path, reading["no_cache"], progress)
+    return report_of(loaded, Options(device=reading["device"], gpu=reading["gpu"]), progress, capture=captured)
+
+
+def _read(path: str | Path, no_cache: bool, progress: Progress | None = None) -> "Trace":
+    from trace_analyzer.ingest import load
     from trace_analyzer.trace_cache import load_cached
 
-    read = load if reading["no_cache"] else load_cached
-    return report_of(read(path, progress=progress), Options(device=reading["device"], gpu=reading["gpu"]), progress)
+    return (load if no_cache else load_cached)(path, progress=progress)
+
+
+@lru_cache(maxsize=1)
+def _captured(path: str, no_cache: bool) -> "Trace":
+    """Read the trace of ``--capture``, once for all sides and recordings."""
+    if path == "-":
+        raise UsageError("--capture names a file: standard input is for a trace")
+    return _read(path, no_cache)
 
 
 def _gates_taken(options: dict[str, Any]) -> tuple["Gate", ...]:
@@ -174,7 +190,7 @@ def _finish(before: "Profile", after: "Profile", results: Results, gates: tuple[
         outputs.complain(f"comparison: {shown(results.page)}")
     if not gates:
         return 0
-    reason = bounds.refusal(compared)
+    reason = bounds.refusal(compared, gates)
     if reason:
         outputs.complain(shown(f"no gate was held: {reason}"))
         return FAILED

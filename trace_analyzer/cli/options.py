@@ -17,6 +17,11 @@ DEBUG = click.option("--debug", is_flag=True, expose_value=False, help="Show the
 READING = (
     click.option("--device", metavar="N", help="Compare this device, not the one with most busy time."),
     click.option("--gpu", metavar="NAME", help="Take the peaks of this device of the catalogue."),
+    click.option(
+        "--capture",
+        metavar="FILE",
+        help="A trace of the same program, eager or of the capture of its graphs: kernels that a side replays take operators, modules and shapes from it.",
+    ),
     click.option("--no-cache", is_flag=True, help="Analyse all traces anew, and keep nothing of them."),
     DEBUG,
 )

@@ -30,6 +30,7 @@ _PATIENCE_S = 20
     help="Write a map of ranks by steps, the collectives of each step and all tables into FILE.",
 )
 @click.option("--force", is_flag=True, help="Overwrite the FILE of --html.")
+@outputs.redact_option
 @click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Read N ranks at a time; by default one a processor."
 )
@@ -41,6 +42,7 @@ def ranks(
     output: str | None,
     html: str | None,
     force: bool,
+    redact: bool,
     workers: int | None,
     dask: str | None,
 ) -> int:
@@ -58,7 +60,7 @@ def ranks(
     from trace_analyzer.ranks.api import analyze_ranks
 
     with Progress() as progress, _client(dask) as client:
-        report = analyze_ranks(sources, executor=client, workers=workers, progress=progress)
+        report = analyze_ranks(sources, executor=client, workers=workers, progress=progress, redact=redact)
     outputs.deliver(_rendered(report, form, outputs.width_of(output)), output)
     if not report.job.seen:
         raise UsageError("no trace of a rank could be used: see the problems above")

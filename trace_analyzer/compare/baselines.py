@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 import polars as pl
 
-from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, ROWS, UNITS, Facts, Profile, Recording
+from trace_analyzer.compare.facts import Facts, Recording
+from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, ROWS, UNITS, Profile
 from trace_analyzer.errors import InputError
 from trace_analyzer.typed import damage, first_line, read_as
 from trace_analyzer.version import tool_version
@@ -106,6 +107,8 @@ def profile_from(document: Mapping[str, Any]) -> Profile:
     head = read_as(_Head, {key: document[key] for key in _Head.__annotations__})
     if head.unit_of_work < 1:
         raise ValueError("unit_of_work is below 1")
+    if any(item.steps < 1 for item in head.facts.devices):
+        raise ValueError("a device has no steps")
     return Profile(**vars(head), **frames)
 
 

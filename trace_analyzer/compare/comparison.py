@@ -9,6 +9,7 @@ import polars as pl
 
 from trace_analyzer import forks
 from trace_analyzer.compare import judgement, matching, statistics
+from trace_analyzer.compare.adjustment import Adjustment, step_difference
 from trace_analyzer.compare.decomposition import with_split
 from trace_analyzer.compare.judgement import InputChange, Likeness
 from trace_analyzer.compare.profiles import Profile, in_parts
@@ -88,13 +89,29 @@ class Bar:
 
 
 @dataclass(frozen=True)
+class DeviceChange:
+    """Hold what a step of one of several devices takes, and how much of it the device idles, in ns a step.
+
+    Null where a side lacks the device.
+    """
+
+    device: str
+    is_compared: bool
+    before_ns: float | None
+    after_ns: float | None
+    before_idle_ns: float | None
+    after_idle_ns: float | None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Hold what a comparison says; ``lines`` sum to the difference of the steps without remainder.
 
     ``same_work`` and ``same_program`` are null where a saved report keeps no calls. ``interval_ns`` is the 95 % confidence interval of ``difference_ns``; ``detectable_ns`` the difference that as many steps would have found
-    with a chance of 80 %. ``are_recordings_units`` says whether each side is several recordings: else a difference is one of the recordings.
+    with a chance of 80 %. ``adjustment`` is set where these are of the step without a line that comes and goes by chance. ``are_recordings_units`` says whether each side is several recordings: else a difference is one of the recordings.
     ``unit_of_work`` is how many units of work of the one side a step of the other holds. ``waterfall`` has lists by cause, group of buckets, bucket, operator and module, each
-    of which sums to the difference. ``matches`` is the frame behind the lines.
+    of which sums to the difference. ``devices`` are all devices of both sides where one of these has several: the lines are of the one that is
+    compared. ``matches`` is the frame behind the lines.
     """
 
     schema_version: int
@@ -110,6 +127,7 @@ class Comparison:
     interval_ns: tuple[float, float] | None = None
     significant: bool | None = None
     detectable_ns: float | None = None
+    adjustment: Adjustment | None = None
     are_recordings_units: bool = False
     unit_of_work: int = 1
     matched_ratio: MatchedRatio | None = None
@@ -118,6 +136,7 @@ class Comparison:
     waterfall: Mapping[str, tuple[Bar, ...]] = field(default_factory=dict)
     lines: tuple[Line, ...] = ()
     promises: tuple[KeptPromise, ...] = ()
+    devices: tuple[DeviceChange, ...] = ()
     notes: tuple[str, ...] = ()
     matches: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False, compare=False)
     sides: tuple[Profile, ...] = field(default=(), repr=False, compare=False)
@@ -190,11 +209,8 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
     are_calls_known = before.detail == "calls"
     same_work = judgement.is_same_work(matched.call, before, after) if are_calls_known else None
     same_program = judgement.is_same_program(same_work, alike) if same_work is not None else None
-    samples = before.observations(), after.observations()
-    independent = before.are_recordings_units, after.are_recordings_units
     floor = statistics.FLOOR_RATIO * before.total_ns / before.steps
-    whole = statistics.difference(*samples, floor=floor, independent=independent)
-    difference_ns = after.total_ns / after.steps - before.total_ns / before.steps
+    whole, adjustment = step_difference(before, after, floor=floor)
     result = Comparison(
         schema_version=SCHEMA_VERSION,
         tool_version=tool_version(),
@@ -205,11 +221,12 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
         same_program=same_program,
         before=_side(before),
         after=_side(after),
-        difference_ns=difference_ns,
+        difference_ns=whole.value,
         interval_ns=whole.interval,
         significant=whole.significant,
         detectable_ns=whole.detectable,
-        are_recordings_units=all(independent),
+        adjustment=adjustment,
+        are_recordings_units=before.are_recordings_units and after.are_recordings_units,
         unit_of_work=unit,
         matched_ratio=matched,
         likeness=alike if are_calls_known else None,
@@ -217,6 +234,7 @@ def _compared(before: Profile, after: Profile, unit: int) -> Comparison:
         waterfall=_waterfalls(table, before.steps, after.steps),
         lines=_lines(table, before, after, floor),
         promises=kept_promises(before, after, table) if same_work else (),
+        devices=_devices(before, after),
         matches=table,
         sides=(before, after),
     )
@@ -234,6 +252,24 @@ def _side(side: Profile) -> Side:
         cause=side.facts.cause,
         headline=side.facts.headline,
         device=side.facts.device_name,
+    )
+
+
+def _devices(before: Profile, after: Profile) -> tuple[DeviceChange, ...]:
+    """Return the steps of all devices, paired by their label; the compared one's by that of AFTER."""
+    sides = [
+        {
+            item.label: (item.total_ns / n, item.idle_ns / n)
+            for item in side.facts.devices
+            for n in [item.steps * side.unit_of_work]
+        }
+        for side in (before, after)
+    ]
+    nothing = (None, None)
+    return tuple(
+        DeviceChange(label, label in (before.facts.device, after.facts.device), one[0], other[0], one[1], other[1])
+        for label in dict.fromkeys([*sides[0], *sides[1]])
+        for one, other in [(sides[0].get(label, nothing), sides[1].get(label, nothing))]
     )
 
 
@@ -264,7 +300,7 @@ def _name() -> pl.Expr:
         .then(pl.coalesce("module", category))
         .when(level == "kernel")
         .then(pl.coalesce("kernel", category))
-        .when(level.is_in(["call", "operator", "anywhere"]))
+        .when(level.is_in(["call", "operator", "replay", "innermost", "anywhere"]))
         .then(pl.coalesce("operator", "kernel", category))
         .when(level.is_in(["new", "removed"]))
         .then(pl.coalesce("operator", "kernel", category))

@@ -2,15 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import polars as pl
 
+from trace_analyzer.catalog.copy_directions import direction_rules
+from trace_analyzer.catalog.kernels import buckets as kernel_buckets
 from trace_analyzer.compare import statistics
+from trace_analyzer.compare.adjustment import step_difference
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.phrasing import number, scale_of, signed
 from trace_analyzer.units import counted, percent
+from trace_analyzer.vocabulary import IDLE_CAUSES
 
 LEAST_STEPS = 3
+_NAMES = ("category", "operator", "outer_operator", "module", "group", "kernel")
+"""Columns of the matches by whose values a gate may name lines."""
+_NEAR = 4
 
 
 @dataclass(frozen=True)
@@ -32,8 +40,8 @@ class GateResult:
     why: str
 
 
-def refusal(result: Comparison) -> str | None:
-    """Return why no gate can be held against a comparison; None where they can."""
+def refusal(result: Comparison, gates: Sequence[Gate] = ()) -> str | None:
+    """Return why these gates cannot be held against a comparison; None where they can."""
     if result.status == "refused":
         return result.reason
     assert result.before is not None
@@ -45,7 +53,33 @@ def refusal(result: Comparison) -> str | None:
     steps = min(result.before.steps, result.after.steps)
     if steps < LEAST_STEPS:
         return f"gates need {LEAST_STEPS} steps of each side, and one has {counted(steps, 'step')}; record more"
-    return None
+    return next((why for gate in gates if (why := _unknown(result, gate))), None)
+
+
+def _unknown(result: Comparison, gate: Gate) -> str | None:
+    """Return why no line has the gate's name; None where one has it, or could.
+
+    Every cause and bucket may be absent from a recording.
+    """
+    if gate.line is None or not _named(result.matches, gate.line).is_empty():
+        return None
+    general = [
+        *IDLE_CAUSES,
+        *kernel_buckets().get_column("bucket"),
+        *(f"{rule.name} copy" for rule in direction_rules()),
+    ]
+    if gate.line in general:
+        return None
+    names = {name for column in _NAMES for name in result.matches.get_column(column).drop_nulls()}
+    known = sorted({*general, *names})
+    lower = {name.lower(): name for name in reversed(known)}
+    near = [lower[name] for name in get_close_matches(gate.line.lower(), lower, n=_NEAR, cutoff=0.5)]
+    near = near or [bar.name for bar in result.waterfall["bucket"][:_NEAR]]
+    return f"{gate.option}: no line is called {gate.line!r}; near it: {', '.join(near)}"
+
+
+def _named(matches: pl.DataFrame, name: str) -> pl.DataFrame:
+    return matches.filter(pl.any_horizontal((pl.col(column) == name).fill_null(False) for column in _NAMES))
 
 
 def held(result: Comparison, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
@@ -61,17 +95,14 @@ def _hold(result: Comparison, gate: Gate) -> GateResult:
     if before.has_steps and after.has_steps:
         before, after = before.divided(1), after.divided(1)
     step = before.total_ns / before.steps
+    floor = statistics.FLOOR_RATIO * step
     if gate.line is None and not gate.is_idle:
         name = "the step"
-        samples: tuple[list[float], list[float]] | None = (before.observations(), after.observations())
+        real, _ = step_difference(before, after, floor=floor)
     else:
         name = "idle time" if gate.is_idle else gate.line or ""
-        samples = _of_lines(result, gate)
-    floor = statistics.FLOOR_RATIO * step
-    if samples is None:
-        return GateResult(gate, False, f"{gate.option}: no line is called {name!r} on either side")
-    independent = before.are_recordings_units, after.are_recordings_units
-    real = statistics.difference(*samples, floor=floor, independent=independent)
+        independent = before.are_recordings_units, after.are_recordings_units
+        real = statistics.difference(*_of_lines(result, gate), floor=floor, independent=independent)
     scale, unit = scale_of(step)
     grown = (
         f"{name} takes {signed(real.value, scale)} {unit} a step ({percent(abs(real.value) / step)} of BEFORE's"
@@ -84,16 +115,10 @@ def _hold(result: Comparison, gate: Gate) -> GateResult:
     return GateResult(gate, too_much, f"{gate.option}: {grown}; allowed are {percent(gate.ratio)}")
 
 
-def _of_lines(result: Comparison, gate: Gate) -> tuple[list[float], list[float]] | None:
-    """Return time a step of the lines that a gate is about, by unit of observation of each side; None without any."""
+def _of_lines(result: Comparison, gate: Gate) -> tuple[list[float], list[float]]:
+    """Return time a step of the lines that a gate is about, by unit of observation of each side."""
     table = result.matches
-    if gate.is_idle:
-        chosen = table.filter(pl.col("kind") == "idle")
-    else:
-        names = pl.concat_list("category", "operator", "outer_operator", "module", "group", "kernel")
-        chosen = table.filter(names.list.contains(pl.lit(gate.line)))
-        if chosen.is_empty():
-            return None
+    chosen = table.filter(pl.col("kind") == "idle") if gate.is_idle else _named(table, gate.line or "")
     times_of_sides: list[list[float]] = []
     for side, column in zip(result.sides, ("before_rows", "after_rows"), strict=True):
         bare = side.divided(1) if all(s.has_steps for s in result.sides) else side

@@ -12,6 +12,8 @@ LEVELS = (
     "call",
     "operator",
     "outer",
+    "replay",
+    "innermost",
     "attention",
     "module",
     "anywhere",
@@ -24,17 +26,19 @@ LEVELS = (
 )
 """The levels, in order; idle time is matched by its cause, and what is left is removed or new."""
 MATCHED = {
-    "call": ("call",),
-    "outer": ("call", "operator", "outer"),
-    "module": ("call", "operator", "outer", "attention", "module"),
-    "bucket": LEVELS[1:11],
+    "call": ("call", "replay"),
+    "outer": ("call", "operator", "outer", "replay", "innermost"),
+    "module": ("call", "operator", "outer", "replay", "innermost", "attention", "module"),
+    "bucket": LEVELS[1:13],
 }
 """The levels whose kernel time each matched share of the report includes: its own and the finer ones."""
-COUNTED = ("cause", "call", "operator", "outer", "anywhere", "kernel", "removed", "new")
+COUNTED = ("cause", "call", "operator", "outer", "replay", "innermost", "anywhere", "kernel", "removed", "new")
 """Levels that count something: gaps, calls or kernels. At the others, all time is replaced."""
 _DEEPEST = 12
 _TEXTS = ("phase", "module", "operator", "outer_operator", "shapes", "outer_shapes", "kernel", "category", "group")
 _COMPILED = r"CompiledFunction|Torch-Compiled Region|CompiledFxGraph"
+_WRAPPERS = ("OptimizedModule", "DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
+"""Modules around a model that are no part of it: what torch.compile and data parallelism wrap it in."""
 _SCORES = ("matmul", "bmm", "softmax", "attention", "pointwise", "copy_cast")
 """Buckets of the kernels that attention consists of where it is not fused."""
 
@@ -78,11 +82,38 @@ def _rows(before: Profile, after: Profile) -> pl.DataFrame:
                 pl.lit(number, pl.UInt8).alias("side")
             )
         )
-    return pl.concat(sides).with_columns(
+    every = pl.concat(sides)
+    named = every.drop("module").hstack(_modules(every.select("side", "module")))
+    return named.with_columns(
         pl.col(*_TEXTS).cast(pl.Categorical),
         pl.col("module").str.split("/").alias("path"),
+        pl.col("module").str.extract("([^/]+)$").cast(pl.Categorical).alias("innermost"),
+        (pl.col("operator").is_not_null() & pl.col("outer_operator").is_null() & pl.col("phase").is_null()).alias(
+            "is_replayed"
+        ),
         (pl.col("blocks") / pl.col("count")).alias("grid"),
         pl.col("outer_operator").str.contains(_COMPILED).fill_null(True).alias("is_compiled"),
+    )
+
+
+def _modules(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the module paths of both sides without wrappers.
+
+    What lies in nothing but wrappers, as a model that was compiled as a whole does, lies in the other side's model, if that is one.
+    """
+    parts = pl.col("module").str.split("/")
+    bare = parts.list.eval(pl.element().filter(~pl.element().is_in(_WRAPPERS))).list.join("/")
+    paths = rows.with_columns(bare.alias("module"))
+    roots = (
+        paths.filter(pl.col("module") != "")
+        .group_by("side")
+        .agg(pl.col("module").str.extract("^([^/]+)").unique().alias("roots"))
+        .filter(pl.col("roots").list.len() == 1)
+        .select((1 - pl.col("side")).cast(pl.UInt8).alias("side"), pl.col("roots").list.first().alias("root"))
+    )
+    joined = paths.join(roots, on="side", how="left", maintain_order="left")
+    return joined.select(
+        pl.when(pl.col("module") != "").then("module").when(pl.col("module") == "").then("root").alias("module")
     )
 
 
@@ -110,6 +141,10 @@ def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> Iterator[_Le
     yield _Level("call", ["phase", "module", "kernel", "grid"], "rows", ~operator & pl.col("kernel").is_not_null())
     yield _Level("operator", ["phase", "module", "operator"], "calls", operator)
     yield _Level("outer", ["phase", "module", "outer_operator"], "outer_calls", ~pl.col("is_compiled"))
+    if rows.get_column("is_replayed").any():
+        # Kernels that a graph replays know their operator and the innermost module, from the trace of --capture or their own.
+        yield _Level("replay", ["innermost", "operator", "kernel", "grid"], "rows", operator)
+        yield _Level("innermost", ["innermost", "operator"], "rows", operator & module)
     attention = _attention(before, after)
     if attention is not None:
         yield _Level("attention", ["is_attention"], None, attention)

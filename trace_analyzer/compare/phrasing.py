@@ -1,6 +1,9 @@
 """Write in sentences what a comparison shows."""
 
+import polars as pl
+
 from trace_analyzer.compare.comparison import Bar, Comparison
+from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted, duration, percent
 
@@ -47,13 +50,27 @@ def named_bars(result: Comparison) -> list[Bar]:
 
 def label(bar: Bar) -> str:
     """Return what a bar is called in a sentence."""
-    return bar.name.replace("-", " ").replace("_", " ")
+    return _spoken(bar.name)
+
+
+def _spoken(name: str) -> str:
+    return name.replace("-", " ").replace("_", " ")
 
 
 def notes(result: Comparison) -> tuple[str, ...]:
     """Write what a reader has to know beside the figures."""
     return tuple(
-        text for text in (_reality(result), _program(result), _unit(result), _inputs(result), *_rest(result)) if text
+        text
+        for text in (
+            _reality(result),
+            _adjusted(result),
+            _program(result),
+            _unit(result),
+            _devices(result),
+            _inputs(result),
+            *_rest(result),
+        )
+        if text
     )
 
 
@@ -80,6 +97,20 @@ def _reality(result: Comparison) -> str:
     )
 
 
+def _adjusted(result: Comparison) -> str:
+    """Write which line the test leaves out, and how much the rest of the step differs by."""
+    item = result.adjustment
+    if item is None or result.before is None:
+        return ""
+    scale, unit = scale_of(result.before.step_ns)
+    low, high = (signed(end, scale) for end in item.interval_ns)
+    return (
+        f"{_spoken(item.left_out).capitalize()} varies from {number(item.least_ns, scale)} to {number(item.most_ns, scale)} {unit} a step, without a"
+        f" difference between the sides, so it is taken as chance: without it the step takes {signed(item.difference_ns, scale)} {unit}"
+        f" ({low} to {high})."
+    )
+
+
 def _program(result: Comparison) -> str:
     if result.likeness is None:
         return ""
@@ -100,6 +131,33 @@ def _unit(result: Comparison) -> str:
         return ""
     more, less = ("after", "before") if unit > 1 else ("before", "after")
     return f"A step of {more} makes {abs(unit)} times the calls of one of {less}, so it is taken as {abs(unit)} units of work."
+
+
+def _devices(result: Comparison) -> str:
+    """Write which of several devices is compared, and how the others' steps changed."""
+    if not result.devices or result.before is None or result.after is None:
+        return ""
+    before, after = (side.facts.device or "" for side in result.sides)
+    scale, unit = scale_of(max(result.before.step_ns, result.after.step_ns))
+    changes = [
+        (item.after_ns - item.before_ns, item.device)
+        for item in result.devices
+        if not item.is_compared and item.before_ns is not None and item.after_ns is not None
+    ]
+    counts = sorted({len(side.facts.devices) or 1 for side in result.sides})
+    text = (
+        f"Device {after} is compared"
+        if before == after
+        else f"Device {before} of before is compared with device {after} of after"
+    )
+    text += f", of {' and '.join(map(str, counts))}; --device N picks another."
+    if before != after:
+        text += " Their steps may differ for that alone."
+    if changes:
+        least, most = min(changes), max(changes)
+        text += f" Steps of the others change by {signed(least[0], scale)} {unit} (device {least[1]})"
+        text += f" to {signed(most[0], scale)} {unit} (device {most[1]})." if len(changes) > 1 else "."
+    return text
 
 
 def _inputs(result: Comparison) -> str:
@@ -123,12 +181,28 @@ def _rest(result: Comparison) -> list[str]:
         texts.append(
             "Shapes of inputs were not recorded on both sides (record_shapes=True), so calls are matched without them."
         )
+    if result.same_work is False and (names := _without_operators(before, after)):
+        texts.append(
+            f"Most kernels of {names} know no operator, as those that a graph replays: --capture FILE takes it from a trace in which they"
+            " were launched one by one."
+        )
     for name, side in (("before", before), ("after", after)):
         if side.facts.causes_withheld:
             texts.append(f"Causes of idle time are not known of {name}.")
     if before.facts.cold and after.facts.cold:
         texts.append("All steps of both sides are a cold start.")
     return texts
+
+
+def _without_operators(before: Profile, after: Profile) -> str:
+    """Return which side lacks operators of most kernel time, where the other has them."""
+    lacks = [
+        2 * int(kernels.join(side.calls.drop_nulls("operator"), on="call", how="anti").get_column("total_ns").sum())
+        > int(kernels.get_column("total_ns").sum())
+        for side in (before, after)
+        for kernels in [side.rows.filter(pl.col("kind") == "kernel")]
+    ]
+    return {(True, False): "before", (False, True): "after"}.get((lacks[0], lacks[1]), "")
 
 
 def change(before: float, after: float) -> str:

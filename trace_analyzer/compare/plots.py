@@ -3,6 +3,7 @@
 Nothing is computed here but where rectangles lie. Importing this module loads HoloViews with its Bokeh backend.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,21 +11,33 @@ from typing import Any
 import holoviews as hv
 import holoviews.plotting.bokeh
 import polars as pl
-from bokeh.models import FixedTicker
+from bokeh.models import FixedTicker, Line, Text
+from bokeh.models.renderers import GlyphRenderer
 
 from trace_analyzer.compare.comparison import Bar, Comparison
-from trace_analyzer.compare.phrasing import scale_of
+from trace_analyzer.compare.phrasing import number, scale_of, signed
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.render.palette import palette
 from trace_analyzer.units import shorten, visible
 
-_MOST_BARS = 14
-_WIDTH = 1000
+_MOST_BARS = 12
+_LEAST_BAR = 0.01
+"""Bars under this share of the greatest one are too short to be seen: they are one with all others."""
+_NARROWEST, _WIDEST = 340, 640
+"""Least widths in pixels, of plots that a phone shows whole and of those that it scrolls."""
+_CELLS = 130
+"""Characters of a label that fit into the whole width."""
+_MOST_KEYS, _MOST_NAMES = 10, 3
+"""Colours in the key of the timelines, and names of a colour that several categories have."""
+_FURTHEST = 4
+"""The device's line ends at so many times the largest batch, where it crosses the host's time only later."""
+_INK, _LINE = "#5f6673", "#ffffff"
+"""Grey that can be read on a light and on a dark page, until the page's script takes the theme's; lines between frames."""
 _DEPTH = 9
 """Levels of the flame graph: the step, the kind of time, modules, the operator."""
 _LEAST_SHARE = 0.002
 """Frames of the flame graph under this share of the step are not drawn."""
-_LABEL_CELLS = 30
+_LABEL_CELLS = 24
 
 
 def _colours() -> dict[str, str]:
@@ -32,40 +45,45 @@ def _colours() -> dict[str, str]:
     return {"slower": known["p-python"], "faster": known["p-compute"], "even": known["share"], "total": known["queue"]}
 
 
-def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float, title: str) -> hv.Element:
+def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float) -> hv.Element:
     """Draw a waterfall from the step before to the step after, the greatest changes first; the rest is one bar."""
     scale, unit = scale_of(max(before_ns, after_ns))
-    shown = [bar for bar in bars if bar.difference_ns][:_MOST_BARS]
+    least = _LEAST_BAR * max((abs(bar.difference_ns) for bar in bars), default=0.0)
+    shown = [bar for bar in bars if abs(bar.difference_ns) > least][:_MOST_BARS]
     rest = (after_ns - before_ns) - sum(bar.difference_ns for bar in shown)
     colours, level = _colours(), before_ns
-    rows: list[tuple[float, float, str, float, str]] = []
-    rows.append((0.0, before_ns, "before", before_ns, colours["total"]))
+    rows: list[tuple[float, float, str, str, str]] = []
+    rows.append((0.0, before_ns, "before", number(before_ns, scale), colours["total"]))
     changes = [(bar.name, bar.difference_ns) for bar in shown] + (
         [("all others", rest)] if len(bars) > len(shown) else []
     )
     for name, change in changes:
-        rows.append((level, level + change, name, change, colours["slower" if change > 0 else "faster"]))
+        colour = colours["slower" if change > 0 else "faster"]
+        rows.append((level, level + change, name, signed(change, scale), colour))
         level += change
-    rows.append((0.0, after_ns, "after", after_ns, colours["total"]))
+    rows.append((0.0, after_ns, "after", number(after_ns, scale), colours["total"]))
     count = len(rows)
+    start, end = _range(rows, scale)
     boxes = [
-        (
-            min(a, b) / scale,
-            count - place - 0.9,
-            max(a, b) / scale,
-            count - place - 0.1,
-            visible(name),
-            size / scale,
-            colour,
-        )
-        for place, (a, b, name, size, colour) in enumerate(rows)
-    ]
-    labels = {count - place - 0.5: _end(visible(row[2])) for place, row in enumerate(rows)}
-    return hv.Rectangles(boxes, ["x0", "y0", "x1", "y1"], ["name", "change", "colour"]).opts(
-        title=title, color="colour", line_color=None, xlim=_range(rows, scale), width=_WIDTH, height=70 + 26 * count, tools=["hover"], xlabel=f"{unit} a step",
-        ylabel="", yticks=FixedTicker(ticks=list(labels)), show_grid=True, toolbar="right", hooks=[_named_ticks(labels)],
-        hover_tooltips=[("", "@name"), (unit, "@change{+0,0.000}")],
+        (max(start, min(x0, x1) / scale), count - place - 0.9, max(x0, x1) / scale, count - place - 0.1, visible(name), size, colour)
+        for place, (x0, x1, name, size, colour) in enumerate(rows)
+    ]  # fmt: skip
+    ticks = {count - place - 0.5: _end(visible(row[2])) for place, row in enumerate(rows)}
+    rectangles = hv.Rectangles(boxes, ["x0", "y0", "x1", "y1"], ["name", "change", "colour"]).opts(
+        color="colour", line_color=None, tools=["hover"], hover_tooltips=[("", "@name"), (unit, "@change")],
     )  # fmt: skip
+    sizes = hv.Labels([(box[2], count - place - 0.5, f" {box[5]}") for place, box in enumerate(boxes)], ["x", "y"], "size").opts(
+        text_font_size="8.5pt", text_color=_INK, text_align="left"
+    )  # fmt: skip
+    return (rectangles * sizes).opts(
+        xlim=(start, end), ylim=(0, count), xlabel=f"{unit} a step" + (f", from {number(start * scale, scale)} on" if start else ""), ylabel="", yticks=FixedTicker(ticks=list(ticks)),
+        hooks=[_named_ticks(ticks)], **_frame_options(60 + 26 * count, _NARROWEST), toolbar=None,
+    )  # fmt: skip
+
+
+def _frame_options(height: int, least_width: int) -> dict[str, Any]:
+    """Return options of every plot: as wide as the page, at least so many pixels."""
+    return {"responsive": True, "height": height, "min_width": least_width, "show_grid": True, "default_tools": []}
 
 
 def _end(name: str) -> str:
@@ -73,12 +91,12 @@ def _end(name: str) -> str:
     return name if len(name) <= _LABEL_CELLS else f"…{name[1 - _LABEL_CELLS :]}"
 
 
-def _range(rows: Sequence[tuple[float, float, str, float, str]], scale: float) -> tuple[float, float]:
+def _range(rows: Sequence[tuple[float, float, str, str, str]], scale: float) -> tuple[float, float]:
     """Return the axis: from 0, or from below all changes where they lie close together, so that they can be seen."""
     ends = [end for a, b, *_ in rows[1:-1] for end in (a, b)] or [rows[0][1], rows[-1][1]]
     low, high = min(ends), max(*ends, rows[0][1], rows[-1][1])
     start = max(0.0, low - 0.3 * (high - low)) if high - low < 0.4 * high else 0.0
-    return start / scale, (high + 0.03 * (high - start)) / scale
+    return start / scale, (high + 0.18 * (high - start)) / scale
 
 
 def _named_ticks(labels: dict[float, str]) -> Any:
@@ -88,8 +106,20 @@ def _named_ticks(labels: dict[float, str]) -> Any:
         axis = plot.state.yaxis[0]
         axis.ticker = FixedTicker(ticks=list(labels))
         axis.major_label_overrides = labels
+        plot.state.ygrid.visible = False
+        mark_ink(plot, element)
 
     return hook
+
+
+def mark_ink(plot: Any, element: object) -> None:
+    """Tag what is drawn in `_INK`: the page's script gives it the colour of the theme's text."""
+    for model in plot.state.select({"type": GlyphRenderer}):
+        glyph = model.glyph
+        if (isinstance(glyph, Text) and glyph.text_color == _INK) or (
+            isinstance(glyph, Line) and glyph.line_color == _INK
+        ):
+            glyph.tags = ["ink"]
 
 
 def timelines(result: Comparison) -> hv.Element | None:
@@ -116,10 +146,25 @@ def timelines(result: Comparison) -> hv.Element | None:
             )
             boxes.append(box)
     return hv.Rectangles(boxes, ["x0", "y0", "x1", "y1"], ["category", "name", "length", "colour"]).opts(
-        title="A typical step of each, on one axis", color="colour", line_color=None, width=_WIDTH, height=220, tools=["hover", "xwheel_zoom"],
-        active_tools=["xwheel_zoom"], xlabel=unit, ylabel="", toolbar="right", hooks=[_named_ticks({1.5: "before", 0.5: "after"})],
+        color="colour", line_color=None, tools=["hover", "xpan", "xbox_zoom", "reset"], **_frame_options(220, _WIDEST),
+        active_tools=["xbox_zoom"], xlabel=unit, xlim=(0, max(box[2] for box in boxes)), ylabel="", toolbar="above", hooks=[_named_ticks({1.5: "before", 0.5: "after"})],
         hover_tooltips=[("", "@category"), ("", "@name"), (unit, "@length{0,0.000}")],
     )  # fmt: skip
+
+
+def timeline_key(result: Comparison) -> list[tuple[str, str]]:
+    """Return the categories of each colour, and the colour, of what owns most of both typical steps, the greatest first."""
+    known, sums = palette(), Counter[str]()
+    names: dict[str, Counter[str]] = {}
+    for side in result.sides:
+        for start, end, kind, category, _ in (side.timeline() if side.timeline else pl.DataFrame()).iter_rows():
+            colour = _colour(known, kind, category)
+            sums[colour] += end - start
+            names.setdefault(colour, Counter())[category] += end - start
+    return [
+        (", ".join(name for name, _ in names[colour].most_common(_MOST_NAMES)), colour)
+        for colour, _ in sums.most_common(_MOST_KEYS)
+    ]
 
 
 def _colour(known: Mapping[str, str], kind: str, category: str) -> str:
@@ -159,23 +204,25 @@ def flame_graph(result: Comparison) -> hv.Element:
     root = _tree(result.matches, result.before.steps, result.after.steps)
     scale, unit = scale_of(max(root.before_ns, root.after_ns))
     boxes = list(_boxes(root, 0.0, 0, root.width, scale))
+    depth = 1 + max(int(box[1]) for box in boxes)
     rectangles = hv.Rectangles(
         [box[:8] for box in boxes], ["x0", "y0", "x1", "y1"], ["name", "before", "after", "colour"]
     ).opts(
-        title="What changed, by module and operator: as wide as the longer side", color="colour", line_color="white", width=_WIDTH,
-        height=60 + 26 * (1 + max(int(box[1]) for box in boxes)), tools=["hover"], xlabel=f"{unit} a step", ylabel="", yaxis=None,
+        color="colour", line_color=_LINE, tools=["hover"], xlabel=f"{unit} a step", ylabel="", yaxis=None, toolbar=None,
+        xlim=(0, root.width / scale), ylim=(0, depth), **_frame_options(60 + 28 * depth, _WIDEST),
         hover_tooltips=[("", "@name"), ("before", "@before{0,0.000}"), ("after", "@after{0,0.000}")],
     )  # fmt: skip
     wide = [
         (
             (box[0] + box[2]) / 2,
             box[1] + 0.45,
-            shorten(box[4], max(3, int((box[2] - box[0]) * scale / root.width * 150))),
+            shorten(box[4], max(3, int((box[2] - box[0]) * scale / root.width * _CELLS))),
+            _INK if box[7] == _colours()["even"] else "#ffffff",
         )
         for box in boxes
     ]
     texts = [label for label, box in zip(wide, boxes, strict=True) if (box[2] - box[0]) * scale > 0.04 * root.width]
-    labels = hv.Labels(texts, ["x", "y"], "name").opts(text_font_size="8pt", text_color="black")
+    labels = hv.Labels(texts, ["x", "y"], ["name", "ink"]).opts(text_font_size="8pt", text_color="ink")
     return rectangles * labels
 
 
@@ -215,7 +262,7 @@ def scaling_plot(result: Scaling) -> hv.Element:
     """Draw step, busy and idle time over the batch, with the host's floor and the device's line."""
     scale, unit = scale_of(max(point.step_ns for point in result.points))
     known, batch, time = palette(), hv.Dimension("batch"), hv.Dimension("time", label=f"{unit} a step")
-    series = {"step": known["text"], "busy": known["p-compute"], "idle": known["p-python"]}
+    series = {"step": _INK, "busy": known["p-compute"], "idle": known["p-python"]}
     curves = [
         curve
         for name, colour in series.items()
@@ -227,12 +274,19 @@ def scaling_plot(result: Scaling) -> hv.Element:
     ]
     if result.host_floor_ns is not None:
         curves.append(hv.HLine(result.host_floor_ns / scale).opts(color=known["text-muted"], line_dash="dashed"))
+    last: float = result.points[-1].batch
     if result.device_line:
-        line, last = result.device_line, max(result.points[-1].batch, result.flip_batch or 0)
+        line = result.device_line
+        last = max(last, min(result.flip_batch or 0, _FURTHEST * last))
         fitted = [(b, (line.fixed_ns + line.per_item_ns * b) / scale) for b in (result.points[0].batch, last)]
         curves.append(
             hv.Curve(fitted, batch, time, label="device line").opts(color=known["p-compute"], line_dash="dotted")
         )
     return hv.Overlay(curves).opts(
-        width=_WIDTH, height=420, show_grid=True, legend_position="right", title="Time a step over the batch"
+        **_frame_options(420, _NARROWEST),
+        legend_position="top",
+        legend_cols=4,
+        toolbar=None,
+        ylim=(0, None),
+        hooks=[mark_ink],
     )

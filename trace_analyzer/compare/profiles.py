@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from trace_analyzer.catalog.copy_directions import copy_direction
+from trace_analyzer.compare.facts import DeviceTime, Facts, Recording, promise
 from trace_analyzer.compare.timelines import typical_step
 from trace_analyzer.frames.lookups import gather, inverse_index, map_unique
 from trace_analyzer.report import Report
@@ -52,47 +53,6 @@ IDLE_CODE: Mapping[str, pl.DataType] = {
     "total_ns": pl.Int64(),
 }
 """Idle time by the code to blame."""
-
-
-@dataclass(frozen=True)
-class Recording:
-    """Hold one trace: where it lies, and the lengths of its steady steps in ns; without steps, it is one step long."""
-
-    path: str
-    lengths_ns: tuple[int, ...]
-    has_steps: bool
-
-    @property
-    def total_ns(self) -> int:
-        """Return the sum of the steps."""
-        return sum(self.lengths_ns)
-
-
-@dataclass(frozen=True)
-class Promise:
-    """Hold an advice of a report and what it bounds the saving to, in ns a step."""
-
-    id: str
-    title: str
-    saves_ns_at_most: float
-    how: str
-
-
-@dataclass(frozen=True)
-class Facts:
-    """Hold what else a comparison has to know of a side."""
-
-    device_name: str | None = None
-    regime: str | None = None
-    cause: str | None = None
-    headline: str = ""
-    withheld: str | None = None
-    causes_withheld: bool = False
-    cold: bool = False
-    shapes_known: bool = True
-    flop: float | None = None
-    advice: tuple[Promise, ...] = ()
-    attention: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -313,7 +273,9 @@ def _device_code(report: Report) -> int | None:
 def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
     """Return pieces of activities with kind, category, group, kernel, flop and roof_ns."""
     ids = pieces.get_column("activity_id")
-    names = report.tables["activities"].select("kind", "name", "bucket", "group", "flop", "blocks")[ids]
+    names = report.tables["activities"].select("kind", "name", "bucket", "group", "flop", "blocks", "replayed_module")[
+        ids
+    ]
     roofs = report.tables["roofs"].select("activity_id", "roof_ns")
     places = inverse_index(roofs.get_column("activity_id"), report.tables["activities"].height)[ids]
     is_kernel = pl.col("kind") == "kernel"
@@ -338,6 +300,7 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
     return pieces.hstack(named).with_columns(
         names.get_column("name").alias("kernel"),
         names.get_column("blocks"),
+        pl.coalesce("module", names.get_column("replayed_module").cast(pl.String).str.replace("_[0-9]+$", "")),
         flop.alias("flop"),
         is_first.alias("is_first"),
         gather(roofs.get_column("roof_ns"), places).alias("roof_ns"),
@@ -349,11 +312,11 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
     key = ["phase", "module", "operator", "outer_operator", "shapes", "outer_shapes"]
     shapes = operator_inputs.select("event_id", "input_dims")
     one_each = (
-        work.select("operator_id", "outer_operator_id", "activity_id", *key[:4], "flop")
+        work.select("operator_id", "outer_operator_id", "is_first", *key[:4], "flop")
         .group_by(
             pl.coalesce("operator_id", pl.lit(None, pl.UInt32)), *key[:4], "outer_operator_id", maintain_order=True
         )
-        .agg(_known_sum("flop"))
+        .agg(_known_sum("flop"), pl.col("is_first").sum().cast(pl.Int64).alias("kernels"))
         .join(
             shapes.rename({"event_id": "operator_id", "input_dims": "shapes"}),
             on="operator_id",
@@ -371,7 +334,13 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
         one_each.with_row_index("first")
         .group_by(key, maintain_order=True)
         .agg(
-            pl.col("operator_id").n_unique().cast(pl.Int64).alias("count"),
+            # Kernels that a graph replays, and what no operator launched, are each one.
+            (
+                pl.col("operator_id").drop_nulls().n_unique()
+                + pl.col("kernels").filter(pl.col("operator_id").is_null()).sum()
+            )
+            .cast(pl.Int64)
+            .alias("count"),
             pl.col("outer_operator_id").n_unique().cast(pl.Int64).alias("outer_count"),
             _known_sum("flop"),
             pl.col("first").first(),
@@ -466,10 +435,38 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         shapes_known=shaped.height > 0,
         flop=work.select(_known_sum("flop")).item(),
         advice=tuple(
-            Promise(item.id, item.title, item.saves_ns_at_most / step_count, item.how_bound) for item in report.advice
+            promise(
+                (item.id, item.title, item.saves_ns_at_most / step_count, item.how_bound),
+                None
+                if item.predicted is None
+                else (item.predicted.step_ns, item.predicted.low_ns, item.predicted.high_ns, item.predicted.now_ns),
+            )
+            for item in report.advice
         ),
         attention=tuple(sorted({name for text in fusions.get_column("operators") for name in text.split(">") if name})),
+        device=None if report.verdict.device is None else str(report.verdict.device),
+        devices=_devices(report),
     )
+
+
+def _devices(report: Report) -> tuple[DeviceTime, ...]:
+    """Return what the steady steps of each device that worked take, where these are several."""
+    labels = dict(report.tables["devices"].select("device", "label").iter_rows())
+    if len(labels) < 2:
+        return ()
+    length = pl.col("end_ns") - pl.col("start_ns")
+    sums = (
+        report.tables["owners"]
+        .group_by("device")
+        .agg(
+            pl.col("step").n_unique().alias("steps"),
+            length.sum().alias("total_ns"),
+            length.filter(pl.col("activity_id").is_null()).sum().alias("idle_ns"),
+        )
+        .sort("device")
+    )
+    times = tuple(DeviceTime(str(labels[device]), *rest) for device, *rest in sums.iter_rows())
+    return times if len(times) > 1 else ()
 
 
 def _known_sum(column: str) -> pl.Expr:

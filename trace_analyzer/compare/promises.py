@@ -6,7 +6,9 @@ from typing import Literal
 
 import polars as pl
 
+from trace_analyzer.compare.facts import Promise
 from trace_analyzer.compare.profiles import Profile
+from trace_analyzer.compare.statistics import FLOOR_RATIO
 
 _LAUNCH = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
 TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -38,7 +40,8 @@ class KeptPromise:
     """Hold an advice of BEFORE's report that AFTER shows: what it promised at most, and what came, in ns a step.
 
     ``came_ns`` is what the lines that the advice aims at take less, ``step_ns`` what the whole step does. The bound held
-    when no more than it came, of these lines or of the step.
+    when no more than it came, of these lines or of the step. ``predicted_ns`` is what a replay of BEFORE took off the step, with its interval;
+    the prediction held when the step takes less by a time within it. Both are null where BEFORE's report predicts nothing.
     """
 
     id: str
@@ -49,10 +52,26 @@ class KeptPromise:
     targets: tuple[str, ...]
     evidence: Literal["advice gone", "bound halved"]
     bound_held: bool
+    predicted_ns: float | None = None
+    predicted_interval_ns: tuple[float, float] | None = None
+    prediction_held: bool | None = None
+
+
+def _prediction(
+    promise: Promise, step_ns: float, came_ns: float
+) -> tuple[float | None, tuple[float, float] | None, bool | None]:
+    """Return what a replay predicts of the step before to be saved, its interval, and whether what came is within it."""
+    if promise.predicted_ratio is None or promise.predicted_interval is None:
+        return None, None, None
+    low, high = ((1 - ratio) * step_ns for ratio in reversed(promise.predicted_interval))
+    return (1 - promise.predicted_ratio) * step_ns, (low, high), low <= came_ns <= high
 
 
 def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple[KeptPromise, ...]:
-    """Return the advice of BEFORE that AFTER's report does not repeat, or by half at most, with what came of it."""
+    """Return the advice of BEFORE that AFTER's report does not repeat, or by half at most, with what came of it.
+
+    What came of an advice is worth a word over `FLOOR_RATIO` of the step: less comes without any change.
+    """
     left = {promise.id: promise.saves_ns_at_most for promise in after.facts.advice}
     step = before.total_ns / before.steps - after.total_ns / after.steps
     if not after.facts.headline:
@@ -69,7 +88,7 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
             (is_idle & pl.col("category").is_in(causes)) | (~is_idle & pl.col("category").is_in(buckets))
         )
         came = -float(aimed.get_column("difference_ns").sum()) if causes or buckets else step
-        if came <= 0:
+        if came <= FLOOR_RATIO * before.total_ns / before.steps:
             continue
         evidence: Literal["advice gone", "bound halved"] = "bound halved" if promise.id in left else "advice gone"
         kept.append(
@@ -82,6 +101,7 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
                 (*causes, *buckets),
                 evidence,
                 min(came, max(step, 0.0)) <= bound,
+                *_prediction(promise, before.total_ns / before.steps, step),
             )
         )
     return tuple(kept)

@@ -131,14 +131,14 @@ def scale_profiles(profiles: Sequence[Profile]) -> Scaling:
     for side in profiles:
         if not side.total_ns:
             return _refused(f"{side.path} has no device work: {side.facts.headline or 'nothing ran on a device'}")
+        if side.detail == "parts":
+            return _refused(f"{side.path}: a saved report keeps no shapes, so its batch is not known; give the trace")
     ordered = sorted(profiles, key=_work)
     first = ordered[0]
     for side in ordered[1:]:
         reason = judgement.refusal(first, side) or _unlike(first, side)
         if reason:
             return _refused(reason)
-    if any(side.detail == "parts" for side in ordered):
-        return _refused("a saved report keeps no shapes, so its batch is not known; give the trace")
     batches, others = _batches(ordered)
     if batches is None:
         return _refused(

@@ -9,17 +9,10 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.compare import baselines
-from trace_analyzer.compare.profiles import (
-    CALLS,
-    IDLE_CODE,
-    Facts,
-    Profile,
-    Recording,
-    merged,
-    part_rows,
-    profile_of,
-)
+from trace_analyzer.compare.facts import Facts, Promise, Recording, promise
+from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, Profile, merged, part_rows, profile_of
 from trace_analyzer.errors import InputError, UsageError
+from trace_analyzer.render.json import plain
 from trace_analyzer.report import Report
 from trace_analyzer.typed import read_as
 from trace_analyzer.units import printable
@@ -28,6 +21,7 @@ Analyze = Callable[[str | Path], Report]
 SideSource = str | Path | Report | Profile | Sequence[str | Path | Report]
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 _HEAD_BYTES = 4096
+_PREDICTED = ("step_ns", "low_ns", "high_ns", "now_ns")
 _WORK_KINDS = {"communication": "communication", "copy": "copy"}
 
 
@@ -119,7 +113,7 @@ def _of_report(path: Path, document: Mapping[str, Any]) -> Profile:
 def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
     verdict = document["verdict"]
     window = verdict["window"] or {"intervals": [], "steps": [], "kind": "whole"}
-    parts = {name: int(ns) for name, ns in (verdict["parts_ns"] or {}).items() if ns}
+    parts = {_part(name): _time(ns) for name, ns in (verdict["parts_ns"] or {}).items() if ns}
     total = sum(parts.values())
     steps = [s for s in document["steps"] if s["index"] in window["steps"] and s["device"] == verdict["device"]]
     lengths = tuple(int(s["duration_ns"]) for s in steps)
@@ -149,18 +143,34 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
                 "headline": verdict["headline"],
                 "withheld": withheld.get("partition") or (None if parts else verdict["headline"]),
                 "causes_withheld": "idle_causes" in withheld,
-                "advice": [
-                    {
-                        "id": a["id"],
-                        "title": a["title"],
-                        "saves_ns_at_most": a["saves_ns_at_most"] / count,
-                        "how": a["how_bound"],
-                    }
-                    for a in document["advice"]
-                ],
+                "advice": plain(tuple(_promise(a, count) for a in document["advice"])),
             },
         ),
         detail="parts",
+    )
+
+
+def _part(name: str) -> str:
+    """Return a part's name. Raises ``ValueError`` for what is none."""
+    from trace_analyzer.vocabulary import PARTS
+
+    if name not in PARTS:
+        raise ValueError(f"verdict.parts_ns has a part of no known name, {name!r}")
+    return name
+
+
+def _time(ns: object) -> int:
+    """Return a time in ns. Raises ``ValueError`` for what is none."""
+    if not isinstance(ns, int) or isinstance(ns, bool) or ns < 0:
+        raise ValueError(f"verdict.parts_ns has {ns!r}, which is no time in ns")
+    return ns
+
+
+def _promise(advice: Mapping[str, Any], steps: int) -> Promise:
+    predicted = advice.get("predicted")
+    return promise(
+        (advice["id"], advice["title"], advice["saves_ns_at_most"] / steps, advice["how_bound"]),
+        None if predicted is None else tuple(float(predicted[name]) for name in _PREDICTED),  # type: ignore[arg-type]
     )
 
 

@@ -6,6 +6,7 @@ Observations count as fewer where steps resemble each other.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 LEVEL = 0.95
@@ -20,6 +21,8 @@ FLOOR_RATIO = 0.005
 LEAST_OBSERVATIONS = 3
 """Two steps of one recording are worth hardly more than one, and two recordings a side raise 12 % false alarms."""
 _LEAST = 1e-12
+_LEAST_FREEDOM = 0.6
+"""Degrees of freedom that are left at least: Student's t under it has no quantile that could be of use."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,20 @@ class Difference:
 
 
 def difference(
-    before: Sequence[float], after: Sequence[float], *, floor: float, independent: tuple[bool, bool] = (False, False)
+    before: Sequence[float],
+    after: Sequence[float],
+    *,
+    floor: float,
+    independent: tuple[bool, bool] = (False, False),
+    level: float = LEVEL,
+    lost: int = 0,
 ) -> Difference:
     """Compare the means of two samples by Welch's test.
 
     ``independent`` says of each sample whether its observations are separate recordings; steps of one recording count for
     n(1-r)/(1+r) observations, r being their lag-1 autocorrelation, at least `LEAST_CORRELATION` (Bayley and Hammersley 1946,
-    https://doi.org/10.2307/2983560). Differences of ``floor`` or less are not significant.
+    https://doi.org/10.2307/2983560). Differences of ``floor`` or less are not significant. ``level`` is the confidence of the interval, ``lost``
+    the degrees of freedom that choosing the samples took.
     """
     value = mean(after) - mean(before)
     if min(len(before), len(after)) < LEAST_OBSERVATIONS:
@@ -57,7 +67,8 @@ def difference(
     else:
         # Welch 1947 (https://doi.org/10.1093/biomet/34.1-2.28), with the effective sizes in the place of the sizes.
         freedom = sum(parts) ** 2 / sum(part**2 / (n - 1) for part, n in zip(parts, sizes, strict=True))
-        half = error * t_quantile((1 + LEVEL) / 2, freedom)
+        freedom = max(_LEAST_FREEDOM, freedom - lost) if lost else freedom
+        half = error * t_quantile((1 + level) / 2, freedom)
         detectable = half + error * t_quantile(POWER, freedom)
         if math.isinf(detectable):
             return Difference(value, None, None, None)
@@ -92,17 +103,23 @@ def variance(sample: Sequence[float]) -> float:
     return math.fsum((x - middle) ** 2 for x in sample) / (len(sample) - 1)
 
 
+@lru_cache(maxsize=4096)
 def t_quantile(probability: float, freedom: float) -> float:
     """Return the quantile of Student's t for a probability over 0.5; infinite where it exceeds 1e12."""
-    low, high = 0.0, 1.0
-    while _t_probability(high, freedom) < probability:
-        low, high = high, 2 * high
-        if high > 1e12:
+    low = 0.0
+    while _t_probability(max(1.0, 2 * low), freedom) < probability:
+        low = max(1.0, 2 * low)
+        if low > 1e12:
             return math.inf
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _t_probability(middle, freedom) < probability else (low, middle)
-    return (low + high) / 2
+    # The distribution is concave on this side: Newton's steps from the left never pass the quantile.
+    t, constant = low, math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
+    for _ in range(100):
+        density = math.exp(constant - (freedom + 1) / 2 * math.log1p(t * t / freedom))
+        step = (probability - _t_probability(t, freedom)) / density
+        t += step
+        if abs(step) <= 1e-13 * t:
+            break
+    return t
 
 
 def _t_probability(t: float, freedom: float) -> float:

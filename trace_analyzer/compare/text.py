@@ -2,6 +2,7 @@
 
 from trace_analyzer.compare.comparison import Bar, Comparison, Line
 from trace_analyzer.compare.phrasing import number, scale_of, signed
+from trace_analyzer.compare.promises import KeptPromise
 from trace_analyzer.units import cell_width, counted, percent, shorten, visible
 
 _LINES = 12
@@ -12,6 +13,8 @@ _LEVELS = {
     "call": "same call",
     "operator": "same operator",
     "outer": "same outer operator",
+    "replay": "same kernel of the operator, replayed",
+    "innermost": "same operator and module, replayed",
     "attention": "attention, fused or not",
     "module": "same module",
     "anywhere": "same operator elsewhere",
@@ -120,8 +123,18 @@ def _promises(result: Comparison, scale: float, unit: str) -> list[str]:
         rows.append(
             f"  {kept.title}: at most {number(kept.promised_ns_at_most, scale)} {unit} a step were promised,"
             f" {number(kept.came_ns, scale)} came, {held}; the step takes {signed(-kept.step_ns, scale)}"
+            f"{_prediction(kept, scale)}"
         )
     return rows
+
+
+def _prediction(kept: KeptPromise, scale: float) -> str:
+    """Write what a replay predicted of the step, and whether it came so."""
+    if kept.predicted_ns is None or kept.predicted_interval_ns is None:
+        return ""
+    low, high = sorted(-end for end in kept.predicted_interval_ns)
+    came = "as predicted" if kept.prediction_held else "not as predicted"
+    return f", {came} by replay: {signed(-kept.predicted_ns, scale)} ({signed(low, scale)} to {signed(high, scale)})"
 
 
 def to_markdown(result: Comparison) -> str:

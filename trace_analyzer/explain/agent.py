@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from trace_analyzer import units
 from trace_analyzer.explain import ids
-from trace_analyzer.render import phrasing
+from trace_analyzer.render import phrasing, window_phrasing
 from trace_analyzer.render.advice_phrasing import code_line, first_place
 from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.report import Report
@@ -81,7 +81,7 @@ def _window(report: Report) -> Iterator[str]:
     parts = sorted([*totals.work.items(), *totals.idle.items()], key=lambda item: -item[1])[:_TOP_PARTS]
     if parts:
         shares = ", ".join(f"{label(part)} {units.percent(ns / totals.total_ns)}" for part, ns in parts)
-        yield f"window  {phrasing.window_phrase(report)}: {shares}"
+        yield f"window  {window_phrasing.window_phrase(report)}: {shares}"
 
 
 def _broken_checks(report: Report) -> Iterator[str]:

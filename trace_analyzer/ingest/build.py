@@ -1,7 +1,6 @@
 """Build the trace's typed tables from classified events, with times from the origin and notes on what was odd."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import polars as pl
@@ -22,7 +21,7 @@ from trace_analyzer.ingest.tables import (
 from trace_analyzer.ingest.trace import DeviceProperties, Trace, header_of
 from trace_analyzer.notes import Note
 from trace_analyzer.schema import Column, Table, nulls
-from trace_analyzer.tuning import ORDERING_THREADS
+from trace_analyzer.tuning import return_freed_memory
 from trace_analyzer.units import NS_PER_S, NS_PER_US
 
 # Farther than this from the median event, a timestamp is damage, not time.
@@ -241,15 +240,14 @@ def _outer_first(spans: pl.DataFrame) -> pl.Series:
 def _filled(table: Table, parts: list[pl.DataFrame], order: pl.Series, made: dict[str, pl.Series]) -> pl.DataFrame:
     """Return the table of the columns that are made, and of the parts' others in that order.
 
-    The parts lose all, and each column goes as it is used, so only those in hand stand in memory twice. What they took is
+    The parts lose all, and each column goes as it is used, so only the one in hand stands in memory twice. What they took is
     given back to the system at the end: little that follows takes pieces as small.
     """
     columns = [column for column in table.columns if column.name not in made]
     pieces = {column.name: [_piece(part, column) for part in parts] for column in columns}
     parts.clear()
-    with ThreadPoolExecutor(ORDERING_THREADS) as pool:
-        filled = pool.map(lambda column: _in_order(pieces.pop(column.name), order).cast(_kept(column)), columns)
-        made |= {column.name: values for column, values in zip(columns, filled, strict=True)}
+    made |= {column.name: _in_order(pieces.pop(column.name), order).cast(_kept(column)) for column in columns}
+    return_freed_memory()
     return pl.DataFrame({column.name: made.pop(column.name).cast(_kept(column)) for column in table.columns})
 
 

@@ -1,15 +1,15 @@
 """Match the collectives of a job, align the clocks of its hosts, and undo matches that cannot be."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.ranks.clocks import Fit, aligned, fit_clocks
 from trace_analyzer.ranks.matching import matched_by_ends, matched_by_key, most_frequent_difference
 from trace_analyzer.ranks.summary import RankSummary
-from trace_analyzer.ranks.tables import SYNCHRONIZING
 
 RANKS_PER_HOST = 8
 """Ranks that share a host where traces do not name it: servers have eight devices most often."""
@@ -35,31 +35,38 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Aligned:
-    """Hold matched collectives: rows of `JOINED` with match, by, clock, and end_ns on the common clock.
+class Alignment:
+    """Hold the common clock of a job: ``fit`` of the clocks, and the clock of each rank (``clock_of``, by rank).
 
-    ``residual_ns`` is what no statement on single collectives may fall below; None without a match.
+    ``residual_ns`` is what no statement on single collectives may fall below, None without a match; ``allowed_ns`` is by how much a rank of a
+    collective may end before another one starts.
     """
 
-    rows: pl.DataFrame
+    fit: Fit
+    clock_of: npt.NDArray[np.int64]
     clocks: tuple[Clock, ...]
-    hosts: dict[int, str]
+    hosts: Mapping[int, str]
     residual_ns: int | None
+    allowed_ns: int
 
 
-def hosts_of(ranks: Sequence[RankSummary]) -> tuple[dict[int, str], bool]:
-    """Return the host of each rank, and whether that is a guess: by `RANKS_PER_HOST` where a trace names none."""
+def hosts_of(ranks: Sequence[RankSummary], is_hidden: bool = False) -> tuple[dict[int, str], bool]:
+    """Return the host of each rank, and whether that is a guess: by `RANKS_PER_HOST` where a trace names none.
+
+    Hosts that are hidden are called host1, host2, ..., in the order of their first ranks.
+    """
     if all(summary.host for summary in ranks):
-        return {summary.rank: summary.host or "" for summary in ranks if summary.rank is not None}, False
+        named = {summary.rank: summary.host or "" for summary in ranks if summary.rank is not None}
+        places = {host: place for place, host in enumerate(dict.fromkeys(named.values()), 1)}
+        return {rank: f"host{places[host]}" if is_hidden else host for rank, host in named.items()}, False
     numbers = [summary.rank for summary in ranks if summary.rank is not None]
     firsts = {rank: rank // RANKS_PER_HOST * RANKS_PER_HOST for rank in numbers}
     return {rank: f"ranks {first} to {first + RANKS_PER_HOST - 1}" for rank, first in firsts.items()}, True
 
 
-def align(collectives: pl.DataFrame, ranks: Sequence[RankSummary]) -> Aligned:
-    """Match and align the collectives (`JOINED`) of ranks, by host; by rank where hosts are a guess that does not hold."""
-    hosts, is_guess = hosts_of(ranks)
-    keyed = matched_by_key(collectives)
+def align(rows: pl.DataFrame, hosts: dict[int, str], is_guess: bool = False) -> Alignment:
+    """Align the clocks of ranks by collectives (`ROWS`), by host; by rank where hosts are a guess that does not hold."""
+    keyed = matched_by_key(rows)
     result = _align(keyed, hosts)
     if is_guess and (result.residual_ns is None or result.residual_ns > _GUESS_NS):
         single = _align(keyed, {rank: f"rank {rank}" for rank in hosts})
@@ -68,31 +75,37 @@ def align(collectives: pl.DataFrame, ranks: Sequence[RankSummary]) -> Aligned:
     return result
 
 
-def _align(keyed: pl.DataFrame, hosts: dict[int, str]) -> Aligned:
-    names = list(dict.fromkeys(hosts[rank] for rank in sorted(hosts)))
-    places = pl.DataFrame(
-        {"rank": list(hosts), "clock": [names.index(host) for host in hosts.values()]},
-        schema={"rank": pl.Int64(), "clock": pl.Int64()},
-    )
-    rows = keyed.join(places, on="rank", maintain_order="left").with_columns(
-        (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns")
-    )
+def _align(keyed: pl.DataFrame, hosts: Mapping[int, str]) -> Alignment:
+    names = {host: place for place, host in enumerate(dict.fromkeys(hosts[rank] for rank in sorted(hosts)))}
+    clock_of = np.zeros(max(hosts, default=0) + 1, dtype=np.int64)
+    clock_of[list(hosts)] = [names[host] for host in hosts.values()]
+    rows = _with_clock(keyed, clock_of).with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
     origin = rows.select(pl.col("end_ns").min()).item() or 0
-    fit = fit_clocks(_host_ends(rows), len(names), origin)
-    fit = _with_frequent(rows, fit)
+    fit = _with_frequent(rows, fit_clocks(_host_ends(rows), len(names), origin))
     matched = _by_ends(rows, fit)
     if matched.get_column("match").null_count() < rows.get_column("match").null_count():
         fit = _with_frequent(matched, fit_clocks(_host_ends(matched), len(names), origin))
     spread = _spread(matched, fit)
-    residual = _residual(spread)
-    sound = _without_impossible(spread, residual)
-    residual = _residual(sound)
-    return Aligned(sound, _clocks(names, fit, sound), hosts, residual)
+    allowed = max(3 * (_residual(spread) or 0), _LEAST_NS)
+    sound = _without_impossible(spread, allowed)
+    return Alignment(fit, clock_of, _clocks(list(names), fit, sound), hosts, _residual(sound), allowed)
+
+
+def _with_clock(rows: pl.DataFrame, clock_of: npt.NDArray[np.int64]) -> pl.DataFrame:
+    return rows.with_columns(pl.Series("clock", clock_of[rows.get_column("rank").to_numpy()]))
+
+
+def matched(rows: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
+    """Return `ROWS` with match, by, clock, and end_ns on the common clock."""
+    keyed = _with_clock(matched_by_key(rows), alignment.clock_of)
+    timed = keyed.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
+    together = _by_ends(timed, alignment.fit)
+    return together.with_columns(aligned(together, alignment.fit).alias("end_ns"))
 
 
 def _host_ends(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the middle end of each collective on each clock."""
-    ends = rows.filter(pl.col("match").is_not_null(), pl.col("kind").is_in(SYNCHRONIZING))
+    ends = rows.filter(pl.col("match").is_not_null(), pl.col("is_split"))
     return ends.group_by("match", "clock").agg(pl.col("end_ns").median().cast(pl.Int64), pl.col("step").first())
 
 
@@ -108,7 +121,7 @@ def _with_frequent(rows: pl.DataFrame, fit: Fit) -> Fit:
     inside = fit.component == main if main >= 0 else np.arange(len(fit.component)) == 0
     if inside.all():
         return fit
-    ends = rows.filter(pl.col("match").is_null(), pl.col("kind").is_in(SYNCHRONIZING)).select(
+    ends = rows.filter(pl.col("match").is_null(), pl.col("is_split")).select(
         "rank", "clock", "signature", "step", "end_ns"
     )
     firsts = ends.group_by("clock").agg(pl.col("rank").min())
@@ -129,6 +142,8 @@ def _with_frequent(rows: pl.DataFrame, fit: Fit) -> Fit:
 
 def _by_ends(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
     """Match by ends what has no match, among clocks that are aligned with each other."""
+    if rows.filter(pl.col("match").is_null(), pl.col("is_split")).is_empty():
+        return rows
     clocks = np.arange(len(fit.component))
     apart = pl.Series(np.where(fit.component >= 0, fit.component, len(clocks) + clocks))
     on_one = rows.with_columns(
@@ -142,7 +157,7 @@ def _by_ends(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
 def _spread(rows: pl.DataFrame, fit: Fit) -> pl.DataFrame:
     """Put ends on the common clock and add apart_ns: how far each lies from the middle end of its collective."""
     rows = rows.with_columns(aligned(rows, fit).alias("end_ns"))
-    is_told = pl.col("match").is_not_null() & pl.col("kind").is_in(SYNCHRONIZING)
+    is_told = pl.col("match").is_not_null() & pl.col("is_split")
     apart = (pl.col("end_ns") - pl.col("end_ns").median().over("match")).abs()
     return rows.with_columns(pl.when(is_told).then(apart).alias("apart_ns"))
 
@@ -152,9 +167,8 @@ def _residual(rows: pl.DataFrame) -> int | None:
     return None if apart is None else int(apart)
 
 
-def _without_impossible(rows: pl.DataFrame, residual: int | None) -> pl.DataFrame:
-    """Undo matches in which somebody ends before the last one starts, by over three residuals."""
-    allowed = max(3 * (residual or 0), _LEAST_NS)
+def _without_impossible(rows: pl.DataFrame, allowed: int) -> pl.DataFrame:
+    """Undo matches in which somebody ends before the last one starts by over ``allowed`` ns."""
     start = (pl.col("end_ns") - pl.col("duration_ns")).max().over("match")
     is_wrong = (start - pl.col("end_ns").min().over("match") > allowed) & pl.col("apart_ns").is_not_null()
     return rows.with_columns(pl.when(~is_wrong).then(name).alias(name) for name in ("match", "by", "apart_ns"))

@@ -11,6 +11,8 @@ Floats = npt.NDArray[np.float64]
 
 PER_STEP, MOST = 200, 2_000
 """Collectives of a step, and of all, that clocks are aligned by: those that most clocks share."""
+MOST_ENDS, _LEAST_MATCHES = 400_000, 100
+"""Ends of collectives on clocks that clocks are aligned by, and collectives at least: of many clocks fewer collectives do."""
 _ROUNDS = 50
 _CONVERGED_NS = 0.5
 _LEAST_FOR_DRIFT = 8
@@ -42,7 +44,7 @@ def fit_clocks(ends: pl.DataFrame, clocks: int, origin_ns: int) -> Fit:
     """
     if clocks == 1:
         return Fit(np.zeros(1), np.zeros(1), np.zeros(1, dtype=np.int64), origin_ns)
-    chosen = _chosen(ends)
+    chosen = _chosen(ends, max(_LEAST_MATCHES, min(MOST, MOST_ENDS // max(1, clocks))))
     rows = chosen.get_column("match").rank("dense").cast(pl.Int64).to_numpy() - 1
     matrix = np.full((int(rows.max()) + 1 if len(rows) else 0, clocks), np.nan)
     matrix[rows, chosen.get_column("clock").to_numpy()] = (
@@ -70,8 +72,8 @@ def aligned(rows: pl.DataFrame, fit: Fit, time: str = "end_ns") -> pl.Expr:
     return ((since - offset) / (1 + drift)).round().cast(pl.Int64) + fit.origin_ns
 
 
-def _chosen(ends: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the matches that most clocks share, some of each step."""
+def _chosen(ends: pl.DataFrame, most: int) -> pl.DataFrame:
+    """Return the rows of the matches that most clocks share, some of each step, ``most`` or fewer."""
     shared = (
         ends.group_by("match")
         .agg(pl.len().alias("clocks"), pl.col("step").first(), pl.col("end_ns").min())
@@ -79,7 +81,7 @@ def _chosen(ends: pl.DataFrame) -> pl.DataFrame:
         .sort("clocks", "end_ns", "match", descending=[True, False, False])
     )
     kept = shared.filter(pl.int_range(pl.len()).over("step") < PER_STEP).sort("end_ns")
-    every = -(-kept.height // MOST) if kept.height else 1
+    every = -(-kept.height // most) if kept.height else 1
     return ends.join(kept.gather_every(every).select("match"), on="match", how="semi")
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Protocol, Self
 
+from trace_analyzer.ranks.store import Store
+
 Progress = Callable[[str, float | None], None]
 
 _IN_FLIGHT = 64
@@ -45,25 +47,28 @@ class Executor(Protocol):
 
 def summaries(
     paths: Sequence[str],
+    contents: Store,
     executor: Executor | None = None,
     *,
     workers: int | None = None,
     progress: Progress | None = None,
-) -> list[bytes]:
-    """Return a summary of each path, in order, as `summarize` does; what ends a worker is that rank's error.
+) -> Store:
+    """Put a summary of each path into ``contents``, in order, as `summarize` does, and return it.
 
+    What ends a worker is that rank's error.
     ``executor`` is the caller's to shut down. By default ranks run in ``workers`` new processes, as many as there are processors and as memory
     admits. No process outlives the call.
     """
     if executor is not None:
-        return _Run(paths, lambda path: executor.submit(summarized, path), workers or _IN_FLIGHT, progress).results()
+        run = _Run(paths, lambda path: executor.submit(summarized, path), workers or _IN_FLIGHT, progress)
+        return run.results(contents)
     many = min(workers or processors(), len(paths)) or 1
     with _Pool(many) as pool:
         run = _Run(paths, pool.submit, many, progress, _Memory(memory_limit() // 2))
-        contents = run.results()
+        run.results(contents)
     for place in run.suspects:  # each alone, so that only its own fault can end its worker
-        with _Pool(1) as pool:
-            contents[place] = _Run([paths[place]], pool.submit, 1, None).results()[0]
+        with _Pool(1) as pool, Store() as alone:
+            contents.put(place, _Run([paths[place]], pool.submit, 1, None).results(alone)[0])
     return contents
 
 
@@ -133,28 +138,36 @@ class _Run:
         memory: _Memory | None = None,
     ) -> None:
         self._paths, self._submit, self._progress, self._memory = paths, submit, progress, memory
-        self._results: list[bytes | None] = [None] * len(paths)
+        self._waiting: list[tuple[int, bytes]] = []
         self._open = deque((place, 0) for place in range(len(paths)))
         self._lock, self._stopped = threading.Lock(), threading.Event()
         self._done = self._failed = 0
         self.suspects: list[int] = []
         self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(min(in_flight, len(paths)))]
 
-    def results(self) -> list[bytes]:
-        """Return all results, in order; an interrupt ends the run."""
+    def results(self, store: Store) -> Store:
+        """Put all results into the store, in order, and return it; an interrupt ends the run."""
         for thread in self._threads:
             thread.start()
         try:
             while any(thread.is_alive() for thread in self._threads):
                 for thread in self._threads:
                     thread.join(_POLL_S)
+                    self._keep(store)
                     self._tell()
         finally:
             self._stopped.set()
-        return [
-            result if result is not None else _failed(path, "not read")
-            for path, result in zip(self._paths, self._results, strict=True)
-        ]
+        self._keep(store)
+        for place, path in enumerate(self._paths):
+            if place >= len(store) or not store[place]:
+                store.put(place, _failed(path, "not read"))
+        return store
+
+    def _keep(self, store: Store) -> None:
+        with self._lock:
+            done, self._waiting = self._waiting, []
+        for place, result in done:
+            store.put(place, result)
 
     def _tell(self) -> None:
         if self._progress is not None:
@@ -182,7 +195,7 @@ class _Run:
                     self._memory.give(size)
             is_failed = _is_failed(result)
             with self._lock:
-                self._results[place] = bytes(result)
+                self._waiting.append((place, bytes(result)))
                 self._done += 1
                 self._failed += is_failed
 
@@ -194,7 +207,7 @@ class _Run:
             if tries < _TRIES:
                 self._open.append((place, tries))
                 return
-            self._results[place] = _failed(self._paths[place], _reason(error))
+            self._waiting.append((place, _failed(self._paths[place], _reason(error))))
             self.suspects.append(place)
             self._done += 1
             self._failed += 1

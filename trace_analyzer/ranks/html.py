@@ -57,6 +57,7 @@ def page(report: JobReport, folder: Path) -> str:
         regime_keys=[(key, REGIMES[key].label) for key in _regimes(report) if key in REGIMES],
         listed=_listed(report),
         groups=[(group, runs(group.ranks) or "not known") for group in report.groups[:_GROUPS]],
+        stages=[(stage, runs(stage.ranks)) for stage in report.pipeline.stages] if report.pipeline else [],
         clocks=report.clocks[:_CLOCKS],
     )  # fmt: skip
 

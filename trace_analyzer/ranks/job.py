@@ -2,19 +2,24 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
 
 from trace_analyzer.compare.statistics import FLOOR_RATIO
-from trace_analyzer.ranks.alignment import Aligned, Clock, align
+from trace_analyzer.ranks.alignment import Alignment, Clock, align, hosts_of
 from trace_analyzer.ranks.joining import Joined, Problem, joined
 from trace_analyzer.ranks.phrasing import sentence
+from trace_analyzer.ranks.pipeline import Pipeline, pipeline
+from trace_analyzer.ranks.reduction import reduced
 from trace_analyzer.ranks.roles import imbalance, roles
 from trace_analyzer.ranks.slowdown import Slowdown, own_work, slowdown
+from trace_analyzer.ranks.spool import PART_ROWS
+from trace_analyzer.ranks.store import Store
 from trace_analyzer.ranks.stragglers import Straggler, late_ranks, stragglers
-from trace_analyzer.ranks.waits import by_rank_and_step, with_exposed_waits, with_own_lateness, with_waits
+from trace_analyzer.ranks.summary import from_bytes
 from trace_analyzer.version import tool_version
 
 SCHEMA_VERSION = 1
@@ -117,6 +122,7 @@ class JobReport:
     collectives: Matches
     groups: tuple[GroupInfo, ...]
     slowdown: Slowdown | None
+    pipeline: Pipeline | None
     imbalance: tuple[Uneven, ...]
     notes: tuple[str, ...]
     by_step: pl.DataFrame = field(default_factory=pl.DataFrame, repr=False, compare=False)
@@ -148,14 +154,25 @@ class JobReport:
         return write_html(self, Path(path))
 
 
-def judge(contents: Iterable[bytes]) -> JobReport:
-    """Judge a job from summaries as `summarize` returns them, in any order."""
-    together = joined(list(contents))
-    matched = align(together.collectives, together.ranks)
-    waits = with_exposed_waits(with_waits(matched.rows, together.world_size), together.exposed)
-    doubt_ns = 2 * (matched.residual_ns or 0)  # of a rank's end, and of the middle one's
-    rows = with_own_lateness(waits, doubt_ns)
-    by_step = by_rank_and_step(rows)
+def judge(contents: Iterable[bytes], *, part_rows: int = PART_ROWS, hides_hosts: bool = False) -> JobReport:
+    """Judge a job from summaries as `summarize` returns them, in any order; ``part_rows`` collectives at a time.
+
+    Hosts that are hidden get numbers for names.
+    """
+    if isinstance(contents, Store):
+        return _judged(contents, part_rows, hides_hosts)
+    with Store(contents) as store:
+        return _judged(store, part_rows, hides_hosts)
+
+
+def _judged(store: Store, part_rows: int, hides_hosts: bool) -> JobReport:
+    together = joined(store, part_rows)
+    with closing(together.collectives) as spool:
+        aligned = align(spool.sample(), *hosts_of(together.ranks, hides_hosts))
+        doubt_ns = 2 * (aligned.residual_ns or 0)  # of a rank's end, and of the middle one's
+        totals = reduced(spool, aligned, together.world_size, doubt_ns)
+        groups, sends = spool.groups(), spool.pairs()
+    by_step = totals.by_step
     role_of = roles(together.work)
     named_roles = pl.DataFrame(
         {"rank": list(role_of), "role": list(role_of.values())}, schema={"rank": pl.Int64(), "role": pl.String()}
@@ -164,11 +181,11 @@ def judge(contents: Iterable[bytes]) -> JobReport:
     step_ns = sum(known) / len(known) if known else None
     floor = max(doubt_ns, FLOOR_RATIO * (step_ns or 0))
     late = late_ranks(by_step, floor)
-    named = stragglers(late, matched.hosts, role_of, together.contents)
+    named = stragglers(late, aligned.hosts, role_of, lambda rank: from_bytes(store[together.places[rank]]).profile)
     waiting, transfer = _exposed(by_step, together)
     parts = _parts(together.parts)
     uneven = imbalance(together.work, named_roles, FLOOR_RATIO * (step_ns or 0)).head(_MOST_UNEVEN)
-    counts = _matches(rows, matched.residual_ns)
+    counts = Matches(totals.matched, totals.unmatched, totals.by, aligned.residual_ns)
     regimes = Counter(summary.regime for summary in together.ranks if summary.regime is not None)
     regime = max(sorted(regimes), key=lambda name: regimes[name]) if regimes else None
     kind = slowdown(own_work(together.parts), named_roles, (transfer or 0) / step_ns if step_ns else 0.0)
@@ -187,16 +204,17 @@ def judge(contents: Iterable[bytes]) -> JobReport:
         tool_version=tool_version(),
         job=Job(verdict, regime, together.world_size, seen, step_ns, parts, waiting, transfer),
         problems=together.problems,
-        ranks=_ranks(together, matched, by_step, role_of),
+        ranks=_ranks(together, aligned, by_step, role_of, hides_hosts),
         stragglers=named,
-        clocks=matched.clocks,
+        clocks=aligned.clocks,
         collectives=counts,
-        groups=_groups(together, rows),
+        groups=_groups(together, groups),
         slowdown=kind,
+        pipeline=pipeline(sends, by_step, together.parts, role_of),
         imbalance=tuple(Uneven(**row) for row in uneven.iter_rows(named=True)),
-        notes=_notes(together, matched, counts),
+        notes=_notes(together, aligned, counts),
         by_step=by_step,
-        rows=rows,
+        rows=totals.rows,
         steps=together.steps,
     )
 
@@ -218,27 +236,28 @@ def _exposed(by_step: pl.DataFrame, together: Joined) -> tuple[float | None, flo
     return sums[0] / steady.height, sums[1] / steady.height
 
 
-def _matches(rows: pl.DataFrame, residual_ns: int | None) -> Matches:
-    by = rows.filter(pl.col("by").is_not_null()).group_by("by").len().sort("by")
-    matched = rows.get_column("match").count()
-    return Matches(matched, rows.height - matched, dict(by.iter_rows()), residual_ns)
-
-
-def _ranks(together: Joined, matched: Aligned, by_step: pl.DataFrame, role_of: Mapping[int, str]) -> tuple[Rank, ...]:
+def _ranks(
+    together: Joined, matched: Alignment, by_step: pl.DataFrame, role_of: Mapping[int, str], hides_hosts: bool
+) -> tuple[Rank, ...]:
     names = (
         "wait_ns", "transfer_ns", "exposed_wait_ns", "exposed_transfer_ns", "unsplit_ns", "own_late_ns", "split", "led",
     )  # fmt: skip
     sums = {row["rank"]: row for row in by_step.group_by("rank").agg(pl.col(names).sum()).iter_rows(named=True)}
     problems = {problem.path: problem.kind for problem in together.problems if problem.path is not None}
     ranks = []
-    for summary in (*together.ranks, *together.left_out):
-        is_used = summary in together.ranks
+    used = len(together.ranks)
+    for place, summary in enumerate((*together.ranks, *together.left_out)):
+        is_used = place < used
         row = sums.get(summary.rank) if is_used and summary.rank is not None else None
         own = {name: row[name] if row and row["split"] else None for name in names}
         ranks.append(
             Rank(
                 rank=summary.rank,
-                host=matched.hosts.get(summary.rank) if is_used and summary.rank is not None else summary.host,
+                host=matched.hosts.get(summary.rank)
+                if is_used and summary.rank is not None
+                else None
+                if hides_hosts
+                else summary.host,
                 path=summary.path,
                 status=problems.get(summary.path, "ok"),
                 step_ns=summary.step_ns,
@@ -257,12 +276,9 @@ def _ranks(together: Joined, matched: Aligned, by_step: pl.DataFrame, role_of: M
     return tuple(ranks)
 
 
-def _groups(together: Joined, rows: pl.DataFrame) -> tuple[GroupInfo, ...]:
-    """Return the process groups of which a collective was recorded, the longest first."""
+def _groups(together: Joined, sums: pl.DataFrame) -> tuple[GroupInfo, ...]:
+    """Return the process groups of which a collective was recorded, in the order of ``sums`` (group, time_ns, collectives)."""
     known = {group.key: group for summary in together.ranks for group in summary.groups}
-    sums = rows.filter(pl.col("group").is_not_null()).group_by("group").agg(
-        pl.col("duration_ns").sum(), pl.len(), pl.col("rank").unique().sort()
-    ).sort("duration_ns", "group", descending=[True, False])  # fmt: skip
     return tuple(
         GroupInfo(
             name=known[key].name,
@@ -272,11 +288,11 @@ def _groups(together: Joined, rows: pl.DataFrame) -> tuple[GroupInfo, ...]:
             collectives=count,
             time_ns=time,
         )
-        for key, time, count, _ in sums.iter_rows()
+        for key, time, count in sums.iter_rows()
     )
 
 
-def _notes(together: Joined, matched: Aligned, counts: Matches) -> tuple[str, ...]:
+def _notes(together: Joined, matched: Alignment, counts: Matches) -> tuple[str, ...]:
     notes = []
     if together.ranks and not all(summary.host for summary in together.ranks):
         notes.append("traces do not name their hosts: clocks are distinguished by " + (

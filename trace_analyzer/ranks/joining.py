@@ -1,25 +1,25 @@
 """Join summaries of ranks: problems first, then frames of all ranks that can be used."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
+import numpy as np
 import polars as pl
 
-from trace_analyzer.ranks.summary import RankSummary, from_bytes
-from trace_analyzer.ranks.tables import EXPOSED, JOINED, PARTS, STEPS, typed
+from trace_analyzer.ranks.spool import PART_ROWS, Spool
+from trace_analyzer.ranks.summary import RankSummary, frames_of, head_of
+from trace_analyzer.ranks.tables import PARTS, STEPS, WORK, typed
 
 ProblemKind = Literal["missing", "cut", "duplicate", "foreign", "failed"]
-WORK: Mapping[str, pl.DataType] = {
-    "rank": pl.Int64(),
-    "kind": pl.String(),
-    "category": pl.String(),
-    "operator": pl.String(),
-    "count": pl.Float64(),
-    "step_ns": pl.Float64(),
+_SMALL: Mapping[str, Mapping[str, pl.DataType]] = {
+    name: {"rank": pl.Int64(), **schema} for name, schema in (("steps", STEPS), ("parts", PARTS), ("work", WORK))
 }
-"""Work of ranks a step, by operator and bucket."""
+"""Frames that are held of all ranks at a time."""
+_BATCH_ROWS, _BATCH_RANKS = 300_000, 256
 _APART_NS = 3600 * 10**9
 """Recordings of one job lie no further apart: clocks of hosts differ by less, and a job's next recording often comes later."""
 
@@ -38,7 +38,7 @@ class Problem:
 class Joined:
     """Hold all ranks of a job that can be used, in order of rank.
 
-    ``ranks`` have no frames of their own; ``contents`` are their summaries as they came. Frames have ``rank`` and the columns of
+    ``ranks`` have no frames; ``places`` says where in the store the summary of a rank is. Frames have ``rank`` and the columns of
     `trace_analyzer.ranks.tables`; times of ``collectives`` and ``steps`` count from ``origin_ns``, the absolute time at which the first trace begins by
     its own clock: absolute times in ns do not fit a float64. ``left_out`` are summaries that are not used.
     """
@@ -48,75 +48,81 @@ class Joined:
     problems: tuple[Problem, ...]
     world_size: int | None
     origin_ns: int
-    contents: Mapping[int, bytes]
-    collectives: pl.DataFrame
-    exposed: pl.DataFrame
+    places: Mapping[int, int]
+    collectives: Spool
     steps: pl.DataFrame
     parts: pl.DataFrame
     work: pl.DataFrame
 
 
-def joined(contents: Iterable[bytes]) -> Joined:
-    """Join summaries, in any order."""
-    read = [from_bytes(content) for content in contents]
-    raw = {id(summary): to for summary, to in zip(read, contents, strict=True)}
-    used, left_out, problems, world_size = sorted_out(read)
-    frames: dict[str, list[pl.DataFrame]] = {name: [] for name in ("collectives", "exposed", "steps", "parts", "work")}
+def joined(contents: Sequence[bytes], part_rows: int = PART_ROWS) -> Joined:
+    """Join summaries, in any order; collectives are spooled, and closed by the caller."""
+    heads = [head_of(content) for content in contents]
+    summaries = [head for head, _ in heads]
+    rows = {id(head): count for head, count in heads}
+    place_of = {id(head): place for place, head in enumerate(summaries)}
+    used, left_out, problems, world_size = sorted_out(summaries)
     origin = min((summary.base_ns for summary in used), default=0)
-    for summary in used:
-        since = summary.base_ns - origin
-        number = pl.lit(summary.rank, pl.Int64).alias("rank")
-        frames["collectives"].append(
-            summary.collectives.with_row_index("row").with_columns(number, pl.col("start_ns") + since)
-        )
-        frames["steps"].append(summary.steps.with_columns(number, pl.col("start_ns", "end_ns") + since))
-        for name in ("exposed", "parts"):
-            frames[name].append(getattr(summary, name).with_columns(number))
-        frames["work"].append(_work(summary).with_columns(number))
-    schemas: dict[str, Mapping[str, pl.DataType]] = {
-        "collectives": JOINED,
-        "exposed": {"rank": pl.Int64(), **EXPOSED},
-        "steps": {"rank": pl.Int64(), **STEPS},
-        "parts": {"rank": pl.Int64(), **PARTS},
-        "work": WORK,
-    }
+    spool = Spool(sum(rows[id(summary)] for summary in used), part_rows)
+    frames: dict[str, list[pl.DataFrame]] = {name: [] for name in _SMALL}
+    whole = sorted(used, key=lambda summary: summary.damage is not None)  # a cut file may lack its steps
+    batches = _batches(whole, [rows[id(summary)] for summary in whole])
+    with ThreadPoolExecutor(1) as ahead:  # reads the next ranks while these are spooled
+        reading = None
+        for some in chain(batches, [None]):
+            read = reading and reading.result()
+            reading = some and ahead.submit(_read, some, contents, place_of, origin)
+            if read:
+                spool.add(read["collectives"], read["exposed"])
+                for name in _SMALL:
+                    frames[name].append(read[name])
     tables = {
-        name: typed(pl.concat(some), schemas[name]) if some else pl.DataFrame(schema=schemas[name])
-        for name, some in frames.items()
+        name: typed(pl.concat(some), schema).sort("rank", maintain_order=True) if some else pl.DataFrame(schema=schema)
+        for (name, schema), some in zip(_SMALL.items(), frames.values(), strict=True)
     }
     return Joined(
-        ranks=tuple(_light(summary) for summary in used),
-        left_out=tuple(_light(summary) for summary in left_out),
+        ranks=tuple(used),
+        left_out=tuple(left_out),
         problems=problems,
         world_size=world_size,
         origin_ns=origin,
-        contents={summary.rank: raw[id(summary)] for summary in used if summary.rank is not None},
+        places={summary.rank: place_of[id(summary)] for summary in used if summary.rank is not None},
+        collectives=spool,
         **tables,
     )
 
 
-def _light(summary: RankSummary) -> RankSummary:
-    """Return the summary without its frames."""
-    empty = RankSummary(summary.path)
-    return replace(
-        summary,
-        collectives=empty.collectives,
-        exposed=empty.exposed,
-        steps=empty.steps,
-        parts=empty.parts,
-        profile=None,
-    )
+def _batches(ranks: Sequence[RankSummary], rows: Sequence[int]) -> Iterator[list[RankSummary]]:
+    """Yield ranks in order, as many at a time as have `_BATCH_ROWS` collectives, and no more than `_BATCH_RANKS`."""
+    batch: list[RankSummary] = []
+    count = 0
+    for summary, own in zip(ranks, rows, strict=True):
+        if batch and (count + own > _BATCH_ROWS or len(batch) >= _BATCH_RANKS):
+            yield batch
+            batch, count = [], 0
+        batch.append(summary)
+        count += own
+    if batch:
+        yield batch
 
 
-def _work(summary: RankSummary) -> pl.DataFrame:
-    profile = summary.profile
-    if profile is None:
-        return pl.DataFrame(schema=WORK)
-    named = profile.rows.join(profile.calls.select("call", "operator"), on="call", how="left")
-    steps = max(1, profile.steps)
-    return named.group_by("kind", "category", "operator").agg(
-        (pl.col("count").sum() / steps).alias("count"), (pl.col("total_ns").sum() / steps).alias("step_ns")
-    )
+def _read(
+    ranks: Sequence[RankSummary], contents: Sequence[bytes], place_of: Mapping[int, int], origin_ns: int
+) -> dict[str, pl.DataFrame]:
+    """Return the frames of ranks by name, with ``rank`` and times from the origin; of collectives with ``row``, too."""
+    numbers = np.array([summary.rank for summary in ranks], dtype=np.int64)
+    since = np.array([summary.base_ns - origin_ns for summary in ranks], dtype=np.int64)
+    frames = {}
+    for name, (read, heights) in frames_of([contents[place_of[id(summary)]] for summary in ranks]).items():
+        frame = read.with_columns(pl.Series("rank", np.repeat(numbers, heights)))
+        if name in ("collectives", "steps"):
+            times = [column for column in ("start_ns", "end_ns") if column in frame.columns]
+            frame = frame.with_columns(pl.col(times) + pl.Series(np.repeat(since, heights)))
+        if name == "collectives":
+            places = np.concatenate([np.arange(height, dtype=np.uint32) for height in heights])
+            frame = frame.with_columns(pl.Series("row", places))
+        frames[name] = frame
+    return frames
 
 
 def sorted_out(

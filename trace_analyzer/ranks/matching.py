@@ -2,13 +2,16 @@
 
 import polars as pl
 
-from trace_analyzer.ranks.tables import SYNCHRONIZING
+from trace_analyzer.ranks.tables import ROWS, SYNCHRONIZING, typed
 
 ENDS_APART_NS = 500_000
 """Ends of one collective lie within this: those of two real ranks of 128 differ by up to 0.33 ms."""
 _EVEN = ("all_reduce", "all_gather", "reduce_scatter")
 """Collectives to which every rank gives as many elements."""
-_KEY = ["by", "group", "number", "comms_id", "channel", "place"]
+_ODD = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio: tells the ranks of a key apart."""
+WAYS = ("pair", "seq", "comms-id", "order", "ends")
+"""What rows are matched by: ranks and order of a send, `Seq`, the collective's identifier, order in the step, ends."""
 
 
 def signature() -> pl.Expr:
@@ -17,60 +20,101 @@ def signature() -> pl.Expr:
     return pl.struct("kind", "dtype", elements.alias("elements")).hash().alias("signature")
 
 
-def matched_by_key(rows: pl.DataFrame) -> pl.DataFrame:
-    """Add ``match`` and ``by``: rows of `JOINED` with one number are one collective; null for those without peers.
+def coded(rows: pl.DataFrame, kinds: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return rows of `JOINED`, in order of rank and start, as `ROWS`; and from, to, step and count of sends, by rank.
 
-    The key is the process group and ``Seq``, or the collective's identifier (``comms-id``), or the group, the step and the order of launch in
-    it (``order``); of sends and receives the group, both ranks, the step and the order (``pair``). Where the signatures of a match differ, those
-    that over half of its rows share stay.
+    Rows of one ``key`` are one collective. It is the process group and ``Seq``, or the collective's identifier (``comms-id``), or the group, the step and the
+    order of launch in it (``order``); of sends and receives the group, both ranks, the step and the order (``pair``). Kinds that are new are
+    appended to ``kinds``.
     """
+    kinds += [kind for kind in rows.get_column("kind").unique().sort() if kind not in kinds]
     is_pair = pl.col("kind") == "send_recv"
     grouped = pl.col("group").is_not_null()
     source = pl.when(pl.col("destination").is_not_null()).then(pl.coalesce("source", "rank")).otherwise("source")
     destination = (
         pl.when(pl.col("source").is_not_null()).then(pl.coalesce("destination", "rank")).otherwise("destination")
     )
-    rows = rows.with_columns(signature(), source.alias("from"), destination.alias("to"))
+    rows = rows.with_columns(source.alias("from"), destination.alias("to"))
     by = (
         pl.when(is_pair & pl.col("from").is_not_null() & pl.col("to").is_not_null() & (pl.col("from") != pl.col("to")))
-        .then(pl.lit("pair"))
+        .then(WAYS.index("pair"))
         .when(is_pair)
         .then(None)
         .when(grouped & pl.col("seq").is_not_null())
-        .then(pl.lit("seq"))
+        .then(WAYS.index("seq"))
         .when(pl.col("comms_id").is_not_null())
-        .then(pl.lit("comms-id"))
+        .then(WAYS.index("comms-id"))
         .when(grouped & pl.col("step").is_not_null())
-        .then(pl.lit("order"))
+        .then(WAYS.index("order"))
     )
-    keyed = rows.with_columns(by.alias("by")).with_columns(
-        pl.when(pl.col("by") == "seq")
-        .then("seq")
-        .when(pl.col("by").is_in(["order", "pair"]))
-        .then("step")
-        .alias("number"),
-        pl.when(pl.col("by") == "comms-id").then("comms_id").alias("comms_id"),
-        pl.when(pl.col("by") == "pair").then(pl.col("from") * (1 << 31) + pl.col("to")).alias("channel"),
+    rows = rows.with_columns(by.cast(pl.UInt8).alias("by"))
+    is_way = {way: pl.col("by") == place for place, way in enumerate(WAYS)}
+    identity = pl.struct(
+        "by",
+        "group",
+        pl.when(is_way["seq"]).then("seq").when(is_way["order"] | is_way["pair"]).then("step").alias("number"),
+        pl.when(is_way["comms-id"]).then("comms_id").alias("comms_id"),
+        pl.when(is_way["pair"]).then(pl.col("from") * (1 << 31) + pl.col("to")).alias("channel"),
+        pl.when(is_way["order"]).then("ordinal").alias("ordinal"),
+    ).hash()
+    rows = rows.with_columns(pl.when(pl.col("by").is_not_null()).then(identity).alias("key"))
+    of = pl.coalesce("group", pl.format("size {}", "group_size"), pl.lit("ungrouped")).hash()
+    if _repeats(rows):  # as sends of one channel in a step do
+        again = pl.int_range(pl.len()).over("rank", "key")
+        rows = rows.with_columns(
+            pl.when(again > 0).then(pl.struct("key", again.alias("again")).hash()).otherwise("key").alias("key")
+        )
+    result = rows.with_columns(
+        signature(),
+        of.alias("of"),
+        pl.col("kind").is_in(SYNCHRONIZING).alias("is_split"),
+        pl.col("kind").replace_strict(kinds, range(len(kinds)), return_dtype=pl.UInt8).alias("kind"),
     )
-    order = pl.struct("start_ns", "row").rank("ordinal").over("rank", "by", "group", "number", "comms_id", "channel")
-    keyed = keyed.with_columns(
-        pl.when(pl.col("by") == "order").then("ordinal").otherwise(order.cast(pl.Int64)).alias("place")
+    pairs = (
+        rows.filter(pl.col("by") == WAYS.index("pair"))
+        .group_by("rank", "from", "to", "step")
+        .agg(pl.len().cast(pl.Int64).alias("count"))
     )
-    numbers = keyed.filter(pl.col("by").is_not_null()).select(_KEY).unique(maintain_order=True).with_row_index("match")
-    numbered = keyed.join(numbers, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
-    return checked(numbered).drop("number", "channel", "place", "from", "to")
+    return typed(result, ROWS), pairs
 
 
-def checked(rows: pl.DataFrame) -> pl.DataFrame:
-    """Take out of each match the rows with another signature than over half of it, and matches of a single rank."""
-    counts = rows.filter(pl.col("match").is_not_null()).group_by("match", "signature").len("alike")
-    kept = (
-        counts.with_columns(pl.col("alike").sum().over("match").alias("all"))
-        .filter(2 * pl.col("alike") > pl.col("all"), pl.col("alike") > 1)
-        .select("match", "signature", pl.lit(True).alias("is_kept"))
+def _repeats(rows: pl.DataFrame) -> bool:
+    """Return whether a rank may have two rows of one key."""
+    mixed = pl.col("key") ^ (pl.col("rank").cast(pl.UInt64) * _ODD)
+    return rows.select(mixed.drop_nulls().n_unique() < pl.col("key").count()).item()  # type: ignore[no-any-return]
+
+
+def matched_by_key(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add ``match`` to `ROWS`: rows of one key are one collective; null for those without peers.
+
+    Where the signatures of a key differ, those that over half of its rows share stay.
+    """
+    keys = (
+        rows.lazy()
+        .filter(pl.col("key").is_not_null())
+        .group_by("key")
+        .agg(
+            pl.len().alias("rows"),
+            pl.col("signature").min().alias("least"),
+            pl.col("signature").max().alias("greatest"),
+        )
+        .collect()
     )
-    joined = rows.join(kept, on=["match", "signature"], how="left", maintain_order="left")
-    return joined.with_columns(pl.when("is_kept").then(name).alias(name) for name in ("match", "by")).drop("is_kept")
+    if not keys.filter(pl.col("least") != pl.col("greatest")).is_empty():
+        alike = (
+            rows.filter(pl.col("key").is_not_null())
+            .group_by("key", "signature")
+            .len("alike")
+            .sort("key", "alike", "signature", descending=[False, True, False])
+            .unique("key", keep="first")
+        )
+        keys = keys.join(alike, on="key").filter(2 * pl.col("alike") > pl.col("rows"), pl.col("alike") > 1)
+        keys = keys.with_columns(pl.col("signature").alias("least"))
+    numbers = keys.filter(pl.col("rows") > 1).sort("key").with_row_index("match")
+    joined = rows.join(
+        numbers.select("key", "match", "least"), on="key", how="left", maintain_order="left"
+    ).with_columns(pl.when(pl.col("least") == pl.col("signature")).then("match").alias("match"))
+    return joined.with_columns(pl.when(pl.col("match").is_not_null()).then("by").alias("by")).drop("least")
 
 
 def most_frequent_difference(ends: pl.DataFrame, reference: pl.DataFrame) -> int | None:
@@ -95,9 +139,7 @@ def matched_by_ends(rows: pl.DataFrame, first_match: int) -> pl.DataFrame:
     Ends of equal signature that lie close to each other are one collective where every rank there has one, or as many as every other, which are
     taken in order. Where more ranks come together than a group has, nothing is matched.
     """
-    open_rows = rows.filter(
-        pl.col("match").is_null(), pl.col("kind").is_in(SYNCHRONIZING), pl.col("end_ns").is_not_null()
-    )
+    open_rows = rows.filter(pl.col("match").is_null(), pl.col("is_split"), pl.col("end_ns").is_not_null())
     if open_rows.is_empty():
         return rows
     key = ["component", "signature", "group_size"]
@@ -124,5 +166,6 @@ def matched_by_ends(rows: pl.DataFrame, first_match: int) -> pl.DataFrame:
     joined = rows.join(numbers, on=["rank", "row"], how="left", maintain_order="left")
     is_new = pl.col("by_ends").is_not_null()
     return joined.with_columns(
-        pl.coalesce("match", "by_ends").alias("match"), pl.when(is_new).then(pl.lit("ends")).otherwise("by").alias("by")
+        pl.coalesce("match", "by_ends").alias("match"),
+        pl.when(is_new).then(pl.lit(WAYS.index("ends"), pl.UInt8)).otherwise("by").alias("by"),
     ).drop("by_ends")

@@ -1,6 +1,6 @@
 """Name the ranks that others wait for, how often, by how much, and why: by a comparison with their peers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,9 +9,10 @@ import polars as pl
 from trace_analyzer.compare.comparison import Comparison, compare_profiles
 from trace_analyzer.compare.profiles import Profile, merged
 from trace_analyzer.compare.statistics import FLOOR_RATIO
-from trace_analyzer.ranks.summary import from_bytes
 from trace_analyzer.units import duration
 
+ProfileOf = Callable[[int], Profile | None]
+"""What returns the work of a rank as comparisons have it; None where it was not recorded."""
 PERSISTENT = 0.8
 """A straggler is late in this share of its steps, or more."""
 _PEERS = 8
@@ -71,7 +72,7 @@ def late_ranks(by_step: pl.DataFrame, floor_ns: float) -> pl.DataFrame:
 
 
 def stragglers(
-    late: pl.DataFrame, hosts: Mapping[int, str], role_of: Mapping[int, str], contents: Mapping[int, bytes]
+    late: pl.DataFrame, hosts: Mapping[int, str], role_of: Mapping[int, str], profile_of: ProfileOf
 ) -> tuple[Straggler, ...]:
     """Return the stragglers of `late_ranks`, the latest first; hosts where most of their ranks are persistent."""
     sizes: dict[str, list[int]] = {}
@@ -104,7 +105,7 @@ def stragglers(
                 steps=row["steps"],
                 gain_at_least_ns=round(row["gain_ns"]),
                 led_ratio=row["led_ratio"],
-                why=why(rank, _peers(rank, role_of, all_late), contents, row["late_ns"]),
+                why=why(rank, _peers(rank, role_of, all_late), profile_of),
             )
         )
     return tuple(result)
@@ -117,23 +118,19 @@ def _peers(rank: int, role_of: Mapping[int, str], late: set[int]) -> list[int]:
     return sorted(alike, key=lambda other: (abs(other - rank), other))[:_PEERS]
 
 
-def why(rank: int, peers: Sequence[int], contents: Mapping[int, bytes], late_ns: float) -> str:
+def why(rank: int, peers: Sequence[int], profile_of: ProfileOf) -> str:
     """Return what takes the rank longer than its peers, a step, by `compare`; or why that is not known."""
-    if not peers:
+    own = profile_of(rank)
+    if own is not None and not peers:
         return "no rank does the same work in time, so its cause is not known"
-    own = from_bytes(contents[rank]).profile
-    others = [profile for peer in peers if (profile := from_bytes(contents[peer]).profile) is not None]
+    others = [profile for peer in peers if (profile := profile_of(peer)) is not None]
     if own is None or not others:
         return "its work was not recorded, so its cause is not known"
-    result = compare_profiles(_with_units(f"{len(others)} peers", others), own)
-    return reason(result, late_ns)
+    result = compare_profiles(merged(f"{len(others)} peers", others), own)
+    return reason(result)
 
 
-def _with_units(name: str, profiles: list[Profile]) -> Profile:
-    return merged(name, profiles)
-
-
-def reason(result: Comparison, late_ns: float) -> str:
+def reason(result: Comparison) -> str:
     """Return the longest line of a comparison in which a rank takes longer than its peers, communication apart."""
     if result.status == "refused" or result.before is None:
         return f"it cannot be compared with its peers: {result.reason}"

@@ -4,9 +4,11 @@ import gzip
 import json
 import re
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
@@ -19,25 +21,32 @@ from trace_analyzer.frames.lookups import as_strings
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.notes import DAMAGED
 from trace_analyzer.pipeline import report_of
+from trace_analyzer.ranks import hosts_only
+from trace_analyzer.ranks.columns import packed as packed_columns
+from trace_analyzer.ranks.columns import unpacked as unpacked_columns
 from trace_analyzer.ranks.groups import Group, group_of, packed, unpacked
 from trace_analyzer.ranks.remote import local_copy
-from trace_analyzer.ranks.tables import COLLECTIVES, EXPOSED, PARTS, STEPS, typed
+from trace_analyzer.ranks.tables import COLLECTIVES, EXPOSED, PARTS, STEPS, WORK, typed
 from trace_analyzer.report import Report
 from trace_analyzer.typed import damage, first_line, read_as
 
 SUFFIX = ".rank.gz"
 """End of the names of files that hold a summary."""
-_KIND, _VERSION = "rank_summary_version", 1
+_KIND, _VERSION = "rank_summary_version", 2
 _MOST_BYTES = 64 << 20
+_LEVEL = 4
 _MOST_RANKS = 1 << 20
 _KNOWN = {
     "steps": ["start_ns", "end_ns"],
     "parts": ["part", "total_ns"],
     "collectives": ["ordinal", "kind", "start_ns", "duration_ns", "exposed_ns"],
     "exposed": ["row", "start_ns", "end_ns", "exposed_ns"],
+    "work": ["kind", "count", "step_ns"],
 }
 """Columns without which a row of a frame means nothing."""
-_FRAMES = {"steps": STEPS, "parts": PARTS, "collectives": COLLECTIVES, "exposed": EXPOSED}
+_FRAMES = {"steps": STEPS, "parts": PARTS, "collectives": COLLECTIVES, "exposed": EXPOSED, "work": WORK}
+_EMPTY = {name: pl.DataFrame(schema=schema) for name, schema in _FRAMES.items()}
+_APART = (*_FRAMES, "profile")
 _CUT = (*DAMAGED, "gzip-truncated", "gzip-damaged", "zstd-truncated", "zstd-damaged")
 _MOST_LINES = 120
 """Lines of work that are kept of a rank, the longest; the rest is summed up by bucket, so that all sums stay exact."""
@@ -69,12 +78,11 @@ class RankSummary:
     step_ns: float | None = None
     steps_from: str | None = None
     groups: tuple[Group, ...] = ()
-    steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=STEPS), repr=False, compare=False)
-    parts: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=PARTS), repr=False, compare=False)
-    collectives: pl.DataFrame = field(
-        default_factory=lambda: pl.DataFrame(schema=COLLECTIVES), repr=False, compare=False
-    )
-    exposed: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=EXPOSED), repr=False, compare=False)
+    steps: pl.DataFrame = field(default_factory=lambda: _EMPTY["steps"], repr=False, compare=False)
+    parts: pl.DataFrame = field(default_factory=lambda: _EMPTY["parts"], repr=False, compare=False)
+    collectives: pl.DataFrame = field(default_factory=lambda: _EMPTY["collectives"], repr=False, compare=False)
+    exposed: pl.DataFrame = field(default_factory=lambda: _EMPTY["exposed"], repr=False, compare=False)
+    work: pl.DataFrame = field(default_factory=lambda: _EMPTY["work"], repr=False, compare=False)
     profile: Profile | None = field(default=None, repr=False, compare=False)
 
 
@@ -86,7 +94,7 @@ def summarize(path: str) -> bytes:
     try:
         with local_copy(path) as file:
             if path.endswith(SUFFIX):
-                return to_bytes(replace(from_bytes(file.read_bytes(), path), path=path))
+                return with_path(file.read_bytes(), path)
             trace = replace(load(file), path=path)
             return to_bytes(summary_of(trace, report_of(trace)))
     except Exception as error:
@@ -124,7 +132,16 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
     header = trace.header
     steps = tables["steps"].filter(pl.col("device") == device).sort("start_ns")
     profile = profile_of(report)
-    collectives, groups = _collectives(trace, report, device, steps)
+    if device < 0:
+        marked = hosts_only.steps_of(trace)
+        hiding = hosts_only.work_of(trace)
+        collectives, groups = hosts_only.collectives_of(trace, marked)
+        collectives = hosts_only.with_exposed(collectives, hiding)
+    else:
+        marked = typed(steps.rename({"index": "step", "steady": "is_steady"}), STEPS)
+        hiding = _hiding(tables["activities"], device)
+        collectives, groups = _collectives(trace, report, device, steps)
+    reduced = _reduced(profile)
     damage = next((note.message for note in report.notes if note.code in _CUT), None)
     return RankSummary(
         path=report.trace.path,
@@ -138,15 +155,24 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
         regime=report.verdict.regime,
         cause=report.verdict.cause,
         headline=report.verdict.headline,
-        step_ns=profile.total_ns / profile.steps if profile.steps and profile.total_ns else None,
-        steps_from=report.steps_from if steps.height else None,
+        step_ns=_step_ns(profile, marked if device < 0 else None),
+        steps_from="ProfilerStep" if device < 0 and marked.height else report.steps_from if steps.height else None,
         groups=groups,
-        steps=typed(steps.rename({"index": "step", "steady": "is_steady"}), STEPS),
+        steps=marked,
         parts=_parts(tables["owners"].filter(pl.col("device") == device)),
         collectives=typed(collectives, COLLECTIVES),
-        exposed=exposed_pieces(collectives, _work(tables["activities"], device)),
-        profile=_reduced(profile),
+        exposed=exposed_pieces(collectives, hiding),
+        work=_work(reduced),
+        profile=reduced,
     )
+
+
+def _step_ns(profile: Profile, marked: pl.DataFrame | None) -> float | None:
+    """Return the mean length of a step: of those that are marked, where no device worked."""
+    if marked is not None:
+        mean = marked.select((pl.col("end_ns") - pl.col("start_ns")).mean()).item()
+        return None if mean is None else float(mean)
+    return profile.total_ns / profile.steps if profile.steps and profile.total_ns else None
 
 
 def _device(report: Report) -> int:
@@ -162,7 +188,7 @@ def _parts(owners: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _work(activities: pl.DataFrame, device: int) -> pl.DataFrame:
+def _hiding(activities: pl.DataFrame, device: int) -> pl.DataFrame:
     """Return when the device did what hides communication: kernels, and copies within it, as in the partition."""
     work = activities.filter(pl.col("device") == device, ~pl.col("bound").is_in(["communication", "copy"]))
     spans = work.select("device", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
@@ -267,6 +293,7 @@ def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFram
         pl.min_horizontal("end", idle_to.gather(gaps)).alias("to_ns"),
     ).filter(pl.col("from_ns") < pl.col("to_ns"))
     length = pl.col("end") - pl.col("start")
+    cut = cut.filter((pl.col("to_ns") - pl.col("from_ns")).sum().over("row") < length)
     share = ((pl.col("from_ns") - pl.col("start")) * _MOST_PIECES // length).cast(pl.Int64)
     piece = pl.when(pl.len().over("row") > _MOST_PIECES).then(share).otherwise(pl.int_range(pl.len()).over("row"))
     joined = cut.group_by("row", piece.alias("piece"), maintain_order=True).agg(
@@ -275,6 +302,18 @@ def exposed_pieces(collectives: pl.DataFrame, work: pl.DataFrame) -> pl.DataFram
         (pl.col("to_ns") - pl.col("from_ns")).sum().alias("exposed_ns"),
     )
     return typed(joined, EXPOSED)
+
+
+def _work(profile: Profile | None) -> pl.DataFrame:
+    """Return `WORK` of a reduced profile."""
+    if profile is None:
+        return pl.DataFrame(schema=WORK)
+    named = profile.rows.join(profile.calls.select("call", "operator"), on="call", how="left")
+    steps = max(1, profile.steps)
+    sums = named.group_by("kind", "category", "operator", maintain_order=True).agg(
+        (pl.col("count").sum() / steps).alias("count"), (pl.col("total_ns").sum() / steps).alias("step_ns")
+    )
+    return typed(sums, WORK)
 
 
 def _reduced(profile: Profile) -> Profile | None:
@@ -329,22 +368,34 @@ def _reduced(profile: Profile) -> Profile | None:
 
 
 def is_failed(content: bytes) -> bool:
-    """Return whether a summary is that of a rank of which nothing could be read; cheap, as its columns are not parsed."""
-    return b'"error":null' not in _text(content)
+    """Return whether a summary is that of a rank of which nothing could be read."""
+    return b'"error":null' not in _member(content)[0]
 
 
 def to_bytes(summary: RankSummary) -> bytes:
-    """Write a summary as compressed JSON, one column after another."""
-    plain = {name: getattr(summary, name) for name in RankSummary.__dataclass_fields__ if name not in _FRAMES}
-    plain["groups"] = [asdict(group) | {"ranks": packed(group.ranks)} for group in summary.groups]
-    plain["profile"] = json.loads(baselines.to_json(summary.profile)) if summary.profile else None
-    frames = {name: baselines.columns_of(getattr(summary, name)) for name in _FRAMES}
-    text = json.dumps({_KIND: _VERSION, **plain, "frames": frames}, allow_nan=False, separators=(",", ":"))
-    return gzip.compress(text.encode(), mtime=0)
+    """Write a summary as gzip of two members.
+
+    The first is a line of JSON, its head; the second a line with its work as comparisons have it, and the columns of its frames as bytes.
+    """
+    head = {name: getattr(summary, name) for name in RankSummary.__dataclass_fields__ if name not in _APART}
+    head["groups"] = [asdict(group) | {"ranks": packed(group.ranks)} for group in summary.groups]
+    frames = {name: packed_columns(getattr(summary, name)) for name in _FRAMES}
+    document = {_KIND: _VERSION, **head, "frames": {name: described for name, (described, _) in frames.items()}}
+    profile = baselines.to_json(summary.profile).replace("\n", " ") if summary.profile else "null"
+    content = b"".join(content for _, content in frames.values())
+    return _line(document) + gzip.compress(f"{profile}\n".encode() + content, _LEVEL, mtime=0)
 
 
-def _text(content: bytes) -> bytes:
-    """Return the text of a summary. Raises ``ValueError`` where it is damaged, or larger than any summary."""
+def _line(document: Mapping[str, Any]) -> bytes:
+    text = json.dumps(document, allow_nan=False, separators=(",", ":"))
+    return gzip.compress(f"{text}\n".encode(), _LEVEL, mtime=0)
+
+
+def _member(content: bytes) -> tuple[bytes, bytes]:
+    """Return the bytes of a gzip member, and what follows it.
+
+    Raises ``ValueError`` where it is damaged, or larger than any summary.
+    """
     inflater = zlib.decompressobj(wbits=31)  # 31: gzip
     try:
         text = inflater.decompress(content, _MOST_BYTES)
@@ -352,37 +403,87 @@ def _text(content: bytes) -> bytes:
         raise ValueError(str(error)) from None
     if not inflater.eof:
         raise ValueError("the file breaks off")
-    return text
+    return text, inflater.unused_data
 
 
 def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
     """Read what `to_bytes` wrote. Raises ``InputError`` for what is no summary, or one of another version."""
     try:
-        document: dict[str, Any] = json.loads(_text(content))
-        version = document.pop(_KIND)
-        if version != _VERSION:
-            raise InputError(f"{path}: a summary of version {version}; this program reads version {_VERSION}")
-        frames = {name: baselines.frame_of(document["frames"][name], schema) for name, schema in _FRAMES.items()}
-        for name, columns in _KNOWN.items():
-            if sum(frames[name].select(columns).null_count().row(0)):
-                raise ValueError(f"a time is missing in a row of {name}")
-        profile = document["profile"]
-        rest = {key: value for key, value in document.items() if key not in ("frames", "groups", "profile")}
+        head, rest = _member(content)
+        document = _document(json.loads(head), path)
+        profile, columns = _member(rest)[0].split(b"\n", 1)
         return replace(
-            read_as(RankSummary, rest),
-            groups=tuple(_group(group) for group in document["groups"]),
-            profile=baselines.profile_from(profile) if profile else None,
-            steps=frames["steps"],
-            parts=frames["parts"],
-            collectives=frames["collectives"],
-            exposed=frames["exposed"],
+            _headed(document),
+            **cast(Any, _frames([document["frames"]], [memoryview(columns)])),
+            profile=baselines.profile_from(json.loads(profile)) if profile != b"null" else None,
         )
     except damage() as error:
         raise InputError(f"{path}: no summary of a rank that can be read ({first_line(error)})") from None
 
 
-def _group(document: dict[str, Any]) -> Group:
-    """Return a process group of a summary's document. Raises ``ValueError`` for one of more ranks than any job has."""
-    if sum(count for _, _, count in document["ranks"]) > _MOST_RANKS:
+def with_path(content: bytes, path: str) -> bytes:
+    """Return a summary as one of ``path``. Raises ``InputError`` as `from_bytes` does."""
+    from_bytes(content, path)
+    head, rest = _member(content)
+    return _line({**json.loads(head), "path": path}) + rest
+
+
+def head_of(content: bytes) -> tuple[RankSummary, int]:
+    """Return a summary that `to_bytes` wrote without its frames, and how many collectives it has."""
+    document = json.loads(_member(content)[0])
+    del document[_KIND]
+    return _headed(document), document["frames"]["collectives"]["rows"]
+
+
+def frames_of(contents: Sequence[bytes]) -> dict[str, tuple[pl.DataFrame, list[int]]]:
+    """Return each frame of summaries that `to_bytes` wrote, one under the other, by name.
+
+    With it comes how many rows each summary has in it.
+    """
+    described, columns = [], []
+    for content in contents:
+        head, rest = _member(content)
+        described.append(json.loads(head)["frames"])
+        columns.append(memoryview(_member(rest)[0].split(b"\n", 1)[1]))
+    frames = _frames(described, columns)
+    return {name: (frame, [some[name]["rows"] for some in described]) for name, frame in frames.items()}
+
+
+def _document(document: dict[str, Any], path: str) -> dict[str, Any]:
+    version = document.pop(_KIND)
+    if version != _VERSION:
+        raise InputError(f"{path}: a summary of version {version}; this program reads version {_VERSION}")
+    return document
+
+
+def _headed(document: Mapping[str, Any]) -> RankSummary:
+    rest = {key: value for key, value in document.items() if key not in ("frames", "groups")}
+    return replace(read_as(RankSummary, rest), groups=tuple(_group(group) for group in document["groups"]))
+
+
+def _frames(described: Sequence[Mapping[str, Any]], columns: Sequence[memoryview]) -> dict[str, pl.DataFrame]:
+    frames = {}
+    rest = list(columns)
+    for name, schema in _FRAMES.items():
+        several = [(some[name], content) for some, content in zip(described, rest, strict=True)]
+        frames[name], sizes = unpacked_columns(several, schema)
+        rest = [content[size:] for content, size in zip(rest, sizes, strict=True)]
+        if any(frames[name].get_column(column).null_count() for column in _KNOWN[name]):
+            raise ValueError(f"a time is missing in a row of {name}")
+    return frames
+
+
+def _group(document: Mapping[str, Any]) -> Group:
+    """Return a process group of a summary's document; ranks of a job share theirs. Raises as `from_bytes` handles."""
+    return _group_of(json.dumps(document))
+
+
+@lru_cache(1 << 14)
+def _group_of(text: str) -> Group:
+    document = json.loads(text)
+    runs = document["ranks"]
+    if sum(abs(count) for _, _, count in runs) > _MOST_RANKS:
         raise ValueError("a process group has too many ranks")
-    return read_as(Group, {**document, "ranks": list(unpacked(document["ranks"]))})
+    if not all(type(number) is int for run in runs for number in run):
+        raise TypeError("a rank of a process group is no number")
+    return replace(read_as(Group, {**document, "ranks": []}), ranks=unpacked(runs))

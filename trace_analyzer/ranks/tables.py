@@ -38,13 +38,43 @@ EXPOSED: Mapping[str, pl.DataType] = {
     "end_ns": pl.Int64(),
     "exposed_ns": pl.Int64(),
 }
-"""Where in a collective (``row``) nothing else ran, from its start on; ``exposed_ns`` is less than the length where a piece joins several."""
+"""Where in a collective (``row``) nothing else ran, from its start on; ``exposed_ns`` is less than the length where a piece joins several.
+Collectives that are exposed as a whole, or not at all, have no row."""
+
+WORK: Mapping[str, pl.DataType] = {
+    "kind": pl.String(),
+    "category": pl.String(),
+    "operator": pl.String(),
+    "count": pl.Float64(),
+    "step_ns": pl.Float64(),
+}
+"""Work of a rank a step, by operator and bucket."""
 
 JOINED: Mapping[str, pl.DataType] = {"rank": pl.Int64(), "row": pl.UInt32(), **COLLECTIVES}
 """Collectives of all ranks; ``start_ns`` counts from the origin of the job, on the clock of the rank's host."""
 
 SYNCHRONIZING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 """Collectives that no rank can leave before the last one has come: these have waits, and tell how clocks differ."""
+
+
+ROWS: Mapping[str, pl.DataType] = {
+    "rank": pl.Int32(),
+    "row": pl.UInt32(),
+    "step": pl.Int64(),
+    "kind": pl.UInt8(),
+    "is_split": pl.Boolean(),
+    "by": pl.UInt8(),
+    "key": pl.UInt64(),
+    "signature": pl.UInt64(),
+    "of": pl.UInt64(),
+    "group_size": pl.Int32(),
+    "start_ns": pl.Int64(),
+    "duration_ns": pl.Int64(),
+    "exposed_ns": pl.Int64(),
+}
+"""Collectives as they are matched and reduced, in order of rank and start. ``key`` is the hash of what says which rows are one
+collective, null where nothing does, and ``by`` the place in `matching.WAYS` of what that is; ``of`` is the hash of the process group; ``kind`` is a
+place in a list of the job's kinds; ``is_split`` says whether no rank can leave before the last one has come."""
 
 
 def typed(frame: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:

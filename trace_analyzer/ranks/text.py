@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 
 from trace_analyzer.ranks.job import JobReport, Rank
 from trace_analyzer.ranks.joining import Problem
+from trace_analyzer.ranks.pipeline import Pipeline
 from trace_analyzer.ranks.stragglers import Straggler
 from trace_analyzer.render.layout import wrapped
 from trace_analyzer.units import count, counted, duration, percent, shorten, visible
 
-_RANKS, _PROBLEMS, _HOSTS, _UNEVEN, _GROUPS = 16, 8, 8, 6, 8
+_RANKS, _PROBLEMS, _HOSTS, _UNEVEN, _GROUPS, _STAGES = 16, 8, 8, 6, 8, 8
 _KINDS = {
     "missing": "missing", "failed": "could not be read", "cut": "are cut", "duplicate": "are there twice", "foreign": "are not of this job",
 }  # fmt: skip
@@ -45,7 +46,7 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
         own = [problem for problem in problems if problem.kind == kind]
         ranks = [problem.rank for problem in own if problem.rank is not None]
         if kind == "missing" and own:
-            lines.append(f"missing: ranks {runs(ranks)}")
+            lines.append(f"missing: {'rank' if len(ranks) == 1 else 'ranks'} {runs(ranks)}")
             continue
         lines += [
             f"{kind}: {f'rank {p.rank}, ' if p.rank is not None else ''}{p.path}: {p.message}" for p in own[:_PROBLEMS]
@@ -113,7 +114,9 @@ def figure_lines(report: JobReport, width: int) -> list[str]:
     job, matches = report.job, report.collectives
     if job.step_ns:
         longest = [f"{part} {percent(ns / job.step_ns)}" for part, ns in list(job.parts_ns.items())[:5]]
-        lines.append(f"Step, a mean of ranks: {duration(job.step_ns)}; {', '.join(longest)}")
+        lines.append(
+            "; ".join([f"Step, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])])
+        )
     if job.waiting_ns is not None:
         lines.append(
             f"Exposed in collectives a step: waiting {duration(job.waiting_ns)}, transfer {duration(job.transfer_ns)}"
@@ -134,6 +137,8 @@ def figure_lines(report: JobReport, width: int) -> list[str]:
                 else ""
             )
         )
+    if report.pipeline:
+        lines += pipeline_lines(report.pipeline)
     for uneven in report.imbalance[:_UNEVEN]:
         lines.append(
             f"Uneven: {uneven.operator or uneven.category} in role {uneven.role}: {percent(uneven.ratio)} under the longest,"
@@ -151,6 +156,19 @@ def figure_lines(report: JobReport, width: int) -> list[str]:
             f"Process group {name}: ranks {runs(group.ranks) or 'not known'}; {count(group.collectives)} collectives, {duration(group.time_ns)}"
         )
     return [line for item in lines for line in _wrapped(item, width, "  ")]
+
+
+def pipeline_lines(pipeline: Pipeline) -> list[str]:
+    """Write the bubble of each stage, some of a long pipeline, and what an even schedule without interleaving leaves."""
+    ideal = (
+        f"; {counted(pipeline.microbatches, 'microbatch', 'microbatches')} of even stages, without interleaving, leave {percent(pipeline.ideal_ratio)}"
+        if pipeline.microbatches and pipeline.ideal_ratio is not None
+        else ""
+    )
+    worst = sorted(pipeline.stages, key=lambda stage: (-stage.bubble_ratio, stage.stage))[:_STAGES]
+    shares = ", ".join(f"stage {s.stage} {percent(s.bubble_ratio)}" for s in sorted(worst, key=lambda s: s.stage))
+    some = "" if len(worst) == len(pipeline.stages) else f" the emptiest {len(worst)} of {len(pipeline.stages)} stages:"
+    return [f"Pipeline, share of the step without work or in sends that nothing hid:{some} {shares}{ideal}"]
 
 
 def _gain(late: Straggler) -> str:

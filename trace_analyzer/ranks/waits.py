@@ -1,140 +1,263 @@
 """Split collectives into waiting for the last rank and transfer, and find who was late."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from trace_analyzer.ranks.tables import SYNCHRONIZING
+Integers = npt.NDArray[np.int64]
+_DURATION_BITS = 40
 
 
-def with_waits(rows: pl.DataFrame, world_size: int | None = None) -> pl.DataFrame:
-    """Add wait_ns, transfer_ns, late_ns, margin_ns, is_last; null where a row has no match or does not wait.
+def with_waits(rows: pl.DataFrame, world_size: int | None, allowed_ns: int) -> pl.DataFrame:
+    """Add wait_ns, late_ns, margin_ns, is_most, is_last; null where a row has no match or does not wait.
 
     The last rank waits for nobody, so the shortest duration of a collective is its transfer, and what the others take longer is waiting: no
-    clock is needed. ``is_most`` says whether more than half of the group (of the job, where no group is recorded) was recorded. ``late_ns`` is by how much a rank starts after the middle one (of two middle ones, the earlier);
-    ``margin_ns`` is by how much the last one starts after the second last.
+    clock is needed. ``is_most`` says whether more than half of the group (of the job, where no group is recorded) was recorded. ``late_ns`` is by how
+    much a rank starts after the middle one (of two middle ones, the earlier); ``margin_ns`` is by how much the last one starts after the second last.
+    A match in which a rank ends before another starts, by over ``allowed_ns``, is undone.
     """
-    is_split = pl.col("match").is_not_null() & pl.col("kind").is_in(SYNCHRONIZING)
-    sums = (
-        rows.filter(is_split)
-        .group_by("match")
-        .agg(
-            pl.col("duration_ns").min().alias("shortest_ns"),
-            pl.col("duration_ns").bottom_k(2).max().alias("second_ns"),
-            pl.col("duration_ns").quantile(0.5, "higher").cast(pl.Int64).alias("middle_ns"),
-            pl.col("rank").sort_by("duration_ns", "rank").first().alias("last_rank"),
-            pl.len().alias("members"),
-            (2 * pl.len() > pl.coalesce(pl.col("group_size").max(), world_size or 0)).alias("is_most"),
-        )
+    own = rows.filter(pl.col("match").is_not_null(), "is_split").select("match", "duration_ns", "end_ns", "group_size")
+    start = pl.col("end_ns") - pl.col("duration_ns")
+    sums = own.group_by("match").agg(
+        (2 * pl.len() > pl.coalesce(pl.col("group_size").max(), world_size or 0)).alias("is_most"),
+        (start.max() - pl.col("end_ns").min() <= allowed_ns).alias("is_possible"),
     )
-    joined = rows.join(sums, on="match", how="left", maintain_order="left")
-    wait = pl.when(is_split).then(pl.col("duration_ns") - pl.col("shortest_ns"))
-    return joined.with_columns(
-        wait.alias("wait_ns"),
-        pl.when(is_split).then("shortest_ns").alias("transfer_ns"),
-        pl.when(is_split).then((pl.col("middle_ns") - pl.col("duration_ns")).clip(0)).alias("late_ns"),
-        pl.when(is_split).then(pl.col("second_ns") - pl.col("shortest_ns")).alias("margin_ns"),
-        pl.when(is_split)
-        .then((pl.col("last_rank") == pl.col("rank")) & (pl.col("second_ns") > pl.col("shortest_ns")))
-        .alias("is_last"),
-    ).drop("shortest_ns", "second_ns", "middle_ns", "last_rank")
+    matches = _count(rows)
+    lengths = _lengths(own.get_column("match").to_numpy(), own.get_column("duration_ns").to_numpy(), matches)
+    by_match = pl.DataFrame({"match": np.arange(len(lengths[0]), dtype=np.uint32)}).join(
+        sums, on="match", how="left", maintain_order="left"
+    )
+
+    def of_match(values: pl.Series | Integers) -> pl.Expr:
+        return pl.lit(pl.Series(values)).gather(pl.col("match"))
+
+    shortest, second, middle = lengths
+    is_possible = by_match.get_column("is_possible")
+    waits = rows.with_columns(of_match(is_possible).alias("is_possible")).with_columns(
+        pl.when(pl.col("is_possible").fill_null(True)).then(name).alias(name) for name in ("match", "by")
+    )
+    is_split = pl.col("is_possible").fill_null(False)
+    return waits.with_columns(
+        pl.when(is_split).then(pl.col("duration_ns") - of_match(shortest)).alias("wait_ns"),
+        pl.when(is_split).then((of_match(middle) - pl.col("duration_ns")).clip(0)).alias("late_ns"),
+        pl.when(is_split).then(of_match(second - shortest)).alias("margin_ns"),
+        pl.when(is_split).then(of_match(by_match.get_column("is_most"))).alias("is_most"),
+    ).select(
+        pl.exclude("is_possible", "signature", "key", "group_size", "clock", "is_split"),
+        ((pl.col("wait_ns") == 0) & (pl.col("margin_ns") > 0)).alias("is_last"),
+    )
+
+
+def _count(rows: pl.DataFrame) -> int:
+    last = rows.get_column("match").max()
+    return 0 if last is None else int(last) + 1  # type: ignore[arg-type]
+
+
+def _lengths(match: npt.NDArray[np.uint32], duration: Integers, matches: int) -> tuple[Integers, Integers, Integers]:
+    """Return the shortest, second and middle duration of each match, by its number; of two middle ones, the longer."""
+    if not len(match):
+        return tuple(np.zeros((3, matches), dtype=np.int64))  # type: ignore[return-value]
+    # One sort of whole numbers: matches above, durations (below 2^40 ns, 18 minutes) under them.
+    numbers = match.astype(np.int64) << _DURATION_BITS
+    numbers |= np.minimum(duration, (1 << _DURATION_BITS) - 1)
+    numbers.sort()
+    count = np.bincount(match, minlength=matches)
+    first = np.cumsum(count) - count
+    places = (first, first + np.minimum(1, np.maximum(count - 1, 0)), first + count // 2)
+    mask = (1 << _DURATION_BITS) - 1
+    return tuple(numbers[np.minimum(place, len(numbers) - 1)] & mask for place in places)
 
 
 def with_exposed_waits(rows: pl.DataFrame, exposed: pl.DataFrame) -> pl.DataFrame:
-    """Add exposed_wait_ns and exposed_transfer_ns: what of wait and transfer nothing on the device hid.
+    """Add exposed_wait_ns: what of the wait nothing on the device hid.
 
-    ``exposed`` has rank and the columns of `EXPOSED`; a piece that joins several counts as evenly exposed.
+    ``exposed`` has rank and the columns of `EXPOSED`, of collectives that are exposed in part; a piece that joins several counts as evenly exposed.
     """
-    waits = rows.filter(pl.col("wait_ns") > 0).select("rank", "row", "wait_ns")
-    inside = pl.min_horizontal("end_ns", "wait_ns") - pl.col("start_ns")
-    share = pl.col("exposed_ns") * inside.clip(0) / (pl.col("end_ns") - pl.col("start_ns"))
-    sums = (
-        exposed.join(waits, on=["rank", "row"])
-        .group_by("rank", "row")
-        .agg(share.sum().round().cast(pl.Int64).alias("exposed_wait_ns"))
-    )
-    is_split = pl.col("wait_ns").is_not_null()
-    joined = rows.join(sums, on=["rank", "row"], how="left", maintain_order="left").with_columns(
-        pl.when(is_split).then(pl.col("exposed_wait_ns").fill_null(0)).alias("exposed_wait_ns")
-    )
-    return joined.with_columns(
-        pl.when(is_split).then(pl.col("exposed_ns") - pl.col("exposed_wait_ns")).alias("exposed_transfer_ns")
-    )
-
-
-def with_own_lateness(rows: pl.DataFrame, least_ns: int = 0) -> pl.DataFrame:
-    """Add own_late_ns: lateness less waits and lateness in other groups since the rank last met this one.
-
-    A rank that waits for a straggler in one group comes late to the next: that lateness is the straggler's. What its peers of the collective
-    waited for elsewhere, too (the middle of them), made nobody late. ``gain_ns`` is what at least comes of it if the last rank alone comes
-    earlier: no more than its margin, its own lateness, and the exposed wait of every other member; 0 where no more than half of the group
-    was recorded. Lateness of ``least_ns`` or less counts as none: it may be that ends do not agree.
-    """
-    group = pl.coalesce("group", pl.format("size {}", "group_size"), pl.lit("ungrouped"))
-    split = rows.filter(pl.col("wait_ns").is_not_null()).with_columns(group.alias("of")).sort("rank", "start_ns", "row")
-    split = split.with_columns(pl.col("wait_ns").cum_sum().over("rank").alias("total"))
-    before = pl.col("total").shift(1).over("rank", "of").fill_null(0)
-    split = split.with_columns((pl.col("total") - pl.col("wait_ns") - before).alias("elsewhere"))
-    usual = pl.col("elsewhere").quantile(0.5, "lower").over("match").cast(pl.Int64)
-    late = pl.col("late_ns") - (pl.col("elsewhere") - usual).clip(0)
-    split = split.with_columns(pl.when(late > least_ns).then(late).otherwise(0).alias("late"))
-    split = split.with_columns(_uncharged(split).alias("own_late_ns"))
-    others = pl.when(pl.col("is_last")).then(None).otherwise(pl.col("exposed_wait_ns")).min().over("match")
-    gain = pl.when(pl.col("is_last") & pl.col("is_most")).then(pl.min_horizontal("margin_ns", "own_late_ns", others))
-    own = split.with_columns(gain.fill_null(0).alias("gain_ns")).select("rank", "row", "own_late_ns", "gain_ns")
-    return rows.join(own, on=["rank", "row"], how="left", maintain_order="left")
-
-
-def _uncharged(split: pl.DataFrame) -> pl.Series:
-    """Return ``late`` less what the rank was late by in other groups (``of``) since it last met this one.
-
-    All ranks advance together, one collective at a time: what is charged to one decides what is left of the next.
-    """
-    if split.is_empty():
-        return pl.Series(dtype=pl.Int64)
-    numbers = split.select(
-        (pl.col("rank").rank("dense") - 1).alias("rank"),
-        pl.int_range(pl.len()).over("rank").alias("place"),
-        (pl.col("of").rank("dense").over("rank") - 1).alias("slot"),
-    )
-    rank, place, slot = (numbers.get_column(name).cast(pl.Int64).to_numpy() for name in ("rank", "place", "slot"))
-    shape = int(place.max()) + 1, int(rank.max()) + 1
-    late, slots = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    late[place, rank], slots[place, rank] = split.get_column("late").to_numpy(), slot
-    own = uncharged(late, slots)
-    return pl.Series(own[place, rank])
-
-
-def uncharged(late: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return lateness less what the same column was charged in other slots since it last was in this one; at least 0.
-
-    ``late`` and ``slots`` are collectives by ranks; slots number the groups of a rank.
-    """
-    own = np.zeros_like(late)
-    ranks = np.arange(late.shape[1])
-    charged = np.zeros(late.shape[1], dtype=np.int64)
-    known = np.zeros((late.shape[1], int(slots.max(initial=0)) + 1), dtype=np.int64)
-    for place in range(late.shape[0]):
-        own[place] = np.maximum(late[place] - (charged - known[ranks, slots[place]]), 0)
-        charged += own[place]
-        known[ranks, slots[place]] = charged
-    return own
-
-
-def by_rank_and_step(rows: pl.DataFrame) -> pl.DataFrame:
-    """Sum up rows with waits by rank and step: times, and how many of the split collectives the rank was the last of."""
-    names = (
-        "wait_ns", "transfer_ns", "exposed_wait_ns", "exposed_transfer_ns", "own_late_ns", "gain_ns",
-    )  # fmt: skip
-    return (
-        rows.group_by("rank", "step")
-        .agg(
-            pl.col(*names).sum(),
-            pl.when(pl.col("wait_ns").is_null()).then("duration_ns").sum().alias("unsplit_ns"),
-            pl.col("wait_ns").count().cast(pl.Int64).alias("split"),
-            pl.col("is_last").sum().cast(pl.Int64).alias("led"),
-            pl.col("duration_ns").sum().alias("communication_ns"),
-            pl.len().cast(pl.Int64).alias("collectives"),
+    is_whole = pl.col("exposed_ns") == pl.col("duration_ns")
+    if exposed.is_empty():
+        rows = rows.with_columns(pl.when(is_whole).then("wait_ns").otherwise(0).alias("exposed_wait_ns"))
+    else:
+        waits = rows.filter(pl.col("wait_ns") > 0).select("rank", "row", "wait_ns")
+        inside = pl.min_horizontal("end_ns", "wait_ns") - pl.col("start_ns")
+        share = pl.col("exposed_ns") * inside.clip(0) / (pl.col("end_ns") - pl.col("start_ns"))
+        sums = (
+            exposed.join(waits, on=["rank", "row"])
+            .group_by("rank", "row")
+            .agg(share.sum().round().cast(pl.Int64).alias("partly_ns"))
         )
-        .sort("rank", "step", nulls_last=True)
+        rows = rows.join(sums, on=["rank", "row"], how="left", maintain_order="left").with_columns(
+            pl.when(is_whole).then("wait_ns").otherwise(pl.col("partly_ns").fill_null(0)).alias("exposed_wait_ns")
+        ).drop("partly_ns")  # fmt: skip
+    is_split = pl.col("wait_ns").is_not_null()
+    return rows.with_columns(pl.when(is_split).then("exposed_wait_ns").alias("exposed_wait_ns"))
+
+
+def with_transfers(rows: pl.DataFrame) -> pl.DataFrame:
+    """Add transfer_ns and exposed_transfer_ns: what of duration and exposed time is no waiting."""
+    return rows.with_columns(
+        (pl.col("duration_ns") - pl.col("wait_ns")).alias("transfer_ns"),
+        (pl.col("exposed_ns") - pl.col("exposed_wait_ns")).alias("exposed_transfer_ns"),
+    )
+
+
+_OF_LATENESS = ("rank", "of", "match", "wait_ns", "late_ns", "margin_ns", "exposed_wait_ns", "is_last", "is_most")
+
+
+class Lateness:
+    """Charge lateness to the rank that caused it, part of the job by part: what was charged before is remembered.
+
+    A rank that waits for a straggler in one group comes late to the next: that lateness is the straggler's. ``ranks`` is one more than the largest rank;
+    lateness of ``least_ns`` or less counts as none: it may be that ends do not agree.
+    """
+
+    def __init__(self, ranks: int, least_ns: int = 0) -> None:
+        self._least_ns = least_ns
+        self._slots = pl.DataFrame(schema={"rank": pl.Int32, "of": pl.UInt64, "slot": pl.Int64})
+        self._total, self._charged = np.zeros(ranks, dtype=np.int64), np.zeros(ranks, dtype=np.int64)
+        self._total_then, self._charged_then = (np.zeros((ranks, 0), dtype=np.int64) for _ in range(2))
+
+    def added(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Add own_late_ns: lateness less waits and lateness in other groups since the rank last met this one; and gain_ns.
+
+        What its peers of the collective waited for elsewhere, too (the middle of them), made nobody late. ``gain_ns`` is what at least comes of it
+        if the last rank alone comes earlier: no more than its margin, its own lateness, and the exposed wait of every other member; 0 where no more
+        than half of the group was recorded. Rows are in order of rank and start.
+        """
+        split = rows.filter(pl.col("wait_ns").is_not_null()).select(_OF_LATENESS)
+        if split.is_empty():
+            nothing = pl.lit(None, pl.Int64)
+            return rows.with_columns(nothing.alias("own_late_ns"), nothing.alias("gain_ns"))
+        slots, place = self._slotted(split), split.select(pl.int_range(pl.len()).over("rank")).to_series().to_numpy()
+        rank = split.get_column("rank").to_numpy()
+        late = pl.col("late_ns")
+        if self._total_then.shape[1] > 1:
+            elsewhere = self._elsewhere(_Grid(rank, place, slots, split.get_column("wait_ns").to_numpy()))
+            split = split.with_columns(pl.Series("elsewhere", elsewhere))
+            usual = pl.col("elsewhere").quantile(0.5, "lower").over("match").cast(pl.Int64)
+            late = late - (pl.col("elsewhere") - usual).clip(0)
+        else:
+            self._add(self._total, self._total_then, rank, split.get_column("wait_ns").to_numpy())
+        counted = split.select(pl.when(late > self._least_ns).then(late).otherwise(0)).to_series()
+        own = counted.to_numpy()
+        if self._total_then.shape[1] > 1:
+            own = self._uncharged(_Grid(rank, place, slots, own))
+        else:
+            self._add(self._charged, self._charged_then, rank, own)
+        gain = _gains(split.with_columns(pl.Series("own_late_ns", own)))
+        at = rows.get_column("wait_ns").is_not_null()
+        return rows.with_columns(_spread(own, at, "own_late_ns"), _spread(gain, at, "gain_ns"))
+
+    def _slotted(self, split: pl.DataFrame) -> Integers:
+        """Return the slot of each row's group among those of its rank, and make room for new ones."""
+        if split.select(pl.col("of").n_unique()).item() == 1 and self._slots.is_empty():
+            self._slots = split.select("rank", "of").unique("rank").with_columns(pl.lit(0, pl.Int64).alias("slot"))
+        new = split.select("rank", "of").unique(maintain_order=True).join(self._slots, on=["rank", "of"], how="anti")
+        if new.height:
+            sizes = self._slots.group_by("rank").agg(pl.len().cast(pl.Int64).alias("used"))
+            place = pl.int_range(pl.len()).over("rank") + pl.col("used").fill_null(0)
+            numbered = new.join(sizes, on="rank", how="left", maintain_order="left").select(
+                "rank", "of", place.alias("slot")
+            )
+            self._slots = pl.concat([self._slots, numbered])
+        room = int(self._slots.get_column("slot").max()) + 1 - self._total_then.shape[1]  # type: ignore[arg-type]
+        if room > 0:
+            self._total_then, self._charged_then = (
+                np.pad(then, ((0, 0), (0, room))) for then in (self._total_then, self._charged_then)
+            )
+        if self._total_then.shape[1] == 1:
+            return np.zeros(split.height, dtype=np.int64)
+        joined = split.select("rank", "of").join(self._slots, on=["rank", "of"], how="left", maintain_order="left")
+        return joined.get_column("slot").to_numpy()
+
+    @staticmethod
+    def _add(total: Integers, then: Integers, rank: Integers, values: Integers) -> None:
+        """Add the values of ranks that all are in one group alone."""
+        total += np.bincount(rank, values, len(total)).astype(np.int64)
+        then[:, 0] = total
+
+    def _elsewhere(self, grid: "_Grid") -> Integers:
+        """Return what each row's rank waited for in other groups since it last met this one."""
+        values, slots, ranks = grid.values, grid.slots, grid.ranks
+        result = np.zeros_like(values)
+        for place in range(len(values)):
+            at = slots[place] >= 0
+            own, slot = ranks[at], slots[place][at]
+            result[place][at] = self._total[own] - self._total_then[own, slot]
+            self._total[own] += values[place][at]
+            self._total_then[own, slot] = self._total[own]
+        return grid.taken(result)
+
+    def _uncharged(self, grid: "_Grid") -> Integers:
+        """Return lateness less what the same rank was charged in other groups since it last was in this one; at least 0.
+
+        All ranks advance together, one collective at a time: what is charged to one decides what is left of the next.
+        """
+        values, slots, ranks = grid.values, grid.slots, grid.ranks
+        result = np.zeros_like(values)
+        for place in range(len(values)):
+            at = slots[place] >= 0
+            own, slot = ranks[at], slots[place][at]
+            charge = np.maximum(values[place][at] - (self._charged[own] - self._charged_then[own, slot]), 0)
+            result[place][at] = charge
+            self._charged[own] += charge
+            self._charged_then[own, slot] = self._charged[own]
+        return grid.taken(result)
+
+
+def _gains(split: pl.DataFrame) -> Integers:
+    """Return what at least a cure of each row's rank gives, 0 where it is not the last; in the order of rows."""
+    others = split.filter(~pl.col("is_last")).group_by("match").agg(pl.col("exposed_wait_ns").min().alias("others_ns"))
+    last = (
+        split.with_row_index("at")
+        .filter("is_last", "is_most", pl.col("own_late_ns") > 0)
+        .join(others, on="match", how="left")
+        .select("at", pl.min_horizontal("margin_ns", "own_late_ns", "others_ns").alias("gain_ns"))
+    )
+    gain = np.zeros(split.height, dtype=np.int64)
+    gain[last.get_column("at").to_numpy()] = last.get_column("gain_ns").to_numpy()
+    return gain
+
+
+def _spread(values: Integers, at: pl.Series, name: str) -> pl.Series:
+    """Return a column with the values where ``at`` holds, in order, and null elsewhere."""
+    spread = np.zeros(len(at), dtype=np.int64)
+    spread[at.to_numpy()] = values
+    column = pl.Series(name, spread)
+    return column if at.all() else column.set(~at, None)
+
+
+class _Grid:
+    """Hold values and slots by place in the order of each rank, and by rank; slots are -1 where a rank has fewer."""
+
+    def __init__(self, rank: Integers, place: Integers, slot: Integers, values: Integers) -> None:
+        self.ranks, column = np.unique(rank, return_inverse=True)
+        self._at = place, column
+        shape = int(place.max()) + 1, len(self.ranks)
+        self.values, self.slots = np.zeros(shape, dtype=np.int64), np.full(shape, -1, dtype=np.int64)
+        self.values[self._at], self.slots[self._at] = values, slot
+
+    def taken(self, values: Integers) -> Integers:
+        """Return the values of the rows."""
+        taken: Integers = values[self._at]
+        return taken
+
+
+def by_rank_and_step(rows: pl.DataFrame, kinds: Sequence[str]) -> pl.DataFrame:
+    """Sum up rows with waits by rank and step: times, and how many of the split collectives the rank was the last of."""
+    is_split = pl.col("wait_ns").is_not_null()
+    sends = kinds.index("send_recv") if "send_recv" in kinds else len(kinds)
+    return rows.group_by("rank", "step").agg(
+        pl.col("wait_ns").sum(),
+        (pl.col("duration_ns").filter(is_split).sum() - pl.col("wait_ns").sum()).alias("transfer_ns"),
+        pl.col("exposed_wait_ns").sum(),
+        (pl.col("exposed_ns").filter(is_split).sum() - pl.col("exposed_wait_ns").sum()).alias("exposed_transfer_ns"),
+        pl.col("own_late_ns", "gain_ns").sum(),
+        pl.col("duration_ns").filter(~is_split).sum().alias("unsplit_ns"),
+        pl.col("exposed_ns").filter(pl.col("kind") == sends).sum().alias("sends_exposed_ns"),
+        pl.col("wait_ns").count().cast(pl.Int64).alias("split"),
+        pl.col("is_last").sum().cast(pl.Int64).alias("led"),
+        pl.col("duration_ns").sum().alias("communication_ns"),
+        pl.len().cast(pl.Int64).alias("collectives"),
     )

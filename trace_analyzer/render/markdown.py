@@ -9,7 +9,7 @@ from trace_analyzer import units
 from trace_analyzer.analyses.operators import launch_counts
 from trace_analyzer.catalog.article import article
 from trace_analyzer.registry import SECTIONS
-from trace_analyzer.render import phrasing
+from trace_analyzer.render import phrasing, window_phrasing
 from trace_analyzer.render.declared import (
     DeclaredSection,
     LaidColumn,
@@ -84,7 +84,7 @@ def _verdict(report: Report) -> str:
     )
     names = ", ".join(dict.fromkeys(device.name for device in trace.devices if device.name))
     source = f"{code(PurePath(trace.path).name or trace.path)}, {units.counted(trace.event_count, 'event')}"
-    window = phrasing.window_phrase(report)
+    window = window_phrasing.window_phrase(report)
     asides = [
         source,
         *([escaped(names)] if names else []),

@@ -17,7 +17,6 @@ from trace_analyzer.report import (
     RunAhead,
     Shares,
     Verdict,
-    Window,
     worth,
 )
 from trace_analyzer.report.summaries import larger_regime, recomputed_ratio
@@ -330,26 +329,6 @@ def confidence(verdict: Verdict) -> tuple[str, str]:
     why = reasons(verdict.confidence_why)
     sign = "" if not why else ", though" if verdict.confidence == "high" else ":"
     return f"{verdict.confidence.capitalize()} confidence{sign}", why
-
-
-def window_phrase(report: Report) -> str:
-    """Write the verdict's interval, ``1.08 s, 3 steady steps``, and the device where there are several."""
-    verdict = report.verdict
-    if verdict.window is None:
-        return ""
-    device = f", device {verdict.device}" if len(report.devices) > 1 else ""
-    return f"{units.duration(verdict.window.length_ns)}, {_window_kind(verdict.window)}{device}"
-
-
-def _window_kind(window: Window) -> str:
-    if window.kind == "step":
-        return f"step {', '.join(map(str, window.steps))}"
-    if window.kind == "steady":
-        return f"{len(window.steps)} steady steps"
-    return _WINDOWS[window.kind]
-
-
-_WINDOWS = {"whole": "the whole trace", "trimmed": "the trace without idle time before and after its work"}
 
 
 def sorted_notes(notes: Sequence[Note]) -> list[Note]:

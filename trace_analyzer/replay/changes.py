@@ -143,7 +143,7 @@ def _pinned_rates(scene: Scene) -> Floats:
     )
     large = (pl.col("bytes") >= 1 << 20) & (pl.col("duration_ns") > 0)
     rates = (
-        table.filter(pl.col("label").str.starts_with("memcpy") & large)
+        table.filter(pl.col("label").cast(pl.String).str.starts_with("memcpy") & large)
         .group_by("label code", "pageable")
         .agg((pl.col("bytes").sum() / pl.col("duration_ns").sum()).alias("rate"))
     )
@@ -172,7 +172,7 @@ def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
     launches = _of_calls(scene, CALL, _QUEUED) & scene.steady
     if not launches.any():
         raise NotApplicable("no launch is known")
-    blocked = np.unique(graph.ref[_blocking_copies(scene)])
+    blocked = graph.ref[_blocking_copies(scene)]
     launches[launches] = ~np.isin(graph.ref[launches], blocked)
     thread = np.flatnonzero((graph.kind == THREAD) & scene.steady)
     for part in (DISPATCH, PYTHON, UNKNOWN, RUNTIME):
@@ -217,7 +217,7 @@ def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> 
     taken = calls.end - calls.start
     typical = medians(taken, calls.name) if taken.size else taken
     slow = np.isin(calls.kind, _QUEUED) & (taken > SLOW_LAUNCH_NS) & (taken > SLOW_LAUNCH_MEDIANS * typical)
-    slow[np.unique(graph.ref[graph.kind == QUEUE])] = False
+    slow[graph.ref[graph.kind == QUEUE]] = False
     slow &= not only_allocation
     parts = [ALLOCATION] if only_allocation else [ALLOCATION, COMPILATION]
     once = _of_calls(scene, CALL, (ALLOC, FREE))

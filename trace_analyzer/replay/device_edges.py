@@ -271,10 +271,12 @@ def class_means(values: Ints, classes: Ints, sample: Flags, count: int, default:
 def medians(values: Ints, classes: Ints, quantile: float = 0.5) -> Ints:
     """Return, for each value, the lower median of its class, or another quantile."""
     order = np.lexsort((values, classes))
-    _, first, inverse, counts = np.unique(classes[order], return_index=True, return_inverse=True, return_counts=True)
+    ordered = classes[order]
+    first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: ordered.size])
+    counts = np.diff(np.append(first, ordered.size))
     middle = values[order][first + np.floor((counts - 1) * quantile).astype(np.int64)]
     result = np.empty_like(values)
-    result[order] = middle[inverse]
+    result[order] = np.repeat(middle, counts)
     return result
 
 

@@ -13,8 +13,8 @@ from trace_analyzer.catalog.fixes import Fix, fixes
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.graph import CALL, CONTENTION, EDGES, EXECUTION, GAP, LATENCY, RETURN, THREAD, WAIT
 from trace_analyzer.replay.prediction import Prediction, Replay
-from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments
-from trace_analyzer.replay.refusals import needs_links, refusal, refused_unseen, without_links
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, distinct
+from trace_analyzer.replay.refusals import needs_links, refused_replayed, refused_unseen, without_links
 from trace_analyzer.replay.scene import NotApplicable
 from trace_analyzer.replay.weights import FIRST_DEVICE
 from trace_analyzer.replay.whatif import WORTH_RATIO, standard_changes
@@ -166,15 +166,16 @@ def estimates(replay_sources: ReplaySources) -> Estimates:
     if (reason := refused_unseen(sources, device) or too_many) is not None:
         return Estimates(device, reason, window=window)
     replay = Replay.of(sources, device)
-    if (reason := refusal(sources, replay, device, ())) is not None:
+    if (reason := refused_replayed(sources, replay, device, ())) is not None:
         return Estimates(device, reason, window=window)
     unlinked = without_links(sources, device)
     predictions = {}
-    for change in (*standard_changes(), *filter(None, map(change_of, fixes().values()))):
-        if key_of(change) in predictions or (unlinked is not None and needs_links(change)):
+    asked = (*standard_changes(), *filter(None, map(change_of, fixes().values())))
+    for key, change in {key_of(change): change for change in asked}.items():
+        if unlinked is not None and needs_links(change):
             continue
         with contextlib.suppress(NotApplicable):
-            predictions[key_of(change)] = change, replay.predict((change,))
+            predictions[key] = change, replay.predict((change,))
     once = predictions.get("warm")
     if once is not None and once[1].step_ns < COLD_RATIO * replay.identity.step_ns:
         predictions.pop("graphs", None)
@@ -239,10 +240,14 @@ def path_of(replay: Replay) -> Path:
         "activity_id": np.where(np.isin(kind, _OF_ACTIVITIES), ref, -1),
         "event_id": np.where(is_call, event[ref * is_call], -1) if event.size else np.full(ref.size, -1),
     })  # fmt: skip
-    threads = np.unique(graph.thread[graph.target[path[is_thread]]])
+    threads = distinct(graph.thread[graph.target[path[is_thread]]])
     segments = graph.recorded.segments
     own = np.isin(segments.thread, threads)
-    kept = Segments(**{field.name: getattr(segments, field.name)[own] for field in fields(Segments)})
+    kept = (
+        segments
+        if own.all()
+        else Segments(**{field.name: getattr(segments, field.name)[own] for field in fields(Segments)})
+    )
     return Path(edges, replay.known.labels, kept)
 
 
@@ -278,7 +283,7 @@ def _innermost(edges: pl.DataFrame, segments: Segments) -> pl.DataFrame:
     row = first[edge] + np.arange(edge.size) - np.repeat(np.cumsum(count) - count, count)
     covered = pl.DataFrame({
         "edge": edge, "start_ns": np.maximum(segments.start[row], since[edge]), "end_ns": np.minimum(segments.end[row], until[edge]),
-        "label": segments.part[row], "event_id": segments.event[row],
+        "label": segments.part[row].astype(np.int64), "event_id": segments.event[row].astype(np.int64),
     })  # fmt: skip
     stops = pl.DataFrame({"edge": np.arange(edges.height), "start_ns": until, "end_ns": until}).with_columns(
         label=pl.lit(UNKNOWN, pl.Int64), event_id=pl.lit(-1, pl.Int64)

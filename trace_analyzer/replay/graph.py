@@ -11,7 +11,7 @@ import numpy as np
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay.device_edges import device_links, trimmed
 from trace_analyzer.replay.host_edges import Silences, hand_overs, queue_room, returns, silences, spins
-from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Flags, Ints, Recording
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Flags, Ints, Recording, Segments, distinct
 
 THREAD, CALL, LATENCY, EXECUTION, GAP, WAIT, CONTENTION, RETURN, SPIN, HAND_OVER, QUEUE = range(11)
 EDGES = (
@@ -99,8 +99,8 @@ def build(recorded: Recording, fitted: Flags | None = None) -> Graph:
     quiet = silences(recorded)
     polled = spins(recorded, quiet, end)
     handed = hand_overs(recorded, quiet, polled.silence)
-    resumed = np.unique(np.concatenate([polled.silence, handed.silence]))
-    used = np.unique(np.concatenate([resumed, handed.release]))
+    resumed = distinct(np.concatenate([polled.silence, handed.silence]))
+    used = distinct(np.concatenate([resumed, handed.release]))
 
     first = 2 * n + 2 * m
     begins, stops = np.full(quiet.start.size, -1), np.full(quiet.start.size, -1)
@@ -204,33 +204,33 @@ def _parts(recorded: Recording, thread: Ints, begin: Ints, end: Ints) -> Ints:
     """Return how much each part of `HOST_PARTS` has of each stretch of a thread, in rows by part."""
     segments = recorded.segments
     result = np.zeros((len(HOST_PARTS), thread.size), dtype=np.int64)
-    if not thread.size:
+    if not thread.size or not segments.start.size:
+        result[UNKNOWN] = end - begin
         return result
     low = min(int(begin.min()), int(segments.start.min(initial=0)))
     span = max(int(end.max()), int(segments.end.max(initial=0))) - low + 1
-    keys = segments.thread * span + (segments.start - low)
+    keys = segments.thread * span
+    keys += segments.start - low
     since, until = (np.searchsorted(keys, thread * span + (time - low), "right") - 1 for time in (begin, end))
-    length = segments.end - segments.start
-    for part in np.unique(segments.part):
-        own = segments.part == part
-        before = np.append(0, np.cumsum(np.where(own, length, 0)))
-        own = np.append(own, False)
-        result[part] = _covered(segments.thread, before, own, until, (thread, end), (segments.start, segments.end))
-        result[part] -= _covered(segments.thread, before, own, since, (thread, begin), (segments.start, segments.end))
+    begun, done = (_reached(segments, at, (thread, time)) for at, time in ((since, begin), (until, end)))
+    for part in distinct(segments.part):
+        own = np.flatnonzero(segments.part == part)
+        before = np.append(0, np.cumsum(segments.end[own] - segments.start[own]))
+        result[part] += before[np.searchsorted(own, done[0])] - before[np.searchsorted(own, begun[0])]
+    stretch = np.arange(thread.size)
+    for (row, partial), sign in ((done, 1), (begun, -1)):
+        result[segments.part[np.minimum(row, segments.part.size - 1)], stretch] += sign * partial
     result[UNKNOWN] += (end - begin) - result.sum(axis=0)
     return result
 
 
-def _covered(
-    threads: Ints, before: Ints, own: Flags, at: Ints, point: tuple[Ints, Ints], bounds: tuple[Ints, Ints]
-) -> Ints:
-    """Return how much of one part all threads have up to each point; ``at`` is the last segment begun by then."""
+def _reached(segments: Segments, at: Ints, point: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    """Return how many segments have ended by each point, and how much of the next there is; ``at`` is the last begun by then."""
     thread, time = point
-    starts, ends = bounds
     row = np.maximum(at, 0)
-    inside = (at >= 0) & (threads[row] == thread)
-    partial = np.where(own[row], np.minimum(time, ends[row]) - starts[row], 0)
-    return np.where(inside, before[row] + partial, before[at + 1])
+    inside = (at >= 0) & (segments.thread[row] == thread)
+    partial = np.where(inside, np.minimum(time, segments.end[row]) - segments.start[row], 0)
+    return np.where(inside, row, at + 1), partial
 
 
 def _assembled(recorded: Recording, points: tuple[Ints, Ints, Ints], raw: list[_Raw], rest: Ints, parts: Ints) -> Graph:
@@ -239,17 +239,16 @@ def _assembled(recorded: Recording, points: tuple[Ints, Ints, Ints], raw: list[_
     order = np.lexsort((rank, time))
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
-    kind = np.concatenate([np.full(part.source.size, part.kind) for part in raw])
+
     source, target = (place[np.concatenate([getattr(part, name) for part in raw])] for name in ("source", "target"))
-    weight, ref, host, inferred = (
-        np.concatenate([getattr(part, name) for part in raw]) for name in ("weight", "ref", "host", "inferred")
-    )
     forward = np.flatnonzero(source < target)
     sorted_ = forward[np.argsort(target[forward], kind="stable")]
-    source, target, kind, weight, ref, host, inferred = (
-        np.ascontiguousarray(column[sorted_]) for column in (source, target, kind, weight, ref, host, inferred)
+    source, target = source[sorted_], target[sorted_]
+    kind = np.concatenate([np.full(part.source.size, part.kind) for part in raw])[sorted_]
+    weight, ref, host, inferred = (
+        np.concatenate([getattr(part, name) for part in raw])[sorted_] for name in ("weight", "ref", "host", "inferred")
     )
-    offsets = np.searchsorted(target, np.arange(order.size + 1))
+    offsets = np.append(0, np.cumsum(np.bincount(target, minlength=order.size)))
     measured = time[order]
     edge_rest = _on_binding(measured, (offsets, source, target), weight, rest[order])
     n, m = recorded.activities.start.size, recorded.calls.start.size

@@ -21,6 +21,7 @@ from trace_analyzer.replay.recording import (
     Flags,
     Ints,
     Recording,
+    distinct,
 )
 
 CLOCK_NS = 1_000
@@ -140,7 +141,7 @@ def _typical_lags(calls: Calls, target: Ints, lag: Ints, waited: Flags) -> Ints:
     """Return the usual time from the end of awaited work to the return of calls of each kind."""
     typical = np.full(int(calls.kind.max(initial=0)) + 1, _RETURN_NS, dtype=np.int64)
     near = waited & (lag <= STREAM_RETURN_MAX_NS) & (lag >= 0)
-    for kind in np.unique(calls.kind[target[near]]):
+    for kind in distinct(calls.kind[target[near]]):
         own = near & (calls.kind[target] == kind)
         least = np.full(calls.start.size, _FAR, dtype=np.int64)
         np.minimum.at(least, target[own], lag[own])
@@ -252,7 +253,7 @@ def _drained(recorded: Recording, end: Ints, orders: list[tuple[Ints, Ints]], ro
     just = inside & (calls.end[rows] - drained <= RETURN_MAX_NS)
     kept = [
         name
-        for name in np.unique(calls.name[rows[just]]).tolist()
+        for name in distinct(calls.name[rows[just]]).tolist()
         if just[calls.name[rows] == name].sum() >= DRAINED_RATIO * inside[calls.name[rows] == name].sum()
     ]
     return rows[just & np.isin(calls.name[rows], kept)]

@@ -6,6 +6,7 @@ from math import inf
 import numpy as np
 import polars as pl
 
+from trace_analyzer.frames.lookups import as_strings, factorize
 from trace_analyzer.replay.graph import CALL, GAP, THREAD
 from trace_analyzer.replay.recording import DATA, DISPATCH, PYTHON, RUNTIME, UNKNOWN, Flags, Ints
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, Scene, UnknownTarget
@@ -57,43 +58,41 @@ def _fused(scene: Scene, fusions: pl.DataFrame) -> tuple[Floats, Flags]:
     """Return what part of its time each activity takes in its fused kernel, and which start within one."""
     table = scene.known.table
     factor, inner = np.ones(table.height), np.zeros(table.height, dtype=bool)
-    keys = table.select(pl.struct("name", "operator", "blocks").rank("dense").alias("key")).to_series().to_numpy()
-    start = table.get_column("start_ns").to_numpy()
+    keys = factorize(*table.select("name", "operator", "blocks"))[0].to_numpy()
+    start, device = table.get_column("start_ns").to_numpy(), scene.graph.recorded.activities.device
     track = scene.graph.recorded.activities.track
     for row in fusions.iter_rows(named=True):
         length = row["kernel_count"] // max(row["count"], 1)
-        first = np.flatnonzero(
-            (start >= row["start_ns"])
-            & (start < row["end_ns"])
-            & (table.get_column("device") == row["device"]).to_numpy()
-        )
+        since, until = np.searchsorted(start, (row["start_ns"], row["end_ns"]))
+        first = since + np.flatnonzero(device[since:until] == row["device"])
         if length < 2 or first.size < length:
             continue
-        for runs in _runs(keys, track, first[:1], length, row["count"]):
-            if not inner[runs].any() and (factor[runs] == 1).all():
-                factor[runs] = 1 - row["saves_ns"] / max(row["time_ns"], 1)
-                inner[runs[1:]] = True
+        runs = _runs(keys, track, first[:1], length, row["count"])
+        runs = runs[~inner[runs].any(axis=1) & (factor[runs] == 1).all(axis=1)]
+        factor[runs] = 1 - row["saves_ns"] / max(row["time_ns"], 1)
+        inner[runs[:, 1:]] = True
     return factor, inner
 
 
-def _runs(keys: Ints, track: Ints, first: Ints, length: int, count: int) -> list[Ints]:
-    """Return up to ``count`` runs of ``length`` activities of one stream whose kernels are those from ``first`` on."""
+def _runs(keys: Ints, track: Ints, first: Ints, length: int, count: int) -> Ints:
+    """Return up to ``count`` rows of ``length`` activities of one stream whose kernels are those from ``first`` on."""
     own = np.flatnonzero(track == track[first[0]])
     at = int(np.searchsorted(own, first[0]))
     wanted = keys[own[at : at + min(length, _SIGNATURE)]]
     if at + length > own.size:
-        return []
-    last = own.size - length + 1
-    equal = np.ones(last, dtype=bool)
+        return np.empty((0, length), dtype=np.int64)
+    of_track = keys[own]
+    begins = np.flatnonzero(of_track[: own.size - length + 1] == wanted[0])
     for shift, key in enumerate(wanted.tolist()):
-        equal &= keys[own[shift : shift + last]] == key
-    runs: list[Ints] = []
+        begins = begins[of_track[begins + shift] == key]
+    chosen: list[int] = []
     reached = -1
-    for begin in np.flatnonzero(equal).tolist():
-        if begin >= reached and len(runs) < count:
-            runs.append(own[begin : begin + length])
+    for begin in begins.tolist():
+        if begin >= reached and len(chosen) < count:
+            chosen.append(begin)
             reached = begin + length
-    return runs
+    rows: Ints = own[np.array(chosen, dtype=np.int64)[:, None] + np.arange(length)]
+    return rows
 
 
 def speedup(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
@@ -173,7 +172,9 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
         / pl.col("time_ns")
         * (pl.when(pl.col("target_dtype") == "tf32").then(0.5).otherwise(1.0) if half else 1.0)
     )
-    joined = scene.known.table.select(*key, "dtype", "bound").join(
+    kernels = scene.known.table.select(*key, "dtype", "bound")
+    numbers, firsts = factorize(*kernels)
+    joined = as_strings(kernels[firsts]).join(
         sums.select(*key, share.alias("share")), on=key, how="left", nulls_equal=True, maintain_order="left"
     )
     factor = joined.get_column("share").fill_null(1.0).clip(0.0, 1.0).to_numpy().copy()
@@ -184,6 +185,7 @@ def narrower(weights: Weights, scene: Scene, options: Mapping[str, float | str])
         factor[traffic.to_numpy().astype(bool)] = 0.5
     if not (factor < 1).any():
         raise NothingToChange("no kernel is known to compute in FP32 where a narrower type is faster")
+    factor = factor[numbers.to_numpy()]
     scale_activities(weights, scene.graph, factor < 1, factor)
 
 

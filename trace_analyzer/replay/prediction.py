@@ -14,7 +14,7 @@ from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.graph import CONTENTION, HAND_OVER, QUEUE, SPIN, THREAD, WAIT, Graph, build
-from trace_analyzer.replay.recording import HOST_PARTS, Flags, Ints, Recording, recording
+from trace_analyzer.replay.recording import HOST_PARTS, Flags, Ints, Recording, distinct, recording
 from trace_analyzer.replay.scene import NotApplicable, Scene
 from trace_analyzer.replay.weights import (
     FIRST_DEVICE,
@@ -387,7 +387,7 @@ def moved_recording(graph: Graph, times: Ints) -> Recording:
     start, end = times[graph.starts], times[graph.ends]
     begun, done = times[graph.call_starts], times[graph.call_ends]
     moved_segments = replace(segments, start=segments.start.copy(), end=segments.end.copy())
-    for thread in np.unique(segments.thread).tolist():
+    for thread in distinct(segments.thread).tolist():
         mine = calls.thread == thread
         rows = slice(
             int(np.searchsorted(segments.thread, thread)), int(np.searchsorted(segments.thread, thread, "right"))

@@ -1,6 +1,7 @@
 """Read what a replay needs of a trace as NumPy columns: activities, runtime calls, host threads and steps."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -81,9 +82,9 @@ class Segments:
     thread: Ints
     start: Ints
     end: Ints
-    part: Ints
+    part: npt.NDArray[np.int8]
     busy: Flags
-    event: Ints
+    event: npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,11 @@ def recording(report: Analysed, device: int) -> Recording:
     return Recording(stepped, calls, _segments(events, kinds), steps, tracks, processes, device)
 
 
+def distinct(values: npt.NDArray[np.signedinteger[Any]]) -> Ints:
+    """Return the distinct row numbers in order, without sorting."""
+    return np.flatnonzero(np.bincount(values))
+
+
 def _ints(series: pl.Series, missing: int = -1) -> Ints:
     return np.ascontiguousarray(series.cast(pl.Int64).fill_null(missing).to_numpy())
 
@@ -164,9 +170,11 @@ def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
         .otherwise(PYTHON)
     )
     known = names.with_columns(work_of_name().alias("work")).with_columns(
-        call.fill_null(-1).alias("call"), part.cast(pl.Int64).alias("part"), is_operator.alias("is_operator")
+        call.fill_null(-1).cast(pl.Int8).alias("call"),
+        part.cast(pl.Int8).alias("part"),
+        is_operator.alias("is_operator"),
     )
-    return known.select("call", "part", "is_operator")[codes].with_columns(codes.cast(pl.Int64).alias("name_id"))
+    return known.select("call", "part", "is_operator")[codes].with_columns(codes.alias("name_id"))
 
 
 def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches: pl.DataFrame) -> tuple[Calls, Ints]:
@@ -310,14 +318,14 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
     for work in (COMPILATION, DATA):
         within = named.filter((pl.col("part") == work) & (pl.col("call") < 0)).select("thread_id", "start_ns", "end_ns")
         if within.is_empty():
-            inner = inner.with_columns(pl.lit(None, pl.Int64).alias(f"inside {work}"))
+            inner = inner.with_columns(pl.lit(None, pl.Int8).alias(f"inside {work}"))
             continue
-        whole = union(within, ["thread_id"]).with_columns(pl.lit(work, pl.Int64).alias(f"inside {work}"))
+        whole = union(within, ["thread_id"]).with_columns(pl.lit(work, pl.Int8).alias(f"inside {work}"))
         inner = split_by(inner, whole, ["thread_id"], [f"inside {work}"])
     event = inner.get_column("event_id")
     own = named.get_column("part")[event]
-    part = _ints(inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", own)).to_series())
+    part = inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", own)).to_series().to_numpy()
     is_operator = named.get_column("is_operator")[event].to_numpy().astype(bool)
     busy = is_operator | np.isin(part, (DATA, ALLOCATION, COMPILATION, RUNTIME))
     thread, start, end = (_ints(inner.get_column(name)) for name in ("thread_id", "start_ns", "end_ns"))
-    return Segments(thread, start, end, part, busy, _ints(event))
+    return Segments(thread, start, end, part, busy, event.to_numpy())

@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from trace_analyzer.frames.lookups import as_strings, factorize
 from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.changes import Change
@@ -20,9 +21,11 @@ _CAPTURE = r"(?i)StreamBeginCapture|StreamEndCapture|GraphInstantiate"
 
 def refusal(report: Analysed, replay: Replay, device: int, changes: tuple[Change, ...]) -> str | None:
     """Return why a trace cannot be replayed, for people; None where it can."""
-    reason = refused_unseen(report, device)
-    if reason is not None:
-        return reason
+    return refused_unseen(report, device) or refused_replayed(report, replay, device, changes)
+
+
+def refused_replayed(report: Analysed, replay: Replay, device: int, changes: tuple[Change, ...]) -> str | None:
+    """Return why a trace that `refused_unseen` accepts cannot be replayed, for people; None where it can."""
     unlinked = without_links(report, device)
     if unlinked is not None and any(needs_links(change) for change in changes):
         return unlinked
@@ -41,12 +44,12 @@ def refused_unseen(report: Analysed, device: int) -> str | None:
     count = int((report.tables["activities"].get_column("device") == device).sum())
     if count < MIN_ACTIVITIES:
         return f"{count} activities on the device are too few to replay: at least {MIN_ACTIVITIES} are needed"
-    name = pl.col("name").cast(pl.String)
     events = report.tables["host_events"]
-    calls = events.filter(pl.col("kind").cast(pl.String).is_in(["runtime", "driver"])).get_column("name").unique()
-    captured = pl.DataFrame({"name": calls}).filter(name.str.contains(_CAPTURE)).select(name).sort("name")
+    names = as_strings(events.select("kind", "name")[factorize(*events.select("kind", "name"))[1]])
+    calls = names.filter(pl.col("kind").is_in(["runtime", "driver"]))
+    captured = calls.filter(pl.col("name").str.contains(_CAPTURE)).sort("name")
     if captured.height:
-        return f"the program captures CUDA graphs ({captured.item(0, 0)}): what runs then does not run in a step"
+        return f"the program captures CUDA graphs ({captured.item(0, 'name')}): what runs then does not run in a step"
     label = report.tables["devices"].filter(pl.col("device") == device).item(0, "label")
     failed = next(
         (c for c in report.trust if c.status == "fail" and (c.device is None or str(c.device) == label)), None

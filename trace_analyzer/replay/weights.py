@@ -7,6 +7,7 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.frames import _path_loops
+from trace_analyzer.frames.lookups import as_strings, factorize
 from trace_analyzer.replay.graph import (
     CALL,
     CONTENTION,
@@ -110,22 +111,23 @@ class Attributes:
 
 def attributes(graph: Graph, activities: pl.DataFrame) -> Attributes:
     """Return what edges and activities are called."""
-    texts = activities.select(
-        pl.col("kind", "name", "group", "bucket", "operator", "dtype", "bound").cast(pl.String),
+    table = activities.select(
+        pl.col("kind", "name", "group", "bucket", "operator", "dtype", "bound").cast(pl.Categorical),
         "device", "start_ns", "operator_id", "blocks", "threads_per_block", "bytes", "duration_ns", "stream",
     )  # fmt: skip
     direction = pl.col("name").str.extract(r"(HtoD|DtoH|DtoD|PtoP)").fill_null("copy")
-    named = texts.with_columns(
+    named = (
         pl.when(pl.col("kind") == "kernel")
         .then(pl.coalesce("bucket", pl.lit("other")))
         .when(pl.col("kind") == "memset")
         .then(pl.lit("memset"))
         .otherwise(pl.lit("memcpy ") + direction)
-        .alias("label")
     )
-    kinds = named.get_column("label").unique().sort()
+    rows, firsts = factorize(*table.select("kind", "bucket", "name"))
+    names = as_strings(table.select("kind", "bucket", "name")[firsts]).select(named.alias("label")).to_series()
+    kinds = names.unique().sort()
     code = dict(zip(kinds.to_list(), range(FIRST_DEVICE, FIRST_DEVICE + kinds.len()), strict=True))
-    of_activity = named.get_column("label").replace_strict(code, return_dtype=pl.Int64).to_numpy()
+    of_activity = names.replace_strict(code, return_dtype=pl.Int64)[rows].to_numpy()
     label = np.full(graph.kind.size, -1, dtype=np.int64)
     for kind, number in _OF_KIND.items():
         label[graph.kind == kind] = number
@@ -140,7 +142,7 @@ def attributes(graph: Graph, activities: pl.DataFrame) -> Attributes:
         of_call[np.isin(called, COPIES) & is_return] = COPY_CALLS
         of_call[np.isin(called, SYNCS)] = SYNCHRONIZATION
         label[calls] = of_call
-    return Attributes(label, (*LABELS, *kinds.to_list()), of_activity, named)
+    return Attributes(label, (*LABELS, *kinds.to_list()), of_activity, table.hstack([names.cast(pl.Categorical)[rows]]))
 
 
 def scale_label(weights: Weights, known: Attributes, label: int, factor: float) -> None:

@@ -45,7 +45,10 @@ EVIDENCE_SECTION = Section(
 class Window:
     """The interval (or intervals) that the verdict is about."""
 
-    kind: Annotated[Literal["steady", "whole", "trimmed", "step"], "Which window."]
+    kind: Annotated[
+        Literal["steady", "whole", "trimmed", "step"],
+        "Which window: steady steps, one step, the whole of a device's work (from its first activity to its last), or that without idle edges.",
+    ]
     intervals: Annotated[tuple[tuple[int, int], ...], "Start and end (exclusive), ns since the trace's origin."]
     steps: Annotated[tuple[int, ...], "Indices of the steps in it."]
 

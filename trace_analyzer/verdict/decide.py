@@ -6,7 +6,7 @@ from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
 from trace_analyzer.findings import Findings
 from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdict
-from trace_analyzer.units import NS_PER_S, counted, duration, percent
+from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
 from trace_analyzer.verdict.recording import debiased
 from trace_analyzer.verdict.roofs import roof_evidence, roof_phrase, sentence_far_below
@@ -153,7 +153,7 @@ def _left_out_sentence(left: LeftOut | None) -> str:
     """Write what most of the trace was, where the window leaves it out."""
     if left is None or not left.is_most:
         return ""
-    return f" This leaves out {percent(left.ratio)} of the {_left_out_noun(left)} ({_left_out_words(left)})."
+    return f" The window leaves out {percent(left.ratio)} of the {_left_out_noun(left)} ({_left_out_words(left)})."
 
 
 def _left_out_noun(left: LeftOut) -> str:
@@ -162,9 +162,18 @@ def _left_out_noun(left: LeftOut) -> str:
 
 def _left_out_words(left: LeftOut) -> str:
     """Write what was left out, and how much: ``cold start: 5.1 s of 5.9 s``."""
+    if left.is_outside and left.span is not None:
+        span = left.span
+        first = span.before_ns >= span.after_ns
+        ns, name = (span.before_ns, span.before) if first else (span.after_ns, span.after)
+        mostly = f", most of it in {visible(name)}" if name else ""
+        return f"{duration(ns)} of {duration(left.total_ns)} {_SIDES[first]}{mostly}"
     judgement = judge(left.parts_ns, left.cold_gap_ns)
     what = "" if judgement is None else (judgement.cause or "").replace("-", " ") or judgement.regime
-    return f"{what and what + ': '}{duration(left.time_ns)} of {duration(left.total_ns)}"
+    return f"{what and what + ': '}{duration(left.inside_ns)} of {duration(left.total_ns)}"
+
+
+_SIDES = {True: "before the device's first work", False: "after the device's last work"}
 
 
 def _busy_evidence(findings: Findings, window: int) -> list[Evidence]:
@@ -309,9 +318,9 @@ def confidence_of(
         doubts.append("what queued work waited for is not recorded: waiting for other streams or peers is inferred")
     left = findings.left_out
     if left is not None and left.is_most:
+        wider = "" if left.is_outside else "; --step all judges all of the device's work"
         doubts.append(
-            f"{percent(left.ratio)} of the {_left_out_noun(left)} lies outside of the window ({_left_out_words(left)};"
-            " --step all judges everything)"
+            f"{percent(left.ratio)} of the {_left_out_noun(left)} lies outside of the window ({_left_out_words(left)}{wider})"
         )
     if findings.device.breaks_off:
         doubts.append("the file breaks off: what stood behind that is not judged")

@@ -12,6 +12,7 @@ from trace_analyzer.analyses.work import (
     attention,
     contractions,
     convolutions,
+    embeddings,
     fused,
     movement,
     normalizations,
@@ -19,10 +20,13 @@ from trace_analyzer.analyses.work import (
     pointwise,
     reductions,
     vendor,
+    vendor_products,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
-CONTRACTIONS: dict[str, Formula] = contractions.FORMULAS | convolutions.FORMULAS | attention.FORMULAS
+CONTRACTIONS: dict[str, Formula] = (
+    contractions.FORMULAS | convolutions.FORMULAS | attention.FORMULAS | vendor_products.FORMULAS
+)
 FORMULAS: dict[str, Formula] = {
     **pointwise.FORMULAS,
     **optimizers.FORMULAS,
@@ -30,10 +34,12 @@ FORMULAS: dict[str, Formula] = {
     **normalizations.FORMULAS,
     **movement.FORMULAS,
     **vendor.FORMULAS,
+    **embeddings.FORMULAS,
     **CONTRACTIONS,
 }
 TRITON = "triton_"
 """Start of the names of operators that Inductor wrote."""
+_PREFIXES: dict[str, Formula] = {TRITON: fused.triton, **embeddings.PREFIXES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ def call_work(record: Record) -> Outcome:
 
     Never raises: a formula that lacks something gives None, damaged arguments give None and their problem.
     """
-    formula = FORMULAS.get(record.operator) or (fused.triton if record.operator.startswith(TRITON) else None)
+    formula = FORMULAS.get(record.operator) or _by_prefix(record.operator)
     if formula is None:
         return Outcome(None)
     try:
@@ -58,6 +64,10 @@ def call_work(record: Record) -> Outcome:
         return Outcome(None)
     except Malformed as problem:
         return Outcome(None, str(problem))
+
+
+def _by_prefix(operator: str) -> Formula | None:
+    return next((formula for prefix, formula in _PREFIXES.items() if operator.startswith(prefix)), None)
 
 
 __all__ = ["CONTRACTIONS", "FORMULAS", "TRITON", "Outcome", "Record", "Work", "call_work"]

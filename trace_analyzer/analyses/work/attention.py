@@ -176,6 +176,40 @@ def paged(call: Call) -> Work:
     return Work(flop, total_bytes(query, output) + tokens * per_token, compute(query.dtype))
 
 
+def unmasked_bytes(call: Call) -> Work:
+    """Count the bytes of flash-attn's autograd functions (q, k, v, ...); whether there is a mask is not recorded."""
+    query, key, value = (call.tensor(i) for i in range(3))
+    require(len(query.shape) == len(key.shape) == len(value.shape) >= 3 and key.shape[:-1] == value.shape[:-1])
+    output = Tensor((*query.shape[:-1], value.shape[-1]), query.dtype)
+    return Work(None, total_bytes(query, key, value, output), compute(query.dtype))
+
+
+def packed_bytes(call: Call) -> Work:
+    """Count FlashAttnQKVPackedFunc(qkv): query, key and value in one tensor, of which the result has a third."""
+    packed = call.tensor(0)
+    require(3 in packed.shape)
+    return Work(None, 4 / 3 * packed.bytes, compute(packed.dtype))
+
+
+def of_gradient(call: Call) -> Work:
+    """Count the backward pass of an autograd function: the gradient is read, and that of the query written."""
+    gradient = call.tensor(0)
+    return Work(None, 2 * gradient.bytes, compute(gradient.dtype), least=True)
+
+
+def cached(call: Call) -> Work:
+    """Count attention with a cache (query, ...): the query and a result like it; what it reads of the cache is not recorded."""
+    query = call.tensor(0)
+    return Work(None, 2 * query.bytes, compute(query.dtype), least=True)
+
+
+def unified(call: Call) -> Work:
+    """Count vllm::unified_attention_with_output(query, key, value, output, ...): this step's tokens, not the cache's."""
+    query, key, value = call.tensor(0), call.optional(1), call.optional(2)
+    output = call.optional(3) or query
+    return Work(None, total_bytes(query, key, value, output), compute(query.dtype), least=True)
+
+
 def _causal_at(position: int) -> Callable[[Call], Mask]:
     return lambda call: CAUSAL_FROM_START if call.flag(position) else Mask()
 
@@ -281,4 +315,15 @@ FORMULAS: dict[str, Formula] = {
     "flash_attn::_flash_attn_varlen_forward": _ragged(0, (3, 4), (5, 6), _windowed_at(9, 10, 11)),
     "flash_attn::_flash_attn_varlen_backward": _ragged(1, (9, 10), (11, 12), _windowed_at(15, 16, 17), gradients=True),
     "aiter::mha_batch_prefill": paged,
+    "xformers::efficient_attention_forward_cutlass": _unless_packed(
+        _forward(SEQUENCE_FIRST, _efficient_mask_at(9), 3), 4
+    ),
+    "xformers_flash::flash_fwd": unmasked_bytes,
+    **dict.fromkeys(("FlashAttnFunc", "FlashAttnVarlenFunc"), unmasked_bytes),
+    "FlashAttnQKVPackedFunc": packed_bytes,
+    **dict.fromkeys(
+        ("FlashAttnFuncBackward", "FlashAttnVarlenFuncBackward", "FlashAttnQKVPackedFuncBackward"), of_gradient
+    ),
+    **dict.fromkeys(("_vllm_fa2_C::varlen_fwd", "_vllm_fa3_C::fwd", "sgl_kernel::fwd"), cached),
+    **dict.fromkeys(("vllm::unified_attention", "vllm::unified_attention_with_output"), unified),
 }

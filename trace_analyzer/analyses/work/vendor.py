@@ -61,6 +61,54 @@ def quantized(call: Call) -> Work:
     return _moved(2.0 * given.elements, given, output, given, scale)
 
 
+def activated(call: Call) -> Work:
+    """Count gelu_new, gelu_fast, gelu_quick(out, input): activation 5."""
+    output, given = call.tensor(0), call.tensor(1)
+    require(given.elements == output.elements)
+    return _moved(5.0 * output.elements, given, output, given)
+
+
+def gated_quantized(call: Call) -> Work:
+    """Count silu_and_mul_quant, silu_and_mul_per_block_quant(out, input, scales): as `gated`, then multiply and clamp."""
+    output, given = call.tensor(0), call.tensor(1)
+    require(given.elements == 2 * output.elements)
+    return _moved(8.0 * output.elements, given, output, given, *call.given(2))
+
+
+def norm_quantized(call: Call) -> Work:
+    """Count rms_norm_static_fp8_quant and its kin (out, input, weight, scale, ...): normalize 4, scale and clamp 2.
+
+    A residual, the last tensor that is as large as the input, is read and written.
+    """
+    output, given = call.tensor(0), call.tensor(1)
+    require(output.elements == given.elements)
+    residuals = [t for t in call.given(2) if t.elements == given.elements]
+    flop = (7.0 if residuals else 6.0) * given.elements
+    return _moved(flop, given, output, given, *call.given(2), *residuals[-1:])
+
+
+def group_quantized(call: Call) -> Work:
+    """Count sgl_per_token_group_quant_fp8 and its kin (input, out, scales, ...): largest value, multiply, clamp."""
+    given, output = call.tensor(0), call.tensor(1)
+    require(output.elements == given.elements)
+    return _moved(3.0 * given.elements, given, given, output, call.optional(2))
+
+
+def latent_cache(call: Call) -> Work:
+    """Count concat_and_cache_mla(latent, rope key, cache, slots, ...): both are written in the cache's type."""
+    latent, key, cache, slots = (call.tensor(i) for i in range(4))
+    written = (Tensor(latent.shape, cache.dtype), Tensor(key.shape, cache.dtype))
+    return _moved(0.0, latent, latent, key, slots, *written)
+
+
+def all_touched(call: Call) -> Work:
+    """Count merge_attn_states, topk_softmax, moe_sum and their kin: each tensor once, 2 FLOP an element of the largest."""
+    tensors = call.given()
+    require(bool(tensors))
+    largest = max(tensors, key=lambda tensor: tensor.elements)
+    return _moved(2.0 * largest.elements, largest, *tensors)
+
+
 def group_norm(call: Call) -> Work:
     """Count aiter::_groupnorm_run(input, groups, weight, bias, eps): statistics 4, normalize 2, affine 2."""
     given, weight, bias = call.tensor(0), call.tensor(2), call.tensor(3)
@@ -117,10 +165,69 @@ FORMULAS: dict[str, Formula] = {
     "aiter::rmsnorm": rms_norm,
     **dict.fromkeys(_in("_C sgl_kernel", "fused_add_rms_norm", "fused_add_rmsnorm"), add_rms_norm),
     "aiter::add_rmsnorm": add_rms_norm_to,
-    **dict.fromkeys(_in("_C sgl_kernel", "silu_and_mul", "gelu_and_mul", "gelu_tanh_and_mul"), gated),
+    "sgl_kernel::gemma_rmsnorm": rms_norm,
+    "sgl_kernel::gemma_fused_add_rmsnorm": add_rms_norm,
+    **dict.fromkeys(
+        _in(
+            "_C sgl_kernel",
+            "silu_and_mul",
+            "mul_and_silu",
+            "gelu_and_mul",
+            "gelu_tanh_and_mul",
+            "fatrelu_and_mul",
+            "swigluoai_and_mul",
+        ),
+        gated,
+    ),
+    **dict.fromkeys(_in("_C", "gelu_new", "gelu_fast", "gelu_quick"), activated),
+    **dict.fromkeys(_in("_C", "silu_and_mul_quant", "silu_and_mul_per_block_quant"), gated_quantized),
+    **dict.fromkeys(
+        _in(
+            "_C",
+            "rms_norm_static_fp8_quant",
+            "fused_add_rms_norm_static_fp8_quant",
+            "rms_norm_dynamic_per_token_quant",
+            "rms_norm_per_block_quant",
+        ),
+        norm_quantized,
+    ),
+    **dict.fromkeys(
+        _in(
+            "sgl_kernel",
+            "sgl_per_token_group_quant_fp8",
+            "sgl_per_token_group_quant_int8",
+            "sgl_per_tensor_quant_fp8",
+            "sgl_per_token_quant_fp8",
+        ),
+        group_quantized,
+    ),
     **dict.fromkeys(_in("_C sgl_kernel", "rotary_embedding"), rotary),
-    **dict.fromkeys(("_C_cache_ops::reshape_and_cache_flash", "sglang::store_cache"), store_cache),
-    **dict.fromkeys(_in("_C", "static_scaled_fp8_quant", "dynamic_scaled_fp8_quant"), quantized),
+    **dict.fromkeys(
+        ("_C_cache_ops::reshape_and_cache_flash", "_C_cache_ops::reshape_and_cache", "sglang::store_cache"), store_cache
+    ),
+    "_C_cache_ops::concat_and_cache_mla": latent_cache,
+    **dict.fromkeys(
+        _in(
+            "_C",
+            "static_scaled_fp8_quant",
+            "dynamic_scaled_fp8_quant",
+            "dynamic_per_token_scaled_fp8_quant",
+            "static_scaled_int8_quant",
+            "dynamic_scaled_int8_quant",
+        ),
+        quantized,
+    ),
+    **dict.fromkeys(
+        (
+            "_C::merge_attn_states",
+            "sgl_kernel::merge_state",
+            "sgl_kernel::merge_state_v2",
+            "_moe_C::topk_softmax",
+            "sgl_kernel::topk_softmax",
+            "_moe_C::moe_sum",
+        ),
+        all_touched,
+    ),
     "aiter::_groupnorm_run": group_norm,
     **dict.fromkeys(_in("fbgemm", "permute_pooled_embs", "permute_pooled_embs_auto_grad"), permuted),
     "torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >": permuted,

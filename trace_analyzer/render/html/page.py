@@ -13,7 +13,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 from trace_analyzer import units
-from trace_analyzer.render import phrasing
+from trace_analyzer.render import phrasing, window_phrasing
 from trace_analyzer.render.html import codec, flames
 from trace_analyzer.render.html.drawings import Drawing, drawings
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
@@ -217,6 +217,9 @@ def environment() -> Environment:
     )
     environment.filters |= {"duration": units.duration, "percent": units.percent, "count": units.count}
     environment.filters |= {"confidence": confidence, "phrase": phrase, "predicted_step": phrasing.predicted_step}
+    environment.filters["judged_window"] = lambda report: ", ".join(
+        filter(None, [window_phrasing.window_length(report), window_phrasing.window_kind(report)])
+    )
     environment.filters["brief"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.globals |= {

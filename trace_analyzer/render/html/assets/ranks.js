@@ -87,7 +87,7 @@ function start({ header, columns }) {
     ink.fillStyle = colour('text-muted');
     ink.font = '12px system-ui, sans-serif';
     const every = Math.ceil(14 / down);
-    for (let r = 0; r < rows.length; r += every) ink.fillText(`rank ${ranks[rows[r][0]]}`, 0, Math.max(10, r * down + Math.min(down, 14) - 2));
+    for (let r = 0; r < rows.length; r += every) ink.fillText(`rank ${ranks[rows[r][0]]}`, 0, r * down + Math.max(10, Math.min(down, 14) - 2));
     const apart = Math.ceil(48 / across);
     for (let step = 0; step < steps.length; step += apart) ink.fillText(steps[step] ?? 'all', LEFT + step * across, tall + 14);
     return { rows, across, down, tall };

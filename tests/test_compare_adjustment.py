@@ -1,0 +1,120 @@
+"""The test of the step without a line that comes and goes: it finds what that line hides, and raises no more false alarms."""
+
+import random
+from functools import cache
+
+import pytest
+from compare_sides import Program
+
+from trace_analyzer.compare.adjustment import step_difference
+from trace_analyzer.compare.api import compare
+from trace_analyzer.compare.profiles import Profile, merged, profile_of
+from trace_analyzer.compare.statistics import FLOOR_RATIO
+from trace_analyzer.pipeline import analyze
+
+STEP_NS = 30_000_000
+HOST_BOUND = Program(steps=2, mm_ns=4_000, norm_ns=4_000, add_ns=4_000, host_ns=60_000)
+LOADED_NS = 3_000_000
+
+
+@cache
+def recording(loading_ns: int, seed: int, host_ns: int = 60_000) -> Profile:
+    """A recording whose loader takes so long: some wait for it, some do not."""
+    return profile_of(analyze(HOST_BOUND.faster(loading_ns=loading_ns, seed=seed, host_ns=host_ns).trace()))
+
+
+def drawn(rng: random.Random, change: float) -> Profile:
+    """A side of recordings whose loading comes and goes, made of profiles without reading traces."""
+    return merged("side", [_recording(rng, change) for _ in range(5)])
+
+
+def _recording(rng: random.Random, change: float) -> Profile:
+    import polars as pl
+
+    from trace_analyzer.compare.facts import Facts, Recording
+    from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, ROWS, UNITS
+
+    times = {
+        "data-loading": STEP_NS // 8 if rng.random() < 0.5 else 0,
+        "dispatch": round(STEP_NS * (0.6 + 0.005 * rng.gauss(0, 1)) * (1 + change)),
+        "python": round(STEP_NS * (0.2 + 0.005 * rng.gauss(0, 1)) * (1 + change)),
+        "synchronization": round(STEP_NS * (0.2 + 0.005 * rng.gauss(0, 1)) * (1 + change)),
+    }
+    rows = pl.DataFrame(
+        [
+            {"row": place, "call": None, "kind": "idle", "category": name, "group": "idle", "part": name, "kernel": None,
+             "count": 1, "total_ns": ns, "roof_ns": 0.0, "known_ns": 0, "blocks": 0}
+            for place, (name, ns) in enumerate(times.items())
+        ],
+        schema=ROWS,
+    )  # fmt: skip
+    units = rows.select("row", pl.lit(0, pl.UInt32).alias("unit"), "total_ns").cast(dict(UNITS))  # type: ignore[arg-type]
+    lengths = (sum(times.values()),)
+    return Profile(
+        "r",
+        (Recording("r", lengths, True),),
+        pl.DataFrame(schema=CALLS),
+        rows,
+        units,
+        pl.DataFrame(schema=IDLE_CODE),
+        Facts(),
+    )
+
+
+def shares(change: float, draws: int) -> tuple[float, float]:
+    """The share of draws in which the step is significant, and in which a line was left out."""
+    rng, significant, adjusted = random.Random(7), 0, 0
+    for _ in range(draws):
+        before, after = drawn(rng, 0.0), drawn(rng, change)
+        result, adjustment = step_difference(before, after, floor=FLOOR_RATIO * STEP_NS)
+        significant += bool(result.significant)
+        adjusted += adjustment is not None
+        assert result.interval is not None
+        assert result.interval[0] <= result.value <= result.interval[1]
+        assert not (result.significant and result.interval[0] <= 0 <= result.interval[1])
+    return significant / draws, adjusted / draws
+
+
+@pytest.mark.slow
+def test_changes_are_found_behind_a_line_that_comes_and_goes() -> None:
+    found, adjusted = shares(0.10, 60)
+    assert found >= 0.9
+    assert adjusted >= 0.9
+
+
+@pytest.mark.slow
+def test_few_false_alarms_without_the_line() -> None:
+    alarms, adjusted = shares(0.0, 100)
+    assert alarms <= 0.1
+    assert adjusted >= 0.8
+
+
+def test_the_line_is_named_and_the_interval_holds_the_difference() -> None:
+    before = merged("before", [recording(LOADED_NS * (n % 2), n) for n in range(4)])
+    after = merged("after", [recording(LOADED_NS * (n % 2), 9 + n, 70_000) for n in range(4)])
+    result = compare(before, after)
+    assert result.adjustment is not None
+    assert result.adjustment.left_out == "data-loading"
+    assert result.significant
+    assert result.interval_ns is not None
+    assert 0 < result.interval_ns[0] <= (result.difference_ns or 0) <= result.interval_ns[1]
+    assert any(note.startswith("Data loading varies from") for note in result.notes)
+    assert result.adjustment.difference_ns == pytest.approx(result.difference_ns, rel=0.1)
+
+
+def test_a_line_that_differs_between_the_sides_is_never_left_out() -> None:
+    before = merged("before", [recording(0, n) for n in range(3)])
+    after = merged("after", [recording(LOADED_NS, n) for n in range(3)])
+    result = compare(before, after)
+    assert result.adjustment is None
+    assert result.significant
+
+
+def test_recordings_of_unlike_lengths_keep_the_difference_within_the_interval() -> None:
+    """The difference weighs steps, the test recordings."""
+    long = profile_of(analyze(HOST_BOUND.faster(steps=6, loading_ns=LOADED_NS, seed=5).trace()))
+    result = compare(
+        merged("before", [recording(0, n) for n in range(3)]), merged("after", [recording(0, 4), recording(0, 6), long])
+    )
+    assert result.interval_ns is not None
+    assert result.interval_ns[0] <= (result.difference_ns or 0) <= result.interval_ns[1]

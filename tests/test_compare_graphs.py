@@ -1,0 +1,74 @@
+"""Eager against graphs and compiled models: kernels take operators and modules from a capture, wrappers are no modules."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from compare_sides import Program
+
+from trace_analyzer.cli import main
+from trace_analyzer.compare.api import compare
+from trace_analyzer.compare.matching import matches
+from trace_analyzer.compare.profiles import Profile, profile_of
+from trace_analyzer.pipeline import analyze
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> tuple[Path, Path]:
+    """An eager program, and one whose graphs run the same kernels, the products longer."""
+    eager, graph = tmp_path / "eager.json", tmp_path / "graph.json"
+    eager.write_bytes(Program().trace())
+    graph.write_bytes(Program(graphed=True, mm_ns=500_000).trace())
+    return eager, graph
+
+
+def test_replayed_kernels_take_their_call_from_a_capture(traces: tuple[Path, Path]) -> None:
+    eager, graph = traces
+    blind = compare(eager, graph)
+    assert blind.same_program is False
+    assert any("--capture FILE" in note for note in blind.notes)
+    result = compare(eager, graph, capture=eager)
+    assert result.same_work
+    assert result.matched_ratio is not None
+    assert result.matched_ratio.call == 1
+    line = next(line for line in result.lines if line.name == "aten::mm")
+    assert (line.level, line.module, line.before_count, line.after_count) == ("replay", "Layer", 20, 20)
+    assert line.by_time_ns == pytest.approx(400_000, rel=0.01)
+    swapped = compare(graph, eager, capture=eager)
+    assert {bar.name: -bar.difference_ns for bar in swapped.waterfall["operator"]} == pytest.approx(
+        {bar.name: bar.difference_ns for bar in result.waterfall["operator"]}
+    )
+
+
+def test_the_capture_option(traces: tuple[Path, Path]) -> None:
+    eager, graph = (str(path) for path in traces)
+    run = CliRunner().invoke(
+        main, ["compare", eager, graph, "--capture", eager, "--fail-if-slower", "50%", "--no-cache"]
+    )
+    assert run.exit_code == 0, run.stderr
+    assert "matched 100 % of kernel time by call" in run.stdout
+    assert CliRunner().invoke(main, ["compare", eager, graph, "--capture", "-"]).exit_code == 2
+    missing = CliRunner().invoke(main, ["compare", eager, graph, "--capture", "nowhere.json"])
+    assert (missing.exit_code, "nowhere.json" in missing.stderr) == (2, True)
+
+
+def within(side: Profile, path: str) -> Profile:
+    """The side with its modules at that path, their own path following where it ends in a slash."""
+    from dataclasses import replace
+
+    module = pl.lit(path) + pl.col("module") if path.endswith("/") else pl.lit(path)
+    return replace(side, calls=side.calls.with_columns(module.alias("module")))
+
+
+def test_wrappers_are_no_modules() -> None:
+    """A model in data parallelism is the model; one compiled as a whole lies in the model that the other side runs eagerly."""
+    own = profile_of(analyze(Program().trace()))
+    eager = within(own, "Net/")
+    wrapped = within(own, "DistributedDataParallel/Net/")
+    assert set(matches(eager, wrapped).get_column("module").drop_nulls()) == {"Net/Layer"}
+    assert set(matches(eager, wrapped).filter(pl.col("kind") == "kernel").get_column("level")) == {"call"}
+    compiled = within(own, "OptimizedModule")
+    rows = matches(eager, compiled).filter(pl.col("kind") == "kernel")
+    assert set(rows.get_column("level")) == {"module"}
+    assert set(rows.get_column("module")) == {"Net"}

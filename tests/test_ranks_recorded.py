@@ -1,0 +1,119 @@
+"""Ranks that are recorded here: four processes under torchrun that meet by gloo, one of which comes late."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from conftest import CORPUS, corpus_rows
+
+import trace_analyzer as ta
+from trace_analyzer.ingest import load
+from trace_analyzer.ranks.hosts_only import collectives_of, steps_of, with_exposed
+from trace_analyzer.ranks.summary import from_bytes, summarize
+
+ROOT = Path(__file__).resolve().parents[1]
+LATE, DELAY_S, STEPS = 2, 0.4, 5
+JOB = f"""
+import os, sys, time, torch, torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile, schedule
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def ready(profiler):
+    profiler.export_chrome_trace(f"{{sys.argv[1]}}/trace.rank{{rank}}.json")
+cycles = schedule(wait=1, warmup=1, active={STEPS}, repeat=1)
+with profile(activities=[ProfilerActivity.CPU], schedule=cycles, on_trace_ready=ready, record_shapes=True) as p:
+    for _ in range({STEPS} + 3):
+        if rank == {LATE}:
+            time.sleep({DELAY_S})
+        model(torch.ones(32, 64)).sum().backward()
+        optimizer.step()
+        p.step()
+dist.barrier()
+sys.stdout.flush()
+os._exit(0)  # as in test_handler: gloo's threads outlive the group
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The traces of the job."""
+    folder = tmp_path_factory.mktemp("gloo")
+    script = folder / "train.py"
+    script.write_text(JOB)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+    done = subprocess.run(
+        [*launcher, str(script), str(folder)],
+        capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_the_late_one_of_four_recorded_ranks_is_named(folder: Path) -> None:
+    report = ta.analyze_ranks(str(folder / "trace.rank*.json"), workers=1)
+    assert (report.job.seen, report.job.world_size, report.problems) == (4, 4, ())
+    assert report.collectives.by == {"order": 4 * STEPS}
+    assert report.collectives.unmatched == 0
+    first = report.stragglers[0]
+    assert (first.rank, first.kind) == (LATE, "persistent")
+    # It sleeps so long in each step; how much more it is late by is the machine's.
+    assert first.late_ns > 0.8 * DELAY_S * 1e9
+    assert [group.ranks for group in report.groups] == [(0, 1, 2, 3)]
+    rows = report.rows
+    assert (rows.get_column("wait_ns") >= 0).all()
+    assert (rows.get_column("wait_ns") + rows.get_column("transfer_ns")).equals(rows.get_column("duration_ns"))
+    assert (rows.get_column("exposed_ns") <= rows.get_column("duration_ns")).all()
+    # Ends of an all-reduce are one moment: the four processes share a clock, and the residual says how well they agree.
+    ends = rows.group_by("match").agg((pl.col("end_ns").max() - pl.col("end_ns").min()).alias("apart_ns"))
+    residual = report.collectives.residual_ns
+    assert residual is not None
+    assert ends.get_column("apart_ns").median() <= 2 * residual  # type: ignore[operator]
+
+
+@pytest.mark.slow
+def test_what_gloo_marks(folder: Path) -> None:
+    trace = load(folder / "trace.rank0.json")
+    steps = steps_of(trace)
+    rows, groups = collectives_of(trace, steps)
+    assert rows.get_column("step").to_list() == steps.get_column("step").to_list()
+    assert rows.select("kind", "dtype", "elements", "group_size").unique().rows() == [
+        ("all_reduce", "Float", 64 * 65, 4)
+    ]
+    assert [group.ranks for group in groups] == [(0, 1, 2, 3)]
+    summary = from_bytes(summarize(str(folder / "trace.rank0.json")))
+    assert (summary.rank, summary.world_size, summary.steps_from) == (0, 4, "ProfilerStep")
+    assert summary.host
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
+def test_two_real_ranks_of_128() -> None:
+    """Filtered traces without hosts, groups' members or numbers: half of the collectives match, by their ends alone."""
+    report = ta.analyze_ranks([CORPUS / f"sampled_128ranks_rank{rank}.json.gz" for rank in (0, 1)], workers=1)
+    assert [(problem.kind, problem.rank) for problem in report.problems] == [("missing", n) for n in range(2, 128)]
+    assert report.job.sentence.startswith("Of the 2 ranks at hand: ")
+    assert (report.collectives.matched, report.collectives.unmatched, report.collectives.by) == (10, 10, {"ends": 10})
+    residual = report.collectives.residual_ns
+    assert residual is not None
+    assert residual < 330_000
+    # Of two ranks of 128 nothing is known of what a cure gives, and nothing is claimed below the residual.
+    assert all(late.gain_at_least_ns == 0 and late.late_ns > 2 * residual for late in report.stragglers)
+    rows = report.rows.filter(pl.col("match").is_not_null())
+    assert (rows.get_column("wait_ns") >= 0).all()
+    assert (rows.get_column("wait_ns") + rows.get_column("transfer_ns")).equals(rows.get_column("duration_ns"))
+    assert rows.group_by("match").agg(pl.col("kind").n_unique(), pl.col("rank").n_unique()).select(
+        "kind", "rank"
+    ).unique().rows() == [(1, 2)]
+
+
+def test_what_work_leaves_of_a_collective() -> None:
+    collectives = pl.DataFrame({"start_ns": [0, 15, 100], "duration_ns": [50, 10, 10]})
+    work = pl.DataFrame({"start_ns": [10, 40], "end_ns": [20, 60]})
+    assert with_exposed(collectives, work).get_column("exposed_ns").to_list() == [30, 5, 10]
+    assert with_exposed(collectives, work.clear()).get_column("exposed_ns").to_list() == [50, 10, 10]

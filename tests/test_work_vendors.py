@@ -1,0 +1,122 @@
+"""FLOP and bytes of operators of inference and recommendation libraries, worked out by hand."""
+
+from typing import Any
+
+import polars as pl
+import pytest
+from kineto import analysed, kernel, launch, op
+from test_work import BF16, FP8, INT8, LONG, f, h, work
+
+from trace_analyzer.analyses.work import Record, Work, call_work
+
+BYTES = "unsigned char"
+INT = "int"
+EXPERTS = (h(10, 64), h(8, 96, 64), h(8, 64, 48), f(10, 2), ((10, 2), INT))
+"""Ten tokens of 64, each to 2 of 8 experts with an inner width of 48 and a gate."""
+WEIGHTS = 2 * (96 * 64 + 64 * 48)
+"""Bytes of one of these experts."""
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "expected"),
+    [
+        ("_C::cutlass_scaled_mm", (((4, 6), BF16), ((4, 8), FP8), ((8, 6), FP8), f(1), f(1)), Work(2 * 24 * 8, 48 + 32 + 48 + 8, "fp8")),
+        ("sgl_kernel::dsv3_fused_a_gemm", (((4, 6), BF16), ((4, 8), BF16), ((6, 8), BF16)), Work(384, 2 * (24 + 32 + 48), "bf16")),
+        ("_C::cutlass_scaled_fp4_mm", (((4, 6), BF16), ((4, 8), BYTES), ((6, 8), BYTES)), Work(2 * 24 * 16, 48 + 32 + 48, "fp4")),
+        ("sgl_kernel::fp8_scaled_mm", (((4, 8), FP8), ((8, 6), FP8), f(4), f(6), 5), Work(384, 32 + 48 + 48 + 40, "fp8")),
+        ("sgl_kernel::int8_scaled_mm", (((4, 8), INT8), ((8, 6), INT8), f(4), f(6), 6), Work(384, 32 + 48 + 96 + 40, "int8")),
+        ("fbgemm::f8f8bf16_rowwise", (((4, 8), FP8), ((6, 8), FP8), f(4), f(6)), Work(384, 32 + 48 + 48 + 40, "fp8")),
+        ("mslk::f8f8bf16_rowwise_batched", (((2, 4, 8), FP8), ((2, 6, 8), FP8)), Work(768, 64 + 96 + 96, "fp8")),
+        ("fbgemm::bf16i4bf16_rowwise", (((4, 8), BF16), ((6, 4), INT8), ((1, 6), BF16)), Work(384, 64 + 24 + 48 + 12, "bf16")),
+        # 4-bit weights: eight in an int32; 128 weights share a scale.
+        ("_C::awq_gemm", (h(4, 256), ((256, 2), INT), h(2, 16), ((2, 2), INT), 8), Work(2 * 4 * 256 * 16, 2 * 1024 + 4 * 512 + 64 + 128, "fp16")),
+        ("_C::gptq_marlin_gemm", (h(4, 256), None, ((16, 32), INT), None, h(2, 16)), Work(32_768, 2048 + 2048 + 64 + 128, "fp16")),
+        ("vllm::outplace_fused_experts", EXPERTS, Work(2 * 20 * 64 * 144, 2 * 2 * 640 + 80 + 80 + 8 * WEIGHTS, "fp16")),
+        # One token reads the weights of its 2 experts alone.
+        ("vllm::inplace_fused_experts", (h(1, 64), *EXPERTS[1:3], f(1, 2), ((1, 2), INT)), Work(2 * 2 * 64 * 144, 256 + 16 + 2 * WEIGHTS, "fp16")),
+        ("_C::silu_and_mul_quant", (((4, 6), FP8), h(4, 12), f(1)), Work(8 * 24, 24 + 96 + 4, "fp16")),
+        ("_C::rms_norm_static_fp8_quant", (((4, 6), FP8), h(4, 6), h(6), f(1), 1e-6), Work(6 * 24, 24 + 48 + 12 + 4, "fp16")),
+        ("_C::fused_add_rms_norm_static_fp8_quant", (((4, 6), FP8), h(4, 6), h(4, 6), h(6), f(1)), Work(7 * 24, 24 + 48 + 2 * 48 + 12 + 4, "fp16")),
+        ("sgl_kernel::sgl_per_token_group_quant_fp8", (h(4, 6), ((4, 6), FP8), f(4)), Work(72, 48 + 24 + 16, "fp16")),
+        ("_C_cache_ops::concat_and_cache_mla", (h(4, 8), h(4, 2), ((9, 16, 10), FP8), ((4,), LONG)), Work(0, 80 + 40 + 32, "fp16")),
+        ("sgl_kernel::merge_state_v2", (h(4, 6), f(4), h(4, 6), f(4), h(4, 6), f(4)), Work(48, 3 * 48 + 3 * 16, "fp16")),
+        ("FlashAttnFunc", (h(2, 16, 4, 8), h(2, 16, 2, 8), h(2, 16, 2, 8)), Work(None, 2 * (2 * 1024 + 2 * 512), "fp16")),
+        ("FlashAttnQKVPackedFunc", (h(2, 16, 3, 4, 8),), Work(None, 2 * 4 * 1024, "fp16")),
+        ("FlashAttnFuncBackward", (h(2, 16, 4, 8),), Work(None, 2 * 2048, "fp16")),
+        ("vllm::unified_attention_with_output", (h(9, 4, 8), h(9, 1, 8), h(9, 1, 8), h(9, 4, 8)), Work(None, 2 * (576 + 144), "fp16")),
+        ("_vllm_fa2_C::varlen_fwd", (h(9, 4, 8), h(99, 16, 1, 8), h(99, 16, 1, 8)), Work(None, 2 * 576, "fp16")),
+        ("fbgemm::bounds_check_indices", (((3,), LONG), ((100,), LONG), ((13,), LONG)), Work(None, 8 * 116, None)),
+        ("fbgemm::asynchronous_complete_cumsum", (((100,), INT),), Work(100, 800, None)),
+        ("fbgemm::permute_2D_sparse_data", (((6,), INT), ((3, 10), INT), ((50,), LONG)), Work(None, 24 + 120 + 240 + 800, None)),
+        ("fbgemm::block_bucketize_sparse_features", (((30,), INT), ((50,), LONG)), Work(None, 120 + 800, None)),
+        ("torch::autograd::CppNode<SplitLookupFunction_adam_Op>", (f(10, 64),), Work(None, 2560, None)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_operators_of_libraries(operator: str, arguments: tuple[Any, ...], expected: Work) -> None:
+    assert work(operator, *arguments) == expected
+
+
+def lookup(total_width: int | None) -> Work | None:
+    """Three tables of half precision, 30 indices into them in 4 bags each."""
+    return work(
+        "fbgemm::split_embedding_codegen_lookup_rowwise_adagrad_function", f(0), h(9_000), h(0), h(0, 0), ((3,), INT), ((3,), LONG),
+        ((4,), INT), total_width, 64, ((4,), LONG), 20, ((30,), LONG), ((13,), LONG),
+    )  # fmt: skip
+
+
+def test_a_lookup_reads_a_row_of_mean_width_per_index_and_writes_its_bags() -> None:
+    expected = Work(None, 8 * 43 + 30 * 40 * 2 + 4 * 120 * 4, None)
+    assert lookup(120) == expected
+    known = lookup(120)
+    assert known is not None
+    assert (known.least, known.doubtful_bytes) == (True, 2400), "a row that several indices name may be read once"
+
+
+def test_a_lookup_of_unknown_width_reads_its_indices_at_least() -> None:
+    record = Record(
+        "fbgemm::split_embedding_codegen_lookup_sgd_function",
+        "[[0], [9000], [0], [0, 0], [3], [3], [4], [], [], [4], [], [30], [13]]",
+        '["float", "c10::Half", "c10::Half", "c10::Half", "int", "long", "int", "Scalar", "Scalar", "long", "Scalar", "long", "long"]',
+    )
+    assert call_work(record).work == Work(None, 8 * 43, None)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        # Experts on several devices: the map has more than are here.
+        (*EXPERTS, ((16,), INT)),
+        (h(10, 64), h(8, 96, 64), h(8, 32, 48), f(10, 2), ((10, 2), INT)),
+        (h(10, 64), h(8, 96, 0), h(8, 64, 48), f(10, 2), ((10, 2), INT)),
+        EXPERTS[:3],
+    ],
+    ids=["map", "width", "empty", "without ids"],
+)
+def test_experts_that_are_not_all_here_have_unknown_work(arguments: tuple[Any, ...]) -> None:
+    assert work("vllm::outplace_fused_experts", *arguments) is None
+
+
+def test_what_weights_experts_need_not_read_is_doubted() -> None:
+    known = work("vllm::outplace_fused_experts", *EXPERTS)
+    assert known is not None
+    assert known.doubtful_bytes == 6 * WEIGHTS
+
+
+def test_work_that_is_known_in_part_says_nothing_of_the_roof() -> None:
+    """A lookup whose widths are unknown moves far more than its indices: its share of the roof is not told."""
+    lookups = op("fbgemm::bounds_check_indices", 0, 20, **{"Input Dims": [[10**8]], "Input type": ["float"]})
+    update = op(
+        "torch::autograd::CppNode<SplitLookupFunction_adam_Op>",
+        30,
+        20,
+        **{"Input Dims": [[10**6, 64]], "Input type": ["float"]},
+    )
+    report = analysed(
+        lookups, launch(5, 5, 1), kernel("bounds_check_indices_kernel", 20, 400, correlation=1),
+        update, launch(35, 5, 2), kernel("split_embedding_backward_codegen_adam_unweighted_kernel_cta_per_row_1", 500, 4_000, correlation=2),
+    )  # fmt: skip
+    known = report.tables["activities"].select("work_from", pl.col("moved_bytes").is_not_null()).rows()
+    assert known == [("call", True), ("at-least", True)]
+    bounds = report.tables["bounds"].select(pl.col("known_ns").sum()).item()
+    assert bounds == 400_000

@@ -1,0 +1,145 @@
+"""Count matrix products of inference libraries: scaled and weight-quantized ones, and those of experts.
+
+Argument orders are those of the libraries' registrations: vLLM (`csrc/torch_bindings.cpp`, `fused_moe.py`), SGLang
+(`sgl-kernel/csrc/common_extension.cc`), FBGEMM and MSLK (`gemm_ops`). FLOP: 2 per multiply-add, in the operands' type.
+"""
+
+from dataclasses import replace
+
+from trace_analyzer.analyses.work.calls import (
+    DTYPES,
+    Call,
+    Dtype,
+    Formula,
+    Tensor,
+    Unrecorded,
+    Work,
+    require,
+    total_bytes,
+)
+
+_BF16 = DTYPES["c10::BFloat16"]
+"""What products of fp8 and int8 return where the call does not say it."""
+
+
+def _counted(flop: float, dtype: Dtype | None, *tensors: Tensor | None) -> Work:
+    if dtype is None or dtype.compute is None:
+        raise Unrecorded
+    return Work(flop, total_bytes(*tensors), dtype.compute)
+
+
+def written(call: Call) -> Work:
+    """Count (output, a, b, ...): a (m, k); b (k, n) or transposed (n, k)."""
+    output, a, b = (call.tensor(i) for i in range(3))
+    require(len(a.shape) == len(b.shape) == len(output.shape) == 2)
+    m, k = a.shape
+    require(output.shape in ((m, b.shape[1]), (m, b.shape[0])) and k in b.shape)
+    return _counted(2.0 * output.elements * k, a.dtype, output, a, b, *call.given(3))
+
+
+def written_fp4(call: Call) -> Work:
+    """Count cutlass_scaled_fp4_mm(output, a, b, scales ...): two elements in a byte of a (m, k / 2) and b (n, k / 2)."""
+    output, a, b = (call.tensor(i) for i in range(3))
+    require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[1])
+    require(output.shape == (a.shape[0], b.shape[0]))
+    return replace(_counted(4.0 * output.elements * a.shape[1], _BF16, output, a, b, *call.given(3)), dtype="fp4")
+
+
+def scaled(call: Call) -> Work:
+    """Count fp8_scaled_mm, int8_scaled_mm(a, b, scale_a, scale_b, out_dtype, bias): (m, k) x (k, n)."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0])
+    output = Tensor((a.shape[0], b.shape[1]), call.type_at(4) or _BF16)
+    return _counted(2.0 * output.elements * a.shape[1], a.dtype, a, b, output, *call.given(2))
+
+
+def rowwise(call: Call) -> Work:
+    """Count f8f8bf16_rowwise and its kin (x, w, scales ...): (..., m, k) x (..., n, k), transposed, to bf16."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(a.shape) >= 2 and len(b.shape) in (2, len(a.shape)) and a.shape[-1] == b.shape[-1])
+    output = Tensor((*a.shape[:-1], b.shape[-2]), _BF16)
+    return _counted(2.0 * output.elements * a.shape[-1], a.dtype, a, b, output, *call.given(2))
+
+
+def rowwise_int4(call: Call) -> Work:
+    """Count bf16i4bf16_rowwise and its kin (x, w, scales ...): two weights in a byte of w (n, k / 2)."""
+    a, b = call.tensor(0), call.tensor(1)
+    require(len(a.shape) == len(b.shape) == 2 and a.shape[1] == 2 * b.shape[1])
+    output = Tensor((a.shape[0], b.shape[0]), _BF16)
+    return _counted(2.0 * output.elements * a.shape[1], a.dtype, a, b, output, *call.given(2))
+
+
+def packed_weight(call: Call) -> Work:
+    """Count awq_gemm, gptq_gemm and Marlin's products of a (m, k) with packed weights.
+
+    Their scales, (groups, n), tell n: the first tensor of two dimensions in a float type behind the weight. Work areas are not counted.
+    """
+    a = call.tensor(0)
+    rest = call.given(1)
+    require(len(a.shape) == 2)
+    scales = next((t for t in rest if len(t.shape) == 2 and t.dtype is not None and _is_scale(t.dtype)), None)
+    if scales is None or not rest:
+        raise Unrecorded
+    weight = next(t for t in rest if len(t.shape) == 2)
+    output = Tensor((a.shape[0], scales.shape[1]), a.dtype)
+    return _counted(2.0 * output.elements * a.shape[1], a.dtype, a, weight, scales, output)
+
+
+def _is_scale(dtype: Dtype) -> bool:
+    return dtype.compute in ("fp16", "bf16", "fp32", "fp8")
+
+
+def experts(call: Call) -> Work:
+    """Count inplace_fused_experts, outplace_fused_experts(hidden, w1, w2, topk_weights, topk_ids, ...).
+
+    Each of the top k experts of a token multiplies its (h) by w1 (experts, 2 i, h; i without a gate) and the result by w2
+    (experts, h, i); weights may be packed along their last dimension. Of the weights, those of k experts must be read; of the others up to as many as
+    there are rows may be: that is doubted. Experts on several devices are unknown: which tokens are computed here is no part of a trace.
+    """
+    hidden, w1, w2, ids = call.tensor(0), call.tensor(1), call.tensor(2), call.tensor(4)
+    require(len(hidden.shape) == len(ids.shape) == 2 and len(w1.shape) == len(w2.shape) == 3)
+    tokens, width = hidden.shape
+    count, wide = w1.shape[0], w1.shape[1]
+    require(w2.shape[0] == count and w2.shape[1] == width and ids.shape[0] == tokens and count > 0)
+    if any(
+        len(t.shape) == 1 and t.shape[0] > count and t.dtype in (DTYPES["int"], DTYPES["long"]) for t in call.given(5)
+    ):
+        raise Unrecorded
+    require(w1.shape[2] > 0)
+    packed, rest = divmod(width, w1.shape[2])
+    require(rest == 0 and packed > 0)
+    inner = w2.shape[2] * packed
+    require(wide in (inner, 2 * inner))
+    top, rows = ids.shape[1], ids.elements
+    weights = w1.bytes + w2.bytes
+    read, must = weights * min(count, rows) / count, weights * min(count, top) / count
+    dtype = w1.dtype if w1.dtype is not None and w1.dtype.compute == "fp8" else hidden.dtype
+    plain = _counted(
+        2.0 * rows * width * (wide + inner), dtype, hidden, ids, call.tensor(3), Tensor(hidden.shape, hidden.dtype)
+    )
+    assert plain.moved_bytes is not None
+    return replace(plain, moved_bytes=plain.moved_bytes + read, doubtful_bytes=read - must)
+
+
+def _in(namespaces: str, *names: str) -> list[str]:
+    return [f"{namespace}::{name}" for namespace in namespaces.split() for name in names]
+
+
+FORMULAS: dict[str, Formula] = {
+    **dict.fromkeys(_in("_C _C_stable_libtorch", "cutlass_scaled_mm", "cutlass_scaled_mm_azp"), written),
+    **dict.fromkeys(_in("_C _moe_C sgl_kernel", "dsv3_fused_a_gemm", "dsv3_router_gemm"), written),
+    **dict.fromkeys(_in("_C _C_stable_libtorch sgl_kernel", "cutlass_scaled_fp4_mm"), written_fp4),
+    **dict.fromkeys(_in("sgl_kernel", "fp8_scaled_mm", "int8_scaled_mm", "fp8_blockwise_scaled_mm"), scaled),
+    **dict.fromkeys(
+        _in(
+            "fbgemm mslk", "f8f8bf16", "f8f8bf16_rowwise", "f8f8bf16_blockwise", "f8f8bf16_tensorwise", "f8f8bf16_rowwise_batched",
+            "i8i8bf16", "i8i8bf16_dynamic",
+        ),
+        rowwise,
+    ),
+    **dict.fromkeys(_in("fbgemm mslk", "bf16i4bf16_rowwise", "f8i4bf16_rowwise"), rowwise_int4),
+    **dict.fromkeys(
+        _in("_C _C_stable_libtorch sgl_kernel", "awq_gemm", "gptq_gemm", "gptq_marlin_gemm", "marlin_gemm", "awq_marlin_gemm"), packed_weight
+    ),
+    **dict.fromkeys(_in("vllm sglang", "inplace_fused_experts", "outplace_fused_experts"), experts),
+}  # fmt: skip

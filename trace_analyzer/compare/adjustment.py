@@ -1,0 +1,120 @@
+"""Test whether steps differ, without the one line that comes and goes by chance on both sides and hides what changed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from trace_analyzer.compare import statistics
+from trace_analyzer.compare.profiles import Profile
+from trace_analyzer.compare.statistics import Difference, mean
+
+Samples = tuple[list[float], list[float]]
+"""Times a step in ns of both sides, one by unit of observation."""
+
+LEAST_SHARE = 0.75
+"""A line is left out where the scatter of the step within the sides (sum of squares) falls by this share or more without it."""
+LINE_LEVEL, REST_LEVEL = 0.99, 0.96
+"""Confidence that the line does not differ, and of the rest's interval: false alarms of 1 % and 4 % are 5 % together (Bonferroni)."""
+
+
+@dataclass(frozen=True)
+class Adjustment:
+    """Hold the test of the step without one line, which scatters alike on both sides; times in ns a step.
+
+    ``left_out`` is the line, a cause of idle time or a bucket; ``least_ns`` and ``most_ns`` are its times in the observations of both sides;
+    ``difference_ns`` and ``interval_ns`` are of the rest of the step.
+    """
+
+    left_out: str
+    least_ns: float
+    most_ns: float
+    difference_ns: float
+    interval_ns: tuple[float, float]
+
+
+def step_difference(before: Profile, after: Profile, *, floor: float) -> tuple[Difference, Adjustment | None]:
+    """Test whether the steps of two sides differ.
+
+    Where one line makes most of the scatter within both sides and does not differ between them itself, the rest of the step is tested
+    (subtracting a covariate with a known coefficient of 1). Under the assumption that the line's time is chance on both sides, the rest's
+    difference is the program's; the interval is extended to hold the measured difference too. Without such a line, the step is tested as it is.
+    """
+    steps: Samples = (before.observations(), after.observations())
+    independent = (before.are_recordings_units, after.are_recordings_units)
+    measured = after.total_ns / after.steps - before.total_ns / before.steps
+    plain = _about(statistics.difference(*steps, floor=floor, independent=independent), measured, floor)
+    line = _scattering_line(steps, line_samples(before, after)) if plain.interval is not None else None
+    if line is None:
+        return plain, None
+    name, times = line
+    every = (*times[0], *times[1])
+    if max(every) - min(every) <= floor:
+        return plain, None
+    alone = statistics.difference(*times, floor=0.0, independent=independent, level=LINE_LEVEL)
+    rest = statistics.difference(
+        *_without(steps, times), floor=floor, independent=independent, level=REST_LEVEL, lost=1
+    )
+    if alone.significant is not False or rest.interval is None:
+        return plain, None
+    return _about(rest, measured, floor), Adjustment(name, min(every), max(every), rest.value, rest.interval)
+
+
+def _about(test: Difference, measured: float, floor: float) -> Difference:
+    """Return the test as one of the measured difference, which its interval is extended to hold.
+
+    It is another one than the test's where a line was left out, and where recordings hold unlike numbers of steps.
+    """
+    if test.interval is None:
+        return replace(test, value=measured)
+    low, high = min(test.interval[0], measured), max(test.interval[1], measured)
+    significant = bool(test.significant) and abs(measured) > floor and not low <= 0 <= high
+    return replace(test, value=measured, interval=(low, high), significant=significant)
+
+
+def line_samples(before: Profile, after: Profile) -> Mapping[str, Samples]:
+    """Return the times a step of each cause and bucket that a side has, by unit of observation.
+
+    None where a side keeps no units.
+    """
+    if before.units is None or after.units is None:
+        return {}
+    sides = [_by_category(before, before.units), _by_category(after, after.units)]
+    sizes = [len(side.weights()) for side in (before, after)]
+    names = sorted({*sides[0], *sides[1]})
+    return {name: (sides[0].get(name, [0.0] * sizes[0]), sides[1].get(name, [0.0] * sizes[1])) for name in names}
+
+
+def _by_category(side: Profile, units: pl.DataFrame) -> dict[str, list[float]]:
+    weights = side.weights()
+    sums = (
+        units.join(side.rows.select("row", "category"), on="row")
+        .group_by("category", "unit")
+        .agg(pl.col("total_ns").sum())
+    )
+    times: dict[str, list[float]] = {}
+    for category, unit, total in sums.iter_rows():
+        times.setdefault(category, [0.0] * len(weights))[unit] = total / weights[unit]
+    return times
+
+
+def _scattering_line(steps: Samples, lines: Mapping[str, Samples]) -> tuple[str, Samples] | None:
+    """Return the line without which the steps scatter least within their sides.
+
+    None where they scatter nearly as before.
+    """
+    if not lines:
+        return None
+    scatter = {name: _scatter(_without(steps, times)) for name, times in lines.items()}
+    name = min(scatter, key=lambda item: (scatter[item], item))
+    return (name, lines[name]) if scatter[name] <= (1 - LEAST_SHARE) * _scatter(steps) else None
+
+
+def _without(steps: Samples, times: Samples) -> Samples:
+    rest = [[step - time for step, time in zip(side, own, strict=True)] for side, own in zip(steps, times, strict=True)]
+    return rest[0], rest[1]
+
+
+def _scatter(samples: Sequence[Sequence[float]]) -> float:
+    """Return the sum of squares within the sides."""
+    return sum((x - middle) ** 2 for side in samples for middle in [mean(side)] for x in side)

@@ -1,0 +1,97 @@
+"""Reduce the collectives of a job part by part: match, split into waiting and transfer, charge lateness, and sum up."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import starmap
+
+import numpy as np
+import polars as pl
+
+from trace_analyzer.ranks.alignment import Alignment, matched
+from trace_analyzer.ranks.matching import WAYS
+from trace_analyzer.ranks.spool import Spool
+from trace_analyzer.ranks.waits import Lateness, by_rank_and_step, with_exposed_waits, with_transfers, with_waits
+
+KEPT_ROWS = 300_000
+"""Collectives that are kept one by one: whole steps, those with most lateness."""
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """Hold a job's collectives by rank and step (`waits.by_rank_and_step`), and some of them one by one.
+
+    ``by`` says how many were matched by what.
+    """
+
+    by_step: pl.DataFrame
+    rows: pl.DataFrame
+    matched: int
+    unmatched: int
+    by: Mapping[str, int]
+
+
+def reduced(spool: Spool, alignment: Alignment, world_size: int | None, doubt_ns: int) -> Reduced:
+    """Reduce what is spooled; lateness of ``doubt_ns`` or less counts as none."""
+    lateness = Lateness(len(alignment.clock_of), doubt_ns)
+
+    def part(rows: pl.DataFrame, pieces: pl.DataFrame) -> pl.DataFrame:
+        waits = with_waits(matched(rows, alignment), world_size, alignment.allowed_ns)
+        return lateness.added(with_exposed_waits(waits, pieces))
+
+    sums: list[pl.DataFrame] = []
+    kept = pl.DataFrame()
+    ways = np.zeros(len(WAYS), dtype=np.int64)
+    count, first = 0, 0
+    for own in starmap(part, spool.parts()):
+        ways += np.bincount(own.get_column("by").drop_nulls().to_numpy(), minlength=len(WAYS))
+        count += own.height
+        sums.append(by_rank_and_step(own, spool.kinds))
+        kept, first = _kept(kept, own, first)
+        del own  # before the next part is read
+    by_step = pl.concat(sums)
+    if len(sums) > 1:
+        by_step = by_step.group_by("rank", "step").agg(pl.all().sum())
+    named = with_transfers(kept).with_columns(
+        pl.col("kind").replace_strict(range(len(spool.kinds)), spool.kinds, return_dtype=pl.String),
+        pl.col("by").replace_strict(range(len(WAYS)), WAYS, return_dtype=pl.String),
+        pl.col("rank").cast(pl.Int64),
+    )
+    total = int(ways.sum())
+    by = {way: int(ways[WAYS.index(way)]) for way in sorted(WAYS) if ways[WAYS.index(way)]}
+    return Reduced(
+        by_step.with_columns(pl.col("rank").cast(pl.Int64)).sort("rank", "step", nulls_last=True),
+        named,
+        total,
+        count - total,
+        by,
+    )
+
+
+def _kept(kept: pl.DataFrame, new: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
+    """Return the rows to keep of those kept so far and new ones, and the next number of a match.
+
+    Matches of new rows are numbered from ``first`` on.
+    """
+    last = new.get_column("match").max()
+    if new.height > KEPT_ROWS:
+        new = most_late(new, KEPT_ROWS)
+    numbered = new.with_columns((pl.col("match") + first).alias("match"))
+    together = pl.concat([kept, numbered]) if kept.width else numbered
+    if together.height > KEPT_ROWS:
+        together = most_late(together, KEPT_ROWS)
+    return together, first + int(last or 0) + 1  # type: ignore[arg-type]
+
+
+def most_late(rows: pl.DataFrame, most: int) -> pl.DataFrame:
+    """Return the rows of the steps with most lateness, ``most`` or fewer; of a larger step alone its longest collectives."""
+    sizes = (
+        rows.group_by("step")
+        .agg(pl.len(), pl.col("own_late_ns").sum())
+        .sort("own_late_ns", "step", descending=[True, False], nulls_last=True)
+    )
+    whole = sizes.filter(pl.col("len").cum_sum() <= most).get_column("step")
+    if whole.is_empty() and sizes.height:
+        longest = rows.filter(pl.col("step").eq_missing(sizes.get_column("step")[0]))
+        kept = longest.sort("duration_ns", "rank", "row", descending=[True, False, False]).head(most)
+        return kept.sort("rank", "row")
+    return rows.filter(pl.col("step").is_in(whole.implode(), nulls_equal=True))

@@ -1,0 +1,152 @@
+"""Spool the collectives of all ranks by step into files, so that a job is reduced one part of its steps at a time."""
+
+import math
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from trace_analyzer.ranks.matching import WAYS, coded
+from trace_analyzer.ranks.tables import EXPOSED, ROWS, typed
+
+PART_ROWS = 1_000_000
+"""Collectives that are reduced at a time, about: one step at least. A job with fewer is not spooled."""
+SAMPLE_ROWS = 200_000
+"""Collectives of each group size that clocks are aligned by, of a job with more than `PART_ROWS`."""
+_ALL = (1 << 64) - 1
+_OUTSIDE = -1
+_PIECES: dict[str, pl.DataType] = {"rank": pl.Int32(), **EXPOSED}
+
+
+class Sample:
+    """Keep the collectives whose hash of the key is least, so that all ranks of a collective are in or none.
+
+    Where they exceed ``rows`` for a group size, half of the keys of that size go.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._kept: dict[int | None, tuple[int, list[pl.DataFrame]]] = {}
+
+    def add(self, rows: pl.DataFrame) -> None:
+        """Add rows of `ROWS`."""
+        for (size,), own in rows.with_columns(_hash()).group_by("group_size"):
+            bound, frames = self._kept.get(size, (_ALL, []))
+            frames = [*frames, own.filter(pl.col("hash") <= bound)]
+            while sum(frame.height for frame in frames) > self._rows and _several(frames):
+                bound //= 2
+                frames = [frame.filter(pl.col("hash") <= bound) for frame in frames]
+            self._kept[size] = bound, frames
+
+    def rows(self) -> pl.DataFrame:
+        """Return the rows that were kept."""
+        frames = [frame.drop("hash") for _, own in self._kept.values() for frame in own]
+        return pl.concat(frames) if frames else pl.DataFrame(schema=ROWS)
+
+
+def _hash() -> pl.Expr:
+    """Return a hash that all rows of a collective share; of those without a key, the rows of a signature in a step."""
+    return pl.coalesce("key", pl.struct("signature", "step").hash()).hash().alias("hash")
+
+
+def _several(frames: Sequence[pl.DataFrame]) -> bool:
+    return pl.concat([frame.select("hash") for frame in frames]).get_column("hash").n_unique() > 2
+
+
+class Spool:
+    """Take the collectives of ranks, some ranks at a time, and give them back by parts of steps.
+
+    ``rows`` is how many will come, ``ranks`` of how many ranks. Rows that share a key are in one part, whatever step each of them is in.
+    """
+
+    def __init__(self, rows: int, part_rows: int = PART_ROWS) -> None:
+        self._parts = math.ceil(rows / part_rows)
+        self._steps_each = 0
+        self._folder: Path | None = None
+        self._frames: dict[int, list[pl.DataFrame]] = {}
+        self._files: dict[int, list[Path]] = {}
+        self._pieces: dict[int, list[pl.DataFrame | Path]] = {}
+        self._placed = pl.DataFrame(schema={"key": pl.UInt64, "part": pl.Int32})
+        self._sample = Sample(SAMPLE_ROWS)
+        self._groups: list[pl.DataFrame] = []
+        self._pairs: list[pl.DataFrame] = []
+        self.kinds: list[str] = []
+
+    def add(self, collectives: pl.DataFrame, exposed: pl.DataFrame) -> None:
+        """Add rows of `JOINED` and of `EXPOSED` with rank, of ranks that did not come before."""
+        rows, pairs = coded(collectives, self.kinds)
+        self._pairs.append(pairs)
+        self._groups.append(
+            collectives.filter(pl.col("group").is_not_null())
+            .group_by("group")
+            .agg(pl.col("duration_ns").sum().alias("time_ns"), pl.len().cast(pl.Int64).alias("collectives"))
+        )
+        exposed = typed(exposed, _PIECES)
+        if self._parts <= 1:
+            self._frames.setdefault(0, []).append(rows)
+            self._pieces.setdefault(0, []).append(exposed)
+            return
+        self._sample.add(rows)
+        parted = self._with_part(rows)
+        pieces = exposed.join(parted.select("rank", "row", "part"), on=["rank", "row"], how="left")
+        self._write(parted, pieces)
+
+    def _with_part(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Add ``part``: that of the row's step, or where another rank's row of the same key is already."""
+        if not self._steps_each:
+            steps = rows.get_column("step").drop_nulls().n_unique()
+            self._steps_each = max(1, steps // self._parts)
+        own = (pl.col("step") // self._steps_each).cast(pl.Int32).fill_null(_OUTSIDE)
+        parted = rows.with_columns(own.alias("own"))
+        is_numbered = pl.col("by").is_in([WAYS.index("seq"), WAYS.index("comms-id")])
+        numbered = (
+            parted.lazy().filter(is_numbered, pl.col("own") != _OUTSIDE).select("key", pl.col("own").alias("part"))
+        )
+        new = numbered.unique("key", keep="first", maintain_order=True).collect()
+        self._placed = pl.concat([self._placed, new.join(self._placed, on="key", how="anti", maintain_order="left")])
+        placed = parted.join(self._placed, on="key", how="left", maintain_order="left")
+        return placed.with_columns(pl.coalesce("part", "own").alias("part")).drop("own")
+
+    def _write(self, rows: pl.DataFrame, pieces: pl.DataFrame) -> None:
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="analyze-ranks-"))
+        for name, files, frame in (("rows", self._files, rows), ("pieces", self._pieces, pieces)):
+            for (part,), own in frame.group_by("part", maintain_order=True):
+                path = self._folder / f"{name}.{part}.{len(files.setdefault(int(part), []))}.parquet"
+                own.drop("part").write_parquet(path, compression="lz4", statistics=False)
+                files[int(part)].append(path)
+
+    def sample(self) -> pl.DataFrame:
+        """Return rows of `ROWS` to align clocks by: all of them, or whole collectives of a large job."""
+        return self._sample.rows() if self._folder else self._rows(0)
+
+    def parts(self) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+        """Yield rows of `ROWS` and their exposed pieces, part by part, in order of steps; those in no step first."""
+        for part in sorted(self._files if self._folder else [0]):
+            yield self._rows(part), _frame(self._pieces.get(part, []), _PIECES)
+
+    def _rows(self, part: int) -> pl.DataFrame:
+        return _frame(self._files.get(part, []) if self._folder else self._frames.get(part, []), ROWS)
+
+    def groups(self) -> pl.DataFrame:
+        """Return group, time_ns and collectives of process groups, the longest first."""
+        schema = {"group": pl.String, "time_ns": pl.Int64, "collectives": pl.Int64}
+        together = pl.concat(self._groups) if self._groups else pl.DataFrame(schema=schema)
+        return together.group_by("group").agg(pl.all().sum()).sort("time_ns", "group", descending=[True, False])
+
+    def pairs(self) -> pl.DataFrame:
+        """Return from, to, step and count of sends as their ranks recorded them."""
+        return pl.concat(self._pairs) if self._pairs else pl.DataFrame()
+
+    def close(self) -> None:
+        """Remove the files."""
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _frame(parts: Sequence[pl.DataFrame | Path], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return frames, in memory or in files, as one."""
+    frames = [part if isinstance(part, pl.DataFrame) else pl.read_parquet(part) for part in parts]
+    return pl.concat(frames) if frames else pl.DataFrame(schema=schema)

@@ -1,0 +1,60 @@
+"""Write what the verdict's window is, and of how long a trace."""
+
+from trace_analyzer import units
+from trace_analyzer.report import Report
+
+
+def window_phrase(report: Report) -> str:
+    """Write the verdict's interval, ``1.08 s, 3 steady steps``, and the device where there are several."""
+    verdict = report.verdict
+    if verdict.window is None:
+        return ""
+    return ", ".join(filter(None, [window_length(report), window_kind(report), _device_named(report)]))
+
+
+def window_length(report: Report) -> str:
+    """Write how long the verdict's window is, of a window of activities with the trace's time: ``12.9 s of 43.5 s traced``."""
+    window, trace_ns = report.verdict.window, report.trace.duration_ns
+    if window is None:
+        return ""
+    length = units.duration(window.length_ns)
+    return length if window.steps else length + (_of_trace(window.length_ns, trace_ns) or ", the whole trace")
+
+
+def window_kind(report: Report) -> str:
+    """Write what the verdict's window is: ``3 steady steps``; "" for all of the trace."""
+    window = report.verdict.window
+    if window is None or (window.kind == "whole" and not _of_trace(window.length_ns, report.trace.duration_ns)):
+        return ""
+    if window.kind == "step":
+        return f"step {', '.join(map(str, window.steps))}"
+    return f"{len(window.steps)} steady steps" if window.kind == "steady" else _WINDOWS[window.kind]
+
+
+def short_window_phrase(report: Report) -> str:
+    """Write the verdict's interval in few words: as `window_phrase`, but of a window of activities the lengths alone."""
+    window = report.verdict.window
+    if window is None or window.steps:
+        return window_phrase(report)
+    return ", ".join(filter(None, [window_length(report), _device_named(report)]))
+
+
+def device_length(report: Report, window_ns: int) -> str:
+    """Write the time from a device's first work to its last, and the trace's where that is longer."""
+    return units.duration(window_ns) + (_of_trace(window_ns, report.trace.duration_ns) or ", the whole trace")
+
+
+def _of_trace(length_ns: int, trace_ns: int) -> str:
+    """Write of how long a trace a window is a part; "" where both read the same."""
+    whole = units.duration(trace_ns)
+    return "" if units.duration(length_ns) == whole else f" of {whole} traced"
+
+
+def _device_named(report: Report) -> str:
+    return f"device {report.verdict.device}" if len(report.devices) > 1 else ""
+
+
+_WINDOWS = {
+    "whole": "from the first device work to the last",
+    "trimmed": "from the first device work to the last, without idle edges",
+}
