@@ -8,14 +8,18 @@ from pathlib import Path
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from kineto import A100, annotation, launched, trace_bytes
 from report_factory import empty_report, gpu_report, hostile_report
 from text_reports import all_reports, report_saying
 
+from trace_analyzer.catalog.fixes import Fix, fixes
 from trace_analyzer.cli import main
+from trace_analyzer.cli.whatif import whatif
 from trace_analyzer.errors import UsageError
 from trace_analyzer.explain import ids
 from trace_analyzer.explain.agent import MOST_BYTES, agent_text
 from trace_analyzer.explain.explanation import Explanation, label_of
+from trace_analyzer.explain.lookups import whatif_options
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 from trace_analyzer.units import cell_width
@@ -88,6 +92,23 @@ def test_a_step_is_the_sum_of_its_parts(report: Report) -> None:
     step = report.steps[2]
     told = report.explain(ids.step_id(report, step))
     assert sum(int(row["time_ns"] or 0) for row in told.rows) == step.duration_ns
+
+
+def test_advice_names_the_command_that_estimates_it() -> None:
+    report = analyze(SAMPLES / "synthetic_overhead_data-loading.json.gz")
+    told = report.explain("advice:data-loading")
+    assert told.next.endswith("data-loading.json.gz --prefetch 8")
+    assert told.next.startswith("analyze whatif ")
+    unestimated = next(item for item in report.advice if item.predicted is None)
+    assert report.explain(f"advice:{unestimated.id}").next.startswith("analyze explain ")
+
+
+@pytest.mark.parametrize("fix", [fix for fix in fixes().values() if fix.replayed], ids=lambda fix: fix.id)
+def test_each_replayed_fix_has_options_that_whatif_takes(fix: Fix) -> None:
+    item = replace(gpu_report().advice[0], id=fix.id)
+    context = whatif.make_context("whatif", ["trace.json", *whatif_options(item)])
+    changed = [name for name, value in context.params.items() if value not in (None, False, (), "text")]
+    assert set(changed) == {"trace", str(fix.replayed and fix.replayed["name"]).replace("-", "_")}
 
 
 def test_things_of_another_device_have_it_behind_their_id() -> None:
@@ -185,3 +206,19 @@ def test_the_command_tells_one_thing() -> None:
     unknown = CliRunner().invoke(main, ["explain", str(SAMPLE), "gap:x"])
     assert unknown.exit_code == 2
     assert unknown.stderr.count("\n") == 1
+
+
+def test_a_redacted_thing_keeps_public_names_only(tmp_path: Path) -> None:
+    secret = tmp_path / "zorgq_project.json"
+    names = ["void zorgq_kernel<float>(float*)", "zorgq_step"]
+    kernels = [launched(names[0], 100 * k, 100 * k + 20, 30, k + 1) for k in range(4)]
+    secret.write_bytes(trace_bytes([annotation(names[1], 0, 500), *kernels], deviceProperties=[A100]))
+    for form in ("text", "json"):
+        listed = CliRunner().invoke(main, [str(secret), "--no-report", "--redact", "--format", "agent"]).stdout
+        kernel = next(asked for asked in ID.findall(listed) if asked.startswith("kernel:"))
+        for asked in ("verdict", kernel):
+            told = CliRunner().invoke(main, ["explain", str(secret), asked, "--redact", "--format", form])
+            assert told.exit_code == 0
+            assert "zorgq" not in told.stdout
+    open_ = CliRunner().invoke(main, ["explain", str(secret), f"kernel:{ids.kernel_hash(names[0])}"])
+    assert "zorgq_kernel" in open_.stdout

@@ -13,7 +13,10 @@ import numpy as np
 import polars as pl
 import pytest
 from colour_vision import VISION, closest, contrast, distance
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from report_factory import HOSTILE, cpu_report, empty_report, frame, gpu_report, hostile_report
+from tiers import examples
 
 from trace_analyzer import units
 from trace_analyzer.analyses.fusion import FUSIONS
@@ -24,7 +27,7 @@ from trace_analyzer.render import html
 from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.html.drawings import drawings
 from trace_analyzer.render.html.labels import GLOSSARY, KINDS
-from trace_analyzer.render.html.page_cells import MOST_ROWS, Field, Listing, Span, listing
+from trace_analyzer.render.html.page_cells import MOST_ROWS, NAME_END, Field, Listing, Span, listing
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.palette import Theme, palette
 from trace_analyzer.render.plots import PLOTS, plots
@@ -452,3 +455,35 @@ def test_a_summary_of_steps_is_of_the_steady_ones_and_counts_those_set_aside() -
     assert step_totals([], verdict) is None
     assert longest_and_rest({"a": 3, "b": 2, "c": 1}, 2) == ([("a", 3)], 2, 3)
     assert longest_and_rest({"a": 3, "b": 2}, 2) == ([("a", 3), ("b", 2)], 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("names", "ends"),
+    [
+        (["short", "a_name_of_its_own_that_is_long_enough"], ["", "long_enough"]),
+        (
+            ["Cijk_Ailk_Bljk_HHS_BH_MT64x32_ISA942", "Cijk_Ailk_Bljk_HHS_BH_MT64x16_ISA942"],
+            ["4x32_ISA942", "4x16_ISA942"],
+        ),
+        (["one_function_of_many_elements", "two_function_of_many_elements"], ["ny_elements", "ny_elements"]),
+        (
+            ["gemm_kernel_64x64_aaaa_tail_of_it_all", "gemm_kernel_64x64_bbbb_tail_of_it_all", "gemm_kernel_32x64_aaaa_tail_of_it_all"],
+            ["el_64x64_a…", "el_64x64_b…", "el_32x64_a…"],
+        ),
+        ([], []),
+    ],
+)  # fmt: skip
+def test_like_names_are_cut_where_they_differ(names: list[str], ends: list[str]) -> None:
+    frame = pl.DataFrame({"name": names}, schema={"name": pl.String})
+    rows = listing("kernels", "Kernels", frame, [Field("name", "Name", "name")]).rows
+    assert [row.cells[0].end for row in rows] == ends
+    assert all(row.cells[0].text.startswith(row.cells[0].head) for row in rows)
+
+
+@given(st.sets(st.text("abc", min_size=25, max_size=40), max_size=12))
+@settings(max_examples=examples(60))
+def test_no_two_names_are_cut_alike(names: set[str]) -> None:
+    frame = pl.DataFrame({"name": sorted(names)}, schema={"name": pl.String})
+    rows = listing("kernels", "Kernels", frame, [Field("name", "Name", "name")]).rows
+    shown = {(row.cells[0].text[:NAME_END], row.cells[0].end) for row in rows}
+    assert len(shown) == len(names)

@@ -432,3 +432,40 @@ def test_a_page_holds_the_command_that_made_it(page: Browser, tmp_path: Path) ->
     page.go((tmp_path / "report.html").as_uri())
     page.run("document.querySelector('[data-unfold]').click()")
     assert "analyze 't race.json' --step all" in page.driver.find_element("css selector", ".trace code").text
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_names_of_roofs_lie_over_nothing_and_the_legend_has_them(page: Browser, width: int) -> None:
+    page.open(sample("synthetic_memory-bandwidth"), width=width, height=844, unfold=True)
+    page.run("document.getElementById('plot-roofline').scrollIntoView()")
+    page.wait(lambda: page.driver.find_elements("css selector", "#plot-roofline[data-drawn]"))
+    names = """
+    const { model } = [...Bokeh.index.roots].find(({ model }) => model.name === 'plot-roofline');
+    return model.renderers.filter(({ glyph }) => glyph.type === 'Text').map(({ visible }) => visible);
+    """
+    page.wait(lambda: page.run(names) and set(page.run(names)) == {width > 640})
+    signs = [sign.text for sign in page.driver.find_elements("css selector", ".plot .legend .sign")]
+    assert signs
+    assert all("FLOP/s" in sign for sign in signs)
+
+
+@pytest.mark.parametrize("report", [REPORTS["gpu"], REPORTS["three devices"], REPORTS["cpu"]])
+def test_every_table_has_csv_and_none_is_clipped_in_a_wide_window(page: Browser, report: Report) -> None:
+    page.open(report, width=1920, height=844, unfold=True)
+    without = "return [...document.querySelectorAll('.fold table')].filter((e) => !e.closest('.listing')?.querySelector('[data-csv]')).length"
+    assert page.run(without) == 0
+    clipped = "return [...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
+    assert page.run(clipped) == 0
+
+
+def test_paper_is_no_wider_than_its_text(page: Browser) -> None:
+    """Chromium shrinks a whole document whose tables are wider than the paper."""
+    page.open(gpu_report(40, 3))
+    page.run("dispatchEvent(new Event('beforeprint'))")
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    size = {"width": 703, "height": 1000, "deviceScaleFactor": 1, "mobile": False}  # A4 less 12 mm on each side
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    width = page.run("return document.documentElement.scrollWidth")
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    page.run("dispatchEvent(new Event('afterprint'))")
+    assert width <= 703

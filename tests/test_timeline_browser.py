@@ -703,3 +703,34 @@ def test_an_interval_tells_what_the_threads_did(browser: Browser) -> None:
         sums[row["key"]] = sums.get(row["key"], 0) + row["ns"]
     assert sums == {n: ns for n, ns in calls.group_by("name").agg(pl.col("duration_ns").sum()).iter_rows() if ns}
     assert "own time" in browser.part("interval-tables").text
+
+
+def test_rows_are_as_high_as_they_are_dragged(browser: Browser) -> None:
+    browser.open(sample("synthetic_overhead_launch"))
+    place = """
+    const { timeline } = document.getElementById('timeline');
+    const item = timeline.layout.items.find(({ track }) => timeline.store.tracks[track]?.family === 'stream');
+    const { x, bottom, width } = document.querySelector(`.tl-grip[data-track="${item.track}"]`).getBoundingClientRect();
+    return [x + width / 2, bottom - 2, item.row];
+    """
+    browser.run("document.getElementById('timeline').scrollIntoView()")
+    x, y, height = browser.run(place)
+    browser.mouse("mouseMoved", x, y)
+    browser.mouse("mousePressed", x, y)
+    browser.mouse("mouseMoved", x, y + 20)
+    browser.mouse("mouseReleased", x, y + 20)
+    assert browser.run(place)[2] == height + 20
+
+
+def test_arrows_lie_over_headings(browser: Browser) -> None:
+    """An arrow from a thread up to a stream crosses the thread's heading: no part of that lies over the rows' canvas."""
+    browser.open(sample("synthetic_overhead_launch"))
+    covering = browser.run("""
+    const { timeline } = document.getElementById('timeline');
+    const { left, right } = timeline.element('canvas').getBoundingClientRect();
+    return timeline.layout.items.filter(({ heading }) => heading !== undefined).filter(({ top, height }) => {
+      const y = timeline.element('canvas').getBoundingClientRect().top + top + height / 2;
+      return document.elementsFromPoint((left + right) / 2, y).some((element) => element.closest('.tl-labels .heading'));
+    }).length;
+    """)
+    assert covering == 0

@@ -317,7 +317,7 @@ def test_idle_time_without_causes_that_could_turn_the_verdict(parts: dict[str, i
     assert why in found.confidence_why
     if regime is None:
         assert found.headline.startswith(
-            f"The device idles for {parts['withheld']} % of the window, and why cannot be told"
+            f"The device idles for {parts['withheld']} % of the window, and why is not known"
         )
         assert found.headline.endswith("(skewed idle 60 %).")
     step = on_step(findings(parts_ns=parts, causes_withheld=why))
@@ -332,7 +332,7 @@ def test_no_verdict_rests_on_times_that_the_trace_does_not_support() -> None:
     assert (found.parts_ns, found.shares) == ({}, None)
     assert (
         found.headline
-        == "What the device did in the window cannot be told: the trace does not support it (missing activities 62 %)."
+        == "What the device did in the window is not known: the trace does not support it (missing activities 62 %)."
     )
     assert {item.metric: item.value for item in found.evidence}["idle_ns"] is None
     step = on_step(findings(parts_withheld=why))

@@ -103,7 +103,7 @@ RATES = (
     Column("peak_ratio", F64, "Share of the peak FLOP/s of their dtypes that they reached."),
     Column("roof_ns", F64, "Time that they would take at the roof: at peak FLOP/s or full bandwidth."),
     Column("roof_ratio", F64, "That time over the time they took; above 1 when data came from the cache."),
-    Column("lost_ns", F64, "Time lost against the roof."),
+    Column("lost_ns", F64, "Time over that at the roof."),
 )
 PART = Column("part", STR, "Part of the partition: what the device did, or the cause of its idling.")
 OPERATOR = Column("operator", STR, "Name of the innermost operator around it; null for none.")

@@ -64,9 +64,7 @@ _OWN_PARTS = by_key(
         Colour("#e69f00"),
         (_OVERHEAD, "small-kernels"),
     ),
-    Part(
-        "other", "Other kernels", "Kernels whose limit could not be told.", "work", Colour("#a7cad7", "#a9c1bd"), None
-    ),
+    Part("other", "Other kernels", "Kernels whose limit is not known.", "work", Colour("#a7cad7", "#a9c1bd"), None),
     Part(
         "communication",
         "Communication",

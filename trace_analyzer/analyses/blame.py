@@ -32,7 +32,7 @@ BLAME = Table(
         MODULE,
         FUNCTION,
         Column("annotation", STR, "Innermost annotation around it, steps left out."),
-        Column("phase", STR, "data-loading, forward, backward or optimizer; null when it cannot be told."),
+        Column("phase", STR, "data-loading, forward, backward or optimizer; null when it is not known."),
         Column("step", I64, "Index of the step of the device that it lies in; null outside of all."),
     ),
 )

@@ -42,7 +42,7 @@ MODULES_SECTION = Section(
         Shown("backward_ns", "backward"),
         Shown("self_ns", "own device time"),
         Shown("achieved_flop_per_s", "FLOP/s", "flops", term="known-work"),
-        Shown("lost_ns", "lost to the roof", term="lost"),
+        Shown("lost_ns", "time over roof", term="lost"),
     ),
     sort=("-time_ns", "depth", "module"),
     place=Longest("host_events", ("module",), kind="python", prefix="nn.Module: "),

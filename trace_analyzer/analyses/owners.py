@@ -34,7 +34,7 @@ OWNERS = Table(
         Column("outer_operator", STR, "Name of the outermost operator around the launch; null for idle time."),
         Column("module", STR, "Path of the nn.Modules without numbers of instances, `Net/Block/Linear`."),
         Column("python_function", STR, "Of idle time, as in `blame`."),
-        Column("phase", STR, "data-loading, forward, backward or optimizer; null when it cannot be told."),
+        Column("phase", STR, "data-loading, forward, backward or optimizer; null when it is not known."),
     ),
 )
 

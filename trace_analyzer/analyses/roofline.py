@@ -77,13 +77,13 @@ ROOFLINE = Table(
 )
 
 ROOFLINE_SECTION = Section(
-    "Time lost against the roof",
+    "Time over the roof",
     show=(
         Shown("name", "kernel", "name", mark="group"),
         DEVICE_LABEL,
         Shown("operator", "operator", "name"),
         Shown("input_dims", "shapes", "text"),
-        Shown("lost_ns", "lost to the roof", term="lost"),
+        Shown("lost_ns", "time over roof", term="lost"),
         Shown("roof_ratio", "of the roof", "share", term="roof"),
         Shown("count", "count"),
         Shown("time_ns", "time"),

@@ -28,11 +28,11 @@ SERVING = Table(
         Column("prefill_tokens", I64, "Tokens of prompts in the steps whose annotations have sizes; null for none."),
         Column("decode_tokens", I64, "Tokens of running requests in these."),
         Column("tokens_per_s", F64, "All tokens of these over their time."),
-        Column("regime", STR, "What limits the steps of this kind; null when it cannot be told."),
+        Column("regime", STR, "What limits the steps of this kind; null when it is not known."),
         Column("cause", STR, "Cause within that regime."),
         Column("runner_up", STR, "Regime that came close to it, if any."),
         Column("confidence", STR, "high, medium or low: how sure that is; null without a regime."),
-        Column("headline", STR, "What limits them, in one sentence; null where it cannot be told."),
+        Column("headline", STR, "What limits them, in one sentence; null where it is not known."),
     ),
 )
 

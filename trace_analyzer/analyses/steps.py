@@ -26,7 +26,7 @@ STEPS = Table(
         Column("busy_ns", I64, "Time of the step in which the device worked."),
         Column("state", STR, "ok, first, warm-up, cut, empty or outlier."),
         Column("steady", BOOL, "Whether the step is part of the steady window."),
-        Column("regime", STR, "Regime of this step alone; null when it cannot be told."),
+        Column("regime", STR, "Regime of this step alone; null when it is not known."),
         Column("cause", STR, "Cause within that regime."),
         Column("runner_up", STR, "Regime that came close to it, if any."),
         Column("confidence", STR, "high, medium or low: how sure that is; null without a regime."),
@@ -35,10 +35,10 @@ STEPS = Table(
         Column(
             "recording_ns",
             I64,
-            "What recording took of the step, estimated or measured; null where that cannot be told.",
+            "What recording took of the step, estimated or measured; null where that is not known.",
         ),
         Column(
-            "unrecorded_regime", STR, "Regime of this step without that; null where that or the regime cannot be told."
+            "unrecorded_regime", STR, "Regime of this step without that; null where that or the regime is not known."
         ),
     ),
 )

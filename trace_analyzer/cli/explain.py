@@ -16,8 +16,9 @@ from trace_analyzer.cli.options import DEBUG, OUTPUT, PLUGIN, format_option
 @format_option("text, or the same for scripts", ("text", "json"))
 @OUTPUT
 @PLUGIN
+@outputs.redact_option
 @DEBUG
-def explain(trace: str, thing: str, device: str | None, form: str, output: str | None) -> None:
+def explain(trace: str, thing: str, device: str | None, form: str, output: str | None, redact: bool) -> None:
     """Tell one thing of the report on TRACE in full, with its evidence and the command to run next.
 
     \b
@@ -28,7 +29,8 @@ def explain(trace: str, thing: str, device: str | None, form: str, output: str |
       analyze explain trace.json step:2               one step (step:2@1: of device 1)
       analyze explain trace.json check:link_coverage  one check of the trace
 
-    `analyze TRACE --format agent` lists the ids that matter most; they are the same in every run.
+    `analyze TRACE --format agent` lists the ids that matter most; they are the same in every run. With --redact a kernel has the
+    id that `analyze TRACE --redact --format agent` lists, which tells nothing of its name.
     """
     if not outputs.is_standard_output(output):
         outputs.check_writable(Path(str(output)), trace, "--output")
@@ -37,10 +39,15 @@ def explain(trace: str, thing: str, device: str | None, form: str, output: str |
     from trace_analyzer.options import Options
     from trace_analyzer.pipeline import report_of
     from trace_analyzer.trace_cache import load_cached
+    from trace_analyzer.units import printable
 
     with Progress() as progress:
         loaded = load_cached(trace, progress=progress)
         report = report_of(loaded, Options(device=None if device is None else parsed(device)), progress)
+        if redact:
+            from trace_analyzer.render.redact import Redaction
+
+            report = Redaction("" if trace == "-" else printable(trace)).report(report)
         explanation = report.explain(thing)
     text = explanation.to_json() if form == "json" else explanation.to_text(outputs.width_of(output))
     links = form == "text" and outputs.is_standard_output(output) and wants_links()

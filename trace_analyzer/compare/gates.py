@@ -85,7 +85,7 @@ def _named(matches: pl.DataFrame, name: str) -> pl.DataFrame:
 def held(result: Comparison, gates: Sequence[Gate]) -> tuple[GateResult, ...]:
     """Hold a comparison against the gates. Where both sides have steps, steps count and not units of work.
 
-    A gate breaks when the time grows by more than its ratio of BEFORE's step and by more than chance; where chance cannot be told, by the ratio alone.
+    A gate breaks when the time grows by more than its ratio of BEFORE's step and by more than chance; where chance is not known, by the ratio alone.
     """
     return tuple(_hold(result, gate) for gate in gates)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import polars as pl
 
 from trace_analyzer.catalog.code import in_function
+from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.explain import ids
 from trace_analyzer.explain.explanation import Explanation
 from trace_analyzer.render import phrasing, window_phrasing
@@ -79,9 +80,20 @@ def _advice(report: Report, asked: str) -> Explanation | None:
             "documentation": item.docs,
         },
         code=item.code,
-        see=_at_place(report, item),
-        next=_command(report, "whatif"),
+        see=(see := _at_place(report, item)),
+        next=_command(report, "whatif", *whatif_options(item))
+        if item.predicted
+        else _command(report, "explain", see[0] if see else "verdict"),
     )
+
+
+def whatif_options(item: Advice) -> tuple[str, ...]:
+    """Return the options of `analyze whatif` that estimate the advice: ``("--prefetch", "8")``; () where it has none."""
+    fix = fixes().get(item.id)
+    if fix is None or fix.replayed is None:
+        return ()
+    values = {"prefetch": ("workers",)}.get(str(fix.replayed["name"]), ())
+    return (f"--{fix.replayed['name']}", *(f"{fix.replayed[name]:g}" for name in values))
 
 
 def _at_place(report: Report, item: Advice) -> tuple[str, ...]:

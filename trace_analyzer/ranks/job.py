@@ -295,7 +295,7 @@ def _groups(together: Joined, sums: pl.DataFrame) -> tuple[GroupInfo, ...]:
 def _notes(together: Joined, matched: Alignment, counts: Matches) -> tuple[str, ...]:
     notes = []
     if together.ranks and not all(summary.host for summary in together.ranks):
-        notes.append("traces do not name their hosts: clocks are told apart by " + (
+        notes.append("traces do not name their hosts: clocks are distinguished by " + (
             "rank" if matched.clocks and matched.clocks[0].host.startswith("rank ") else "eight consecutive ranks"
         ))  # fmt: skip
     apart = [clock.host for clock in matched.clocks if clock.offset_ns is None]

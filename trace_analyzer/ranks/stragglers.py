@@ -119,13 +119,13 @@ def _peers(rank: int, role_of: Mapping[int, str], late: set[int]) -> list[int]:
 
 
 def why(rank: int, peers: Sequence[int], profile_of: ProfileOf) -> str:
-    """Return what takes the rank longer than its peers, a step, by `compare`; or why that cannot be told."""
+    """Return what takes the rank longer than its peers, a step, by `compare`; or why that is not known."""
     own = profile_of(rank)
     if own is not None and not peers:
-        return "no rank does the same work in time, so its cause cannot be told"
+        return "no rank does the same work in time, so its cause is not known"
     others = [profile for peer in peers if (profile := profile_of(peer)) is not None]
     if own is None or not others:
-        return "its work was not recorded, so its cause cannot be told"
+        return "its work was not recorded, so its cause is not known"
     result = compare_profiles(merged(f"{len(others)} peers", others), own)
     return reason(result)
 

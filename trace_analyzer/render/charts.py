@@ -30,7 +30,8 @@ NOTE_DECADES = 0.16  # by which two notes on one axis must differ to be read
 NOTE_STEP = 0.4  # of the axis that a note moves to the left, where another stands
 
 _UNITS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
-_MARKERS = ("circle", "triangle", "square", "diamond", "inverted_triangle")
+_SIGNS = {"circle": "●", "triangle": "▲", "square": "■", "diamond": "◆", "inverted_triangle": "▼"}
+_MARKERS = tuple(_SIGNS)
 
 Floats = npt.NDArray[np.float64]
 
@@ -102,7 +103,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Chart:
-    """Hold all that a plot shows; ``bars`` are (name, height, CSS variable) on an axis of names."""
+    """Hold all that a plot shows; ``bars`` are (name, height, CSS variable) on an axis of names, ``marks`` (sign, meaning)."""
 
     x: Axis
     y: Axis
@@ -111,6 +112,7 @@ class Chart:
     points: tuple[Points, ...] = ()
     notes: tuple[Note, ...] = ()
     bars: tuple[tuple[str, float, str], ...] = ()
+    marks: tuple[tuple[str, str], ...] = ()
     width: int = 560
     height: int = 260
 
@@ -148,6 +150,7 @@ def roofline(report: Report) -> Chart | None:
         points=points,
         notes=_apart([*(Note(high, peak, name) for peak, name in sorted(names.items(), reverse=True)),
                       *(Note(high, float(line.y.max()), line.label, above=False) for line in measured)], low, high),
+        marks=(*((_SIGNS[shapes[peak]], name) for peak, name in names.items()), *(("╌", line.label) for line in measured)),
         width=1120,
         height=380,
     )  # fmt: skip
@@ -176,7 +179,7 @@ def runway(report: Report) -> Chart | None:
     """Return runway over time: of each bin the highest, one curve per device."""
     highest = report.tables["queue"].get_column("runway_ns").max()
     factor, unit = _unit(highest if isinstance(highest, int) else 0)
-    return _over_time(report, "runway_ns", "Runway", factor, unit)
+    return _over_time(report, "runway_ns", "Queued work", factor, unit)
 
 
 def step_times(report: Report) -> Chart | None:

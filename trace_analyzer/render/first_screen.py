@@ -11,13 +11,14 @@ from pathlib import PurePath
 from trace_analyzer import units
 from trace_analyzer.render import phrasing, window_phrasing
 from trace_analyzer.render.advice_phrasing import code_line, first_place
-from trace_analyzer.render.layout import COLUMN_GAP, Line, bar, beside, cells, columns, folded, half_width, hanging
+from trace_analyzer.render.layout import Line, bar, beside, cells, columns, folded, half_width, hanging
 from trace_analyzer.report import Advice, Report, Verdict
 from trace_analyzer.report.summaries import PartShare, longest_and_rest, part_totals, shares_of
 from trace_analyzer.report.worth import is_idle_worth_naming, saved_ratio
 from trace_analyzer.vocabulary import label
 
-_SIDE_BY_SIDE = 92  # cells from which two blocks fit next to each other
+_SIDE_BY_SIDE, _WIDE = 76, 92  # cells from which two blocks fit next to each other, and both with their times
+_WITHOUT_TIMES = 34  # cells in which a block has the longest name, a bar and shares, but no times
 _TOP_CAUSES, _TOP_ADVICE = 5, 3
 _TOP_REASONS = {"high": 0, "medium": 1, "low": 2}
 """How many reasons lower the confidence at least: those that stand first. Others only explain."""
@@ -65,15 +66,16 @@ def advice_lines(report: Report, width: int) -> list[Line]:
     """
     if not report.advice:
         return []
-    lines: list[Line] = [[("What to change", "title")]]
+    more = len(report.advice) - _TOP_ADVICE
+    rest = f"  the best {_TOP_ADVICE} of {len(report.advice)}, all: -v" if more > 0 else ""
+    lines: list[Line] = [[("What to change", "title"), (rest, "dim")]]
     for rank, item in enumerate(report.advice[:_TOP_ADVICE], 1):
         lines += advice_title(rank, item, phrasing.predicted_briefly(item) or saves_phrase(item, report), width)
         if code := code_line(item.code, width - 7):
             lines += code_lines(code, width)
         if place := first_place(item, 2 * (width - 5)):
             lines += [[("     ", ""), (line, "dim")] for line in folded(units.visible(place), width - 5, _MOST_LINES)]
-    more = len(report.advice) - _TOP_ADVICE
-    return [*lines, [(f"  and {more} more (-v)", "dim")]] if more > 0 else lines
+    return lines
 
 
 def code_lines(code: str, width: int) -> list[Line]:
@@ -128,7 +130,9 @@ def _first_clauses(text: str, room: int) -> str:
 def more_lines(report: Report, width: int) -> list[Line]:
     """Write how to read on."""
     one = f"; one thing: analyze explain TRACE advice:{report.advice[0].id}" if report.advice else ""
-    return hanging([("More    ", "title")], "evidence, kernels, steps, notes: -v" + one, width, style="dim")
+    long = f"evidence, kernels, steps, notes: -v{one}"
+    text = long if units.cell_width(long) <= width - 8 else f"all: -v{one}"
+    return hanging([("More    ", "title")], text, width, style="dim")
 
 
 def _append(lines: list[Line], text: str, style: str, width: int, indent: str = "") -> None:
@@ -164,15 +168,21 @@ def time_lines(report: Report, width: int) -> list[Line]:
     parts = part_totals(parts_ns)
     idle_ns, total = parts.idle_ns, parts.total_ns
     done = sorted([*parts.work.items(), *([("idle", idle_ns)] if idle_ns else [])], key=lambda item: -item[1])
-    two = width >= _SIDE_BY_SIDE and bool(parts.idle)
-    half = half_width(width) if two else width
-    left = _bars("Where the time went", window, shares_of(done, total), half)
-    if not is_idle_worth_naming(idle_ns, total):
-        return left
+    if not parts.idle or not is_idle_worth_naming(idle_ns, total):
+        return _bars("Where the time went", window, shares_of(done, total), width)
+    first, second = _halves(width)
+    left = _bars("Where the time went", window, shares_of(done, total), first)
     longest, rest_count, rest_ns = longest_and_rest(parts.idle, _TOP_CAUSES)
     shown = [*longest, *([(f"{rest_count} other causes", rest_ns)] if rest_count else [])]
-    right = _bars("Why the device idled", units.duration(idle_ns), shares_of(shown, idle_ns), half, style="idle")
-    return beside(left, right, half + COLUMN_GAP) if two else [*left, [], *right]
+    right = _bars("Why the device idled", units.duration(idle_ns), shares_of(shown, idle_ns), second, style="idle")
+    return beside(left, right, width - second) if first < width else [*left, [], *right]
+
+
+def _halves(width: int) -> tuple[int, int]:
+    """Return how wide two blocks are: halves, a short second one where that is too narrow, or each the whole width."""
+    if width < _SIDE_BY_SIDE:
+        return width, width
+    return (half_width(width),) * 2 if width >= _WIDE else (width - 3 - _WITHOUT_TIMES, _WITHOUT_TIMES)
 
 
 def _parts(report: Report) -> tuple[dict[str, int], str]:
@@ -186,7 +196,7 @@ def _parts(report: Report) -> tuple[dict[str, int], str]:
 
 
 def _bars(title: str, detail: str, parts: Sequence[PartShare], width: int, style: str = "") -> list[Line]:
-    """Write one line per part: its name, a bar, its share of the total and its time."""
+    """Write one line per part: its name, a bar, its share of the total and, where there is room, its time."""
     rows: list[Line] = [
         [
             (units.visible(label(share.part)), ""),
@@ -195,7 +205,7 @@ def _bars(title: str, detail: str, parts: Sequence[PartShare], width: int, style
         ]
         for share in parts
     ]
-    table = columns(rows, "lrr")
+    table = columns([row[:2] for row in rows], "lr") if width <= _WITHOUT_TIMES else columns(rows, "lrr")
     room = width - cells(table[0]) - 4 if table else 0
     room_for_detail = width - units.cell_width(title) - 2
     head: Line = [(title, "title")]

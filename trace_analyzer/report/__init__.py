@@ -126,7 +126,7 @@ class Report:
     trace: Annotated[TraceInfo, "The file."]
     trust: Annotated[tuple[Check, ...], "Whether the trace supports its figures, the gravest first."]
     notes: Annotated[tuple[Note, ...], "What is odd about the trace, yet survivable."]
-    verdict: Annotated[Verdict, "What limits the workload, or why that cannot be told."]
+    verdict: Annotated[Verdict, "What limits the workload, or why that is not known."]
     devices: Annotated[tuple[DeviceReport, ...], "Devices with activities."]
     steps: Annotated[tuple[StepReport, ...], "Steps of the workload on each device."]
     blame: Annotated[

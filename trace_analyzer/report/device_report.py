@@ -102,7 +102,7 @@ class Bucket:
         Quantity | None,
         "Time at the roof (peak FLOP/s or full memory bandwidth) over time taken.",
     ] = None
-    lost_ns: Annotated[Quantity | None, "Time lost against the roof."] = None
+    lost_ns: Annotated[Quantity | None, "Time over that at the roof."] = None
     known_ratio: Annotated[Ratio, "Share of the bucket's time whose FLOP are known."] = 0.0
 
 
@@ -116,7 +116,7 @@ BUCKETS_SECTION = Section(
         Shown("achieved_flop_per_s", "FLOP/s", "flops", term="known-work"),
         Shown("achieved_byte_per_s", "bandwidth", "bandwidth", term="known-work"),
         Shown("roof_ratio", "of the roof", term="roof"),
-        Shown("lost_ns", "lost to the roof", term="lost"),
+        Shown("lost_ns", "time over roof", term="lost"),
         Shown("known_ratio", "FLOP known for", markdown=True, term="known-work"),
     ),
     place=Longest("activities", ("device", "bucket"), kind="kernel"),

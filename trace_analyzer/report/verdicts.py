@@ -104,7 +104,7 @@ class Debiased:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limits the workload, or why that cannot be told."""
+    """What limits the workload, or why that is not known."""
 
     status: Annotated[Status, "Whether the trace could be judged. Only `ok` has a regime."]
     regime: Annotated[Regime | None, "What limits the window; null unless the status is `ok`."]
@@ -145,7 +145,7 @@ class StepReport:
     device: Annotated[DeviceIndex, "The device's id in the file; a string where it is no number."]
     busy_ns: Annotated[Amount, "Time in which the device worked."]
     idle_ns: Annotated[Amount, "The rest."]
-    regime: Annotated[Regime | None, "Regime of this step alone; null when it cannot be told."]
+    regime: Annotated[Regime | None, "Regime of this step alone; null when it is not known."]
     state: Annotated[
         Literal["ok", "first", "warm-up", "cut", "empty", "outlier"],
         "Why it is set aside from the steady steps; `ok` if not.",
@@ -175,7 +175,7 @@ class StepReport:
     ] = None
     unrecorded_regime: Annotated[
         Regime | None,
-        "Regime of this step without that; null where it cannot be told.",
+        "Regime of this step without that; null where it is not known.",
     ] = None
 
     @property

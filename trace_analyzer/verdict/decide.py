@@ -62,7 +62,7 @@ def withheld_inputs(findings: Findings, of: str) -> tuple[str, str] | None:
     """
     parts = findings.parts_ns
     if findings.device.parts_withheld is not None:
-        sentence = f"What the device did in {of} cannot be told: the trace does not support it"
+        sentence = f"What the device did in {of} is not known: the trace does not support it"
         return f"{sentence} ({_check_of(findings.device.parts_withheld)}).", findings.device.parts_withheld
     hidden = parts.get(WITHHELD, 0)
     if not hidden or findings.device.causes_withheld is None:
@@ -72,7 +72,7 @@ def withheld_inputs(findings: Findings, of: str) -> tuple[str, str] | None:
     if len({judgement and judgement.regime for judgement in either}) == 1:
         return None
     idle = percent(hidden / sum(parts.values()))
-    sentence = f"The device idles for {idle} of {of}, and why cannot be told: the trace does not support causes"
+    sentence = f"The device idles for {idle} of {of}, and why is not known: the trace does not support causes"
     return f"{sentence} ({_check_of(findings.device.causes_withheld)}).", findings.device.causes_withheld
 
 

@@ -54,7 +54,7 @@ def _judged(device: DeviceFindings, steps: pl.DataFrame, sources: WindowSources)
 
 
 def _headline(findings: Findings, steps: pl.DataFrame) -> str | None:
-    """Write what limits the steps of a kind, in one sentence; None where it cannot be told."""
+    """Write what limits the steps of a kind, in one sentence; None where it is not known."""
     judgement = judge(findings.parts_ns, findings.cold_gap_ns)
     if judgement is None or withheld_inputs(findings, "the steps") is not None:
         return None

@@ -19,10 +19,14 @@ _FONT = "system-ui, sans-serif"
 
 @dataclass(frozen=True)
 class Drawing:
-    """Hold a plot as Bokeh's document JSON; its legend as names with the CSS variables of their colours."""
+    """Hold a plot as Bokeh's document JSON; its legend as names with the CSS variables of their colours.
+
+    ``marks`` are the signs of its points, or lines, and what they mean.
+    """
 
     document: Mapping[str, Any]
     legend: tuple[tuple[str, str], ...]
+    marks: tuple[tuple[str, str], ...]
     height: int
 
 
@@ -44,7 +48,7 @@ def _drawing(name: str, chart: Chart) -> Drawing:
         renderer.update(selection_glyph=None, nonselection_glyph=None, muted_glyph=None)
     document = Document()
     document.add_root(plot)
-    return Drawing(document.to_json(deferred=False), _legend(chart), chart.height)
+    return Drawing(document.to_json(deferred=False), _legend(chart), chart.marks, chart.height)
 
 
 def _legend(chart: Chart) -> tuple[tuple[str, str], ...]:

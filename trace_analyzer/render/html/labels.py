@@ -71,7 +71,7 @@ TERMS: Mapping[str, Term] = by_key(
         "Of the roof",
         "Time at the device's peak FLOP/s or full bandwidth, whichever takes longer, over the time taken.",
     ),
-    Term("lost", "Lost to the roof", "Time taken minus the time at the roof: what perfect kernels would save."),
+    Term("lost", "Time over roof", "Time taken minus the time at the roof: what perfect kernels would save."),
     Term(
         "mfu",
         "MFU",

@@ -35,9 +35,6 @@ OPEN_ADVICE = 3
 MOST_TIP = 240
 """Characters of a name in a tooltip; the timeline has all of them."""
 
-LONG_NAME, NAME_END = 24, 11
-"""Names of more characters are cut before the end of so many, where a column is narrow."""
-
 STYLES = ("style.css", "timeline.css")
 
 SCRIPTS = (
@@ -49,6 +46,7 @@ SCRIPTS = (
     "layout.js",
     "navigation.js",
     "path.js",
+    "python_class.js",
     "describe.js",
     "advice.js",
     "idle_story.js",
@@ -231,7 +229,6 @@ def environment() -> Environment:
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "TERMS": TERMS,
         "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP,
-        "LONG_NAME": LONG_NAME, "NAME_END": NAME_END,
         "ADVICE_DOCS": _advice_docs(),
     }  # fmt: skip
     return environment

@@ -5,6 +5,7 @@ table of the report; how many are left out is part of it, so that the page can s
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,8 @@ from trace_analyzer.vocabulary import label
 
 MOST_ROWS = 100
 SHOWN_ROWS = 12
+LONG_NAME, NAME_END, ALIKE = 24, 11, 3
+"""Characters from which a name is cut where there is no room, of its end that is never cut, and of that before a difference."""
 
 _FRAME = re.compile(r"(?:.*[/\\\\])?([^/\\\\]+\(\d+\)): (.+)")
 
@@ -60,6 +63,9 @@ class Cell:
     sort: int | float | str | None
     full: str = ""
     key: str = ""
+    head: str = ""
+    end: str = ""
+    """Beginning of a long name, cut where there is no room, and the part that stays in sight: it tells like names apart."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,50 @@ def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], 
         f for f in fields if f.column in frame.columns and frame.get_column(f.column).null_count() < frame.height
     )
     rows = written_rows(shown, frame.head(MOST_ROWS).iter_rows(named=True))
+    for place in (place for place, field in enumerate(shown) if field.form == "name"):
+        cuts = telling_cuts(row.cells[place].text for row in rows)
+        rows = tuple(_with_end(row, place, cuts) for row in rows)
     return Listing(key, title, shown, rows, frame.height, record)
+
+
+def _with_end(row: Row, place: int, cuts: Mapping[str, int]) -> Row:
+    cell = row.cells[place]
+    end = cell.text[cuts.get(cell.text, len(cell.text)) :]
+    shown = end if len(end) <= NAME_END else f"{end[: NAME_END - 1]}…"
+    named = replace(cell, head=cell.text[: len(cell.text) - len(end)], end=shown)
+    return replace(row, cells=(*row.cells[:place], named, *row.cells[place + 1 :]))
+
+
+def telling_cuts(names: Iterable[str]) -> dict[str, int]:
+    """Return where each long name is cut in two, so that what follows differs from that of like names.
+
+    That is its end, or the part from shortly before the first difference on, where beginnings and ends are the same.
+    """
+    by_head: dict[str, list[str]] = {}
+    for name in sorted({name for name in names if len(name) > LONG_NAME}):
+        by_head.setdefault(name[:NAME_END], []).append(name)
+    cuts: dict[str, int] = {}
+    for like in by_head.values():
+        ends = Counter(name[-NAME_END:] for name in like)
+        cuts |= {name: len(name) - NAME_END for name in like}
+        cuts |= _at_the_difference([name for name in like if ends[name[-NAME_END:]] > 1])
+    return cuts
+
+
+def _at_the_difference(alike: Sequence[str]) -> dict[str, int]:
+    """Return one cut shortly before the first difference of sorted names, a later one for those that still are alike."""
+    if not alike:
+        return {}
+    least, most = alike[0], alike[-1]
+    same = next((place for place, pair in enumerate(zip(least, most, strict=False)) if pair[0] != pair[1]), len(least))
+    cut = max(0, same - ALIKE)
+    by_part: dict[str, list[str]] = {}
+    for name in alike:
+        by_part.setdefault(name[cut : cut + NAME_END - 1], []).append(name)
+    cuts = dict.fromkeys(alike, cut)
+    for part in by_part.values():
+        cuts |= _at_the_difference(part) if len(part) > 1 else {}
+    return cuts
 
 
 def written_rows(fields: Sequence[Field], rows: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:

@@ -118,7 +118,7 @@ def timeline_columns(report: Report, thinning: Thinning = EVERYTHING) -> Timelin
 
 
 MOST_MEMBERS = 2000
-"""Intervals of a piece of advice that the timeline outlines, the longest: more could not be told apart."""
+"""Intervals of a piece of advice that the timeline outlines, the longest: more cannot be distinguished."""
 
 
 def _advice_members(report: Report) -> tuple[AdviceMembers, ...]:

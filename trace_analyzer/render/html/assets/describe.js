@@ -2,6 +2,7 @@
 
 import { formatCount, formatDuration, formatQuantity } from './format.js';
 import { edgeText } from './path.js';
+import { classOf, frameLabel } from './python_class.js';
 import { followers, isActivity, linked, stackOf, trackOf } from './store.js';
 
 const SHORT_CHAIN = 3;
@@ -10,10 +11,10 @@ export function eventName(store, event) {
   return store.name_values[store.name[event]];
 }
 
-// The short name, or what the cause of idle time is called.
+// The short name, with the class of a Python frame, or what the cause of idle time is called.
 export function eventLabel(store, words, event) {
   const label = store.labels[store.name[event]];
-  return ['idle', 'exposed', 'path'].includes(trackOf(store, event).family) ? words[label] ?? label : label;
+  return ['idle', 'exposed', 'path'].includes(trackOf(store, event).family) ? words[label] ?? label : frameLabel(store, event, label);
 }
 
 // The facts worth a tooltip, the most telling first; only what is known.
@@ -104,6 +105,7 @@ function describeHost(store, event) {
   const activities = [...targets.subarray(0, 1)].some((target) => isActivity(store, target));
   const source = store.link[event];
   return [
+    ['Class', classOf(store, event)],
     ['Inputs', inputs(store, event)],
     ['Collective', of('collective')],
     ['Message', of('message_elements') ? `${formatCount(of('message_elements'))} × ${of('message_dtype') || 'elements'}` : ''],

@@ -2,6 +2,7 @@
 // them; in the colours of the theme.
 
 const BEFORE_PX = '400px';
+const NAMES_FROM_PX = 640;
 const IDLE_MS = 200; // for browsers that do not tell when they are idle
 
 // What a model takes from the theme, by the kind of model; glyphs carry the name of their colour.
@@ -83,6 +84,17 @@ function leadTo(place) {
   document.dispatchEvent(new CustomEvent('place', { detail: place }));
 }
 
+// Names of lines stand on the plot where they lie over nothing: on a narrow one the legend alone has them.
+function nameLines(place, { renderers }) {
+  const names = renderers.filter(({ glyph }) => glyph?.type === 'Text');
+  const choose = () => {
+    for (const name of names) name.visible = place.clientWidth >= NAMES_FROM_PX;
+  };
+  if (!names.length) return;
+  new ResizeObserver(choose).observe(place);
+  choose();
+}
+
 async function draw(place, json) {
   const views = await Bokeh.embed.embed_items({ plot: json }, [{
     docid: 'plot', root_ids: [json.roots[0].id], roots: { [json.roots[0].id]: place.id },
@@ -91,6 +103,7 @@ async function draw(place, json) {
   recolour(view.model.document, cssColour);
   listenToTaps(view.model.document, leadTo);
   listenToInstants(place, view, leadTo);
+  nameLines(place, view.model);
   place.dataset.drawn = 'true';
   return view.model.document;
 }
