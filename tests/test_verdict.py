@@ -219,7 +219,7 @@ def test_a_verdict_without_doubt() -> None:
         ({"damaged": True}, "what is lost of it is not judged"),
         (
             {"left_out": LeftOut(6, 10, False, {"python": 6}, 0)},
-            "60 % of the trace lies outside of the window (launch: 6 ns of 10 ns;",
+            "60 % of the trace lies outside of the window (--step all judges",
         ),
         ({"parts_ns": parts_of(device_wait=80, compute=20)}, "inferred"),
         (

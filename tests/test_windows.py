@@ -153,7 +153,7 @@ def test_what_was_recorded_before_the_devices_work_is_said_with_its_name() -> No
         "The window leaves out 67 % of the trace (20.0 ms of 30.0 ms before the device's first work, most of it in my::preprocess)."
     )
     assert report.verdict.confidence != "high"
-    assert any("20.0 ms of 30.0 ms before" in why for why in report.verdict.confidence_why)
+    assert "67 % of the trace lies outside of the window" in report.verdict.confidence_why
     text, page = report.summary(), report.to_markdown()
     assert "9.98 ms of 30.0 ms traced" in text
     assert "9.98 ms of 30.0 ms traced, from the first device work to the last" in page
@@ -263,9 +263,7 @@ def test_a_window_that_leaves_out_most_says_so_and_what_it_was() -> None:
     assert report.verdict.regime == "compute-bound"
     assert report.verdict.headline.endswith("The window leaves out 79 % of the trace (cold start: 99.8 ms of 140 ms).")
     assert report.verdict.confidence != "high"
-    assert any(
-        "lies outside of the window (cold start: 99.8 ms of 140 ms" in why for why in report.verdict.confidence_why
-    )
+    assert any("79 % of the trace lies outside of the window" in why for why in report.verdict.confidence_why)
 
 
 def test_a_window_of_most_of_the_trace_is_as_before() -> None:

@@ -81,7 +81,7 @@ def _is(hint: Any, value: Any) -> bool:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
-    return isinstance(value, hint)
+    return isinstance(hint, type) and get_origin(hint) is None and isinstance(value, hint)
 
 
 __all__ = ["read_as"]

@@ -11,6 +11,7 @@ from trace_analyzer.compare.phrasing import number, scale_of, signed
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.compare.text import summary
 from trace_analyzer.files import write_text
+from trace_analyzer.render.offline import bokeh_library
 from trace_analyzer.render.palette import palette_css
 from trace_analyzer.units import counted, visible
 from trace_analyzer.version import tool_version
@@ -144,12 +145,10 @@ def _page(headline: str, facts: Markup, figures: list[Figure], text: str) -> str
     """Return the page: headline, figures with Bokeh's scripts inline, and the text."""
     import holoviews as hv
     from bokeh.embed import components
-    from bokeh.resources import Resources
 
     drawn = [hv.render(figure, backend="bokeh") for *_, figure in figures]
     script, parts = components(drawn) if drawn else ("", ())
-    # Bokeh's own scripts alone: with those of extensions that happen to be imported, the page would ask for files.
-    scripts = "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw) if drawn else ""
+    scripts = bokeh_library() if drawn else ""
     sections = Markup("").join(
         Markup('<h2>{}</h2><p>{}</p><div class="figure">{}</div>').format(title, caption, Markup(part))
         for (title, caption, _), part in zip(figures, parts, strict=True)

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from trace_analyzer import units
 from trace_analyzer.catalog.calibration import Calibration
+from trace_analyzer.render.offline import figure_page
 
 if TYPE_CHECKING:
     import holoviews as hv
@@ -93,9 +94,7 @@ def calibration_plots(calibration: Calibration) -> "hv.Layout":
 def calibration_html(calibration: Calibration) -> str:
     """Return the figures on one page that needs no network."""
     import holoviews as hv
-    from bokeh.embed import file_html
-    from bokeh.resources import INLINE
 
     title = f"{units.visible(calibration.name)}, measured"
     figures = calibration_plots(calibration).opts(title=title)
-    return str(file_html(hv.render(figures, backend="bokeh"), INLINE, title))
+    return figure_page(hv.render(figures, backend="bokeh"), title)

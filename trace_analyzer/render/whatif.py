@@ -3,6 +3,7 @@
 from html import escape
 from typing import Any
 
+from trace_analyzer.render.offline import figure_page
 from trace_analyzer.replay.whatif import PathPart, Scenario, WhatIf
 from trace_analyzer.units import counted, duration, percent, shorten, visible
 
@@ -179,11 +180,5 @@ def tornado_html(result: WhatIf) -> str | None:
     if plot is None:
         return None
     import holoviews as hv
-    from bokeh.embed import components
-    from bokeh.resources import Resources
 
-    # Not `file_html`: once Panel is imported, which HoloViews does, that refers to files of a server of Panel's.
-    script, place = components(hv.render(plot, backend="bokeh"))
-    library = "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)
-    head = f'<meta charset="utf-8"><title>What a change would bring</title><script>{library}</script>'
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>{place}{script}</body></html>\n'
+    return figure_page(hv.render(plot, backend="bokeh"), "What a change would bring")

@@ -318,10 +318,8 @@ def confidence_of(
         doubts.append("what queued work waited for is not recorded: waiting for other streams or peers is inferred")
     left = findings.left_out
     if left is not None and left.is_most:
-        wider = "" if left.is_outside else "; --step all judges all of the device's work"
-        doubts.append(
-            f"{percent(left.ratio)} of the {_left_out_noun(left)} lies outside of the window ({_left_out_words(left)}{wider})"
-        )
+        wider = "" if left.is_outside else " (--step all judges all of the device's work)"
+        doubts.append(f"{percent(left.ratio)} of the {_left_out_noun(left)} lies outside of the window{wider}")
     if findings.device.breaks_off:
         doubts.append("the file breaks off: what stood behind that is not judged")
     elif findings.device.damaged:

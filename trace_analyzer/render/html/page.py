@@ -7,7 +7,6 @@ from functools import cache
 from importlib.resources import files
 
 from bokeh.document import Document
-from bokeh.resources import Resources
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
@@ -24,6 +23,7 @@ from trace_analyzer.render.html.labels import GLOSSARY, KINDS, TERMS
 from trace_analyzer.render.html.page_cells import SHOWN_ROWS
 from trace_analyzer.render.html.timeline import TimelineColumns, payload, thinned_columns, timeline_columns
 from trace_analyzer.render.html.view import View, view
+from trace_analyzer.render.offline import bokeh_library
 from trace_analyzer.render.palette import palette_css
 from trace_analyzer.render.phrasing import confidence, record_instead
 from trace_analyzer.report import Report
@@ -139,7 +139,7 @@ def _advice_docs() -> Mapping[str, Markup]:
 @cache
 def _bokeh() -> str:
     """Return BokehJS for ``assets/main.js`` to inflate."""
-    return codec.deflated("\n".join(Resources(mode="inline", components=["bokeh"]).js_raw).encode())
+    return codec.deflated(bokeh_library().encode())
 
 
 def _nav(shown: View, has_events: bool) -> list[tuple[str, str]]:
