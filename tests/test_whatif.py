@@ -6,6 +6,7 @@ from functools import cache
 from html import unescape
 from pathlib import Path
 
+import click
 import kineto as k
 import pytest
 from click.testing import CliRunner, Result
@@ -243,7 +244,9 @@ def test_output_goes_into_a_file(tmp_path: Path) -> None:
 
 
 def test_every_change_has_an_option_and_words() -> None:
-    options = {parameter.name for parameter in main.get_command(None, "whatif").params}  # type: ignore[arg-type, union-attr]
+    verb = main.get_command(click.Context(main), "whatif")
+    assert verb is not None
+    options = {parameter.name for parameter in verb.params}
     assert {name.replace("-", "_") for name in CHANGES} <= options
     for change in changes_of(
         no_sync=True,

@@ -92,8 +92,8 @@ def whatif_options(item: Advice) -> tuple[str, ...]:
     fix = fixes().get(item.id)
     if fix is None or fix.replayed is None:
         return ()
-    values = {"prefetch": ("workers",)}.get(str(fix.replayed["name"]), ())
-    return (f"--{fix.replayed['name']}", *(f"{fix.replayed[name]:g}" for name in values))
+    figures = [value for value in fix.replayed.values() if not isinstance(value, str)]
+    return (f"--{fix.replayed['name']}", *(f"{figure:g}" for figure in figures))
 
 
 def _at_place(report: Report, item: Advice) -> tuple[str, ...]:
