@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import holoviews as hv
 import pytest
 from click.testing import CliRunner
 from kineto import A100, call, kernel, op, trace_bytes
@@ -28,7 +27,6 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.calibration import calibration_html, calibration_text, doubts_in_short
 from trace_analyzer.render.html.view import Drawn, view
 from trace_analyzer.render.json import to_json
-from trace_analyzer.render.plots import PLOTS
 from trace_analyzer.report import MeasuredRoof, Report
 
 MEASURED = Calibration(
@@ -191,6 +189,10 @@ def _caption(report: Report) -> str:
 
 def _lines(report: Report) -> list[tuple[str, float]]:
     """The roofs of the plot: how each is drawn, and how high it gets."""
+    import holoviews as hv
+
+    from trace_analyzer.render.plots import PLOTS
+
     plot = PLOTS["roofline"](report)
     assert plot is not None
     curves = plot.traverse(lambda element: element, [hv.Curve])

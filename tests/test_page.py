@@ -8,7 +8,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import holoviews as hv
 import numpy as np
 import polars as pl
 import pytest
@@ -30,7 +29,6 @@ from trace_analyzer.render.html.labels import GLOSSARY, KINDS
 from trace_analyzer.render.html.page_cells import MOST_ROWS, NAME_END, Field, Listing, Span, listing
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.palette import Theme, palette
-from trace_analyzer.render.plots import PLOTS, plots
 from trace_analyzer.render.png import browser
 from trace_analyzer.report import Debiased, Report, StepReport
 from trace_analyzer.report.summaries import SetAside, longest_and_rest, step_totals
@@ -225,11 +223,15 @@ def test_a_compact_page_ends_after_the_timeline() -> None:
 
 
 def test_plots_are_what_the_report_has_data_for() -> None:
+    from trace_analyzer.render.plots import PLOTS, plots
+
     assert set(gpu_report().plots) == set(PLOTS) - {"roofline"}
     assert plots(empty_report()) == {}
 
 
 def test_a_histogram_of_gaps_holds_all_idle_time() -> None:
+    import holoviews as hv
+
     histogram = gpu_report(kernels=9).plots["gaps"]
     edges, height = histogram.dimension_values(0, flat=True), histogram.dimension_values(1)
     assert isinstance(histogram, hv.Histogram)
@@ -255,6 +257,8 @@ def test_the_queue_keeps_its_highest_points() -> None:
 
 
 def test_the_roofline_shows_kernels_of_known_work_under_the_roofs_of_their_peaks() -> None:
+    import holoviews as hv
+
     rows = [
         {"device": 0, "name": name, "group": group, "time_ns": 1000, "intensity_flop_per_byte": intensity,
          "achieved_flop_per_s": 1e13, "peak_flop_per_s": 1e15, "roof_ratio": 0.5}
@@ -319,6 +323,8 @@ def test_two_devices_are_two_curves() -> None:
 
 
 def test_plots_can_be_restyled_and_composed() -> None:
+    import holoviews as hv
+
     made = gpu_report().plots
     layout = made["gaps"].opts(color="#123456", width=300) + made["launch_lead"]
     assert len(hv.render(layout, backend="bokeh").references()) > 10
@@ -327,6 +333,8 @@ def test_plots_can_be_restyled_and_composed() -> None:
 @pytest.mark.sampled
 @pytest.mark.parametrize("report", [gpu_report(), gpu_report(9, 3), hostile_report()], ids=["gpu", "three", "hostile"])
 def test_drawings_hold_no_code_and_no_foreign_colour(report: Report) -> None:
+    from trace_analyzer.render.plots import PLOTS, plots
+
     made = drawings(report, tuple(PLOTS))
     text = str(made)
     assert set(made) == set(plots(report))

@@ -1,38 +1,46 @@
 """Tensors that calls read and write: against torch itself, and on what no trace should hold."""
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from trace_analyzer.analyses.tensors import call_tensors
 
-torch = pytest.importorskip("torch")
-
 NAMES = {"float32": "float", "float16": "c10::Half", "bfloat16": "c10::BFloat16", "float64": "double", "int64": "long int",
          "bool": "bool", "int32": "int", "uint8": "unsigned char"}  # fmt: skip
 
 
-def t(*shape: int, dtype: str = "float32") -> Any:
-    return torch.ones(shape, dtype=getattr(torch, dtype))
+@dataclass(frozen=True)
+class Ones:
+    """A tensor of ones that is made when torch is there."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def t(*shape: int, dtype: str = "float32") -> Ones:
+    return Ones(shape, dtype)
 
 
 def recorded(*inputs: Any) -> tuple[str, str, str]:
     """Inputs as Kineto writes them."""
-    tensors = [isinstance(x, torch.Tensor) for x in inputs]
+    tensors = [isinstance(x, Ones) for x in inputs]
     dims = [list(x.shape) if is_tensor else [] for x, is_tensor in zip(inputs, tensors, strict=True)]
-    types = [NAMES[str(x.dtype)[6:]] if is_tensor else "Scalar" for x, is_tensor in zip(inputs, tensors, strict=True)]
+    types = [NAMES[x.dtype] if is_tensor else "Scalar" for x, is_tensor in zip(inputs, tensors, strict=True)]
     values = ["" if is_tensor else str(x) for x, is_tensor in zip(inputs, tensors, strict=True)]
     return json.dumps(dims), json.dumps(types), json.dumps(values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "inputs"),
     [
         ("cos", (t(4, 5),)), ("gelu", (t(4, dtype="bfloat16"),)), ("rsqrt", (t(3, 1),)), ("relu_", (t(2, 2),)),
         ("add", (t(4, 5), t(5))), ("add", (t(4, 1), t(1, 5))), ("mul", (t(2, 3, dtype="bfloat16"), t(2, 3))),
         ("mul", (t(3, dtype="float16"), t(3, dtype="bfloat16"))), ("sub", (t(3, dtype="int64"), t(3, dtype="float16"))),
-        ("add", (t(2, 3, dtype="float16"), torch.tensor(1.0))), ("pow", (t(4, 5), 2)), ("div_", (t(4, 5), t(5))),
+        ("add", (t(2, 3, dtype="float16"), t())), ("pow", (t(4, 5), 2)), ("div_", (t(4, 5), t(5))),
         ("eq", (t(4, 5), t(5))), ("lt", (t(4), 3)), ("logical_not", (t(4, dtype="int32"),)), ("isnan", (t(4),)),
         ("where", (t(4, 5, dtype="bool"), t(5), t(4, 1))), ("addcmul", (t(4, 5), t(5), t(4, 5))),
         ("maximum", (t(4, dtype="uint8"), t(4, dtype="bool"))), ("_softmax", (t(2, 7, dtype="float16"), -1, False)),
@@ -46,7 +54,9 @@ def recorded(*inputs: Any) -> tuple[str, str, str]:
 )  # fmt: skip
 def test_the_output_is_that_of_torch(name: str, inputs: tuple[Any, ...]) -> None:
     call = call_tensors(f"aten::{name}", *recorded(*inputs))
-    result = getattr(torch.ops.aten, name)(*inputs)
+    torch = pytest.importorskip("torch")
+    made = (torch.ones(x.shape, dtype=getattr(torch, x.dtype)) if isinstance(x, Ones) else x for x in inputs)
+    result = getattr(torch.ops.aten, name)(*made)
     assert call is not None
     assert call.output is not None
     assert call.output.shape == tuple(result.shape)

@@ -9,6 +9,8 @@ of the cases that they are parametrized with. A test that is named on the comman
 """
 
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ QUICK_CASES = 2
 """The quick tier runs so many cases of a test marked ``sampled``."""
 _EXAMPLES = 100
 """Examples of a property test that does not name a number: Hypothesis' own default."""
+_SLOW_MODULE = re.compile(r"^pytestmark = \[?pytest\.mark\.slow\b", re.MULTILINE)
 _LEFT_OUT = pytest.StashKey[int]()
 _REPORTED = "slow tests left out"
 _FLAG = "TRACE_ANALYZER_SLOW_TESTS"
@@ -58,6 +61,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_LEFT_OUT] = 0
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave modules of slow tests alone out of the quick tier unseen, as most of them import torch, which takes seconds."""
+    chosen = is_slow_tier() or config.getoption("-m") or config.getoption("-k")
+    if chosen or collection_path.suffix != ".py" or any(collection_path.name in argument for argument in config.args):
+        return None
+    text = collection_path.read_text("utf-8")
+    if not _SLOW_MODULE.search(text):
+        return None
+    config.stash[_LEFT_OUT] += len(re.findall(r"^def test_", text, re.MULTILINE))
+    return True
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave slow tests out of the quick tier, and the others out of ``--left-out``."""
     slow = {item for item in items if item.get_closest_marker("slow")} | _cases_left_out(items)
@@ -73,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         items[:] = [item for item in items if item not in set(left_out)]
         config.hook.pytest_deselected(items=left_out)
-        config.stash[_LEFT_OUT] = len(left_out)
+        config.stash[_LEFT_OUT] += len(left_out)
 
 
 def _cases_left_out(items: list[pytest.Item]) -> set[pytest.Item]:
