@@ -44,7 +44,7 @@ _GATES = (
         type=bound,
         multiple=True,
         metavar="[LINE=]R",
-        help="Exit with 1 if the step, or LINE (a cause, bucket, operator or module), takes more by over R (5% or 0.05) of BEFORE's step. Repeatable.",
+        help="Exit with 1 if the step, or LINE (a kind, cause, bucket, operator or module), takes more by over R (5% or 0.05) of BEFORE's step. Repeatable.",
     ),
     click.option(
         "--fail-if-more-idle",

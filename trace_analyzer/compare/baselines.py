@@ -9,7 +9,7 @@ from typing import Any, Literal
 import polars as pl
 
 from trace_analyzer.compare.facts import Facts, Recording
-from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, ROWS, UNITS, Profile
+from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, KINDS, ROWS, UNITS, Profile
 from trace_analyzer.errors import InputError
 from trace_analyzer.typed import damage, first_line, read_as
 from trace_analyzer.version import tool_version
@@ -31,7 +31,6 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "idle_code": ("cause", "total_ns"),
 }
 """Columns of the frames that have no null."""
-_KINDS = ("idle", "kernel", "copy", "communication")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +120,7 @@ def _frame(name: str, columns: Mapping[str, Any] | None) -> Any:
     for column in _KNOWN[name]:
         if frame.get_column(column).null_count():
             raise ValueError(f"{column} is missing in a row of {name}")
-    if name == "rows" and not frame.get_column("kind").is_in(_KINDS).all():
+    if name == "rows" and not frame.get_column("kind").is_in(KINDS).all():
         raise ValueError("a row is of no known kind")
     return frame
 

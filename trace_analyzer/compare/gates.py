@@ -12,11 +12,12 @@ from trace_analyzer.compare import statistics
 from trace_analyzer.compare.adjustment import step_difference
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.phrasing import number, scale_of, signed
+from trace_analyzer.compare.profiles import KINDS
 from trace_analyzer.units import counted, percent
 from trace_analyzer.vocabulary import IDLE_CAUSES
 
 LEAST_STEPS = 3
-_NAMES = ("category", "operator", "outer_operator", "module", "group", "kernel")
+_NAMES = ("kind", "category", "operator", "outer_operator", "module", "group", "kernel")
 """Columns of the matches by whose values a gate may name lines."""
 _NEAR = 4
 
@@ -59,11 +60,12 @@ def refusal(result: Comparison, gates: Sequence[Gate] = ()) -> str | None:
 def _unknown(result: Comparison, gate: Gate) -> str | None:
     """Return why no line has the gate's name; None where one has it, or could.
 
-    Every cause and bucket may be absent from a recording.
+    Every kind, cause and bucket may be absent from a recording.
     """
     if gate.line is None or not _named(result.matches, gate.line).is_empty():
         return None
     general = [
+        *KINDS,
         *IDLE_CAUSES,
         *kernel_buckets().get_column("bucket"),
         *(f"{rule.name} copy" for rule in direction_rules()),

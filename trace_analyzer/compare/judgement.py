@@ -84,6 +84,7 @@ def unit_of_work(before: Profile, after: Profile) -> int | None:
     if any(2 * part < side.get_column("total_ns").sum() for part, side in zip(matched_ns, counts, strict=True)):
         return None
     ratios = both.select(pl.col("count_after") / pl.col("count")).to_series()
+    ratios = ratios.filter(ratios.is_finite() & (ratios > 0))
     if ratios.is_empty():
         return None
     votes = Counter(number for ratio in ratios if (number := _whole(ratio)) is not None)

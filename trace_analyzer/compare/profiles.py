@@ -26,6 +26,8 @@ CALLS: Mapping[str, pl.DataType] = {
 }
 """Calls of operators that launched work, equal ones summed up: ``count`` of them, within ``outer_count`` outermost operators;
 ``first`` is the number of the first of them, in order of time."""
+KINDS = ("idle", "kernel", "copy", "communication")
+"""What owns time: an interval of idle time, or an activity of a kind."""
 ROWS: Mapping[str, pl.DataType] = {
     "row": pl.UInt32(),
     "call": pl.UInt32(),

@@ -144,6 +144,8 @@ class Estimates:
             return None
         batch = float(change.options["times"]) if change is not None and change.name == "batch" else 1.0
         step_ns, low_ns, high_ns = (ns / batch for ns in (then.step_ns, then.low_ns, then.high_ns))
+        if batch > 1:  # at best, a step of the bigger batch takes no longer than one of today's
+            step_ns, low_ns, high_ns = (max(ns, self.now_ns / batch) for ns in (step_ns, low_ns, high_ns))
         return Predicted(step_ns, low_ns, high_ns, self.now_ns, self.has_steps, batch)
 
 
