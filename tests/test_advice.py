@@ -33,7 +33,7 @@ def saved(report: Report) -> dict[str, int]:
     return {item.id: item.saves_ns_at_most for item in report.advice}
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("event", "fix", "code"),
     [
@@ -52,6 +52,7 @@ def test_each_cause_has_its_advice(event: object, fix: str, code: str) -> None:
     assert code in first.code
 
 
+@pytest.mark.slow
 def test_recompilation_says_how_many_regions_had_been_compiled_before() -> None:
     loop = iterations(lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850))
     regions = [op("Torch-Compiled Region: 0/2", 901, 2), op("Torch-Compiled Region: 1/1", 1_901, 2)]
@@ -110,6 +111,7 @@ def memory_bound(*streams: int) -> list[object]:
     return [kernel(ADD, 30 * n, 30, stream=streams[n % len(streams)], grid=[500, 1, 1]) for n in range(40)]
 
 
+@pytest.mark.slow
 def test_chains_of_memory_bound_kernels_can_be_fused() -> None:
     (fuse,) = analysed(memory_bound(7)).advice
     assert fuse.id == "fusion"
@@ -121,6 +123,7 @@ def test_chains_of_memory_bound_kernels_can_be_fused() -> None:
     assert pairs.saves_ns_at_most == 10 * 60_000, "the second of each pair"
 
 
+@pytest.mark.slow
 def test_compute_bound_kernels_want_fewer_or_cheaper_flop() -> None:
     (alone,) = analysed([kernel(GEMM, 100 * n, 100) for n in range(12)]).advice
     assert (alone.id, alone.title, alone.saves_ns_at_most) == ("less-work", "Nothing known to gain", 600_000)
@@ -128,6 +131,7 @@ def test_compute_bound_kernels_want_fewer_or_cheaper_flop() -> None:
     assert saved(fp32) == {"tf32": 1_050_000}
 
 
+@pytest.mark.slow
 def test_communication() -> None:
     work = kernel(GEMM, 1_300, 300)
     assert saved(analysed([kernel(NCCL, 100 * n, 100) for n in range(12)], work))["overlap"] == 300_000
@@ -157,6 +161,7 @@ def test_a_regime_has_no_advice_of_others() -> None:
     assert "fusion" not in ids(report)
 
 
+@pytest.mark.slow
 def test_the_runner_up_is_heard_too() -> None:
     idle = iterations(lambda t: op("aten::mm", t, 850))
     memory = [kernel(ADD, 12_000 + 30 * n, 30, grid=[500, 1, 1]) for n in range(400)]
@@ -194,7 +199,7 @@ def test_every_item_is_complete_and_in_order() -> None:
 GATHER = "void at::native::(anonymous namespace)::indexSelectLargeIndex<float, long, unsigned int, 2, 2, -2, true>()"
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("each", "pattern", "first"),
     [
@@ -234,6 +239,7 @@ def test_bounds_name_causes_that_exist() -> None:
     assert item.how_bound.removeprefix("all idle time of the window with cause ") in IDLE_CAUSES
 
 
+@pytest.mark.slow
 def test_the_dtype_is_one_that_the_device_is_faster_in() -> None:
     v100 = {"id": 0, "name": "Tesla V100-SXM2-32GB", "computeMajor": 7, "computeMinor": 0, "numSms": 80}
     kernels = [kernel(FP32, 100 * n, 100) for n in range(12)]
@@ -244,6 +250,7 @@ def test_the_dtype_is_one_that_the_device_is_faster_in() -> None:
     assert ids(analysed(kernels, devices=[{"id": 0, "name": "Frobnicator 9"}])) == ["less-work"]
 
 
+@pytest.mark.slow
 def test_eight_bits_only_where_the_device_is_faster_in_them() -> None:
     h100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
     kernels = [launched(GEMM, 100 * n, 100 * n + 20, 100, n + 1) for n in range(12)]
@@ -253,6 +260,7 @@ def test_eight_bits_only_where_the_device_is_faster_in_them() -> None:
     assert "low-precision" not in ids(analysed(kernels)), "an A100 has no fp8"
 
 
+@pytest.mark.slow
 def test_fewer_bytes_in_a_type_of_the_device() -> None:
     wide = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, x>(int)"
     kernels = [kernel(wide, 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(12)]
@@ -265,6 +273,7 @@ def test_fewer_bytes_in_a_type_of_the_device() -> None:
     assert "fewer-bytes" not in ids(analysed(half))
 
 
+@pytest.mark.slow
 def test_a_replayed_decoding_step_wants_bigger_batches_or_fewer_bits() -> None:
     """Nobody recorded shapes: the names of the kernels tell that memory holds them, and the confidence says so."""
     gemv, paged = "void gemv2T_kernel_val<int, float>(x)", "void vllm::paged_attention_v2_kernel<float, 128>(float*)"
@@ -281,6 +290,7 @@ def test_a_replayed_decoding_step_wants_bigger_batches_or_fewer_bits() -> None:
     assert "thin-products" not in ids(analysed(prefill))
 
 
+@pytest.mark.slow
 def test_layout_conversions_and_odd_sizes() -> None:
     turns = [
         kernel("void nchwToNhwcKernel<float, float>(x)", 100 * n, 60, grid=[500, 1, 1], stream=7) for n in range(12)
@@ -305,6 +315,7 @@ def optimizer(name: str, span: str = "Optimizer.step#Adam.step", count: int = 60
     return [launched(GEMM, 0, 10, 400, 1), annotation(span, start, 20 * count), *work]
 
 
+@pytest.mark.slow
 def test_an_optimizer_with_launches_per_parameter() -> None:
     report = analysed(optimizer("aten::addcdiv_"))
     item = next(item for item in report.advice if item.id == "fused-optimizer")
@@ -351,6 +362,7 @@ def attention(count: int) -> list[Call]:
     return once * count
 
 
+@pytest.mark.slow
 def test_chains_that_shapes_prove_take_the_place_of_guessed_ones() -> None:
     frame = python("models/wave.py(12): forward", 0, 1_000)
     (fuse,) = (item for item in analysed(frame, eager(cos_cos(6))).advice if item.id == "fusion")
@@ -362,6 +374,7 @@ def test_chains_that_shapes_prove_take_the_place_of_guessed_ones() -> None:
     assert saved(unknown)["fusion"] == 1_100_000, "without shapes, all that follow another"
 
 
+@pytest.mark.slow
 def test_only_chains_in_the_window_count() -> None:
     steps = [
         [annotation(f"ProfilerStep#{n}", 1_300 * n, 1_250), eager(cos_cos(6), at=1_300 * n, first=100 * n + 1)]
@@ -380,6 +393,7 @@ def test_attention_written_out() -> None:
     assert not {"fusion", "thin-products"} & set(ids(report)), "its kernels count once"
 
 
+@pytest.mark.slow
 def test_attention_of_many_queries_reads_no_cache_for_a_few() -> None:
     """Flash attention of a prefill may wait for memory too, but neither a bigger batch nor a smaller cache helps it."""
     flash = "void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4> >(Flash_fwd_params)"
@@ -405,6 +419,7 @@ def test_attention_of_many_queries_reads_no_cache_for_a_few() -> None:
     assert "thin-products" not in ids(prefill)
 
 
+@pytest.mark.slow
 def test_what_waits_for_the_cpu_needs_no_fusion() -> None:
     report = analysed(eager([*cos_cos(3), *attention(3)], late=True))
     assert (report.verdict.regime, report.verdict.runner_up) == ("overhead-bound", None)
@@ -420,6 +435,7 @@ def test_what_runs_beside_other_kernels_saves_no_more_than_its_part() -> None:
     assert "no more than the part of the window" in fuse.how_bound
 
 
+@pytest.mark.slow
 def test_two_kernels_side_by_side_take_their_time_once() -> None:
     """Half of what both hold together; beside a product they hold nothing."""
     wide = ADD.replace("<4, x>", "<4, at::native::CUDAFunctor_add<float>, x>")
@@ -435,6 +451,7 @@ def test_two_kernels_side_by_side_take_their_time_once() -> None:
     assert saved(analysed(collectives))["gradient-buckets"] == 12 * 70_000
 
 
+@pytest.mark.slow
 def test_an_optimizer_of_many_passes_where_memory_limits() -> None:
     passes: list[Call] = [(name, [[25 * MEGA]], "float", 200 + 10 * n, ADD) for n, name in
                           enumerate(("lerp_", "addcmul_", "sqrt", "addcdiv_"))]  # fmt: skip
@@ -444,6 +461,7 @@ def test_an_optimizer_of_many_passes_where_memory_limits() -> None:
     assert "fusion" not in ids(report), "its kernels count once"
 
 
+@pytest.mark.slow
 def test_products_that_miss_the_matrix_units_by_their_shapes() -> None:
     """7.05 ms at the peak of fp32, 881 us at that of TF32."""
     report = analysed(eager([("mm", SQUARE, "float", 8_000, FP32)] * 12))
@@ -459,6 +477,7 @@ def test_halves_on_vector_units_want_other_sizes() -> None:
     assert saved(report)["padding"] == pytest.approx(12 * (5e6 - FLOP / 312e12 * 1e9), abs=2)
 
 
+@pytest.mark.slow
 def test_recomputation_is_a_trade() -> None:
     halves = {"Input Dims": SQUARE, "Input type": ["c10::Half"] * 2}
 
@@ -479,6 +498,7 @@ def test_recomputation_is_a_trade() -> None:
     assert "recompute-less" not in ids(analysed(product(0, 1), product(110, 2), backward))
 
 
+@pytest.mark.slow
 def test_many_small_copies() -> None:
     def report(size: int) -> Report:
         copies = (copy("HtoD (Pageable -> Device)", 10 + 100 * n, 100, bytes=size) for n in range(12))
@@ -490,6 +510,7 @@ def test_many_small_copies() -> None:
     assert "100 % of the copies' time is from or to pageable memory" in item.why
 
 
+@pytest.mark.slow
 def test_small_messages_want_bigger_buckets() -> None:
     def report(elements: int) -> Report:
         reduce = {"Collective name": "allreduce", "In msg nelems": elements, "dtype": "Float", "Group size": 8}
@@ -507,6 +528,7 @@ def cold(*inside: object) -> Report:
                      for n in range(12)])  # type: ignore[operator]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_cold_start_has_advice_of_its_own() -> None:
     report = cold(lambda t: call("cudaMalloc", t + 100, 4_500))
     assert report.verdict.cause == "cold-start"
@@ -517,6 +539,7 @@ def test_a_cold_start_has_advice_of_its_own() -> None:
     assert report.advice[0].saves_ns_at_most <= sum(report.verdict.parts_ns.values())
 
 
+@pytest.mark.slow
 def test_code_that_is_compiled_without_graphs_is_said_to_be() -> None:
     told = "compiled already"
     by_hand = analysed(iterations(lambda t: op("aten::mm", t, 850)))
@@ -528,6 +551,7 @@ def test_code_that_is_compiled_without_graphs_is_said_to_be() -> None:
     assert told not in once.advice[0].why, "one region of twelve"
 
 
+@pytest.mark.slow
 def test_graphs_that_are_replayed_already_are_no_advice() -> None:
     replays = [
         [call("cudaGraphLaunch", 1_000 * n + 800, 10, correlation=n + 1),
@@ -539,6 +563,7 @@ def test_graphs_that_are_replayed_already_are_no_advice() -> None:
     assert "cuda-graphs" not in ids(report)
 
 
+@pytest.mark.slow
 def test_amd_has_words_of_its_own() -> None:
     mi300 = {
         "id": 0,
@@ -558,6 +583,7 @@ def test_amd_has_words_of_its_own() -> None:
     assert "PYTORCH_HIP_ALLOC_CONF" in unknown.advice[0].code, "by its runtime"
 
 
+@pytest.mark.slow
 def test_intel_has_words_of_its_own() -> None:
     max1550 = {"id": 0, "name": "Intel(R) Data Center GPU Max 1550"}
     late = [[call("urEnqueueKernelLaunch", 5_000 * n + 4_900, 5, correlation=n + 1, category="xpu_runtime"),
@@ -839,7 +865,7 @@ def test_every_fix_has_a_case() -> None:
     assert sorted(CASES) == sorted(RULES)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("fix", CASES)
 def test_a_fix_is_said_where_it_helps_and_not_where_it_does_not(fix: str) -> None:
     """And with all that an item needs: the code, the numbers, the bound, the place on the timeline, the docs."""

@@ -87,7 +87,7 @@ def test_every_fix_has_a_program_that_has_it() -> None:
     assert sorted(APPLIED) == sorted(RULES)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("fix", APPLIED)
 def test_what_a_program_has_already_is_not_advised(fix: str) -> None:
     report = analysed(APPLIED[fix], devices=[ON.get(fix, A100)])
@@ -95,6 +95,7 @@ def test_what_a_program_has_already_is_not_advised(fix: str) -> None:
     assert fix not in [item.id for item in report.advice]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "asks"),
     [
@@ -144,6 +145,7 @@ def test_cache_reading_is_no_custom_kernel() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "asks"),
     [("void gemv2T_kernel_val<int, float>(x)", True), ("void gemv2T_kernel_val<mxfp4, float>(x)", False)],

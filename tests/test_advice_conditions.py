@@ -48,7 +48,7 @@ def products(rows: int, operator: str = "mm", each: int = 100) -> list[Any]:
     ]  # fmt: skip
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("work", "asks"),
     [(products(4), True), (products(1_500), False), (products(0, "bmm"), False)],
@@ -65,7 +65,7 @@ def in_a_row(name: str, operator: str | None) -> list[Any]:
     return [around, [launched(name, 20 * n + 1, 400 + 100 * n, 100, n + 1, grid=[500, 1, 1]) for n in range(12)]]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "operator", "asks"),
     [
@@ -82,6 +82,7 @@ def test_only_what_no_one_fused_is_to_be_fused(name: str, operator: str | None, 
     assert ("fusion" in saved(analysed(in_a_row(name, operator)))) == asks
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["void nchwToNhwcKernel<float, float>(x)", "batched_transpose_32x32_half"])
 def test_layouts_of_both_libraries(name: str) -> None:
     turns = [kernel(name, 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(12)]
@@ -90,6 +91,7 @@ def test_layouts_of_both_libraries(name: str) -> None:
     assert "channels-last" not in saved(analysed(moves))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length", "marked"), [(100, True), (40, False)])
 def test_what_is_not_the_limit_is_told_where_it_saves_over_a_tenth(length: int, marked: bool) -> None:
     """Idle time of 10.2 ms limits; the chain's followers take 1.9 or 0.8 ms of it."""

@@ -50,6 +50,7 @@ def tools(tmp_path: Path) -> dict[str, Any]:
     return {tool.__name__: tool for tool in Tools(tmp_path).all()}
 
 
+@pytest.mark.slow
 def test_each_id_of_the_short_answer_can_be_explained(tools: dict[str, Any]) -> None:
     answer = tools["analyze"](LOADING)
     ids = _ID.findall(answer)

@@ -38,6 +38,7 @@ def products(devices: list[dict[str, object]] | None, **options: object) -> Repo
     return analysed(events, kernel("volta_sgemm_128x64_nn", 8000, 5), devices=devices or [], **options)
 
 
+@pytest.mark.slow
 def test_a_device_without_a_name_has_assumed_roofs_and_a_doubt() -> None:
     report = products(None)
     assert "A100 SXM 80GB" in " ".join(report.verdict.confidence_why)

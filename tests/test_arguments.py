@@ -98,6 +98,7 @@ def test_numbers_and_names_beyond_all_sense(folder: Path, args: tuple[str, ...])
     assert result.stderr.count("\n") == 1, result.stderr
 
 
+@pytest.mark.slow
 def test_a_target_that_is_not_utf_8() -> None:
     sample = Path(__file__).parents[1] / "sample_traces" / "synthetic_overhead_launch.json.gz"
     line = CliRunner().invoke(main, ["whatif", str(sample), "--speedup", os.fsdecode(b"\xff=2")])
@@ -139,6 +140,7 @@ def test_standard_input_is_not_read_twice(folder: Path, args: tuple[str, ...]) -
     assert "can be read once" in refused(*args, text=SOUND)
 
 
+@pytest.mark.slow
 def test_a_series_with_a_trace_of_no_work_is_refused(folder: Path) -> None:
     (folder / "none.json").write_text('{"traceEvents": []}')
     result = CliRunner().invoke(main, ["scaling", "none.json", "t.json"])
@@ -147,6 +149,7 @@ def test_a_series_with_a_trace_of_no_work_is_refused(folder: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_sides_may_be_pipes(folder: Path) -> None:
     """As of ``compare <(zcat before.json.gz) <(zcat after.json.gz)``; one that nobody writes to is refused."""
     writers = []
@@ -162,12 +165,14 @@ def test_sides_may_be_pipes(folder: Path) -> None:
     assert "is a pipe that nobody writes to" in refused("compare", "before", "t.json")
 
 
+@pytest.mark.slow
 def test_a_file_called_dash_is_not_standard_input(folder: Path) -> None:
     (folder / "-").write_text('{"tool_version": "x", "verdict": {}, "devices": []}')
     result = CliRunner().invoke(main, ["compare", "-", "t.json"], input=SOUND)
     assert result.exit_code == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_bytes_of_a_name_that_are_not_utf_8_stay_out_of_json(folder: Path) -> None:
     name = os.fsdecode(b"caf\xe9.json")
     (folder / name).write_bytes(SOUND)

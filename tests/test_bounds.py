@@ -10,6 +10,7 @@ from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.html import timeline
 
 
+@pytest.mark.slow
 def test_steps_in_which_a_device_did_nothing_are_left_out_where_there_are_very_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -48,6 +49,7 @@ def test_the_timeline_shows_the_busiest_of_very_many_rows(place: str, monkeypatc
     timeline.payload(columns)
 
 
+@pytest.mark.slow
 def test_a_device_s_name_has_the_length_that_drivers_have_room_for() -> None:
     report = analysed(launched("k", 1, 5, 3, 1), devices=[A100 | {"name": "x" * 1_000_000}])
     assert report.trace.devices[0].name == "x" * 255 + "\u2026"

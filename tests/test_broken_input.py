@@ -86,7 +86,7 @@ def test_every_input_of_the_page(case: Case, tmp_path: Path, monkeypatch: pytest
     assert accounted(trace, pairs=case.pairs) == trace.event_count
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "markdown"])
 @pytest.mark.parametrize("case", [c for c in CASES if "control" in c.what], ids=lambda case: case.what)
 def test_nothing_active_reaches_a_terminal(case: Case, form: str, tmp_path: Path) -> None:
@@ -457,6 +457,7 @@ def test_a_trace_behind_many_blanks(packed: bool) -> None:
     assert load(gzip.compress(content) if packed else content).event_count == 20
 
 
+@pytest.mark.slow
 def test_the_bomb_is_refused_before_it_unfolds() -> None:
     assert len(broken_input.bomb()) < 200_000
     with pytest.raises(InputError, match="more than 1,000,000 bytes"):

@@ -134,6 +134,7 @@ def test_products_measure_matrix_units_and_the_sweep_vector_units() -> None:
     assert (amd.peaks.fp32, amd.peaks.fp32_matrix) == (listed.fp32, 17.5)
 
 
+@pytest.mark.slow
 def test_measured_roofs_stand_beside_the_datasheets_in_every_output(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text(MEASURED.to_json())
@@ -158,6 +159,7 @@ def test_measured_roofs_stand_beside_the_datasheets_in_every_output(tmp_path: Pa
     assert told in html.unescape((tmp_path / "r.html").read_text())
 
 
+@pytest.mark.slow
 def test_without_a_datasheet_the_measured_roofs_are_the_only_ones(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text(replace(MEASURED, name="Prototype", sm_count=7).to_json())
@@ -200,6 +202,7 @@ def _lines(report: Report) -> list[tuple[str, float]]:
     return [(dash, float(max(curve.dimension_values(1)))) for dash, curve in zip(dashes, curves, strict=True)]
 
 
+@pytest.mark.slow
 def test_the_users_own_calibration_is_found_unless_unwanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setenv("APPDATA", str(tmp_path))
@@ -303,6 +306,7 @@ def test_the_chain_is_the_arithmetic_that_it_counts() -> None:
     assert counter.get_total_flops() == 2 * 8**3
 
 
+@pytest.mark.slow
 def test_what_has_no_time_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     from trace_analyzer.capture import calibrate

@@ -103,7 +103,7 @@ def test_named_work_counts_through_everything_nested_in_it() -> None:
     assert host_time(annotation(LOADS, 20, 60), *inside) == [(20, 80, "data-loading")]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "order",
     [
@@ -211,6 +211,7 @@ def test_where_the_launching_thread_is_silent_the_previous_launcher_speaks() -> 
     ]
 
 
+@pytest.mark.slow
 def test_then_the_main_thread_speaks() -> None:
     first = [launch(0, 5, 1, tid=300), kernel("a", 10, 10, correlation=1)]
     second = [launch(80, 5, 2, tid=200), kernel("b", 90, 10, correlation=2)]
@@ -233,6 +234,7 @@ def queued(start: int, *extra: Event) -> Parts:
     return parts(A, B, launch(start - 5, 5, 3), kernel("c", 200, 5, correlation=3, stream=9), *extra)[:-1]
 
 
+@pytest.mark.slow
 def test_while_other_work_is_queued_the_cpu_is_not_to_blame() -> None:
     assert queued(40) == [(20, 40 - 5, "host-unknown"), (35, 40, "runtime-call"), (40, 90, "unexplained")]
     assert queued(71) == [(20, 66, "host-unknown"), (66, 71, "runtime-call"), (71, 90, "device-gap")]
@@ -329,7 +331,7 @@ def test_a_launch_that_returned_at_once_is_no_latency_for_ever() -> None:
     ]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("witness", "cause"),
     [

@@ -150,7 +150,7 @@ PLANTED = {
 }
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_change_is_in_its_line(name: str) -> None:
     program, line_name, planted_ns, column = PLANTED[name]
@@ -238,6 +238,7 @@ def test_several_recordings_are_units() -> None:
     sums_are_exact(found)
 
 
+@pytest.mark.slow
 def test_steps_of_one_recording_say_that_recordings_differ() -> None:
     result = compared(BASE, BASE.faster(mm_ns=500_000))
     assert result.significant
@@ -254,6 +255,7 @@ def cpu_only() -> Path:
     return Path(__file__).parents[1] / "sample_traces" / "cpu_mlp.json.gz"
 
 
+@pytest.mark.slow
 def test_refusals() -> None:
     result = compare(cpu_only(), report(BASE))
     assert result.status == "refused"
@@ -380,6 +382,7 @@ def traces(tmp_path: Path) -> dict[str, Path]:
     return {name: tmp_path / f"{name}.json" for name in programs}
 
 
+@pytest.mark.slow
 def test_the_contract(traces: dict[str, Path]) -> None:
     code, out, _ = run("compare", traces["base"], traces["slower"], "--format", "json")
     assert code == 0
@@ -483,6 +486,7 @@ def test_calls_are_paired_in_order() -> None:
     assert pairs.get_column("difference_ns").sum() == pytest.approx(5 * BASE.mm_ns, rel=0.05)
 
 
+@pytest.mark.slow
 def test_promises() -> None:
     host_bound = Program(mm_ns=4_000, norm_ns=4_000, add_ns=4_000, host_ns=60_000, loading_ns=3_000_000)
     result = compared(host_bound, host_bound.faster(loading_ns=0))

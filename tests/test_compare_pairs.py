@@ -128,7 +128,7 @@ def slower(own: Profile) -> Profile:
     return replace(own, units=own.units.with_columns(longer), recordings=recordings)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
 def test_laws_of_every_trace(file: str, corpus_report: Reports) -> None:
     own = profile_of(corpus_report(file))

@@ -34,7 +34,7 @@ every_file = pytest.mark.parametrize("file", FILES)
 LENGTH = pl.col("end_ns") - pl.col("start_ns")
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @every_row
 def test_counts(row: Row, corpus_report: Reports) -> None:
     report = corpus_report(row["file"])
@@ -90,6 +90,7 @@ def test_the_verdict_is_one_that_a_person_accepts(row: Row, corpus_report: Repor
         assert (verdict.cause or "") in causes or not row["accepted_cause"]
 
 
+@pytest.mark.slow
 @every_file
 def test_conservation(file: str, corpus_report: Reports) -> None:
     report = corpus_report(file)

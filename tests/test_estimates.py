@@ -63,6 +63,7 @@ def test_every_output_shows_it() -> None:
     assert '"what_would_help"' in report.to_json()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "reason"), [(12, "12 activities on the device are too few"), (60, None)], ids=["too few", "enough"]
 )
@@ -94,7 +95,7 @@ def late(device: int, host: int, *, loads: bool = False) -> Report:
     )  # fmt: skip
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "host", "fix", "step_us"),
     [(2_000, 600, "synchronization", 2_000), (600, 2_000, "data-loading", 641), (1_000, 1_000, "data-loading", 1_041)],
@@ -121,6 +122,7 @@ def test_a_prediction_that_saves_nothing_is_said_to() -> None:
     assert "for the window" in predicted_step(replace(item, predicted=replace(then, has_steps=False)))
 
 
+@pytest.mark.slow
 def test_advice_is_in_the_order_of_estimates() -> None:
     for name in ("overhead_synchronization", "overhead_data-loading", "overhead_launch", "memory-bandwidth"):
         report = sample(name)

@@ -50,6 +50,7 @@ def ids_of(report: Report) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_each_kind_is_told_as_text_and_as_json(report: Report) -> None:
     for asked in ids_of(report):
         told = report.explain(asked)
@@ -147,6 +148,7 @@ def test_ids_that_only_look_right_are_refused(report: Report, asked: str) -> Non
         report.explain(asked.format(ids.kernel_hash(ids.kernel_names(report)[0])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["synthetic_overhead_launch", "synthetic_communication_dependency", "cpu_mlp"])
 def test_the_whole_takes_2000_bytes_and_its_ids_exist(name: str) -> None:
     report = analyze(SAMPLES / f"{name}.json.gz")
@@ -200,6 +202,7 @@ def test_print_shows_the_text() -> None:
     assert str(told) == "gap:1  A gap\n  It idled.\n\n  duration  5 us\n\nNext  analyze t.json"
 
 
+@pytest.mark.slow
 def test_the_command_tells_one_thing() -> None:
     told = CliRunner().invoke(main, ["explain", str(SAMPLE), "gap:3", "--format", "json"])
     assert (told.exit_code, json.loads(told.stdout)["id"]) == (0, "gap:3")

@@ -42,6 +42,7 @@ def found(report: Report, *columns: str) -> list[tuple[Any, ...]]:
     return rows(report.tables["fusions"], *columns)
 
 
+@pytest.mark.slow
 def test_cos_cos_goes_from_four_passes_to_two() -> None:
     """25 million floats are 100 MB; each kernel reads and writes them in 100 us: 2 TB/s."""
     report = analysed(run(COS_COS))

@@ -152,6 +152,7 @@ def test_at_the_end_what_was_not_begun_is_left() -> None:
     assert left.calls == 0
 
 
+@pytest.mark.slow
 def test_a_value_goes_when_nothing_will_read_it_again() -> None:
     class Large:
         pass

@@ -91,7 +91,7 @@ OUTPUTS = {
 PLACES = ("loop", "loop/x", "nowhere/x", "x" * 300, "t.json", "t.json/x", "folder", "/dev/full", "pipe")
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place[:20])
 @pytest.mark.parametrize("what", OUTPUTS)
 def test_no_place_of_an_output_is_a_bug(what: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -300,6 +300,7 @@ def test_every_key_has_a_colour() -> None:
 # ---- markup ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bokehjs_is_in_the_page_deflated() -> None:
     library = re.search(r'<script type="text/plain" id="bokeh">([\w+/=]+)</script>', html.html(gpu_report()))
     assert library
@@ -310,7 +311,7 @@ def test_bokehjs_is_in_the_page_deflated() -> None:
     assert 'id="bokeh"' not in html.html(empty_report())
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("report", REPORTS.values(), ids=REPORTS)
 def test_a_page_fetches_nothing(report: Report) -> None:
     page = html.html(report)
@@ -337,6 +338,7 @@ def test_hostile_text_is_escaped_everywhere() -> None:
     assert page.count("&lt;img src=x onerror=alert(1)&gt;") > 10
 
 
+@pytest.mark.slow
 def test_the_same_report_is_the_same_page() -> None:
     assert html.html(gpu_report()) == html.html(gpu_report())
 
@@ -366,6 +368,7 @@ def test_a_notebook_gets_the_page_in_a_sandbox() -> None:
 # ---- files -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_written_report_is_recognised(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     assert html.write_html(gpu_report(), path) == path
@@ -434,6 +437,7 @@ def test_numbers_beyond_all_bounds_do_not_stop_the_page(value: float | None, kep
     assert codec.plain(pl.Series([value], dtype=pl.Float64)).integers.tolist() == [kept]
 
 
+@pytest.mark.slow
 def test_each_step_says_its_verdict(tmp_path: Path) -> None:
     report = gpu_report()
     said = replace(report.steps[0], headline="Overhead-bound: <it> waits.", confidence="medium")

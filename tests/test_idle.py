@@ -49,6 +49,7 @@ def ending(*events: Event) -> str:
     return str(named.item())
 
 
+@pytest.mark.slow
 def test_of_activities_that_start_together_the_first_launched_ends_the_gap() -> None:
     first = kernel("first", 0, 5)
     late, early = (kernel(name, 20, 1, correlation=n, stream=s) for name, n, s in (("late", 1, 1), ("early", 2, 9)))

@@ -429,6 +429,7 @@ def test_a_compressed_file_that_breaks_off_keeps_events(packed: Any) -> None:
     assert notes(trace)["truncated"] == 1
 
 
+@pytest.mark.slow
 def test_damaged_gzip_keeps_what_was_read() -> None:
     content = trace_bytes([kernel(os.urandom(20).hex(), t, 1) for t in range(60_000)])
     packed = bytearray(gzip.compress(content, 1))

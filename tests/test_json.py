@@ -73,10 +73,12 @@ def accepted(document: Any, wrong: Any) -> list[tuple[Any, ...]]:
     ]
 
 
+@pytest.mark.slow
 def test_an_array_of_arrays_is_refused_everywhere() -> None:
     assert accepted(strict(to_json(gpu_report())), [[["gremlin"]]]) == []
 
 
+@pytest.mark.slow
 def test_a_text_is_refused_where_the_value_is_none() -> None:
     document = strict(to_json(gpu_report()))
     free = [path for path in accepted(document, "gremlin") if not isinstance(at(document, path), str | None)]

@@ -72,6 +72,7 @@ def test_the_kernels_of_an_operator_share_its_work() -> None:
     assert table.rows() == [(6_000.0, 2 * (200 + 600 + 300) / 2, "fp16")] * 2
 
 
+@pytest.mark.slow
 def test_peaks_that_the_caller_states_decide() -> None:
     """1024 cubed in fp16 is 341 FLOP per byte."""
     square = shaped("aten::mm", [[1024, 1024], [1024, 1024]])

@@ -71,6 +71,7 @@ def test_tables_are_listed_not_made() -> None:
     assert repr(replace(gpu_report(), tables=tables).tables) == "<2 tables: one, two>"
 
 
+@pytest.mark.slow
 def test_plots_are_listed_by_name() -> None:
     assert repr(gpu_report().plots).startswith("<")
     assert "plots: " in repr(gpu_report().plots)

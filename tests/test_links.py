@@ -59,6 +59,7 @@ def test_correlation_zero_and_external_id_link_nothing() -> None:
     assert links(launch(0, 2, 0), op("o", 0, 3, **{"External id": 5}), old) == {"k": None}
 
 
+@pytest.mark.slow
 def test_a_flow_links_where_no_correlation_id_does() -> None:
     tail, head = launch(0, 2, 0), kernel("k", 9, 1)
     assert links(tail, head, flow(77, tail, head)) == {"k": f"{LAUNCH}@0"}
@@ -176,7 +177,7 @@ ALIKE = {
 """Events that share what others are found by: pairs of all of them would be as many as the square of their number."""
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALIKE)
 def test_no_join_makes_pairs_of_all(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wide: list[tuple[int, int, int]] = []

@@ -137,6 +137,7 @@ def fed(period: int = 2_000) -> Report:
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_where_the_runway_ran_out_is_told_with_what_drained_it() -> None:
     text = to_markdown(fed())
     part = text.split("### Where the queue ran empty")[1].split("###")[0]
@@ -147,6 +148,7 @@ def test_where_the_runway_ran_out_is_told_with_what_drained_it() -> None:
     assert "### Where the queue ran empty" not in to_markdown(empty_report("no-gpu-activity"))
 
 
+@pytest.mark.slow
 def test_what_operators_cost_is_split_and_short_launches_are_counted() -> None:
     text = to_markdown(fed())
     part = text.split("### What operators cost the CPU")[1].split("###")[0]
@@ -163,6 +165,7 @@ def test_what_operators_cost_is_split_and_short_launches_are_counted() -> None:
     assert "12 of 12 launches of operators took the CPU longer than the device" in to_markdown(late)
 
 
+@pytest.mark.slow
 def test_shares_without_recording_stand_beside_the_raw_ones() -> None:
     dense = [[python(f"train.py({k % 9}): f", 100 * n + 0.5 * k, 0.2) for k in range(100)] for n in range(12)]
     report = analysed(dense, [launched(GEMM, 100 * n + 52, 100 * n + 58, 30, n + 1) for n in range(12)])
@@ -178,6 +181,7 @@ def test_shares_without_recording_stand_beside_the_raw_ones() -> None:
     assert "share without recording" not in to_markdown(fed())
 
 
+@pytest.mark.slow
 def test_advice_names_its_place_on_the_timeline() -> None:
     item = fed().advice[0]
     assert item.start_ns is not None

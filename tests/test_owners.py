@@ -68,7 +68,7 @@ def test_owners_are_those_of_the_definition(trace: RandomTrace) -> None:
             assert owner == (part, activity)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_samples(path: Path) -> None:
     report = analyze(path)
@@ -76,7 +76,7 @@ def test_samples(path: Path) -> None:
     assert pickle.loads(pickle.dumps(report.tables["owners"])).equals(report.tables["owners"])
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.skipif(not corpus_rows(), reason="the corpus ($TRACE_CORPUS) is absent")
 @pytest.mark.parametrize("file", sorted({row["file"] for row in corpus_rows()}))
 def test_real_traces(file: str, corpus_report: Callable[[str], Report]) -> None:

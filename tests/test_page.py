@@ -67,7 +67,7 @@ def test_rows_lead_to_the_longest_of_their_kind() -> None:
     assert column(table(shown, "gaps"), "duration_ns") == ["40 us"] * 3
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.json.gz")), ids=lambda path: path.name.split(".")[0])
 def test_every_row_of_every_table_leads_to_a_place_in_the_trace(path: Path) -> None:
     report = analyze(str(path))
@@ -77,6 +77,7 @@ def test_every_row_of_every_table_leads_to_a_place_in_the_trace(path: Path) -> N
             assert all(p and 0 <= p.start_ns <= p.end_ns <= report.trace.duration_ns for p in places), shown.key
 
 
+@pytest.mark.slow
 def test_a_group_and_a_bucket_lead_to_their_longest_kernel() -> None:
     report = analyze(str(SAMPLES / "synthetic_compute.json.gz"))
     kernels = report.tables["activities"].filter(kind="kernel")
@@ -191,7 +192,7 @@ def test_fusions_say_what_to_write_and_lead_to_the_longest() -> None:
 # ---- markup ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("report", [gpu_report(), cpu_report(), empty_report()], ids=["gpu", "cpu", "empty"])
 @pytest.mark.parametrize("compact", [False, True])
 def test_every_reference_within_the_page_leads_somewhere(report: Report, compact: bool) -> None:
@@ -222,6 +223,7 @@ def test_a_compact_page_ends_after_the_timeline() -> None:
 # ---- plots -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_plots_are_what_the_report_has_data_for() -> None:
     from trace_analyzer.render.plots import PLOTS, plots
 
@@ -423,6 +425,7 @@ def test_the_environment_names_the_browser(monkeypatch: pytest.MonkeyPatch, tmp_
     assert browser() == str(tmp_path / "browser")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")
 @pytest.mark.parametrize(
     ("script", "said"), [("echo no screen >&2; exit 1", "drew no picture: no screen"), ("exit 0", "drew no picture$")]

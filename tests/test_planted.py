@@ -220,7 +220,7 @@ PLANTS: dict[str, Planted] = {
 """Cause (and how), what causes it."""
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @every_loop
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_cause_is_found_again_and_nothing_else_moves(name: str, loop: Loop) -> None:
@@ -242,6 +242,7 @@ def unknown_ratio(report: Report) -> float:
     return by_cause["host-unknown"] / sum(by_cause[cause] for cause in HOST_CAUSES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ns", [2_000_000, 50_000_000])
 def test_planted_work_from_before_the_recording_is_found_again(ns: int) -> None:
     simulation = Steady()
@@ -342,6 +343,7 @@ def test_halved_kernels_push_towards_overhead_and_a_bigger_batch_away_from_it(lo
     assert scaled(loop, 64).run().verdict.regime != "overhead-bound"
 
 
+@pytest.mark.slow
 @every_loop
 @pytest.mark.parametrize("slowed", ["mm", "add"])
 def test_slowing_an_operator_moves_blame_to_it(slowed: str, loop: Loop) -> None:

@@ -21,7 +21,7 @@ SMALL = 1_500
 FILES = [row["file"] for row in corpus_rows()]
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_every_promise_holds_on_random_damage(seed: int) -> None:
     check_program(mutated(random_trace(random.Random(seed)), seed), page=seed % 4 == 0)

@@ -55,7 +55,7 @@ def waits(report: JobReport) -> dict[int | None, int | None]:
     return {rank.rank: rank.wait_ns for rank in report.ranks}
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [8, 64])
 @pytest.mark.parametrize(
     ("recorded", "by"),

@@ -35,6 +35,7 @@ def again(report: Report) -> list[tuple[Any, ...]]:
     return rows(report.tables["recomputation"], "sign", "operator", "count", "time_ns")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_node_and_its_own_backward() -> None:
     """The node runs the forward product again, and then the backward products in nodes of their own."""
     report = analysed(

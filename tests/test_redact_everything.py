@@ -110,6 +110,7 @@ def test_no_byte_that_is_written_holds_a_secret(trace: Path, tmp_path: Path, mon
     assert {name: found for name, found in leaks.items() if found} == {}
 
 
+@pytest.mark.slow
 def test_the_trace_is_full_of_secrets(trace: Path) -> None:
     """Without --redact they are everywhere, so that the test above can fail."""
     shown = CliRunner().invoke(main, [str(trace), "--no-report", "--format", "json"]).stdout

@@ -44,7 +44,7 @@ def first_events(content: bytes, count: int) -> bytes:
     return (text[:end] + "]}").encode()
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.json.gz")), ids=lambda path: path.name)
 def test_real_traces(path: Path) -> None:
     content = first_events(gzip.decompress(path.read_bytes()), FIRST_EVENTS)

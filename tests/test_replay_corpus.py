@@ -25,7 +25,7 @@ def replayed(path: Path) -> tuple[Report, Replay, str | None]:
     return report, replay, refusal(report, replay, device, ())
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.name.split(".")[0])
 def test_a_sample_replays_as_recorded(path: Path) -> None:
     _, replay, refused = replayed(path)

@@ -76,7 +76,7 @@ def test_an_interval_holds_what_a_change_brings_that_falls_short_of_its_best_cas
     assert sum(inside) >= 5
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("edge", NEEDED)
 def test_without_an_edge_a_prediction_is_wrong(edge: int) -> None:
     name = NEEDED[edge]

@@ -136,6 +136,7 @@ def test_another_sequence_takes_nothing(graph: list[Any]) -> None:
     assert taken(report, 1)[0][:3] == (None, None, None)
 
 
+@pytest.mark.slow
 def test_what_executions_differ_in_is_told_and_not_guessed() -> None:
     """Two sizes with equal grids: the operators are the same, the products' shapes are not known, the rest is."""
     report = analysed(eager(), eager(500, 20, rows=12), replay())
@@ -188,6 +189,7 @@ def test_without_grids_names_and_durations_must_agree() -> None:
     assert slower == [(row[0], None, None, "names", 0.0, row[5]) for row in WHOLE]
 
 
+@pytest.mark.slow
 def test_the_launches_of_a_capture_become_the_kernels_of_its_graph() -> None:
     """In order of the nodes, whatever stream and time they ran at; memsets and copies are no kernels."""
     assert taken(analysed(capture(), replay())) == named("capture", 1.0)

@@ -30,7 +30,7 @@ def test_every_sample_is_expected() -> None:
     assert {path.name for path in SAMPLES.glob("*.json.gz")} == set(EXPECTED)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_verdict(name: str) -> None:
     verdict = report(name).verdict

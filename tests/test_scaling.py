@@ -45,6 +45,7 @@ def test_overhead_is_proven_and_the_flip_is_where_the_model_has_it() -> None:
     assert product.work_ratio == pytest.approx(4)
 
 
+@pytest.mark.slow
 def test_work_that_takes_its_time_is_no_overhead() -> None:
     result = scaling(at(4096, 5_000), at(8192, 5_000))
     assert result.step[0].growth == "proportional"

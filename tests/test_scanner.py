@@ -101,6 +101,7 @@ def test_a_text_may_end_anywhere(size: int) -> None:
         assert (ending, at) == (_scanner.PARTIAL, starts[events])
 
 
+@pytest.mark.slow
 @given(
     st.binary(max_size=60) | st.text(alphabet='{}[]",:\\u0019.eE-+tfnN Infya\t\n', max_size=60).map(str.encode),
     st.integers(0, 400),

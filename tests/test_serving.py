@@ -71,12 +71,14 @@ def test_each_kind_has_its_time_its_tokens_and_its_verdict() -> None:
     assert rows.get_column("regime").to_list() == ["compute-bound", *["memory-bandwidth-bound"] * 2]
 
 
+@pytest.mark.slow
 def test_it_stands_in_the_json() -> None:
     rows = json.loads(served().to_json())["serving"]
     assert [(row["device"], row["step_kind"], row["count"]) for row in rows] == [(0, "prefill", 1), (0, "decode", 4), (0, "mixed", 1)]  # fmt: skip
     assert json.loads(analysed(launched("a", 0, 10, 10, 1)).to_json())["serving"] == []
 
 
+@pytest.mark.slow
 def test_parts_of_a_kind_are_those_of_its_steps() -> None:
     """The time of all kinds is that of the steps, whatever marks these."""
     report = served()

@@ -30,6 +30,7 @@ class Finished:
         Path(path).write_bytes(self.content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["t.json", "t.json.gz"])
 def test_facts_survive_the_file(tmp_path: Path, name: str) -> None:
     told = RunMetadata(
@@ -52,6 +53,7 @@ def test_what_is_no_object_with_entries_stays_as_it_is_or_stays_json(tmp_path: P
         assert written == content
 
 
+@pytest.mark.slow
 def test_the_measured_step_reaches_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float | None] = []
     real = findings._recordings

@@ -174,6 +174,7 @@ def test_idle_samples_idle_for_the_planted_cause(
     assert idle.most_common(1)[0][0] == cause
 
 
+@pytest.mark.slow
 def test_the_cpu_recording_names_no_machine_and_holds_no_gpu_work() -> None:
     text = gzip.decompress((SAMPLES_FOLDER / "cpu_mlp.json.gz").read_bytes()).decode()
     rows = strictly_parsed(text)["traceEvents"]

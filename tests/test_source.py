@@ -72,6 +72,7 @@ def test_what_is_no_source_is_not_read(tmp_path: Path) -> None:
     assert call_line(f"{tmp_path}/x.py(4): step", None) is None
 
 
+@pytest.mark.slow
 def test_the_report_tells_it(train: str) -> None:
     item = [op("aten::item", 5, 20), op("aten::_local_scalar_dense", 6, 18), call("cudaStreamSynchronize", 8, 15)]
     kernels = [launched("a", 0, 10, 10, 1), launched("b", 80, 90, 10, 2)]

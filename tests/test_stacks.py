@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_factory import frame, gpu_report, hostile_report
@@ -120,6 +121,7 @@ def test_only_the_largest_nodes_are_on_the_page_with_all_their_callers(monkeypat
     assert flame.left_out == 2
 
 
+@pytest.mark.slow
 def test_a_page_without_stacks_has_no_flame_graph() -> None:
     assert 'id="flame"' not in html(gpu_report())
     assert 'id="flame"' in html(stacked(gpu_report()))

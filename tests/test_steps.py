@@ -42,7 +42,7 @@ def test_annotations_copied_onto_devices_count_once() -> None:
     assert len(table(analysed(step(0, 0), step(1, 200), copied), "index")) == 2
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "states"),
     [
@@ -79,6 +79,7 @@ def test_the_steady_window_may_be_several_intervals() -> None:
     assert (window.steps, window.intervals) == ((1, 2, 4, 5), ((120_000, 520_000), (1_120_000, 1_620_000)))
 
 
+@pytest.mark.slow
 def test_a_step_or_all_of_it_can_be_asked_for() -> None:
     events = [step(n, 200 * n) for n in range(4)]
     one, whole = (analysed(events, step=wanted).verdict.window for wanted in (2, "all"))
@@ -90,6 +91,7 @@ def test_a_step_or_all_of_it_can_be_asked_for() -> None:
         analysed(events, step=9)
 
 
+@pytest.mark.slow
 def test_other_annotations_mark_steps_when_they_repeat_around_the_launches() -> None:
     names = "iteration_{}(8)_of[3]"
     report = analysed([step(n, 200 * n, name=names) for n in range(4)], annotation("inside", 10, 2))
@@ -139,6 +141,7 @@ def loop(count: int, *around: object, period: int = 200, copies: bool = True) ->
     return events
 
 
+@pytest.mark.slow
 def test_the_period_of_the_launches_marks_steps() -> None:
     report = analysed(loop(6))
     assert report.steps_from == "kernel sequence"
@@ -155,6 +158,7 @@ def test_a_recording_that_starts_and_ends_amid_steps_has_cut_ones() -> None:
     assert {n for state, n in states if state == "ok"} == {8}
 
 
+@pytest.mark.slow
 def test_layers_of_one_pass_are_no_steps() -> None:
     """They repeat, but the epilogue comes once, and nothing goes to the host or comes from it in between."""
     layers = [launched(name, 20 * n + 10 * k, 20 * n + 10 * k + 6, 8, 10 * n + k + 1) for n in range(24) for k, name in enumerate(("gemm", "relu"))]  # fmt: skip
@@ -172,6 +176,7 @@ def test_launches_without_rhythm_have_no_steps() -> None:
     assert analysed([launched(name, 20 * n, 20 * n + 9, 8, n + 1) for n, name in enumerate(names)]).steps_from is None
 
 
+@pytest.mark.slow
 def test_optimizers_and_data_loaders_announce_steps() -> None:
     fetches = [
         annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 200 * n - 5, 4) for n in range(6)
@@ -184,6 +189,7 @@ def test_optimizers_and_data_loaders_announce_steps() -> None:
     assert table(report, "host_start_ns", "host_end_ns")[1] == (145, 345), "time starts 5 us earlier, with the fetch"
 
 
+@pytest.mark.slow
 def test_frameworks_announce_steps_also_once() -> None:
     once = analysed(loop(1), annotation("execute_context_2(512)_generation_30(30)", 0, 190))
     assert (once.steps_from, table(once, "index", "state")) == ("serving framework", [(0, "first")])
@@ -241,6 +247,7 @@ def test_a_step_has_cause_and_runner_up() -> None:
     assert table(analysed(events), "regime", "cause", "runner_up")[2] == ("overhead-bound", "launch", "compute-bound")
 
 
+@pytest.mark.slow
 def test_a_step_has_a_sentence_and_its_confidence() -> None:
     """Of the device's doubts all steps have their part, of the others each has its own."""
 
@@ -333,6 +340,7 @@ def test_a_step_that_only_recording_makes_overhead_bound_says_so() -> None:
     assert step.confidence != "high"
 
 
+@pytest.mark.slow
 def test_a_measured_step_time_holds_for_each_step() -> None:
     """A step takes 20 ms recorded and 12 ms without: 8 ms of its idle time are recording."""
     step = analysed(recorded(2), measured_step_ms=12.0).steps[1]
@@ -342,6 +350,7 @@ def test_a_measured_step_time_holds_for_each_step() -> None:
     assert (first.state, first.recording_ns) == ("first", None), "it may do something else, which is not recording"
 
 
+@pytest.mark.slow
 def test_the_steps_of_a_report_are_told_with_what_limits_them() -> None:
     text = cold_then_warm().to_markdown()
     assert "| ProfilerStep#0 | first | " in text

@@ -290,6 +290,7 @@ def test_a_fork_works_or_says_at_once_that_it_cannot(folder: Path, before: str, 
     assert ("spawn" in done.stdout) == (code == 42)
 
 
+@pytest.mark.slow
 def test_the_process_that_forks_goes_on(folder: Path) -> None:
     assert issubclass(ForkedError, Exception)
     analyze(folder / "t.json")
@@ -333,7 +334,7 @@ def with_active_names(make: Callable[[str], str] = lambda name: name + ACTIVE) -
     return trace_bytes([*events, odd], deviceProperties=[{**A100, "name": make("A100")}])
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "markdown", "json"])
 def test_no_output_holds_what_acts(folder: Path, form: str) -> None:
     import base64

@@ -36,6 +36,7 @@ def test_fp32_where_tf32_is_faster() -> None:
     assert row["saves_ns"] == pytest.approx(8e6 - FLOP / 156e12 * 1e9)
 
 
+@pytest.mark.slow
 def test_a_device_without_tf32_has_fp16() -> None:
     report = analysed(product(SGEMM, "float", 12_000), devices=[V100])
     (told,) = report.devices[0].tensor_cores

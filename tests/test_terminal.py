@@ -255,6 +255,7 @@ def test_a_run_on_the_cpu_shows_its_operators() -> None:
     assert "What operators cost the CPU" not in summary(gpu_report())
 
 
+@pytest.mark.slow
 def test_one_of_something_is_said_in_the_singular() -> None:
     """A trace with one of each: device, kernel, launch, copy, step."""
     one = [

@@ -42,6 +42,7 @@ def boxes_of(plot: object) -> dict[str, list[object]]:
 # ---- leaving out -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_each_rung_leaves_out_no_less_than_the_one_before() -> None:
     sizes = [len(payload(timeline_columns(LARGE, step))) for step in LADDER]
     assert sizes == sorted(sizes, reverse=True)
@@ -85,6 +86,7 @@ def test_a_page_is_as_small_as_asked_and_says_what_it_left_out(tmp_path: Path) -
     assert "Left out" not in (tmp_path / "whole.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_page_that_fits_is_left_as_it_is() -> None:
     assert html.html(gpu_report(), max_mb=100) == html.html(gpu_report())
 

@@ -39,7 +39,7 @@ def entries() -> list[Path]:
     return sorted(cache_folder().iterdir()) if cache_folder().exists() else []
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_the_same_trace_comes_back_without_the_file_being_read(path: Path) -> None:
     first = load_cached(path)
@@ -109,6 +109,7 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     assert equal(load_cached(SAMPLE), load(SAMPLE))
 
 
+@pytest.mark.slow
 def test_no_cache() -> None:
     run = CliRunner().invoke(main, [str(SAMPLE), "--no-report", "--no-cache"])
     assert run.exit_code == 0

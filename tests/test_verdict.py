@@ -407,6 +407,7 @@ def test_a_cold_start_in_a_trace() -> None:
     assert analysed(warm, again).verdict.cause == "launch"
 
 
+@pytest.mark.slow
 def test_the_judged_device_is_the_busiest_or_the_one_asked_for() -> None:
     events = [[launched("ampere_sgemm_128x64_tn", 200 * n, 200 * n + 10, length, 100 * d + n, device=d) for n in range(1, 12)]
               for d, length in ((0, 20), (1, 150))]  # fmt: skip
@@ -432,6 +433,7 @@ def test_thresholds_are_those_of_the_definitions() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", [10, 200])
 def test_a_file_that_breaks_off_is_not_called_a_run_on_the_cpu(cut: int) -> None:
     content = trace_bytes([op("aten::mm", 10 * n, 5) for n in range(9)])[:-cut]
@@ -441,7 +443,7 @@ def test_a_file_that_breaks_off_is_not_called_a_run_on_the_cpu(cut: int) -> None
     assert "CPU-only" not in found.headline
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"[]", b'{"traceEvents": []}', b'[{"ph": "M", "name": "process_name", "pid": 1}]'])
 def test_a_trace_of_nothing_is_not_called_a_run_on_the_cpu(content: bytes) -> None:
     found = analyze(content).verdict
@@ -464,6 +466,7 @@ def test_idle_time_is_told_in_flop() -> None:
     assert facts(report)["idle_flop"] == pytest.approx(idle / 1e9 * 312e12)
 
 
+@pytest.mark.slow
 def test_a_full_queue_tells_a_dependency_from_a_slow_cpu() -> None:
     """14 launches at once, then one kernel each 100 us: the CPU had done its part."""
     early = [[launch(n, 1, n), kernel("ampere_fp16_s16816gemm", 100 * n, 20, correlation=n)] for n in range(1, 15)]
@@ -474,7 +477,7 @@ def test_a_full_queue_tells_a_dependency_from_a_slow_cpu() -> None:
     assert "queue_depth_while_waiting" not in facts(analysed(kernel("k", 0, 5_000)))
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("events", "header", "code"),
     [
@@ -490,6 +493,7 @@ def test_a_device_that_others_may_use_is_named(events: list[Any], header: dict[s
     assert found == ({code} if code else set())
 
 
+@pytest.mark.slow
 def test_outliers_that_hold_most_of_the_time_are_said() -> None:
     def step(number: int, start: int, length: int) -> list[Any]:
         work = launched("ampere_fp16_s16816gemm", start + 5, start + 10, length - 20, number + 1)
@@ -502,6 +506,7 @@ def test_outliers_that_hold_most_of_the_time_are_said() -> None:
     assert "81 % of the device time" in why
 
 
+@pytest.mark.slow
 def test_a_trace_of_another_tool_is_told_from_a_run_on_the_cpu() -> None:
     spans = [{"ph": "X", "cat": "toplevel", "name": "task", "pid": 1, "tid": 1, "ts": i, "dur": 1} for i in range(9)]
     assert "another tool" in analyze(json.dumps(spans).encode()).verdict.headline

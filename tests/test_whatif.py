@@ -125,7 +125,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals_have_a_reason_and_exit_3(name: str, tmp_path: Path) -> None:
     trace, reason = REFUSED[name]
@@ -150,6 +150,7 @@ UNLINKED = k.trace_bytes(
 )
 
 
+@pytest.mark.slow
 def test_without_links_only_the_device_can_be_made_faster(tmp_path: Path) -> None:
     standard = ta.whatif(UNLINKED)
     assert standard.status == "ok"
@@ -224,6 +225,7 @@ def test_text_tells_step_interval_path_and_floors() -> None:
     assert all(len(line) <= 80 for line in whatif(report(SYNCHRONIZED)).to_text(80).splitlines())
 
 
+@pytest.mark.slow
 def test_the_tornado_plot_has_a_bar_per_scenario(tmp_path: Path) -> None:
     result = whatif(report(SYNCHRONIZED))
     bars = next(iter(result.plot))
@@ -263,6 +265,7 @@ def test_every_change_has_an_option_and_words() -> None:
         assert "{" not in change.label
 
 
+@pytest.mark.slow
 def test_a_dash_is_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     trace = Path(__file__).parents[1] / "sample_traces" / "synthetic_overhead_data-loading.json.gz"

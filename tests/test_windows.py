@@ -31,7 +31,7 @@ def test_without_anything_around_them_repetitions_are_steps() -> None:
     assert analysed(blocks()).steps_from == "kernel sequence"
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "around",
     [
@@ -57,6 +57,7 @@ def _flat(events: Any) -> list[dict[str, Any]]:
     return [e for item in events for e in (_flat(item) if isinstance(item, list) else [item])]
 
 
+@pytest.mark.slow
 def test_what_encloses_some_repetitions_does_not_matter() -> None:
     assert analysed(blocks(), annotation("some", 195, 300), op("x", 500, 120)).steps_from == "kernel sequence"
     elsewhere = python("nn.Module: Net_0", 0, 5_000, pid=9, tid=9)
@@ -131,6 +132,7 @@ def test_what_only_a_pass_has_in_each_repetition_proves_steps(events: list[objec
     assert analysed(_later(*events)).steps_from is not None
 
 
+@pytest.mark.slow
 def test_annotated_layers_are_no_steps_either() -> None:
     layers = [annotation(f"layer {n}", 100 * n + 3, 80) for n in range(10)]
     assert analysed(blocks(), layers).steps_from == "layer #"
@@ -194,6 +196,7 @@ def window(report: Report) -> tuple[str, tuple[tuple[int, int], ...]]:
     return report.verdict.window.kind, report.verdict.window.intervals
 
 
+@pytest.mark.slow
 def test_idle_time_before_the_first_real_work_is_trimmed_and_told() -> None:
     report = edged(tiny(0, 1))
     kind, ((start, end),) = window(report)
