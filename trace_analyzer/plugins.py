@@ -77,7 +77,7 @@ def add(folders: Sequence[str]) -> None:
         raise UsageError(f"--plugin {NONE} switches all plug-ins off, and others are named")
     os.environ[ENVIRONMENT] = os.pathsep.join(wanted)
     try:
-        if _settled and _found() != _settled[0]:
+        if _settled and _discovered() != _settled[0]:
             raise UsageError(
                 "--plugin: a report was made before with other plug-ins; name them in a process of their own"
             )
@@ -90,7 +90,7 @@ def add(folders: Sequence[str]) -> None:
 def active() -> tuple[Plugin, ...]:
     """Return the active plug-ins: those that the caller named, in the user's folder, installed. Raises ``UsageError``."""
     if not _settled:
-        _settled.append(_found())
+        _settled.append(_discovered())
     return _settled[0]
 
 
@@ -195,7 +195,7 @@ def _named() -> list[str]:
     return [part for part in os.environ.get(ENVIRONMENT, "").split(os.pathsep) if part]
 
 
-def _found() -> tuple[Plugin, ...]:
+def _discovered() -> tuple[Plugin, ...]:
     """Return the plug-ins that there are, each name once: the first one counts."""
     named = _named()
     if named == [NONE]:

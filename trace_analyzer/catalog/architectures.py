@@ -3,14 +3,13 @@
 The rules are data, in ``architectures.toml``.
 """
 
-import tomllib
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 
 import polars as pl
 
 from trace_analyzer.catalog.devices import Device, devices
+from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.kernels import NAME_LIMIT
 from trace_analyzer.catalog.patterns import matches
 
@@ -28,9 +27,9 @@ class Architecture:
 @cache
 def architectures() -> tuple[Architecture, ...]:
     """Return all architectures, oldest first."""
-    text = files(__package__).joinpath("architectures.toml").read_text("utf-8")
     return tuple(
-        Architecture(**{**row, "examples": tuple(row["examples"])}) for row in tomllib.loads(text)["architecture"]
+        Architecture(**{**row, "examples": tuple(row["examples"])})
+        for row in document("architectures.toml")["architecture"]
     )
 
 

@@ -3,14 +3,13 @@
 The rules are data, in ``arithmetic.toml``; this module reads them and applies them to names.
 """
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import polars as pl
 
+from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.kernels import NAME_LIMIT
 from trace_analyzer.catalog.patterns import matches
 
@@ -39,7 +38,7 @@ def rules(kind: str) -> tuple[Rule, ...]:
 
 @cache
 def _catalogue() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("arithmetic.toml").read_text("utf-8"))
+    return document("arithmetic.toml")
 
 
 def arithmetic(names: pl.Series) -> pl.DataFrame:

@@ -1,9 +1,9 @@
 """Read the figures of the article's table from ``article.toml``."""
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+
+from trace_analyzer.catalog.documents import document
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,6 @@ class Article:
 @cache
 def article() -> Article:
     """Return the article's table."""
-    data = tomllib.loads(files(__package__).joinpath("article.toml").read_text("utf-8"))
+    data = document("article.toml")
     groups = {group: Figures(**row) for group, row in data["group"].items()}
     return Article(groups, data["source"], data["url"])

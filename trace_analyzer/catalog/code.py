@@ -1,13 +1,12 @@
 """Classify code by name: phases, library frames, sources of blocking calls. Rules from ``code.toml``."""
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 import polars as pl
 
+from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.host_work import MATCHED
 from trace_analyzer.catalog.patterns import matches, with_slashes
 from trace_analyzer.tuning import remembered
@@ -42,7 +41,7 @@ class CodeRules:
 @cache
 def code_rules() -> CodeRules:
     """Return the rules, read once."""
-    raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("code.toml").read_text("utf-8"))
+    raw = document("code.toml")
     return CodeRules(
         **{part: tuple(_rule(entry) for entry in raw[part]) for part in ("phases", "libraries", "sources")}
     )

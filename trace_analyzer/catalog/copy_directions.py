@@ -1,12 +1,11 @@
 """Classify copies by direction: rules as data, read from ``copies.toml``."""
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 import polars as pl
 
+from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.patterns import matches
 
 WITHIN_DEVICE = "within-device"
@@ -27,7 +26,7 @@ class DirectionRule:
 @cache
 def direction_rules() -> tuple[DirectionRule, ...]:
     """Return the rules in the file's order: the first that matches a copy names its direction."""
-    raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("copies.toml").read_text("utf-8"))
+    raw = document("copies.toml")
     return tuple(
         DirectionRule(rule["name"], rule["pattern"], tuple(rule["examples"]), tuple(rule["counterexamples"]))
         for rule in raw["directions"]

@@ -5,15 +5,14 @@ finds the row that a trace's header or a user's ``--gpu`` means.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from trace_analyzer import plugins
+from trace_analyzer.catalog.documents import document
 from trace_analyzer.errors import UsageError
 
 MEMORY_SHARE = (0.9, 1.01)
@@ -106,7 +105,7 @@ _VECTOR_TYPE = {"fp64": "fp64", **dict.fromkeys(("fp32", "tf32", "bf16", "fp16",
 @cache
 def devices() -> tuple[Device, ...]:
     """Return all rows of the catalogue, in its order; those of plug-ins come first."""
-    own = _devices_of(tomllib.loads(files(__package__).joinpath("devices.toml").read_text("utf-8")))
+    own = _devices_of(document("devices.toml"))
     added = plugins.added("devices.toml", _added_devices, key=lambda row: row.name, taken=[row.name for row in own])
     return (*added, *own)
 

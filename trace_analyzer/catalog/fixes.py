@@ -1,16 +1,15 @@
 """Read the words and code of each piece of advice from ``fixes.toml``."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from string import Template
 from typing import Any, Literal, get_args
 
 import polars as pl
 
 from trace_analyzer import plugins
+from trace_analyzer.catalog.documents import document
 from trace_analyzer.vocabulary import CAUSES, REGIMES
 
 PAGE = "docs/advice.md"
@@ -66,7 +65,7 @@ class Fix:
 @cache
 def fixes() -> dict[str, Fix]:
     """Return the fixes by id, in the order of the file, then those of plug-ins."""
-    raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("fixes.toml").read_text("utf-8"))
+    raw = document("fixes.toml")
     own = {row["id"]: _fix(row) for row in raw["fixes"]}
     return own | {fix.id: fix for fix in plugins.added("fixes.toml", _added_fixes, key=lambda fix: fix.id, taken=own)}
 

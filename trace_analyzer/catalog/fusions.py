@@ -1,11 +1,11 @@
 """Read the names that users know chains of operators by from ``fusions.toml``."""
 
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+
+from trace_analyzer.catalog.documents import document
 
 COMPILE = "torch.compile(f)  # fuses the chain into one kernel"
 
@@ -25,7 +25,7 @@ class Fusion:
 @cache
 def fusions() -> tuple[Fusion, ...]:
     """Return all rules, in the order in which they are tried."""
-    rows = tomllib.loads(files(__package__).joinpath("fusions.toml").read_text("utf-8"))["fusion"]
+    rows = document("fusions.toml")["fusion"]
     return tuple(_fusion(**row) for row in rows)
 
 

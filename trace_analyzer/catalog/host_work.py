@@ -1,15 +1,14 @@
 """Classify host events by name: rules as data, read from ``host_work.toml``."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import polars as pl
 
 from trace_analyzer import plugins
+from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.patterns import check, matches, with_slashes
 from trace_analyzer.tuning import remembered
 from trace_analyzer.vocabulary import NAMED_WORK
@@ -43,7 +42,7 @@ class HostWorkRule:
 @cache
 def host_work_rules() -> tuple[HostWorkRule, ...]:
     """Return the rules in the file's order, those of plug-ins first: the first that matches an event names it."""
-    own = _rules_of(tomllib.loads(files("trace_analyzer.catalog").joinpath("host_work.toml").read_text("utf-8")))
+    own = _rules_of(document("host_work.toml"))
     known = {*NAMED_WORK, *(rule.work for rule in own)}
 
     def added(document: Mapping[str, Any]) -> tuple[HostWorkRule, ...]:

@@ -3,11 +3,11 @@
 The figures are data, in ``interconnects.toml``, whose header comment defines them.
 """
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Literal
+
+from trace_analyzer.catalog.documents import document
 
 Kind = Literal["nvlink", "xgmi", "xelink", "c2c", "pcie"]
 
@@ -31,7 +31,7 @@ class Interconnect:
 @cache
 def interconnects() -> tuple[Interconnect, ...]:
     """Return all rows of the catalogue, in its order."""
-    rows = tomllib.loads(files(__package__).joinpath("interconnects.toml").read_text("utf-8"))["interconnect"]
+    rows = document("interconnects.toml")["interconnect"]
     return tuple(Interconnect(**{**row, "devices": tuple(row["devices"])}) for row in rows)
 
 

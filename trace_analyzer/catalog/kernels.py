@@ -5,16 +5,15 @@ applies them to frames.
 """
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.resources import files
 from typing import Any
 
 import polars as pl
 
 from trace_analyzer import plugins
+from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.patterns import check, matches
 from trace_analyzer.tuning import remembered
 from trace_analyzer.vocabulary import GROUPS
@@ -186,7 +185,7 @@ def _rule_table(used: Sequence[Rule]) -> pl.DataFrame:
 
 @cache
 def _catalogue() -> dict[str, Any]:
-    return tomllib.loads(files(__package__).joinpath("kernels.toml").read_text("utf-8"))
+    return document("kernels.toml")
 
 
 @cache

@@ -1,14 +1,13 @@
 """Read what annotations of serving frameworks say of their steps: rules as data, from ``serving_steps.toml``."""
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 import polars as pl
 
+from trace_analyzer.catalog.documents import document
 from trace_analyzer.tuning import remembered
 
 KINDS = ("prefill", "decode", "mixed")
@@ -33,7 +32,7 @@ class ServingRule:
 @cache
 def serving_rules() -> tuple[tuple[ServingRule, ...], Mapping[str, str], tuple[str, ...]]:
     """Return the rules in the order of the file, the kind of each mode, and the modes of one token per request."""
-    raw = tomllib.loads(files("trace_analyzer.catalog").joinpath("serving_steps.toml").read_text("utf-8"))
+    raw = document("serving_steps.toml")
     rules = (
         ServingRule(
             rule["source"], rule["pattern"], tuple((name, kind, tokens) for name, kind, tokens in rule["examples"])

@@ -1,15 +1,14 @@
 """Classify step marks by name: rules as data, read from ``step_marks.toml``."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import polars as pl
 
 from trace_analyzer import plugins
+from trace_analyzer.catalog.documents import document
 from trace_analyzer.catalog.patterns import check, matches, with_slashes
 
 MARKS = ("span", "end", "start", "part")
@@ -33,7 +32,7 @@ class StepMarkRule:
 @cache
 def step_mark_rules() -> tuple[StepMarkRule, ...]:
     """Return the rules in the file's order, those of plug-ins first: the first that matches an event names it."""
-    own = _rules_of(tomllib.loads(files("trace_analyzer.catalog").joinpath("step_marks.toml").read_text("utf-8")))
+    own = _rules_of(document("step_marks.toml"))
     return (*plugins.added("step_marks.toml", _added_rules, key=lambda rule: f"{rule.marks}: {rule.pattern}"), *own)
 
 
