@@ -1,8 +1,10 @@
 """What the world may do to the command beside giving it bad input: one line, the right exit code, and never "a bug"."""
 
+import fcntl
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -100,6 +102,19 @@ class TestPaths:
         write_bytes(folder / "pipe", b"x" * 300_000)
         thread.join()
         assert read == [b"x" * 300_000]
+
+    @pytest.mark.slow
+    def test_a_reader_that_leaves_early_is_no_failure(self, folder: Path) -> None:
+        os.mkfifo(folder / "pipe")
+        reader = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+        arguments = [*COMMAND, "t.json", "--no-report", "--format", "json", "-o", "pipe"]
+        process = subprocess.Popen(arguments, cwd=folder, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+        select.select([reader], [], [], 60)
+        assert os.read(reader, 1) == b"{"
+        os.close(reader)
+        assert process.communicate(timeout=60)[1] == ""
+        assert process.returncode == 0
 
     @pytest.mark.sampled
     @pytest.mark.parametrize("form", ["text", "json", "markdown"])

@@ -102,6 +102,15 @@ class Outputs:
         if not special:
             self._finished.append((temporary, target))
 
+    def write_bytes(self, path: Path, content: bytes) -> None:
+        """Write the content; nobody reading the rest of a pipe is no failure. Raises as `open`."""
+        with contextlib.suppress(BrokenPipeError), self.open(path) as file:
+            file.write(content)
+
+    def write_text(self, path: Path, text: str) -> None:
+        """Write the text in UTF-8 as `write_bytes` does; lone surrogates, which UTF-8 has not, as ``\\udc80``."""
+        self.write_bytes(path, text.encode("utf-8", "backslashreplace"))
+
     def __enter__(self) -> Self:
         return self
 
@@ -164,17 +173,15 @@ class Sink(io.RawIOBase):
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write the content in one step: an earlier file stays as it was until the new one is whole.
-
-    Nobody reading the rest of a pipe is no failure. Raises as `Outputs.open`.
-    """
-    with contextlib.suppress(BrokenPipeError), Outputs() as outputs, outputs.open(path) as file:
-        file.write(content)
+    """Write the content in one step, as `Outputs.write_bytes`: an earlier file stays as it was until the new one is whole."""
+    with Outputs() as outputs:
+        outputs.write_bytes(path, content)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write the text in UTF-8 as `write_bytes` does; lone surrogates, which UTF-8 has not, as ``\\udc80``."""
-    write_bytes(path, text.encode("utf-8", "backslashreplace"))
+    """Write the text in one step, as `Outputs.write_text`."""
+    with Outputs() as outputs:
+        outputs.write_text(path, text)
 
 
 @contextlib.contextmanager

@@ -401,8 +401,7 @@ def _write(
             text = _rendered(result, form, outputs.text_width(), outputs.wants_colour())
             outputs.say(linked(text) if form in ("text", "details") and wants_links() else text)
         else:
-            with files.open(destinations.text) as file:
-                file.write(_rendered(result, form, 100, colour=False).encode("utf-8", "backslashreplace"))
+            files.write_text(destinations.text, _rendered(result, form, 100, colour=False))
         if destinations.tables is not None:
             written = result.write_tables(destinations.tables, destinations.tables_format)
             outputs.complain(f"tables: {len(written)} files in {shown(str(destinations.tables))}")
