@@ -1,8 +1,7 @@
 """Write Bokeh figures as pages that need no network."""
 
+from html import escape
 from typing import Any
-
-from markupsafe import escape
 
 from trace_analyzer.units import visible
 
