@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from trace_analyzer.ranks.matching import WAYS, coded
@@ -32,7 +33,12 @@ class Sample:
 
     def add(self, rows: pl.DataFrame) -> None:
         """Add rows of `ROWS`."""
-        for (size,), own in rows.with_columns(_hash()).group_by("group_size"):
+        hashed = rows.with_columns(_hash(rows))
+        bounds = [bound for bound, _ in self._kept.values()]
+        sizes = rows.get_column("group_size").unique().to_list()
+        if all(size in self._kept for size in sizes):  # most rows go at once
+            hashed = hashed.filter(pl.col("hash") <= max(bounds))
+        for (size,), own in hashed.group_by("group_size"):
             bound, frames = self._kept.get(size, (_ALL, []))
             frames = [*frames, own.filter(pl.col("hash") <= bound)]
             while sum(frame.height for frame in frames) > self._rows and _several(frames):
@@ -46,9 +52,12 @@ class Sample:
         return pl.concat(frames) if frames else pl.DataFrame(schema=ROWS)
 
 
-def _hash() -> pl.Expr:
+def _hash(rows: pl.DataFrame) -> pl.Expr:
     """Return a hash that all rows of a collective share; of those without a key, the rows of a signature in a step."""
-    return pl.coalesce("key", pl.struct("signature", "step").hash()).hash().alias("hash")
+    key = pl.col("key")
+    if rows.get_column("key").has_nulls():
+        key = pl.coalesce("key", pl.struct("signature", "step").hash())
+    return key.hash().alias("hash")
 
 
 def _several(frames: Sequence[pl.DataFrame]) -> bool:
@@ -82,6 +91,7 @@ class Spool:
             collectives.filter(pl.col("group").is_not_null())
             .group_by("group")
             .agg(pl.col("duration_ns").sum().alias("time_ns"), pl.len().cast(pl.Int64).alias("collectives"))
+            .with_columns(pl.col("group").cast(pl.String))
         )
         exposed = typed(exposed, _PIECES)
         if self._parts <= 1:
@@ -90,8 +100,7 @@ class Spool:
             return
         self._sample.add(rows)
         parted = self._with_part(rows)
-        pieces = exposed.join(parted.select("rank", "row", "part"), on=["rank", "row"], how="left")
-        self._write(parted, pieces)
+        self._write(parted, exposed.with_columns(_parts_of(exposed, parted)))
 
     def _with_part(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add ``part``: that of the row's step, or where another rank's row of the same key is already."""
@@ -115,7 +124,7 @@ class Spool:
         for name, files, frame in (("rows", self._files, rows), ("pieces", self._pieces, pieces)):
             for (part,), own in frame.group_by("part", maintain_order=True):
                 path = self._folder / f"{name}.{part}.{len(files.setdefault(int(part), []))}.parquet"
-                own.drop("part").write_parquet(path, compression="lz4", statistics=False)
+                own.drop("part").write_parquet(path, compression="uncompressed", statistics=False)
                 files[int(part)].append(path)
 
     def sample(self) -> pl.DataFrame:
@@ -144,6 +153,13 @@ class Spool:
         """Remove the files."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _parts_of(pieces: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
+    """Return the part of the row that each piece is of; ``rows`` are all rows of some ranks, one rank after the other."""
+    ranks, firsts = np.unique(rows.get_column("rank").to_numpy(), return_index=True)
+    first = firsts[np.searchsorted(ranks, pieces.get_column("rank").to_numpy())]
+    return rows.get_column("part").gather(first + pieces.get_column("row").to_numpy())
 
 
 def _frame(parts: Sequence[pl.DataFrame | Path], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
