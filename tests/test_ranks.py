@@ -220,6 +220,38 @@ def test_a_job_in_parts_says_what_the_whole_says(recorded: dict[str, bool]) -> N
     assert parts.rows.drop("match").sort("rank", "row").equals(whole.rows.drop("match").sort("rank", "row"))
 
 
+@pytest.mark.parametrize("recorded", [{}, {"seq": False, "grouped": False}])
+def test_a_job_without_steps_is_reduced_in_parts_too(recorded: dict[str, bool]) -> None:
+    """Memory is bounded without marks of steps: by what rows share, else by their place among all of a rank."""
+    tensor = [[4 * i + j for j in range(4)] for i in range(4)]
+    program = [("work", 20 * MS), ("meet", tensor), ("work", 10 * MS), ("meet", [list(range(16))])]
+    made = job(16, 30, program, late_rank(5), **CLOCKS)
+    contents = [to_bytes(without_steps(summary(made, rank, **recorded))) for rank in range(16)]
+    with closing(joined(contents, 100).collectives) as spool:
+        heights = [rows.height for rows, _ in spool.parts()]
+    assert sum(heights) == 16 * 60
+    assert max(heights) <= 150
+    whole, parts = (judge(contents, part_rows=rows) for rows in (10**6, 100))
+    assert parts.collectives.matched >= 0.9 * whole.collectives.matched
+    if not recorded:
+        assert parts.collectives == whole.collectives
+        assert parts.by_step.equals(whole.by_step)
+    assert [late.rank for late in whole.stragglers] == [late.rank for late in parts.stragglers] == [5]
+
+
+def without_steps(own: RankSummary) -> RankSummary:
+    """The summary of a rank that did not mark its steps."""
+    collectives = own.collectives.with_columns(
+        pl.lit(None, pl.Int64).alias("step"), pl.int_range(pl.len(), dtype=pl.Int64).over("group").alias("ordinal")
+    )
+    parts = (
+        own.parts.group_by("part")
+        .agg(pl.col("total_ns").sum())
+        .select(pl.lit(None, pl.Int64).alias("step"), "part", "total_ns")
+    )
+    return replace(own, steps=own.steps.clear(), collectives=collectives, parts=parts, steps_from=None)
+
+
 def test_a_large_job_is_aligned_by_whole_collectives() -> None:
     made = data_parallel(8, late_rank(5), **CLOCKS)
     rows = joined_rows(made)
