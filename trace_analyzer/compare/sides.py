@@ -12,8 +12,8 @@ from trace_analyzer.compare import baselines
 from trace_analyzer.compare.facts import Facts, Promise, Recording, promise
 from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, Profile, merged, part_rows, profile_of
 from trace_analyzer.errors import InputError, UsageError
-from trace_analyzer.render.json import plain
 from trace_analyzer.report import Report
+from trace_analyzer.results import plain
 from trace_analyzer.typed import read_as
 from trace_analyzer.units import printable
 

@@ -46,6 +46,7 @@ from trace_analyzer.report.verdicts import (
     Verdict,
     Window,
 )
+from trace_analyzer.results import Result
 from trace_analyzer.schema import Table
 from trace_analyzer.sections import Section
 
@@ -112,7 +113,7 @@ class DeclaredRows:
 
 
 @dataclass(frozen=True, repr=False)
-class Report:
+class Report(Result):
     """Hold the result of an analysis: frozen, saveable, and all that a renderer sees.
 
     ``tables`` maps names of `trace_analyzer.registry.TABLES` to frames with those columns. Those that
@@ -152,9 +153,6 @@ class Report:
 
         return glance(self)
 
-    def __str__(self) -> str:
-        return self.summary()
-
     def summary(self, width: int = 100, *, verbose: bool = False) -> str:
         """Return the one-screen summary as plain text, ``width`` cells wide; with ``verbose`` all that the text knows."""
         from trace_analyzer.render.terminal import summary
@@ -176,11 +174,11 @@ class Report:
 
         return agent_text(self)
 
-    def to_json(self) -> str:
-        """Return the report as strict JSON text; ``analyze --json-schema`` prints its schema."""
-        from trace_analyzer.render.json import to_json
+    def document(self) -> dict[str, Any]:
+        """Return what `to_json` writes, in JSON's own types; ``analyze --json-schema`` prints its schema."""
+        from trace_analyzer.render.json import document
 
-        return to_json(self)
+        return document(self)
 
     def to_markdown(self) -> str:
         """Return the report as Markdown, for issues and CI comments."""
