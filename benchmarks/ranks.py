@@ -26,7 +26,7 @@ from made_ranks import MS, job, summary  # noqa: E402
 
 from trace_analyzer.ingest import load  # noqa: E402
 from trace_analyzer.pipeline import report_of  # noqa: E402
-from trace_analyzer.ranks.groups import Group  # noqa: E402
+from trace_analyzer.ranks.groups import RankGroup  # noqa: E402
 from trace_analyzer.ranks.job import judge  # noqa: E402
 from trace_analyzer.ranks.store import Store  # noqa: E402
 from trace_analyzer.ranks.summary import RankSummary, summary_of, to_bytes  # noqa: E402
@@ -120,7 +120,7 @@ def of_job(made: RankSummary, ranks: int, noise: np.random.Generator, is_unmarke
     return replace(
         made,
         world_size=ranks,
-        groups=(Group("group0", "group0", None, ranks, tuple(range(ranks))),),
+        groups=(RankGroup("group0", "group0", None, ranks, tuple(range(ranks))),),
         collectives=collectives,
         work=work,
     )
