@@ -56,11 +56,15 @@ def waits(report: JobReport) -> dict[int | None, int | None]:
     return {rank.rank: rank.wait_ns for rank in report.ranks}
 
 
+RECORDED: list[tuple[dict[str, bool], str]] = [
+    ({}, "seq"), ({"seq": False}, "order"), ({"seq": False, "grouped": False}, "ends"), ({"hosts": False}, "seq"),
+]  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [8, 64])
 @pytest.mark.parametrize(
-    ("recorded", "by"),
-    [({}, "seq"), ({"seq": False}, "order"), ({"seq": False, "grouped": False}, "ends"), ({"hosts": False}, "seq")],
+    ("size", "recorded", "by"),
+    [(size, *case) for size in (8, 64) for case in RECORDED] + [(1024, *RECORDED[0]), (1024, *RECORDED[2])],
 )
 def test_a_planted_straggler_is_named_whatever_was_recorded(size: int, recorded: dict[str, bool], by: str) -> None:
     made = data_parallel(size, late_rank(5), **CLOCKS)
@@ -72,6 +76,21 @@ def test_a_planted_straggler_is_named_whatever_was_recorded(size: int, recorded:
     assert 0.99 * 60 * MS <= straggler.gain_at_least_ns <= 60 * MS + 1_000
     assert report.job.sentence.startswith("Rank 5 ")
     assert "9 of 10 steps, by 60" in report.job.sentence
+    for rank, wait in waits(report).items():
+        assert wait == pytest.approx(made.waits[rank or 0], rel=0.01, abs=1_000)
+
+
+def test_collectives_of_a_graph_are_matched_by_ends_beside_others() -> None:
+    """Kernels that a CUDA graph launches say neither group nor number, nor what they carry."""
+    made = data_parallel(16, late_rank(5), **CLOCKS)
+    in_graph = pl.int_range(pl.len()) % 2 == 1
+    unsaid = [pl.when(~in_graph).then(name).alias(name) for name in ("group", "seq", "dtype", "elements", "group_size")]
+    ranks = [summary(made, rank) for rank in range(16)]
+    contents = [to_bytes(replace(rank, collectives=rank.collectives.with_columns(unsaid))) for rank in ranks]
+    report = judge(contents)
+    assert report.collectives.by == {"ends": 160, "seq": 160}
+    (straggler,) = report.stragglers
+    assert (straggler.rank, straggler.kind, straggler.late_steps) == (5, "persistent", 9)
     for rank, wait in waits(report).items():
         assert wait == pytest.approx(made.waits[rank or 0], rel=0.01, abs=1_000)
 
@@ -503,6 +522,43 @@ def test_documents() -> None:
     assert "missing: ranks 22 to 23" in text
     assert all(len(line) <= 80 for line in text.splitlines())
     assert "| 5 | host0 | persistent | 60" in report.to_markdown()
+
+
+CONTRACT: dict[str, set[str]] = {
+    "job": {"sentence", "regime", "world_size", "seen", "step_ns"},
+    "problems": {"rank", "path", "kind", "message"},
+    "ranks": {
+        "rank", "host", "path", "status", "step_ns", "regime", "cause", "wait_ns", "transfer_ns", "late_ns", "led_ratio", "role",
+    },
+    "stragglers": {"rank", "kind", "late_ns", "gain_at_least_ns", "why"},
+    "clocks": {"host", "offset_ns", "drift_ppm", "residual_ns"},
+    "collectives": {"matched", "unmatched", "by"},
+}  # fmt: skip
+"""What scripts rely on: names that stay, whatever else is added."""
+
+
+def test_json_keeps_the_contract() -> None:
+    document = json.loads(judge(summaries(data_parallel(24, late_rank(5), **CLOCKS))[:-2]).to_json())
+    assert type(document["schema_version"]) is int
+    for name, keys in CONTRACT.items():
+        records = document[name] if isinstance(document[name], list) else [document[name]]
+        assert records
+        for record in records:
+            assert keys <= set(record)
+    described = schema_of("ranks", JobReport)
+    kinds = {
+        name: described["$defs"][kind]["properties"]["kind"]["enum"]
+        for name, kind in (("problems", "Problem"), ("stragglers", "Straggler"))
+    }
+    assert set(kinds["problems"]) == {"missing", "cut", "duplicate", "foreign", "failed"}
+    assert set(kinds["stragglers"]) == {"persistent", "once", "wandering", "host"}
+    job = document["job"]
+    assert (job["world_size"], job["seen"], type(job["sentence"])) == (24, 22, str)
+    (late,) = document["stragglers"]
+    assert (late["rank"], late["kind"], round(late["late_ns"] / MS)) == (5, "persistent", 60)
+    in_time, behind = document["ranks"][4], document["ranks"][5]
+    assert (in_time["status"], behind["rank"], behind["wait_ns"] < in_time["wait_ns"]) == ("ok", 5, True)
+    assert document["collectives"]["by"] == {"seq": document["collectives"]["matched"]}
 
 
 def test_nothing_usable_is_said() -> None:
