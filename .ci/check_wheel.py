@@ -1,4 +1,4 @@
-"""Whether the wheel holds every file of the package (rules, templates, scripts and styles as well as modules), and the compiled modules.
+"""Check whether the wheel holds every file of the package, and the compiled modules.
 
 python .ci/check_wheel.py [FOLDER]    # leave the wheel in FOLDER, which must be empty
 """
@@ -20,7 +20,7 @@ _MODULES = 5
 
 
 def built(folder: str) -> Path:
-    """A wheel built now, in this folder."""
+    """Return a wheel built now, in this folder."""
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, str(ROOT)]
     subprocess.run(command, check=True)
     (wheel,) = Path(folder).glob("*.whl")
@@ -28,13 +28,13 @@ def built(folder: str) -> Path:
 
 
 def shipped(wheel: Path) -> set[str]:
-    """Names of the package's files in the wheel."""
+    """Return the names of the package's files in the wheel."""
     with zipfile.ZipFile(wheel) as archive:
         return {name for name in archive.namelist() if name.startswith(f"{PACKAGE}/")}
 
 
 def written() -> set[str]:
-    """Names of the package's files in the repository."""
+    """Return the names of the package's files in the repository."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", PACKAGE], cwd=ROOT, check=True, capture_output=True, text=True
     )

@@ -51,7 +51,7 @@ class Field:
 
     @property
     def is_number(self) -> bool:
-        """Whether the values are quantities: written to the right, sorted downwards first."""
+        """Return whether the values are quantities: written to the right, sorted downwards first."""
         return self.form not in TEXTS
 
 
