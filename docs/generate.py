@@ -50,6 +50,11 @@ def advice_docs() -> str:
         title, _, body = section.partition("\n")
         key = re.sub(r"[^\w-]", "", title.strip().lower().replace(" ", "-"))
         sections[key] = writer.render(re.split(r"^## ", body, flags=re.MULTILINE)[0]).strip()
+    missing = [key for key in fixes() if key not in sections]
+    if missing:
+        raise SystemExit(
+            f"docs/advice.md has no section for {', '.join(missing)}: a heading that the id is the anchor of"
+        )
     return json.dumps({key: sections[key] for key in fixes()}, indent=1) + "\n"
 
 

@@ -97,7 +97,7 @@ class Outputs:
             sink.check()
             raise
         finally:
-            with contextlib.suppress(OSError):  # what could not be written was told above
+            with contextlib.suppress(OSError):  # that it could not be written was reported above
                 file.close()
         if not special:
             self._finished.append((temporary, target))

@@ -50,7 +50,7 @@ class Fix:
 
     @property
     def docs(self) -> str:
-        """Return where it is said when it helps and how its bound is computed: a plug-in's ``page``, or a section of our docs."""
+        """Return where it stands when it helps and how its bound is computed: a plug-in's ``page``, or a section of our docs."""
         return self.page or f"{PAGE}#{self.id}"
 
     def title_of(self, platform: Platform, **values: object) -> str:
