@@ -116,8 +116,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Any:
     inserted(catalog / "kernels.toml", "[[rule]]", KERNEL_RULE)
     inserted(copy / "vocabulary.py", '    Part("garbage-collection"', CAUSE)
     (copy / "analyses" / "busy_threads.py").write_text(ANALYSIS, encoding="utf-8")
-    inserted(copy / "analyses" / "registry.py", "    causes,\n", "    busy_threads,\n")
-    inserted(copy / "analyses" / "registry.py", "host_costs, partition", "busy_threads, ")
+    inserted(copy / "analyses" / "registry.py", '"host_costs", "partition"', '"busy_threads", ')
     inserted(copy / "advice" / "overhead.py", "def earlier_work(", FIX_RULE)
     inserted(
         copy / "advice" / "rules.py", '    "earlier-work":', '    "background-saving": overhead.background_saving,\n'
