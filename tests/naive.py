@@ -1,6 +1,6 @@
 """Slow oracles: the definitions of docs/definitions.md, evaluated one activity and one instant at a time.
 
-Written from definitions alone, without the analyser, so that the two can be compared. Where that page leaves
+Written from that page alone, without the analyser, so that the two can be compared. Where that page leaves
 a choice, the choice made here is said in the function that makes it. Not covered: the cause `untraced`
 (its evidence is a matter of judgement) and bounds from operators' shapes.
 """
