@@ -97,10 +97,11 @@ def test_no_file_names_a_place_of_one_machine() -> None:
 
 
 GEOMETRY = (
-    "layout", "kernel_labels", "charts", "plots", "whatif", "calibration", "notebook", "png", "html/codec", "html/figure",
-    "html/lanes", "html/thinning", "html/timeline", "html/drawings",
+    "layout", "kernel_labels", "charts", "whatif", "notebook", "html/codec", "html/figure", "html/thinning", "html/timeline",
 )  # fmt: skip
 """Renderers that divide lengths into cells, pixels, bytes, bins and units of axes."""
+OTHER_TEXTS = ("explain/agent", "explain/explanation", "ranks/text", "compare/scaling_text")
+"""Renderers of text beside those of the report."""
 SUMS = ("sum", "mean", "median", "fmean", "quantile")
 
 
@@ -130,7 +131,9 @@ def test_a_renderer_of_text_divides_and_sums_nothing() -> None:
         for path in render.rglob("*.py")
         if str(path.relative_to(render).with_suffix("")) not in GEOMETRY
     }
+    lines |= {name: computed(parsed(PACKAGE / f"{name}.py")) for name in OTHER_TEXTS}
     assert {name: at for name, at in lines.items() if at} == {}
+    assert all(computed(parsed(render / f"{name}.py")) for name in GEOMETRY), "an exception that nothing needs"
 
 
 def test_analyses_do_not_draw_and_renderers_do_not_compute() -> None:

@@ -20,7 +20,7 @@ def summary(result: Scaling, width: int = 100) -> str:
     for point in result.points:
         text.append(
             f"  {point.batch:>8}{number(point.step_ns, scale):>12}{number(point.busy_ns, scale):>9}{number(point.idle_ns, scale):>9}"
-            f"{percent(point.busy_ns / point.step_ns):>8}  {point.verdict or '–'}, {point.path}"
+            f"{percent(point.busy_ratio):>8}  {point.verdict or '–'}, {point.path}"
         )
     text += ["", "Exponents: 0 is flat, 1 grows with the work"]
     text += [_row(item) for item in (*result.step, *result.busy)]

@@ -44,6 +44,11 @@ class Job:
     waiting_ns: float | None
     transfer_ns: float | None
 
+    @property
+    def part_ratios(self) -> Mapping[str, float]:
+        """Return the share of each part in the step; empty where its length is not known."""
+        return {part: ns / self.step_ns for part, ns in self.parts_ns.items()} if self.step_ns else {}
+
 
 @dataclass(frozen=True)
 class Rank:
