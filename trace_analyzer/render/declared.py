@@ -19,7 +19,7 @@ from trace_analyzer.vocabulary import label
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_WRITTEN: Mapping[str, Callable[[Any], str]] = {"times": units.times, "fine": units.fine_percent}
+_WRITTEN: Mapping[str, Callable[[Any], str]] = {"times": units.factor, "fine": units.fine_percent}
 """Forms that a column's unit does not say -> how their values are written."""
 
 _UNIT_ENDINGS = ("_flop_per_s", "_byte_per_s", "_ns", "_bytes", "_ratio", "_percent")
