@@ -624,7 +624,7 @@ def test_every_fix_has_a_rule() -> None:
 def test_a_fix_has_a_section_in_the_docs(fix: Fix) -> None:
     headings = re.findall(r"^#+ (.+)$", ADVICE.read_text("utf-8"), re.MULTILINE)
     anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
-    assert anchors.count(fix.id) == 1
+    assert anchors.count(fix.id) == 1, "docs/advice.md needs a heading that the id is the anchor of"
     section = re.split(r"^#+ .+$", ADVICE.read_text("utf-8"), flags=re.MULTILINE)[1 + anchors.index(fix.id)]
     assert "**Bound**" in section
 

@@ -129,7 +129,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
 
 
 def _work_coverage(activities: pl.DataFrame) -> WorkCoverage:
-    """Return shares of kernel time with known work: of all kernels, and of those whose operator is known."""
+    """Return the shares of kernel time with known work: of all kernels, and of those whose operator is known."""
     flop, moved = pl.col("flop").is_not_null(), pl.col("moved_bytes").is_not_null()
     known = (flop, moved, moved | (pl.col("flop") > 0))
     kernels = activities.select("kind", "operator_id", "duration_ns", "flop", "moved_bytes").filter(
