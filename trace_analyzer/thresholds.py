@@ -99,6 +99,10 @@ EDGE_IDLE_RATIO = 0.1
 """Less idle time at an edge of the window changes no verdict."""
 LEFT_OUT_RATIO = 0.5
 """A window that leaves out more speaks for the lesser part of the trace."""
+INPUT_COPY_RATIO = 0.1
+"""Weights cross PCIe at 10 to 60 GB/s: copying them takes longer than computing with them, below some 10,000 rows a weight."""
+VOCABULARY_ROWS = 1024
+"""Tables of relative positions have 32 to 512 rows, and layers look them up; vocabularies have thousands."""
 PERIOD_LIKENESS = 0.9
 """Iterations of a loop differ by an allocation or a log line, not by a tenth of what they launch."""
 
