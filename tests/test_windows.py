@@ -172,6 +172,12 @@ def test_what_was_recorded_before_the_devices_work_is_said_with_its_name() -> No
     assert "9.98 ms of 30.0 ms traced, from the first device work to the last" in page
 
 
+def test_a_step_is_no_name_of_what_came_before() -> None:
+    assert prepared("ProfilerStep#3", 20_000).verdict.headline.endswith(
+        "(20.0 ms of 30.0 ms before the device's first work)."
+    )
+
+
 def test_less_than_half_beside_the_devices_work_changes_no_verdict() -> None:
     report = prepared("my::preprocess", 5_000)
     assert "leaves out" not in report.verdict.headline

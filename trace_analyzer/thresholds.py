@@ -64,6 +64,10 @@ PRIORS_RATIO = 0.1
 
 HALF_ROOF_RATIO = 0.5
 """A kernel that takes twice its time at the roof is held by something else for as long as by the roof."""
+BEYOND_ROOF_RATIO = 1.05
+"""Arithmetic cannot exceed the device's peak; what does so was computed elsewhere, or is not what its shapes say."""
+GOOD_ROOF_RATIO = 0.8
+"""Libraries' best products reach 70 to 90 % of a datasheet's peak: above, other kernels win nothing."""
 INEFFICIENT_ROOF_RATIO = 0.25
 """Kernels that are made well reach 50 to 90 % of a datasheet's roof; below a quarter neither roof limits them."""
 

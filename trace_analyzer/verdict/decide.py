@@ -9,7 +9,7 @@ from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdic
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
 from trace_analyzer.verdict.recording import debiased
-from trace_analyzer.verdict.roofs import roof_evidence, roof_phrase, sentence_far_below
+from trace_analyzer.verdict.roofs import roof_doubts, roof_evidence, roof_phrase, sentence_far_below
 from trace_analyzer.vocabulary import (
     CAUSES,
     EARLIER_WORK,
@@ -297,6 +297,7 @@ def confidence_of(
             )
             if known < t.PRIORS_RATIO:
                 doubts.append("so kernels count as compute or memory by their names alone")
+        doubts += roof_doubts(findings, judgement.regime)
         if not findings.device.peaks_known and findings.device.assumed_peaks is not None:
             doubts.append(
                 "the trace names no device: roofs are assumed by the architecture in kernels' names"
