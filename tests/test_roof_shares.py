@@ -122,11 +122,13 @@ def test_names_that_are_no_identifiers_stay_out_of_what_is_typed() -> None:
 
 def test_a_roof_that_arithmetic_exceeds_is_doubted() -> None:
     """Products of 440 us at the peak: in 500 us they are possible, in 300 us the peak is another device's."""
+    levels = []
     for takes, is_doubted in ((500, False), (300, True)):
         verdict = analysed([square(1000 + takes * n, takes, n) for n in range(1, 12)]).verdict
         assert verdict.regime == "compute-bound"
         assert any("which no kernel can" in why for why in verdict.confidence_why) is is_doubted
-        assert (verdict.confidence == "high") is not is_doubted
+        levels.append(verdict.confidence)
+    assert levels in (["high", "medium"], ["medium", "low"])
 
 
 def test_other_kernels_are_no_advice_for_products_that_are_good() -> None:
