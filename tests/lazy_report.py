@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from trace_analyzer.graph import Graph
+from trace_analyzer.graph import TableGraph
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.options import Options
 from trace_analyzer.pipeline import graph_of, public_tables, report_of
@@ -39,8 +39,8 @@ def _whole(field: str) -> Callable[[LazyReport], Any]:
     return lambda report: getattr(report_of(_trace(report)), field)
 
 
-def _graph(report: LazyReport) -> Graph:
-    graph: Graph = report.__dict__["_graph"]
+def _graph(report: LazyReport) -> TableGraph:
+    graph: TableGraph = report.__dict__["_graph"]
     return graph
 
 

@@ -35,7 +35,7 @@ PROOF_COLUMNS = (
     "ends_pass",
     "waited_for_all",
 )
-"""What `proven` needs of each launch beside its segment and device_ns."""  # fmt: skip
+"""What `proven` needs of each launch beside its segment and device_ns."""
 
 _TENSOR = {"elements": pl.Int64, "first": pl.Int64, "last": pl.Int64}
 _ROLES = ("operator_id", "role", *_TENSOR)
@@ -81,7 +81,7 @@ def proven(cut: pl.DataFrame, operator_inputs: pl.DataFrame) -> bool:
 
 
 def _entered(whole: pl.DataFrame, roles: pl.DataFrame) -> pl.Series:
-    """Return the segments in which a tensor from the host or a table is what a matmul or convolution multiplies with its weight."""
+    """Return the segments in which a tensor from the host or a table is the input of a matmul or convolution."""
     tensors = (
         whole.select("segment", "operator_id")
         .drop_nulls()
@@ -103,7 +103,7 @@ def _entered(whole: pl.DataFrame, roles: pl.DataFrame) -> pl.Series:
 
 
 def _roles(whole: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
-    """Return the tensors of the launches' operators as (operator_id, role, elements, first, last): size, and outer dimensions."""
+    """Return tensors of the launches' operators: operator_id, role, elements, and the first and last dimension."""
     of_interest = pl.col("operator").cast(pl.String).is_in([*_OPERANDS, _TABLE_LOOKUP]) | (pl.col("copied_bytes") > 0)
     asked = whole.filter(of_interest).select(
         "operator_id", pl.col("operator").cast(pl.String), pl.col("copied_bytes") > 0
@@ -136,7 +136,10 @@ def _shapes(dims: str) -> list[Any]:
 
 
 def _tensors(operator: str, shapes: list[Any], *, copied: bool) -> Iterator[tuple[str, list[int]]]:
-    """Yield (role, shape) of the tensors of a call: a copy's, a lookup's result (of a small table a bias), a product's input and weight."""
+    """Yield (role, shape) of a call's tensors: a copy's, a lookup's result, a product's input and weight.
+
+    What a small table holds is a bias.
+    """
     if operator in _OPERANDS:
         for role, position in zip(("input", "weight"), _OPERANDS[operator], strict=True):
             if position < len(shapes) and _is_shape(shapes[position]):

@@ -32,7 +32,7 @@ _WHOLE_DEVICE = r"(?i)DeviceSynchronize|CtxSynchronize"
 
 
 def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Return launches in order: process_id, start_ns, end_ns, work (what it launched), device_ns, bounds, and `PROOF_COLUMNS`.
+    """Return launches in order with the columns `SEQUENCE`; ``work`` is what a launch launched.
 
     ``bounds`` says whether the launch, or a blocking call since the one before, is of a kind that bounds
     steps: a copy between host and device, a graph, an optimizer's kernel, a synchronize. ``activities`` needs kind, name, bytes,
@@ -85,7 +85,10 @@ def _called_since(launches: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
 
 
 class Periods(NamedTuple):
-    """Hold the steps of all processes (process_id, index, host_start_ns, host_end_ns), and notes on repetitions that are not shown to be steps."""
+    """Hold the steps of all processes, and notes on repetitions that are not shown to be steps.
+
+    ``steps`` has process_id, index, host_start_ns, host_end_ns.
+    """
 
     steps: pl.DataFrame
     notes: tuple[Note, ...]
@@ -116,7 +119,7 @@ _PERIOD = ["process_id", "index", "host_start_ns", "host_end_ns"]
 
 
 def _regular(sequence: pl.DataFrame, host: Host) -> Iterator[pl.DataFrame]:
-    """Yield the launches of one process, cut into segments by each anchor that explains most of the device time and may be a loop's."""
+    """Yield the launches of one process cut by each anchor that explains most device time and may be a loop's."""
     for anchor in _anchors(sequence):
         cut = sequence.with_columns(
             (pl.col("work") == anchor).cum_sum().alias("segment"), pl.lit(anchor).alias("anchor")

@@ -50,7 +50,6 @@ STEPS = Table(
 _PROFILER_STEP = r"^ProfilerStep#?\*?([0-9]{1,9})$"
 PROFILER_STEP, KERNEL_SEQUENCE = "ProfilerStep", "kernel sequence"
 
-_HOST_STEP = ["process_id", "index", "name", "host_start_ns", "host_end_ns"]
 _MARKS = {
     "process_id": pl.Int32(),
     "index": pl.Int64(),
@@ -65,7 +64,10 @@ _TOLD_NS = ("cold_start_ns", "recording_ns")
 
 
 class HostSteps(NamedTuple):
-    """Hold the steps on the host (process_id, index, name, host_start_ns, host_end_ns) in order, what marks them, and notes."""
+    """Hold the steps on the host in order, what marks them, and notes.
+
+    ``marks`` has process_id, index, name, host_start_ns, host_end_ns.
+    """
 
     marks: pl.DataFrame
     source: str | None
