@@ -153,6 +153,7 @@ def test_a_public_class_has_its_name_alone() -> None:
 
 LONGEST_MODULE = 500
 MOST_PARAMETERS = 6
+ASSETS = sorted(path for path in PACKAGE.rglob("assets/*") if path.suffix in {".js", ".css", ".j2"})
 FILLERS = {"found", "told", "said"}
 """Names that say nothing of what they hold."""
 
@@ -165,6 +166,11 @@ def test_a_module_fits_a_reader(path: Path) -> None:
     if not path.name.endswith("_loops.py"):  # compiled loops take each column as a parameter
         assert crowded(module) == []
     assert sorted(names(module) & FILLERS) == []
+
+
+@pytest.mark.parametrize("path", ASSETS, ids=lambda path: path.name)
+def test_a_file_of_the_page_fits_a_reader(path: Path) -> None:
+    assert path.read_text(encoding="utf-8").count("\n") <= LONGEST_MODULE
 
 
 def crowded(module: ast.Module) -> list[str]:
