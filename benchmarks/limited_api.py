@@ -1,4 +1,4 @@
-"""What CPython's limited API costs: CPU time of reading and analysing, by modules compiled with it and without. Asserts nothing.
+"""Measure what CPython's limited API costs: CPU time of reading and analysing with modules compiled either way.
 
 Both builds take turns, who comes first in turn too, each time in a process of its own, with one thread, that reads and analyses four times; the
 first, which imports, does not count, and the least of the others does. Work of others on the machine makes times longer, never shorter: the
@@ -31,7 +31,7 @@ print(*map(min, zip(*times[1:])))
 
 
 def seconds(checkout: Path, trace: Path) -> tuple[float, float]:
-    """CPU seconds of reading and of analysing, the least of three."""
+    """Return CPU seconds of reading and of analysing, the least of three."""
     environment = os.environ | {
         "PYTHONPATH": str(checkout),
         "POLARS_MAX_THREADS": "1",

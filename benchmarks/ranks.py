@@ -1,4 +1,4 @@
-"""How long a job is judged, and what memory that takes, by ranks and collectives: from summaries, without reading traces.
+"""Measure time and memory of judging a job from summaries, by ranks and collectives.
 
 ``python benchmarks/ranks.py [RANKS x COLLECTIVES ...]``, by default `SIZES`. Each size runs in a process of its own; ``10000x2000-unmarked``
 is a job that did not mark its steps. A trace in place of
