@@ -107,9 +107,9 @@ def _stored(column: Mapping[str, Any], content: memoryview, rows: int, offset: i
 
 
 def _repeated(values: Sequence[Any], rows: Sequence[int], dtype: pl.DataType, texts: dict[str, int] | None) -> _Part:
-    """Return columns of one value each, one under the other: of texts their places in ``texts``, to which new ones are added.
+    """Return columns of one value each, one under the other; of texts their places in ``texts``.
 
-    Raises ``TypeError`` where a value is not of the column's type.
+    Texts that are new are added there. Raises ``TypeError`` where a value is not of the column's type.
     """
     known = str if dtype == pl.String else bool if dtype == pl.Boolean else (int, float) if dtype.is_float() else int
     for value in values:
@@ -130,7 +130,10 @@ def _with_places(
     texts: dict[str, int],
     known: dict[tuple[str, ...], npt.NDArray[np.int64]],
 ) -> _Part:
-    """Return a column of texts with their places in ``texts``, to which new ones are added; ``known`` are places of lists that came before."""
+    """Return a column of texts with their places in ``texts``, to which new ones are added.
+
+    ``known`` has the places of the lists that came before.
+    """
     places, is_null = part
     listed = tuple(own)
     if listed not in known:

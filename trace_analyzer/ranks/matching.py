@@ -96,7 +96,10 @@ def _mixed(hashed: pl.Expr, value: pl.Expr) -> pl.Expr:
 
 
 def _with_channels(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Add ``channel``, a hash of both ranks of a send or receive, null where they are not known; return from, to, step and count, too."""
+    """Add ``channel``, a hash of both ranks of a send or receive, null where they are not known.
+
+    With the rows come rank, from, to, step and count of sends and receives.
+    """
     if not rows.get_column("is_pair").any():
         none = {"rank": pl.Int64, "from": pl.Int64, "to": pl.Int64, "step": pl.Int64, "count": pl.Int64}
         return rows.with_columns(pl.lit(None, pl.UInt64).alias("channel")), pl.DataFrame(schema=none)

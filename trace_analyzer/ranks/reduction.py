@@ -68,9 +68,9 @@ def reduced(spool: Spool, alignment: Alignment, world_size: int | None, doubt_ns
 
 
 def _kept(kept: pl.DataFrame, new: pl.DataFrame, sums: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
-    """Return the rows to keep of those kept so far and new ones (``sums`` are theirs by rank and step), and the next number of a match.
+    """Return the rows to keep of those kept so far and new ones, and the next number of a match.
 
-    Matches of new rows are numbered from ``first`` on.
+    ``sums`` are those of the new rows by rank and step. Matches of new rows are numbered from ``first`` on.
     """
     last = new.get_column("match").max()
     sizes = [sums.group_by("step").agg(pl.col("collectives", "own_late_ns").sum())]
@@ -87,9 +87,9 @@ def _kept(kept: pl.DataFrame, new: pl.DataFrame, sums: pl.DataFrame, first: int)
 
 
 def most_late(rows: pl.DataFrame, steps: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Return the rows of the steps with most lateness, ``most`` or fewer in all; of a larger step alone its longest collectives.
+    """Return the rows of the steps with most lateness, ``most`` or fewer in all.
 
-    ``steps`` has step, collectives and own_late_ns of all that may be kept, of which ``rows`` may be some.
+    Of a larger step alone, its longest collectives. ``steps`` has step, collectives and own_late_ns of all that may be kept, of which ``rows`` may be some.
     """
     ordered = steps.sort("own_late_ns", "step", descending=[True, False], nulls_last=True)
     whole = ordered.filter(pl.col("collectives").cum_sum() <= most).get_column("step")
