@@ -59,7 +59,7 @@ class Fix:
 
     def code_of(self, platform: Platform, **values: object) -> str:
         """Return the code with the values filled in; raise ``KeyError`` for a missing value."""
-        return Template(self.codes[platform]).substitute(values)
+        return _named_for(platform, Template(self.codes[platform]).substitute(values))
 
 
 @cache
@@ -105,5 +105,9 @@ def _words(row: dict[str, object], platform: Platform) -> tuple[str, str]:
     own = row.get(platform, {})
     assert isinstance(own, dict)
     code = str(row["code"])
-    shared = code.replace('"cuda"', '"xpu"').replace("torch.cuda.", "torch.xpu.") if platform == "xpu" else code
-    return str(own.get("title", row["title"])), str(own.get("code", shared)).strip()
+    return str(own.get("title", row["title"])), str(own.get("code", _named_for(platform, code))).strip()
+
+
+def _named_for(platform: Platform, code: str) -> str:
+    """Return CUDA's code with the platform's name of the device."""
+    return code.replace('"cuda"', '"xpu"').replace("torch.cuda.", "torch.xpu.") if platform == "xpu" else code

@@ -94,8 +94,12 @@ class BucketTime:
     time_ratio: Annotated[Ratio, "Share of the sum over all kernels of the device."]
     flop: Annotated[Quantity | None, "FLOP of those kernels whose shapes tell; null when none does."] = None
     bytes: Annotated[Quantity | None, "Bytes that these must move at least."] = None
-    flop_ratio: Annotated[Ratio | None, "Share of the device's known FLOP."] = None
-    achieved_flop_per_s: Annotated[Quantity | None, "FLOP over the time of the kernels whose FLOP are known."] = None
+    flop_ratio: Annotated[
+        Ratio | None, "Share of the device's known FLOP; null where less than half of the matmuls' time has known FLOP."
+    ] = None
+    achieved_flop_per_s: Annotated[
+        Quantity | None, "FLOP over the time of the kernels whose FLOP are known; null where that is less than half."
+    ] = None
     achieved_byte_per_s: Annotated[Quantity | None, "Bytes over the time of the kernels whose bytes are known."] = None
     peak_ratio: Annotated[Quantity | None, "Share of the peak FLOP/s of their dtypes that they reached."] = None
     roof_ratio: Annotated[
@@ -137,8 +141,12 @@ class GroupTime:
     time_ns: Annotated[Amount, "Sum of their durations."]
     time_ratio: Annotated[Ratio, "Share of the sum over all kernels of the device."]
     flop: Annotated[Quantity | None, "FLOP of those kernels whose shapes tell; null when none does."]
-    flop_ratio: Annotated[Ratio | None, "Share of the device's known FLOP."]
-    achieved_flop_per_s: Annotated[Quantity | None, "FLOP over the time of the kernels whose FLOP are known."]
+    flop_ratio: Annotated[
+        Ratio | None, "Share of the device's known FLOP; null where less than half of the matmuls' time has known FLOP."
+    ]
+    achieved_flop_per_s: Annotated[
+        Quantity | None, "FLOP over the time of the kernels whose FLOP are known; null where that is less than half."
+    ]
     slower_ratio: Annotated[Quantity | None, "FLOP/s of the matmul group over those of this one."]
     known_ratio: Annotated[Ratio, "Share of the group's time whose FLOP are known."]
     article_flop_ratio: Annotated[Ratio | None, "Share of FLOP in the article's table for BERT (arXiv:2007.00072)."]
