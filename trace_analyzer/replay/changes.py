@@ -67,7 +67,7 @@ class Change:
 
     @property
     def label(self) -> str:
-        """The change in a few words."""
+        """Return the change in a few words."""
         return CHANGES[self.name].label.format(
             **{k: f"{v:g}" if isinstance(v, float | int) else v for k, v in self.options.items()}
         )

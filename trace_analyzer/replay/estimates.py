@@ -28,7 +28,7 @@ MAX_EVENTS = 2_000_000
 """A report of more leaves the replay out, which would add memory to its peak; ``analyze whatif`` replays any number."""
 
 COLD_RATIO = 0.5
-"""Where one-time work is more of the step than this, nothing else is said of its launches: no graph is captured of a cold start."""
+"""Where one-time work is more of the step than this, no other estimate of its launches is given: no graph is captured of a cold start."""
 
 WHAT_WOULD_HELP = Table(
     "what_would_help",
@@ -171,18 +171,18 @@ class ReplaySources:
 
     @property
     def tables(self) -> Mapping[str, pl.DataFrame]:
-        """Tables by name."""
+        """Return the tables by name."""
         by_name = {field.name: getattr(self, field.name) for field in fields(self)}
         return {n: t for n, t in by_name.items() if isinstance(t, pl.DataFrame)} | {"devices": self.reported_devices}
 
     @property
     def trust(self) -> Sequence[Check]:
-        """Checks of what the trace supports."""
+        """Return the checks of what the trace supports."""
         return self.checks
 
     @property
     def devices(self) -> Sequence[DeviceReport]:
-        """Figures of devices."""
+        """Return the figures of devices."""
         return tuple(self.device_reports.values())
 
 

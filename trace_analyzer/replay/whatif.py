@@ -103,7 +103,7 @@ class WhatIf(Result):
 
     @property
     def saves_ratio(self) -> float:
-        """Share of the replayed step that the changes save; 0 where nothing was replayed or changed."""
+        """Return the share of the replayed step that the changes save; 0 where nothing was replayed or changed."""
         if self.predicted is None or self.replay is None or not self.replay.step_ns:
             return 0.0
         return 1 - self.predicted.step_ns / self.replay.step_ns
