@@ -10,7 +10,7 @@ import polars as pl
 
 from trace_analyzer.compare import baselines
 from trace_analyzer.compare.facts import Facts, Promise, Recording, promise
-from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, Profile, merged, part_rows, profile_of
+from trace_analyzer.compare.profiles import CALLS, Profile, merged, part_rows, profile_of
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.render.json import plain
 from trace_analyzer.report import Report
@@ -133,7 +133,6 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
         calls=pl.DataFrame(schema=CALLS),
         rows=part_rows(sums),
         units=None,
-        idle_code=pl.DataFrame(schema=IDLE_CODE),
         facts=read_as(
             Facts,
             {
