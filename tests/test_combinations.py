@@ -14,7 +14,9 @@ ROWS = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2**40), st.integers(
 @given(ROWS)
 @settings(max_examples=examples(100))
 def test_combinations_are_those_of_tuples(rows: list[tuple[int, int, int]]) -> None:
-    columns = [np.array(column, np.int64) for column in zip(*rows, strict=True)] if rows else [np.zeros(0, np.int64)] * 3
+    columns = (
+        [np.array(column, np.int64) for column in zip(*rows, strict=True)] if rows else [np.zeros(0, np.int64)] * 3
+    )
     numbers = combined(columns).tolist()
     expected = {row: number for number, row in enumerate(sorted(set(rows)))}
     assert numbers == [expected[row] for row in rows]
