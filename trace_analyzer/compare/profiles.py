@@ -34,6 +34,8 @@ CALLS: Mapping[str, pl.DataType] = {
 }
 """Calls of operators that launched work, equal ones summed up: ``count`` of them, within ``outer_count`` outermost operators;
 ``first`` is the number of the first of them, in order of time."""
+DEVICE_SEPARATOR = " and "
+"""Stands between the names of devices where the recordings of one side ran on several kinds."""
 KINDS = ("idle", "kernel", "copy", "communication")
 """What owns time: an interval of idle time, or an activity of a kind."""
 ROWS: Mapping[str, pl.DataType] = {
@@ -218,8 +220,10 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
 def _merged_facts(facts: Sequence[Facts]) -> Facts:
     """Merge facts of several recordings: the first one's, with the doubts of any and the FLOP of all."""
     flop = [f.flop for f in facts]
+    names = sorted({f.device_name for f in facts if f.device_name})
     return replace(
         facts[0],
+        device_name=DEVICE_SEPARATOR.join(names) or None,
         withheld=next((f.withheld for f in facts if f.withheld), None),
         cold=all(f.cold for f in facts),
         shapes_known=all(f.shapes_known for f in facts),
