@@ -1,4 +1,4 @@
-"""Comparisons: false alarms on unchanged passes, power on planted changes, what real pairs say, and what it costs.
+"""Measure comparisons: false alarms on unchanged passes, power on planted changes, what real pairs say, and what it costs.
 
 Prints the figures that docs/compare.md quotes. FOLDER holds pairs of real recordings; without it, only simulated ones are measured.
 
@@ -87,7 +87,7 @@ def simulated(draws: int) -> None:
 
 
 def planted() -> None:
-    """Changes planted into a simulated program: the share of their time in the line that names them."""
+    """Measure changes planted into a simulated program: the share of their time in the line that names them."""
     base = Program(steps=6)
     changes = {
         "aten::mm": (base.faster(mm_ns=500_000), 400_000),
@@ -103,7 +103,7 @@ def planted() -> None:
 
 
 def pairs(folder: Path, runs: int) -> None:
-    """Headlines of every pair of files of one series, and the time that comparing takes beyond loading."""
+    """Print headlines of every pair of files of one series, and the time that comparing takes beyond loading."""
     paths = [path for path in sorted(folder.glob("*.json.gz")) if "again" not in path.name or "again00" in path.name]
     reports = {path: analyze(path) for path in paths}
     sides: dict[Path, Profile] = {}
@@ -125,7 +125,7 @@ def pairs(folder: Path, runs: int) -> None:
 
 
 def timed(function: object) -> float:
-    """Seconds that a call takes."""
+    """Return the seconds that a call takes."""
     start = time.perf_counter()
     function()  # type: ignore[operator]
     return time.perf_counter() - start
