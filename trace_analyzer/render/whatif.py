@@ -4,6 +4,7 @@ from html import escape
 from typing import Any
 
 from trace_analyzer.render.offline import figure_page
+from trace_analyzer.render.row_phrases import path_part
 from trace_analyzer.replay.whatif import PathPart, Scenario, WhatIf
 from trace_analyzer.units import counted, duration, percent, shorten, visible
 
@@ -116,7 +117,7 @@ def _path_head(result: WhatIf, shown: tuple[str, ...]) -> str:
 
 def _part(part: PathPart, shown: tuple[str, ...]) -> str:
     steps = "".join(f"{duration(part.speedups[key]):>11}" for key in shown if key in part.speedups)
-    return f"  {shorten(visible(part.name), 22):22} {percent(part.ratio):>6} {duration(part.ns):>8} {steps}"
+    return f"  {shorten(visible(path_part(vars(part))), 22):22} {percent(part.ratio):>6} {duration(part.ns):>8} {steps}"
 
 
 def _escaped(text: str) -> str:
