@@ -142,6 +142,15 @@ def test_analyses_do_not_draw_and_renderers_do_not_compute() -> None:
         assert "map_elements" not in path.read_text(encoding="utf-8"), path.name
 
 
+def test_a_public_class_has_its_name_alone() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+
+
 LONGEST_MODULE = 500
 MOST_PARAMETERS = 6
 ASSETS = sorted(path for path in PACKAGE.rglob("assets/*") if path.suffix in {".js", ".css", ".j2"})

@@ -14,7 +14,7 @@ from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.graph import CONTENTION, HAND_OVER, QUEUE, SPIN, THREAD, WAIT, Graph, build
-from trace_analyzer.replay.recording import HOST_PARTS, Flags, Ints, Recording, distinct, recording
+from trace_analyzer.replay.recording import HOST_PARTS, Flags, Ints, Recording, distinct, is_any, recording
 from trace_analyzer.replay.scene import NotApplicable, Scene
 from trace_analyzer.replay.weights import (
     FIRST_DEVICE,
@@ -62,8 +62,9 @@ class Identity:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Hold one pass: the time of each point, the edge that binds it, and the length of a step."""
+    """Hold one pass: the weight of each edge, the time of each point, the edge that binds it, and the length of a step."""
 
+    weight: Ints
     times: Ints
     binding: Ints
     step_ns: float
@@ -132,18 +133,23 @@ class Replay:
         return self.anchors.mean(self.graph.time)
 
     @cached_property
+    def _measured(self) -> Weights:
+        return measured(self.graph)
+
+    @cached_property
     def identity(self) -> Outcome:
         """Return the replay without changes."""
-        return self.run(measured(self.graph))
+        return self.run(self._measured)
 
     def run(self, weights: Weights, *, unexplained: bool = True) -> Outcome:
         """Return one pass over the graph."""
-        times, binding = self.graph.replay(weights.of(self.graph, unexplained=unexplained))
-        return Outcome(times, binding, max(self.anchors.mean(times), weights.at_least_ns))
+        weight = weights.of(self.graph, unexplained=unexplained)
+        times, binding = self.graph.replay(weight)
+        return Outcome(weight, times, binding, max(self.anchors.mean(times), weights.at_least_ns))
 
     def weights(self, changes: tuple[Change, ...]) -> Weights:
         """Return the weights under changes. Raises `NotApplicable`."""
-        return ch.changed(measured(self.graph), self.scene, changes)
+        return ch.changed(self._measured.copy(), self.scene, changes)
 
     def outcome(self, changes: tuple[Change, ...]) -> Outcome:
         """Return one pass under changes. Raises `NotApplicable`."""
@@ -164,9 +170,13 @@ class Replay:
             step = min(step, self.identity.step_ns) if _only_faster(changes) else step
         without = self.run(weights, unexplained=False).step_ns if weights.rest.any() else outcome.step_ns
         path = self.path(outcome)
-        noise = (NOISE_STEPS if self.has_steps else NOISE_WINDOW) * self._host_ratio(path, weights) if changes else 0.0
+        noise = (
+            (NOISE_STEPS if self.has_steps else NOISE_WINDOW) * self._host_ratio(path, outcome, weights)
+            if changes
+            else 0.0
+        )
         error = abs(self.identity_ratio)
-        if changes and self._inferred_ratio(path, weights) > INFERRED_RATIO:
+        if changes and self._inferred_ratio(path, outcome) > INFERRED_RATIO:
             error = max(error, self.round_trip)
         half = max(hypot(error * step, step - without, noise * step), MIN_HALF_WIDTH * step)
         worst = max(step, self._if_halved(changes, weights, step), self._beside_workers(changes, weights, step))
@@ -215,21 +225,20 @@ class Replay:
     @cached_property
     def summary(self) -> Identity:
         """Return the replay without changes, in figures."""
-        weights = measured(self.graph)
         path = self.path(self.identity)
-        length = max(weights.of(self.graph)[path].sum(), 1)
+        length = max(self.identity.weight[path].sum(), 1)
         return Identity(
             self.identity.step_ns,
             self.identity_ratio,
-            float(weights.rest[path].sum() / length),
-            self._inferred_ratio(path, weights),
+            float(self._measured.rest[path].sum() / length),
+            self._inferred_ratio(path, self.identity),
         )
 
     def floors(self) -> tuple[float, float]:
         """Return the step with an infinitely fast device, which the CPU's work limits, and with an infinitely fast CPU."""
         step_times = []
         for effect in (ch.infinite_gpu, ch.infinite_cpu):
-            weights = measured(self.graph)
+            weights = self._measured.copy()
             effect(weights, self.scene, {})
             step_times.append(min(self.run(weights).step_ns, self.identity.step_ns))
         return step_times[0], step_times[1]
@@ -247,14 +256,14 @@ class Replay:
         inside: Ints = edges[outcome.times[self.graph.target[edges]] > latest[beginning]]
         return inside
 
-    def _host_ratio(self, path: Ints, weights: Weights) -> float:
-        total = max(weights.of(self.graph)[path].sum(), 1)
+    def _host_ratio(self, path: Ints, outcome: Outcome, weights: Weights) -> float:
+        total = max(outcome.weight[path].sum(), 1)
         thread = path[self.graph.kind[path] == THREAD]
         return float((weights.host[path].sum() + weights.parts[:, self.graph.ref[thread]].sum()) / total)
 
-    def _inferred_ratio(self, path: Ints, weights: Weights) -> float:
-        total = weights.of(self.graph)[path]
-        inferred = self.graph.inferred[path] & np.isin(self.graph.kind[path], _INFERRED)
+    def _inferred_ratio(self, path: Ints, outcome: Outcome) -> float:
+        total = outcome.weight[path]
+        inferred = self.graph.inferred[path] & is_any(self.graph.kind[path], _INFERRED)
         return float(total[inferred].sum() / max(total.sum(), 1))
 
     @cached_property
@@ -300,7 +309,7 @@ class Replay:
             columns["name"].append(self.known.labels[label])
             columns["ns"].append(held[label] / total * outcome.step_ns)
             columns["ratio"].append(held[label] / total)
-            curve = self._speedups(weights, label, outcome.step_ns)
+            curve = self._speedups(weights, label, outcome)
             for key in SPEEDUPS:
                 columns[f"step_ns_{key}"].append(curve[key])
         schema = {
@@ -310,12 +319,12 @@ class Replay:
         }
         return pl.DataFrame(columns, schema=schema)
 
-    def _speedups(self, weights: Weights, label: int, step_ns: float) -> Mapping[str, float]:
+    def _speedups(self, weights: Weights, label: int, outcome: Outcome) -> Mapping[str, float]:
         """Return the step with one label's time multiplied by each of `SPEEDUPS`.
 
         Where the step does not get shorter without any of it, it does not with less of it either.
         """
-        total, graph = weights.of(self.graph), self.graph
+        total, step_ns, graph = outcome.weight, outcome.step_ns, self.graph
         own = np.flatnonzero((self.known.label == label) & ~weights.removed)
         taken = (weights.device + weights.host)[own]
         thread = np.flatnonzero((graph.kind == THREAD) & ~weights.removed) if label < len(HOST_PARTS) else own[:0]
@@ -411,7 +420,7 @@ def _steady_edges(graph: Graph) -> Flags:
     np.maximum.at(last, activities.step[linked], calls.end[activities.call[linked]])
     begin = np.append(-1, last[:-1])
     chosen = np.zeros(graph.kind.size, dtype=bool)
-    is_device = np.isin(graph.kind, (2, 3, 4, 5, 6))
+    is_device = is_any(graph.kind, (2, 3, 4, 5, 6))
     time = graph.time[graph.target]
     for row in np.flatnonzero(steps.steady).tolist():
         chosen |= ~is_device & (time > begin[row]) & (time <= last[row])
