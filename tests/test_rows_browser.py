@@ -1,6 +1,5 @@
 """What the timeline's rows look like, on one page: classes and colours of frames, lanes, and the way to Perfetto."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import polars as pl
@@ -49,9 +48,9 @@ def report_with_modules() -> Report:
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Browser]:
+def page(browser: Browser) -> Browser:
     browser.open(report_with_modules())
-    yield browser
+    return browser
 
 
 def test_rows_show_what_they_are(page: Browser) -> None:
