@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
+from typing import Any
 
 from markupsafe import Markup
 
@@ -48,7 +49,7 @@ def figures_page(headline: str, facts: Markup, figures: Sequence[Figure], text: 
     )
 
 
-def _rendered(figure: object) -> object:
+def _rendered(figure: Any) -> Any:
     """Return the Bokeh model of a HoloViews plot; any other is one."""
     if type(figure).__module__.startswith("bokeh."):
         return figure

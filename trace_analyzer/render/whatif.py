@@ -165,7 +165,8 @@ def tornado(result: WhatIf) -> Any:
 
 def _tag_whiskers(plot: Any, element: object) -> None:
     """Tag the intervals, so that the page's script gives them the colour of the theme's text."""
-    from bokeh.models import GlyphRenderer, Segment
+    from bokeh.models import Segment
+    from bokeh.models.renderers import GlyphRenderer
 
     for model in plot.state.select({"type": GlyphRenderer}):
         if isinstance(model.glyph, Segment):
