@@ -361,7 +361,6 @@ def _reduced(profile: Profile) -> Profile | None:
         calls=typed(called.with_columns(**{**texts, **zeros}), CALLS),
         rows=typed(sums.with_columns(pl.lit(None, pl.String).alias("kernel")), ROWS),
         units=units,
-        idle_code=profile.idle_code.clear(),
         facts=replace(profile.facts, advice=(), attention=()),
         timeline=None,
     )
