@@ -11,9 +11,10 @@ from kineto import analysed, annotation, call, launched, op, python
 
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.render.advice_phrasing import predicted_arrow, saves_at_most
 from trace_analyzer.render.html.view import view
 from trace_analyzer.render.markdown import to_markdown
-from trace_analyzer.render.phrasing import predicted_step
+from trace_analyzer.render.phrasing import predicted_briefly, predicted_step
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.replay.changes import CHANGES
 from trace_analyzer.replay.estimates import change_of
@@ -57,7 +58,7 @@ def test_every_output_shows_it() -> None:
     report = sample("overhead_data-loading")
     for text in (summary(report, verbose=True), to_markdown(report)):
         assert "What would help most" in text
-        assert "data loaded by 8 workers" in text
+        assert "prefetched data, 8 workers" in text
         assert "no CPU fix goes below" in text
     assert any(section.title == "What would help most" for section in view(report).sections)
     assert '"what_would_help"' in report.to_json()
@@ -107,8 +108,8 @@ def test_a_step_is_predicted(device: int, host: int, fix: str, step_us: int) -> 
     assert item.predicted is not None
     assert item.predicted.now_ns == 1_000 * (device + host + 40)
     assert item.predicted.step_ns == pytest.approx(1_000 * step_us, rel=0.01)
-    assert f"predicted: {duration(1_000 * step_us)} a step (" in summary(report, verbose=True)
-    assert "replay: " in summary(report)
+    assert f"estimate: {duration(1_000 * step_us)} a step (" in summary(report, verbose=True)
+    assert "estimate: " in summary(report)
     assert f"{duration(1_000 * step_us)} a step (" in to_markdown(report)
 
 
@@ -117,9 +118,21 @@ def test_a_prediction_that_saves_nothing_is_said_to() -> None:
     for now, told in ((3_000.0, False), (2_010.0, True)):
         then = Predicted(2_000.0, 1_900.0, 2_100.0, now)
         text = predicted_step(replace(item, predicted=then))
-        assert text.endswith("saves next to nothing") == told
+        assert text.startswith("estimate: no measurable gain (under 2 %), 2 us a step (") == told
+        brief = predicted_briefly(replace(item, predicted=then))
+        assert brief == (
+            "estimate: no measurable gain (under 2 %)" if told else "estimate: 3 → 2 us a step (1.90 to 2.10)"
+        )
+        assert predicted_arrow(replace(item, predicted=then)) == brief.removeprefix("estimate: ").partition(" (")[0]
     assert predicted_step(replace(item, predicted=None)) == ""
+    assert predicted_briefly(replace(item, predicted=None)) == ""
     assert "for the window" in predicted_step(replace(item, predicted=replace(then, has_steps=False)))
+
+
+def test_beside_an_estimate_the_bound_is_called_one() -> None:
+    item = replace(late(2_000, 600, loads=True).advice[0], saves_ns_at_most=3_000_000)
+    assert saves_at_most(item) == "bound: saves at most 3 ms of the window, if nothing else limits"
+    assert saves_at_most(replace(item, predicted=None)) == "saves at most 3 ms"
 
 
 @pytest.mark.slow

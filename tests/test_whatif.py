@@ -13,8 +13,10 @@ from click.testing import CliRunner, Result
 from replay_pairs import PAIRS
 
 import trace_analyzer as ta
+from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.cli import main
 from trace_analyzer.replay.changes import CHANGES, Change
+from trace_analyzer.replay.parts import PART_OPTION, PARTS
 from trace_analyzer.replay.whatif import WhatIf, changes_of, whatif
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
@@ -243,6 +245,30 @@ def test_output_goes_into_a_file(tmp_path: Path) -> None:
     result = run(SYNCHRONIZED, "--format", "markdown", "-o", path)
     assert (result.exit_code, result.stdout) == (0, "")
     assert "| each step a CUDA graph |" in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_of_a_change_can_be_asked_for(name: str) -> None:
+    """All that a fix of the catalogue asks the replay for, `analyze whatif` can be asked for, too."""
+    used = {str(fix.replayed[PART_OPTION[name]]) for fix in fixes().values()
+            if fix.replayed is not None and fix.replayed["name"] == name and PART_OPTION[name] in fix.replayed}  # fmt: skip
+    assert used <= set(PARTS[name])
+    (change,) = changes_of(**{name: PARTS[name][0]})  # type: ignore[arg-type]
+    assert change == Change(name, {PART_OPTION[name]: PARTS[name][0]})
+    assert change.label.endswith(f": {PARTS[name][0]} only")
+    assert changes_of(**{name: True}) == (Change(name),)  # type: ignore[arg-type]
+    with pytest.raises(ta.UsageError, match="no part of it; there are"):
+        changes_of(**{name: "x"})  # type: ignore[arg-type]
+    verb = main.get_command(click.Context(main), "whatif")
+    (option,) = (option for option in verb.params if option.name == f"{name}_only")  # type: ignore[union-attr]
+    assert tuple(option.type.choices) == PARTS[name]  # type: ignore[attr-defined]
+
+
+def test_a_part_saves_no_more_than_the_whole() -> None:
+    whole, part = (run(SAMPLES / "synthetic_memory-bandwidth.json.gz", option, "--format", "json") for option in ("--fuse", "--fuse-only=chain"))  # fmt: skip
+    steps = [json.loads(result.stdout)["predicted"]["step_ns"] for result in (whole, part)]
+    assert 0 < steps[0] <= steps[1]
+    assert json.loads(part.stdout)["changes"] == [{"name": "fuse", "options": {"of": "chain"}}]
 
 
 def test_every_change_has_an_option_and_words() -> None:

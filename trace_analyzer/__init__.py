@@ -137,17 +137,18 @@ def whatif(
     pinned: bool = False,
     prefetch: int | None = None,
     graphs: bool = False,
-    fuse: bool = False,
+    fuse: bool | str = False,
     tf32: bool = False,
     bf16: bool = False,
     overlap: bool = False,
     batch: float | None = None,
-    warm: bool = False,
+    warm: bool | str = False,
 ) -> "WhatIf":
     """Estimate what changes would bring to the steps of a trace, of a finished profile or of a `Report`.
 
     ``prefetch`` is a number of workers, ``batch`` a factor; ``speedup`` maps what gets faster to how many times:
-    ``{"matmul": 2}``. Without any change, the result holds an estimate for each standard one. Raises ``InputError`` for
+    ``{"matmul": 2}``. ``fuse`` may be ``"attention"``, ``"chain"`` or ``"optimizer"``, ``warm`` ``"allocation"`` or
+    ``"compilation"``, for that part alone. Without any change, the result holds an estimate for each standard one. Raises ``InputError`` for
     input that is no readable trace, ``UsageError`` for changes that make no sense.
     """
     from trace_analyzer.errors import UsageError

@@ -66,9 +66,11 @@ class Change:
     @property
     def label(self) -> str:
         """The change in a few words."""
-        return CHANGES[self.name].label.format(
+        text = CHANGES[self.name].label.format(
             **{k: f"{v:g}" if isinstance(v, float | int) else v for k, v in self.options.items()}
         )
+        part = self.options.get("only", self.options.get("of"))
+        return f"{text}: {part} only" if part else text
 
 
 Effect = Callable[[Weights, Scene, Mapping[str, float | str]], None]
@@ -282,7 +284,7 @@ def infinite_gpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -
 CHANGES: Mapping[str, Kind] = {
     "no-sync": Kind("no synchronization", no_sync),
     "pinned": Kind("pinned, asynchronous copies", pinned),
-    "prefetch": Kind("data loaded by {workers} workers", prefetch),
+    "prefetch": Kind("prefetched data, {workers} workers", prefetch),
     "warm": Kind("one-time work gone", warm),
     "fuse": Kind("chains of kernels fused", fuse),
     "tf32": Kind(

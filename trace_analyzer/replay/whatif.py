@@ -15,14 +15,15 @@ import polars as pl
 
 from trace_analyzer.errors import UsageError
 from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.parts import PART_OPTION, PARTS
 from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
 from trace_analyzer.replay.refusals import needs_links, refusal, without_links
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Report
+from trace_analyzer.thresholds import WORTH_RATIO
+from trace_analyzer.units import printable
 
 SCHEMA_VERSION = 1
-WORTH_RATIO = 0.02
-"""A change that saves less is noise."""
 LARGEST_FACTOR = 1e9
 """The largest factor of a change, its inverse the smallest: nothing computed of it overflows."""
 WORKERS = 8
@@ -195,16 +196,22 @@ def changes_of(
     pinned: bool = False,
     prefetch: int | None = None,
     graphs: bool = False,
-    fuse: bool = False,
+    fuse: bool | str = False,
     tf32: bool = False,
     bf16: bool = False,
     overlap: bool = False,
     batch: float | None = None,
-    warm: bool = False,
+    warm: bool | str = False,
     speedup: Mapping[str, float] | None = None,
 ) -> tuple[Change, ...]:
-    """Return the changes that the options name. Raises ``UsageError`` for numbers that make no sense."""
-    flags = {
+    """Return the changes that the options name; ``fuse`` and ``warm`` may name the one part that is meant (`PARTS`).
+
+    Raises ``UsageError`` for numbers and parts that make no sense.
+    """
+    for name, part in (("fuse", fuse), ("warm", warm)):
+        if isinstance(part, str) and part not in PARTS[name]:
+            raise UsageError(f"{name} {printable(part)}: no part of it; there are {', '.join(PARTS[name])}")
+    flags: Mapping[str, bool | str] = {
         "no-sync": no_sync,
         "pinned": pinned,
         "warm": warm,
@@ -224,7 +231,11 @@ def changes_of(
         if factor != inf and not 1 / LARGEST_FACTOR <= factor <= LARGEST_FACTOR:
             raise UsageError(f"speedup {name}={factor:g}: the factor must be over 0, at most {LARGEST_FACTOR:g} or inf")
     return (
-        *(Change(name) for name, wanted in flags.items() if wanted),
+        *(
+            Change(name, {PART_OPTION[name]: wanted} if isinstance(wanted, str) else {})
+            for name, wanted in flags.items()
+            if wanted
+        ),
         *([] if prefetch is None else [Change("prefetch", {"workers": prefetch})]),
         *([] if batch is None else [Change("batch", {"times": float(batch)})]),
         *(Change("speedup", {"target": name, "factor": float(factor)}) for name, factor in (speedup or {}).items()),
