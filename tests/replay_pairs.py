@@ -522,6 +522,28 @@ def narrowing(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
+def halving(rng: random.Random, changed: bool) -> Simulation:
+    """FP32 products on vector units and FP32 traffic, or both in bfloat16: products at the roof, half the bytes."""
+    simulation = Simulation(header={"record_shapes": 1}, seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    wide, narrow = (Eager(simulation, main, stream, dtype) for dtype in (FP32, BF16))
+    size = rng.choice([2_048, 3_072])
+    flop, moved = 2.0 * size**3, 3 * Tensor((size, size), BF16).bytes
+    roof = round(1e9 * max(flop / 312e12, moved / 2.039e12))
+
+    def step(_: int) -> None:
+        for _ in range(6):
+            if changed:
+                with main.op("aten::mm", [narrow.tensor(size, size)] * 2, before_ns=4_000):
+                    main.launch(Kernel(GEMM[BF16], roof, (432, 1, 1), (256, 1, 1)), stream)
+            else:
+                wide.mm(size, size, size)
+            for _ in range(4):
+                (narrow if changed else wide).pointwise("aten::add", ADD_FLOAT, 4_096, 4_096)
+
+    return steps(simulation, main, step)
+
+
 def batching(rng: random.Random, changed: bool) -> Simulation:
     """Kernels of many waves, with a batch twice as big."""
     simulation = Simulation(seed=rng.randrange(1_000))
@@ -596,5 +618,6 @@ PAIRS: Mapping[str, Pair] = {
     "overlap, links limit": Pair(exposing(3_000_000), (Change("overlap"),)),
     "fuse": Pair(fusing, (Change("fuse"),)),
     "tf32": Pair(narrowing, (Change("tf32"),)),
+    "bf16": Pair(halving, (Change("bf16"),)),
     "batch": Pair(batching, (Change("batch", {"times": 2.0}),)),
 }

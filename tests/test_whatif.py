@@ -17,7 +17,8 @@ from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.cli import main
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.parts import PART_OPTION, PARTS
-from trace_analyzer.replay.whatif import WhatIf, changes_of, whatif
+from trace_analyzer.replay.prediction import Identity, Prediction
+from trace_analyzer.replay.whatif import Skipped, WhatIf, changes_of, whatif
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 SYNCHRONIZED = SAMPLES / "synthetic_overhead_synchronization.json.gz"
@@ -164,6 +165,39 @@ def test_without_links_only_the_device_can_be_made_faster(tmp_path: Path) -> Non
     assert refused.exit_code == 3
     assert "launches of" in refused.stderr
     assert run(path, "--speedup", "gpu=2").exit_code == 0
+
+
+def late_behind_the_cpu() -> bytes:
+    """The CPU takes 20 ms; beside it, queued kernels start 200 us after one another, and nothing says why."""
+    return k.trace_bytes(
+        [
+            *(k.launched("k", 20 * i, 20 * i + 10, 5, i + 1) for i in range(20)),
+            *(k.launched("k", 400 + 6 * i, 1_500 + 200 * i, 5, i + 100) for i in range(60)),
+            k.op("aten::sort", 800, 19_100),
+            k.launched("k", 20_000, 20_010, 5, 300),
+        ]
+    )
+
+
+def test_a_change_that_leaves_a_path_that_nothing_explains_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(late_behind_the_cpu())
+    assert run(path, "--speedup", "gpu=2").exit_code == 0
+    refused = run(path, "--speedup", "cpu=100")
+    assert refused.exit_code == 3
+    assert "of what the step would wait for then" in refused.stderr
+    standard = ta.whatif(path)
+    assert standard.status == "ok"
+    graphs = next(s for s in standard.skipped if s.name == "graphs")
+    assert "nothing in the trace explains" in graphs.reason
+    assert standard.device_floor_ns is not None
+    assert standard.device_floor_ns < 2_000_000, "what nothing explains holds no floor up"
+
+
+def test_a_change_that_is_explained_with_another_only_is_said_to_be() -> None:
+    text = WhatIf("ok", None, 0, 0, 1.0, changes_of(warm=True), predicted=Prediction(1, 1, 1), replay=Identity(1, 0, 0, 0),
+                  cpu_floor_ns=1, device_floor_ns=1, skipped=(Skipped("warm", {}, "why", is_applied=True),)).to_text()  # fmt: skip
+    assert "Not estimated alone: why." in text
 
 
 def test_a_failed_check_refuses() -> None:

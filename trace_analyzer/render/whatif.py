@@ -24,7 +24,8 @@ def whatif_text(result: WhatIf, width: int = 100) -> str:
     assert result.predicted is not None
     if result.changes:
         lines.append(_prediction(result))
-    lines += [f"Not changed: {skipped.reason}." for skipped in result.skipped if result.changes]
+    if result.changes:
+        lines += [f"{'Not estimated alone' if s.is_applied else 'Not changed'}: {s.reason}." for s in result.skipped]
     shown = tuple(PATH_SPEEDUPS) if width >= _WIDE else _FEW
     lines += ["", _path_head(result, shown), *(_part(part, shown) for part in result.critical_path[:PATH_ROWS])]
     if result.changes and len(result.scenarios) > 1:

@@ -27,6 +27,8 @@ from trace_analyzer.replay.weights import (
 )
 
 MIN_HALF_WIDTH = 0.02
+MAX_UNEXPLAINED = 0.05
+"""Where more of the critical path has no explanation, what a change would do is not known."""
 NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
 """How much the CPU's part differs between recordings of one program: of several steps, of one window (all of 12 recordings of one pass)."""
 WORKERS_SLOW = 1.25
@@ -156,14 +158,17 @@ class Replay:
         error, of what the unexplained time makes of a difference, and of how much the CPU's part differs between recordings;
         where more than `INFERRED_RATIO` of the path is inferred, of the round trip's error if that is larger. The upper end is
         that of half the saving where the change is modelled at its best, and of a slower CPU beside workers that load data.
+        A change that leaves a path of which nothing explains more than `MAX_UNEXPLAINED` is not predicted.
         """
         weights = self.weights(changes)
         outcome = self.run(weights)
-        step = outcome.step_ns
+        step, path = outcome.step_ns, self.path(outcome)
+        unexplained = self._unexplained_ratio(path, weights)
+        if changes and unexplained > MAX_UNEXPLAINED:
+            raise NotApplicable(f"nothing in the trace explains {unexplained:.0%} of what the step would wait for then")
         if all(change.name != "batch" for change in changes):
             step = min(step, self.identity.step_ns) if _only_faster(changes) else step
         without = self.run(weights, unexplained=False).step_ns if weights.rest.any() else outcome.step_ns
-        path = self.path(outcome)
         noise = (NOISE_STEPS if self.has_steps else NOISE_WINDOW) * self._host_ratio(path, weights) if changes else 0.0
         error = abs(self.identity_ratio)
         if changes and self._inferred_ratio(path, weights) > INFERRED_RATIO:
@@ -217,21 +222,25 @@ class Replay:
         """Return the replay without changes, in figures."""
         weights = measured(self.graph)
         path = self.path(self.identity)
-        length = max(weights.of(self.graph)[path].sum(), 1)
         return Identity(
             self.identity.step_ns,
             self.identity_ratio,
-            float(weights.rest[path].sum() / length),
+            self._unexplained_ratio(path, weights),
             self._inferred_ratio(path, weights),
         )
 
     def floors(self) -> tuple[float, float]:
-        """Return the step with an infinitely fast device, which the CPU's work limits, and with an infinitely fast CPU."""
+        """Return the step with an infinitely fast device, which the CPU's work limits, and with an infinitely fast CPU.
+
+        What nothing explains may go with either, so it holds no floor up.
+        """
         step_times = []
         for effect in (ch.infinite_gpu, ch.infinite_cpu):
             weights = measured(self.graph)
             effect(weights, self.scene, {})
-            step_times.append(min(self.run(weights).step_ns, self.identity.step_ns))
+            kept = self.run(weights).step_ns
+            dropped = self.run(weights, unexplained=False).step_ns if weights.rest.any() else kept
+            step_times.append(min(kept, dropped, self.identity.step_ns))
         return step_times[0], step_times[1]
 
     def path(self, outcome: Outcome) -> Ints:
@@ -252,6 +261,9 @@ class Replay:
         thread = path[self.graph.kind[path] == THREAD]
         return float((weights.host[path].sum() + weights.parts[:, self.graph.ref[thread]].sum()) / total)
 
+    def _unexplained_ratio(self, path: Ints, weights: Weights) -> float:
+        return float(weights.rest[path].sum() / max(weights.of(self.graph)[path].sum(), 1))
+
     def _inferred_ratio(self, path: Ints, weights: Weights) -> float:
         total = weights.of(self.graph)[path]
         inferred = self.graph.inferred[path] & np.isin(self.graph.kind[path], _INFERRED)
@@ -267,7 +279,7 @@ class Replay:
 
     def round_trip_of(self, target: str, factor: float = 2.0) -> float:
         """Return the error of one round trip, relative to the step without changes."""
-        outcome = self.outcome((Change("speedup", {"target": target, "factor": factor}),))
+        outcome = self.outcome(_faster(target, factor))
         moved = Replay(
             build(moved_recording(self.graph, outcome.times)),
             self._activities,
@@ -275,8 +287,13 @@ class Replay:
             self._device,
             self.measure,
         )
-        back = moved.outcome((Change("speedup", {"target": target, "factor": 1 / factor}),)).step_ns
+        back = moved.outcome(_faster(target, 1 / factor)).step_ns
         return abs(back / self.identity.step_ns - 1) if self.identity.step_ns else 0.0
+
+    def is_explained(self, changes: tuple[Change, ...]) -> bool:
+        """Return whether enough of the critical path under changes is explained to predict the step."""
+        weights = self.weights(changes)
+        return self._unexplained_ratio(self.path(self.run(weights)), weights) <= MAX_UNEXPLAINED
 
     def critical_path(self, changes: tuple[Change, ...] = (), rows: int = 8) -> pl.DataFrame:
         """Return what holds the path, the most first: kind, name, ns of a step, ratio, and the step at each of `SPEEDUPS`."""
@@ -342,6 +359,10 @@ class Replay:
         own = path[~thread]
         np.add.at(held, self.known.label[own], weights.device[own] + weights.host[own])
         return held
+
+
+def _faster(target: str, factor: float) -> tuple[Change]:
+    return (Change("speedup", {"target": target, "factor": factor}),)
 
 
 def _only_faster(changes: tuple[Change, ...]) -> bool:

@@ -71,11 +71,12 @@ class PathPart:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Hold a change that would do nothing, or that cannot be predicted, and why."""
+    """Hold a change that would do nothing, or that cannot be predicted, and why; ``is_applied`` where only that alone cannot."""
 
     name: str
     options: Mapping[str, float | str]
     reason: str
+    is_applied: bool = False
 
 
 @dataclass(frozen=True)
@@ -279,8 +280,12 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
         except NotApplicable as error:
             return replace(refused, reason=str(error))
     applied = tuple(kept)
+    try:
+        predicted = replay.predict(applied)
+    except NotApplicable as error:
+        return replace(refused, reason=str(error))
     if changes:
-        scenarios, left_out = _scenarios(replay, changes, applied)
+        scenarios, left_out = _scenarios(replay, applied)
     else:
         scenarios, left_out = _standard(replay, without_links(report, device))
     cpu_floor, device_floor = replay.floors()
@@ -289,7 +294,7 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
         status="ok",
         cpu_floor_ns=cpu_floor,
         device_floor_ns=device_floor,
-        predicted=replay.predict(applied),
+        predicted=predicted,
         scenarios=tuple(scenarios),
         critical_path=located(path_parts(replay, applied, path_rows), report.tables["critical_path"])
         if not applied
@@ -331,12 +336,15 @@ def standard_changes() -> tuple[Change, ...]:
     return tuple(Change(name, options.get(name, {})) for name in _PROGRAM)
 
 
-def _scenarios(
-    replay: Replay, changes: tuple[Change, ...], applied: tuple[Change, ...]
-) -> tuple[list[Scenario], list[Skipped]]:
+def _scenarios(replay: Replay, applied: tuple[Change, ...]) -> tuple[list[Scenario], list[Skipped]]:
     """Return each asked change alone, so that what each brings can be told from what all bring."""
-    scenarios = [_scenario(replay, change) for change in changes if change in applied]
-    return scenarios, []
+    scenarios, skipped = [], []
+    for change in applied:
+        try:
+            scenarios.append(_scenario(replay, change))
+        except NotApplicable as error:
+            skipped.append(Skipped(change.name, change.options, str(error), is_applied=True))
+    return scenarios, skipped
 
 
 def _standard(replay: Replay, unlinked: str | None) -> tuple[list[Scenario], list[Skipped]]:
