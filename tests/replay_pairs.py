@@ -561,6 +561,20 @@ def batching(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
+def choosing(rng: random.Random, changed: bool) -> Simulation:
+    """A loop that the CPU limits, of products that leave SMs empty; for twice the batch, a library chooses others."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [rng.randint(5_000, 8_000) for _ in range(60)]
+    longer = 1 + 2 * (1 - reaches) if changed else 1.0
+
+    def step(_: int) -> None:
+        for ns in kernels:
+            op(main, "aten::mm", replace(gemm(round(ns * longer)), grid=(8, 1, 1)), stream, 5_000)
+
+    return steps(simulation, main, step)
+
+
 def beside_workers(rng: random.Random, changed: bool) -> Simulation:
     """A loop that the CPU limits and that loads its data, or whose workers do, which slow it."""
     costs = Costs(host_factor=slower if changed else 1.0)
@@ -584,10 +598,11 @@ VARIED: Mapping[str, Pair] = {
     "graphs": Pair(launching, (Change("graphs"),), reached=0.5),
     "overlap": Pair(exposing(600_000), (Change("overlap"),), reached=0.8),
     "prefetch": Pair(beside_workers, (Change("prefetch", {"workers": 8}),), reached=0.5),
+    "batch": Pair(choosing, (Change("batch", {"times": 2.0}),), reached=0.5),
 }
 """Changes that reach only a part of what they are modelled with: fused kernels half of the bandwidth or more, TF32 kernels 40 % of
 their roof or more, graphs with gaps and launches up to twice as long, computation up to 10 % slower beside communication, a main
-thread up to 25 % slower beside workers."""
+thread up to 25 % slower beside workers, products of which a library chooses others for a bigger batch, up to twice as long."""
 
 PAIRS: Mapping[str, Pair] = {
     "no-sync": Pair(synchronized, (Change("no-sync"),)),

@@ -16,8 +16,10 @@ import trace_analyzer as ta
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.cli import main
 from trace_analyzer.replay.changes import CHANGES, Change
+from trace_analyzer.replay.kernel_changes import IN_PROPORTION
 from trace_analyzer.replay.parts import PART_OPTION, PARTS
-from trace_analyzer.replay.prediction import Identity, Prediction
+from trace_analyzer.replay.prediction import Identity, Prediction, Replay
+from trace_analyzer.replay.scene import NotApplicable
 from trace_analyzer.replay.whatif import Skipped, WhatIf, changes_of, whatif
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
@@ -212,10 +214,29 @@ def test_a_failed_check_refuses() -> None:
     assert "stream_overlap" in (result.reason or "")
 
 
-def test_a_batch_for_which_libraries_choose_other_kernels_is_refused() -> None:
-    result = whatif(report(SAMPLES / "synthetic_overhead_launch.json.gz"), (Change("batch", {"times": 2.0}),))
-    assert result.status == "refused"
-    assert "other kernels" in (result.reason or "")
+def test_a_batch_for_which_libraries_choose_other_kernels_is_refused_where_these_decide() -> None:
+    """The CPU limits: at twice the batch no kernel can make the step much longer, at a hundred times any can."""
+    launching = report(SAMPLES / "synthetic_overhead_launch.json.gz")
+    twice, by_far = (whatif(launching, (Change("batch", {"times": times}),)) for times in (2.0, 100.0))
+    assert by_far.status == "refused"
+    assert "other kernels for another batch, with which the step may take" in (by_far.reason or "")
+    assert twice.status == "ok"
+    in_proportion = Replay.of(launching, 0).outcome((Change("batch", {"times": 2.0, IN_PROPORTION: "all"}),)).step_ns
+    assert twice.predicted is not None
+    assert twice.predicted.low_ns < twice.predicted.step_ns <= in_proportion < twice.predicted.high_ns
+
+
+def test_a_smaller_batch_takes_between_as_long_and_in_proportion() -> None:
+    products = [
+        k.launched("ampere_sgemm_128x64_tn", 10 * i, 20 + 100 * i, 100, i + 1, grid=[8, 1, 1], block=[256, 1, 1])
+        for i in range(60)
+    ]
+    limited = Replay.of(k.analysed(products, devices=[k.A100]), 0)
+    then = limited.predict((Change("batch", {"times": 0.75}),))
+    assert then.low_ns < 0.76 * limited.identity.step_ns
+    assert then.high_ns > limited.identity.step_ns
+    with pytest.raises(NotApplicable, match="other kernels"):
+        limited.predict((Change("batch", {"times": 0.5}),))
 
 
 @pytest.mark.parametrize(
