@@ -1,10 +1,13 @@
 """What-if: the contract of its JSON, the command, refusals with reasons, and how the answer is shown."""
 
+import gzip
 import json
+import math
 import re
 from functools import cache
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import click
 import kineto as k
@@ -64,6 +67,87 @@ def test_the_json_holds_the_contract() -> None:
         assert list(part["speedups"]) == ["1.11", "1.33", "2", "4", "inf"]
         assert steps == sorted(steps, reverse=True)
     assert sum(part["ns"] for part in found["critical_path"]) <= found["predicted"]["step_ns"] * 1.001
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+
+
+def is_interval(value: dict[str, Any]) -> bool:
+    return all(map(is_number, (value["low_ns"], value["step_ns"], value["high_ns"]))) and value["low_ns"] <= value["step_ns"] <= value["high_ns"]  # fmt: skip
+
+
+def check_contract(found: dict[str, Any]) -> None:
+    """Every field of the contract, by name and by type; what is refused has none of what rests on a replay."""
+    assert found.keys() == CONTRACT | {"skipped"}
+    assert found["schema_version"] == 1
+    assert isinstance(found["steps"], int)
+    assert found["device"] is None or isinstance(found["device"], int | str)
+    for named in (*found["changes"], *found["scenarios"], *found["skipped"]):
+        assert isinstance(named["name"], str)
+        assert all(isinstance(value, str) or is_number(value) for value in named["options"].values())
+    if found["status"] == "refused":
+        assert isinstance(found["reason"], str)
+        assert (found["floors"], found["predicted"], found["scenarios"], found["critical_path"]) == (None, None, [], [])
+        return
+    assert (found["status"], found["reason"]) == ("ok", None)
+    assert is_number(found["step_ns"])
+    replay = found["replay"]
+    assert set(replay) == {"step_ns", "error_ratio", "unexplained_ratio", "inferred_ratio"}
+    assert replay["step_ns"] == pytest.approx(found["step_ns"] * (1 + replay["error_ratio"]))
+    assert 0 <= replay["unexplained_ratio"] <= 0.05
+    assert 0 <= replay["inferred_ratio"] <= 1
+    assert set(found["floors"]) == {"cpu_ns", "device_ns"}
+    assert all(0 <= floor <= replay["step_ns"] for floor in found["floors"].values())
+    assert set(found["predicted"]) == INTERVAL
+    assert all(map(is_interval, (found["predicted"], *found["scenarios"])))
+    for part in found["critical_path"]:
+        assert part["kind"] in ("host", "device", "dependency")
+        assert isinstance(part["name"], str)
+        assert is_number(part["ns"])
+        assert is_number(part["speedups"]["2"])
+        assert all(step <= found["predicted"]["step_ns"] * (1 + 1e-9) for step in part["speedups"].values())
+
+
+INF = math.inf
+ODD: dict[str, tuple[Path, dict[str, Any]]] = {
+    "one step of a graph": (SAMPLES / "synthetic_memory-bandwidth_cuda-graph.json.gz", {"graphs": True, "speedup": {"gpu": INF}}),
+    "everything at once": (COMPUTE, {"no_sync": True, "pinned": True, "prefetch": 3, "graphs": True, "fuse": True, "bf16": True,
+                                     "overlap": True, "batch": 1.5, "warm": True, "speedup": {"cpu": INF, "gpu": INF}}),
+    "no time is left": (COMPUTE, {"speedup": {"cpu": 1e9, "gpu": 1e9}}),
+    "a smaller batch": (COMPUTE, {"batch": 1e-9}),
+    "slower": (COMPUTE, {"speedup": {"gpu": 1e-9}}),
+    "a CPU's recording": (SAMPLES / "cpu_mlp.json.gz", {"graphs": True, "batch": 2}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_programs_and_absurd_changes_keep_the_contract(name: str) -> None:
+    path, options = ODD[name]
+    asked = whatif(report(path), changes_of(**options))
+    check_contract(json.loads(asked.to_json()))
+    text = asked.to_text(80)
+    assert "nan" not in text
+    assert "…" not in text.partition("Critical then")[0], "the answer is not cut"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut", [0.5, 0.95])
+def test_a_file_that_breaks_off_keeps_the_contract(cut: float, tmp_path: Path) -> None:
+    whole = gzip.decompress(SYNCHRONIZED.read_bytes())
+    path = tmp_path / "cut.json"
+    path.write_bytes(whole[: int(cut * len(whole))])
+    asked = run(path, "--no-sync", "--format", "json")
+    assert asked.exit_code in (0, 3)
+    check_contract(json.loads(asked.stdout))
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_each_of_two_devices_keeps_the_contract(device: int) -> None:
+    trace = PAIRS["devices"].before(1)
+    found = ta.whatif(trace, device=device, no_sync=True, speedup={"matmul": 2}).document()
+    check_contract(found)
+    assert (found["status"], found["device"]) == ("ok", device)
 
 
 def test_without_changes_the_identity_is_predicted() -> None:
@@ -246,7 +330,15 @@ def test_a_smaller_batch_takes_between_as_long_and_in_proportion() -> None:
         (("--speedup", "matmul"), "is not NAME=K"),
         (("--speedup", "matmul=0"), "is not NAME=K"),
         (("--speedup", "matmul=nan"), "is not NAME=K"),
+        (("--speedup", "matmul=-inf"), "is not NAME=K"),
+        (("--speedup", "matmul=1e-300"), "the factor must be over 0"),
+        (("--speedup", "matmul=2", "--speedup", "matmul=3"), "--speedup matmul is asked for twice"),
         (("--prefetch", "0"), "prefetch"),
+        (("--batch", "inf"), "the factor must be a number over 0"),
+        (("--batch", "nan"), "the factor must be a number over 0"),
+        (("--warm", "--warm-only", "allocation"), "exclude each other"),
+        (("--fuse", "--fuse-only", "chain"), "exclude each other"),
+        (("--fuse-only", "all"), "is not one of"),
         (("--batch", "0"), "batch"),
         (("--tf32", "--bf16"), "exclude each other"),
         (("--device", "9"), "9"),
@@ -316,14 +408,17 @@ def test_a_part_of_a_change_can_be_asked_for(name: str) -> None:
         changes_of(**{name: "x"})  # type: ignore[arg-type]
     verb = main.get_command(click.Context(main), "whatif")
     (option,) = (option for option in verb.params if option.name == f"{name}_only")  # type: ignore[union-attr]
-    assert tuple(option.type.choices) == PARTS[name]  # type: ignore[attr-defined]
+    assert isinstance(option.type, click.Choice)
+    assert tuple(option.type.choices) == PARTS[name]
 
 
 def test_a_part_saves_no_more_than_the_whole() -> None:
-    whole, part = (run(SAMPLES / "synthetic_memory-bandwidth.json.gz", option, "--format", "json") for option in ("--fuse", "--fuse-only=chain"))  # fmt: skip
-    steps = [json.loads(result.stdout)["predicted"]["step_ns"] for result in (whole, part)]
-    assert 0 < steps[0] <= steps[1]
-    assert json.loads(part.stdout)["changes"] == [{"name": "fuse", "options": {"of": "chain"}}]
+    known = report(SAMPLES / "synthetic_memory-bandwidth.json.gz")
+    whole, part = (whatif(known, changes_of(fuse=which)) for which in (True, "chain"))
+    assert whole.predicted is not None
+    assert part.predicted is not None
+    assert 0 < whole.predicted.step_ns <= part.predicted.step_ns
+    assert part.document()["changes"] == [{"name": "fuse", "options": {"of": "chain"}}]
 
 
 def test_every_change_has_an_option_and_words() -> None:

@@ -89,7 +89,12 @@ def whatif(
     from trace_analyzer.trace_cache import load_cached
 
     for name in PARTS:
-        changes[name] = changes.pop(f"{name}_only") or changes[name]
+        if (part := changes.pop(f"{name}_only")) and changes[name]:
+            raise click.UsageError(f"--{name} and --{name}-only exclude each other")
+        changes[name] = part or changes[name]
+    twice = sorted({target for target, _ in speedup if [name for name, _ in speedup].count(target) > 1})
+    if twice:
+        raise click.UsageError(f"--speedup {twice[0]} is asked for twice")
     asked = changes_of(**changes, speedup=dict(speedup))
     number = int(device) if device is not None and device.lstrip("-").isdecimal() else device
     with Progress() as progress:

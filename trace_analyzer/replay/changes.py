@@ -5,6 +5,7 @@ A change raises `NotApplicable` where the trace does not say what it would do, o
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 import polars as pl
@@ -66,6 +67,8 @@ class Change:
     @property
     def label(self) -> str:
         """The change in a few words."""
+        if self.options.get("factor") == inf:
+            return f"{self.options['target']} infinitely fast"
         text = CHANGES[self.name].label.format(
             **{k: f"{v:g}" if isinstance(v, float | int) else v for k, v in self.options.items()}
         )
