@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from kineto import analysed, annotation, call, launched, op, python
+from replay_pairs import MULTIPLY, Eager, Simulation, steps
 
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.pipeline import analyze
@@ -228,3 +229,26 @@ def test_a_speed_up_curve_is_what_each_speed_up_alone_gives(name: str) -> None:
             scale_label(weights, replay.known, label, factor)
             alone = min(replay.run(weights).step_ns, replay.identity.step_ns)
             assert row[f"step_ns_{key}"] == pytest.approx(alone, rel=1e-4)
+
+
+@pytest.mark.parametrize(("rows", "says"), [(512, True), (8_192, False)], ids=["the CPU is behind", "the device is"])
+def test_fused_chains_spare_launches_where_the_cpu_is_behind(rows: int, says: bool) -> None:
+    """What the launches that go bring is far above what the bytes do, and the advice says why."""
+    simulation = Simulation(header={"record_shapes": 1}, seed=1)
+    main = simulation.thread()
+    torch = Eager(simulation, main, simulation.stream())
+
+    def step(_: int) -> None:
+        torch.mm(256, 256, 256)
+        for _ in range(16):
+            torch.mm(64, 64, 64)
+            for operator, functor in (
+                ("aten::mul", MULTIPLY),
+                ("aten::add", "at::native::CUDAFunctor_add<c10::BFloat16>"),
+                ("aten::mul", MULTIPLY),
+            ):
+                torch.pointwise(operator, functor, rows, 1_024, inputs=1)
+
+    report = analyze(steps(simulation, main, step).json().encode(), device=0)
+    (item,) = (item for item in report.advice if item.id == "fusion")
+    assert ("one kernel also takes one launch" in item.why) == says
