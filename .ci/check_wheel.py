@@ -4,6 +4,7 @@ python .ci/check_wheel.py [FOLDER]    # leave the wheel in FOLDER, which must be
 """
 
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,9 +21,13 @@ _MODULES = 5
 
 
 def built(folder: str) -> Path:
-    """A wheel built now, in this folder."""
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, str(ROOT)]
-    subprocess.run(command, check=True)
+    """A wheel built now, in this folder, of a copy of the repository's files: others may be compiling in the working tree."""
+    with tempfile.TemporaryDirectory() as copy:
+        for name in listed("."):
+            (Path(copy) / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, Path(copy) / name)
+        command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, copy]
+        subprocess.run(command, check=True)
     (wheel,) = Path(folder).glob("*.whl")
     return wheel
 
@@ -33,12 +38,12 @@ def shipped(wheel: Path) -> set[str]:
         return {name for name in archive.namelist() if name.startswith(f"{PACKAGE}/")}
 
 
-def written() -> set[str]:
-    """Names of the package's files in the repository."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", PACKAGE], cwd=ROOT, check=True, capture_output=True, text=True
+def listed(path: str) -> set[str]:
+    """Names of the repository's files below a path, those that are not committed yet included."""
+    names = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", path], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    return {name for name in listed.stdout.splitlines() if (ROOT / name).exists()}
+    return {name for name in names.stdout.splitlines() if (ROOT / name).exists()}
 
 
 def main() -> int:
@@ -51,7 +56,7 @@ def main() -> int:
 
 def checked(path: Path) -> int:
     """Name the files that are missing from the wheel, or too many in it."""
-    wheel, tree = shipped(path), written()
+    wheel, tree = shipped(path), listed(PACKAGE)
     compiled = {name for name in wheel if _COMPILED.fullmatch(name)}
     if len(compiled) != _MODULES:
         print(f"compiled are {len(compiled)} of {_MODULES} modules; is there a C compiler?")

@@ -23,7 +23,7 @@ from compare_sides import Program  # noqa: E402
 
 from trace_analyzer.compare.adjustment import step_difference  # noqa: E402
 from trace_analyzer.compare.comparison import compare_profiles  # noqa: E402
-from trace_analyzer.compare.facts import Recording  # noqa: E402
+from trace_analyzer.compare.facts import RecordedSteps  # noqa: E402
 from trace_analyzer.compare.profiles import Profile, merged, profile_of  # noqa: E402
 from trace_analyzer.compare.statistics import FLOOR_RATIO, difference  # noqa: E402
 from trace_analyzer.pipeline import analyze  # noqa: E402
@@ -41,7 +41,7 @@ def one_of(passes: Sequence[Profile]) -> Profile:
     """One recording whose steps are these passes."""
     side = merged("recording", passes)
     lengths = tuple(length for recording in side.recordings for length in recording.lengths_ns)
-    return replace(side, recordings=(Recording("recording", lengths, has_steps=True),))
+    return replace(side, recordings=(RecordedSteps("recording", lengths, has_steps=True),))
 
 
 def slower(side: Profile, change: float) -> Profile:

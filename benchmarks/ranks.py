@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from made_ranks import MS, job, summary  # noqa: E402
 
-from trace_analyzer.ranks.groups import Group  # noqa: E402
+from trace_analyzer.ranks.groups import RankGroup  # noqa: E402
 from trace_analyzer.ranks.job import judge  # noqa: E402
 from trace_analyzer.ranks.store import Store  # noqa: E402
 from trace_analyzer.ranks.summary import RankSummary, to_bytes  # noqa: E402
@@ -91,7 +91,7 @@ def of_job(made: RankSummary, ranks: int, noise: np.random.Generator) -> RankSum
     return replace(
         made,
         world_size=ranks,
-        groups=(Group("group0", "group0", None, ranks, tuple(range(ranks))),),
+        groups=(RankGroup("group0", "group0", None, ranks, tuple(range(ranks))),),
         collectives=collectives,
         work=work,
     )

@@ -25,10 +25,12 @@ from trace_analyzer.analysis import Analysis  # noqa: E402
 from trace_analyzer.catalog import kernels as kernel_catalog  # noqa: E402
 from trace_analyzer.catalog.fixes import fixes  # noqa: E402
 from trace_analyzer.cli import VERBS, main  # noqa: E402
-from trace_analyzer.compare.schemas import DOCUMENTS, schema  # noqa: E402
-from trace_analyzer.ranks.documents import schema as ranks_schema  # noqa: E402
+from trace_analyzer.compare.comparison import Comparison  # noqa: E402
+from trace_analyzer.compare.scaling import Scaling  # noqa: E402
+from trace_analyzer.ranks.job import JobReport  # noqa: E402
 from trace_analyzer.registry import ANALYSES, TABLES  # noqa: E402
 from trace_analyzer.report_schema import json_schema  # noqa: E402
+from trace_analyzer.result_schemas import schema_of  # noqa: E402
 from trace_analyzer.schema import Table  # noqa: E402
 from trace_analyzer.sections import Section  # noqa: E402
 
@@ -67,6 +69,10 @@ machine, else when it is a day old. It may be deleted by hand, too.
 """
 
 
+RESULTS = {"compare/comparison": Comparison, "compare/scaling": Scaling, "ranks/ranks": JobReport}
+"""Where the schema of a result stands, without its ending -> the result."""
+
+
 def pages() -> dict[str, str]:
     """File name, from this folder, to text of every generated page and schema."""
     return {
@@ -78,10 +84,9 @@ def pages() -> dict[str, str]:
         "words.md": words_page(),
         "../trace_analyzer/render/html/advice_docs.json": advice_docs(),
         **{
-            f"../trace_analyzer/compare/{name}.schema.json": json.dumps(schema(name), indent=2) + "\n"
-            for name in DOCUMENTS
+            f"../trace_analyzer/{path}.schema.json": json.dumps(schema_of(Path(path).name, result), indent=2) + "\n"
+            for path, result in RESULTS.items()
         },
-        "../trace_analyzer/ranks/ranks.schema.json": json.dumps(ranks_schema(), indent=2) + "\n",
     }
 
 

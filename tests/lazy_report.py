@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from trace_analyzer.graph import Graph
+from trace_analyzer.graph import TableGraph
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.options import Options
 from trace_analyzer.pipeline import graph_of, public_tables, report_of
@@ -15,12 +15,13 @@ class LazyReport(Report):
     """Make each field when it is first read, from one graph; all that needs the whole report gets one of its own."""
 
     @classmethod
-    def on(cls, content: bytes) -> "LazyReport":
+    def on(cls, content: bytes, **options: Any) -> "LazyReport":
         """The report on this file."""
         report = object.__new__(cls)
         trace = load(content)
-        graph = graph_of(trace, Options(), kept=[*PARTS.values(), "device_reports"])
-        report.__dict__.update(_trace=trace, _graph=graph, tables=public_tables(graph))
+        chosen = Options(**options)
+        graph = graph_of(trace, chosen, kept=[*PARTS.values(), "device_reports"])
+        report.__dict__.update(_trace=trace, _options=chosen, _graph=graph, tables=public_tables(graph))
         return report
 
 
@@ -36,11 +37,11 @@ def _part(value: str) -> Callable[[LazyReport], Any]:
 
 
 def _whole(field: str) -> Callable[[LazyReport], Any]:
-    return lambda report: getattr(report_of(_trace(report)), field)
+    return lambda report: getattr(report_of(_trace(report), report.__dict__["_options"]), field)
 
 
-def _graph(report: LazyReport) -> Graph:
-    graph: Graph = report.__dict__["_graph"]
+def _graph(report: LazyReport) -> TableGraph:
+    graph: TableGraph = report.__dict__["_graph"]
     return graph
 
 

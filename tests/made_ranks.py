@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from trace_analyzer.ranks.groups import Group
+from trace_analyzer.ranks.groups import RankGroup
 from trace_analyzer.ranks.summary import RankSummary, to_bytes
 from trace_analyzer.ranks.tables import COLLECTIVES, PARTS, STEPS, typed
 
@@ -139,11 +139,11 @@ def summary(made: Made, rank: int, *, seq: bool = True, grouped: bool = True, ho
         steps_from="ProfilerStep",
         groups=(
             *(
-                Group(name, name, None, len(ranks), tuple(ranks))
+                RankGroup(name, name, None, len(ranks), tuple(ranks))
                 for name, ranks in made.groups.items()
                 if rank in ranks
             ),
-            Group("pipeline", "pipeline", "PIPELINE_PARALLEL_GROUP", 2, ()),
+            RankGroup("pipeline", "pipeline", "PIPELINE_PARALLEL_GROUP", 2, ()),
         ),
         steps=pl.DataFrame(steps, schema=STEPS),
         parts=typed(summed, PARTS),

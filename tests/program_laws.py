@@ -11,9 +11,8 @@ from jsonschema import Draft202012Validator
 
 from trace_analyzer.checks import of_device
 from trace_analyzer.compare import baselines
-from trace_analyzer.compare.comparison import compare_profiles
+from trace_analyzer.compare.comparison import Comparison, compare_profiles
 from trace_analyzer.compare.profiles import profile_of
-from trace_analyzer.compare.schemas import schema
 from trace_analyzer.errors import InputError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.html.timeline import payload, timeline_columns
@@ -21,9 +20,10 @@ from trace_analyzer.render.perfetto import write_perfetto
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 from trace_analyzer.report_schema import json_schema
+from trace_analyzer.result_schemas import schema_of
 
 SCHEMA = Draft202012Validator(json_schema())
-COMPARISON = Draft202012Validator(schema("comparison"))
+COMPARISON = Draft202012Validator(schema_of("comparison", Comparison))
 _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SIGNED = ("origin_ns", "launch_lead_ns", "offset")
 """Parts of the places in the JSON where a figure may be below zero."""
@@ -60,7 +60,7 @@ def check_estimate(report: Report) -> None:
     result = whatif(report)
     document = json.loads(result.to_json(), parse_constant=_refuse)
     assert (result.reason is None) == (result.status == "ok")
-    for text in (result.to_text(), result.to_markdown()):
+    for text in (result.summary(), result.to_markdown()):
         assert not _CONTROLS.search(text)
     for scenario in document["scenarios"]:
         assert 0 <= scenario["low_ns"] <= scenario["step_ns"] <= scenario["high_ns"], scenario

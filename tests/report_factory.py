@@ -14,7 +14,7 @@ from trace_analyzer.report import (
     SCHEMA_VERSION,
     Advice,
     Blame,
-    Bucket,
+    BucketTime,
     Check,
     CheckStatus,
     DeclaredRows,
@@ -279,8 +279,8 @@ def _device(index: int, kernels: int, parts: Mapping[str, int]) -> DeviceReport:
             "behind", LaunchLead(2_000, 4_000, 9_000), QueueDepth(0.4, 0, 3), Runway(9_000.0, 0, 60_000), 0.61
         ),
         buckets=(
-            Bucket("matmul", "matmul", kernels // 2, busy * 2 // 3, 2 / 3),
-            Bucket("pointwise", "pointwise", kernels // 2, busy // 3, 1 / 3),
+            BucketTime("matmul", "matmul", kernels // 2, busy * 2 // 3, 2 / 3),
+            BucketTime("pointwise", "pointwise", kernels // 2, busy // 3, 1 / 3),
         ),
     )
 

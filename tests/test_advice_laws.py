@@ -73,7 +73,7 @@ def test_every_fix_has_its_reach() -> None:
 
 
 @given(random_traces())
-@settings(max_examples=examples(25), suppress_health_check=UNHURRIED)
+@settings(max_examples=examples(12), suppress_health_check=UNHURRIED)
 def test_on_random_traces(trace: RandomTrace) -> None:
     bounds_hold(analyze(trace.content, step="all"))
 

@@ -52,7 +52,7 @@ def uploads(per_step: int) -> list[object]:
          *([call("cudaMemcpyAsync", 110 * n + 8 + 8 * i, 5, correlation=10 * n + i + 2),
             copy("HtoD (Pinned -> Device)", 110 * n + 26 + length * i, length, correlation=10 * n + i + 2, bytes=1_000)]
            for i in range(per_step))]
-        for n in range(8)
+        for n in range(24)
     ]  # fmt: skip
 
 

@@ -142,8 +142,18 @@ def test_analyses_do_not_draw_and_renderers_do_not_compute() -> None:
         assert "map_elements" not in path.read_text(encoding="utf-8"), path.name
 
 
+def test_a_public_class_has_its_name_alone() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+
+
 LONGEST_MODULE = 500
 MOST_PARAMETERS = 6
+ASSETS = sorted(path for path in PACKAGE.rglob("assets/*") if path.suffix in {".js", ".css", ".j2"})
 FILLERS = {"found", "told", "said"}
 """Names that say nothing of what they hold."""
 
@@ -156,6 +166,11 @@ def test_a_module_fits_a_reader(path: Path) -> None:
     if not path.name.endswith("_loops.py"):  # compiled loops take each column as a parameter
         assert crowded(module) == []
     assert sorted(names(module) & FILLERS) == []
+
+
+@pytest.mark.parametrize("path", ASSETS, ids=lambda path: path.name)
+def test_a_file_of_the_page_fits_a_reader(path: Path) -> None:
+    assert path.read_text(encoding="utf-8").count("\n") <= LONGEST_MODULE
 
 
 def crowded(module: ast.Module) -> list[str]:

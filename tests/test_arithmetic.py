@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from trace_analyzer.catalog.arithmetic import Rule, arithmetic, operand_type, rules
+from trace_analyzer.catalog.arithmetic import ArithmeticRule, arithmetic, operand_type, rules
 
 KINDS = ("unit", "precision", "operand", "helper", "fast")
 
@@ -13,13 +13,13 @@ def said(name: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("rule", rules("unit"), ids=lambda rule: rule.id)
-def test_units(rule: Rule) -> None:
+def test_units(rule: ArithmeticRule) -> None:
     for name in rule.examples:
         assert (said(name)["tensor_cores"], said(name)["fp32"]) == (rule.tensor_cores, rule.fp32), name
 
 
 @pytest.mark.parametrize("rule", rules("precision"), ids=lambda rule: rule.id)
-def test_precisions(rule: Rule) -> None:
+def test_precisions(rule: ArithmeticRule) -> None:
     for name in rule.examples:
         assert said(name)["precision"] == rule.dtype, name
 
@@ -51,7 +51,7 @@ def test_what_no_rule_knows() -> None:
 
 
 @pytest.mark.parametrize("rule", rules("operand"), ids=lambda rule: rule.id)
-def test_operands(rule: Rule) -> None:
+def test_operands(rule: ArithmeticRule) -> None:
     for name in rule.examples:
         assert pl.DataFrame({"name": [name]}).select(operand_type("name")).item() == rule.dtype, name
     assert pl.DataFrame({"name": ["kernel_v7"]}).select(operand_type("name")).item() is None

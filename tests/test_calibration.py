@@ -26,7 +26,6 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render.calibration import calibration_html, calibration_text, doubts_in_short
 from trace_analyzer.render.html.view import Drawn, view
-from trace_analyzer.render.json import to_json
 from trace_analyzer.report import MeasuredRoof, Report
 
 MEASURED = Calibration(
@@ -218,7 +217,7 @@ def test_the_users_own_calibration_is_found_unless_unwanted(tmp_path: Path, monk
     assert attained(analyze(product()))
     assert not attained(analyze(product(), calibration="none"))
     assert not attained(analyze(product(deviceProperties=[A100 | {"numSms": 98}])))
-    assert json.loads(to_json(analyze(product())))["devices"][0]["attained"]["peak_tflops"] == {
+    assert json.loads(analyze(product()).to_json())["devices"][0]["attained"]["peak_tflops"] == {
         "fp16": 250.0,
         "fp32": 19.0,
     }

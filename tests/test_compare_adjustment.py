@@ -31,7 +31,7 @@ def drawn(rng: random.Random, change: float) -> Profile:
 def _recording(rng: random.Random, change: float) -> Profile:
     import polars as pl
 
-    from trace_analyzer.compare.facts import Facts, Recording
+    from trace_analyzer.compare.facts import Facts, RecordedSteps
     from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, ROWS, UNITS
 
     times = {
@@ -52,7 +52,7 @@ def _recording(rng: random.Random, change: float) -> Profile:
     lengths = (sum(times.values()),)
     return Profile(
         "r",
-        (Recording("r", lengths, True),),
+        (RecordedSteps("r", lengths, True),),
         pl.DataFrame(schema=CALLS),
         rows,
         units,

@@ -13,15 +13,14 @@ import polars as pl
 import pytest
 from conftest import CORPUS, corpus_rows
 
-from trace_analyzer.compare import schemas
 from trace_analyzer.compare.adjustment import step_difference
 from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.documents import document
 from trace_analyzer.compare.profiles import Profile, merged, profile_of
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
+from trace_analyzer.result_schemas import schema_of
 
 PAIRS = CORPUS.parent / "pairs"
 pytestmark = pytest.mark.skipif(not (PAIRS.exists() and corpus_rows()), reason="the corpus ($TRACE_CORPUS) is absent")
@@ -134,7 +133,7 @@ def test_laws_of_every_trace(file: str, corpus_report: Reports) -> None:
     own = profile_of(corpus_report(file))
     itself, other = compare(own, own), compare(own, side("a100_forward_batch16.json.gz"))
     for result in (itself, other):
-        jsonschema.validate(document(result), schemas.schema("comparison"))
+        jsonschema.validate(result.document(), schema_of("comparison", Comparison))
         if result.status == "ok":
             assert result.before is not None
             assert result.after is not None

@@ -55,7 +55,7 @@ def test_each_kind_is_told_as_text_and_as_json(report: Report) -> None:
     for asked in ids_of(report):
         told = report.explain(asked)
         assert told.id == asked
-        assert max(map(cell_width, told.to_text(80).splitlines())) <= 80
+        assert max(map(cell_width, told.summary(80).splitlines())) <= 80
         document = json.loads(told.to_json())
         assert (document["id"], document["title"]) == (asked, told.title)
         assert told.to_json() == report.explain(asked).to_json()
@@ -181,7 +181,7 @@ def test_a_name_from_a_trace_does_not_act_on_a_terminal() -> None:
     report = report_saying("\x1b[2J\nx")
     for asked in ("verdict", "check:lost_events"):
         with_id = replace(report, trust=(replace(report.trust[0], name="lost_events", device=None),))
-        assert "\x1b" not in with_id.explain(asked).to_text()
+        assert "\x1b" not in with_id.explain(asked).summary()
 
 
 def test_without_a_device_operators_are_told() -> None:

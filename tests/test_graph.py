@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kineto import A100, kernel, launch, trace_bytes
 
-from trace_analyzer.graph import Graph, LazyTables, Node
+from trace_analyzer.graph import LazyTables, Node, TableGraph
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.registry import TABLES
 
@@ -43,7 +43,7 @@ def named(name: str, make: Callable[..., Any], *sources: str) -> Node:
 
 def test_a_value_is_made_from_what_its_parameters_name_and_once() -> None:
     make = Counted()
-    graph = Graph([Node("one", make), Node("height", lambda one: one.height)], {}, ["one", "height"])
+    graph = TableGraph([Node("one", make), Node("height", lambda one: one.height)], {}, ["one", "height"])
     assert make.calls == 0
     assert graph.take("height") == 1
     assert graph.take("one") is ONE
@@ -51,7 +51,9 @@ def test_a_value_is_made_from_what_its_parameters_name_and_once() -> None:
 
 
 def test_parameters_take_the_values_of_other_names_where_that_is_declared() -> None:
-    graph = Graph([Node("sum", lambda left, right: left + right, {"right": "other"})], {"left": 1, "other": 2}, ["sum"])
+    graph = TableGraph(
+        [Node("sum", lambda left, right: left + right, {"right": "other"})], {"left": 1, "other": 2}, ["sum"]
+    )
     assert graph.take("sum") == 3
 
 
@@ -61,18 +63,18 @@ def test_the_fields_of_a_dataclass_name_values() -> None:
         one: int
         two: int
 
-    graph = Graph([Node("two", lambda one: one + 1), Node("both", Both)], {"one": 1}, ["both"])
+    graph = TableGraph([Node("two", lambda one: one + 1), Node("both", Both)], {"one": 1}, ["both"])
     assert graph.take("both") == Both(1, 2)
 
 
 def test_a_parameter_that_names_nothing_is_an_error_at_once() -> None:
     with pytest.raises(LookupError, match="sum is made from nothing_of_this_name"):
-        Graph([Node("sum", lambda nothing_of_this_name: 0)], {}, ["sum"])
+        TableGraph([Node("sum", lambda nothing_of_this_name: 0)], {}, ["sum"])
 
 
 def test_values_that_need_each_other_are_an_error_at_once() -> None:
     with pytest.raises(graphlib.CycleError):
-        Graph([named("one", int, "two"), named("two", int, "one")], {}, ["one"])
+        TableGraph([named("one", int, "two"), named("two", int, "one")], {}, ["one"])
 
 
 def test_a_value_is_made_once_though_two_threads_ask_for_it() -> None:
@@ -84,7 +86,7 @@ def test_a_value_is_made_once_though_two_threads_ask_for_it() -> None:
         assert go_on.wait(10)
         return 7
 
-    graph = Graph([Node("slow", make), Node("end", lambda slow: slow)], {}, ["end"])
+    graph = TableGraph([Node("slow", make), Node("end", lambda slow: slow)], {}, ["end"])
     with graph.prefetching("end", 1):
         assert entered.wait(10)
         go_on.set()
@@ -100,7 +102,7 @@ def test_what_raises_ahead_raises_for_who_asks_and_the_rest_is_left_to_them() ->
         raise ValueError("no such figure")
 
     nodes = [Node("failing", fail), Node("longer", lambda failing: failing), Node("end", lambda longer, after: longer)]
-    graph = Graph([*nodes, Node("after", after)], {}, ["end"])
+    graph = TableGraph([*nodes, Node("after", after)], {}, ["end"])
     with graph.prefetching("end", 1):
         assert tried.wait(10)
         with pytest.raises(ValueError, match="no such figure"):
@@ -115,7 +117,7 @@ def test_what_raises_ahead_raises_for_who_asks_and_the_rest_is_left_to_them() ->
 def test_several_threads_make_at_once_what_needs_not_each_other() -> None:
     meet = threading.Barrier(3)
     nodes = [Node(name, lambda: meet.wait(10)) for name in ("left", "right")]
-    graph = Graph([*nodes, Node("end", lambda left, right: (left, right))], {}, ["end"])
+    graph = TableGraph([*nodes, Node("end", lambda left, right: (left, right))], {}, ["end"])
     with graph.prefetching("end", 2):
         meet.wait(10)  # both are at it
         assert sorted(graph.take("end")) != [2, 2]
@@ -125,7 +127,7 @@ def test_what_most_steps_follow_on_is_made_first() -> None:
     made: list[str] = []
     chain = [named("a", lambda: made.append("a")), named("b", lambda _: made.append("b"), "a")]
     single = named("single", lambda: made.append("single"))
-    graph = Graph([single, *chain, named("end", lambda *_: made.append("end"), "single", "b")], {}, ["end"])
+    graph = TableGraph([single, *chain, named("end", lambda *_: made.append("end"), "single", "b")], {}, ["end"])
     with graph.prefetching("end", 1):
         while len(made) < 3:
             time.sleep(0.001)
@@ -141,7 +143,7 @@ def test_at_the_end_what_was_not_begun_is_left() -> None:
         assert go_on.wait(10)
         return 1
 
-    graph = Graph(
+    graph = TableGraph(
         [Node("slow", slow), Node("left", left), Node("next", lambda slow: slow), named("end", max, "next", "left")],
         {},
         ["end"],
@@ -165,7 +167,7 @@ def test_a_value_goes_when_nothing_will_read_it_again() -> None:
         return large
 
     nodes = [Node("large", make), Node("now", lambda large: 1), Node("later", lambda large: 2)]
-    graph = Graph(nodes, {}, ["now", "later"])
+    graph = TableGraph(nodes, {}, ["now", "later"])
     graph.take("now")
     gc.collect()
     assert held[0]() is not None, "it will be read once more"
@@ -193,7 +195,7 @@ def test_threads_make_the_same_values_each_once(edges: list[set[int]], threads: 
     for i, numbers in enumerate(before):
         expected.append((i, *(expected[n] for n in numbers)))
     last = f"n{len(nodes) - 1}"
-    graph = Graph(nodes, {}, [node.name for node in nodes])
+    graph = TableGraph(nodes, {}, [node.name for node in nodes])
     with graph.prefetching(last, threads):
         assert graph.take(last) == expected[-1]
     assert [graph.take(node.name) for node in nodes[:-1]] == expected[:-1]

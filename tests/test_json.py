@@ -15,7 +15,6 @@ from text_reports import all_reports, report_saying
 
 import trace_analyzer
 from trace_analyzer.cli import main
-from trace_analyzer.render.json import to_json
 from trace_analyzer.report_schema import json_schema, json_schema_text
 from trace_analyzer.vocabulary import IDLE_CAUSES, PARTS, RegimeKey, StatusKey
 
@@ -75,12 +74,12 @@ def accepted(document: Any, wrong: Any) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 def test_an_array_of_arrays_is_refused_everywhere() -> None:
-    assert accepted(strict(to_json(gpu_report())), [[["gremlin"]]]) == []
+    assert accepted(strict(gpu_report().to_json()), [[["gremlin"]]]) == []
 
 
 @pytest.mark.slow
 def test_a_text_is_refused_where_the_value_is_none() -> None:
-    document = strict(to_json(gpu_report()))
+    document = strict(gpu_report().to_json())
     free = [path for path in accepted(document, "gremlin") if not isinstance(at(document, path), str | None)]
     assert [path for path in free if path[-1] not in ANY_TEXT] == []
 
@@ -95,7 +94,7 @@ def at(document: Any, path: tuple[Any, ...]) -> Any:
 
 
 def test_every_field_is_required() -> None:
-    document = strict(to_json(gpu_report()))
+    document = strict(gpu_report().to_json())
     valid = Draft202012Validator(SCHEMA).is_valid
     named = [path for path in places(document) if isinstance(path[-1], str)]
     optional = [path for path in named if valid(replaced(document, path, lambda holder, key: holder.pop(key)))]
@@ -105,7 +104,7 @@ def test_every_field_is_required() -> None:
 
 @pytest.mark.parametrize("name", all_reports())
 def test_reports_satisfy_the_schema(name: str) -> None:
-    assert errors(strict(to_json(all_reports()[name]))) == []
+    assert errors(strict(all_reports()[name].to_json())) == []
 
 
 @pytest.mark.parametrize(
@@ -137,7 +136,7 @@ def test_reports_satisfy_the_schema(name: str) -> None:
     ],
 )
 def test_the_schema_is_closed_where_words_are_fixed(path: tuple[Any, ...], wrong: Any) -> None:
-    document = strict(to_json(gpu_report()))
+    document = strict(gpu_report().to_json())
     place = document
     for key in path[:-1]:
         place = place[key]
@@ -146,7 +145,7 @@ def test_the_schema_is_closed_where_words_are_fixed(path: tuple[Any, ...], wrong
 
 
 def test_more_fields_are_welcome() -> None:
-    document = strict(to_json(gpu_report()))
+    document = strict(gpu_report().to_json())
     document["new"] = document["trace"]["new"] = document["devices"][0]["new"] = 1
     assert errors(document) == []
 
@@ -171,16 +170,16 @@ def test_every_field_of_the_report_is_described() -> None:
     sentences = dict(described(SCHEMA))
     assert [path for path, sentence in sentences.items() if not sentence.endswith((".", ":"))] == []
     assert len(sentences) > 280
-    document = strict(to_json(gpu_report()))
+    document = strict(gpu_report().to_json())
     assert set(document) == {path for path in sentences if "." not in path}
 
 
 def test_the_same_report_gives_the_same_bytes() -> None:
-    assert to_json(gpu_report()) == to_json(gpu_report())
+    assert gpu_report().to_json() == gpu_report().to_json()
 
 
 def test_keys_stand_in_the_order_of_the_contract() -> None:
-    document = strict(to_json(gpu_report()))
+    document = strict(gpu_report().to_json())
     keys = [
         "schema_version",
         "tool_version",
@@ -203,7 +202,7 @@ def test_keys_stand_in_the_order_of_the_contract() -> None:
 
 
 def test_text_is_ascii_and_ends_in_a_newline() -> None:
-    text = to_json(report_saying("\x1b[31m\x9b é 模型 \u202e"))
+    text = report_saying("\x1b[31m\x9b é 模型 \u202e").to_json()
     assert text.isascii()
     assert "\x1b" not in text
     assert text.endswith("}\n")
@@ -212,19 +211,19 @@ def test_text_is_ascii_and_ends_in_a_newline() -> None:
 
 def test_names_stay_the_traces_own_text() -> None:
     name = "\x1b]0;pwned\x07 </script> 模型 \u2028"
-    assert strict(to_json(report_saying(name)))["advice"][0]["title"] == name
-    assert strict(to_json(hostile_report()))["trace"]["path"] == hostile_report().trace.path
+    assert strict(report_saying(name).to_json())["advice"][0]["title"] == name
+    assert strict(hostile_report().to_json())["trace"]["path"] == hostile_report().trace.path
 
 
 def test_what_is_no_number_becomes_null() -> None:
     made = gpu_report()
     shares = replace(made.verdict.shares, compute=float("nan"), memory=float("inf"))  # type: ignore[type-var]
-    document = strict(to_json(replace(made, verdict=replace(made.verdict, shares=shares))))
+    document = strict(replace(made, verdict=replace(made.verdict, shares=shares)).to_json())
     assert document["verdict"]["shares"]["compute"] is None
     assert document["verdict"]["shares"]["memory"] is None
 
 
 def test_a_file_name_that_is_no_unicode_is_still_encodable() -> None:
     made = gpu_report()
-    text = to_json(replace(made, trace=replace(made.trace, path="caf\udce9.json")))
+    text = replace(made, trace=replace(made.trace, path="caf\udce9.json")).to_json()
     assert strict(text)["trace"]["path"] == "caf\\udce9.json"

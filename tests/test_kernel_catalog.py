@@ -6,7 +6,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from trace_analyzer.catalog.kernels import NAME_LIMIT, Kernel, Rule, buckets, function_words, kernel_buckets, rules
+from trace_analyzer.catalog.kernels import (
+    NAME_LIMIT,
+    Kernel,
+    KernelRule,
+    buckets,
+    function_words,
+    kernel_buckets,
+    rules,
+)
 
 CORPUS = Path(os.environ.get("TRACE_CORPUS", Path(__file__).parents[1] / "../shared/traces"))
 LABELS = CORPUS.parent / "kernel_names.csv"
@@ -24,7 +32,7 @@ def bucket(name: str, operator: str | None = None) -> str:
 
 
 @every_rule
-def test_rule_decides_its_examples(rule: Rule) -> None:
+def test_rule_decides_its_examples(rule: KernelRule) -> None:
     decided = kernel_buckets(frame(*rule.examples))
     assert rule.examples
     assert decided["rule"].to_list() == [rule.id] * len(rule.examples)
@@ -32,7 +40,7 @@ def test_rule_decides_its_examples(rule: Rule) -> None:
 
 
 @every_rule
-def test_rule_leaves_its_counterexamples(rule: Rule) -> None:
+def test_rule_leaves_its_counterexamples(rule: KernelRule) -> None:
     """A rule with a prior of its own may leave them to its bucket's other rules, but not to that prior."""
     own = dict(buckets().select("bucket", "prior").iter_rows())[rule.bucket] != rule.prior
     columns = ["bucket", "prior"] if own else ["bucket"]
@@ -41,7 +49,7 @@ def test_rule_leaves_its_counterexamples(rule: Rule) -> None:
 
 
 @every_rule
-def test_rule_is_well_formed(rule: Rule) -> None:
+def test_rule_is_well_formed(rule: KernelRule) -> None:
     assert {rule.group} <= {"matmul", "normalization", "pointwise", "communication", "other"}
     assert {rule.prior} <= {"compute", "memory", "communication", "other"}
     for pattern in filter(None, (rule.name, rule.words, rule.operator)):

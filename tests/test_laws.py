@@ -52,7 +52,7 @@ def unchecked(trace: RandomTrace) -> Report:
 
 
 @given(random_traces())
-@on_traces(40)
+@on_traces(20)
 def test_nothing_is_lost_and_nothing_counts_twice(trace: RandomTrace) -> None:
     report = analyze(trace.content)
     gaps_are_their_causes(report)
@@ -100,7 +100,7 @@ def links_stay_in_their_process(report: Report) -> None:
 
 
 @given(random_traces())
-@on_traces(30)
+@on_traces(16)
 def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: RandomTrace) -> None:
     report, whole = analyze(trace.content), unchecked(trace)
     for device, full in zip(report.devices, whole.devices, strict=True):
@@ -133,7 +133,7 @@ def test_what_is_withheld_is_all_that_its_check_says_and_nothing_else(trace: Ran
 
 
 @given(random_traces().map(coherent), st.randoms(use_true_random=False))
-@on_traces(50)
+@on_traces(25)
 def test_the_definitions_evaluated_slowly_say_the_same(trace: RandomTrace, rng: random.Random) -> None:
     report, facts = unchecked(trace), naive.parse(trace.content)
     check_windows(report, facts)
@@ -142,7 +142,7 @@ def test_the_definitions_evaluated_slowly_say_the_same(trace: RandomTrace, rng: 
 
 
 @given(traces_behind_earlier_work().map(coherent), st.randoms(use_true_random=False))
-@on_traces(40)
+@on_traces(20)
 def test_so_they_do_behind_work_from_before_the_recording(trace: RandomTrace, rng: random.Random) -> None:
     report, facts = unchecked(trace), naive.parse(trace.content)
     if check_links(report, facts):
@@ -235,7 +235,7 @@ def unchanged(trace: RandomTrace, change: Any) -> None:
 
 
 @given(random_traces(), st.integers(0, 10**9))
-@on_traces(15)
+@on_traces(8)
 def test_the_origin_of_time_does_not_matter(trace: RandomTrace, microseconds: int) -> None:
     def later(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         def shifted(text: str) -> str:
@@ -259,13 +259,13 @@ def distinct_places(trace: RandomTrace) -> bool:
 
 
 @given(random_traces().filter(distinct_places), st.randoms(use_true_random=False))
-@on_traces(15)
+@on_traces(8)
 def test_the_order_of_events_does_not_matter(trace: RandomTrace, rng: random.Random) -> None:
     unchanged(trace, lambda events: rng.sample(events, len(events)))
 
 
 @given(random_traces())
-@on_traces(15)
+@on_traces(8)
 def test_numbers_of_host_processes_and_threads_do_not_matter(trace: RandomTrace) -> None:
     """Renamed alike where both are equal: that marks the main thread."""
 
@@ -280,7 +280,7 @@ def test_numbers_of_host_processes_and_threads_do_not_matter(trace: RandomTrace)
 
 
 @given(random_traces())
-@on_traces(15)
+@on_traces(8)
 def test_an_idle_thread_does_not_matter(trace: RandomTrace) -> None:
     """It has one operator in the middle of the trace, of no duration."""
 
@@ -297,7 +297,7 @@ def test_an_idle_thread_does_not_matter(trace: RandomTrace) -> None:
 
 
 @given(random_traces().filter(distinct_places), st.integers(2, 5))
-@on_traces(15)
+@on_traces(8)
 def test_a_stream_s_rows_in_several_blocks_do_not_matter(trace: RandomTrace, blocks: int) -> None:
     """As a file that is written buffer by buffer has them: some rows of each thread and stream, then some more."""
 
@@ -324,7 +324,7 @@ def with_steps(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @given(random_traces(), st.integers(3, 6))
-@on_traces(15)
+@on_traces(8)
 def test_annotations_on_threads_that_launch_nothing_do_not_matter_where_steps_are_marked(
     trace: RandomTrace, count: int
 ) -> None:

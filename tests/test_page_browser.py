@@ -380,11 +380,11 @@ def test_an_advice_outlines_all_of_its_members_with_launches_and_goes_from_one_t
     item = report.advice[0]
     assert page.part("advice-title").text == item.title
     members = report.tables["advice_members"].filter(advice=item.id).height
-    outlined = page.run("return document.getElementById('timeline').timeline.advice.events.length")
+    outlined = page.run("return document.getElementById('timeline').timeline.overlays.advice.events.length")
     assert outlined >= min(members, 2000)
     assert f"{outlined:,} events outlined" in page.part("advice-count").text
     rows = page.run(
-        "const t = document.getElementById('timeline').timeline; return t.advice.outlines.map(({ row }) => t.store.tracks[row.track].family)"
+        "const t = document.getElementById('timeline').timeline; return t.overlays.advice.outlines.map(({ row }) => t.store.tracks[row.track].family)"
     )
     assert "idle" in rows or "stream" in rows
     before = page.part("advice-place").text

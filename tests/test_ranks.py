@@ -21,7 +21,6 @@ from tiers import examples
 from trace_analyzer.errors import InputError
 from trace_analyzer.ranks import columns
 from trace_analyzer.ranks import roles as role_module
-from trace_analyzer.ranks.documents import schema
 from trace_analyzer.ranks.groups import group_of, packed, unpacked
 from trace_analyzer.ranks.job import JobReport, judge
 from trace_analyzer.ranks.joining import joined
@@ -30,6 +29,7 @@ from trace_analyzer.ranks.sources import files_of
 from trace_analyzer.ranks.spool import Sample
 from trace_analyzer.ranks.summary import RankSummary, exposed_pieces, from_bytes, rank_in_name, summarize, to_bytes
 from trace_analyzer.ranks.waits import Lateness, _Grid
+from trace_analyzer.result_schemas import schema_of
 
 CLOCKS: dict[str, Any] = {
     "offsets": {"host1": 3_000_000, "host3": -7_123_456, "host5": 2_500_000_000},
@@ -461,7 +461,7 @@ def test_no_two_runs_of_judging_differ(tmp_path: Path) -> None:
 def test_documents() -> None:
     report = judge(summaries(data_parallel(24, late_rank(5), **CLOCKS))[:-2])
     document = json.loads(report.to_json())
-    jsonschema.validate(document, schema())
+    jsonschema.validate(document, schema_of("ranks", JobReport))
     assert document["problems"] == [
         {"rank": rank, "path": None, "kind": "missing", "message": f"no trace of rank {rank} of 24"}
         for rank in (22, 23)
@@ -476,7 +476,7 @@ def test_nothing_usable_is_said() -> None:
     report = judge([to_bytes(RankSummary("a.json", error="is no JSON"))])
     assert (report.job.seen, report.job.regime, report.ranks[0].status) == (0, None, "failed")
     assert report.job.sentence.startswith("No trace of a rank could be used.")
-    jsonschema.validate(json.loads(report.to_json()), schema())
+    jsonschema.validate(json.loads(report.to_json()), schema_of("ranks", JobReport))
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", to_bytes(RankSummary("x"))[:-4]])

@@ -6,7 +6,7 @@ from kineto import analysed, annotation, call, launched, loaded, op, overhead, p
 from test_verdict import parts_of
 
 from trace_analyzer.analyses.host import host_of
-from trace_analyzer.analyses.profiler_overhead import Recording, event_costs
+from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead, event_costs
 from trace_analyzer.errors import UsageError
 from trace_analyzer.report import Debiased, Report
 from trace_analyzer.verdict import debiased
@@ -120,8 +120,8 @@ def test_the_profiler_s_own_rows_go_altogether() -> None:
 # Whether the verdict survives
 
 
-def taken(least: int, most: int) -> Recording:
-    return Recording("estimated", {"python": most}, {"python": least}, {"python": (200, 500)}, events=3)
+def taken(least: int, most: int) -> ProfilerOverhead:
+    return ProfilerOverhead("estimated", {"python": most}, {"python": least}, {"python": (200, 500)}, events=3)
 
 
 @pytest.mark.parametrize(

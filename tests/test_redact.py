@@ -9,7 +9,7 @@ from report_factory import frame, gpu_report
 from trace_analyzer.ingest.tables import HOST_EVENTS, OPERATOR_INPUTS, THREADS
 from trace_analyzer.notes import Note
 from trace_analyzer.render.redact import Redaction, redacted, without_directories
-from trace_analyzer.report import Fusion, Report, Verdict
+from trace_analyzer.report import FusionOpportunity, Report, Verdict
 
 SECRETS = ("alice", "acme", "node-17", "s3cr3t", "my job")
 
@@ -78,9 +78,9 @@ def secret_report() -> Report:
     )
 
 
-def fused(function: str) -> Fusion:
+def fused(function: str) -> FusionOpportunity:
     """A fusion opportunity in a function."""
-    return Fusion(
+    return FusionOpportunity(
         "chain", "x.cos().cos()", ">cos>cos>", "[4] float", "Net", function, 1, 2, 10, 64.0, 6.4e9, 32.0, 5.0, "how", "code", 0, 10
     )  # fmt: skip
 

@@ -13,7 +13,6 @@ from trace_analyzer.catalog.code import in_function
 from trace_analyzer.notes import Note
 from trace_analyzer.render.html import html
 from trace_analyzer.render.html.labels import short_name
-from trace_analyzer.render.json import to_json
 from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.redact import redacted, without_directories
@@ -23,7 +22,7 @@ from trace_analyzer.report import Confidence, Report, Status
 TEXT: dict[str, Callable[[Report], str]] = {
     "text": summary,
     "colour": lambda report: summary(report, 80, colour=True, verbose=True),
-    "json": to_json,
+    "json": Report.to_json,
     "markdown": to_markdown,
 }
 

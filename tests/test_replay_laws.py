@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lazy_report import LazyReport
 from simulator import Kernel, Simulation
 from tiers import examples
 
 from trace_analyzer.frames import _path_loops
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import Replay
 from trace_analyzer.replay.scene import NotApplicable
@@ -56,7 +56,7 @@ def simulated(actions: list[tuple[str, int]], seed: int) -> Replay:
                 else:
                     with main.hand_over(autograd), autograd.op("aten::mm"):
                         autograd.launch(Kernel(NAMES[ns % 2], ns, (432, 1, 1)), stream)
-    return Replay.of(analyze(simulation.json().encode(), device=0), 0)
+    return Replay.of(LazyReport.on(simulation.json().encode(), device=0), 0)
 
 
 def makespan(replay: Replay, changes: tuple[Change, ...] = ()) -> int:
@@ -64,7 +64,7 @@ def makespan(replay: Replay, changes: tuple[Change, ...] = ()) -> int:
     return int(replay.outcome(changes).times.max())
 
 
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(6))
 @given(programs)
 def test_the_identity_is_the_recording(program: tuple[list[tuple[str, int]], int]) -> None:
     replay = simulated(*program)
@@ -75,7 +75,7 @@ def test_the_identity_is_the_recording(program: tuple[list[tuple[str, int]], int
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(6))
 @given(programs, st.sampled_from(["cpu", "gpu", "matmul", "pointwise"]), st.floats(1, 50), st.floats(1, 50))
 def test_what_is_faster_makes_nothing_later(
     program: tuple[list[tuple[str, int]], int], target: str, one: float, other: float
@@ -93,7 +93,7 @@ def test_what_is_faster_makes_nothing_later(
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(10))
+@settings(max_examples=examples(6))
 @given(programs, st.floats(1, 50))
 def test_floors_bound(program: tuple[list[tuple[str, int]], int], factor: float) -> None:
     replay = simulated(*program)

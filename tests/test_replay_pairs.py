@@ -4,9 +4,9 @@ from functools import cache
 
 import numpy as np
 import pytest
+from lazy_report import LazyReport
 from replay_pairs import PAIRS, VARIED
 
-from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.graph import (
     CALL,
@@ -42,12 +42,12 @@ NEEDED = {
 def replays(name: str, seed: int) -> tuple[Replay, str | None, float]:
     """The replay of the program before the change, why it is refused, and the step after the change."""
     pair = PAIRS[name]
-    before = analyze(pair.before(seed), device=0)
+    before = LazyReport.on(pair.before(seed), device=0)
     replay = Replay.of(before, 0)
     return (
         replay,
         refusal(before, replay, 0, pair.changes),
-        Replay.of(analyze(pair.after(seed), device=0), 0).recorded_step_ns,
+        Replay.of(LazyReport.on(pair.after(seed), device=0), 0).recorded_step_ns,
     )
 
 
@@ -94,8 +94,8 @@ def test_an_interval_holds_what_a_change_brings_that_falls_short_of_its_best_cas
     """Of six programs each, in which kernels, graphs and workers do worse than the model has them."""
     pair, inside = VARIED[name], []
     for seed in range(1, 7):
-        replay = Replay.of(analyze(pair.before(seed), device=0), 0)
-        truth = Replay.of(analyze(pair.after(seed), device=0), 0).recorded_step_ns
+        replay = Replay.of(LazyReport.on(pair.before(seed), device=0), 0)
+        truth = Replay.of(LazyReport.on(pair.after(seed), device=0), 0).recorded_step_ns
         predicted = replay.predict(pair.changes)
         assert predicted.step_ns <= 1.001 * truth, "the model is a best case"
         inside.append(predicted.low_ns <= truth <= predicted.high_ns)

@@ -14,7 +14,6 @@ from kineto import annotation, call, kernel, trace_bytes
 from trace_analyzer import findings
 from trace_analyzer.capture.export import export
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.render.json import to_json
 from trace_analyzer.run_metadata import HEADER_KEY, RunMetadata, settings_of
 
 EVENTS = [call("cudaLaunchKernel", 10, 3, correlation=1), kernel("k", 15, 2, correlation=1)]
@@ -40,7 +39,7 @@ def test_facts_survive_the_file(tmp_path: Path, name: str) -> None:
     report = analyze(path)
     assert report.trace.settings == told
     assert report.devices[0].linked_count == 1
-    assert json.loads(to_json(report))["trace"]["settings"]["measured_step_ms"] == 1.25
+    assert json.loads(report.to_json())["trace"]["settings"]["measured_step_ms"] == 1.25
     assert [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
@@ -118,13 +117,13 @@ def test_other_entries_are_passed_over() -> None:
     secret = {"level": "light", "token": "hunter2", "__class__": "x", "host": "box"}
     report = analyze(trace_bytes(EVENTS, **{HEADER_KEY: secret, "password": "hunter2"}))
     assert report.trace.settings == RunMetadata(level="light")
-    assert "hunter2" not in to_json(report) + report.summary(verbose=True) + report.to_markdown()
+    assert "hunter2" not in report.to_json() + report.summary(verbose=True) + report.to_markdown()
 
 
 def test_hostile_facts_stay_text() -> None:
     report = analyze(trace_bytes(EVENTS, **{HEADER_KEY: {"level": "</script><script>alert(1)</script>\x1b[2J"}}))
     assert "<script>alert(1)" not in report._repr_html_()
-    assert "\x1b" not in report.summary(verbose=True) + to_json(report)
+    assert "\x1b" not in report.summary(verbose=True) + report.to_json()
 
 
 JSON = st.recursive(

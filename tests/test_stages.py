@@ -9,7 +9,7 @@ from kineto import launched, trace_bytes
 from trace_analyzer import stages
 from trace_analyzer.cli import main
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.stages import Stage, StageTimer
+from trace_analyzer.stages import StageTimer, StageTiming
 
 CONTENT = trace_bytes([launched(f"k{t}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(10)])
 STAGES = ["starting", "reading", "sorting", "linking launches", "explaining idle time", "summing up", "judging"]
@@ -27,7 +27,11 @@ def test_each_stage_gets_the_time_until_the_next(monkeypatch: pytest.MonkeyPatch
     timer("reading", 0.1)
     timer("reading", 0.5)  # the same stage: no time is taken
     timer("parsing", None)
-    assert timer.stages() == (Stage("starting", 1, 2, 7), Stage("reading", 2, 4, 7), Stage("parsing", 4, 8, 7))
+    assert timer.stages() == (
+        StageTiming("starting", 1, 2, 7),
+        StageTiming("reading", 2, 4, 7),
+        StageTiming("parsing", 4, 8, 7),
+    )
 
 
 def test_a_stage_that_comes_again_adds_up() -> None:

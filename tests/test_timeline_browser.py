@@ -89,21 +89,21 @@ REPORTS = {
 
 UNFOLD = """
 const timeline = document.getElementById('timeline').timeline;
-timeline.folded.clear();
-timeline.showPath(true);
+timeline.tracks.folded.clear();
+timeline.overlays.showPath(true);
 timeline.root.style.setProperty('--tl-visible', 'var(--tl-height)');
-timeline.relayout();
+timeline.tracks.relayout();
 """
 SHOWN = """
 const timeline = document.getElementById('timeline').timeline;
 const model = (name) => Bokeh.documents[0].get_model_by_name(name);
 timeline.show({ from: arguments[0], to: arguments[1] });
-cancelAnimationFrame(timeline.frame); timeline.frame = null; timeline.fetched = null; timeline.draw();
+cancelAnimationFrame(timeline.frame); timeline.frame = null; timeline.painter.fetched = null; timeline.draw();
 const { left, right, bottom } = model('boxes').data; // of idle time the top is its share
 return {
-  from: timeline.fetched.from, to: timeline.fetched.to, quantum: timeline.fetched.boxes.quantum,
+  from: timeline.painter.fetched.from, to: timeline.painter.fetched.to, quantum: timeline.painter.fetched.boxes.quantum,
   boxes: [...left].map((_, i) => [bottom[i], left[i], right[i]]),
-  rows: timeline.layout.rows.map(({ bottom, track }) => [bottom, track]),
+  rows: timeline.tracks.layout.rows.map(({ bottom, track }) => [bottom, track]),
   tracks: timeline.store.tracks.map(({ group, label, thread }) => [group, label, thread]),
 };
 """
@@ -216,7 +216,7 @@ const copy = Object.assign(document.createElement('canvas'), { width: ink.width,
 const read = copy.getContext('2d', { willReadFrequently: true });
 read.drawImage(ink, 0, 0);
 const { data } = read.getImageData(0, 0, ink.width, ink.height);
-const [red, green, blue] = [1, 3, 5].map((at) => parseInt(timeline.pathColours.colour.slice(at, at + 2), 16));
+const [red, green, blue] = [1, 3, 5].map((at) => parseInt(timeline.painter.pathColours.colour.slice(at, at + 2), 16));
 let count = 0;
 for (let i = 0; i < data.length; i += 4) {
   if (data[i] === red && data[i + 1] === green && data[i + 2] === blue && data[i + 3] === 255) count += 1;
@@ -233,10 +233,10 @@ def test_the_critical_path_lies_over_the_rows_when_asked_for(browser: Browser, t
     browser.open(report)
     assert browser.part("path").get_attribute("aria-pressed") == "false"
     assert browser.run(INK_OF) == 0
-    height = browser.run("return document.getElementById('timeline').timeline.layout.height")
+    height = browser.run("return document.getElementById('timeline').timeline.tracks.layout.height")
     browser.part("path").click()
     browser.wait(lambda: browser.run(INK_OF) > 500)
-    assert browser.run("return document.getElementById('timeline').timeline.layout.height") > height
+    assert browser.run("return document.getElementById('timeline').timeline.tracks.layout.height") > height
     browser.settled("path=1")
     browser.part("path").click()
     browser.wait(lambda: browser.run(INK_OF) == 0)
@@ -250,7 +250,7 @@ def test_a_stretch_of_the_critical_path_says_what_it_is_and_leads_on(browser: Br
     stretch = rows.row(rows.height // 2, named=True)
     browser.open(report, fragment="#path=1")
     assert browser.part("path").get_attribute("aria-pressed") == "true"
-    select = "const t = document.getElementById('timeline').timeline; t.goTo(t.path.first + arguments[0]);"
+    select = "const t = document.getElementById('timeline').timeline; t.goTo(t.overlays.path.first + arguments[0]);"
     browser.run(select, stretch["index"])
     assert browser.part("details-name").text == "Critical path: Synchronization"
     facts = browser.part("details-facts").text
@@ -275,15 +275,15 @@ def test_where_nothing_was_replayed_no_path_is_offered(browser: Browser) -> None
 FRAMES = """
 const [views, done] = arguments;
 const { timeline } = document.getElementById('timeline');
-timeline.telling = -1; // as if the page had told its numbers just now
-timeline.closeLanes = () => {}; // what waits for the view to rest
+timeline.painter.telling = -1; // as if the page had told its numbers just now
+timeline.tracks.closeLanes = () => {}; // what waits for the view to rest
 const changed = ({ type, target, attributeName }) => `${type} ${target.className} ${attributeName}`;
 const changes = [];
 const observer = new MutationObserver((records) => changes.push(...records.map(changed)));
 observer.observe(timeline.root, { subtree: true, childList: true, characterData: true, attributes: true });
 const seen = [];
 const frame = (i) => {
-  if (i > 0) seen.push([timeline.fetched.from, timeline.fetched.to]);
+  if (i > 0) seen.push([timeline.painter.fetched.from, timeline.painter.fetched.to]);
   if (i === views.length) return done({ seen, changes: [...changes, ...observer.takeRecords().map(changed)] });
   timeline.show({ from: views[i][0], to: views[i][1] });
   requestAnimationFrame(() => requestAnimationFrame(() => frame(i + 1)));
@@ -305,8 +305,8 @@ def test_a_frame_lays_out_no_text_and_zooming_takes_no_box_that_is_out_of_sight(
 
 STATISTICS = """
 const timeline = document.getElementById('timeline').timeline;
-timeline.chooseInterval({ from: arguments[0], to: arguments[1] });
-return timeline.statistics;
+timeline.ruler.chooseInterval({ from: arguments[0], to: arguments[1] });
+return timeline.ruler.statistics;
 """
 
 
@@ -541,7 +541,7 @@ def row_is_in_sight(browser: Browser) -> bool:
     return bool(
         browser.run(
             "const t = document.getElementById('timeline').timeline;"
-            "const row = t.rowInLayout(t.selected), rows = t.scroller.getBoundingClientRect();"
+            "const row = t.tracks.rowInLayout(t.selected), rows = t.scroller.getBoundingClientRect();"
             "const top = rows.top + row.top, bottom = rows.top + row.bottom;"
             "return top >= Math.max(rows.top, 0) - 1 && bottom <= t.element('details').getBoundingClientRect().top;"
         )
@@ -627,14 +627,14 @@ def test_recorded_traces_agree_with_their_tables_too(
 TRACKS = """
 const { timeline } = document.getElementById('timeline');
 const track = (family) => timeline.store.tracks.findIndex((each) => each.family === family);
-return timeline.shown.filter(({ track: id }) => id === track(arguments[0])).map(({ top, bottom }) => [top, bottom]);
+return timeline.painter.shown.filter(({ track: id }) => id === track(arguments[0])).map(({ top, bottom }) => [top, bottom]);
 """
 
 
 def test_device_rows_stay_in_sight_above_the_rows_of_threads(browser: Browser) -> None:
     browser.open(sample("synthetic_overhead_launch"))
     browser.run(
-        "const { timeline } = document.getElementById('timeline'); timeline.folded.clear(); timeline.setRowsHeight(220);"
+        "const { timeline } = document.getElementById('timeline'); timeline.tracks.folded.clear(); timeline.tracks.setRowsHeight(220);"
     )
     browser.wait(lambda: browser.run("return document.getElementById('timeline').timeline.frame") is None)
     before = browser.run(TRACKS, "stream")
@@ -642,7 +642,7 @@ def test_device_rows_stay_in_sight_above_the_rows_of_threads(browser: Browser) -
     browser.wait(lambda: browser.run("return document.querySelectorAll('.tl-labels .stuck').length") > 0)
     browser.wait(lambda: browser.run("return document.getElementById('timeline').timeline.frame") is None)
     assert browser.run(TRACKS, "stream") == before
-    ceiling = browser.run("return document.getElementById('timeline').timeline.ceiling")
+    ceiling = browser.run("return document.getElementById('timeline').timeline.tracks.ceiling")
     assert all(top >= ceiling for top, _ in browser.run(TRACKS, "operators"))
     label = browser.run(
         "return [...document.querySelectorAll('.tl-labels .heading')].at(-1).getBoundingClientRect().top"
@@ -683,8 +683,8 @@ def test_idle_time_tells_its_story_to_the_nanosecond_and_no_card_lies_over_it(br
     floor = browser.run("return document.querySelector('[data-tl=details]').getBoundingClientRect().top")
     browser.run(
         "const { timeline } = document.getElementById('timeline');"
-        "timeline.drawTooltip = (pointer) => timeline.placeTooltip(pointer, 'name', [['a', 'b'], ['c', 'd']]);"
-        "timeline.drawTooltip({ clientX: 400, clientY: arguments[0] - 4 });",
+        "timeline.panels.drawTooltip = (pointer) => timeline.panels.placeTooltip(pointer, 'name', [['a', 'b'], ['c', 'd']]);"
+        "timeline.panels.drawTooltip({ clientX: 400, clientY: arguments[0] - 4 });",
         floor,
     )
     tooltip = browser.run("return document.querySelector('[data-tl=tooltip]').getBoundingClientRect().bottom")
@@ -709,7 +709,7 @@ def test_rows_are_as_high_as_they_are_dragged(browser: Browser) -> None:
     browser.open(sample("synthetic_overhead_launch"))
     place = """
     const { timeline } = document.getElementById('timeline');
-    const item = timeline.layout.items.find(({ track }) => timeline.store.tracks[track]?.family === 'stream');
+    const item = timeline.tracks.layout.items.find(({ track }) => timeline.store.tracks[track]?.family === 'stream');
     const { x, bottom, width } = document.querySelector(`.tl-grip[data-track="${item.track}"]`).getBoundingClientRect();
     return [x + width / 2, bottom - 2, item.row];
     """
@@ -728,7 +728,7 @@ def test_arrows_lie_over_headings(browser: Browser) -> None:
     covering = browser.run("""
     const { timeline } = document.getElementById('timeline');
     const { left, right } = timeline.element('canvas').getBoundingClientRect();
-    return timeline.layout.items.filter(({ heading }) => heading !== undefined).filter(({ top, height }) => {
+    return timeline.tracks.layout.items.filter(({ heading }) => heading !== undefined).filter(({ top, height }) => {
       const y = timeline.element('canvas').getBoundingClientRect().top + top + height / 2;
       return document.elementsFromPoint((left + right) / 2, y).some((element) => element.closest('.tl-labels .heading'));
     }).length;

@@ -11,7 +11,7 @@ from kineto import A100, analysed, annotation, kernel, launch, launched, op, tra
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.left_out import LeftOut
-from trace_analyzer.analyses.profiler_overhead import Recording
+from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead
 from trace_analyzer.findings import DeviceFindings, Findings, StepFindings
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.render import phrasing
@@ -164,10 +164,10 @@ DEVICE = DeviceReport(
 )  # fmt: skip
 
 
-def recording(taken: int, least: int | None = None) -> Recording:
+def recording(taken: int, least: int | None = None) -> ProfilerOverhead:
     """What recording took of the Python time, estimated."""
     low = taken if least is None else least
-    return Recording("estimated", {"python": taken}, {"python": low}, {"operator": (300, 900)}, events=7)
+    return ProfilerOverhead("estimated", {"python": taken}, {"python": low}, {"operator": (300, 900)}, events=7)
 
 
 OF_DEVICE = DeviceFindings(

@@ -126,7 +126,7 @@ def test_odd_programs_and_absurd_changes_keep_the_contract(name: str) -> None:
     path, options = ODD[name]
     asked = whatif(report(path), changes_of(**options))
     check_contract(json.loads(asked.to_json()))
-    text = asked.to_text(80)
+    text = asked.summary(80)
     assert "nan" not in text
     assert "…" not in text.partition("Critical then")[0], "the answer is not cut"
 
@@ -176,7 +176,7 @@ def test_a_change_without_anything_to_change_saves_nothing() -> None:
     assert result.replay is not None
     assert result.predicted.step_ns == result.replay.step_ns
     assert [skipped.reason for skipped in result.skipped] == ["no time goes to loading data"]
-    assert "Not changed: no time goes to loading data." in result.to_text()
+    assert "Not changed: no time goes to loading data." in result.summary()
 
 
 def test_a_synchronize_whose_removal_saves_nothing() -> None:
@@ -282,7 +282,7 @@ def test_a_change_that_leaves_a_path_that_nothing_explains_is_refused(tmp_path: 
 
 def test_a_change_that_is_explained_with_another_only_is_said_to_be() -> None:
     text = WhatIf("ok", None, 0, 0, 1.0, changes_of(warm=True), predicted=Prediction(1, 1, 1), replay=Identity(1, 0, 0, 0),
-                  cpu_floor_ns=1, device_floor_ns=1, skipped=(Skipped("warm", {}, "why", is_applied=True),)).to_text()  # fmt: skip
+                  cpu_floor_ns=1, device_floor_ns=1, skipped=(Skipped("warm", {}, "why", is_applied=True),)).summary()  # fmt: skip
     assert "Not estimated alone: why." in text
 
 
@@ -356,22 +356,22 @@ def test_wrong_usage_is_one_line_and_exit_2(
 
 def test_names_of_traces_stay_text() -> None:
     hostile = "\x1b[31m<script>|"
-    assert hostile not in WhatIf("refused", hostile, hostile, 0, 1.0).to_text()
+    assert hostile not in WhatIf("refused", hostile, hostile, 0, 1.0).summary()
     events = [k.launched("k", 20 * i, 20 * i + 10, 5, i + 1) for i in range(60)]
     ops = [k.op(hostile, 20 * i - 1, 9) for i in range(1, 60)]
     result = ta.whatif(k.trace_bytes([*ops, *events]), speedup={hostile: 2})
     assert result.status == "ok"
-    assert "\x1b" not in result.to_text()
+    assert "\x1b" not in result.summary()
     assert "<script>" not in result.to_markdown()
 
 
 def test_text_tells_step_interval_path_and_floors() -> None:
-    text = whatif(report(SYNCHRONIZED), (Change("no-sync"),)).to_text()
+    text = whatif(report(SYNCHRONIZED), (Change("no-sync"),)).summary()
     assert "Estimate with no synchronization: 6.89 ms -> 4.12 ms (" in text
     assert "Critical then" in text
     assert "Floors: no CPU fix goes below 3.74 ms a step, no GPU fix below 4.18 ms." in text
-    assert "What would help most" in whatif(report(SYNCHRONIZED)).to_text()
-    assert all(len(line) <= 80 for line in whatif(report(SYNCHRONIZED)).to_text(80).splitlines())
+    assert "What would help most" in whatif(report(SYNCHRONIZED)).summary()
+    assert all(len(line) <= 80 for line in whatif(report(SYNCHRONIZED)).summary(80).splitlines())
 
 
 @pytest.mark.slow
@@ -499,7 +499,7 @@ def test_a_notebook_shows_text_and_plot_without_a_call_before(monkeypatch: pytes
     frame = html.partition('<iframe srcdoc="')[2]
     assert "no synchronization" in frame
     assert not re.search(r"<(script|link)\b[^>]{0,80}(src|href)=", unescape(frame)), "nothing is fetched"
-    assert str(result) == result.to_text().rstrip("\n")
+    assert str(result) == result.summary().rstrip("\n")
     monkeypatch.setattr("trace_analyzer.render.whatif.tornado", lambda _: (_ for _ in ()).throw(ModuleNotFoundError))
     assert "<iframe" not in result._repr_html_(), "without HoloViews the text says it all"
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from trace_analyzer.capture.estimate import whatif
     from trace_analyzer.capture.handler import trace_handler
     from trace_analyzer.capture.session import profile
     from trace_analyzer.compare.api import compare, scaling
@@ -79,6 +80,7 @@ _HOMES = {
     "analyze_ranks": "trace_analyzer.ranks.api",
     "profile": "trace_analyzer.capture.session",
     "trace_handler": "trace_analyzer.capture.handler",
+    "whatif": "trace_analyzer.capture.estimate",
 }
 
 
@@ -126,45 +128,6 @@ def analyze(
     from trace_analyzer.pipeline import analyze
 
     return analyze(source, **options)
-
-
-def whatif(
-    source: Any,
-    *,
-    speedup: "Mapping[str, float] | None" = None,
-    device: int | str | None = None,
-    no_sync: bool = False,
-    pinned: bool = False,
-    prefetch: int | None = None,
-    graphs: bool = False,
-    fuse: bool | str = False,
-    tf32: bool = False,
-    bf16: bool = False,
-    overlap: bool = False,
-    batch: float | None = None,
-    warm: bool | str = False,
-) -> "WhatIf":
-    """Estimate what changes would bring to the steps of a trace, of a finished profile or of a `Report`.
-
-    ``prefetch`` is a number of workers, ``batch`` a factor; ``speedup`` maps what gets faster to how many times:
-    ``{"matmul": 2}``. ``fuse`` may be ``"attention"``, ``"chain"`` or ``"optimizer"``, ``warm`` ``"allocation"`` or
-    ``"compilation"``, for that part alone. Without any change, the result holds an estimate for each standard one. Raises ``InputError`` for
-    input that is no readable trace, ``UsageError`` for changes that make no sense.
-    """
-    from trace_analyzer.errors import UsageError
-    from trace_analyzer.replay.whatif import changes_of
-    from trace_analyzer.replay.whatif import whatif as estimated
-    from trace_analyzer.report import Report
-
-    asked = changes_of(
-        speedup=speedup, no_sync=no_sync, pinned=pinned, prefetch=prefetch, graphs=graphs, fuse=fuse, tf32=tf32,
-        bf16=bf16, overlap=overlap, batch=batch, warm=warm,
-    )  # fmt: skip
-    if isinstance(source, Report):
-        if device is not None and device != source.verdict.device:
-            raise UsageError("a report is of one device; analyse the trace again for another")
-        return estimated(source, asked)
-    return estimated(analyze(source, device=device), asked)
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,7 @@ from trace_analyzer.analyses import causes, kernel_bounds, partition, profiler_o
 from trace_analyzer.analyses.cold_start import cold_gap_ns
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.left_out import LeftOut, left_out
-from trace_analyzer.analyses.profiler_overhead import Prices, Recording
+from trace_analyzer.analyses.profiler_overhead import Prices, ProfilerOverhead
 from trace_analyzer.analyses.recorded_span import RecordedSpan
 from trace_analyzer.analyses.window_edges import complement
 from trace_analyzer.analysis import Value
@@ -64,7 +64,7 @@ class Findings:
     window: Window
     parts_ns: Mapping[str, int]
     cold_gap_ns: int
-    recording: Recording | None
+    recording: ProfilerOverhead | None
     waiting_depth: float | None
     bounds: tuple[BoundShare, ...] = ()
     left_out: LeftOut | None = None
@@ -254,7 +254,7 @@ def step_findings(
 
 def _recordings(
     sources: WindowSources, windows: pl.DataFrame, recorded: Mapping[int, tuple[int, int]]
-) -> dict[int, Recording]:
+) -> dict[int, ProfilerOverhead]:
     """Return what recording took of windows' idle time: by the measured step time, else as the events show.
 
     ``windows`` are (device, window, start_ns, end_ns), ``recorded`` the length and number of each one's steps.

@@ -38,7 +38,7 @@ class Node:
         return {name: self.takes.get(name, name) for name in required}
 
 
-class Graph:
+class TableGraph:
     """Hold values by name: those given, and those that nodes make when they are asked for.
 
     ``kept`` are the names that somebody will take (`take`); of the other values each goes once no kept one needs it any
@@ -46,7 +46,7 @@ class Graph:
 
     Raises ``LookupError`` for a parameter that names no value and ``graphlib.CycleError`` for values that need each other.
 
-    >>> graph = Graph([Node("double", lambda one: 2 * one), Node("sum", lambda one, double: one + double)], {"one": 1}, ["sum"])
+    >>> graph = TableGraph([Node("double", lambda one: 2 * one), Node("sum", lambda one, double: one + double)], {"one": 1}, ["sum"])
     >>> graph.take("sum")
     3
     """
@@ -207,4 +207,4 @@ class LazyTables(Mapping[str, pl.DataFrame]):
         return dict, (dict(self),)
 
 
-__all__ = ["Graph", "LazyTables", "Node"]
+__all__ = ["LazyTables", "Node", "TableGraph"]

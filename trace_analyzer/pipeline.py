@@ -13,7 +13,7 @@ from trace_analyzer.analyses.device_models import match_devices
 from trace_analyzer.analyses.executions import Executions
 from trace_analyzer.analysis import Analysis, Declaration, Value
 from trace_analyzer.compiled import why_slow
-from trace_analyzer.graph import Graph, LazyTables
+from trace_analyzer.graph import LazyTables, TableGraph
 from trace_analyzer.ingest import DEFAULT_MAX_BYTES, Progress, Source, Trace, load
 from trace_analyzer.ingest.graph_annotations import GraphAnnotations, read_capture
 from trace_analyzer.notes import Note
@@ -158,7 +158,7 @@ def graph_of(
     analyses: Sequence[Declaration] = ANALYSES,
     capture: Trace | GraphAnnotations | None = None,
     kept: Sequence[str] = ("report_parts",),
-) -> Graph:
+) -> TableGraph:
     """Return the graph of a loaded trace: its tables, what checks suppress masked, and what follows from them.
 
     ``kept`` are the values to take from it beside the public tables and the analyses that show somewhere.
@@ -174,10 +174,10 @@ def graph_of(
         **{table.name: getattr(trace, table.name) for table in TRACE_TABLES},
     }
     names = [*kept, *(table.name for table in _public(analyses)), *(analysis.name for analysis in _shown(analyses))]
-    return Graph(mask.masked((*analyses, *_VALUES)), given, names)
+    return TableGraph(mask.masked((*analyses, *_VALUES)), given, names)
 
 
-def public_tables(graph: Graph, analyses: Sequence[Declaration] = ANALYSES) -> LazyTables:
+def public_tables(graph: TableGraph, analyses: Sequence[Declaration] = ANALYSES) -> LazyTables:
     """Return the tables of a report, each made when it is first asked for."""
     return LazyTables({table.name: partial(_conformed, graph, table) for table in _public(analyses)})
 
@@ -199,7 +199,7 @@ def _executions_of(capture: Trace, analyses: Sequence[Declaration]) -> Execution
     return executions
 
 
-def _conformed(graph: Graph, table: Table) -> pl.DataFrame:
+def _conformed(graph: TableGraph, table: Table) -> pl.DataFrame:
     """Return a table of the report: the graph's, with the columns that it declares."""
     return table.conform(graph.take(table.name))
 

@@ -11,13 +11,13 @@ import polars as pl
 from trace_analyzer.analysis import Analysis, Declaration
 from trace_analyzer.field_types import Definition, Limits, OneOf, doc_of
 from trace_analyzer.registry import ANALYSES
-from trace_analyzer.report import SCHEMA_VERSION, Group, Report, Shares
+from trace_analyzer.report import SCHEMA_VERSION, GroupTime, Report, Shares
 from trace_analyzer.schema import Column
 
 Schema = dict[str, Any]
 
 _TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", types.NoneType: "null"}
-_CLOSED = (Shares, Group)
+_CLOSED = (Shares, GroupTime)
 """Objects that take no more fields: shares sum to 1, and groups have the columns of the article's table."""
 _DOC = (
     "One trace, analysed. Times are integer nanoseconds, shares are ratios from 0 to 1, and null is what is not known."

@@ -15,7 +15,7 @@ Clock = Callable[[], float]
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageTiming:
     """Hold a stage of a run: wall and CPU seconds (of all threads), and the process's peak memory at its end.
 
     ``peak_bytes`` is None where the system does not tell.
@@ -26,9 +26,11 @@ class Stage:
     cpu_seconds: float
     peak_bytes: int | None
 
-    def __add__(self, later: Self) -> "Stage":
+    def __add__(self, later: Self) -> "StageTiming":
         """Return the stage and a later part of it as one."""
-        return Stage(self.name, self.seconds + later.seconds, self.cpu_seconds + later.cpu_seconds, later.peak_bytes)
+        return StageTiming(
+            self.name, self.seconds + later.seconds, self.cpu_seconds + later.cpu_seconds, later.peak_bytes
+        )
 
 
 class StageTimer:
@@ -41,7 +43,7 @@ class StageTimer:
         self, first: str = "starting", *, wall: Clock = time.perf_counter, cpu: Clock = time.process_time
     ) -> None:
         self._wall, self._cpu = wall, cpu
-        self._done: dict[str, Stage] = {}
+        self._done: dict[str, StageTiming] = {}
         self._name, self._since = first, (wall(), cpu())
 
     def __call__(self, stage: str, fraction: float | None = None) -> None:
@@ -50,7 +52,7 @@ class StageTimer:
             self._close()
             self._name = stage
 
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[StageTiming, ...]:
         """Return all stages until now, in the order in which they began."""
         self._close()
         return tuple(self._done.values())
@@ -58,7 +60,9 @@ class StageTimer:
     def table(self) -> str:
         """Return the stages and their sum as lines of text."""
         stages = self.stages()
-        whole = Stage("all", sum(s.seconds for s in stages), sum(s.cpu_seconds for s in stages), stages[-1].peak_bytes)
+        whole = StageTiming(
+            "all", sum(s.seconds for s in stages), sum(s.cpu_seconds for s in stages), stages[-1].peak_bytes
+        )
         rows = [
             (stage.name, f"{stage.seconds:.2f}", f"{stage.cpu_seconds:.2f}", _megabytes(stage.peak_bytes))
             for stage in (*stages, whole)
@@ -69,7 +73,7 @@ class StageTimer:
 
     def _close(self) -> None:
         now = self._wall(), self._cpu()
-        part = Stage(self._name, now[0] - self._since[0], now[1] - self._since[1], peak_bytes())
+        part = StageTiming(self._name, now[0] - self._since[0], now[1] - self._since[1], peak_bytes())
         known = self._done.get(self._name)
         self._done[self._name] = part if known is None else known + part
         self._since = now

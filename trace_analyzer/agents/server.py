@@ -68,7 +68,7 @@ class Tools:
             trace: path of the trace, relative to the server's root.
             thing: an id from the answer of `analyze`.
         """
-        return self._of(trace).explain(thing).to_text()
+        return self._of(trace).explain(thing).summary()
 
     def whatif(
         self,
@@ -92,7 +92,7 @@ class Tools:
 
         changes = changes_of(no_sync=no_sync, graphs=graphs, prefetch=prefetch, speedup=speedup or {})
         result = estimated(self._of(trace), changes)
-        return result.to_text() if result.status == "ok" else f"no estimate: {result.reason}"
+        return result.summary() if result.status == "ok" else f"no estimate: {result.reason}"
 
     def compare(self, before: str, after: str) -> str:
         """Say what differs between two traces of a program, line by line, and whether that is more than chance.

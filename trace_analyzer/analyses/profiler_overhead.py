@@ -45,7 +45,7 @@ SLOWED = (
 
 
 @dataclass(frozen=True)
-class Recording:
+class ProfilerOverhead:
     """Hold what recording took of the idle time of some windows, by cause, ns.
 
     ``least_ns`` is the lower bound of an estimate, and ``event_cost_ns`` its price per kind of event, from the
@@ -93,7 +93,7 @@ def prices(
     return Prices({kind: (least, cost) for kind, least, cost in costs.iter_rows()}, priced, idle)
 
 
-def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, Recording]:
+def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, ProfilerOverhead]:
     """Estimate what recording took within each of ``windows`` (device, window, start_ns, end_ns), by window."""
     gaps = clip(priced.gaps.drop("cause"), windows, ["device"])
     sums = _slowed(overlap_sums(priced.idle, "cause", gaps, ["device"]))
@@ -113,7 +113,7 @@ def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, Recording]:
     for window, cause, least, cost in took.iter_rows():
         least_ns[window][cause], taken_ns[window][cause] = least, cost
     return {
-        window: Recording(
+        window: ProfilerOverhead(
             method="estimated",
             taken_ns=taken_ns[window],
             least_ns=least_ns[window],
@@ -126,7 +126,7 @@ def estimated(priced: Prices, windows: pl.DataFrame) -> dict[int, Recording]:
 
 def measured(
     idle: pl.DataFrame, windows: pl.DataFrame, recorded: Mapping[int, tuple[int, int]], measured_step_ns: int
-) -> dict[int, Recording]:
+) -> dict[int, ProfilerOverhead]:
     """Return by window what steps took longer than measured, from all slowed causes in proportion.
 
     ``windows`` (device, window, start_ns, end_ns) hold as many steps, that took so long together, as ``recorded`` says.
@@ -139,13 +139,13 @@ def measured(
     return {window: _measured(sums[window], *recorded[window], measured_step_ns) for window in recorded}
 
 
-def _measured(slowed_ns: Mapping[str, int], recorded_ns: int, steps: int, measured_step_ns: int) -> Recording:
+def _measured(slowed_ns: Mapping[str, int], recorded_ns: int, steps: int, measured_step_ns: int) -> ProfilerOverhead:
     """Return what ``steps`` that took ``recorded_ns`` took longer than measured."""
     total = sum(slowed_ns.values())
     extra = max(0, recorded_ns - steps * measured_step_ns)
     ratio = min(1.0, extra / total) if total else 0.0
     taken = {cause: round(ns * ratio) for cause, ns in slowed_ns.items()}
-    return Recording(
+    return ProfilerOverhead(
         method="measured",
         taken_ns=taken,
         least_ns=taken,

@@ -47,7 +47,6 @@ STEPS = Table(
 _PROFILER_STEP = r"^ProfilerStep#?\*?([0-9]{1,9})$"
 PROFILER_STEP, KERNEL_SEQUENCE = "ProfilerStep", "kernel sequence"
 
-_HOST_STEP = ["process_id", "index", "name", "host_start_ns", "host_end_ns"]
 _MARKS = {
     "process_id": pl.Int32(),
     "index": pl.Int64(),

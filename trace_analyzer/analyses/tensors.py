@@ -43,7 +43,7 @@ _TEXT_LIMIT = 4096
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorType:
     """Hold shape and element type, which together say whether one call's output can be the next one's input."""
 
     shape: Shape
@@ -61,14 +61,14 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Call:
+class CallTensors:
     """Hold the tensors that a call reads, and the one that it writes."""
 
-    inputs: tuple[Tensor, ...]
-    output: Tensor | None
+    inputs: tuple[TensorType, ...]
+    output: TensorType | None
 
 
-def call_tensors(operator: str, dims: str | None, types: str | None, concrete: str | None) -> Call | None:
+def call_tensors(operator: str, dims: str | None, types: str | None, concrete: str | None) -> CallTensors | None:
     """Return the tensors of one call of a fusible operator or batched product; None for all others."""
     name = operator.removeprefix("aten::")
     plain = name.rstrip("_")
@@ -82,42 +82,42 @@ def call_tensors(operator: str, dims: str | None, types: str | None, concrete: s
         return None
 
 
-def _tensor(shape: Any, dtype: Any) -> Tensor | None:
+def _tensor(shape: Any, dtype: Any) -> TensorType | None:
     """Return the tensor of one input; None for scalars, lists and unknown types."""
     known = str(dtype).lower().removeprefix("c10::")
     if not isinstance(shape, list) or not shape or known not in ELEMENT_BYTES:
         return None
     sizes = tuple(int(n) for n in shape)
-    return Tensor(sizes, known) if min(sizes) > 0 and prod(sizes) <= MOST_ELEMENTS else None
+    return TensorType(sizes, known) if min(sizes) > 0 and prod(sizes) <= MOST_ELEMENTS else None
 
 
-def _call(name: str, plain: str, tensors: list[Tensor | None], values: list[Any]) -> Call | None:
+def _call(name: str, plain: str, tensors: list[TensorType | None], values: list[Any]) -> CallTensors | None:
     read = tuple(tensor for tensor in tensors if tensor is not None)
     if not read:
         return None
     if name == "copy_":
         target, source = tensors[0], tensors[1]
-        return None if target is None or source is None else Call((source,), target)
+        return None if target is None or source is None else CallTensors((source,), target)
     if plain in _PRODUCTS:
         left, right = (tensors[i] for i in _PRODUCTS[plain])
-        return None if left is None or right is None else Call(read, _product(left, right))
+        return None if left is None or right is None else CallTensors(read, _product(left, right))
     if plain in _LIKE_FIRST:
-        return Call(read, tensors[0])
+        return CallTensors(read, tensors[0])
     if plain in _REDUCTIONS:
-        return Call(read[:1], _reduced(read[0], values))
+        return CallTensors(read[:1], _reduced(read[0], values))
     if plain not in _OPERANDS:
         return None
     read = tuple(tensor for tensor in tensors[: _OPERANDS[plain]] if tensor is not None)
     result = _pointwise(plain, read) if read and not name.endswith("_") else tensors[0]
-    return Call(read, result and Tensor(result.shape, "bool") if plain in _COMPARISONS else result)
+    return CallTensors(read, result and TensorType(result.shape, "bool") if plain in _COMPARISONS else result)
 
 
-def _pointwise(plain: str, read: tuple[Tensor, ...]) -> Tensor:
+def _pointwise(plain: str, read: tuple[TensorType, ...]) -> TensorType:
     dtypes = {tensor.dtype for tensor in read}
     prevailing = "float" if {"half", "bfloat16"} <= dtypes else max(dtypes, key=_PROMOTION.index)
     if prevailing not in _FLOATS and plain not in _ON_INTEGERS:
         prevailing = "float"
-    return Tensor(_broadcast([tensor.shape for tensor in read]), prevailing)
+    return TensorType(_broadcast([tensor.shape for tensor in read]), prevailing)
 
 
 def _broadcast(shapes: list[Shape]) -> Shape:
@@ -130,20 +130,20 @@ def _broadcast(shapes: list[Shape]) -> Shape:
     return tuple(next(iter(column), 1) for column in sizes)
 
 
-def _product(left: Tensor, right: Tensor) -> Tensor | None:
+def _product(left: TensorType, right: TensorType) -> TensorType | None:
     """Return the shape of (b, m, k) x (b, k, n)."""
     if len(left.shape) != 3 or len(right.shape) != 3:
         return None
-    return Tensor((*left.shape[:2], right.shape[2]), left.dtype)
+    return TensorType((*left.shape[:2], right.shape[2]), left.dtype)
 
 
-def _reduced(tensor: Tensor, values: list[Any]) -> Tensor | None:
+def _reduced(tensor: TensorType, values: list[Any]) -> TensorType | None:
     """Return the shape of ``reduce(self, dim, keepdim, ...)`` where its scalar inputs were recorded."""
     if tensor.dtype not in _FLOATS or len(values) < 3 or not re.fullmatch(r"\[-?\d+(, ?-?\d+)*\]", str(values[1])):
         return None
     axes = {int(axis) % len(tensor.shape) for axis in json.loads(values[1])}
     kept = [1 if i in axes else n for i, n in enumerate(tensor.shape) if i not in axes or str(values[2]) == "True"]
-    return Tensor(tuple(kept), tensor.dtype) if kept else None
+    return TensorType(tuple(kept), tensor.dtype) if kept else None
 
 
 _UNARY = (

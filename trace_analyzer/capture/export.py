@@ -14,14 +14,14 @@ _CHUNK = 1 << 20
 _COMPRESSION = 1  # training waits for it; a third of the time of gzip's usual 6, for a fifth more bytes
 
 
-class Profile(Protocol):
+class FinishedProfile(Protocol):
     """Declare what `export` needs of ``torch.profiler.profile``."""
 
     def export_chrome_trace(self, path: str) -> object:
         """Write the trace as Chrome's JSON."""
 
 
-def export(profile: Profile, path: Path, settings: RunMetadata | None = None) -> Path:
+def export(profile: FinishedProfile, path: Path, settings: RunMetadata | None = None) -> Path:
     """Write the trace of a finished profile to ``path``, compressed if that ends in ``.gz``; return it.
 
     ``settings`` go into the header. ``add_metadata_json`` of the profiler would do so only before it stopped,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trace_analyzer.capture import facts
-from trace_analyzer.capture.export import Profile, export
+from trace_analyzer.capture.export import FinishedProfile, export
 from trace_analyzer.errors import UsageError
 from trace_analyzer.units import visible
 
@@ -33,7 +33,7 @@ def trace_handler(
     time_limit_s: float = TIME_LIMIT_S,
     job: bool = False,
     **options: Any,
-) -> Callable[[Profile], None]:
+) -> Callable[[FinishedProfile], None]:
     """Return a callback for ``torch.profiler.profile(on_trace_ready=...)``.
 
     At the end of each recorded cycle it writes, into ``folder``, ``<name>.step<N>.json.gz``, N being the steps
@@ -55,7 +55,7 @@ def trace_handler(
     """
     flags = _flags(options)
 
-    def on_trace_ready(profile: Profile) -> None:
+    def on_trace_ready(profile: FinishedProfile) -> None:
         try:
             stem = _free_stem(Path(folder), _stem(name, profile))
             trace = export(profile, stem.with_name(f"{stem.name}.json.gz"), facts.settings(_level(profile)))
@@ -81,7 +81,7 @@ def _flags(options: Mapping[str, Any]) -> list[str]:
     return [*peaks, *(f"--{key.replace('_', '-')}={value}" for key, value in others.items())]
 
 
-def _stem(name: str, profile: Profile) -> str:
+def _stem(name: str, profile: FinishedProfile) -> str:
     """Return the file stem, ``trace.rank3.step17``, as far as rank and step are known."""
     rank, step = facts.rank(), getattr(profile, "step_num", 0)
     return ".".join([name, *([] if rank is None else [f"rank{rank}"]), *([f"step{step}"] if step else [])])
@@ -96,7 +96,7 @@ def _free_stem(folder: Path, stem: str) -> Path:
     return folder / taken
 
 
-def _level(profile: Profile) -> str:
+def _level(profile: FinishedProfile) -> str:
     """Return the level of `session.profile` that comes nearest to the profiler's choices."""
     if getattr(profile, "with_stack", False):
         return "full"

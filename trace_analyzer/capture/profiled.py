@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from trace_analyzer.capture import facts
-from trace_analyzer.capture.export import Profile, export
+from trace_analyzer.capture.export import FinishedProfile, export
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 
 
-def analyze_profile(profile: Profile, **options: Any) -> Report:
+def analyze_profile(profile: FinishedProfile, **options: Any) -> Report:
     """Analyze a finished profile, after its ``with`` block or in ``on_trace_ready``.
 
     ``options`` are those of `trace_analyzer.pipeline.analyze`. The trace is exported to a temporary file

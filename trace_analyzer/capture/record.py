@@ -18,7 +18,7 @@ HOOK = Path(__file__).with_name("hook")
 
 
 @dataclass(frozen=True)
-class Recording:
+class RecordedCommand:
     """Hold how the command ended (negative: by that signal), its traces, and why there are none.
 
     ``without_device`` says for which torch there is no device, "" where there is one.
@@ -45,7 +45,7 @@ def script_name(words: Sequence[str]) -> str:
     return next(iter((*scripts, *reversed(modules), Path(words[0]).name)))
 
 
-def record(words: Sequence[str], plan: Plan) -> Recording:
+def record(words: Sequence[str], plan: Plan) -> RecordedCommand:
     """Run the command to its end and collect the traces of its processes in ``plan.folder``, named after it.
 
     Standard input, output and error are the command's own, and so are signals: Ctrl-C reaches it, not us, and
@@ -62,7 +62,7 @@ def record(words: Sequence[str], plan: Plan) -> Recording:
         returncode = _run(full_command(words), replace(plan, folder=str(private)))
         reasons = _told(private, "reason") or _told(private, "interpreter")
         without_device = next(iter(_told(private, "device")), "")
-        return Recording(returncode, _named(private, folder, script_name(words)), reasons, without_device)
+        return RecordedCommand(returncode, _named(private, folder, script_name(words)), reasons, without_device)
 
 
 def _told(private: Path, what: str) -> tuple[str, ...]:

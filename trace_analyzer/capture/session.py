@@ -17,7 +17,7 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Self, TypeVar
 
 from trace_analyzer.capture import facts, watch
-from trace_analyzer.capture.export import Profile, export
+from trace_analyzer.capture.export import FinishedProfile, export
 from trace_analyzer.errors import UsageError
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ class Session:
             self.measured_step_ms = (now - self._timed_from) * 1e3 / self.steps
         self._timed_from = now
 
-    def _write(self, profiler: Profile) -> None:
+    def _write(self, profiler: FinishedProfile) -> None:
         """Write the trace. A full disk must not end the program that is profiled: `report` will say so."""
         try:
             path = self._kept or Path(_folder_for(self), "trace.json")

@@ -15,7 +15,7 @@ from trace_analyzer.catalog.patterns import matches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class ArithmeticRule:
     """Hold a pattern over kernel names and what it implies; ``None`` where the list says nothing of it."""
 
     id: str
@@ -28,10 +28,12 @@ class Rule:
 
 
 @cache
-def rules(kind: str) -> tuple[Rule, ...]:
+def rules(kind: str) -> tuple[ArithmeticRule, ...]:
     """Return the rules of one list: ``unit``, ``precision``, ``operand``, ``helper`` or ``fast``."""
     return tuple(
-        Rule(**{**row, "examples": tuple(row["examples"]), "counterexamples": tuple(row.get("counterexamples", ()))})
+        ArithmeticRule(
+            **{**row, "examples": tuple(row["examples"]), "counterexamples": tuple(row.get("counterexamples", ()))}
+        )
         for row in _catalogue()[kind]
     )
 

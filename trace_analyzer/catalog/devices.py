@@ -259,6 +259,8 @@ def _device(
 def _first_named(rows: Sequence[Device], name: str | None) -> Device | None:
     """Return the first of the rows that the name is a name of."""
     text = (name or "").strip()
+    if not text:
+        return None
     named = (row for row in rows if any(re.fullmatch(pattern, text, re.IGNORECASE) for pattern in row.patterns))
     return next(named, None)
 

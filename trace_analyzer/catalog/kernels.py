@@ -50,7 +50,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class KernelRule:
     """Hold a condition on kernel name and launching operator, and the bucket of the kernels that meet it."""
 
     id: str
@@ -65,12 +65,12 @@ class Rule:
 
 
 @cache
-def rules() -> tuple[Rule, ...]:
+def rules() -> tuple[KernelRule, ...]:
     """Return all rules, in the order in which they are tried, those of plug-ins first; the last one matches every kernel."""
     known = {bucket.bucket: bucket for bucket in _buckets()}
     own = tuple(_rule(known[row["bucket"]], row) for row in _catalogue()["rule"])
 
-    def added(document: Mapping[str, Any]) -> list[Rule]:
+    def added(document: Mapping[str, Any]) -> list[KernelRule]:
         made = [_rule(known[row["bucket"]], row) for row in document.get("rule", ())]
         for rule in made:
             check(rule.name, rule.words, rule.operator)
@@ -86,7 +86,7 @@ def buckets() -> pl.DataFrame:
     return pl.DataFrame(_buckets())
 
 
-def kernel_buckets(kernels: pl.DataFrame, *, using: Sequence[Rule] | None = None) -> pl.DataFrame:
+def kernel_buckets(kernels: pl.DataFrame, *, using: Sequence[KernelRule] | None = None) -> pl.DataFrame:
     """Return the bucket of each kernel: (name, operator) -> (name, operator, bucket, group, prior, rule), strings.
 
     ``operator`` is the innermost operator around the launch, null when unknown. One row per distinct pair, in
@@ -108,7 +108,7 @@ def _by_catalogue(pairs: pl.DataFrame) -> pl.DataFrame:
     return _decided(pairs, rules())
 
 
-def _decided(pairs: pl.DataFrame, used: tuple[Rule, ...]) -> pl.DataFrame:
+def _decided(pairs: pl.DataFrame, used: tuple[KernelRule, ...]) -> pl.DataFrame:
     """Add bucket, group, prior and rule to distinct pairs of name and operator."""
     pairs = pairs.with_columns(words=function_words("name"))
     # A null name or operator joins nothing, and a condition that is null does not hold.
@@ -151,7 +151,7 @@ def function_name(name: str) -> str:
     return own[1] if own else re.sub(r"\W+", "_", head)
 
 
-def _matches(pairs: pl.DataFrame, column: str, used: tuple[Rule, ...]) -> pl.DataFrame:
+def _matches(pairs: pl.DataFrame, column: str, used: tuple[KernelRule, ...]) -> pl.DataFrame:
     """Return each distinct value of a column and, per rule with a condition on it, whether it holds."""
     values = pairs.select(pl.col(column).unique())
     heads = values.select(pl.col(column).str.head(NAME_LIMIT))
@@ -159,7 +159,7 @@ def _matches(pairs: pl.DataFrame, column: str, used: tuple[Rule, ...]) -> pl.Dat
 
 
 @lru_cache(_KEPT)
-def conditions(column: str, used: tuple[Rule, ...]) -> tuple[pl.Expr, ...]:
+def conditions(column: str, used: tuple[KernelRule, ...]) -> tuple[pl.Expr, ...]:
     """Return whether the rules' conditions on a column hold, of each that has one, as ``column:id``."""
     return tuple(
         matches(pl.col(column), pattern).alias(f"{column}:{rule.id}")
@@ -169,13 +169,13 @@ def conditions(column: str, used: tuple[Rule, ...]) -> tuple[pl.Expr, ...]:
 
 
 @lru_cache(_KEPT)
-def decision(used: tuple[Rule, ...]) -> pl.Expr:
+def decision(used: tuple[KernelRule, ...]) -> pl.Expr:
     """Return the id of the first rule of which all `conditions` hold."""
     held = {rule.id: [pl.col(f"{column}:{rule.id}") for column in CONDITIONS if getattr(rule, column)] for rule in used}
     return pl.coalesce(pl.when(pl.all_horizontal(all_ or pl.lit(True))).then(pl.lit(id_)) for id_, all_ in held.items())
 
 
-def _rule_table(used: Sequence[Rule]) -> pl.DataFrame:
+def _rule_table(used: Sequence[KernelRule]) -> pl.DataFrame:
     return pl.DataFrame(
         [(rule.id, rule.bucket, rule.group, rule.prior) for rule in used],
         schema=["rule", "bucket", "group", "prior"],
@@ -204,10 +204,10 @@ def _buckets_of(document: Mapping[str, Any]) -> tuple[Bucket, ...]:
     return made
 
 
-def _rule(home: Bucket, row: Mapping[str, Any]) -> Rule:
+def _rule(home: Bucket, row: Mapping[str, Any]) -> KernelRule:
     inherited = {"group": home.group, "prior": home.prior, "name": None, "words": None, "operator": None}
     cases = {key: tuple(map(_kernel, row.get(key, ()))) for key in ("examples", "counterexamples")}
-    return Rule(**{**inherited, **row, **cases})
+    return KernelRule(**{**inherited, **row, **cases})
 
 
 def _kernel(example: str | Mapping[str, str]) -> Kernel:

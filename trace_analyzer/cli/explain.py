@@ -49,6 +49,6 @@ def explain(trace: str, thing: str, device: str | None, form: str, output: str |
 
             report = Redaction("" if trace == "-" else printable(trace)).report(report)
         explanation = report.explain(thing)
-    text = explanation.to_json() if form == "json" else explanation.to_text(outputs.width_of(output))
+    text = explanation.to_json() if form == "json" else explanation.summary(outputs.width_of(output))
     links = form == "text" and outputs.is_standard_output(output) and wants_links()
     outputs.deliver(linked(text) if links else text, output)

@@ -16,7 +16,7 @@ from trace_analyzer.cli.options import DEBUG, PLUGIN
 from trace_analyzer.errors import TraceAnalyzerError, UsageError
 
 if TYPE_CHECKING:
-    from trace_analyzer.capture.record import Recording
+    from trace_analyzer.capture.record import RecordedCommand
 
 
 MOST_STEPS = 1_000_000_000
@@ -131,7 +131,7 @@ def record(
     return recording.returncode
 
 
-def _tell(recording: "Recording", name: str, no_report: bool) -> None:
+def _tell(recording: "RecordedCommand", name: str, no_report: bool) -> None:
     """Write the summary of the first rank, and where everything is, to standard error."""
     if not recording.traces:
         why = recording.reasons[0] if recording.reasons else "no optimizer took a step; try --seconds"

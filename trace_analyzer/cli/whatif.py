@@ -107,7 +107,7 @@ def whatif(
     elif results.form == "markdown":
         text = result.to_markdown()
     else:
-        text = result.to_text(outputs.width_of(results.output))
+        text = result.summary(outputs.width_of(results.output))
     outputs.deliver(text, results.output)
     page = tornado_html(result) if results.page else None
     if page is not None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from trace_analyzer.compare.facts import Facts, Recording
+from trace_analyzer.compare.facts import Facts, RecordedSteps
 from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, KINDS, ROWS, UNITS, Profile
 from trace_analyzer.errors import InputError
 from trace_analyzer.typed import damage, first_line, read_as
@@ -40,7 +40,7 @@ class _Head:
     path: str
     detail: Literal["calls", "parts"]
     unit_of_work: int
-    recordings: tuple[Recording, ...]
+    recordings: tuple[RecordedSteps, ...]
     facts: Facts
 
 

@@ -14,6 +14,7 @@ from trace_analyzer.compare.decomposition import with_split
 from trace_analyzer.compare.judgement import InputChange, Likeness
 from trace_analyzer.compare.profiles import Profile, in_parts
 from trace_analyzer.compare.promises import KeptPromise, kept_promises
+from trace_analyzer.results import Result
 from trace_analyzer.version import tool_version
 
 SCHEMA_VERSION = 1
@@ -104,7 +105,7 @@ class DeviceChange:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Result):
     """Hold what a comparison says; ``lines`` sum to the difference of the steps without remainder.
 
     ``same_work`` and ``same_program`` are null where a saved report keeps no calls. ``interval_ns`` is the 95 % confidence interval of ``difference_ns``; ``detectable_ns`` the difference that as many steps would have found
@@ -146,12 +147,6 @@ class Comparison:
         from trace_analyzer.compare.text import summary
 
         return summary(self, width)
-
-    def to_json(self) -> str:
-        """Return the comparison as strict JSON text (schema: ``trace_analyzer/compare/comparison.schema.json``)."""
-        from trace_analyzer.compare.documents import to_json
-
-        return to_json(self)
 
     def to_markdown(self) -> str:
         """Return the comparison as Markdown, for pull requests."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Recording:
+class RecordedSteps:
     """Hold one trace: where it lies, and the lengths of its steady steps in ns; without steps, it is one step long."""
 
     path: str

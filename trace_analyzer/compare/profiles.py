@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import polars as pl
 
 from trace_analyzer.catalog.copy_directions import copy_direction
-from trace_analyzer.compare.facts import DeviceTime, Facts, Recording, promise
+from trace_analyzer.compare.facts import DeviceTime, Facts, RecordedSteps, promise
 from trace_analyzer.compare.timelines import typical_step
 from trace_analyzer.frames.lookups import gather, inverse_index, map_unique
 from trace_analyzer.report import Report
@@ -67,7 +67,7 @@ class Profile:
     """
 
     path: str
-    recordings: tuple[Recording, ...]
+    recordings: tuple[RecordedSteps, ...]
     calls: pl.DataFrame = field(repr=False, compare=False)
     rows: pl.DataFrame = field(repr=False, compare=False)
     units: pl.DataFrame | None = field(repr=False, compare=False)
@@ -137,7 +137,7 @@ def profile_of(report: Report) -> Profile:
     rows, units = _rows(work, idle)
     return Profile(
         path=report.trace.path,
-        recordings=(Recording(report.trace.path, tuple(lengths.get_column("length_ns")), has_steps),),
+        recordings=(RecordedSteps(report.trace.path, tuple(lengths.get_column("length_ns")), has_steps),),
         calls=calls,
         rows=rows,
         units=units,

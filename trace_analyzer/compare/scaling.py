@@ -18,6 +18,7 @@ from trace_analyzer import forks
 from trace_analyzer.compare import judgement
 from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.errors import UsageError
+from trace_analyzer.results import Result
 from trace_analyzer.units import counted, duration, percent
 from trace_analyzer.version import tool_version
 
@@ -70,7 +71,7 @@ class DeviceLine:
 
 
 @dataclass(frozen=True)
-class Scaling:
+class Scaling(Result):
     """Hold what a series of batches says.
 
     ``flip_batch`` is where the device takes as long as the host; as the device's time is convex in the batch, it is an upper bound where it is
@@ -94,12 +95,6 @@ class Scaling:
     contradictions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     profiles: tuple[Profile, ...] = field(default=(), repr=False, compare=False)
-
-    def to_json(self) -> str:
-        """Return the result as strict JSON text."""
-        from trace_analyzer.compare.documents import to_json
-
-        return to_json(self)
 
     def summary(self, width: int = 100) -> str:
         """Return the result as plain text."""

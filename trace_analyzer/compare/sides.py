@@ -9,11 +9,11 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer.compare import baselines
-from trace_analyzer.compare.facts import Facts, Promise, Recording, promise
+from trace_analyzer.compare.facts import Facts, Promise, RecordedSteps, promise
 from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, Profile, merged, part_rows, profile_of
 from trace_analyzer.errors import InputError, UsageError
-from trace_analyzer.render.json import plain
 from trace_analyzer.report import Report
+from trace_analyzer.results import plain
 from trace_analyzer.typed import read_as
 from trace_analyzer.units import printable
 
@@ -129,7 +129,7 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
     count = max(1, len(lengths))
     return Profile(
         path=printable(str(path)),
-        recordings=(Recording(str(document["trace"]["path"]), lengths, bool(steps)),),
+        recordings=(RecordedSteps(str(document["trace"]["path"]), lengths, bool(steps)),),
         calls=pl.DataFrame(schema=CALLS),
         rows=part_rows(sums),
         units=None,

@@ -1,15 +1,14 @@
 """Hold what is known of one thing, and write it for people and for scripts."""
 
 import html
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from trace_analyzer import units
-from trace_analyzer.render.json import plain
 from trace_analyzer.render.layout import Line, columns, folded, hanging, written
 from trace_analyzer.report import Value
+from trace_analyzer.results import Result
 
 _UNITS = {
     "_ns": "ns",
@@ -23,7 +22,7 @@ _UNITS = {
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Result):
     """Hold one thing of a report in full: what it is, its figures, the rows behind it, and what to run next.
 
     The names of figures carry their unit: ``duration_ns``, ``time_ratio``. ``print`` shows it as text.
@@ -39,12 +38,7 @@ class Explanation:
     see: Annotated[tuple[str, ...], "Ids that belong to it."] = ()
     next: Annotated[str, "The command to run next."] = ""
 
-    def to_json(self) -> str:
-        """Return it as strict JSON text, the same for the same report."""
-        document = {field.name: plain(getattr(self, field.name)) for field in fields(self)}
-        return json.dumps(document, indent=2, allow_nan=False) + "\n"
-
-    def to_text(self, width: int = 100, colour: bool = False) -> str:
+    def summary(self, width: int = 100, colour: bool = False) -> str:
         """Return it as text in lines of at most ``width`` cells."""
         lines = hanging([(units.visible(self.id) + "  ", "title")], units.visible(self.title), width, style="bold")
         for sentence in self.text:
@@ -58,11 +52,8 @@ class Explanation:
             lines += [*([] if self.see else [[]]), *hanging([("Next  ", "title")], units.visible(self.next), width)]
         return "".join(written(line, width, colour) + "\n" for line in lines)
 
-    def __str__(self) -> str:
-        return self.to_text().rstrip("\n")
-
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.to_text())}</pre>"
+        return f"<pre>{html.escape(self.summary())}</pre>"
 
 
 def _code(text: str, room: int) -> Sequence[str]:

@@ -13,7 +13,7 @@ _NUMBERS = re.compile(r"^\[\s*\d+(?:\s*,\s*\d+)*\s*\]$")
 
 
 @dataclass(frozen=True)
-class Group:
+class RankGroup:
     """Hold a process group: ``key`` is the same on all of its ranks; ``ranks`` is empty where they are not known."""
 
     key: str
@@ -23,7 +23,7 @@ class Group:
     ranks: tuple[int, ...]
 
 
-def group_of(record: Mapping[str, Any], header: Header) -> Group | None:
+def group_of(record: Mapping[str, Any], header: Header) -> RankGroup | None:
     """Return the group that a row of `operator_inputs` names; None where it names none.
 
     Its ranks are those of the header's ``pg_config``, else start and stride, else the printed list where it is whole. The key is a hash of
@@ -37,7 +37,7 @@ def group_of(record: Mapping[str, Any], header: Header) -> Group | None:
     ranks = known.ranks if known else _ranks(record, size, header.world_size)
     key = hashlib.blake2b(f"{name}|{','.join(map(str, ranks))}".encode(), digest_size=6).hexdigest()
     description = record["process_group_description"] or (known.description if known else None)
-    return Group(key, name, description, size or len(ranks) or None, ranks)
+    return RankGroup(key, name, description, size or len(ranks) or None, ranks)
 
 
 def _ranks(record: Mapping[str, Any], size: int | None, world_size: int | None) -> tuple[int, ...]:

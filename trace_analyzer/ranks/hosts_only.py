@@ -7,7 +7,7 @@ import polars as pl
 
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.ingest import Trace
-from trace_analyzer.ranks.groups import Group
+from trace_analyzer.ranks.groups import RankGroup
 from trace_analyzer.ranks.tables import COLLECTIVES, STEPS, typed
 
 _MARK = r"^gloo:(\w+)$"
@@ -30,7 +30,7 @@ def steps_of(trace: Trace) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def collectives_of(trace: Trace, steps: pl.DataFrame) -> tuple[pl.DataFrame, tuple[Group, ...]]:
+def collectives_of(trace: Trace, steps: pl.DataFrame) -> tuple[pl.DataFrame, tuple[RankGroup, ...]]:
     """Return `COLLECTIVES` of gloo, of `steps_of` the trace, and their process group: the job's, where it has no other.
 
     What no operator of another thread runs beside counts as exposed.
@@ -43,7 +43,7 @@ def collectives_of(trace: Trace, steps: pl.DataFrame) -> tuple[pl.DataFrame, tup
     if len(groups) == 1 and groups[0].ranks:
         known = groups[0]
         ranks = tuple(known.ranks)
-        group = Group(known.name, known.name, known.description, len(ranks), ranks)
+        group = RankGroup(known.name, known.name, known.description, len(ranks), ranks)
     at = rows.sort("start_ns").join_asof(
         steps.select("step", pl.col("start_ns").alias("from"), "end_ns").rename({"end_ns": "to"}).sort("from"),
         left_on="start_ns", right_on="from", strategy="backward",

@@ -20,6 +20,7 @@ from trace_analyzer.ranks.spool import PART_ROWS
 from trace_analyzer.ranks.store import Store
 from trace_analyzer.ranks.stragglers import Straggler, late_ranks, stragglers
 from trace_analyzer.ranks.summary import from_bytes
+from trace_analyzer.results import Result
 from trace_analyzer.version import tool_version
 
 SCHEMA_VERSION = 1
@@ -109,7 +110,7 @@ class GroupInfo:
 
 
 @dataclass(frozen=True)
-class JobReport:
+class JobReport(Result):
     """What is known of a job from the traces of its ranks."""
 
     schema_version: int
@@ -134,12 +135,6 @@ class JobReport:
         from trace_analyzer.ranks.text import summary
 
         return summary(self, width)
-
-    def to_json(self) -> str:
-        """Return the report as strict JSON text (schema: ``trace_analyzer/ranks/ranks.schema.json``)."""
-        from trace_analyzer.ranks.documents import to_json
-
-        return to_json(self)
 
     def to_markdown(self) -> str:
         """Return the report as Markdown."""

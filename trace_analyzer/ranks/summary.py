@@ -24,7 +24,7 @@ from trace_analyzer.pipeline import report_of
 from trace_analyzer.ranks import hosts_only
 from trace_analyzer.ranks.columns import packed as packed_columns
 from trace_analyzer.ranks.columns import unpacked as unpacked_columns
-from trace_analyzer.ranks.groups import Group, group_of, packed, unpacked
+from trace_analyzer.ranks.groups import RankGroup, group_of, packed, unpacked
 from trace_analyzer.ranks.remote import local_copy
 from trace_analyzer.ranks.tables import COLLECTIVES, EXPOSED, PARTS, STEPS, WORK, typed
 from trace_analyzer.report import Report
@@ -77,7 +77,7 @@ class RankSummary:
     headline: str = ""
     step_ns: float | None = None
     steps_from: str | None = None
-    groups: tuple[Group, ...] = ()
+    groups: tuple[RankGroup, ...] = ()
     steps: pl.DataFrame = field(default_factory=lambda: _EMPTY["steps"], repr=False, compare=False)
     parts: pl.DataFrame = field(default_factory=lambda: _EMPTY["parts"], repr=False, compare=False)
     collectives: pl.DataFrame = field(default_factory=lambda: _EMPTY["collectives"], repr=False, compare=False)
@@ -197,7 +197,7 @@ def _hiding(activities: pl.DataFrame, device: int) -> pl.DataFrame:
 
 def _collectives(
     trace: Trace, report: Report, device: int, steps: pl.DataFrame
-) -> tuple[pl.DataFrame, tuple[Group, ...]]:
+) -> tuple[pl.DataFrame, tuple[RankGroup, ...]]:
     """Return `COLLECTIVES` of the device and the process groups that they name."""
     tables = report.tables
     own = tables["collectives"].filter(pl.col("device") == device).sort("start_ns", "activity_id")
@@ -234,7 +234,7 @@ def _elements() -> pl.Expr:
     return pl.col("message_bytes").round().cast(pl.Int64, strict=False)
 
 
-def _with_groups(rows: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[Group, ...]]:
+def _with_groups(rows: pl.DataFrame, trace: Trace) -> tuple[pl.DataFrame, tuple[RankGroup, ...]]:
     """Add ``group``, the key of the process group."""
     named = [
         "process_group", "process_group_description", "process_group_ranks", "global_rank_start", "global_rank_stride",
@@ -473,17 +473,17 @@ def _frames(described: Sequence[Mapping[str, Any]], columns: Sequence[memoryview
     return frames
 
 
-def _group(document: Mapping[str, Any]) -> Group:
+def _group(document: Mapping[str, Any]) -> RankGroup:
     """Return a process group of a summary's document; ranks of a job share theirs. Raises as `from_bytes` handles."""
     return _group_of(json.dumps(document))
 
 
 @lru_cache(1 << 14)
-def _group_of(text: str) -> Group:
+def _group_of(text: str) -> RankGroup:
     document = json.loads(text)
     runs = document["ranks"]
     if sum(abs(count) for _, _, count in runs) > _MOST_RANKS:
         raise ValueError("a process group has too many ranks")
     if not all(type(number) is int for run in runs for number in run):
         raise TypeError("a rank of a process group is no number")
-    return replace(read_as(Group, {**document, "ranks": []}), ranks=unpacked(runs))
+    return replace(read_as(RankGroup, {**document, "ranks": []}), ranks=unpacked(runs))

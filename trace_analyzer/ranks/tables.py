@@ -31,7 +31,7 @@ COLLECTIVES: Mapping[str, pl.DataType] = {
     "exposed_ns": pl.Int64(),
 }
 """Communication kernels of the judged device, in order of start. ``ordinal`` counts those of one process group in one step, or of all
-where the group is not recorded, in order of launch; ``group`` is the key of a `Group`."""
+where the group is not recorded, in order of launch; ``group`` is the key of a `RankGroup`."""
 EXPOSED: Mapping[str, pl.DataType] = {
     "row": pl.UInt32(),
     "start_ns": pl.Int64(),

@@ -53,7 +53,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """Hold a curve; ``colour`` is a CSS variable. With a ``place`` it is a step function over time, of that device."""
 
     label: str
@@ -92,7 +92,7 @@ class Points:
 
 
 @dataclass(frozen=True)
-class Note:
+class EndLabel:
     """Hold a text at the right end of a line, above it or below."""
 
     x: float
@@ -107,10 +107,10 @@ class Chart:
 
     x: Axis
     y: Axis
-    lines: tuple[Line, ...] = ()
+    lines: tuple[ChartLine, ...] = ()
     bins: Bins | None = None
     points: tuple[Points, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[EndLabel, ...] = ()
     bars: tuple[tuple[str, float, str], ...] = ()
     marks: tuple[tuple[str, str], ...] = ()
     width: int = 560
@@ -148,8 +148,8 @@ def roofline(report: Report) -> Chart | None:
         y=Axis("FLOP/s", log=True, ticks={10.0**e: units.flops(10**e) for e in decades}, ends=(lowest / 2, highest * 3)),
         lines=(*roofs, *measured),
         points=points,
-        notes=_apart([*(Note(high, peak, name) for peak, name in sorted(names.items(), reverse=True)),
-                      *(Note(high, float(line.y.max()), line.label, above=False) for line in measured)], low, high),
+        notes=_apart([*(EndLabel(high, peak, name) for peak, name in sorted(names.items(), reverse=True)),
+                      *(EndLabel(high, float(line.y.max()), line.label, above=False) for line in measured)], low, high),
         marks=(*((_SIGNS[shapes[peak]], name) for peak, name in names.items()), *(("╌", line.label) for line in measured)),
         width=1120,
         height=380,
@@ -260,7 +260,7 @@ def _bandwidth(report: Report) -> float | None:
     return bandwidth
 
 
-def _measured_roofs(report: Report, names: Mapping[float, str], low: float, high: float) -> list[Line]:
+def _measured_roofs(report: Report, names: Mapping[float, str], low: float, high: float) -> list[ChartLine]:
     """Return measured roofs, dashed, under the datasheet's; none for a device without these."""
     device = judged_device(report)
     attained = device and device.attained
@@ -271,16 +271,18 @@ def _measured_roofs(report: Report, names: Mapping[float, str], low: float, high
     return [_roof(f"measured: {units.flops(peak)}", peak, bandwidth, low, high, dashed=True) for peak in met.values()]
 
 
-def _roof(name: str, peak: float, bandwidth: float | None, low: float, high: float, *, dashed: bool = False) -> Line:
+def _roof(
+    name: str, peak: float, bandwidth: float | None, low: float, high: float, *, dashed: bool = False
+) -> ChartLine:
     """Return what the device can do at most: intensity times bandwidth up to its peak."""
     corners = [low, high] if bandwidth is None else sorted({low, min(max(peak / bandwidth, low), high), high})
     heights = [peak if bandwidth is None else min(peak, x * bandwidth) for x in corners]
-    return Line(name, np.array(corners, float), np.array(heights, float), "queue", dashed)
+    return ChartLine(name, np.array(corners, float), np.array(heights, float), "queue", dashed)
 
 
-def _apart(notes: Sequence[Note], low: float, high: float) -> tuple[Note, ...]:
+def _apart(notes: Sequence[EndLabel], low: float, high: float) -> tuple[EndLabel, ...]:
     """Return the notes so that none lies over another: one that would stands further to the left."""
-    kept: list[Note] = []
+    kept: list[EndLabel] = []
     for note in notes:
         close = sum(note.above == other.above and abs(log10(note.y / other.y)) < NOTE_DECADES for other in kept)
         kept.append(replace(note, x=high * (low / high) ** (NOTE_STEP * close)))
@@ -328,7 +330,7 @@ def _over_time(report: Report, column: str, label: str, factor: int, unit: str) 
             for name, by in (("time_ns", time_factor), (column, factor))
         )
         name = f"GPU {labels.get(device, device)}"
-        lines.append(Line(name, x, y, colour, place=name, unit_ns=time_factor))
+        lines.append(ChartLine(name, x, y, colour, place=name, unit_ns=time_factor))
     return Chart(Axis("Time", time_unit), Axis(label, unit), lines=tuple(lines))
 
 

@@ -1,28 +1,20 @@
-"""Write the report as strict JSON: the contract for scripts and CI.
+"""Lay the report out as the document that `Report.to_json` writes: the contract for scripts and CI.
 
 `trace_analyzer.report_schema` describes it.
 """
 
-import dataclasses
-import json
-import math
-from collections.abc import Mapping
 from typing import Any
 
 from trace_analyzer.report import DeclaredRows, Report
+from trace_analyzer.results import document_fields, plain
 
 
-def to_json(report: Report) -> str:
-    """Return everything in the report but its tables, as JSON text that ends in a newline.
-
-    The same report gives the same bytes. Only ASCII is written, so the text survives every terminal,
-    pipe and locale; characters beyond it are escaped as JSON has it.
-    """
-    fields = (field.name for field in dataclasses.fields(report) if field.name not in ("tables", "declared"))
-    document = {name: plain(getattr(report, name)) for name in fields}
+def document(report: Report) -> dict[str, Any]:
+    """Return everything in the report but its tables, in JSON's own types, with the rows of declared analyses at their places."""
+    fields = {name: plain(getattr(report, name)) for name in document_fields(Report) if name != "declared"}
     for declared in report.declared:
-        _insert(document, declared)
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"
+        _insert(fields, declared)
+    return fields
 
 
 def _insert(document: dict[str, Any], declared: DeclaredRows) -> None:
@@ -36,23 +28,3 @@ def _insert(document: dict[str, Any], declared: DeclaredRows) -> None:
     for device in document["devices"]:
         document_rows = (row for row in declared.rows if row["device"] == device["index"])
         device[name] = [plain({key: value for key, value in row.items() if key != "device"}) for row in document_rows]
-
-
-def plain(value: Any) -> Any:
-    """Return the value in JSON's own types."""
-    if dataclasses.is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {_encodable(key): plain(item) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, str):
-        return _encodable(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def _encodable(text: str) -> str:
-    """Return the text without lone surrogates, which undecodable file names bring in and parsers refuse."""
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

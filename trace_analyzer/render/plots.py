@@ -12,7 +12,7 @@ import holoviews as hv
 import holoviews.plotting.bokeh
 from bokeh.models import FixedTicker
 
-from trace_analyzer.render.charts import CHARTS, Bins, Chart, Line, Points
+from trace_analyzer.render.charts import CHARTS, Bins, Chart, ChartLine, Points
 from trace_analyzer.render.palette import palette
 from trace_analyzer.report import Report
 
@@ -66,7 +66,7 @@ def _element(chart: Chart) -> hv.Element:
     return _framed(hv.NdOverlay(curves, kdims="Device"), chart)
 
 
-def _line(chart: Chart, line: Line) -> hv.Element:
+def _line(chart: Chart, line: ChartLine) -> hv.Element:
     if not line.place:
         curve = hv.Curve((line.x, line.y), chart.x.label, chart.y.label)
         dash = {"line_dash": "dashed"} if line.dashed else {}

@@ -31,6 +31,8 @@ from trace_analyzer.replay.recording import (
     UNKNOWN,
     Flags,
     Ints,
+    is_any,
+    median,
 )
 from trace_analyzer.replay.recording import (
     WAIT as WAIT_CALL,
@@ -95,7 +97,7 @@ def _of_calls(scene: Scene, edge: int, kinds: tuple[int, ...]) -> Flags:
     """Return the edges of one kind that belong to calls of some kinds."""
     graph = scene.graph
     chosen: Flags = graph.kind == edge
-    chosen[chosen] = np.isin(graph.recorded.calls.kind[graph.ref[chosen]], kinds)
+    chosen[chosen] = is_any(graph.recorded.calls.kind[graph.ref[chosen]], kinds)
     return chosen
 
 
@@ -122,18 +124,18 @@ def pinned(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
         raise NothingToChange("no copy blocks, and none is of pageable memory")
     remove(weights, returns)
     calls = graph.recorded.calls
-    copying = np.isin(calls.kind, (COPY, BLOCKING_COPY))
+    copying = is_any(calls.kind, (COPY, BLOCKING_COPY))
     staged = np.zeros(calls.start.size, dtype=bool)
     staged[activities.call[activities.pageable & (activities.call >= 0)]] = True
     free = copying & ~staged & (calls.kind == COPY)
-    usual = float(np.median((calls.end - calls.start)[free])) if free.any() else 6_000.0
+    usual = median((calls.end - calls.start)[free]) if free.any() else 6_000.0
     call = np.flatnonzero(graph.kind == CALL)
     own = call[staged[graph.ref[call]]]
     weights.host[own] = np.minimum(weights.host[own], usual)
     latency = np.flatnonzero(graph.kind == LATENCY)
     own = latency[activities.pageable[graph.ref[latency]]]
     others = latency[~activities.pageable[graph.ref[latency]] & (weights.host[latency] < usual * 3)]
-    typical = float(np.median((weights.host + weights.device)[others])) if others.size else 2 * usual
+    typical = median((weights.host + weights.device)[others]) if others.size else 2 * usual
     weights.host[own] = np.minimum(weights.host[own], usual)
     weights.device[own] = np.minimum(weights.device[own], max(typical - usual, 0.0))
     rate = _pinned_rates(scene)
@@ -182,8 +184,9 @@ def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
     launches = _of_calls(scene, CALL, _QUEUED) & scene.steady
     if not launches.any():
         raise NotApplicable("no launch is known")
-    blocked = graph.ref[_blocking_copies(scene)]
-    launches[launches] = ~np.isin(graph.ref[launches], blocked)
+    blocks = np.zeros(calls.start.size, dtype=bool)
+    blocks[graph.ref[_blocking_copies(scene)]] = True
+    launches[launches] = ~blocks[graph.ref[launches]]
     thread = np.flatnonzero((graph.kind == THREAD) & scene.steady)
     for part in (DISPATCH, PYTHON, UNKNOWN, RUNTIME):
         weights.parts[part][graph.ref[thread]] = 0
@@ -196,8 +199,8 @@ def graphs(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
     long_ = np.zeros(graph.kind.size, dtype=bool)
     rows = np.flatnonzero(latency)
     call = graph.recorded.activities.call[graph.ref[rows]]
-    long_[rows] = ~np.isin(call, blocked) & ((calls.end - calls.start)[call] > 0)
-    usual = np.median((weights.host + weights.device - weights.rest)[latency]) if latency.any() else 0.0
+    long_[rows] = ~blocks[call] & ((calls.end - calls.start)[call] > 0)
+    usual = median((weights.host + weights.device - weights.rest)[latency]) if latency.any() else 0.0
     total = weights.host + weights.device - weights.rest
     slow = long_ & (total > usual)
     weights.device[slow] -= np.minimum(weights.device[slow] - weights.rest[slow], total[slow] - usual)
@@ -213,8 +216,8 @@ def _first_launches(scene: Scene, launches: Flags) -> Ints:
     step = np.full(calls.start.size, -1, dtype=np.int64)
     linked = activities.call >= 0
     step[activities.call[linked]] = activities.step[linked]
-    rows = np.flatnonzero(launches & np.isin(graph.kind, (CALL,)))
-    rows = rows[np.isin(calls.kind[graph.ref[rows]], (LAUNCH, GRAPH, COPY, SET))]
+    rows = np.flatnonzero(launches & (graph.kind == CALL))
+    rows = rows[is_any(calls.kind[graph.ref[rows]], (LAUNCH, GRAPH, COPY, SET))]
     order = rows[np.argsort(calls.start[graph.ref[rows]], kind="stable")]
     _, first = np.unique(step[graph.ref[order]], return_index=True)
     return order[first]
@@ -242,7 +245,7 @@ def warm(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> 
     only = options.get("only", "")
     taken = calls.end - calls.start
     typical = medians(taken, calls.name) if taken.size else taken
-    slow = np.isin(calls.kind, _QUEUED) & (taken > SLOW_LAUNCH_NS) & (taken > SLOW_LAUNCH_MEDIANS * typical)
+    slow = is_any(calls.kind, _QUEUED) & (taken > SLOW_LAUNCH_NS) & (taken > SLOW_LAUNCH_MEDIANS * typical)
     slow[graph.ref[graph.kind == QUEUE]] = False
     slow &= only != "allocation"
     parts = {"allocation": [ALLOCATION], "compilation": [COMPILATION]}.get(str(only), [ALLOCATION, COMPILATION])
@@ -271,7 +274,7 @@ def infinite_cpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -
     latency = graph.kind == LATENCY
     weights.device[latency] = 0
     remove(weights, graph.kind == RETURN)
-    gaps = np.isin(graph.kind, (GAP,))
+    gaps = graph.kind == GAP
     weights.device[gaps] = np.minimum(weights.device[gaps] - weights.rest[gaps], GRAPH_GAP_NS) + weights.rest[gaps]
 
 
@@ -279,7 +282,7 @@ def infinite_gpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -
     """Let the device take no time: what remains is the CPU's."""
     for label in range(FIRST_DEVICE, len(scene.known.labels)):
         scale_label(weights, scene.known, label, 0.0)
-    idle = np.isin(scene.graph.kind, (GAP, WAIT))
+    idle = is_any(scene.graph.kind, (GAP, WAIT))
     weights.device[idle] = 0
     weights.rest[idle] = 0
 

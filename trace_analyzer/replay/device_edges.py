@@ -22,6 +22,7 @@ from trace_analyzer.replay.recording import (
     Flags,
     Ints,
     Recording,
+    median,
 )
 
 LATENCY_MAX_NS = 100_000
@@ -342,7 +343,7 @@ def _waiting(recorded: Recording, waits: Ints, orders: list[tuple[Ints, Ints]]) 
 def _wait_lag(activities: Activities, end: Ints, awaited: Links, ready: Ints) -> int:
     """Return the usual time from the end of awaited work to the start of what waits for it."""
     binding = (end[awaited.source] >= ready[awaited.ref]) & (awaited.weight <= GAP_MAX_NS)
-    return int(np.median(awaited.weight[binding])) if binding.any() else _DEFAULT_GAP_NS
+    return int(median(awaited.weight[binding])) if binding.any() else _DEFAULT_GAP_NS
 
 
 def _boundaries(activities: Activities, late: Ints) -> Flags:

@@ -13,7 +13,7 @@ from trace_analyzer.catalog.fixes import Fix, fixes
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.graph import CALL, CONTENTION, EDGES, EXECUTION, GAP, LATENCY, RETURN, THREAD, WAIT
 from trace_analyzer.replay.prediction import Prediction, Replay
-from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, distinct
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, distinct, is_any
 from trace_analyzer.replay.refusals import needs_links, refused_replayed, refused_unseen, without_links
 from trace_analyzer.replay.scene import NotApplicable
 from trace_analyzer.replay.weights import FIRST_DEVICE
@@ -282,17 +282,19 @@ def path_of(replay: Replay) -> Path:
     """Return the critical path of the replay without changes, at the times of the recording."""
     graph, path = replay.graph, replay.path(replay.identity)[::-1]
     kind, ref = graph.kind[path], graph.ref[path]
-    is_call, is_thread = np.isin(kind, (CALL, RETURN)), kind == THREAD
+    is_call, is_thread = is_any(kind, (CALL, RETURN)), kind == THREAD
     event = graph.recorded.calls.event
     edges = pl.DataFrame({
         "start_ns": graph.time[graph.source[path]], "end_ns": graph.time[graph.target[path]], "kind": kind,
         "label": replay.known.label[path], "thread_id": graph.thread[graph.target[path]],
-        "activity_id": np.where(np.isin(kind, _OF_ACTIVITIES), ref, -1),
+        "activity_id": np.where(is_any(kind, _OF_ACTIVITIES), ref, -1),
         "event_id": np.where(is_call, event[ref * is_call], -1) if event.size else np.full(ref.size, -1),
     })  # fmt: skip
     threads = distinct(graph.thread[graph.target[path[is_thread]]])
     segments = graph.recorded.segments
-    own = np.isin(segments.thread, threads)
+    on_path = np.zeros(graph.recorded.processes.size, dtype=bool)
+    on_path[threads] = True
+    own = on_path[segments.thread]
     kept = (
         segments
         if own.all()

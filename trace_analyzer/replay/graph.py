@@ -5,13 +5,14 @@ order of time, so that every edge leads forward and one pass over the points rep
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay.device_edges import device_links, trimmed
 from trace_analyzer.replay.host_edges import Silences, hand_overs, queue_room, returns, silences, spins
-from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Flags, Ints, Recording, Segments, distinct
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Flags, Ints, Kinds, Recording, Segments, distinct
 
 THREAD, CALL, LATENCY, EXECUTION, GAP, WAIT, CONTENTION, RETURN, SPIN, HAND_OVER, QUEUE = range(11)
 EDGES = (
@@ -39,7 +40,7 @@ class Graph:
     offsets: Ints
     source: Ints
     target: Ints
-    kind: Ints
+    kind: Kinds
     ref: Ints
     weight: Ints
     host: Ints
@@ -51,6 +52,12 @@ class Graph:
     call_starts: Ints
     call_ends: Ints
     thread: Ints
+
+    @cached_property
+    def of_threads(self) -> tuple[Ints, Ints]:
+        """Return the edges of kind `THREAD`, and the row of ``parts`` of each."""
+        edges = np.flatnonzero(self.kind == THREAD)
+        return edges, self.ref[edges]
 
     def replay(self, weights: Ints) -> tuple[Ints, Ints]:
         """Return the time of each point under ``weights``, and the edge that binds it (-1 for none)."""
@@ -213,10 +220,11 @@ def _parts(recorded: Recording, thread: Ints, begin: Ints, end: Ints) -> Ints:
     keys += segments.start - low
     since, until = (np.searchsorted(keys, thread * span + (time - low), "right") - 1 for time in (begin, end))
     begun, done = (_reached(segments, at, (thread, time)) for at, time in ((since, begin), (until, end)))
+    length = segments.end - segments.start
+    before = np.zeros(length.size + 1, dtype=np.int64)
     for part in distinct(segments.part):
-        own = np.flatnonzero(segments.part == part)
-        before = np.append(0, np.cumsum(segments.end[own] - segments.start[own]))
-        result[part] += before[np.searchsorted(own, done[0])] - before[np.searchsorted(own, begun[0])]
+        np.cumsum(length * (segments.part == part), out=before[1:])
+        result[part] += before[done[0]] - before[begun[0]]
     stretch = np.arange(thread.size)
     for (row, partial), sign in ((done, 1), (begun, -1)):
         result[segments.part[np.minimum(row, segments.part.size - 1)], stretch] += sign * partial
@@ -244,7 +252,7 @@ def _assembled(recorded: Recording, points: tuple[Ints, Ints, Ints], raw: list[_
     forward = np.flatnonzero(source < target)
     sorted_ = forward[np.argsort(target[forward], kind="stable")]
     source, target = source[sorted_], target[sorted_]
-    kind = np.concatenate([np.full(part.source.size, part.kind) for part in raw])[sorted_]
+    kind = np.concatenate([np.full(part.source.size, part.kind, dtype=np.int8) for part in raw])[sorted_]
     weight, ref, host, inferred = (
         np.concatenate([getattr(part, name) for part in raw])[sorted_] for name in ("weight", "ref", "host", "inferred")
     )

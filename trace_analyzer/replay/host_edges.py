@@ -23,6 +23,8 @@ from trace_analyzer.replay.recording import (
     Ints,
     Recording,
     distinct,
+    is_any,
+    median,
 )
 
 CLOCK_NS = 1_000
@@ -127,7 +129,7 @@ def returns(recorded: Recording, end: Ints) -> Returns:
     has = latest > -_FAR
     # A call that did not wait took what it took; of one that waited only the usual is known.
     base = np.where(latest > calls.start, np.minimum(base, idle), base)
-    keeps = np.isin(calls.kind[target], (FREE, ALLOC))
+    keeps = is_any(calls.kind[target], (FREE, ALLOC))
     # Freed memory is worked on after the wait; else the call returns as it usually does.
     own = np.where(keeps & waited, calls.end[target] - latest[target], typical)
     lag = np.minimum(own, np.where(waited, own, np.maximum(lag, 0)))
@@ -146,7 +148,7 @@ def _typical_lags(calls: Calls, target: Ints, lag: Ints, waited: Flags) -> Ints:
         own = near & (calls.kind[target] == kind)
         least = np.full(calls.start.size, _FAR, dtype=np.int64)
         np.minimum.at(least, target[own], lag[own])
-        typical[kind] = int(np.median(least[least < _FAR]))
+        typical[kind] = int(median(least[least < _FAR]))
     return typical[calls.kind[target]]
 
 
@@ -155,7 +157,7 @@ def _idle_base(calls: Calls, latest: Ints) -> Ints:
     taken = calls.end - calls.start
     free = latest <= calls.start
     base = np.full(calls.start.size, _IDLE_CALL_NS, dtype=np.int64)
-    waiting = np.isin(calls.kind, (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, ALLOC, FREE))
+    waiting = is_any(calls.kind, (SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, ALLOC, FREE))
     sample = waiting & free & (latest > -_FAR)
     if sample.any():
         usual = dict(zip(calls.name[sample].tolist(), medians(taken[sample], calls.name[sample]).tolist(), strict=True))
@@ -169,7 +171,7 @@ def _last_launched(
 ) -> tuple[Ints, Ints]:
     """Return, for calls that wait for a device, the last activity launched before on each of its streams."""
     calls, activities = recorded.calls, recorded.activities
-    rows = np.flatnonzero(np.isin(calls.kind, kinds))
+    rows = np.flatnonzero(is_any(calls.kind, kinds))
     none = np.zeros(0, dtype=np.int64)
     if not rows.size or not activities.start.size:
         return none, none
@@ -252,12 +254,9 @@ def _drained(recorded: Recording, end: Ints, orders: list[tuple[Ints, Ints]], ro
             drained = np.maximum(drained, np.where(at >= 0, end[members[np.maximum(at, 0)]], -_FAR))
     inside = (drained > calls.start[rows]) & (drained <= calls.end[rows] + CLOCK_NS)
     just = inside & (calls.end[rows] - drained <= RETURN_MAX_NS)
-    kept = [
-        name
-        for name in distinct(calls.name[rows[just]]).tolist()
-        if just[calls.name[rows] == name].sum() >= DRAINED_RATIO * inside[calls.name[rows] == name].sum()
-    ]
-    return rows[just & np.isin(calls.name[rows], kept)]
+    name = calls.name[rows]
+    so, ended = (np.bincount(name[flags], minlength=name.max(initial=0) + 1) for flags in (just, inside))
+    return rows[just & (so >= DRAINED_RATIO * ended)[name]]
 
 
 def _copies(activities: Activities, calls: Calls, end: Ints) -> tuple[Ints, Ints]:
@@ -317,7 +316,7 @@ def spins(recorded: Recording, quiet: Silences, end: Ints) -> Resumes:
     last[activities.call[linked]] = linked
     activity = last[call]
     fits = (at >= 0) & (calls.thread[call] == quiet.thread[rows]) & (activity >= 0)
-    fits &= np.isin(calls.kind[call], (LAUNCH, GRAPH)) & (quiet.start[rows] - calls.end[call] <= AFTER_LAUNCH_NS)
+    fits &= is_any(calls.kind[call], (LAUNCH, GRAPH)) & (quiet.start[rows] - calls.end[call] <= AFTER_LAUNCH_NS)
     lag = quiet.end[rows] - end[activity]
     length = quiet.end[rows] - quiet.start[rows]
     fits &= (lag >= 0) & (lag <= np.maximum(SPIN_RETURN_NS, SPIN_RETURN_RATIO * length))
@@ -357,7 +356,7 @@ def queue_room(recorded: Recording) -> Room:
     calls, activities = recorded.calls, recorded.activities
     none = np.zeros(0, dtype=np.int64)
     linked = np.flatnonzero(activities.call >= 0)
-    rows = np.flatnonzero(np.isin(calls.kind, ENQUEUING))
+    rows = np.flatnonzero(is_any(calls.kind, ENQUEUING))
     if not rows.size or not linked.size:
         return Room(none, none, none, none, none.astype(bool))
     typical = np.zeros(calls.start.size, dtype=np.int64)
@@ -382,7 +381,7 @@ def queue_room(recorded: Recording) -> Room:
     activity = np.concatenate([none, *(part[1] for part in parts)])
     hidden = np.concatenate([np.zeros(0, dtype=bool), *(part[2] for part in parts)])
     lag = calls.end[call] - activities.start[activity]
-    usual = int(np.median(lag[~hidden])) if (~hidden).any() else 0
+    usual = int(median(lag[~hidden])) if (~hidden).any() else 0
     base = np.where(hidden, calls.end[call] - calls.start[call], typical[call])
     return Room(call, activity, np.where(hidden, np.minimum(lag, usual), lag), base, hidden)
 
@@ -413,7 +412,9 @@ def _blocked(recorded: Recording, members: Ints, suspects: tuple[Ints, Flags], r
         return call, activity, np.zeros(0, dtype=bool)
     # The queue holds as many calls as had been made since the one that made room; fewer where events fill it.
     room = int((place[fits] - source[fits]).max())
-    others = rows[~np.isin(rows, call)]
+    waited = np.zeros(calls.start.size, dtype=bool)
+    waited[call] = True
+    others = rows[~waited[rows]]
     behind = np.searchsorted(begun, calls.start[others], "left") - room
     others, behind = others[behind >= 0], behind[behind >= 0]
     freed = members[behind]

@@ -6,9 +6,9 @@ from math import inf
 import numpy as np
 import polars as pl
 
-from trace_analyzer.frames.lookups import as_strings, factorize
+from trace_analyzer.frames.lookups import as_strings, factorize, map_unique
 from trace_analyzer.replay.graph import CALL, GAP, THREAD
-from trace_analyzer.replay.recording import DATA, DISPATCH, PYTHON, RUNTIME, UNKNOWN, Flags, Ints
+from trace_analyzer.replay.recording import DATA, DISPATCH, PYTHON, RUNTIME, UNKNOWN, Flags, Ints, median
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, Scene, UnknownTarget
 from trace_analyzer.replay.weights import Floats, Weights, scale_activities, scale_host
 
@@ -50,7 +50,7 @@ def fuse(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> 
     # What a launch needs goes; a longer stretch before it did something else as well.
     parts = weights.parts[[DISPATCH, PYTHON, UNKNOWN, RUNTIME]][:, stretch]
     length = parts.sum(axis=0)
-    usual = LAUNCH_MEDIANS * np.median(length[length > 0]) if (length > 0).any() else 0.0
+    usual = LAUNCH_MEDIANS * median(length[length > 0]) if (length > 0).any() else 0.0
     left = np.maximum(length - usual, 0) / np.maximum(length, 1)
     for part in (DISPATCH, PYTHON, UNKNOWN, RUNTIME):
         weights.parts[part][stretch] *= left
@@ -60,7 +60,7 @@ def _fused(scene: Scene, fusions: pl.DataFrame) -> tuple[Floats, Flags]:
     """Return what part of its time each activity takes in its fused kernel, and which start within one."""
     table = scene.known.table
     factor, inner = np.ones(table.height), np.zeros(table.height, dtype=bool)
-    keys = factorize(*table.select("name", "operator", "blocks"))[0].to_numpy()
+    keys = scene.known.kernel_codes
     start, device = table.get_column("start_ns").to_numpy(), scene.graph.recorded.activities.device
     track = scene.graph.recorded.activities.track
     for row in fusions.iter_rows(named=True):
@@ -247,8 +247,9 @@ def _fits(scene: Scene) -> Floats:
 
 def _of_optimizer(scene: Scene) -> Flags:
     """Return the activities that optimizers launched: parameters do not grow with the batch."""
-    text = pl.col("name").cast(pl.String)
-    spans = scene.tables["host_events"].filter(text.str.contains(r"^Optimizer\.(step|zero_grad)#"))
+    events = scene.tables["host_events"]
+    is_update = map_unique(events.select("name"), pl.col("name").str.contains(r"^Optimizer\.(step|zero_grad)#"))
+    spans = events.filter(is_update.to_series())
     calls, activities = scene.graph.recorded.calls, scene.graph.recorded.activities
     inside = np.zeros(calls.start.size + 1, dtype=bool)
     for thread, start, length in spans.select("thread_id", "start_ns", "duration_ns").iter_rows():

@@ -16,7 +16,7 @@ from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.graph import CONTENTION, HAND_OVER, QUEUE, SPIN, THREAD, WAIT, Graph, build
 from trace_analyzer.replay.kernel_changes import IN_PROPORTION, UNFILLED_RATIO, unfilled_ratio
 from trace_analyzer.replay.moved import moved_recording
-from trace_analyzer.replay.recording import HOST_PARTS, Flags, Ints, Recording, recording
+from trace_analyzer.replay.recording import HOST_PARTS, Flags, Ints, Recording, is_any, recording
 from trace_analyzer.replay.scene import NotApplicable, Scene
 from trace_analyzer.replay.weights import (
     FIRST_DEVICE,
@@ -68,8 +68,9 @@ class Identity:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Hold one pass: the time of each point, the edge that binds it, and the length of a step."""
+    """Hold one pass: the weight of each edge, the time of each point, the edge that binds it, and the length of a step."""
 
+    weight: Ints
     times: Ints
     binding: Ints
     step_ns: float
@@ -138,18 +139,23 @@ class Replay:
         return self.anchors.mean(self.graph.time)
 
     @cached_property
+    def _measured(self) -> Weights:
+        return measured(self.graph)
+
+    @cached_property
     def identity(self) -> Outcome:
         """Return the replay without changes."""
-        return self.run(measured(self.graph))
+        return self.run(self._measured)
 
     def run(self, weights: Weights, *, unexplained: bool = True) -> Outcome:
         """Return one pass over the graph."""
-        times, binding = self.graph.replay(weights.of(self.graph, unexplained=unexplained))
-        return Outcome(times, binding, max(self.anchors.mean(times), weights.at_least_ns))
+        weight = weights.of(self.graph, unexplained=unexplained)
+        times, binding = self.graph.replay(weight)
+        return Outcome(weight, times, binding, max(self.anchors.mean(times), weights.at_least_ns))
 
     def weights(self, changes: tuple[Change, ...]) -> Weights:
         """Return the weights under changes. Raises `NotApplicable`."""
-        return ch.changed(measured(self.graph), self.scene, changes)
+        return ch.changed(self._measured.copy(), self.scene, changes)
 
     def outcome(self, changes: tuple[Change, ...]) -> Outcome:
         """Return one pass under changes. Raises `NotApplicable`."""
@@ -167,15 +173,19 @@ class Replay:
         weights = self.weights(changes)
         outcome = self.run(weights)
         step, path = outcome.step_ns, self.path(outcome)
-        unexplained = self._unexplained_ratio(path, weights)
+        unexplained = self._unexplained_ratio(path, outcome, weights)
         if changes and unexplained > MAX_UNEXPLAINED:
             raise NotApplicable(f"nothing in the trace explains {unexplained:.0%} of what the step would wait for then")
         if all(change.name != "batch" for change in changes):
             step = min(step, self.identity.step_ns) if _only_faster(changes) else step
         without = self.run(weights, unexplained=False).step_ns if weights.rest.any() else outcome.step_ns
-        noise = (NOISE_STEPS if self.has_steps else NOISE_WINDOW) * self._host_ratio(path, weights) if changes else 0.0
+        noise = (
+            (NOISE_STEPS if self.has_steps else NOISE_WINDOW) * self._host_ratio(path, outcome, weights)
+            if changes
+            else 0.0
+        )
         error = abs(self.identity_ratio)
-        if changes and self._inferred_ratio(path, weights) > INFERRED_RATIO:
+        if changes and self._inferred_ratio(path, outcome) > INFERRED_RATIO:
             error = max(error, self.round_trip)
         half = max(hypot(error * step, step - without, noise * step), MIN_HALF_WIDTH * step)
         others = self._with_other_kernels(changes, step)
@@ -248,13 +258,12 @@ class Replay:
     @cached_property
     def summary(self) -> Identity:
         """Return the replay without changes, in figures."""
-        weights = measured(self.graph)
         path = self.path(self.identity)
         return Identity(
             self.identity.step_ns,
             self.identity_ratio,
-            self._unexplained_ratio(path, weights),
-            self._inferred_ratio(path, weights),
+            self._unexplained_ratio(path, self.identity, self._measured),
+            self._inferred_ratio(path, self.identity),
         )
 
     def floors(self) -> tuple[float, float]:
@@ -264,7 +273,7 @@ class Replay:
         """
         step_times = []
         for effect in (ch.infinite_gpu, ch.infinite_cpu):
-            weights = measured(self.graph)
+            weights = self._measured.copy()
             effect(weights, self.scene, {})
             kept = self.run(weights).step_ns
             dropped = self.run(weights, unexplained=False).step_ns if weights.rest.any() else kept
@@ -284,17 +293,17 @@ class Replay:
         inside: Ints = edges[outcome.times[self.graph.target[edges]] > latest[beginning]]
         return inside
 
-    def _host_ratio(self, path: Ints, weights: Weights) -> float:
-        total = max(weights.of(self.graph)[path].sum(), 1)
+    def _host_ratio(self, path: Ints, outcome: Outcome, weights: Weights) -> float:
+        total = max(outcome.weight[path].sum(), 1)
         thread = path[self.graph.kind[path] == THREAD]
         return float((weights.host[path].sum() + weights.parts[:, self.graph.ref[thread]].sum()) / total)
 
-    def _unexplained_ratio(self, path: Ints, weights: Weights) -> float:
-        return float(weights.rest[path].sum() / max(weights.of(self.graph)[path].sum(), 1))
+    def _unexplained_ratio(self, path: Ints, outcome: Outcome, weights: Weights) -> float:
+        return float(weights.rest[path].sum() / max(outcome.weight[path].sum(), 1))
 
-    def _inferred_ratio(self, path: Ints, weights: Weights) -> float:
-        total = weights.of(self.graph)[path]
-        inferred = self.graph.inferred[path] & np.isin(self.graph.kind[path], _INFERRED)
+    def _inferred_ratio(self, path: Ints, outcome: Outcome) -> float:
+        total = outcome.weight[path]
+        inferred = self.graph.inferred[path] & is_any(self.graph.kind[path], _INFERRED)
         return float(total[inferred].sum() / max(total.sum(), 1))
 
     @cached_property
@@ -321,7 +330,8 @@ class Replay:
     def is_explained(self, changes: tuple[Change, ...]) -> bool:
         """Return whether enough of the critical path under changes is explained to predict the step."""
         weights = self.weights(changes)
-        return self._unexplained_ratio(self.path(self.run(weights)), weights) <= MAX_UNEXPLAINED
+        outcome = self.run(weights)
+        return self._unexplained_ratio(self.path(outcome), outcome, weights) <= MAX_UNEXPLAINED
 
     def critical_path(self, changes: tuple[Change, ...] = (), rows: int = 8) -> pl.DataFrame:
         """Return what holds the path, the most first: kind, name, ns of a step, ratio, and the step at each of `SPEEDUPS`."""
@@ -345,7 +355,7 @@ class Replay:
             columns["name"].append(self.known.labels[label])
             columns["ns"].append(held[label] / total * outcome.step_ns)
             columns["ratio"].append(held[label] / total)
-            curve = self._speedups(weights, label, outcome.step_ns)
+            curve = self._speedups(weights, label, outcome)
             for key in SPEEDUPS:
                 columns[f"step_ns_{key}"].append(curve[key])
         schema = {
@@ -355,12 +365,12 @@ class Replay:
         }
         return pl.DataFrame(columns, schema=schema)
 
-    def _speedups(self, weights: Weights, label: int, step_ns: float) -> Mapping[str, float]:
+    def _speedups(self, weights: Weights, label: int, outcome: Outcome) -> Mapping[str, float]:
         """Return the step with one label's time multiplied by each of `SPEEDUPS`.
 
         Where the step does not get shorter without any of it, it does not with less of it either.
         """
-        total, graph = weights.of(self.graph), self.graph
+        total, step_ns, graph = outcome.weight, outcome.step_ns, self.graph
         own = np.flatnonzero((self.known.label == label) & ~weights.removed)
         taken = (weights.device + weights.host)[own]
         thread = np.flatnonzero((graph.kind == THREAD) & ~weights.removed) if label < len(HOST_PARTS) else own[:0]
@@ -460,7 +470,7 @@ def _steady_edges(graph: Graph) -> Flags:
     np.maximum.at(last, activities.step[linked], calls.end[activities.call[linked]])
     begin = np.append(-1, last[:-1])
     chosen = np.zeros(graph.kind.size, dtype=bool)
-    is_device = np.isin(graph.kind, (2, 3, 4, 5, 6))
+    is_device = is_any(graph.kind, (2, 3, 4, 5, 6))
     time = graph.time[graph.target]
     for row in np.flatnonzero(steps.steady).tolist():
         chosen |= ~is_device & (time > begin[row]) & (time <= last[row])

@@ -1,5 +1,6 @@
 """Read what a replay needs of a trace as NumPy columns: activities, runtime calls, host threads and steps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from trace_analyzer.frames.lookups import factorize
 from trace_analyzer.replay.analysed import Analysed
 
 Ints = npt.NDArray[np.int64]
+Kinds = npt.NDArray[np.int8]
 Flags = npt.NDArray[np.bool_]
 
 LAUNCH, GRAPH, COPY, BLOCKING_COPY, SET, SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, ALLOC, FREE, RECORD, WAIT = range(12)
@@ -140,6 +142,21 @@ def recording(report: Analysed, device: int) -> Recording:
 def distinct(values: npt.NDArray[np.signedinteger[Any]]) -> Ints:
     """Return the distinct row numbers in order, without sorting."""
     return np.flatnonzero(np.bincount(values))
+
+
+def is_any(values: npt.NDArray[np.signedinteger[Any]], kinds: Sequence[int]) -> Flags:
+    """Return which values are one of a few numbers: comparing takes a tenth of the time of `numpy.isin`."""
+    chosen: Flags = np.zeros(values.shape, dtype=bool)
+    for kind in kinds:
+        chosen |= values == kind
+    return chosen
+
+
+def median(values: npt.NDArray[Any]) -> float:
+    """Return the median of one value or more, as `numpy.median` does, which imports masked arrays (12 ms)."""
+    half = values.size // 2
+    low, high = np.partition(values, (max(half - 1, 0), half))[[max(half - 1, 0), half]].tolist()
+    return float(high) if values.size % 2 else (low + high) / 2
 
 
 def _ints(series: pl.Series, missing: int = -1) -> Ints:
@@ -327,6 +344,6 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
     own = named.get_column("part")[event]
     part = inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", own)).to_series().to_numpy()
     is_operator = named.get_column("is_operator")[event].to_numpy().astype(bool)
-    busy = is_operator | np.isin(part, (DATA, ALLOCATION, COMPILATION, RUNTIME))
+    busy = is_operator | is_any(part, (DATA, ALLOCATION, COMPILATION, RUNTIME))
     thread, start, end = (_ints(inner.get_column(name)) for name in ("thread_id", "start_ns", "end_ns"))
     return Segments(thread, start, end, part, busy, event.to_numpy())

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import polars as pl
 
@@ -35,7 +36,7 @@ class Scene:
     steady_steps: int
     step_ns: float = 0.0
 
-    @property
+    @cached_property
     def has_workers(self) -> bool:
         """Return whether workers load data in the recording already."""
         names = self.tables["host_events"].get_column("name").unique().cast(pl.String)

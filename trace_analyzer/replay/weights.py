@@ -1,6 +1,7 @@
 """Split what each edge of a graph takes so that changes can scale it, and add it up for one pass."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ from trace_analyzer.replay.recording import (
     SYNC_STREAM,
     Flags,
     Ints,
+    is_any,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -69,13 +71,18 @@ class Weights:
     removed: Flags
     at_least_ns: float = 0.0
 
+    def copy(self) -> "Weights":
+        """Return weights that may be changed without changing these."""
+        device, host, parts, rest = (column.copy() for column in (self.device, self.host, self.parts, self.rest))
+        return Weights(device, host, parts, rest, self.removed.copy(), self.at_least_ns)
+
     def of(self, graph: Graph, *, unexplained: bool = True) -> Ints:
         """Return the weight of each edge for one pass, without what nothing explains if that is not wanted."""
         total = self.device + self.host
         if not unexplained:
             total -= self.rest
-        own = np.flatnonzero(graph.kind == THREAD)
-        total[own] += self.parts.sum(axis=0)[graph.ref[own]]
+        own, rows = graph.of_threads
+        total[own] += self.parts.sum(axis=0)[rows]
         weights = np.rint(total).astype(np.int64)
         weights[self.removed] = _path_loops.REMOVED
         return weights
@@ -108,6 +115,11 @@ class Attributes:
     activity_label: Ints
     table: pl.DataFrame
 
+    @cached_property
+    def kernel_codes(self) -> Ints:
+        """Return for each activity a number that those with the same kernel, operator and blocks share."""
+        return factorize(*self.table.select("name", "operator", "blocks"))[0].to_numpy()
+
 
 def attributes(graph: Graph, activities: pl.DataFrame) -> Attributes:
     """Return what edges and activities are called."""
@@ -131,16 +143,16 @@ def attributes(graph: Graph, activities: pl.DataFrame) -> Attributes:
     label = np.full(graph.kind.size, -1, dtype=np.int64)
     for kind, number in _OF_KIND.items():
         label[graph.kind == kind] = number
-    runs = np.isin(graph.kind, (EXECUTION, CONTENTION))
+    runs = is_any(graph.kind, (EXECUTION, CONTENTION))
     label[runs] = of_activity[graph.ref[runs]] if of_activity.size else 0
-    calls = np.isin(graph.kind, (CALL, RETURN))
+    calls = is_any(graph.kind, (CALL, RETURN))
     if calls.any():
         called = graph.recorded.calls.kind[graph.ref[calls]]
         is_return = graph.kind[calls] == RETURN
         of_call = np.full(called.size, RUNTIME)
-        of_call[np.isin(called, (ALLOC, FREE))] = ALLOCATION
-        of_call[np.isin(called, COPIES) & is_return] = COPY_CALLS
-        of_call[np.isin(called, SYNCS)] = SYNCHRONIZATION
+        of_call[is_any(called, (ALLOC, FREE))] = ALLOCATION
+        of_call[is_any(called, COPIES) & is_return] = COPY_CALLS
+        of_call[is_any(called, SYNCS)] = SYNCHRONIZATION
         label[calls] = of_call
     return Attributes(label, (*LABELS, *kinds.to_list()), of_activity, table.hstack([names.cast(pl.Categorical)[rows]]))
 
@@ -165,7 +177,7 @@ def scale_activities(weights: Weights, graph: Graph, chosen: Flags, factor: floa
 
     There is a factor for each activity or one for all.
     """
-    runs = np.flatnonzero(np.isin(graph.kind, (EXECUTION, CONTENTION)))
+    runs = np.flatnonzero(is_any(graph.kind, (EXECUTION, CONTENTION)))
     own = runs[chosen[graph.ref[runs]]]
     factors = factor[graph.ref[own]] if isinstance(factor, np.ndarray) else factor
     weights.device[own] *= factors

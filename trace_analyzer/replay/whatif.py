@@ -5,7 +5,6 @@
 ('ok', 1769000.0)
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf
@@ -20,6 +19,7 @@ from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Rep
 from trace_analyzer.replay.refusals import needs_links, refusal, without_links
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Report
+from trace_analyzer.results import Result
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import printable
 
@@ -80,7 +80,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class WhatIf(Result):
     """Hold the answer to `whatif`.
 
     Where it is refused, ``reason`` says why, and what rests on the replay is None or empty.
@@ -109,12 +109,8 @@ class WhatIf:
             return 0.0
         return 1 - self.predicted.step_ns / self.replay.step_ns
 
-    def to_json(self) -> str:
-        """Return strict JSON text that ends in a newline; docs/whatif.md describes it."""
-        return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
-
     def document(self) -> dict[str, Any]:
-        """Return what `to_json` writes, as Python values."""
+        """Return what `to_json` writes, in JSON's own types; docs/whatif.md describes it."""
         return {
             "schema_version": SCHEMA_VERSION,
             "status": self.status,
@@ -149,7 +145,7 @@ class WhatIf:
         worth = [s for s in self.scenarios if s.what == "change" and s.saves_ratio >= WORTH_RATIO]
         return tuple(sorted(worth, key=lambda s: s.step_ns))
 
-    def to_text(self, width: int = 100) -> str:
+    def summary(self, width: int = 100) -> str:
         """Return the answer for people, in lines of at most ``width`` cells."""
         from trace_analyzer.render.whatif import whatif_text
 
@@ -172,9 +168,6 @@ class WhatIf:
 
         load_into_notebook()
         return tornado(self)
-
-    def __str__(self) -> str:
-        return self.to_text().rstrip("\n")
 
     def _repr_html_(self) -> str:
         from trace_analyzer.render.whatif import whatif_html

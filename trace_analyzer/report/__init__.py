@@ -16,13 +16,13 @@ from trace_analyzer.report.code_report import Advice, Blame, HostCost, Predicted
 from trace_analyzer.report.device_report import (
     Attained,
     BoundShare,
-    Bucket,
+    BucketTime,
     Communication,
     Copies,
     DeviceReport,
-    Fusion,
+    FusionOpportunity,
     Gaps,
-    Group,
+    GroupTime,
     LaunchLead,
     MeasuredRoof,
     QueueDepth,
@@ -46,6 +46,7 @@ from trace_analyzer.report.verdicts import (
     Verdict,
     Window,
 )
+from trace_analyzer.results import Result
 from trace_analyzer.schema import Table
 from trace_analyzer.sections import Section
 
@@ -58,7 +59,7 @@ __all__ = [
     "Attained",
     "Blame",
     "BoundShare",
-    "Bucket",
+    "BucketTime",
     "Check",
     "CheckStatus",
     "Communication",
@@ -69,9 +70,9 @@ __all__ = [
     "DeviceInfo",
     "DeviceReport",
     "Evidence",
-    "Fusion",
+    "FusionOpportunity",
     "Gaps",
-    "Group",
+    "GroupTime",
     "HostCost",
     "LaunchLead",
     "MeasuredRoof",
@@ -112,7 +113,7 @@ class DeclaredRows:
 
 
 @dataclass(frozen=True, repr=False)
-class Report:
+class Report(Result):
     """Hold the result of an analysis: frozen, saveable, and all that a renderer sees.
 
     ``tables`` maps names of `trace_analyzer.registry.TABLES` to frames with those columns. Those that
@@ -152,9 +153,6 @@ class Report:
 
         return glance(self)
 
-    def __str__(self) -> str:
-        return self.summary()
-
     def summary(self, width: int = 100, *, verbose: bool = False) -> str:
         """Return the one-screen summary as plain text, ``width`` cells wide; with ``verbose`` all that the text knows."""
         from trace_analyzer.render.terminal import summary
@@ -176,11 +174,11 @@ class Report:
 
         return agent_text(self)
 
-    def to_json(self) -> str:
-        """Return the report as strict JSON text; ``analyze --json-schema`` prints its schema."""
-        from trace_analyzer.render.json import to_json
+    def document(self) -> dict[str, Any]:
+        """Return what `to_json` writes, in JSON's own types; ``analyze --json-schema`` prints its schema."""
+        from trace_analyzer.render.json import document
 
-        return to_json(self)
+        return document(self)
 
     def to_markdown(self) -> str:
         """Return the report as Markdown, for issues and CI comments."""

@@ -81,7 +81,7 @@ class RunAhead:
 
 
 @dataclass(frozen=True)
-class Bucket:
+class BucketTime:
     """Kernel time of one bucket, and its work where it is known.
 
     ``flop`` and ``bytes`` are those of the kernels whose shapes tell; rates are over the time of these kernels.
@@ -125,7 +125,7 @@ BUCKETS_SECTION = Section(
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupTime:
     """One row of the article's table: what share of FLOP and of kernel time a group of buckets takes.
 
     ``slower_ratio`` is the matmul group's FLOP/s over this group's; ``article_flop_ratio`` and
@@ -229,7 +229,7 @@ class Copies:
 
 
 @dataclass(frozen=True)
-class Fusion:
+class FusionOpportunity:
     """Kernels that one kernel could replace: row of table `fusions`."""
 
     kind: Annotated[Literal["chain", "attention", "optimizer"], "What kind of opportunity."]
@@ -357,11 +357,11 @@ class DeviceReport:
     ]
     run_ahead: Annotated[RunAhead, "How far the CPU runs ahead of the device."]
     buckets: Annotated[
-        tuple[Bucket, ...],
+        tuple[BucketTime, ...],
         "Kernel time by what the kernels do, longest first; empty where a check withholds it.",
     ]
     groups: Annotated[
-        tuple[Group, ...],
+        tuple[GroupTime, ...],
         "The article's table: share of FLOP against share of time, longest first; empty where a check withholds it.",
     ] = ()
     bounds: Annotated[
@@ -383,7 +383,7 @@ class DeviceReport:
     recomputed_flop: Annotated[Quantity | None, "FLOP of these, where known."] = None
     communication: Annotated[Communication | None, "Communication kernels; null without any."] = None
     copies: Annotated[tuple[Copies, ...], "Copies by direction and kind of host memory, longest first."] = ()
-    fusions: Annotated[tuple[Fusion, ...], "The fusion opportunities that save most, at most 10."] = ()
+    fusions: Annotated[tuple[FusionOpportunity, ...], "The fusion opportunities that save most, at most 10."] = ()
     work_coverage: Annotated[
         WorkCoverage | None,
         "For how much of the kernel time it is known what the kernels had to do; null when that was not looked into.",

@@ -6,7 +6,7 @@ from typing import Any
 
 from trace_analyzer import thresholds
 from trace_analyzer.report.code_report import Advice, Blame, Predicted
-from trace_analyzer.report.device_report import Communication, DeviceReport, Fusion, TensorCores
+from trace_analyzer.report.device_report import Communication, DeviceReport, FusionOpportunity, TensorCores
 from trace_analyzer.report.verdicts import Debiased, Verdict
 from trace_analyzer.sections import Section, Shown
 
@@ -45,7 +45,7 @@ def is_idle_worth_naming(idle_ns: int, window_ns: int) -> bool:
     return idle_ns > 0 and idle_ns >= WORTH_NAMING * window_ns
 
 
-def fusions(device: DeviceReport, most: int) -> Sequence[Fusion]:
+def fusions(device: DeviceReport, most: int) -> Sequence[FusionOpportunity]:
     """Return at most ``most`` fusion opportunities that are worth a line."""
     return [fusion for fusion in device.fusions if fusion.saves_ns >= WORTH_A_LINE * device.window_ns][:most]
 

@@ -15,14 +15,14 @@ from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import where_equal
 from trace_analyzer.mask import NO_RUN_AHEAD, suppress_metrics
 from trace_analyzer.report import (
-    Bucket,
+    BucketTime,
     Check,
     Communication,
     Copies,
     DeviceReport,
-    Fusion,
+    FusionOpportunity,
     Gaps,
-    Group,
+    GroupTime,
     LaunchLead,
     QueueDepth,
     RunAhead,
@@ -117,7 +117,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
         flop_time_ratio=time_ratio(rated, pl.col("flop").is_not_null()),
         communication=_communication(tables.collectives.filter(this), tables.communication.filter(this), busy_parts),
         fusions=tuple(
-            Fusion(**row) for row in tables.fusions.filter(this).drop("device").head(_TOP_FUSIONS).to_dicts()
+            FusionOpportunity(**row) for row in tables.fusions.filter(this).drop("device").head(_TOP_FUSIONS).to_dicts()
         ),
         work_coverage=_work_coverage(activities),
         tensor_cores=tuple(
@@ -153,23 +153,23 @@ def _run_ahead(this: pl.Expr, tables: DeviceTables, busy_ratio: float) -> RunAhe
     )
 
 
-def _buckets(rated: pl.DataFrame) -> tuple[Bucket, ...]:
+def _buckets(rated: pl.DataFrame) -> tuple[BucketTime, ...]:
     sums = article_groups.bucket_work(rated).rename({"count": "kernel_count", "moved_bytes": "bytes"})
-    return tuple(Bucket(**row) for row in sums.select(field.name for field in fields(Bucket)).to_dicts())
+    return tuple(BucketTime(**row) for row in sums.select(field.name for field in fields(BucketTime)).to_dicts())
 
 
-def _groups(rated: pl.DataFrame) -> tuple[Group, ...]:
+def _groups(rated: pl.DataFrame) -> tuple[GroupTime, ...]:
     """Return the article's table for one device, with the article's own figures beside it."""
     listed_groups = article_figures().groups
     own = ("article_flop_ratio", "article_time_ratio")
     sums = article_groups.group_work(rated).rename({"count": "kernel_count"})
     return tuple(
-        Group(
+        GroupTime(
             **row,
             article_flop_ratio=listed_groups[row["group"]].flop_ratio if row["group"] in listed_groups else None,
             article_time_ratio=listed_groups[row["group"]].time_ratio if row["group"] in listed_groups else None,
         )
-        for row in sums.select(field.name for field in fields(Group) if field.name not in own).to_dicts()
+        for row in sums.select(field.name for field in fields(GroupTime) if field.name not in own).to_dicts()
     )
 
 

@@ -1,6 +1,6 @@
 """Decide what limits the verdict's window, by its partition, with evidence and confidence."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
@@ -271,69 +271,92 @@ def confidence_of(
     findings: Findings, judgement: Judgement, window: int, unbiased: Debiased | None
 ) -> tuple[Confidence, tuple[str, ...]]:
     """Return high, medium or low, and what lowers the confidence or would change the verdict."""
-    doubts: list[str] = []
-    remarks: list[str] = []
+    doubts = [
+        *_doubts_of_idle_time(findings, window),
+        *_doubts_of_the_regime(findings, judgement),
+        *_doubts_of_the_record(findings, judgement),
+        *_doubts_of_recording(judgement, unbiased),
+    ]
+    level: Confidence = "high" if not doubts else "medium" if len(doubts) == 1 else "low"
+    return level, (*doubts, *_remarks(findings, judgement))
+
+
+def _doubts_of_idle_time(findings: Findings, window: int) -> Iterator[str]:
+    """Yield what is not known of launches, causes and earlier work."""
     coverage = findings.device.report.link_coverage_time_ratio
     if coverage is not None and coverage < t.GOOD_COVERAGE:
-        doubts.append(f"launches are known for only {percent(coverage)} of device time")
+        yield f"launches are known for only {percent(coverage)} of device time"
         if coverage < t.POOR_COVERAGE:
-            doubts.append("most idle time cannot be explained without launches")
+            yield "most idle time cannot be explained without launches"
     unknown = sum(findings.parts_ns.get(part, 0) for part in _COUNTED_NOWHERE) / window
     if unknown > t.UNKNOWN_DOUBT_RATIO:
-        doubts.append(f"{percent(unknown)} of the window has no known bound or cause")
+        yield f"{percent(unknown)} of the window has no known bound or cause"
     earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
     if earlier > t.UNKNOWN_DOUBT_RATIO:
-        doubts.append(
-            f"for {percent(earlier)} of the window the device did work from before the recording, which is not known"
-        )
+        yield f"for {percent(earlier)} of the window the device did work from before the recording, which is not known"
+
+
+def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[str]:
+    """Yield what may make it another regime: a close runner-up, unknown FLOP, unknown or assumed peaks."""
+    device = findings.device
     if judgement.runner_up is not None:
-        doubts.append(f"{_counts_as(judgement.runner_up, findings.parts_ns)} is close behind")
-    if judgement.regime in KERNEL_REGIMES:
-        known = findings.device.shapes_ratio or 0.0
-        if findings.device.contraction_ratio > t.CONTRACTION_DOUBT_RATIO and known < t.POOR_COVERAGE:
-            doubts.append(
-                f"FLOP and bytes are known for {percent(known)} of the time of matmuls and convolutions: the others count as"
-                " compute by their kind, or as memory where their name is one of decoding: batch sizes may differ"
-            )
-            if known < t.PRIORS_RATIO:
-                doubts.append("so kernels count as compute or memory by their names alone")
-        if not findings.device.peaks_known and findings.device.assumed_peaks is not None:
-            doubts.append(
-                "the trace names no device: roofs are assumed by the architecture in kernels' names"
-                f" ({findings.device.assumed_peaks}; --gpu NAME tells which it is)"
-            )
-        elif not findings.device.peaks_known:
-            doubts.append("the device's peaks are unknown (--gpu NAME tells them)")
-        elif findings.device.assumed_peaks is not None:
-            remarks.append(
-                f"{percent(findings.device.known_ratio)} of kernel time counts as compute or memory by FLOP and bytes against"
-                f" assumed peaks ({findings.device.assumed_peaks}), the rest by the kind of kernel"
-            )
-    if findings.device.steps_found < t.MIN_STEADY_STEPS:
-        known_steps = (
-            "one step was recorded" if findings.device.steps_found else "no steps are marked (call prof.step())"
+        yield f"{_counts_as(judgement.runner_up, findings.parts_ns)} is close behind"
+    if judgement.regime not in KERNEL_REGIMES:
+        return
+    known = device.shapes_ratio or 0.0
+    if device.contraction_ratio > t.CONTRACTION_DOUBT_RATIO and known < t.POOR_COVERAGE:
+        yield (
+            f"FLOP and bytes are known for {percent(known)} of the time of matmuls and convolutions: the others count as"
+            " compute by their kind, or as memory where their name is one of decoding: batch sizes may differ"
         )
-        remarks.append(f"{known_steps}: warm-up and steady work cannot be separated")
-    if judgement.cause == "dependency" and not findings.device.waits_recorded:
-        doubts.append("what queued work waited for is not recorded: waiting for other streams or peers is inferred")
+        if known < t.PRIORS_RATIO:
+            yield "so kernels count as compute or memory by their names alone"
+    if not device.peaks_known and device.assumed_peaks is not None:
+        yield (
+            "the trace names no device: roofs are assumed by the architecture in kernels' names"
+            f" ({device.assumed_peaks}; --gpu NAME tells which it is)"
+        )
+    elif not device.peaks_known:
+        yield "the device's peaks are unknown (--gpu NAME tells them)"
+
+
+def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[str]:
+    """Yield what is not recorded, lies outside of the window, or is lost or doubtful in the file."""
+    device = findings.device
+    if judgement.cause == "dependency" and not device.waits_recorded:
+        yield "what queued work waited for is not recorded: waiting for other streams or peers is inferred"
     left = findings.left_out
     if left is not None and left.is_most:
         wider = "" if left.is_outside else " (--step all judges all of the device's work)"
-        doubts.append(f"{percent(left.ratio)} of the {_left_out_noun(left)} lies outside of the window{wider}")
-    if findings.device.breaks_off:
-        doubts.append("the file breaks off: what stood behind that is not judged")
-    elif findings.device.damaged:
-        doubts.append("the file is damaged, or changed while it was read: what is lost of it is not judged")
-    if findings.device.flows_missing:
-        doubts.append("the file has no launch arrows: other events may have been removed from it too")
-    doubts += findings.device.failed_checks
-    if unbiased is not None and judgement.regime == "overhead-bound":
-        by, removed = unbiased.regime or "no regime", f"{duration(unbiased.removed_ns)} of recording"
-        if unbiased.survives is None:
-            doubts.append(
-                f"without up to {removed} (estimated) it may be {by}: record again with less (--measured-step-ms)"
-            )
-        elif not unbiased.survives:
-            doubts.append(f"without {removed} ({unbiased.method}) it is {by}: the profiler makes it overhead-bound")
-    level: Confidence = "high" if not doubts else "medium" if len(doubts) == 1 else "low"
-    return level, (*doubts, *remarks)
+        yield f"{percent(left.ratio)} of the {_left_out_noun(left)} lies outside of the window{wider}"
+    if device.breaks_off:
+        yield "the file breaks off: what stood behind that is not judged"
+    elif device.damaged:
+        yield "the file is damaged, or changed while it was read: what is lost of it is not judged"
+    if device.flows_missing:
+        yield "the file has no launch arrows: other events may have been removed from it too"
+    yield from device.failed_checks
+
+
+def _doubts_of_recording(judgement: Judgement, unbiased: Debiased | None) -> Iterator[str]:
+    """Yield whether the profiler's own cost may have made the regime."""
+    if unbiased is None or judgement.regime != "overhead-bound":
+        return
+    by, removed = unbiased.regime or "no regime", f"{duration(unbiased.removed_ns)} of recording"
+    if unbiased.survives is None:
+        yield f"without up to {removed} (estimated) it may be {by}: record again with less (--measured-step-ms)"
+    elif not unbiased.survives:
+        yield f"without {removed} ({unbiased.method}) it is {by}: the profiler makes it overhead-bound"
+
+
+def _remarks(findings: Findings, judgement: Judgement) -> Iterator[str]:
+    """Yield what does not lower the confidence, but would change figures: assumed peaks, too few steps."""
+    device = findings.device
+    if judgement.regime in KERNEL_REGIMES and device.peaks_known and device.assumed_peaks is not None:
+        yield (
+            f"{percent(device.known_ratio)} of kernel time counts as compute or memory by FLOP and bytes against"
+            f" assumed peaks ({device.assumed_peaks}), the rest by the kind of kernel"
+        )
+    if device.steps_found < t.MIN_STEADY_STEPS:
+        known_steps = "one step was recorded" if device.steps_found else "no steps are marked (call prof.step())"
+        yield f"{known_steps}: warm-up and steady work cannot be separated"

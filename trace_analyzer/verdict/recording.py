@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 
 from trace_analyzer import thresholds as t
-from trace_analyzer.analyses.profiler_overhead import Recording
+from trace_analyzer.analyses.profiler_overhead import ProfilerOverhead
 from trace_analyzer.report import Debiased
 from trace_analyzer.units import counted, duration
 from trace_analyzer.verdict.judge import judge, shares
 
 
-def debiased(parts_ns: Mapping[str, int], recording: Recording | None, cold_gap_ns: int = 0) -> Debiased | None:
+def debiased(parts_ns: Mapping[str, int], recording: ProfilerOverhead | None, cold_gap_ns: int = 0) -> Debiased | None:
     """Return the partition without what recording took of it, and whether its regime is the same.
 
     An estimate that changes the regime only where it removes more than the least it can be cannot tell.
@@ -40,7 +40,7 @@ def debiased(parts_ns: Mapping[str, int], recording: Recording | None, cold_gap_
 _EVENT_NAMES = {"operator": "operator", "python": "Python frame", "runtime": "runtime call"}
 
 
-def _recording_why(recording: Recording, window_ns: int) -> str:
+def _recording_why(recording: ProfilerOverhead, window_ns: int) -> str:
     """Write what recording cost."""
     if recording.method == "measured":
         estimate = (

@@ -43,31 +43,31 @@ _PREFIXES: dict[str, Formula] = {TRITON: fused.triton, **embeddings.PREFIXES}
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class WorkResult:
     """Hold the work of a call, or None and, where the record itself is at fault, what is wrong with it."""
 
     work: Work | None
     problem: str | None = None
 
 
-def call_work(record: Record) -> Outcome:
+def call_work(record: Record) -> WorkResult:
     """Return the work of one call.
 
     Never raises: a formula that lacks something gives None, damaged arguments give None and their problem.
     """
     formula = FORMULAS.get(record.operator) or _by_prefix(record.operator)
     if formula is None:
-        return Outcome(None)
+        return WorkResult(None)
     try:
-        return Outcome(formula(call_of(record)))
+        return WorkResult(formula(call_of(record)))
     except Unrecorded:
-        return Outcome(None)
+        return WorkResult(None)
     except Malformed as problem:
-        return Outcome(None, str(problem))
+        return WorkResult(None, str(problem))
 
 
 def _by_prefix(operator: str) -> Formula | None:
     return next((formula for prefix, formula in _PREFIXES.items() if operator.startswith(prefix)), None)
 
 
-__all__ = ["CONTRACTIONS", "FORMULAS", "TRITON", "Outcome", "Record", "Work", "call_work"]
+__all__ = ["CONTRACTIONS", "FORMULAS", "TRITON", "Record", "Work", "WorkResult", "call_work"]

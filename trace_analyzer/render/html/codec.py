@@ -24,7 +24,7 @@ _LARGEST = 2**53 - 1  # Number.MAX_SAFE_INTEGER
 
 
 @dataclass(frozen=True)
-class Column:
+class EncodedColumn:
     """Hold an integer column and how to read it: ``encoding`` is plain, delta or text.
 
     Delta columns hold zigzag differences to the previous value; text columns hold positions in ``values``.
@@ -35,29 +35,29 @@ class Column:
     values: tuple[str, ...] = ()
 
 
-def plain(series: pl.Series) -> Column:
+def plain(series: pl.Series) -> EncodedColumn:
     """Encode non-negative numbers.
 
     Null, negative and what is no number become 0, and larger ones the largest that JavaScript counts to.
     """
-    return Column("plain", series.fill_null(0).fill_nan(0).clip(0, _LARGEST).cast(pl.UInt64).to_numpy())
+    return EncodedColumn("plain", series.fill_null(0).fill_nan(0).clip(0, _LARGEST).cast(pl.UInt64).to_numpy())
 
 
-def delta(series: pl.Series) -> Column:
+def delta(series: pl.Series) -> EncodedColumn:
     """Encode signed numbers that resemble their predecessors."""
     numbers = series.cast(pl.Int64).to_numpy()
     steps = np.diff(numbers, prepend=np.int64(0))
-    return Column("delta", ((steps << 1) ^ (steps >> 63)).astype(np.uint64))
+    return EncodedColumn("delta", ((steps << 1) ^ (steps >> 63)).astype(np.uint64))
 
 
-def text(series: pl.Series) -> Column:
+def text(series: pl.Series) -> EncodedColumn:
     """Encode strings as positions in a table of the distinct ones; position 0 is null."""
     values = series.drop_nulls().unique(maintain_order=True)
     codes = series.cast(pl.Enum(values)).to_physical().cast(pl.Int64) + 1
-    return Column("text", codes.fill_null(0).cast(pl.UInt64).to_numpy(), ("", *values))
+    return EncodedColumn("text", codes.fill_null(0).cast(pl.UInt64).to_numpy(), ("", *values))
 
 
-def encode(header: Mapping[str, Any], columns: Mapping[str, Column]) -> str:
+def encode(header: Mapping[str, Any], columns: Mapping[str, EncodedColumn]) -> str:
     """Return header and columns as one base64 text."""
     planes = {name: _planes(column.integers) for name, column in columns.items()}
     described = {

@@ -8,7 +8,7 @@ from trace_analyzer.analyses.places import named_events
 from trace_analyzer.render.declared import DeclaredSection, LaidColumn, dataclass_rows, laid_column, section_rows
 from trace_analyzer.render.html.page_cells import MOST_ROWS, Field, Listing, listing, written_rows
 from trace_analyzer.render.html.timeline_rows import device_labels
-from trace_analyzer.report import Bucket, DeviceReport, Group, Report
+from trace_analyzer.report import BucketTime, DeviceReport, GroupTime, Report
 from trace_analyzer.report.device_overview import DeviceOverview
 from trace_analyzer.sections import Form, Longest, Section, Shown
 
@@ -45,7 +45,9 @@ def section_listing(report: Report, section: Section, rows: pl.DataFrame | None 
     return listing(section.key, section.title, rows, fields, section.record)
 
 
-def device_rows(report: Report, device: DeviceReport, rows: Sequence[Bucket | Group | DeviceOverview]) -> pl.DataFrame:
+def device_rows(
+    report: Report, device: DeviceReport, rows: Sequence[BucketTime | GroupTime | DeviceOverview]
+) -> pl.DataFrame:
     """Return rows of the report of a device as a table, with the device's code."""
     codes = report.tables["devices"].filter(pl.col("label") == str(device.index)).get_column("device")
     return dataclass_rows(rows).with_columns(pl.lit(codes.first(), pl.Int64).alias("device"))

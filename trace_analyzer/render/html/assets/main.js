@@ -52,7 +52,7 @@ function listenToJumps(timeline) {
     const jump = event.target.closest('[data-start]');
     if (!jump || getSelection().toString()) return;
     leadTo(timeline, Number(jump.dataset.start), Number(jump.dataset.end));
-    if (jump.dataset.advice) timeline.chooseAdvice(jump.dataset.advice, jump.closest('.card').querySelector('h3').textContent);
+    if (jump.dataset.advice) timeline.overlays.chooseAdvice(jump.dataset.advice, jump.closest('.card').querySelector('h3').textContent);
   });
   document.addEventListener('place', ({ detail: { start, end, place } }) => {
     if (place === undefined) return leadTo(timeline, start, end);
@@ -77,7 +77,7 @@ function listenToPrinter(timeline) {
       place.style.setProperty('--paper-zoom', Math.min(1, PAPER_PX / place.offsetWidth));
     }
     timeline.root.style.setProperty('--screen-height', `${timeline.scroller.clientHeight}px`);
-    timeline.drawForPaper();
+    timeline.painter.drawForPaper();
   });
   // Figures take new data and colours in tasks of their own, which are done before the next listener is asked.
   addEventListener('beforeprint', () => {
@@ -88,7 +88,7 @@ function listenToPrinter(timeline) {
       const { ctx, pixel_ratio: ratio } = figure.canvas_view.primary;
       ctx.save();
       ctx.scale(ratio, ratio);
-      timeline.drawLabels(ctx);
+      timeline.painter.drawLabels(ctx);
       ctx.restore();
     }
   });
@@ -109,7 +109,7 @@ async function main() {
   performance.mark('timeline-start');
   const timeline = await startTimeline();
   performance.mark('timeline-ready');
-  addEventListener('themechange', () => timeline.readColours());
+  addEventListener('themechange', () => timeline.painter.readColours());
   listenToJumps(timeline);
   listenToPrinter(timeline);
   await startFlames();

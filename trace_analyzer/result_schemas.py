@@ -1,34 +1,26 @@
-"""Generate JSON Schemas of the documents of comparisons and series of batches from their dataclasses."""
+"""Generate JSON Schemas of the documents of comparisons, series of batches and jobs from their dataclasses."""
 
 import dataclasses
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.documents import FRAMES
-from trace_analyzer.compare.scaling import Scaling
+from trace_analyzer.results import Result, document_fields
 
-DOCUMENTS: Mapping[str, type[Any]] = {"comparison": Comparison, "scaling": Scaling}
 _SCALARS: Mapping[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 
 
-def schema(name: str) -> dict[str, Any]:
-    """Return the schema of a document of `DOCUMENTS`."""
-    return schema_of(name, DOCUMENTS[name], FRAMES)
-
-
-def schema_of(name: str, cls: type[Any], frames: Collection[str]) -> dict[str, Any]:
-    """Return the schema of a dataclass that is written without its fields ``frames``."""
+def schema_of(name: str, result: type[Result]) -> dict[str, Any]:
+    """Return the schema of what `Result.document` returns for this class."""
     definitions: dict[str, Any] = {}
-    root = _object(cls, definitions, frames)
+    root = _object(result, document_fields(result), definitions)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": name, **root, "$defs": definitions}
 
 
-def _object(cls: type[Any], definitions: dict[str, Any], frames: Collection[str] = ()) -> dict[str, Any]:
-    """Return a dataclass as an object with all of its fields but ``frames``."""
+def _object(cls: type[Any], fields: Iterable[str], definitions: dict[str, Any]) -> dict[str, Any]:
+    """Return a dataclass as an object with these fields."""
     hints = get_type_hints(cls)
-    names = [field.name for field in dataclasses.fields(cls) if field.name not in frames]
+    names = list(fields)
     return {
         "type": "object",
         "description": " ".join((cls.__doc__ or "").split()),
@@ -43,7 +35,7 @@ def _type(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if hint.__name__ not in definitions:
             definitions[hint.__name__] = {}
-            definitions[hint.__name__] = _object(hint, definitions)
+            definitions[hint.__name__] = _object(hint, (field.name for field in dataclasses.fields(hint)), definitions)
         return {"$ref": f"#/$defs/{hint.__name__}"}
     if origin is Literal:
         return {"enum": list(arguments)}

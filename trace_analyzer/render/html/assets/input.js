@@ -1,0 +1,202 @@
+// Pointer, wheel, keys and buttons.
+
+import { copyText } from './clipboard.js';
+import { otherEnds } from './describe.js';
+import { formatDuration } from './format.js';
+import { statisticsText } from './interval.js';
+import { around, pan, parseFragment, zoom } from './navigation.js';
+import { CURVES } from './painter.js';
+import { Part } from './part.js';
+import { valueAt } from './queue.js';
+import { CLICK_PX } from './ruler.js';
+
+const PAN_STEP = 0.15;
+const ZOOM_STEP = 1.4;
+
+export class Input extends Part {
+  constructor(timeline) {
+    super(timeline);
+    this.mode = 'pan';
+    this.pointers = new Map();
+  }
+
+  // "pan": dragging moves the view; "select": it chooses an interval, as it always does with Shift and on the axis.
+  setMode(mode) {
+    this.mode = mode;
+    this.root.dataset.mode = mode;
+    this.element('select-mode').setAttribute('aria-pressed', String(mode === 'select'));
+  }
+
+  listen() {
+    this.timeline.range.change.connect(() => this.timeline.schedule());
+    this.scroller.addEventListener('scroll', () => this.timeline.schedule(true), { passive: true });
+    new ResizeObserver(() => this.timeline.tracks.relayout()).observe(this.scroller);
+    addEventListener('hashchange', () => { if (parsesFragment(location.hash)) this.timeline.openFragment(true); });
+    this.listenToPointer(this.element('canvas'));
+    this.timeline.ruler.listenToAxis(this.element('axis'));
+    for (const [kind, format] of Object.entries(CURVES)) this.listenToCurve(kind, format);
+    this.timeline.finder.listenToSearch();
+    this.listenToButtons();
+    document.addEventListener('keydown', (event) => this.onKey(event));
+  }
+
+  // Queue and runway lead from each instant to what happened then, and say how much there was of them.
+  listenToCurve(kind, format) {
+    const panel = this.root.querySelector(`[data-curve="${kind}"]`);
+    if (!panel) return;
+    const plot = panel.querySelector('.tl-plot');
+    const curve = () => this.timeline.curves.find((candidate) => candidate.kind === kind && candidate.place === this.timeline.place);
+    plot.addEventListener('pointermove', (event) => {
+      this.timeline.panels.drawCrosshair(event);
+      const time = this.timeline.timeAt(event.clientX);
+      if (!curve() || time < 0 || time > this.store.end) return this.timeline.panels.leave();
+      const value = valueAt(curve(), time);
+      this.timeline.panels.placeTooltip(event, panel.querySelector('.term').textContent, [[this.timeline.place, format(value)], ['At', formatDuration(time)]]);
+    });
+    plot.addEventListener('pointerleave', () => this.timeline.panels.leave());
+    if (kind === 'memory') return;
+    plot.classList.add('leads');
+    plot.addEventListener('click', (event) => this.timeline.showInstant(this.timeline.place, this.timeline.timeAt(event.clientX)));
+  }
+
+  listenToPointer(canvas) {
+    canvas.addEventListener('wheel', (event) => this.onWheel(event), { passive: false });
+    canvas.addEventListener('pointerdown', (event) => this.onPointerDown(event));
+    canvas.addEventListener('pointermove', (event) => this.onPointerMove(event));
+    canvas.addEventListener('pointerup', (event) => this.onPointerUp(event));
+    canvas.addEventListener('pointercancel', (event) => {
+      this.pointers.delete(event.pointerId);
+      this.timeline.ruler.anchor = this.timeline.ruler.drawn = null;
+    });
+    canvas.addEventListener('pointerleave', () => this.timeline.panels.leave());
+    canvas.addEventListener('dblclick', () => this.timeline.selected >= 0 && this.timeline.goTo(this.timeline.selected));
+  }
+
+  onWheel(event) {
+    const sideways = event.shiftKey ? event.deltaY || event.deltaX : event.deltaX;
+    if (event.ctrlKey || event.metaKey) {
+      this.timeline.show(zoom(this.timeline.view, this.timeline.timeAt(event.clientX), Math.exp(Math.max(-60, Math.min(60, event.deltaY)) * 0.006)));
+    } else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+      this.timeline.show(pan(this.timeline.view, (sideways / this.timeline.plotWidth) * (this.timeline.view.to - this.timeline.view.from)));
+    } else return; // plain wheel scrolls
+    event.preventDefault();
+  }
+
+  onPointerDown(event) {
+    if (event.button !== 0) return;
+    if (event.target.closest('.tl-marker')) return;
+    this.element('canvas').setPointerCapture(event.pointerId);
+    if (event.shiftKey || this.mode === 'select') return this.timeline.ruler.startInterval(event);
+    this.pointers.set(event.pointerId, { x: event.clientX, y: event.clientY, travelled: 0 });
+  }
+
+  onPointerMove(event) {
+    const known = this.pointers.get(event.pointerId);
+    this.timeline.panels.drawCrosshair(event);
+    if (this.timeline.ruler.anchor) return this.timeline.ruler.stretchInterval(event);
+    if (!known) return this.timeline.panels.drawTooltip(event);
+    this.element('tooltip').hidden = true;
+    const before = this.grip();
+    known.travelled += Math.abs(event.clientX - known.x) + Math.abs(event.clientY - known.y);
+    known.x = event.clientX;
+    known.y = event.clientY;
+    this.drag(before, this.grip());
+  }
+
+  onPointerUp(event) {
+    if (this.timeline.ruler.anchor) return this.timeline.ruler.endInterval(event);
+    const known = this.pointers.get(event.pointerId);
+    this.pointers.delete(event.pointerId);
+    if (!known || known.travelled >= CLICK_PX) return;
+    this.element('tooltip').hidden = true;
+    this.timeline.select(this.timeline.eventUnder(event));
+  }
+
+  // Middle and spread of the fingers (or the one pointer) that hold the view.
+  grip() {
+    const xs = [...this.pointers.values()].map(({ x }) => x);
+    const [least, most] = [Math.min(...xs), Math.max(...xs)];
+    return { middle: (least + most) / 2, spread: Math.max(most - least, 1) };
+  }
+
+  drag(before, after) {
+    const nsPerPx = (this.timeline.view.to - this.timeline.view.from) / this.timeline.plotWidth;
+    const moved = pan(this.timeline.view, (before.middle - after.middle) * nsPerPx);
+    const { left } = this.element('canvas').getBoundingClientRect();
+    const time = moved.from + (after.middle - left) * nsPerPx;
+    this.timeline.show(this.pointers.size > 1 ? zoom(moved, time, before.spread / after.spread) : moved);
+  }
+
+  listenToButtons() {
+    const actions = {
+      next: () => this.timeline.finder.step(1),
+      previous: () => this.timeline.finder.step(-1),
+      'zoom-in': () => this.zoomBy(1 / ZOOM_STEP),
+      'zoom-out': () => this.zoomBy(ZOOM_STEP),
+      all: () => this.timeline.showAll(),
+      path: () => this.timeline.overlays.showPath(!this.timeline.overlays.hasPath),
+      full: () => this.timeline.tracks.setFull(!this.timeline.tracks.isFull),
+      help: () => this.element('help-text').showModal(),
+      fit: () => this.timeline.selected >= 0 && this.timeline.goTo(this.timeline.selected),
+      'show-arrow': () => this.timeline.showArrow(),
+      'go-other': () => this.timeline.goTo(otherEnds(this.store, this.timeline.selected)[0]),
+      close: () => this.timeline.select(-1),
+      'select-mode': () => this.setMode(this.mode === 'select' ? 'pan' : 'select'),
+      'interval-zoom': () => this.timeline.show(around(this.timeline.ruler.interval.from, this.timeline.ruler.interval.to, 0.02)),
+      'interval-copy': () => copyText(statisticsText(this.timeline.ruler.statistics, this.words), this.element('interval-copy')),
+      'interval-close': () => this.timeline.ruler.chooseInterval(null),
+      'advice-previous': () => this.timeline.overlays.showMember(this.timeline.overlays.advice.place - 1),
+      'advice-next': () => this.timeline.overlays.showMember(this.timeline.overlays.advice.place + 1),
+      'advice-all': () => this.timeline.showAll(),
+      'advice-close': () => this.timeline.overlays.chooseAdvice(null),
+    };
+    for (const [name, action] of Object.entries(actions)) this.element(name).addEventListener('click', action);
+    this.element('path').hidden = !this.timeline.overlays.path;
+    this.element('place').addEventListener('change', (event) => {
+      this.timeline.place = event.target.value;
+      this.timeline.schedule(true);
+    });
+  }
+
+  zoomBy(factor) {
+    const { from, to } = this.timeline.view;
+    this.timeline.show(zoom(this.timeline.view, (from + to) / 2, factor));
+  }
+
+  // Keys act while nothing else has the focus; the arrows only inside the timeline, elsewhere they scroll.
+  onKey(event) {
+    const inside = this.root.contains(event.target);
+    if (event.ctrlKey || event.metaKey || event.altKey || isField(event.target)) return;
+    if (!inside && event.target !== document.body) return;
+    const length = this.timeline.view.to - this.timeline.view.from;
+    const step = (direction) => this.timeline.show(pan(this.timeline.view, direction * PAN_STEP * length));
+    const actions = {
+      w: () => this.zoomBy(1 / ZOOM_STEP),
+      s: () => this.zoomBy(ZOOM_STEP),
+      a: () => step(-1),
+      d: () => step(1),
+      f: () => (this.timeline.selected >= 0 ? this.timeline.goTo(this.timeline.selected) : this.timeline.ruler.interval && this.timeline.show(around(this.timeline.ruler.interval.from, this.timeline.ruler.interval.to, 0.02))),
+      0: () => this.timeline.showAll(),
+      '/': () => this.element('search').focus(),
+      v: () => this.timeline.tracks.setFull(!this.timeline.tracks.isFull),
+      c: () => this.timeline.overlays.showPath(!this.timeline.overlays.hasPath),
+      '?': () => this.element('help-text').showModal(),
+      Escape: () => this.timeline.clear(),
+      ...(inside && { ArrowLeft: () => step(-1), ArrowRight: () => step(1) }),
+    };
+    const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (!action) return;
+    event.preventDefault();
+    action();
+  }
+}
+
+// Whether a fragment names a place on the timeline, and not a part of the page.
+function parsesFragment(fragment) {
+  const { view, selected, interval } = parseFragment(fragment);
+  return view !== null || selected >= 0 || interval !== null;
+}
+
+function isField(element) {
+  return element.matches('input, select, textarea') || element.closest('dialog') !== null;
+}

@@ -1,0 +1,201 @@
+// Draws what the view shows: boxes and curves into Bokeh's sources, labels and axis onto canvases of the page.
+
+import { eventLabel } from './describe.js';
+import { shortened } from './elements.js';
+import { formatCount, formatDuration, formatQuantity, formatTick } from './format.js';
+import { cleared, readableOn } from './ink.js';
+import { onScreen } from './layout.js';
+import { visibleBoxes, visibleSteps } from './lod.js';
+import { ticks } from './navigation.js';
+import { Part } from './part.js';
+
+const BOX_BUDGET = 4000;
+const MARGIN = 0.25;
+const LABEL_BUDGET = 200;
+const LABEL_MIN_PX = 34;
+const LABEL_MIN_HEIGHT_PX = 12;
+const LABEL_PADDING_PX = 4;
+const LONGEST_LABEL = 300; // characters: more than a screen is wide
+const AXIS_PX = 26;
+const TELL_DELAY_MS = 100;
+const CHARACTER_PX = 7;
+const TICK_PX = { least: 64, most: 110, padding: 14, gap: 6 };
+const DIMMED = 0.15;
+export const CURVES = { queue: formatCount, runway: formatDuration, memory: (bytes) => formatQuantity(bytes, 'B') };
+
+export class Painter extends Part {
+  constructor(timeline) {
+    super(timeline);
+    this.fetched = null;
+    this.widths = new Map(); // of labels
+    this.told = new Map(); // texts that the page shows soon
+  }
+
+  // What is drawn before printing Chromium prints as vectors, and scales each canvas differently: so the axis is text
+  // of the page on paper, and labels go onto the rows' own canvas.
+  drawForPaper() {
+    this.fetched = null;
+    this.timeline.draw();
+    const ticks = this.labelledTicks().filter(({ isLabelled }) => isLabelled).map(({ x, label }) => {
+      const tick = document.createElement('span');
+      tick.textContent = label;
+      tick.style.left = `${x}px`;
+      return tick;
+    });
+    this.element('axis').replaceChildren(this.element('axis-ink'), ...ticks);
+  }
+
+  // While a view moves, boxes are taken for a part of it more on both sides, so that most of moving needs no new ones;
+  // zooming needs new ones anyway, and then those outside would be drawn for nobody.
+  fetch() {
+    const { from, to } = this.timeline.view;
+    const margin = this.isMoved() ? (to - from) * MARGIN : 0;
+    const height = this.scroller.clientHeight;
+    this.shown = onScreen(this.timeline.tracks.layout, this.scroller.scrollTop, height);
+    const rows = this.shown;
+    const quantum = (to - from) / this.timeline.plotWidth;
+    const boxes = visibleBoxes(this.store, rows, from - margin, to + margin, quantum, BOX_BUDGET);
+    this.fetched = { from: from - margin, to: to + margin, length: to - from, boxes };
+    this.model('rows-y').setv({ start: height, end: 0 });
+    this.model('boxes').data = {
+      left: boxes.left,
+      right: boxes.right,
+      top: boxes.top,
+      bottom: boxes.bottom,
+      fill: Uint32Array.from(boxes.kind, (kind, i) => packed(this.colours[kind].rgb, boxes.alpha[i] * (boxes.hit[i] ? 1 : DIMMED))),
+    };
+    this.drawCurves(quantum);
+  }
+
+  isFetched() {
+    const { from, to } = this.timeline.view;
+    return this.isMoved() && from >= this.fetched.from && to <= this.fetched.to;
+  }
+
+  // Whether the view is as long as the one that boxes were taken for.
+  isMoved() {
+    const { from, to } = this.timeline.view;
+    return this.fetched !== null && Math.abs(to - from - this.fetched.length) < 1e-6 * this.fetched.length;
+  }
+
+  // The chosen place's step functions; each panel says what its top stands for.
+  drawCurves(quantum) {
+    for (const [kind, format] of Object.entries(CURVES)) {
+      const panel = this.root.querySelector(`[data-curve="${kind}"]`);
+      if (!panel) continue;
+      const curve = this.timeline.curves.find((candidate) => candidate.kind === kind && candidate.place === this.timeline.place);
+      panel.hidden = !curve;
+      if (!curve) continue;
+      const steps = visibleSteps(curve, this.fetched.from, this.fetched.to, quantum);
+      const highest = steps.y.reduce((a, b) => Math.max(a, b), 1);
+      this.model(`${kind}-y`).setv({ start: 0, end: highest * 1.15 });
+      this.model(`${kind}-source`).data = steps;
+      this.tell(panel.querySelector('small'), `max ${format(highest)}`);
+    }
+  }
+
+  // Labels stay inside the view while their box is partly out of it.
+  drawLabels(ink = cleared(this.element('ink'), this.timeline.plotWidth, this.scroller.clientHeight)) {
+    const { boxes } = this.fetched;
+    const { from, to } = this.timeline.view;
+    const nsPerPx = (to - from) / this.timeline.plotWidth;
+    ink.font = this.fonts.label;
+    ink.textBaseline = 'middle';
+    let room = LABEL_BUDGET;
+    for (let i = 0; i < boxes.left.length && room > 0; i++) {
+      const left = Math.max(boxes.left[i], from);
+      const width = (Math.min(boxes.right[i], to) - left) / nsPerPx;
+      if (boxes.event[i] < 0 || width < LABEL_MIN_PX || boxes.bottom[i] - boxes.top[i] < LABEL_MIN_HEIGHT_PX) continue;
+      const text = this.fitted(ink, eventLabel(this.store, this.words, boxes.event[i]), width - 2 * LABEL_PADDING_PX);
+      ink.fillStyle = boxes.hit[i] ? this.colours[boxes.kind[i]].ink : this.muted;
+      ink.fillText(text, (left - from) / nsPerPx + LABEL_PADDING_PX, (boxes.top[i] + boxes.bottom[i]) / 2 + 0.5);
+      room -= 1;
+    }
+    this.timeline.overlays.drawPath(ink);
+    this.timeline.overlays.drawMembers(ink);
+  }
+
+  // As much of a text as has room, by the mean width of its characters.
+  fitted(ink, text, px) {
+    if (!this.widths.has(text)) this.widths.set(text, ink.measureText(text.slice(0, LONGEST_LABEL)).width);
+    const width = this.widths.get(text);
+    return width <= px ? text : shortened(text, Math.floor((px / width) * Math.min(text.length, LONGEST_LABEL)) - 1);
+  }
+
+  drawAxis() {
+    const ticks = this.labelledTicks();
+    this.model('ticks').ticks = ticks.map(({ time }) => time);
+    const ink = cleared(this.element('axis-ink'), this.timeline.plotWidth, AXIS_PX);
+    ink.font = this.fonts.tick;
+    ink.textBaseline = 'middle';
+    ink.fillStyle = this.muted;
+    for (const { x, label, isLabelled } of ticks) {
+      ink.fillRect(Math.round(x), AXIS_PX / 4, 1, AXIS_PX / 2);
+      if (isLabelled) ink.fillText(label, Math.round(x) + TICK_PX.gap, AXIS_PX / 2);
+    }
+    this.tell(this.element('span'), `${formatDuration(this.timeline.view.to - this.timeline.view.from)} shown`);
+  }
+
+  // Sets a text of the page: often enough for the eye, not with each frame, since the page is laid out anew for it.
+  tell(element, text) {
+    if (!element.textContent) element.textContent = text;
+    this.told.set(element, text);
+    this.telling ??= setTimeout(() => {
+      this.telling = null;
+      for (const [place, last] of this.told) if (place.textContent !== last) place.textContent = last;
+      this.told.clear();
+    }, TELL_DELAY_MS);
+  }
+
+  // Those that would run out of the axis have no label.
+  labelledTicks() {
+    const { times, labels } = this.ticks();
+    const last = this.timeline.plotWidth - this.tickPx(labels) + TICK_PX.padding / 2;
+    return times.map((time, i) => ({ time, label: labels[i], x: this.timeline.xOf(time), isLabelled: this.timeline.xOf(time) < last }));
+  }
+
+  // As many round times as have room for their labels.
+  ticks() {
+    for (let count = this.timeline.plotWidth / TICK_PX.least; ; count /= 1.5) {
+      const { step, times } = ticks(this.timeline.view, Math.min(count, Math.max(this.timeline.plotWidth / TICK_PX.most, 4)));
+      const labels = times.map((time) => formatTick(time, step));
+      const apart = (step / (this.timeline.view.to - this.timeline.view.from)) * this.timeline.plotWidth;
+      if (apart >= this.tickPx(labels) || times.length < 2) return { times, labels };
+    }
+  }
+
+  tickPx(labels) {
+    return Math.max(0, ...labels.map((label) => label.length)) * CHARACTER_PX + TICK_PX.padding;
+  }
+
+  readColours() {
+    const style = getComputedStyle(document.documentElement);
+    const colour = (name, fallback) => style.getPropertyValue(name).trim() || fallback;
+    const unknown = colour('--k-other', 'gray');
+    this.muted = colour('--text-muted', 'gray');
+    this.pathColours = { colour: colour('--path', 'black'), halo: colour('--card', 'white') };
+    const family = getComputedStyle(this.root).fontFamily;
+    this.fonts = { label: `11px ${family}`, tick: `12px ${family}` };
+    this.colours = this.store.kind_values.map((kind) => {
+      const fill = colour(/^(idle|path)-/.test(kind) ? kind.replace(/^(idle|path)-/, '--p-') : `--k-${kind}`, unknown);
+      return { rgb: parseInt(fill.slice(1), 16), ink: readableOn(fill) };
+    });
+    this.model('grid').grid_line_color = colour('--grid', 'gray');
+    const accent = this.accent = colour('--text', 'black');
+    this.model('chosen-box').glyph.line_color = { value: accent };
+    this.model('arrow-line').glyph.line_color = { value: accent };
+    this.model('arrow-head').glyph.setv({ fill_color: { value: accent }, line_color: { value: accent } });
+    this.model('overview-area').glyph.fill_color = { value: colour('--k-matmul', 'blue') };
+    this.model('overview-box').setv({ fill_color: accent, line_color: accent });
+    for (const kind of Object.keys(CURVES)) {
+      const area = this.model(`${kind}-area`);
+      if (area) area.glyph.fill_color = { value: colour('--queue', 'gray') };
+    }
+    this.timeline.schedule(true);
+  }
+}
+
+// 0xRRGGBB with an opacity, as the one number that Bokeh need not parse.
+function packed(rgb, alpha) {
+  return rgb * 256 + Math.round(alpha * 255);
+}

@@ -1,0 +1,57 @@
+"""Give the results of all verbs the same methods: text for people, and strict JSON for scripts and CI."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+
+class Result:
+    """Offer what every result has: `summary`, `to_json`, and ``print``. Results are frozen dataclasses.
+
+    Fields that are declared with ``compare=False`` hold frames for plots; they are no part of the document.
+    """
+
+    def summary(self, width: int = 100) -> str:
+        """Return the result as plain text, in lines of at most ``width`` cells."""
+        raise NotImplementedError
+
+    def document(self) -> dict[str, Any]:
+        """Return what `to_json` writes, in JSON's own types."""
+        return {name: plain(getattr(self, name)) for name in document_fields(type(self))}
+
+    def to_json(self) -> str:
+        """Return strict JSON text that ends in a newline; the same result gives the same bytes.
+
+        Only ASCII is written, so the text survives every terminal, pipe and locale; characters beyond it are escaped as JSON has it.
+        """
+        return json.dumps(self.document(), indent=2, allow_nan=False) + "\n"
+
+    def __str__(self) -> str:
+        return self.summary().rstrip("\n")
+
+
+def document_fields(result: type[Any]) -> tuple[str, ...]:
+    """Return the names of the fields of a dataclass that its JSON document has."""
+    return tuple(field.name for field in dataclasses.fields(result) if field.compare)
+
+
+def plain(value: Any) -> Any:
+    """Return the value in JSON's own types."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {_encodable(key): plain(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _encodable(text: str) -> str:
+    """Return the text without lone surrogates, which undecodable file names bring in and parsers refuse."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
