@@ -22,8 +22,9 @@ from trace_analyzer.replay.estimates import change_of
 from trace_analyzer.replay.graph import EDGES
 from trace_analyzer.replay.prediction import SPEEDUPS, Replay
 from trace_analyzer.replay.weights import scale_label
-from trace_analyzer.replay.whatif import WORTH_RATIO, whatif
+from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Predicted, Report
+from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import duration
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
@@ -75,6 +76,16 @@ def test_a_refusal_gives_its_reason(count: int, reason: str | None) -> None:
     assert len(told) == (reason is not None)
     assert reason is None or reason in told[0]
     assert all(item.predicted is None for item in report.advice) == (reason is not None)
+
+
+def test_a_report_that_leaves_the_replay_out_names_the_command_that_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trace_analyzer.replay.estimates.MAX_EVENTS", 100)
+    report = analysed([launched("k", 100 * n, 100 * n + 10, 50, n + 1) for n in range(60)])
+    (refused,) = rows(report)
+    assert (
+        refused["label"] == "no estimate: reports of over 100 events leave it out; `analyze whatif TRACE` estimates it"
+    )
+    assert whatif(report).status == "ok"
 
 
 def test_without_a_device_nothing_is_said() -> None:
