@@ -1,4 +1,4 @@
-"""Whether the pages written by hand still hold: links, examples and their output, thresholds.
+"""Check whether the pages written by hand still hold: links, examples and their output, thresholds.
 
 ``--write`` puts the present output of the pages' commands into them instead.
 """
@@ -26,7 +26,7 @@ _THRESHOLD = re.compile(r"^\| `([A-Z_]+)` \| ([\d.]+) ?(ns|us|ms|s)? \|", re.MUL
 
 
 def pages() -> list[Path]:
-    """The Markdown files of the repository, those that are not committed yet included."""
+    """Return the Markdown files of the repository, those that are not committed yet included."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True
     )
@@ -34,7 +34,7 @@ def pages() -> list[Path]:
 
 
 def anchors(page: Path) -> set[str]:
-    """Anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     headings = _HEADING.findall(_CODE.sub("", page.read_text("utf-8")))
     return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -50,7 +50,7 @@ def broken_links(page: Path) -> Iterator[str]:
 
 
 def printed(arguments: str) -> str:
-    """What ``analyze`` prints for these arguments, standard error last; what it writes is gone afterwards."""
+    """Return what ``analyze`` prints for these arguments, standard error last; what it writes is gone afterwards."""
     words = arguments.split()
     with tempfile.TemporaryDirectory() as folder:
         for top in {Path(word).parts[0] for word in words if (ROOT / word).exists()}:
@@ -65,7 +65,7 @@ def printed(arguments: str) -> str:
 
 
 def stale_commands(page: Path) -> Iterator[str]:
-    """Commands of a page that print something else than it says."""
+    """Yield the commands of a page that print something else than it says."""
     for arguments, output in _COMMAND.findall(page.read_text("utf-8")):
         if output != printed(arguments):
             yield f"`analyze {arguments}` prints something else (.ci/check_docs.py --write)"
@@ -75,20 +75,20 @@ def stale_sessions(page: Path) -> Iterator[str]:
     """Python sessions of a page, one after the other, whose output is not what it says; in the repository's root."""
     names: dict[str, object] = {}
     for text in _SESSION.findall(page.read_text("utf-8")):
-        told: list[str] = []
+        failures: list[str] = []
         test = doctest.DocTestParser().get_doctest(text, names, page.name, str(page), 0)
-        doctest.DocTestRunner(verbose=False).run(test, out=told.append, clear_globs=False)
+        doctest.DocTestRunner(verbose=False).run(test, out=failures.append, clear_globs=False)
         names.update(test.globs)
-        yield from told
+        yield from failures
 
 
 def stale_thresholds(page: Path) -> Iterator[str]:
-    """Thresholds whose value in the page's table is not that of the code, or that it does not have."""
-    told = {name: float(value) * UNITS[unit] for name, value, unit in _THRESHOLD.findall(page.read_text("utf-8"))}
+    """Yield the thresholds whose value in the page's table is not that of the code, or that it does not have."""
+    stated = {name: float(value) * UNITS[unit] for name, value, unit in _THRESHOLD.findall(page.read_text("utf-8"))}
     real = {name: value for name, value in vars(thresholds).items() if name.isupper() and not name.startswith("NS_PER")}
-    for name in sorted(told.keys() | real.keys()):
-        if told.get(name) != real.get(name):
-            yield f"{name} is {real.get(name)}, not {told.get(name)}"
+    for name in sorted(stated.keys() | real.keys()):
+        if stated.get(name) != real.get(name):
+            yield f"{name} is {real.get(name)}, not {stated.get(name)}"
 
 
 def rewrite(page: Path) -> None:

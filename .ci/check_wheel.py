@@ -1,4 +1,4 @@
-"""Whether the wheel holds every file of the package (rules, templates, scripts and styles as well as modules), and the compiled modules.
+"""Check whether the wheel holds every file of the package, and the compiled modules.
 
 python .ci/check_wheel.py [FOLDER]    # leave the wheel in FOLDER, which must be empty
 """
@@ -21,7 +21,7 @@ _MODULES = 5
 
 
 def built(folder: str) -> Path:
-    """A wheel built now, in this folder, of a copy of the repository's files: others may be compiling in the working tree."""
+    """Build a wheel in this folder of a copy of the repository's files: others may be compiling in the working tree."""
     with tempfile.TemporaryDirectory() as copy:
         for name in listed("."):
             (Path(copy) / name).parent.mkdir(parents=True, exist_ok=True)
@@ -33,13 +33,13 @@ def built(folder: str) -> Path:
 
 
 def shipped(wheel: Path) -> set[str]:
-    """Names of the package's files in the wheel."""
+    """Return the names of the package's files in the wheel."""
     with zipfile.ZipFile(wheel) as archive:
         return {name for name in archive.namelist() if name.startswith(f"{PACKAGE}/")}
 
 
 def listed(path: str) -> set[str]:
-    """Names of the repository's files below a path, those that are not committed yet included."""
+    """Return the names of the repository's files below a path, those that are not committed yet included."""
     names = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", path], cwd=ROOT, check=True, capture_output=True, text=True
     )

@@ -1,7 +1,8 @@
 """Print the size of the package at revisions of its repository: lines by folder, longest module and function, and in how
 many files and lines one file column, cause, analysis and fix of it is named.
 
-    python .ci/house.py a70ead5 HEAD
+    python .ci/house.py a70ead5 HEAD            # print the table
+    python .ci/house.py a70ead5 HEAD --write    # put it into docs/house.md
 
 It reads the revisions through git, so that nothing has to be checked out. The page's scripts count for the longest module
 only, and the generated C code is not counted.
@@ -11,12 +12,15 @@ import ast
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 PACKAGE = "trace_analyzer"
 CODE = (".py", ".pyx", ".pxd", ".pyi")
 DATA = (".toml", ".j2", ".js", ".json")
+KINDS = ("statements", "declarations", "docs", "imports", "blank")
+"""What a line of Python is; declarations are values at a module's level, such as tables and sections; docs are docstrings and comments."""
+PAGE = Path(__file__).parents[1] / "docs" / "house.md"
 LISTED = ("public_words.py", "public_words.txt")
 """Lists of words that a program writes."""
 EXAMPLES = {
@@ -35,6 +39,35 @@ def folder_lines(files: Mapping[str, str]) -> Counter[str]:
         if path.endswith(CODE):
             lines[str(PurePosixPath(path).parent)] += text.count("\n")
     return lines
+
+
+def kinds_of_lines(files: Mapping[str, str]) -> Counter[str]:
+    """Count the lines of Python by what they are: docs, imports, declarations of a module, blank, or statements."""
+    kinds: Counter[str] = Counter()
+    for path, text in files.items():
+        if path.endswith(".py"):
+            kinds.update(_kinds(text))
+    return kinds
+
+
+def _kinds(text: str) -> Iterator[str]:
+    module = ast.parse(text)
+    kind_of: dict[int, str] = {}
+    for node in module.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            kind_of |= dict.fromkeys(_rows(node), "declarations")
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            kind_of |= dict.fromkeys(_rows(node), "imports")
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            kind_of |= dict.fromkeys(_rows(node), "docs")
+    for number, line in enumerate(text.splitlines(), 1):
+        is_comment = line.lstrip().startswith("#")
+        yield "blank" if not line.strip() else kind_of.get(number, "docs" if is_comment else "statements")
+
+
+def _rows(node: ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def longest_module(files: Mapping[str, str]) -> tuple[int, str]:
@@ -74,11 +107,13 @@ def package_files(revision: str) -> dict[str, str]:
 def table(revisions: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Return the rows of a Markdown table with a column per revision."""
     sizes = {revision: folder_lines(files) for revision, files in revisions.items()}
+    kinds = [kinds_of_lines(files) for files in revisions.values()]
     folders = sorted({folder for counted in sizes.values() for folder in counted})
     rows: list[Iterable[str]] = [
         ("", *revisions),
         ("---", *("---:" for _ in revisions)),
         ("lines of code", *(f"{counted.total():,}" for counted in sizes.values())),
+        *((f"of these {kind}", *(f"{counted[kind]:,}" for counted in kinds)) for kind in KINDS),
         *((f"`{folder}`", *(f"{counted[folder]:,}" for counted in sizes.values())) for folder in folders),
         ("longest module", *("{} (`{}`)".format(*longest_module(files)) for files in revisions.values())),
         ("longest function", *("{} (`{}`)".format(*longest_function(files)) for files in revisions.values())),
@@ -94,5 +129,21 @@ def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True).stdout
 
 
+def written(page: str, rows: Iterable[str]) -> str:
+    """Return the page with these rows in place of its first table."""
+    before, table_and_rest = page.split("\n\n|", 1)
+    return "\n".join([before, "", *rows, "", table_and_rest.split("\n\n", 1)[1]])
+
+
+def main(arguments: list[str]) -> None:
+    """Print the table of the revisions, or write it into the page."""
+    named = [name for name in arguments if name != "--write"] or ["HEAD"]
+    revisions = {_git("rev-parse", "--short", name).strip(): package_files(name) for name in named}
+    if "--write" in arguments:
+        PAGE.write_text(written(PAGE.read_text("utf-8"), table(revisions)), encoding="utf-8")
+    else:
+        print("\n".join(table(revisions)))
+
+
 if __name__ == "__main__":
-    print("\n".join(table({revision: package_files(revision) for revision in sys.argv[1:] or ["HEAD"]})))
+    main(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Writes trace_analyzer/catalog/public_words.txt: the words that names in a trace may be made of under --redact.
+"""Write trace_analyzer/catalog/public_words.txt: the words that names in a trace may be made of under --redact.
 
 They are the words of the identifiers of an installed PyTorch (operators, Python modules, classes, functions and
 arguments, C++ headers; its tests left out), of Python's standard library, and of the C++ and CUDA sources in wheels of
@@ -34,7 +34,7 @@ _TESTS = re.compile(r"/(?:testing|tests?|site-packages|idlelib|lib2to3|turtledem
 
 
 def identifiers() -> Iterator[str]:
-    """Every identifier of PyTorch and of the standard library, with repetitions."""
+    """Yield every identifier of PyTorch and of the standard library, with repetitions."""
     home = Path(torch.__file__).parent
     for schema in torch._C._jit_get_all_schemas():
         yield from schema.name.split("::")
@@ -50,7 +50,7 @@ def identifiers() -> Iterator[str]:
 
 
 def kernel_identifiers(wheels: Sequence[Path]) -> Iterator[str]:
-    """Every identifier of the C++ and CUDA sources in the wheels."""
+    """Yield every identifier of the C++ and CUDA sources in the wheels."""
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:
             for name in archive.namelist():

@@ -1,4 +1,4 @@
-"""What one more report costs in a process that has made some: notebooks, tests, ranks. Asserts nothing.
+"""Measure what one more report costs in a process that has made some: notebooks, tests, ranks. Asserts nothing.
 
 Reports of a small trace in one process, by turns: as they are, without what `trace_analyzer.tuning.remembered` keeps, and
 with threads that make tables ahead. CPU time and wall time of each, and their ratios to the first.

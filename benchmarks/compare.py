@@ -1,4 +1,4 @@
-"""Comparisons: false alarms on unchanged passes, power on planted changes, what real pairs say, and what it costs.
+"""Measure comparisons: false alarms on unchanged passes, power on planted changes, what real pairs say, and what it costs.
 
 Prints the figures that docs/compare.md quotes. FOLDER holds pairs of real recordings; without it, only simulated ones are measured.
 
@@ -30,7 +30,7 @@ from trace_analyzer.pipeline import analyze  # noqa: E402
 
 
 def draw(passes: Sequence[Profile], size: int, rng: random.Random, each: int) -> list[Profile]:
-    """Recordings of two sides: ``each`` consecutive passes are one; of single ones no pass is drawn twice."""
+    """Return recordings of two sides: ``each`` consecutive passes are one; of single ones no pass is drawn twice."""
     if each == 1:
         return rng.sample(list(passes), 2 * size)
     starts = [rng.randrange(len(passes)) for _ in range(2 * size)]
@@ -38,14 +38,14 @@ def draw(passes: Sequence[Profile], size: int, rng: random.Random, each: int) ->
 
 
 def one_of(passes: Sequence[Profile]) -> Profile:
-    """One recording whose steps are these passes."""
+    """Return one recording whose steps are these passes."""
     side = merged("recording", passes)
     lengths = tuple(length for recording in side.recordings for length in recording.lengths_ns)
     return replace(side, recordings=(RecordedSteps("recording", lengths, has_steps=True),))
 
 
 def slower(side: Profile, change: float) -> Profile:
-    """A side of which all that owns time takes ``change`` longer."""
+    """Return a side of which all that owns time takes ``change`` longer."""
     if not change:
         return side
     longer = (pl.col("total_ns") * (1 + change)).round().cast(pl.Int64)
@@ -82,7 +82,7 @@ def unchanged(folder: Path, draws: int) -> None:
 
 
 def planted() -> None:
-    """Changes planted into a simulated program: the share of their time in the line that names them."""
+    """Measure changes planted into a simulated program: the share of their time in the line that names them."""
     base = Program(steps=6)
     changes = {
         "aten::mm": (base.faster(mm_ns=500_000), 400_000),
@@ -98,7 +98,7 @@ def planted() -> None:
 
 
 def pairs(folder: Path, runs: int) -> None:
-    """Headlines of every pair of files of one series, and the time that comparing takes beyond loading."""
+    """Print headlines of every pair of files of one series, and the time that comparing takes beyond loading."""
     paths = [path for path in sorted(folder.glob("*.json.gz")) if "again" not in path.name or "again00" in path.name]
     reports = {path: analyze(path) for path in paths}
     sides: dict[Path, Profile] = {}
@@ -121,7 +121,7 @@ def pairs(folder: Path, runs: int) -> None:
 
 
 def timed(function: object) -> float:
-    """Seconds that a call takes."""
+    """Return the seconds that a call takes."""
     start = time.perf_counter()
     function()  # type: ignore[operator]
     return time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Whether the 2 kB of `--format agent` answer what one asks of a trace. Asserts nothing; tests/test_digest_answers.py does.
+"""Measure whether the 2 kB of `--format agent` answer what one asks of a trace; tests/test_digest_answers.py asserts it.
 
 The answers are known: from how the sample traces are made (sample_traces/make_samples.py), and from their bytes, read here without this
 package. Each question is answered by a rule, a regular expression over the digest: no language model is needed, so a failure is the digest's.
@@ -46,7 +46,7 @@ class Question:
 
 
 def line(pattern: str) -> Callable[[str], object]:
-    """The first group of a pattern that begins at a line's start; None where it does not match."""
+    """Return the first group of a pattern that begins at a line's start; None where it does not match."""
 
     def rule(digest: str) -> object:
         match = re.search(rf"^{pattern}", digest, re.MULTILINE)
@@ -56,7 +56,7 @@ def line(pattern: str) -> Callable[[str], object]:
 
 
 def time(pattern: str) -> Callable[[str], object]:
-    """The time that follows a pattern, ns."""
+    """Return the time that follows a pattern, ns."""
 
     def rule(digest: str) -> object:
         match = re.search(rf"^{pattern}{_TIME}", digest, re.MULTILINE)
@@ -66,7 +66,7 @@ def time(pattern: str) -> Callable[[str], object]:
 
 
 def share(label: str) -> Callable[[str], object]:
-    """The share of a part in the window, percent."""
+    """Return the share of a part in the window, percent."""
 
     def rule(digest: str) -> object:
         match = re.search(rf"^window .*\b{label} <?([\d.]+) %", digest, re.MULTILINE)
@@ -110,7 +110,7 @@ def step_ns(name: str) -> float:
 
 
 def of_all(function: Callable[[str], object], names: tuple[str, ...]) -> dict[str, object]:
-    """The answer of a function for each sample."""
+    """Return the answer of a function for each sample."""
     return {name: function(name) for name in names}
 
 
@@ -164,7 +164,7 @@ QUESTIONS = (
 
 
 def is_right(question: Question, name: str, digest: str) -> bool:
-    """Whether the rule reads the known answer in the sample's digest."""
+    """Return whether the rule reads the known answer in the sample's digest."""
     known, answer = question.answers[name], question.rule(digest)
     if isinstance(known, float) and isinstance(answer, float):
         return abs(answer - known) <= question.tolerance * known
@@ -172,7 +172,7 @@ def is_right(question: Question, name: str, digest: str) -> bool:
 
 
 def wrong(name: str, digest: str) -> list[str]:
-    """The questions about a sample that its digest does not answer, each with what it says instead."""
+    """Return the questions about a sample that its digest does not answer, each with what it says instead."""
     asked = [question for question in QUESTIONS if name in question.answers]
     return [
         f"{question.text} {question.rule(digest)!r}, not {question.answers[name]!r}"

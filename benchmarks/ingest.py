@@ -1,4 +1,4 @@
-"""How fast traces load, against bare ``json.load`` and HolisticTraceAnalysis on the same file, in time and memory.
+"""Measure how fast traces load, against bare ``json.load`` and HolisticTraceAnalysis on the same file, in time and memory.
 
 Every figure is of a whole process, ``analyze TRACE --no-report`` among them; the commands of one file take
 turns, and the ratio is of their medians, so it holds when the machine's speed drifts. The file is a given
@@ -57,7 +57,7 @@ HTA = [
 
 
 def _native(event: dict[str, Any]) -> str:
-    """An event as Kineto's own logger writes it: a few fields per line."""
+    """Return an event as Kineto's own logger writes it: a few fields per line."""
     lines: list[str] = []
     for key, value in event.items():
         text = f'"{key}": ' + (
@@ -88,7 +88,7 @@ _SHIFTED = ("correlation", "External id", "Python id", "Python parent id", "Ev I
 
 
 def tiled(document: dict[str, Any], copies: int) -> Iterator[dict[str, Any]]:
-    """The events of a trace, over and over: each copy later, with ids of its own."""
+    """Yield the events of a trace, over and over: each copy later, with ids of its own."""
     events = [event for event in document["traceEvents"] if isinstance(event, dict)]
     times = [event["ts"] for event in events if event.get("ph") == "X"]
     span = int(max(times) - min(times)) + 1_000_000
@@ -127,7 +127,7 @@ def write_tiled(source: Path, target: Path, megabytes: float, layout: str) -> in
 
 
 def written_apart(source: Path, target: Path, megabytes: float, layout: str) -> int:
-    """`write_tiled` in a process of its own: what this one has held counts as the memory of those that it starts."""
+    """Return `write_tiled` in a process of its own: what this one has held counts as the memory of those that it starts."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(write_tiled, (source, target, megabytes, layout))
 

@@ -1,4 +1,4 @@
-"""How often the kernel catalogue agrees with hand-made labels, by kernel name and by GPU time.
+"""Measure how often the kernel catalogue agrees with hand-made labels, by kernel name and by GPU time.
 
     python benchmarks/kernel_accuracy.py [kernel_names.csv]
 
@@ -28,7 +28,7 @@ by_time = ((pl.col("right") * pl.col("total_dur_us")).sum() / pl.col("total_dur_
 
 
 def labels(path: Path) -> pl.DataFrame:
-    """The labelled names and their most frequent operator: (name, want, accepted, operator, total_dur_us)."""
+    """Return the labelled names and their most frequent operator: (name, want, accepted, operator, total_dur_us)."""
     first = pl.col("launching_ops").str.split(";").list.first().str.replace(r":\d+$", "")
     return pl.read_csv(path).select(
         "name",
@@ -40,7 +40,7 @@ def labels(path: Path) -> pl.DataFrame:
 
 
 def judged(named: pl.DataFrame, dropped: frozenset[str] = frozenset()) -> pl.DataFrame:
-    """``named`` with (bucket, rule, right), decided without the rules that are dropped."""
+    """Return ``named`` with (bucket, rule, right), decided without the rules that are dropped."""
     decided = kernel_buckets(named, using=[rule for rule in rules() if rule.id not in dropped])
     return named.join(
         decided, on=["name", "operator"], how="left", nulls_equal=True, maintain_order="left"
@@ -48,7 +48,7 @@ def judged(named: pl.DataFrame, dropped: frozenset[str] = frozenset()) -> pl.Dat
 
 
 def names_alone(named: pl.DataFrame) -> pl.DataFrame:
-    """``named`` as if no launch were linked to an operator."""
+    """Return ``named`` as if no launch were linked to an operator."""
     return named.with_columns(pl.lit(None, pl.String).alias("operator"))
 
 
@@ -90,7 +90,7 @@ def trace_dependence(named: pl.DataFrame, occurring: pl.DataFrame) -> pl.DataFra
 
 
 def one_trace(trace: str, named: pl.DataFrame, occurring: pl.DataFrame, own: frozenset[str]) -> pl.DataFrame:
-    """One row of ``trace_dependence``."""
+    """Return one row of ``trace_dependence``."""
     here = occurring.filter(pl.col("trace") == trace)
     elsewhere = occurring.filter(pl.col("trace") != trace)
     only_here = named.join(here, on="name", how="semi").join(elsewhere, on="name", how="anti")

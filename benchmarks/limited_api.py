@@ -1,4 +1,4 @@
-"""What CPython's limited API costs: CPU time of reading and analysing, by modules compiled with it and without. Asserts nothing.
+"""Measure what CPython's limited API costs: CPU time of reading and analysing with modules compiled either way.
 
 Both builds take turns, each time in a process of its own, with one thread; the ratio of medians holds when the machine's speed drifts. Two
 checkouts, of which one is built with ``LIMITED = False`` in setup.py:
@@ -28,7 +28,7 @@ print(middle - start, time.process_time() - middle)
 
 
 def seconds(checkout: Path, trace: Path) -> tuple[float, float]:
-    """CPU seconds of reading and of analysing, read once before."""
+    """Return CPU seconds of reading and of analysing, read once before."""
     environment = os.environ | {
         "PYTHONPATH": str(checkout),
         "POLARS_MAX_THREADS": "1",

@@ -1,4 +1,4 @@
-"""Whether cost grows with the trace and no faster: time and memory per event at several sizes.
+"""Measure whether cost grows with the trace and no faster: time and memory per event at several sizes.
 
 Two tables: a given trace repeated to several sizes (`benchmarks/ingest.py` repeats it), per event above a trace
 of one event and, in brackets, per further event above the size before, without what any real trace costs once; and
@@ -24,19 +24,19 @@ KINETO = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "numSms": 108, "computeMajor
 
 
 def launch(start: int, correlation: int, name: str = "cudaLaunchKernel", tid: int = 1) -> Event:
-    """A runtime call of 3 us."""
+    """Return a runtime call of 3 us."""
     return span("cuda_runtime", name, 1, tid, start, 3, correlation=correlation)
 
 
 def kernel(start: int, duration: int, correlation: int, stream: int = 7) -> Event:
-    """A kernel."""
+    """Return a kernel."""
     return span(
         "kernel", "k", 0, stream, start, duration, device=0, context=1, stream=stream, correlation=correlation
     )  # fmt: skip
 
 
 def span(category: str, name: str, pid: int, tid: int, start: int, duration: int, **args: Any) -> Event:
-    """A complete event."""
+    """Return a complete event."""
     return {
         "ph": "X",
         "cat": category,
@@ -50,30 +50,30 @@ def span(category: str, name: str, pid: int, tid: int, start: int, duration: int
 
 
 def arrow(phase: str, category: str, number: int, pid: int, tid: int, start: int) -> Event:
-    """One end of an arrow."""
+    """Return one end of an arrow."""
     return {"ph": phase, "cat": category, "name": category, "id": number, "pid": pid, "tid": tid, "ts": start}
 
 
 def one_stream(n: int) -> Iterator[Event]:
-    """Kernels back to back on one stream."""
+    """Yield kernels back to back on one stream."""
     for i in range(n):
         yield from (launch(10 * i, i + 1), kernel(10 * i + 5, 10, i + 1))
 
 
 def tiny_gaps(n: int) -> Iterator[Event]:
-    """A gap behind every kernel."""
+    """Yield a gap behind every kernel."""
     for i in range(n):
         yield from (launch(10 * i, i + 1), kernel(10 * i + 5, 4, i + 1))
 
 
 def graph_launch(n: int) -> Iterator[Event]:
-    """One graph launch that enqueues everything."""
+    """Yield one graph launch that enqueues everything."""
     yield launch(0, 1, "cudaGraphLaunch")
     yield from (kernel(10 + 10 * i, 9, 1) for i in range(n))
 
 
 def deep_stack(n: int) -> Iterator[Event]:
-    """Stacks of a thousand frames, with launches at their bottom."""
+    """Yield stacks of a thousand frames, with launches at their bottom."""
     for round_ in range(max(1, n // 1_000)):
         begin = 100_000 * round_
         yield from (span("python_function", f"f{i}", 1, 1, begin + i, 9_000 - 2 * i) for i in range(1_000))
@@ -83,24 +83,24 @@ def deep_stack(n: int) -> Iterator[Event]:
 
 
 def crossing(n: int) -> Iterator[Event]:
-    """Operators of which none nests."""
+    """Yield operators of which none nests."""
     yield from (span("cpu_op", f"op{i % 5}", 1, 1, 10 * i, 10 * n) for i in range(n))
     yield from (event for i in range(50) for event in (launch(10 * i, i + 1), kernel(10 * i + 5, 4, i + 1)))
 
 
 def one_arrow_id(n: int) -> Iterator[Event]:
-    """Arrows of one id between calls and kernels of one instant."""
+    """Yield arrows of one id between calls and kernels of one instant."""
     for _ in range(n):
         yield from (launch(10, 0), kernel(50, 4, 0), arrow("s", "ac2g", 1, 1, 1, 10), arrow("f", "ac2g", 1, 0, 7, 50))
 
 
 def one_correlation(n: int) -> Iterator[Event]:
-    """Calls and kernels that all have one correlation id."""
+    """Yield calls and kernels that all have one correlation id."""
     yield from (event for i in range(n) for event in (launch(10 * i, 1), kernel(10 * i + 5, 4, 1)))
 
 
 def many_steps(n: int) -> Iterator[Event]:
-    """A step for every ten events."""
+    """Yield a step for every ten events."""
     for i in range(n // 10):
         yield span("user_annotation", f"ProfilerStep#{i}", 1, 1, 100 * i, 95)
         for j in range(4):
@@ -108,7 +108,7 @@ def many_steps(n: int) -> Iterator[Event]:
 
 
 def many_threads(n: int) -> Iterator[Event]:
-    """A thread for every launch."""
+    """Yield a thread for every launch."""
     yield from (e for i in range(n) for e in (launch(10 * i, i + 1, tid=i), kernel(10 * i + 5, 4, i + 1)))
 
 
@@ -130,7 +130,7 @@ def write(events: Iterator[Event], path: Path) -> int:
 
 
 def least(name: str, path: Path, runs: int) -> tuple[float, float]:
-    """CPU seconds and peak memory (bytes) of a command, the least of some runs."""
+    """Return CPU seconds and peak memory (bytes) of a command, the least of some runs."""
     _, cpu, peak = zip(*(run(sys.executable, COMMANDS[name], path) for _ in range(runs)), strict=True)
     return min(cpu), min(peak)
 

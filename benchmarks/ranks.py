@@ -1,4 +1,4 @@
-"""How long a job is judged, and what memory that takes, by ranks and collectives: from summaries, without reading traces.
+"""Measure time and memory of judging a job from summaries, by ranks and collectives.
 
 ``python benchmarks/ranks.py [RANKS x COLLECTIVES ...]``, by default `SIZES`. Each size runs in a process of its own.
 Summaries are made from `tests/made_ranks.py`: one rank is late, clocks of hosts differ.

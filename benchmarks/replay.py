@@ -1,4 +1,4 @@
-"""How far the replay can be trusted, measured: the table of docs/definitions.md, section Replay.
+"""Measure how far the replay can be trusted: the table of docs/definitions.md, section Replay.
 
 Identity of real traces and samples (all activities, and class values from the other half of the steps), round trips,
 planted changes of simulated programs, recorded pairs of programs, what the estimates of a report cost, and CPU time and memory at
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def in_report(traces: Sequence[Path]) -> None:
-    """CPU time of the estimates of a report, of the largest trace, beside that of its analysis."""
+    """Measure CPU time of the estimates of a report, of the largest trace, beside that of its analysis."""
     largest = max(traces, key=lambda path: path.stat().st_size)
     spent: list[float] = []
 
@@ -77,7 +77,7 @@ def in_report(traces: Sequence[Path]) -> None:
 
 
 def device_of(report: Report) -> int | None:
-    """The code of the judged device; None where none did any work."""
+    """Return the code of the judged device; None where none did any work."""
     rows = report.tables["devices"].filter(pl.col("label") == str(report.verdict.device))
     return None if rows.is_empty() else rows.item(0, "device")
 
@@ -128,17 +128,17 @@ def round_trip(replay: Replay, target: str) -> float | None:
 
 
 def half_held_out(report: Report, device: int) -> float:
-    """The replay error with class values from every other step, or from the first half of the window."""
-    found = recording(report, device)
-    step, start = found.activities.step, found.activities.start
-    steady = found.steps.steady.sum() > 1
+    """Return the replay error with class values from every other step, or from the first half of the window."""
+    recorded = recording(report, device)
+    step, start = recorded.activities.step, recorded.activities.start
+    steady = recorded.steps.steady.sum() > 1
     fitted = (step % 2 == 0) if steady else start <= np.median(start)
-    replay = Replay(build(found, fitted), report.tables["activities"], report.tables, None)
+    replay = Replay(build(recorded, fitted), report.tables["activities"], report.tables, None)
     return replay.identity_ratio
 
 
 def class_means(replay: Replay) -> float | None:
-    """The replay error with every duration, too, at the mean of its kernel (name, operator, blocks) in the other steps."""
+    """Return the replay error with every duration, too, at the mean of its kernel (name, operator, blocks) in the other steps."""
     graph, activities = replay.graph, replay.graph.recorded.activities
     if graph.recorded.steps.steady.sum() < 2:
         return None
@@ -238,7 +238,7 @@ def recorded(folder: Path) -> None:
 
 
 def cost(events: int) -> None:
-    """CPU time and memory of graph, pass, prediction and path; CPU time travels better than wall time."""
+    """Measure CPU time and memory of graph, pass, prediction and path; CPU time travels better than wall time."""
     simulation = Simulation(seed=1)
     main_thread, stream = simulation.thread(), simulation.stream()
     # An operator, its launch and its kernel: three events each.

@@ -77,7 +77,7 @@ return [mark('first-contentful-paint'), mark('timeline-start'), mark('timeline-r
 
 
 def repeated(report: Report, copies: int) -> Report:
-    """The report of the same trace ``copies`` times in a row, each time a little faster or slower."""
+    """Return the report of the same trace ``copies`` times in a row, each time a little faster or slower."""
     choice = random.Random(0)
     factors = [choice.uniform(0.8, 1.2) for _ in range(copies)]
     span = report.trace.duration_ns + 1_000_000
@@ -130,7 +130,7 @@ def build(trace: Path, events: int, target: Path) -> dict[str, float]:
 
 
 def browser() -> Any:
-    """Headless Chromium without a network."""
+    """Return a headless Chromium without a network."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
@@ -145,7 +145,7 @@ def browser() -> Any:
 
 
 def cpu_ms(driver: Any) -> float:
-    """CPU time of the tasks of the page's main thread so far."""
+    """Return the CPU time of the tasks of the page's main thread so far."""
     metrics = driver.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
     return 1000 * next(float(metric["value"]) for metric in metrics if metric["name"] == "TaskDuration")
 

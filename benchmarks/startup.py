@@ -1,4 +1,4 @@
-"""How soon a small trace is answered, against bare imports of what the answer needs. Asserts nothing.
+"""Measure how soon a small trace is answered, against bare imports of what the answer needs. Asserts nothing.
 
 Whole processes, which take turns; the ratio of their medians holds when the machine's speed drifts. The first turn
 is not counted, and writes the bytecode that an installed package has. Then the imports that cost most, by
@@ -52,7 +52,7 @@ def run(arguments: list[str], folder: str) -> tuple[float, float, float] | None:
 
 
 def import_times(arguments: list[str], folder: str) -> list[tuple[str, int, int]]:
-    """(module, own us, us with all that it imports) of every import of a command."""
+    """Return (module, own us, us with all that it imports) of every import of a command."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *arguments],
         cwd=folder,
@@ -86,8 +86,8 @@ def main() -> None:
     for name, row in medians.items():
         base = BASES.get(name, "–")
         ratios = [own / other for own, other in zip(row, medians[base], strict=True)] if base in medians else []
-        told = [f"{r:.1f} x" for r in ratios] or ["–"] * len(row)
-        print(f"| {' | '.join([name, *(f'{s:.2f}' for s in row), base, *told])} |")
+        shown = [f"{r:.1f} x" for r in ratios] or ["–"] * len(row)
+        print(f"| {' | '.join([name, *(f'{s:.2f}' for s in row), base, *shown])} |")
     print("\n| import of `analyze`, with report | own ms | with its own imports ms |\n|---|---|---|")
     for name, own, whole in sorted(imports, key=lambda row: -row[2])[:25]:
         print(f"| {name} | {own / 1000:.1f} | {whole / 1000:.1f} |")

@@ -1,4 +1,4 @@
-"""How far the verdicts depend on the thresholds: each one halved and doubled, on every trace given.
+"""Measure how far the verdicts depend on the thresholds: each one halved and doubled, on every trace given.
 
     python benchmarks/threshold_sensitivity.py [TRACE ...]
 
@@ -27,13 +27,13 @@ Knob = tuple[ModuleType, str]
 
 
 def knobs() -> list[Knob]:
-    """Every threshold of `trace_analyzer.thresholds`."""
+    """Return every threshold of `trace_analyzer.thresholds`."""
     return [(thresholds, name) for name in vars(thresholds) if name.isupper() and not name.startswith("NS_PER")]
 
 
 @contextmanager
 def scaled(knob: Knob, factor: float) -> Iterator[None]:
-    """The threshold times ``factor``; integers stay integers, quantiles and coverages stay within 1."""
+    """Return the threshold times ``factor``; integers stay integers, quantiles and coverages stay within 1."""
     module, name = knob
     value = getattr(module, name)
     new = min(1.0, value * factor) if name.endswith(("_QUANTILE", "_COVERAGE")) else value * factor
@@ -45,7 +45,7 @@ def scaled(knob: Knob, factor: float) -> Iterator[None]:
 
 
 def traces() -> list[Path]:
-    """The traces named on the command line, else the samples and the corpus."""
+    """Return the traces named on the command line, else the samples and the corpus."""
     if len(sys.argv) > 1:
         return [Path(name) for name in sys.argv[1:]]
     folders = [SAMPLES, *(Path(folder) for folder in [os.environ.get("TRACE_CORPUS")] if folder)]
@@ -53,19 +53,19 @@ def traces() -> list[Path]:
 
 
 def judged(verdict: Verdict) -> str:
-    """What the verdict says, in one phrase."""
+    """Return what the verdict says, in one phrase."""
     if verdict.regime is None:
         return verdict.status
     return verdict.regime.removesuffix("-bound") + (f" ({verdict.cause})" if verdict.cause else "")
 
 
 def doubted(verdict: Verdict) -> tuple[str, str | None]:
-    """How sure the verdict is, and of what else it might have been."""
+    """Return how sure the verdict is, and of what else it might have been."""
     return verdict.confidence, verdict.runner_up
 
 
 def changes(trace: Trace, name: str) -> Iterator[tuple[Knob, float, str, bool]]:
-    """(threshold, factor, what the verdict turns into or "", whether only the doubts changed)."""
+    """Yield (threshold, factor, what the verdict turns into or "", whether only the doubts changed)."""
     base = report_of(trace).verdict
     for knob in knobs():
         for factor in FACTORS:
@@ -82,20 +82,20 @@ def changes(trace: Trace, name: str) -> Iterator[tuple[Knob, float, str, bool]]:
 
 def main() -> None:
     """Print the tables."""
-    found: dict[tuple[Knob, float], tuple[list[str], int]] = {}
+    outcomes: dict[tuple[Knob, float], tuple[list[str], int]] = {}
     print("| trace | verdict | confidence | runner-up |\n|---|---|---|---|")
     for path in traces():
         trace, name = load(path), path.name.removesuffix(".json.gz")
         base = report_of(trace).verdict
         print(f"| `{name}` | {judged(base)} | {base.confidence} | {base.runner_up or ''} |", flush=True)
         for knob, factor, change, doubt in changes(trace, name):
-            moved, doubts = found.get((knob, factor), ([], 0))
-            found[knob, factor] = (moved + [change] * bool(change), doubts + doubt)
+            moved, doubts = outcomes.get((knob, factor), ([], 0))
+            outcomes[knob, factor] = (moved + [change] * bool(change), doubts + doubt)
     print("\n| threshold | factor | verdicts that change | only confidence or runner-up |\n|---|---|---|---|")
-    for (knob, factor), (moved, doubts) in found.items():
+    for (knob, factor), (moved, doubts) in outcomes.items():
         if moved or doubts:
             print(f"| `{knob[1]}` | {factor:g} | {'; '.join(moved) or 'none'} | {doubts} |")
-    silent = [knob[1] for knob in knobs() if not any(any(found[knob, factor]) for factor in FACTORS)]
+    silent = [knob[1] for knob in knobs() if not any(any(outcomes[knob, factor]) for factor in FACTORS)]
     print(f"\nNothing changes for {', '.join(f'`{name}`' for name in silent)}.")
 
 

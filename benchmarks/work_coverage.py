@@ -1,4 +1,4 @@
-"""How much of the kernel time has known FLOP and bytes, and whether any rate is beyond what a device can do.
+"""Measure how much of the kernel time has known FLOP and bytes, and whether any rate is beyond what a device can do.
 
     python benchmarks/work_coverage.py [--without-values] [TRACE ...]
 
@@ -34,7 +34,7 @@ def main(paths: list[Path], *, values: bool) -> int:
 
 
 def reported(path: Path, *, values: bool) -> Report:
-    """The report of a trace, with or without the strides and values of its operators."""
+    """Return the report of a trace, with or without the strides and values of its operators."""
     trace = load(path)
     if not values:
         nothing = pl.lit(None, pl.Categorical)
@@ -83,7 +83,7 @@ def shares(device: DeviceReport) -> str:
 
 
 def shaped_ratios(report: Report, linked: pl.DataFrame) -> tuple[float | None, float | None]:
-    """Share of the time with FLOP or bytes, and with all of them, of kernels but communication whose operator has shapes."""
+    """Return the share of time with FLOP or bytes, and with both, of kernels whose operator has shapes, no collectives."""
     inputs = report.tables["operator_inputs"].filter(pl.col("input_dims").cast(pl.String).str.contains(r"\d"))
     shaped = linked.filter(pl.col("bucket") != "communication").join(
         inputs.select(pl.col("event_id").alias("operator_id")), on="operator_id", how="semi"
@@ -109,7 +109,7 @@ def highest_share_of_bandwidth(roofs: pl.DataFrame) -> float | None:
 
 
 def uncovered(linked: pl.DataFrame) -> pl.DataFrame:
-    """(operator, name, share): most of the linked time without bytes or FLOP."""
+    """Return (operator, name, share): most of the linked time without bytes or FLOP."""
     return (
         linked.with_columns((pl.col("duration_ns") / pl.col("duration_ns").sum()).alias("share"))
         .filter(pl.col("moved_bytes").is_null() & ~(pl.col("flop") > 0).fill_null(False))

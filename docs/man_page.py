@@ -1,4 +1,4 @@
-"""Writes the manual page analyze.1 from the command's own help, in the man macros of groff (man 7 groff_man)."""
+"""Write the manual page analyze.1 from the command's own help, in the man macros of groff (man 7 groff_man)."""
 
 import inspect
 import re
@@ -25,7 +25,7 @@ _ENVIRONMENT = {
 
 
 def man_page() -> str:
-    """The page of the command and all of its verbs."""
+    """Return the page of the command and all of its verbs."""
     group = click.Context(main, info_name="analyze")
     lines = [
         f'{_HEAD}.TH ANALYZE 1 "" "{escaped(DISTRIBUTION)}"',
@@ -51,7 +51,7 @@ def man_page() -> str:
 
 
 def of_command(command: click.Command, parent: click.Context, name: str) -> Iterator[str]:
-    """The lines of a verb: synopsis, text, options."""
+    """Yield the lines of a verb: synopsis, text, options."""
     context = click.Context(command, parent=parent, info_name=name)
     yield f".SS {escaped(' '.join(['analyze', name, *command.collect_usage_pieces(context)]))}"
     yield from paragraphs(command.help or "")
@@ -72,7 +72,7 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def items(pairs: dict[str, str]) -> Iterator[str]:
-    """Terms with their sentences, which are written in groff already."""
+    """Yield the terms with their sentences, which are written in groff already."""
     for term, text in pairs.items():
         yield from (".TP", f".B {escaped(term)}", text)
 

@@ -52,21 +52,21 @@ INSTRUMENTED = (strict, build, raw, fast, classify, source, syntax, times, toler
 def one_input(data: bytes) -> None:
     """Read the bytes; raise ``AssertionError`` where they break a promise."""
     fast._WORTH_BYTES, fast._CHUNK, fast._ROWS = 0, 1500, 9  # type: ignore[misc]
-    found = _loaded(data)
-    if found is None:
+    trace = _loaded(data)
+    if trace is None:
         return
     content = _inflated(data)
     expected = None if content is None or content.count(b"traceEvents") > 1 else _expected(content)
     if expected is not None:
-        _assert_same(found, expected, content)
-        assert not {note.code for note in found.notes} & {"truncated", "trailing-garbage", "syntax-error"}
+        _assert_same(trace, expected, content)
+        assert not {note.code for note in trace.notes} & {"truncated", "trailing-garbage", "syntax-error"}
     else:
-        assert_whole(found)
+        assert_whole(trace)
 
 
-def _assert_same(found: Trace, expected: reference.Reference, content: bytes) -> None:
+def _assert_same(trace: Trace, expected: reference.Reference, content: bytes) -> None:
     try:
-        reference.assert_same(found, expected)
+        reference.assert_same(trace, expected)
     except AssertionError as error:  # known: a process or thread number in two notations is two processes
         if not re.match("threads|devices", str(error)) or not _ODD_NUMBER.search(content):
             raise
@@ -81,9 +81,9 @@ def _loaded(data: bytes) -> Trace | None:
         return None
 
 
-def assert_whole(found: Trace) -> None:
-    """No event is in no table and under no note, where none is a metadata event or half of a pair."""
-    assert reference.accounted(found) <= found.event_count
+def assert_whole(trace: Trace) -> None:
+    """Assert that each event is in a table or under a note, but metadata events and halves of pairs."""
+    assert reference.accounted(trace) <= trace.event_count
 
 
 def _inflated(data: bytes) -> bytes | None:
@@ -94,7 +94,7 @@ def _inflated(data: bytes) -> bytes | None:
 
 
 def _expected(content: bytes) -> reference.Reference | None:
-    """What the reference reads; None where the content is no sound JSON trace of objects."""
+    """Return what the reference reads; None where the content is no sound JSON trace of objects."""
     try:
         entries, header = reference.parse(content)
     except (ValueError, RecursionError, KeyError, AttributeError):

@@ -81,7 +81,7 @@ POWER = (
 
 
 def elementwise(functor: str) -> str:
-    """The full name of PyTorch's vectorized pointwise kernel for a functor."""
+    """Return the full name of PyTorch's vectorized pointwise kernel for a functor."""
     return (
         f"void at::native::vectorized_elementwise_kernel<4, {functor}, std::array<char*, 2ul> >"
         f"(int, {functor}, std::array<char*, 2ul>)"
@@ -94,7 +94,7 @@ def kernel_ns(flop: float, size: float, dtype: str = BF16) -> int:
 
 
 class Eager:
-    """Operators of eager PyTorch on one thread: what they cost the host, which kernels they launch."""
+    """Simulate operators of eager PyTorch on one thread: what they cost the host, which kernels they launch."""
 
     def __init__(self, simulation: Simulation, thread: Thread, stream: Stream, dtype: str = BF16) -> None:
         self.simulation = simulation
@@ -104,12 +104,12 @@ class Eager:
         self.modules: dict[str, int] = {}
 
     def tensor(self, *shape: int) -> Tensor:
-        """A tensor of the workload's dtype."""
+        """Return a tensor of the workload's dtype."""
         return Tensor(shape, self.dtype)
 
     @contextmanager
     def module(self, name: str, number: int) -> Iterator[None]:
-        """The Python frames of a module call, where frames are recorded; else they only cost time."""
+        """Simulate the Python frames of a module call, where frames are recorded; else they only cost time."""
         with (
             self.thread.frame(f"nn.Module: {name}_{number}", before_ns=2_000),
             self.thread.frame("torch/nn/modules/module.py(1779): _call_impl", before_ns=1_500),
@@ -127,12 +127,12 @@ class Eager:
         self.thread.launch(kernel, self.stream)
 
     def mm(self, m: int, k: int, n: int) -> None:
-        """``aten::mm``."""
+        """Simulate ``aten::mm``."""
         with self.thread.op("aten::mm", [self.tensor(m, k), self.tensor(k, n)], before_ns=4_000):
             self.gemm(m, k, n)
 
     def linear(self, m: int, k: int, n: int) -> int:
-        """``nn.Linear`` on [m, k]; returns the autograd sequence number."""
+        """Simulate ``nn.Linear`` on [m, k]; returns the autograd sequence number."""
         sequence = self.simulation.next_sequence()
         weight, bias = self.tensor(n, k), self.tensor(n)
         with self.thread.op("aten::linear", [self.tensor(m, k), weight, bias], before_ns=1_500):
@@ -144,7 +144,7 @@ class Eager:
         return sequence
 
     def linear_backward(self, sequence: int, m: int, k: int, n: int) -> None:
-        """The two products and the bias sum of a linear layer's backward pass."""
+        """Simulate the two products and the bias sum of a linear layer's backward pass."""
         with self.thread.backward_op("AddmmBackward0", sequence, [self.tensor(m, n)]):
             self.mm(m, n, k)
             self.mm(n, m, k)
@@ -158,18 +158,18 @@ class Eager:
         self.thread.launch(Kernel(name, kernel_ns(0, size), grid, (128, 1, 1)), self.stream)
 
     def pointwise(self, operator: str, functor: str, *shape: int, inputs: int = 1, sequence: int | None = None) -> None:
-        """A pointwise operator: reads its inputs, writes one output."""
+        """Simulate a pointwise operator: reads its inputs, writes one output."""
         tensor = self.tensor(*shape)
         with self.thread.op(operator, [tensor] * inputs, before_ns=3_500, sequence=sequence):
             self.launch_pointwise(elementwise(functor), (inputs + 1) * tensor.bytes, prod(shape))
 
     def pointwise_backward(self, sequence: int, node: str, operator: str, functor: str, *shape: int) -> None:
-        """The backward node of a pointwise operator."""
+        """Simulate the backward node of a pointwise operator."""
         with self.thread.backward_op(node, sequence, [self.tensor(*shape)]):
             self.pointwise(operator, functor, *shape, inputs=2)
 
     def layer_norm(self, rows: int, columns: int) -> int:
-        """``aten::layer_norm`` over the last dimension; returns the autograd sequence number."""
+        """Simulate ``aten::layer_norm`` over the last dimension; returns the autograd sequence number."""
         sequence = self.simulation.next_sequence()
         x, weight = self.tensor(rows, columns), self.tensor(columns)
         inputs = [x, Scalar(f"[{columns}]", "ScalarList"), weight, weight, Scalar("1e-05")]
@@ -182,7 +182,7 @@ class Eager:
         return sequence
 
     def layer_norm_backward(self, sequence: int, rows: int, columns: int) -> None:
-        """The gradient of a layer norm's input."""
+        """Simulate the gradient of a layer norm's input."""
         x, weight, statistic = self.tensor(rows, columns), self.tensor(columns), Tensor((rows, 1), FP32)
         shape, wanted = Scalar(f"[{columns}]", "ScalarList"), Scalar("[True, False, False]", "ScalarList")
         inputs = [x, x, shape, statistic, statistic, weight, weight, wanted]
@@ -194,7 +194,7 @@ class Eager:
             self.thread.launch(kernel, self.stream)
 
     def attention(self, batch: int, heads: int, tokens: int, width: int) -> None:
-        """``scaled_dot_product_attention``, causal, by flash attention."""
+        """Simulate ``scaled_dot_product_attention``, causal, by flash attention."""
         head = self.tensor(batch, heads, tokens, width)
         flop = 4.0 * batch * heads * tokens * tokens * width / 2
         heads_and_flags = [head, head, head, Scalar("0."), Scalar("True")]
@@ -208,7 +208,7 @@ class Eager:
             self.thread.launch(Kernel(FLASH, duration_ns, grid, (128, 1, 1), 255, 65_536), self.stream)
 
     def convolution(self, batch: int, channels: int, filters: int, size: int) -> None:
-        """A 3 x 3 convolution that keeps the image size."""
+        """Simulate a 3 x 3 convolution that keeps the image size."""
         image, weight = self.tensor(batch, channels, size, size), self.tensor(filters, channels, 3, 3)
         ones = Scalar("[1, 1]", "ScalarList")
         inputs = [image, weight, Scalar(""), ones, ones, ones, Scalar("1")]
@@ -227,7 +227,7 @@ class Eager:
 
     @contextmanager
     def copy(self, tensor: Tensor) -> Iterator[None]:
-        """``tensor.to(device)`` around the copy that it makes."""
+        """Simulate ``tensor.to(device)`` around the copy that it makes."""
         with (
             self.thread.op("aten::to", [tensor]),
             self.thread.op("aten::_to_copy", [tensor]),
@@ -236,7 +236,7 @@ class Eager:
             yield
 
     def sgd(self, parameters: Sequence[Tensor]) -> None:
-        """``SGD.step`` with ``foreach=False``: one operator per parameter."""
+        """Simulate ``SGD.step`` with ``foreach=False``: one operator per parameter."""
         with (
             self.thread.annotation("Optimizer.step#SGD.step"),
             self.thread.frame("torch/optim/sgd.py(100): step", before_ns=25_000),
@@ -246,12 +246,12 @@ class Eager:
                     self.pointwise("aten::add_", ADD_FLOAT, *parameter.shape, inputs=2)
 
     def on(self, thread: Thread) -> "Eager":
-        """The same device work launched by another thread."""
+        """Return the same device work launched by another thread."""
         return Eager(self.simulation, thread, self.stream, self.dtype)
 
 
 def overhead_launch() -> Simulation:
-    """A tiny fp32 MLP, Python frames recorded: every kernel waits for its launch."""
+    """Return a tiny fp32 MLP, Python frames recorded: every kernel waits for its launch."""
     header = {"record_shapes": 1, "with_stack": 1}
     simulation = Simulation(python_frames=True, header=header, costs=Costs(host_factor=2.0), seed=1)
     main, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
@@ -285,7 +285,7 @@ def overhead_launch() -> Simulation:
 
 
 def overhead_data_loading() -> Simulation:
-    """A convolutional network that is ready before its next batch is."""
+    """Return a convolutional network that is ready before its next batch is."""
     simulation = Simulation(header={"record_shapes": 1}, seed=2)
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream())
@@ -308,7 +308,7 @@ def overhead_data_loading() -> Simulation:
 
 
 def overhead_synchronization() -> Simulation:
-    """A loop that reads a number back from the device after every few operators, then thinks about it."""
+    """Return a loop that reads a number back from the device after every few operators, then thinks about it."""
     simulation = Simulation(header={"record_shapes": 1}, seed=3)
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream())
@@ -333,7 +333,7 @@ def overhead_synchronization() -> Simulation:
 
 
 def memory_bandwidth() -> Simulation:
-    """A GELU written out operator by operator and layer norms, forward and backward; the CPU is ahead."""
+    """Return a GELU written out operator by operator and layer norms, forward and backward; the CPU is ahead."""
     simulation = Simulation(header={"record_shapes": 1}, seed=4)
     main, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
     torch = Eager(simulation, main, simulation.stream())
@@ -382,7 +382,7 @@ def _layer_norm_backward(rows: int, width: int) -> Callable[[Eager, int], None]:
 
 
 def compute() -> Simulation:
-    """A bf16 transformer with wide layers and flash attention, forward pass; the CPU is far ahead."""
+    """Return a bf16 transformer with wide layers and flash attention, forward pass; the CPU is far ahead."""
     simulation = Simulation(header={"record_shapes": 1}, seed=5)
     main = simulation.thread()
     torch = Eager(simulation, main, simulation.stream())
@@ -436,7 +436,7 @@ def communication_collectives() -> Simulation:
 
 
 def _all_reduce(torch: Eager, communication: Stream, tensor: Tensor, ranks: int) -> None:
-    """An all-reduce on its own stream and the wait of the compute stream for it."""
+    """Simulate an all-reduce on its own stream and the wait of the compute stream for it."""
     main, elements = torch.thread, prod(tensor.shape)
     collective = {
         "Collective name": "allreduce",
@@ -462,7 +462,7 @@ def _all_reduce(torch: Eager, communication: Stream, tensor: Tensor, ranks: int)
 
 
 def communication_dependency() -> Simulation:
-    """A model split over two devices without microbatches: each device waits for the other's half."""
+    """Return a model split over two devices without microbatches: each device waits for the other's half."""
     simulation = Simulation(devices=2, header={"record_shapes": 1}, seed=7)
     main = simulation.thread()
     halves = [Eager(simulation, main, simulation.stream(device)) for device in (0, 1)]
@@ -481,7 +481,7 @@ def communication_dependency() -> Simulation:
 
 
 def _hand_to_peer(source: Eager, target: Eager, tensor: Tensor) -> None:
-    """``x.to("cuda:1")``: a peer copy that follows the target's work so far; the target waits for it."""
+    """Simulate ``x.to("cuda:1")``: a peer copy that follows the target's work so far; the target waits for it."""
     main = source.thread
     with source.copy(tensor):
         main.wait_event(source.stream, main.record_event(target.stream))

@@ -28,7 +28,7 @@ Step = Callable[[], object]
 
 @dataclass(frozen=True)
 class Workload:
-    """A step to repeat, and what limits it on a GPU.
+    """Hold a step to repeat, and what limits it on a GPU.
 
     ``make(device, scale)`` prepares the step; ``scale`` 1 is meant for a GPU of a data centre, and a small fraction
     of it runs anywhere. A regime of None is not promised: a variant of another workload, for comparison.
@@ -40,7 +40,7 @@ class Workload:
 
 
 def _size(full: int, scale: float) -> int:
-    """A width or a length: a multiple of 8, at least 8."""
+    """Return a width or a length: a multiple of 8, at least 8."""
     return max(8, int(full * scale) // 8 * 8)
 
 
@@ -67,13 +67,13 @@ def tiny_mlp(device: str, scale: float) -> Step:
 
 
 def tiny_mlp_compiled(device: str, scale: float) -> Step:
-    """The same, its passes compiled; the optimizer is as it was."""
+    """Return the same, its passes compiled; the optimizer is as it was."""
     model, inputs = _tiny_mlp(device, scale)
     return _training(torch.compile(model), inputs)
 
 
 def tiny_mlp_graph(device: str, scale: float) -> Step:
-    """The same forward and backward pass, replayed as a CUDA graph; without CUDA as it is."""
+    """Return the same forward and backward pass, replayed as a CUDA graph; without CUDA as it is."""
     step = tiny_mlp(device, scale)
     if device != "cuda":
         return step
@@ -89,13 +89,13 @@ def tiny_mlp_graph(device: str, scale: float) -> Step:
 
 
 def cos_chain(device: str, scale: float) -> Step:
-    """The article's ``x.cos().cos()``: four passes over memory where two would do."""
+    """Return the article's ``x.cos().cos()``: four passes over memory where two would do."""
     x = torch.randn(_size(1 << 27, scale), device=device)
     return lambda: x.cos().cos()
 
 
 def cos_chain_compiled(device: str, scale: float) -> Step:
-    """The same, fused by torch.compile."""
+    """Return the same, fused by torch.compile."""
     x = torch.randn(_size(1 << 27, scale), device=device)
     chain = torch.compile(lambda value: value.cos().cos())
     return lambda: chain(x)
@@ -109,12 +109,12 @@ def layer_norm(device: str, scale: float) -> Step:
 
 
 def layer_norm_compiled(device: str, scale: float) -> Step:
-    """The same, as torch.compile writes it."""
+    """Return the same, as torch.compile writes it."""
     return torch.compile(layer_norm(device, scale))
 
 
 def matmul(device: str, scale: float) -> Step:
-    """Products of large bf16 matrices."""
+    """Return products of large bf16 matrices."""
     size = _size(8192, scale)
     left, right = (torch.randn(size, size, device=device, dtype=torch.bfloat16) for _ in range(2))
 
@@ -133,18 +133,18 @@ def _transformer(device: str, scale: float) -> tuple[torch.nn.Module, torch.Tens
 
 
 def transformer(device: str, scale: float) -> Step:
-    """A wide transformer block in bf16, forward and backward."""
+    """Return a wide transformer block in bf16, forward and backward."""
     return _training(*_transformer(device, scale))
 
 
 def transformer_compiled(device: str, scale: float) -> Step:
-    """The same, compiled."""
+    """Return the same, compiled."""
     model, inputs = _transformer(device, scale)
     return _training(torch.compile(model), inputs)
 
 
 def item_in_the_loop(device: str, scale: float) -> Step:
-    """``.item()`` after each of a few products: the queue runs dry each time."""
+    """Return ``.item()`` after each of a few products: the queue runs dry each time."""
     size = _size(1024, scale)
     x = torch.randn(size, size, device=device)
 
@@ -160,7 +160,7 @@ def item_in_the_loop(device: str, scale: float) -> Step:
 
 
 class _Slow(torch.utils.data.Dataset[torch.Tensor]):
-    """A dataset that takes a millisecond for each item."""
+    """Hold a dataset that takes a millisecond for each item."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -174,7 +174,7 @@ class _Slow(torch.utils.data.Dataset[torch.Tensor]):
 
 
 def slow_loader(device: str, scale: float) -> Step:
-    """A loader without workers that decodes for longer than the device computes."""
+    """Return a loader without workers that decodes for longer than the device computes."""
     width = _size(2048, scale)
     model = torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(4))).to(device)
     batches = iter(torch.utils.data.DataLoader(_Slow(width), batch_size=16))
@@ -186,7 +186,7 @@ def slow_loader(device: str, scale: float) -> Step:
 
 
 def pageable_copies(device: str, scale: float) -> Step:
-    """Batches in ordinary memory, copied before each short computation."""
+    """Return batches in ordinary memory, copied before each short computation."""
     batch = torch.randn(_size(1 << 26, scale))
     return lambda: batch.to(device).mul(2.0) if device != "cpu" else batch.clone().mul(2.0)
 
@@ -225,7 +225,7 @@ def record(workload: Workload, path: Path, device: str, scale: float = 1.0, step
 
 
 def record_ddp(rank: int, path: str, device: str, scale: float, rendezvous: str, steps: int = STEPS) -> None:
-    """One of two ranks of data parallelism whose gradients take longer to reduce than to compute."""
+    """Record one of two ranks of data parallelism whose gradients take longer to reduce than to compute."""
     import torch.distributed as distributed
 
     distributed.init_process_group(
@@ -245,7 +245,7 @@ def record_ddp(rank: int, path: str, device: str, scale: float, rendezvous: str,
 
 
 def record_mlp(path: Path) -> None:
-    """``cpu_mlp.json.gz``: an MLP in training on one thread of the CPU."""
+    """Record ``cpu_mlp.json.gz``: an MLP in training on one thread of the CPU."""
     torch.set_num_threads(1)
 
     def make(device: str, _: float) -> Step:
@@ -278,7 +278,7 @@ _KEPT_HEADER = (
 
 
 def anonymous(trace: dict[str, object]) -> dict[str, object]:
-    """The trace without absolute paths, and without header entries that could name the machine."""
+    """Return the trace without absolute paths, and without header entries that could name the machine."""
     kept = {key: trace[key] for key in _KEPT_HEADER if key in trace}
     text = _ABSOLUTE_PATH.sub("", json.dumps(kept))
     stripped: dict[str, object] = json.loads(text)
@@ -286,15 +286,15 @@ def anonymous(trace: dict[str, object]) -> dict[str, object]:
 
 
 def row(name: str, path: Path) -> str:
-    """A line of a table: what the workload was made for, what was found, and its step without the profiler."""
+    """Return a line of a table: what the workload was made for, what was found, and its step without the profiler."""
     report, expected = ta.analyze(path), WORKLOADS[name]
     verdict, settings = report.verdict, report.trace.settings
     step_ms = settings and settings.measured_step_ms
-    wanted, found = (
+    wanted, verdict = (
         " ".join(word for word in words if word) or "not promised"
         for words in ((expected.regime, expected.cause), (verdict.regime or verdict.status, verdict.cause))
     )
-    return f"| `{name}` | {wanted} | {found} | {'' if step_ms is None else f'{step_ms:.3f} ms'} |"
+    return f"| `{name}` | {wanted} | {verdict} | {'' if step_ms is None else f'{step_ms:.3f} ms'} |"
 
 
 def main(folder: Path) -> None:

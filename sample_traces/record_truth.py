@@ -293,8 +293,8 @@ def main(arguments: list[str] | None = None) -> None:
             else row.reason
         )
         print(f"{row.size:6} {row.change:16} {row.now_ms:8.3f} -> {row.measured_ms:8.3f} ms, predicted {figures}")
-    told = [row for row in rows if row.predicted_ms is not None]
-    print(f"{sum(row.is_inside for row in told)} of {len(told)} measured steps inside the interval")
+    predicted = [row for row in rows if row.predicted_ms is not None]
+    print(f"{sum(row.is_inside for row in predicted)} of {len(predicted)} measured steps inside the interval")
 
 
 if __name__ == "__main__":

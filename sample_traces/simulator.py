@@ -1,4 +1,4 @@
-"""A small simulator of launching threads and device streams that writes Kineto traces.
+"""Simulate launching threads and device streams, and write Kineto traces of them.
 
 It exists to make traces whose truth is known: what it writes is what a PyTorch Profiler would have seen of
 the modelled machine, and `Simulation.truth` tells why each device idled.
@@ -72,14 +72,14 @@ Dims = tuple[int, int, int]
 
 
 class Input:
-    """An operator's input as the profiler records it."""
+    """Hold an operator's input as the profiler records it."""
 
     dtype: str
 
 
 @dataclass(frozen=True)
 class Tensor(Input):
-    """A dense tensor input: its shape and dtype."""
+    """Hold a dense tensor input: its shape and dtype."""
 
     shape: tuple[int, ...]
     dtype: str = "c10::BFloat16"
@@ -91,7 +91,7 @@ class Tensor(Input):
 
     @property
     def strides(self) -> list[int]:
-        """Strides of the dense row-major tensor."""
+        """Return the strides of the dense row-major tensor."""
         return [prod(self.shape[i + 1 :]) for i in range(len(self.shape))]
 
 
@@ -105,7 +105,7 @@ class Scalar(Input):
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel: its name, how long the device needs for it, its launch configuration."""
+    """Hold a kernel: its name, how long the device needs for it, its launch configuration."""
 
     name: str
     duration_ns: int
@@ -118,7 +118,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Costs:
-    """What calls and hand-overs cost, in ns; ``host_factor`` scales all other work of the host."""
+    """Hold what calls and hand-overs cost, in ns; ``host_factor`` scales all other work of the host."""
 
     launch_call_ns: int = 4_500
     copy_call_ns: int = 6_000
@@ -135,7 +135,7 @@ class Costs:
 
 @dataclass
 class Stream:
-    """An in-order queue of one device. ``free_ns``: when all work enqueued so far will have ended."""
+    """Hold an in-order queue of one device. ``free_ns``: when all work enqueued so far will have ended."""
 
     device: int
     number: int
@@ -146,7 +146,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class CudaEvent:
-    """A point in a stream, reached at ``time_ns``, and the call that recorded it."""
+    """Hold a point in a stream, reached at ``time_ns``, and the call that recorded it."""
 
     time_ns: int
     stream: Stream
@@ -155,7 +155,7 @@ class CudaEvent:
 
 @dataclass(frozen=True)
 class Activity:
-    """A piece of work that a device did, and what it was waiting for last before it started."""
+    """Hold a piece of work that a device did, and what it was waiting for last before it started."""
 
     category: str
     name: str
@@ -170,9 +170,9 @@ class Activity:
 
 @dataclass(frozen=True)
 class PlantedGap:
-    """An idle interval of a device and the time that each cause has in it; the causes sum to the gap.
+    """Hold an idle interval of a device and the time that each cause has in it; the causes sum to the gap.
 
-    The causes bear DESIGN.md's names as far as the model knows them: what the host did is what the
+    The causes bear the names of docs/definitions.md as far as the model knows them: what the host did is what the
     simulated program said that it does. Work of another stream that is queued meanwhile is not looked at.
     """
 
@@ -183,13 +183,13 @@ class PlantedGap:
 
     @property
     def cause(self) -> str:
-        """The cause that holds most of the gap."""
+        """Return the cause that holds most of the gap."""
         return max(self.by_cause_ns, key=lambda cause: self.by_cause_ns[cause])
 
 
 @dataclass(frozen=True)
 class _Segment:
-    """What a host thread did in an interval."""
+    """Hold what a host thread did in an interval."""
 
     start_ns: int
     end_ns: int
@@ -198,7 +198,7 @@ class _Segment:
 
 @dataclass(frozen=True)
 class _Wait:
-    """A blocking call that waited for a device in an interval."""
+    """Hold a blocking call that waited for a device in an interval."""
 
     start_ns: int
     end_ns: int
@@ -206,7 +206,7 @@ class _Wait:
 
 @dataclass
 class _Record:
-    """One event of the file, times still in ns."""
+    """Hold one event of the file, times still in ns."""
 
     ph: str
     name: str
@@ -219,7 +219,7 @@ class _Record:
     flow_id: int | None = None
 
     def text(self) -> str:
-        """The event as Kineto writes it: microseconds with three decimals."""
+        """Return the event as Kineto writes it: microseconds with three decimals."""
         parts = [f'"ph": "{self.ph}"']
         parts += [f'"cat": "{self.category}"'] if self.category else []
         parts += [f'"name": {json.dumps(self.name)}', f'"pid": {json.dumps(self.pid)}']
@@ -242,7 +242,7 @@ def _traffic(size: int, duration_ns: int) -> dict[str, object]:
 
 
 class Simulation:
-    """A process with host threads and devices, and the trace of what they do."""
+    """Simulate a process with host threads and devices, and the trace of what they do."""
 
     def __init__(
         self,
@@ -273,14 +273,14 @@ class Simulation:
         self._sequence = 0
 
     def thread(self, name: str = "pt_main_thread") -> "Thread":
-        """A new host thread; the first one is the process's main thread."""
+        """Return a new host thread; the first one is the process's main thread."""
         number = len(self._threads)
         thread = Thread(self, name, tid=self.pid + 57 * number, number=number + 1)
         self._threads.append(thread)
         return thread
 
     def stream(self, device: int = 0, number: int = 7) -> Stream:
-        """The stream of that number, made when it is first asked for."""
+        """Return the stream of that number, made when it is first asked for."""
         return self._streams.setdefault((device, number), Stream(device, number))
 
     def occupy(self, stream: Stream, ns: int) -> None:
@@ -288,31 +288,31 @@ class Simulation:
         stream.not_before_ns = max(stream.not_before_ns, FIRST_EVENT_NS + ns)
 
     def jittered(self, ns: int) -> int:
-        """A cost with the scatter of a real machine: 0.9 to 1.2 of it."""
+        """Return a cost with the scatter of a real machine: 0.9 to 1.2 of it."""
         return round(ns * self._random.uniform(0.9, 1.2))
 
     def next_correlation(self) -> int:
-        """A correlation id that no call has yet."""
+        """Return a correlation id that no call has yet."""
         self._correlation += 1
         return self._correlation
 
     def next_external_id(self) -> int:
-        """An operator id that no operator has yet."""
+        """Return an operator id that no operator has yet."""
         self._external_id += 1
         return self._external_id
 
     def next_python_id(self) -> int:
-        """An id for a Python frame."""
+        """Return an id for a Python frame."""
         self._python_id += 1
         return self._python_id
 
     def next_sequence(self) -> int:
-        """An autograd sequence number for a forward operator."""
+        """Return an autograd sequence number for a forward operator."""
         self._sequence += 1
         return self._sequence
 
     def truth(self, device: int) -> list[PlantedGap]:
-        """Every idle interval of a device and what the simulated machine was waiting for in it."""
+        """Return every idle interval of a device and what the simulated machine was waiting for in it."""
         by_start = sorted(
             (a for a in self.activities if a.device == device),
             key=lambda a: (a.start_ns, a.call_start_ns, a.stream, a.correlation),
@@ -326,12 +326,12 @@ class Simulation:
         return gaps
 
     def trace(self) -> dict[str, Any]:
-        """The trace as parsed JSON."""
+        """Return the trace as parsed JSON."""
         parsed: dict[str, Any] = json.loads(self.json())
         return parsed
 
     def json(self) -> str:
-        """The trace as the text of a Kineto file."""
+        """Return the trace as the text of a Kineto file."""
         properties = [{"id": i, **A100} for i in range(self.devices)]
         header = {"schemaVersion": 1, "synthetic": SYNTHETIC, "deviceProperties": properties, **self.header}
         footer = {"traceName": "trace.json", "displayTimeUnit": "ms", "baseTimeNanoseconds": BASE_TIME_NS}
@@ -342,7 +342,7 @@ class Simulation:
         return f'{head}, "traceEvents": [\n{events}\n], {tail}\n'
 
     def gzipped(self) -> bytes:
-        """The compressed file; the same simulation gives the same bytes."""
+        """Return the compressed file; the same simulation gives the same bytes."""
         buffer = io.BytesIO()
         with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0, compresslevel=9) as file:
             file.write(self.json().encode())
@@ -353,7 +353,7 @@ class Simulation:
         path.write_bytes(self.gzipped() if path.suffix == ".gz" else self.json().encode())
 
     def _planted(self, ender: Activity, gap_start_ns: int) -> Mapping[str, int]:
-        """The time of each cause in the gap that ``ender`` ends."""
+        """Return the time of each cause in the gap that ``ender`` ends."""
         duration_ns = ender.start_ns - gap_start_ns
         if ender.bound_by != "launch":
             waits = ender.bound_by in ("event", "contention") and duration_ns >= DEVICE_GAP_LIMIT_NS
@@ -370,7 +370,7 @@ class Simulation:
         return {cause: ns for cause, ns in causes.items() if ns}
 
     def _metadata(self) -> Iterator[_Record]:
-        """The events that name processes, threads and streams, and those that bound the recording."""
+        """Yield the events that name processes, threads and streams, and those that bound the recording."""
         devices = [(i, f"GPU {i}", 16_777_216 + i) for i in range(self.devices)]
         for pid, label, index in [(self.pid, "CPU", self.pid), *devices]:
             yield _Record("M", "process_name", pid, 0, FIRST_EVENT_NS, args={"name": "python3"})
@@ -391,7 +391,7 @@ class Simulation:
 
 
 class Thread:
-    """A host thread: its clock, the operators and frames open on it, the calls that it makes."""
+    """Simulate a host thread: its clock, the operators and frames open on it, the calls that it makes."""
 
     def __init__(self, simulation: Simulation, name: str, tid: int, number: int) -> None:
         self.simulation = simulation
@@ -420,7 +420,7 @@ class Thread:
         sequence: int | None = None,
         args: Mapping[str, object] | None = None,
     ) -> Iterator[None]:
-        """An operator around the calls and operators made inside; ``sequence`` is from `next_sequence`."""
+        """Simulate an operator around the calls and operators made inside; ``sequence`` is from `next_sequence`."""
         details: dict[str, object] = dict(args or {})
         if sequence is not None:
             details |= {"Sequence number": sequence, "Fwd thread id": 0}
@@ -439,7 +439,7 @@ class Thread:
 
     @contextmanager
     def backward_op(self, name: str, sequence: int, inputs: Sequence[Tensor] = ()) -> Iterator[None]:
-        """The backward node of a forward operator, tied to it by sequence number and ``fwdbwd`` flow."""
+        """Simulate the backward node of a forward operator, tied to it by sequence number and ``fwdbwd`` flow."""
         tie = {"Sequence number": sequence, "Fwd thread id": 1}
         with self._operator(f"autograd::engine::evaluate_function: {name}", dict(tie)):
             self.spend(2_500)
@@ -456,7 +456,7 @@ class Thread:
 
     @contextmanager
     def frame(self, name: str, *, before_ns: int = 3_000, after_ns: int = 1_000) -> Iterator[None]:
-        """A Python function, ``file.py(line): name``; recorded when the simulation records frames."""
+        """Simulate a Python function, ``file.py(line): name``; recorded when the simulation records frames."""
         python_id, start_ns = self.simulation.next_python_id(), self.now_ns
         parent = self._frames[-1]
         self._frames.append(python_id)
@@ -472,7 +472,7 @@ class Thread:
 
     @contextmanager
     def annotation(self, name: str, *, cause: str | None = None) -> Iterator[None]:
-        """A ``record_function`` range, on the device rows too; ``cause`` names what its own time is."""
+        """Simulate a ``record_function`` range, on the device rows too; ``cause`` names what its own time is."""
         start_ns, external_id = self.now_ns, self.simulation.next_external_id()
         self._annotated.append([])
         self._causes.append(cause or self._causes[-1])
@@ -490,7 +490,7 @@ class Thread:
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:
-        """The annotation that ``profiler.step()`` makes."""
+        """Simulate the annotation that ``profiler.step()`` makes."""
         with self.annotation(f"ProfilerStep#{number}"):
             yield
 
@@ -506,7 +506,7 @@ class Thread:
         self._advance(self.simulation.jittered(self.simulation.costs.hand_over_ns), "python")
 
     def launch(self, kernel: Kernel, stream: Stream, *, behind: Activity | None = None) -> Activity:
-        """``cudaLaunchKernel``; a kernel of another stream that it is ``behind`` holds all SMs until its tail."""
+        """Simulate ``cudaLaunchKernel``; a kernel of another stream that it is ``behind`` holds all SMs until its tail."""
         costs = self.simulation.costs
         start_ns, correlation = self._begin_launch(stream)
         self._advance(self.simulation.jittered(costs.launch_call_ns), "runtime-call")
@@ -515,7 +515,7 @@ class Thread:
         return self._run(kernel, stream, correlation, start_ns, self._operator_id(), costs.inter_kernel_ns, held_ns)
 
     def launch_graph(self, kernels: Sequence[Kernel], stream: Stream, graph_id: int = 1) -> list[Activity]:
-        """``cudaGraphLaunch`` of a chain of kernels: one call, one correlation id, no operators."""
+        """Simulate ``cudaGraphLaunch`` of a chain of kernels: one call, one correlation id, no operators."""
         costs = self.simulation.costs
         start_ns, correlation = self._begin_launch(stream)
         self._advance(self.simulation.jittered(costs.graph_call_ns), "runtime-call")
@@ -538,7 +538,7 @@ class Thread:
         gb_per_s: float = 24.0,
         staging_ns: int = 0,
     ) -> Activity:
-        """``cudaMemcpyAsync``; with pageable host memory it returns only when the copy is done.
+        """Simulate ``cudaMemcpyAsync``; with pageable host memory it returns only when the copy is done.
 
         ``staging_ns`` is what the driver needs to move pageable memory into a buffer of its own before the copy starts.
         """
@@ -566,7 +566,7 @@ class Thread:
         return activity
 
     def memset(self, size: int, stream: Stream) -> Activity:
-        """``cudaMemsetAsync``."""
+        """Simulate ``cudaMemsetAsync``."""
         start_ns, correlation = self._begin_launch(stream)
         self._advance(self.simulation.jittered(self.simulation.costs.launch_call_ns), "runtime-call")
         self._call("cudaMemsetAsync", start_ns, correlation)
@@ -581,11 +581,11 @@ class Thread:
         )
 
     def synchronize(self, stream: Stream) -> None:
-        """``cudaStreamSynchronize``."""
+        """Simulate ``cudaStreamSynchronize``."""
         self._block("cudaStreamSynchronize", stream.free_ns)
 
     def synchronize_device(self, device: int = 0) -> None:
-        """``cudaDeviceSynchronize``."""
+        """Simulate ``cudaDeviceSynchronize``."""
         self._block("cudaDeviceSynchronize", self._device_free_ns(device))
 
     def poll(self, activity: Activity, *, every_ns: int = 20_000) -> None:
@@ -595,20 +595,20 @@ class Thread:
         self._advance(until_ns - self.now_ns, "python")
 
     def malloc(self, duration_ns: int) -> None:
-        """``cudaMalloc``: the driver works, nothing waits."""
+        """Simulate ``cudaMalloc``: the driver works, nothing waits."""
         start_ns, correlation = self.now_ns, self.simulation.next_correlation()
         self._advance(self.simulation.jittered(duration_ns), "allocation")
         self._call("cudaMalloc", start_ns, correlation)
 
     def call(self, name: str, duration_ns: int) -> None:
-        """A runtime call that enqueues nothing and waits for nothing."""
+        """Simulate a runtime call that enqueues nothing and waits for nothing."""
         start_ns, correlation = self.now_ns, self.simulation.next_correlation()
         self._advance(self.simulation.jittered(duration_ns), "runtime-call")
         self._call(name, start_ns, correlation)
 
     @contextmanager
     def capture(self) -> Iterator[None]:
-        """A graph's capture: what `capture_launch` launches within goes into the graph and reaches no device."""
+        """Simulate a graph's capture: what `capture_launch` launches within goes into the graph and reaches no device."""
         self._capture_call("cudaStreamBeginCapture", self.simulation.costs.small_call_ns)
         self._causes.append("graph-capture")
         yield
@@ -616,30 +616,30 @@ class Thread:
         self._capture_call("cudaStreamEndCapture", self.simulation.costs.small_call_ns)
 
     def capture_launch(self) -> None:
-        """``cudaLaunchKernel`` into the graph that is being captured."""
+        """Simulate ``cudaLaunchKernel`` into the graph that is being captured."""
         self._capture_call("cudaLaunchKernel", self.simulation.costs.launch_call_ns)
 
     def profiler_row(self, name: str, duration_ns: int) -> None:
-        """An ``overhead`` row: the profiler stops the thread, as when it flushes its buffers."""
+        """Simulate an ``overhead`` row: the profiler stops the thread, as when it flushes its buffers."""
         start_ns = self.now_ns
         self._advance(self.simulation.jittered(duration_ns), "profiler")
         row = (name, -1, 0, start_ns, "overhead", self.now_ns - start_ns)
         self.simulation.records.append(_Record("X", *row))
 
     def free(self, duration_ns: int, device: int = 0) -> None:
-        """``cudaFree``: waits for the device, then the driver works."""
+        """Simulate ``cudaFree``: waits for the device, then the driver works."""
         start_ns, correlation = self.now_ns, self.simulation.next_correlation()
         self._wait_until(self._device_free_ns(device))
         self._advance(self.simulation.jittered(duration_ns), "allocation")
         self._call("cudaFree", start_ns, correlation)
 
     def record_event(self, stream: Stream) -> CudaEvent:
-        """``cudaEventRecord``: reached when the work enqueued on the stream so far has ended."""
+        """Simulate ``cudaEventRecord``: reached when the work enqueued on the stream so far has ended."""
         correlation = self._small_call("cudaEventRecord")
         return CudaEvent(max(stream.free_ns, stream.not_before_ns, self.now_ns), stream, correlation)
 
     def wait_event(self, stream: Stream, event: CudaEvent) -> None:
-        """``cudaStreamWaitEvent``, and its ``cuda_sync`` row: the stream's later work follows the event."""
+        """Simulate ``cudaStreamWaitEvent``, and its ``cuda_sync`` row: the stream's later work follows the event."""
         correlation = self._small_call("cudaStreamWaitEvent")
         stream.not_before_ns = max(stream.not_before_ns, event.time_ns)
         details: dict[str, object] = {
@@ -703,7 +703,7 @@ class Thread:
         return max((s.free_ns for s in self.simulation._streams.values() if s.device == device), default=0)
 
     def _operator_id(self) -> dict[str, object]:
-        """The innermost operator as args of an event."""
+        """Return the innermost operator as args of an event."""
         return {"External id": self._operators[-1]} if self._operators else {}
 
     def _run(

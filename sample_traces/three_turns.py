@@ -29,12 +29,12 @@ def normalized(rows: Tensor) -> Tensor:
 
 
 def gelu_by_formula(x: Tensor) -> Tensor:
-    """The tanh form of GELU, one operator after the other."""
+    """Return the tanh form of GELU, one operator after the other."""
     return 0.5 * x * (1.0 + torch.tanh(0.7978845608 * (x + 0.044715 * x * x * x)))
 
 
 def program(turn: int) -> Callable[[], None]:
-    """The training step after so many turns: 0 has all three faults."""
+    """Return the training step after so many turns: 0 has all three faults."""
     torch.manual_seed(0)
     prepare = normalized_by_row if turn < 1 else normalized
     activation = gelu_by_formula if turn < 2 else partial(nn.functional.gelu, approximate="tanh")

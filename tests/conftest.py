@@ -2,7 +2,8 @@
 
 import csv
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -32,6 +33,19 @@ def corpus_rows() -> list[dict[str, str]]:
 def corpus_report() -> Callable[[str], Report]:
     """The report on a file of the corpus, made once per session."""
     return cache(lambda name: analyze(CORPUS / name))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Files that tests write in their own process need not outlive a power cut; tests/test_faults.py covers the calls."""
+
+    def synchronize(descriptor: int) -> None:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            fsync(descriptor)
+
+    fsync, os.fsync = os.fsync, synchronize
+    yield
+    os.fsync = fsync
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,7 +5,7 @@ model would not: missing calls, missing activities, clock skew, overlaps on one 
 duration, links by flow only, correlation numbers shared by processes. Every time is a whole number of
 nanoseconds, so that `naive` can compute exact answers.
 
-The traces keep clear of what DESIGN.md leaves to judgement: they are short enough that no silence counts as
+The traces keep clear of what the definitions leave to judgement: they are short enough that no silence counts as
 a recording pause, and events on one host thread nest properly.
 """
 

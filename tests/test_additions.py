@@ -1,4 +1,4 @@
-"""What CONTRIBUTING promises: a device, a kernel rule, a cause and an analysis are added in the places that it names, no more.
+"""What CONTRIBUTING promises: a device, a kernel rule, a cause, an analysis and a fix are added in the places that it names, no more.
 
 They are added to a copy of the package, and a report made with it has them in text, Markdown, JSON, page and schema.
 """
@@ -66,6 +66,19 @@ def busy_threads(launches: pl.DataFrame) -> pl.DataFrame:
 
 ANALYSES = (Analysis(BUSY_THREADS, busy_threads, json="busy_threads", section=Section("Threads that launch")),)
 '''
+FIX = """
+[[fixes]]
+id = "background-saving"
+regimes = ["overhead-bound"]
+title = "Save weights in the background"
+code = "torch.distributed.checkpoint.async_save(state_dict, checkpoint_id=path)"
+"""
+FIX_RULE = '''def background_saving(context: AdviceContext) -> Opportunity | None:
+    """Return the idle time in which weights were being saved."""
+    return idle_of(context, ("saving",), "weights are saved within the step")
+
+
+'''
 SCRIPT = """
 import json, sys
 from pathlib import Path
@@ -94,18 +107,25 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> Any:
     copy = folder / "trace_analyzer"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.c"))
     catalog = copy / "catalog"
-    for path, text in ((catalog / "devices.toml", DEVICE), (catalog / "host_work.toml", HOST_WORK)):
+    for path, text in (
+        (catalog / "devices.toml", DEVICE),
+        (catalog / "host_work.toml", HOST_WORK),
+        (catalog / "fixes.toml", FIX),
+    ):
         path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
     inserted(catalog / "kernels.toml", "[[rule]]", KERNEL_RULE)
     inserted(copy / "vocabulary.py", '    Part("garbage-collection"', CAUSE)
     (copy / "analyses" / "busy_threads.py").write_text(ANALYSIS, encoding="utf-8")
-    inserted(copy / "analyses" / "registry.py", "    causes,\n", "    busy_threads,\n")
-    inserted(copy / "analyses" / "registry.py", "host_costs, partition", "busy_threads, ")
+    inserted(copy / "analyses" / "registry.py", '"host_costs", "partition"', '"busy_threads", ')
+    inserted(copy / "advice" / "overhead.py", "def earlier_work(", FIX_RULE)
+    inserted(
+        copy / "advice" / "rules.py", '    "earlier-work":', '    "background-saving": overhead.background_saving,\n'
+    )
     events = [
         [
-            annotation(f"ProfilerStep#{step}", 1000 * step, 1000),
-            python("torch/serialization.py(944): save", 1000 * step + 10, 600),
-            launched("toylib_map_f32", 1000 * step + 650, 1000 * step + 700, 200, step + 1),
+            annotation(f"ProfilerStep#{step}", 100_000 * step, 100_000),
+            python("torch/serialization.py(944): save", 100_000 * step + 10, 60_000),
+            launched("toylib_map_f32", 100_000 * step + 65_000, 100_000 * step + 70_000, 20_000, step + 1),
         ]
         for step in range(4)
     ]
@@ -144,3 +164,11 @@ def test_an_analysis_is_its_file_and_its_place_in_the_registry(outputs: Any) -> 
     assert outputs["json"]["busy_threads"] == [{"thread_id": 0, "launch_count": 4}]
     for output in ("text", "markdown", "page"):
         assert "Threads that launch" in outputs[output], output
+
+
+@pytest.mark.slow
+def test_a_fix_is_its_entry_and_its_rule(outputs: Any) -> None:
+    advice = {item["id"]: item for item in outputs["json"]["advice"]}
+    assert advice["background-saving"]["saves_ns_at_most"] == 3 * 60_000_000  # of three steady steps
+    for output in ("text", "markdown", "page"):
+        assert "Save weights in the background" in outputs[output], output

@@ -79,6 +79,9 @@ def test_cpu_operators() -> None:
     first = analysed(loop).advice[0]
     assert first.id == "cpu-operators"
     assert first.where.startswith("aten::sort (")
+    assert "before operators of the GPU launch" not in first.why
+    assert "CPU tensors: create" in first.code
+    assert "run them once" not in first.code
 
 
 def test_an_operator_that_prepares_its_launch_for_long_is_not_said_to_compute() -> None:
@@ -86,6 +89,9 @@ def test_an_operator_that_prepares_its_launch_for_long_is_not_said_to_compute() 
     assert first.id == "cpu-operators"
     assert first.where.startswith("aten::addmm (")
     assert "compute" not in first.title + first.why
+    assert first.why.endswith("100 % of it before operators of the GPU launch their kernels")
+    assert first.code.startswith("# run them once before the loop")
+    assert "CPU tensors" not in first.code
 
 
 def test_it_saves_no_more_than_the_idle_time_of_its_causes() -> None:
@@ -624,7 +630,7 @@ def test_every_fix_has_a_rule() -> None:
 def test_a_fix_has_a_section_in_the_docs(fix: Fix) -> None:
     headings = re.findall(r"^#+ (.+)$", ADVICE.read_text("utf-8"), re.MULTILINE)
     anchors = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
-    assert anchors.count(fix.id) == 1
+    assert anchors.count(fix.id) == 1, "docs/advice.md needs a heading that the id is the anchor of"
     section = re.split(r"^#+ .+$", ADVICE.read_text("utf-8"), flags=re.MULTILINE)[1 + anchors.index(fix.id)]
     assert "**Bound**" in section
 

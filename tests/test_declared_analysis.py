@@ -1,11 +1,13 @@
 """An analysis that this file alone declares shows up everywhere that its declaration names."""
 
 import json
+from pathlib import Path
 
 import polars as pl
 from jsonschema import Draft202012Validator
 from kineto import launched, spread, trace_bytes
 
+from trace_analyzer.analyses import registry
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.ingest import load
 from trace_analyzer.metrics import PARTITION
@@ -51,6 +53,13 @@ EVENTS = [launched("a", 0, 20, 30, 1, stream=7), launched("b", 10, 60, 10, 2, st
 
 def toy_report() -> Report:
     return report_of(load(trace_bytes(spread(EVENTS))), analyses=(*ANALYSES, *DECLARED))
+
+
+def test_every_module_that_declares_analyses_is_listed() -> None:
+    assert registry.__file__ is not None
+    paths = Path(registry.__file__).parent.glob("*.py")
+    declaring = {path.stem for path in paths if "\nANALYSES" in path.read_text(encoding="utf-8")} - {"registry"}
+    assert sorted(registry.MODULES) == sorted(declaring)
 
 
 def test_its_table_is_one_of_the_report() -> None:

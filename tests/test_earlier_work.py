@@ -56,6 +56,17 @@ def test_it_is_in_no_group_and_told() -> None:
     assert "cudaMemcpyAsync" in item.where
 
 
+def test_the_mfu_is_an_interval_as_earlier_work_may_be_products() -> None:
+    """Products of known work after 8.9 ms of work from before the recording, of which nothing is known."""
+    dims = {"Input Dims": [[1024, 1024], [1024, 1024]], "Input type": ["float", "float"]}
+    device = held([op("aten::mm", 9_000 + 100 * n - 1, 20, **dims) for n in range(1, 90)]).devices[0]
+    assert device.mfu is not None
+    assert device.mfu_at_most is not None
+    earlier = device.partition_ns["earlier-work"] / device.window_ns
+    assert device.mfu_at_most - device.mfu == pytest.approx(earlier, rel=1e-6)
+    assert earlier > 0.4
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "call_name", ["cudaDeviceSynchronize", "hipMemcpyWithStream", "cudaMemcpy", "cudaEventSynchronize", "cudaStreamSynchronize"]

@@ -88,6 +88,8 @@ def test_a_trace_of_a_capture_alone_has_no_missing_timeline() -> None:
     inside = [launch(40 + 5 * n, 2, 10 + n) for n in range(3)]
     assert analysed(begin(30), inside, end(60), op("aten::mm", 0, 20)).verdict.status == "no-gpu-activity"
     assert analysed(begin(30), inside, end(60), launch(80, 2, 90)).verdict.status == "gpu-timeline-missing"
+    record = python("torch/_inductor/cudagraph_trees.py(1210): _record", 30, 30)
+    assert analysed(record, inside).verdict.status == "no-gpu-activity", "its calls were not recorded"
 
 
 def test_a_capture_within_steps_is_told_of_its_step() -> None:

@@ -59,6 +59,9 @@ VALUES = {
 NEEDS = {"--tables-format": ("--tables", "tables"), "--force": ("--report", "there.html")}
 """What an option needs beside itself."""
 
+WITH_REPORT = ("--report", "--open", "--no-report", "--max-report-mb", "--force")
+"""Options that mean something only where a report may be written."""
+
 ALONE = ("--help", "--version", "--json-schema")
 _ROW = re.compile(r"^  (?:-\w, )?(--[\w-]+)(?: / (--[\w-]+))?(?: (\S+))?(?:  |$)", re.MULTILINE)
 
@@ -105,9 +108,7 @@ def test_every_form_of_a_report_works(case: tuple[str, ...], tmp_path: Path, mon
     verb, option, *values = case
     words = [option, *values, *NEEDS.get(option, ())]
     if option not in ALONE:
-        quick = (
-            () if option in ("--report", "--open", "--no-report", "--max-report-mb", "--force") else ("--no-report",)
-        )
+        quick = () if option in WITH_REPORT else ("--no-report",)
         words = [str(SAMPLE), *words, *quick]
     result = invoked(tmp_path, monkeypatch, *filter(None, [verb]), *words)
     assert result.exit_code == 0, result.stderr
@@ -119,9 +120,10 @@ def test_every_form_of_a_report_works(case: tuple[str, ...], tmp_path: Path, mon
 def test_options_may_be_written_with_an_equals_sign(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    quick = () if option in WITH_REPORT else ("--no-report",)
     forms_of_it = [form for form in forms("report") if form[0] == option and len(form) == 2]
     words = [f"{option}={value}" for _, value in forms_of_it[:1]]
-    result = invoked(tmp_path, monkeypatch, str(CPU), *words, *NEEDS.get(option, ()))
+    result = invoked(tmp_path, monkeypatch, str(CPU), *words, *NEEDS.get(option, ()), *quick)
     refused = {"--step", "--device", "--measured-step-ms"}  # a run on the CPU has neither
     assert result.exit_code in (
         (0, 2) if option in refused else (0, 1) if option in ("--fail-on", "--max-idle") else (0,)
@@ -145,7 +147,11 @@ def test_the_peak_for_all_types_is_that_of_each(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("form", sorted(set(forms("calibrate")) - {("--help",)}), ids=" ".join)
 def test_every_form_of_calibrate_works(form: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
+    from trace_analyzer.capture import calibrate
+
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(calibrate, "_COPY_BYTES", {("cpu", True): (1 << 12, 1 << 16)})
+    monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (16, 32)})
     quick = [word for word in ("--quick", "--no-sweep") if word != form[0] and form[0] != "--sweep"]
     where = [] if form[0] == "--device" else ["--device", "cpu"]
     result = invoked(

@@ -21,6 +21,20 @@ def test_lines_are_those_of_code_by_folder() -> None:
     assert house.folder_lines(FILES) == {"trace_analyzer": 5, "trace_analyzer/b": 7}
 
 
+def test_lines_of_python_are_of_one_kind_each() -> None:
+    text = '"""A module."""\n\nimport ast\n\nX = (\n    1,\n)\n"""A value."""\n\n# Why.\nprint(ast, X)\n'
+    kinds = house.kinds_of_lines({"a.py": text, "b.toml": "x = 1\n"})
+    assert kinds == {"docs": 3, "imports": 1, "declarations": 3, "statements": 1, "blank": 3}
+    assert set(kinds) == set(house.KINDS)
+
+
+def test_the_table_of_the_page_is_replaced() -> None:
+    page = "# Size\n\nProse.\n\n| a |\n| --- |\n| 1 |\n\nMore.\n\n| b |\n| --- |\n"
+    assert (
+        house.written(page, ["| c |", "| --- |"]) == "# Size\n\nProse.\n\n| c |\n| --- |\n\nMore.\n\n| b |\n| --- |\n"
+    )
+
+
 def test_the_longest_module_and_function_are_named() -> None:
     assert house.longest_module(FILES) == (7, "trace_analyzer/b/c.py")
     assert house.longest_function(FILES) == (4, "c.py:longer")

@@ -120,6 +120,25 @@ def test_names_that_are_no_identifiers_stay_out_of_what_is_typed() -> None:
     assert all("rm -rf" not in code and "<script>" not in code for code in codes)
 
 
+def test_a_roof_that_arithmetic_exceeds_is_doubted() -> None:
+    """Products of 440 us at the peak: in 500 us they are possible, in 300 us the peak is another device's."""
+    levels = []
+    for takes, is_doubted in ((500, False), (300, True)):
+        verdict = analysed([square(1000 + takes * n, takes, n) for n in range(1, 12)]).verdict
+        assert verdict.regime == "compute-bound"
+        assert any("which no kernel can" in why for why in verdict.confidence_why) is is_doubted
+        levels.append(verdict.confidence)
+    assert levels in (["high", "medium"], ["medium", "low"])
+
+
+def test_other_kernels_are_no_advice_for_products_that_are_good() -> None:
+    """At 440 of 500 us (88 %) nothing is to be won; those of 1,000 us (44 %) are counted alone."""
+    good, poor = [square(1500 * n, 500, n) for n in range(1, 12)], [square(1500 * n + 500, 1_000, 50 + n) for n in range(1, 12)]  # fmt: skip
+    assert "max-autotune" not in {item.id for item in analysed(good).advice}
+    (item,) = (item for item in analysed(good, poor).advice if item.id == "max-autotune")
+    assert "reach 44 %" in item.why
+
+
 def test_a_mfu_of_which_part_is_known_is_an_interval() -> None:
     """500 us of known work, and 500 us of a contraction of unknown work that did at most its peak; 1 ms in all."""
     report = analysed(square(1000, 500, 1), kernel(GEMM, 1500, 500, grid=[500, 1, 1]))

@@ -71,6 +71,13 @@ def test_each_kind_has_its_time_its_tokens_and_its_verdict() -> None:
     assert rows.get_column("regime").to_list() == ["compute-bound", *["memory-bandwidth-bound"] * 2]
 
 
+def test_steps_without_sizes_count_for_no_tokens_per_second() -> None:
+    """A decoding step of 3 ms whose annotation has no sizes, after four of 1 ms with 8 tokens each."""
+    unsized = [annotation("execute_new_0_cached_30", 80, 8), launched(COPY, 80.5, 16_100, 3_000, 901, takes=0.25)]
+    rows = served(unsized).tables["serving"]
+    assert rows.filter(step_kind="decode").select("count", "decode_tokens", "tokens_per_s").rows() == [(5, 32, 8_000.0)]
+
+
 @pytest.mark.slow
 def test_it_stands_in_the_json() -> None:
     rows = json.loads(served().to_json())["serving"]

@@ -136,7 +136,7 @@ def loop(count: int, *around: object, period: int = 200, copies: bool = True) ->
         t, first = period * n, 100 * n
         names = [*("gemm", "relu") * 3, "argmax"]
         if copies:
-            events += [call("cudaMemcpyAsync", t, 4, correlation=first + 90), copy("HtoD (Pinned -> Device)", t + 6, 8, correlation=first + 90)]  # fmt: skip
+            events += [call("cudaMemcpyAsync", t, 4, correlation=first + 90), copy("HtoD (Pinned -> Device)", t + 6, 8, correlation=first + 90, bytes=1 << 18)]  # fmt: skip
         events += [launched(name, t + 10 + 15 * k, t + 20 + 15 * k, 12, first + k + 1) for k, name in enumerate(names)]
     return events
 

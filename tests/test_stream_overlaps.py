@@ -65,12 +65,13 @@ def test_without_a_capability_the_names_of_kernels_tell() -> None:
     "second",
     [
         [launch(1, 1, 2), kernel(GEMM, 110, 10, correlation=2)],  # contained
+        [launch(1, 1, 2), kernel(GEMM, 121, 8, correlation=2)],  # contained in its tail
         [launch(1, 1, 2), kernel(GEMM, 100, 40, correlation=2)],  # together
         [launch(1, 1, 2), kernel(GEMM, 110, 40, correlation=2)],  # not in its tail
         [launch(-1, 1, 2), kernel(GEMM, 120, 40, correlation=2)],  # launched before it
         [launch(1, 1, 2), copy("DtoD (Device -> Device)", 120, 40, correlation=2)],  # no kernel
     ],
-    ids=["contained", "together", "early", "reversed", "a copy"],
+    ids=["contained", "contained in its tail", "together", "early", "reversed", "a copy"],
 )  # fmt: skip
 def test_other_overlap_is_corrupt(second: list[Event]) -> None:
     first = [launch(0, 1, 1), kernel(GEMM, 100, 30, correlation=1)]

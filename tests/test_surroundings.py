@@ -198,7 +198,7 @@ def test_standard_error_is_full(folder: Path, args: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_end_it_at_any_moment_however_often_they_come(folder: Path, number: signal.Signals) -> None:
     (folder / "t.json").write_bytes(
-        trace_bytes([launched(f"k{t % 9}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(20_000)])
+        trace_bytes([launched(f"k{t % 9}", 20 * t + 1, 20 * t + 12, 4, t + 1) for t in range(8_000)])
     )
     started = time.monotonic()
     assert command(folder, "t.json", "--tables", "whole", "--force").returncode == 0

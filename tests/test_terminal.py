@@ -150,7 +150,7 @@ def test_verbose_tells_the_rest() -> None:
     ],
 )
 def test_how_much_less_a_group_computes(ratio: float | None, text: str) -> None:
-    assert units.times(ratio) == text
+    assert units.factor(ratio) == text
 
 
 def test_colour_only_adds_attributes() -> None:

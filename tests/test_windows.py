@@ -135,9 +135,20 @@ def test_what_only_a_pass_has_in_each_repetition_proves_steps(events: list[objec
 @pytest.mark.slow
 def test_annotated_layers_are_no_steps_either() -> None:
     layers = [annotation(f"layer {n}", 100 * n + 3, 80) for n in range(10)]
-    assert analysed(blocks(), layers).steps_from == "layer #"
-    assert analysed(_later(python("nn.Module: Net_0", -10, 2_000), layers, blocks())).steps_from is None
-    assert analysed(_later(annotation("epoch", -10, 2_000), layers, blocks())).steps_from == "layer #", "an epoch has steps"  # fmt: skip
+    assert analysed(blocks(), layers).steps_from is None, "though the device was waited for between them"
+    parts = [annotation(f"part {n}", 100 * n + 3, 80) for n in range(10)]
+    assert analysed(blocks(), parts).steps_from == "part #"
+    assert analysed(_later(python("nn.Module: Net_0", -10, 2_000), parts, blocks())).steps_from is None
+    assert analysed(_later(annotation("epoch", -10, 2_000), parts, blocks())).steps_from == "part #", "an epoch has steps"  # fmt: skip
+
+
+@pytest.mark.sampled
+def test_layers_that_are_different_modules_are_no_steps_whatever_they_wait_for() -> None:
+    modules = [python(f"nn.Module: Block_{n}", 100 * n - 2, 90) for n in range(10)]
+    assert analysed(_later(python("net.py(3): f", -20, 3_000), modules, blocks())).steps_from is None
+    again = [python(f"nn.Module: Block_{n % 5}", 100 * n - 2, 90) for n in range(10)]
+    calls = [python("net.py(9): g", 100 * n - 3, 92) for n in range(10)]
+    assert analysed(_later(python("net.py(3): f", -20, 3_000), calls, again, blocks())).steps_from is not None, "some come again"  # fmt: skip
 
 
 # What lies beside the device's work
@@ -159,6 +170,12 @@ def test_what_was_recorded_before_the_devices_work_is_said_with_its_name() -> No
     text, page = report.summary(), report.to_markdown()
     assert "9.98 ms of 30.0 ms traced" in text
     assert "9.98 ms of 30.0 ms traced, from the first device work to the last" in page
+
+
+def test_a_step_is_no_name_of_what_came_before() -> None:
+    assert prepared("ProfilerStep#3", 20_000).verdict.headline.endswith(
+        "(20.0 ms of 30.0 ms before the device's first work)."
+    )
 
 
 def test_less_than_half_beside_the_devices_work_changes_no_verdict() -> None:

@@ -10,7 +10,7 @@ from trace_analyzer.schema import Table
 from trace_analyzer.sections import Section
 
 Hide = Callable[[Any, Sequence[int]], Any]
-"""Hide what is said of some devices, by their codes: the value with everything, and those devices -> the value without."""
+"""Hide the values of some devices, by their codes: the value with everything, and those devices -> the value without."""
 
 
 def without_devices(frame: pl.DataFrame, devices: Sequence[int]) -> pl.DataFrame:

@@ -97,7 +97,7 @@ class Outputs:
             sink.check()
             raise
         finally:
-            with contextlib.suppress(OSError):  # what could not be written was told above
+            with contextlib.suppress(OSError):  # that it could not be written was reported above
                 file.close()
         if not special:
             self._finished.append((temporary, target))
@@ -129,7 +129,7 @@ class Outputs:
 
 
 class Sink(io.RawIOBase):
-    """A file that remembers why it could not be written: libraries lose what the system said.
+    """Remember why a file could not be written: libraries lose what the system said.
 
     It hides its descriptor, past which they would write.
     """

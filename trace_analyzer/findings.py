@@ -12,6 +12,7 @@ from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.left_out import LeftOut, left_out
 from trace_analyzer.analyses.profiler_overhead import Prices, ProfilerOverhead
 from trace_analyzer.analyses.recorded_span import RecordedSpan
+from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analyses.window_edges import complement
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.devices import Device
@@ -87,7 +88,7 @@ class DeviceSources:
 
     trace: Trace
     host: Host
-    host_steps: tuple[pl.DataFrame, str | None]
+    host_steps: HostSteps
     activities: pl.DataFrame
     launches: pl.DataFrame
     device_steps: pl.DataFrame
@@ -120,7 +121,7 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         assumed_peaks=_assumed_peaks(activities, model),
         waits_recorded=causes.first_event_wait_ns(sources.host, trace.sync_events) is not None,
         launch_latency_ns=sources.launch_latency_ns,
-        steps_from=sources.host_steps[1],
+        steps_from=sources.host_steps.source,
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
         damaged=is_damaged(trace.notes),

@@ -9,7 +9,7 @@ Severity = Literal["info", "warning", "error"]
 
 @dataclass(frozen=True)
 class Note:
-    """One remark about the trace or the analysis.
+    """Hold one remark about the trace or the analysis.
 
     ``code`` is stable and meant for programs, ``message`` for people, ``count`` says how many events
     (or other things, as the message says) it is about.

@@ -11,6 +11,7 @@ import polars as pl
 from trace_analyzer import advice, checks, findings, mask, plugins, report_parts, verdict, windows
 from trace_analyzer.analyses.device_models import match_devices
 from trace_analyzer.analyses.executions import Executions
+from trace_analyzer.analyses.steps import HostSteps
 from trace_analyzer.analysis import Analysis, Declaration, Value
 from trace_analyzer.compiled import why_slow
 from trace_analyzer.graph import LazyTables, TableGraph
@@ -99,7 +100,7 @@ class ReportParts:
     blame_rows: tuple[Blame, ...]
     host_cost_rows: tuple[HostCost, ...]
     advice: tuple[Advice, ...]
-    host_steps: tuple[pl.DataFrame, str | None]
+    host_steps: HostSteps
 
 
 # What follows from the analyses, in this order: checks, the mask, the verdict and its window, advice, the report.
@@ -147,7 +148,7 @@ def report_of(
         host_costs=parts.host_cost_rows,
         advice=parts.advice,
         tables=public_tables(graph, analyses),
-        steps_from=parts.host_steps[1],
+        steps_from=parts.host_steps.source,
         declared=rows,
     )
 

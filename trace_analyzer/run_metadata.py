@@ -19,7 +19,7 @@ _MAX_NUMBER = 10**15
 
 @dataclass(frozen=True)
 class RunMetadata:
-    """What a recording by this package says about itself; null is what it could not tell."""
+    """Hold what a recording by this package says about itself; null is what it could not tell."""
 
     measured_step_ms: Annotated[float | None, "Mean time of a step without the profiler, ms."] = None
     level: Annotated[str | None, "How much was recorded: `light`, `standard` or `full`."] = None

@@ -64,6 +64,10 @@ PRIORS_RATIO = 0.1
 
 HALF_ROOF_RATIO = 0.5
 """A kernel that takes twice its time at the roof is held by something else for as long as by the roof."""
+BEYOND_ROOF_RATIO = 1.05
+"""Arithmetic cannot exceed the device's peak; what does so was computed elsewhere, or is not what its shapes say."""
+GOOD_ROOF_RATIO = 0.8
+"""Libraries' best products reach 70 to 90 % of a datasheet's peak: above, other kernels win nothing."""
 INEFFICIENT_ROOF_RATIO = 0.25
 """Kernels that are made well reach 50 to 90 % of a datasheet's roof; below a quarter neither roof limits them."""
 
@@ -99,6 +103,10 @@ EDGE_IDLE_RATIO = 0.1
 """Less idle time at an edge of the window changes no verdict."""
 LEFT_OUT_RATIO = 0.5
 """A window that leaves out more speaks for the lesser part of the trace."""
+INPUT_COPY_RATIO = 0.1
+"""Weights cross PCIe at 10 to 60 GB/s: copying them takes longer than computing with them, below some 10,000 rows a weight."""
+VOCABULARY_ROWS = 1024
+"""Tables of relative positions have 32 to 512 rows, and layers look them up; vocabularies have thousands."""
 PERIOD_LIKENESS = 0.9
 """Iterations of a loop differ by an allocation or a log line, not by a tenth of what they launch."""
 

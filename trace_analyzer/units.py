@@ -118,7 +118,7 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if 999.5 <= abs(value) < 999_999.5 else f"{value:,.3g}"
 
 
-def times(factor: float | None) -> str:
+def factor(factor: float | None) -> str:
     """Write a factor: ``1.23 ×``; beyond 100,000 only that it is more."""
     if factor is None:
         return "–"

@@ -326,19 +326,20 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
 def max_autotune(context: AdviceContext) -> Opportunity | None:
     """Return the time of compute-bound matmul and convolution beyond their roof.
 
-    Those that other fixes bring to tensor cores do not count.
+    Those that other fixes bring to tensor cores do not count, nor do those that are good already.
     """
     rows = (
         context.within.activities.filter(pl.col("bound") == "compute", pl.col("group") == "matmul")
         .join(context.within.missed, on="activity_id", how="anti")
         .join(_efficient(context.within.roofs).select("activity_id", "lost_ns", "roof_ns"), on="activity_id")
+        .filter(pl.col("roof_ns") < thresholds.GOOD_ROOF_RATIO * pl.col("duration_ns"))
     )
     reached = total(rows, "roof_ns") / max(1, total(rows, "duration_ns"))
     return kernel_opportunity(
         context,
         rows,
         pl.col("lost_ns"),
-        "time of matmuls and convolutions minus that at the device's peak",
+        "time of matmuls and convolutions that reach under 80 % of the device's peak, minus that at the peak",
         f"matmuls and convolutions reach {percent(reached)} of what the device can do; 80 % is good",
     )
 
@@ -368,14 +369,19 @@ def less_work(context: AdviceContext) -> Opportunity | None:
     heavy = rest.filter((pl.col("bound") == "compute") & ~pl.col("recomputed").fill_null(False)).join(
         context.within.roofs.select("activity_id", "roof_ns"), on="activity_id", how="left", maintain_order="left"
     )
-    reached = total(heavy, "roof_ns") / max(1, total(heavy.drop_nulls("roof_ns"), "duration_ns"))
+    known_ns = total(heavy.drop_nulls("roof_ns"), "duration_ns")
+    reached = total(heavy, "roof_ns") / max(1, known_ns)
+    by_kind = known_ns < thresholds.KNOWN_RATE_RATIO * total(heavy, "duration_ns")
+    limited = (
+        "{} by arithmetic as far as their kind tells, as their work is not known" if by_kind else "{} by arithmetic"
+    )
     return kernel_opportunity(
         context,
         heavy,
         pl.min_horizontal("duration_ns", pl.coalesce("roof_ns", "duration_ns")) / 2,
         "half the time that compute-bound kernels take at the device's peak, if half the work is done; of all their time"
         " where their work is not known; kernels that repeat other work left out",
-        f"{counted(heavy.height, 'kernel is', 'kernels are')} limited by arithmetic: what remains of that at the device's peak"
+        f"{limited.format(counted(heavy.height, 'kernel is limited', 'kernels are limited'))}: what remains of that at the device's peak"
         " shortens only with less of it, or on a faster device",
         reached=f": kernels reach {percent(reached)} of the roof" if reached else "",
     )

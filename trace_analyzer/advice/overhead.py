@@ -25,7 +25,7 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.analyses.host import CALLS
-from trace_analyzer.units import count, counted, duration
+from trace_analyzer.units import count, counted, duration, percent
 from trace_analyzer.vocabulary import EARLIER_WORK
 
 LAUNCHING = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
@@ -316,11 +316,30 @@ def _prepares(context: AdviceContext, idle: pl.DataFrame) -> pl.Series:
     return by_event.fill_null(False) | function.str.contains(_PREPARES).fill_null(False)
 
 
+_ON_CPU = """mask = torch.ones(n, n, device="cuda").tril()  # CPU tensors: create them where they are used
+# transform data in the data loader's workers, not between launches"""
+_BEFORE_LAUNCH = (
+    "# run them once before the loop, with these shapes: a first call starts its library, or searches for its kernel"
+)
+
+
 def cpu_operators(context: AdviceContext) -> Opportunity | None:
-    """Return the idle time in operators that hold the CPU, but those that prepare data."""
-    why = "operators hold the CPU for over 1 ms at a time, without a call to the GPU's runtime, while the GPU waits"
+    """Return the idle time in operators that hold the CPU, but those that prepare data.
+
+    An operator that launches work afterwards does not compute on the CPU: it prepares its launch for long.
+    """
     idle = context.idle.filter(pl.col("cause") == "cpu-operator")
-    return idle_opportunity(context, idle.filter(~_prepares(context, idle)), ("cpu-operator",), why)
+    idle = idle.filter(~_prepares(context, idle))
+    launching = context.within.activities.get_column("operator_id").drop_nulls()
+    before_launch = idle.filter(pl.col("event_id").is_in(launching.implode()))
+    why = "operators hold the CPU for over 1 ms at a time, without a call to the GPU's runtime, while the GPU waits"
+    if before_launch.height:
+        share = percent(total(before_launch, length_ns()) / max(1, total(idle, length_ns())))
+        why += f"; {share} of it before operators of the GPU launch their kernels"
+    codes = [_ON_CPU] if before_launch.height < idle.height else []
+    codes += [_BEFORE_LAUNCH] if before_launch.height else []
+    opportunity = idle_opportunity(context, idle, ("cpu-operator",), why)
+    return opportunity and replace(opportunity, values={"snippet": "\n".join(codes)})
 
 
 def cpu_preparation(context: AdviceContext) -> Opportunity | None:

@@ -10,7 +10,8 @@ def bucket_work(kernels: pl.DataFrame) -> pl.DataFrame:
     """Sum kernels (see `roofline.with_roofs`) of one device by bucket, longest first.
 
     Beside sums and rates: ``time_ratio`` and ``flop_ratio`` of the sum over all buckets (of the FLOP that are
-    known), and ``known_ratio``, the share of the bucket's time whose FLOP are known.
+    known), and ``known_ratio``, the share of the bucket's time whose FLOP are known. A rate is null where that is under
+    `thresholds.KNOWN_RATE_RATIO`, and shares of FLOP are where it is for all matmuls and convolutions together: these hold nearly all FLOP.
     """
     sums = (
         kernels.drop_nulls("bucket")
@@ -18,7 +19,7 @@ def bucket_work(kernels: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("group").mode().sort().first(), *work_sums())
         .sort("time_ns", "bucket", descending=[True, False])
     )
-    return sums.with_columns(*work_rates(), *_shares())
+    return sums.with_columns(*work_rates(), *_shares()).with_columns(*_well_known())
 
 
 def group_work(kernels: pl.DataFrame) -> pl.DataFrame:
@@ -36,7 +37,11 @@ def group_work(kernels: pl.DataFrame) -> pl.DataFrame:
     rate = pl.when(pl.col("known_ratio") >= thresholds.KNOWN_RATE_RATIO).then("achieved_flop_per_s")
     matmul = rate.filter(pl.col("group") == "matmul").first()
     slower = pl.when(rate > 0).then(matmul / rate)
-    return sums.with_columns(*work_rates(), *_shares()).with_columns(slower.alias("slower_ratio"))
+    return (
+        sums.with_columns(*work_rates(), *_shares())
+        .with_columns(slower.alias("slower_ratio"))
+        .with_columns(*_well_known())
+    )
 
 
 def _shares() -> list[pl.Expr]:
@@ -45,4 +50,15 @@ def _shares() -> list[pl.Expr]:
         pl.when(time.sum() > 0).then(time / time.sum()).otherwise(0.0).alias("time_ratio"),
         pl.when(flop.sum() > 0).then(flop / flop.sum()).alias("flop_ratio"),
         pl.when(time > 0).then(pl.col("flop_time_ns") / time).otherwise(0.0).alias("known_ratio"),
+    ]
+
+
+def _well_known() -> list[pl.Expr]:
+    """Return rates and shares of FLOP that stand for their group, null where too little of its work is known."""
+    enough = pl.col("known_ratio") >= thresholds.KNOWN_RATE_RATIO
+    known, time = (pl.col(column).filter(pl.col("group") == "matmul").sum() for column in ("flop_time_ns", "time_ns"))
+    products_known = (time == 0) | (known >= thresholds.KNOWN_RATE_RATIO * time)
+    return [
+        pl.when(enough).then("achieved_flop_per_s").alias("achieved_flop_per_s"),
+        pl.when(products_known).then("flop_ratio").alias("flop_ratio"),
     ]

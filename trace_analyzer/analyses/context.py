@@ -40,7 +40,7 @@ class Context:
     host: Host
 
     def names(self, ids: pl.Series) -> pl.Series:
-        """Return names of events."""
+        """Return the names of events."""
         return self.host.texts(ids)
 
     def sources(self, ids: pl.Series) -> pl.Series:
@@ -71,7 +71,7 @@ class Context:
         return self._or_text(paths.get_column("path")[rows], ids, "module")
 
     def _or_text(self, named: pl.Series, ids: pl.Series, column: str) -> pl.Series:
-        """Return names by frames, else by the texts of PyTorch before 1.13."""
+        """Return the names by frames, else by the texts of PyTorch before 1.13."""
         if self.stacks.is_empty():
             return named
         stack_ids = self.events.get_column("stack_id")[ids]

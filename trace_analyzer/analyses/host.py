@@ -46,7 +46,7 @@ class Host:
         return self.names.get_column(column)[self.events.get_column("name_id")[ids]]
 
     def texts(self, ids: pl.Series) -> pl.Series:
-        """Return names of events, categorical."""
+        """Return the names of events, categorical."""
         return self.by_name("text", ids)
 
     def those(self, condition: pl.Expr, *columns: str) -> pl.DataFrame:

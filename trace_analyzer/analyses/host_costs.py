@@ -82,7 +82,7 @@ def host_costs(calls: pl.DataFrame, activities: pl.DataFrame, idle: pl.DataFrame
     """Return table `host_costs`: named host work by the code that asked for it, most idle time first.
 
     The idle time of a kind sums to that of the cause of the same name, over all devices: for a blocking call
-    it is the drain that the call left behind, not its waiting for a busy device. `PARTS` are told beside these. ``calls``
+    it is the drain that the call left behind, not its waiting for a busy device. `PARTS` are listed beside these. ``calls``
     come from `causes.runtime_calls`.
     """
     events = context.events

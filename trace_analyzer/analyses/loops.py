@@ -8,6 +8,7 @@ itself shows: one frame encloses all repetitions, and calls the same function in
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.catalog.step_marks import LAYERS, step_marks
 from trace_analyzer.frames.intervals import enclosing
 
 _MODULE = r"^nn\.Module: "
@@ -24,8 +25,33 @@ def is_loop(repetitions: pl.DataFrame, host: Host) -> bool:
     )
     if _enclosing(own, host, repetitions, annotations=True).height:
         return False
+    if _different_parts(own, host, repetitions.get_column("start_ns").sort()):
+        return False
     frames = own.filter(pl.col("kind") == "python")
     return frames.is_empty() or _calls_in_each(frames, repetitions)
+
+
+def _different_parts(events: pl.DataFrame, host: Host, starts: pl.Series) -> bool:
+    """Return whether each repetition has another module, or another layer that an annotation names, of one family.
+
+    ``events`` are a process's. The blocks of a model are instances of one class, and none comes twice in a pass.
+    """
+    is_module = (pl.col("kind") == "python") & pl.col("name").str.contains(_MODULE)
+    layers = step_marks(host.names.select("kind", "name")).filter(pl.col("source") == LAYERS).get_column("name")
+    is_layer = (pl.col("kind") == "annotation") & pl.col("name").is_in(layers.implode())
+    names = host.names.filter(is_module | is_layer).select(
+        "name_id", pl.col("name").str.replace_all(r"\d+", "#").alias("family")
+    )
+    if names.is_empty():
+        return False
+    begun = _begun(events.join(names, on="name_id", how="semi"), starts).join(names, on="name_id")
+    once = begun.group_by("family", "name_id").agg(pl.col("repetition").n_unique().alias("repetitions"))
+    families = begun.group_by("family").agg(pl.col("repetition").n_unique()).join(
+        once.group_by("family").agg(pl.col("repetitions").max()), on="family"
+    )  # fmt: skip
+    return families.filter(
+        (pl.col("repetition") == starts.len() - 1) & (pl.col("repetitions") == 1)
+    ).height > 0  # fmt: skip
 
 
 def called_in_each(repetitions: pl.DataFrame, host: Host) -> bool:
@@ -87,9 +113,14 @@ def _loops(frames: pl.DataFrame, starts: pl.Series) -> bool:
 
 def _in_each(events: pl.DataFrame, starts: pl.Series) -> bool:
     """Return whether events of some name begin equally often, at least once, from each start to the next."""
-    begun = events.filter(pl.col("start_ns") >= starts.item(0), pl.col("start_ns") < starts.item(-1))
-    place = starts.search_sorted(begun.get_column("start_ns"), side="right")
     whole = starts.len() - 1
-    counts = begun.select("name_id", place.alias("repetition")).group_by("name_id", "repetition").len()
+    counts = _begun(events, starts).group_by("name_id", "repetition").len()
     in_each = counts.group_by("name_id").agg(pl.len().alias("places"), pl.col("len").n_unique().alias("sizes"))
     return in_each.filter((pl.col("places") == whole) & (pl.col("sizes") == 1)).height > 0
+
+
+def _begun(events: pl.DataFrame, starts: pl.Series) -> pl.DataFrame:
+    """Return (name_id, repetition) of the events that begin from the first start to the last."""
+    begun = events.filter(pl.col("start_ns") >= starts.item(0), pl.col("start_ns") < starts.item(-1))
+    place = starts.search_sorted(begun.get_column("start_ns"), side="right")
+    return begun.select("name_id", place.alias("repetition"))

@@ -54,7 +54,7 @@ MODULES_SECTION = Section(
 MODULE = "nn.Module: "
 
 
-def places(host: Host, activities: pl.DataFrame, backward_links: pl.DataFrame) -> pl.DataFrame:
+def launch_places(host: Host, activities: pl.DataFrame, backward_links: pl.DataFrame) -> pl.DataFrame:
     """Return the place of each launched activity in the program: (activity_id, thread_id, time_ns, is_backward).
 
     That is its launch, and for work of a backward operator the forward operator it belongs to, so that
@@ -187,7 +187,7 @@ def _ancestors(calls: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
 
 
 ANALYSES = (
-    Value("places", places, {"activities": "linked_events"}),
+    Value("places", launch_places, {"activities": "linked_events"}),
     Value("module_frames", module_frames),
     Value("launched_located", with_module_event, {"place_table": "places", "frames": "module_frames"}),
     Value("launched_modules", activity_modules, {"frames": "module_frames", "located": "launched_located"}),

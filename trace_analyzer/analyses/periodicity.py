@@ -7,42 +7,44 @@ last layer comes once: a segment counts as a step only with one of the things th
 recorded encloses all of them, and only with a proof: layers, too, may wait for the device or copy a result to the host.
 """
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.loops import called_in_each, is_loop
+from trace_analyzer.analyses.pass_proofs import LOOKUPS, PROOF_COLUMNS, proven
 from trace_analyzer.catalog.copy_directions import FROM_HOST, copy_direction
 from trace_analyzer.catalog.host_work import BLOCKING
 from trace_analyzer.frames.lookups import map_unique
+from trace_analyzer.notes import Note
 
 _CANDIDATES = 12
 """Anchors that are tried per process, so that the cost stays linear."""
 
-SEQUENCE = ["process_id", "start_ns", "end_ns", "work", "device_ns", "bounds", "proves"]
-_ENDS_OF_PASSES = ("embedding", "loss", "optimizer")
-"""Buckets of work that a pass does at its beginning or end, and no layer within it."""
-_LOOKUPS = ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag")
-"""Operators that look up what a pass begins with, whatever kernel they launch."""
+SEQUENCE = ["process_id", "start_ns", "end_ns", "work", "device_ns", "bounds", *PROOF_COLUMNS]
+_ENDS_OF_PASSES = ("loss", "optimizer")
+"""Buckets of work that a pass does at its end, and no layer within it."""
 _WHOLE_DEVICE = r"(?i)DeviceSynchronize|CtxSynchronize"
 """Calls that wait for all streams: a program makes them around what it times, no layer makes them."""
 
 
 def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Return launches in order: process_id, start_ns, end_ns, work (what it launched), device_ns, bounds, proves.
+    """Return launches in order with the columns `SEQUENCE`; ``work`` is what a launch launched.
 
     ``bounds`` says whether the launch, or a blocking call since the one before, is of a kind that bounds
-    steps: a copy between host and device, a graph, an optimizer's kernel, a synchronize. ``proves`` says the same of what
-    only a whole pass has: an input copied from the host, a lookup of embeddings, a loss, an optimizer's kernel, a graph, a wait
-    for the whole device. ``activities`` needs kind, name, launch_start_ns, launch_end_ns, process_id, bucket, operator and bound.
+    steps: a copy between host and device, a graph, an optimizer's kernel, a synchronize. ``activities`` needs kind, name, bytes,
+    launch_start_ns, launch_end_ns, process_id, bucket, operator, operator_id, graph_id and bound.
     """
-    ends_a_pass = pl.col("bucket").cast(pl.String).is_in(_ENDS_OF_PASSES).fill_null(False) | pl.col("operator").cast(
-        pl.String
-    ).is_in(_LOOKUPS).fill_null(False)
+    bucket = pl.col("bucket").cast(pl.String)
+    is_lookup = (bucket == "embedding") | pl.col("operator").cast(pl.String).is_in(LOOKUPS)
     linked = activities.drop_nulls("launch_start_ns")
     from_host = map_unique(linked.select("name"), (copy_direction() == FROM_HOST).fill_null(False)).to_series()
+    copied = from_host & (linked.get_column("bound") == "copy").fill_null(False)
     launches = (
-        linked.with_columns(((pl.col("bound") == "copy") & from_host).alias("from_host"))
+        linked.with_columns(copied.alias("from_host"))
         .sort("start_ns", "activity_id")
         .group_by("process_id", "launch_id")
         .agg(
@@ -51,7 +53,12 @@ def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
             pl.col("name").first().alias("work"),
             pl.col("duration_ns").sum().alias("device_ns"),
             ((pl.col("bound") == "copy") | (pl.col("bucket") == "optimizer").fill_null(False)).any().alias("bounds"),
-            (pl.col("from_host") | ends_a_pass).any().alias("proves"),
+            pl.col("operator", "operator_id").first(),
+            pl.col("duration_ns").filter("from_host").sum().alias("copied_ns"),
+            pl.col("bytes").filter("from_host").max().alias("copied_bytes"),
+            pl.col("graph_id").first(),
+            is_lookup.fill_null(False).any().alias("is_lookup"),
+            bucket.is_in(_ENDS_OF_PASSES).fill_null(False).any().alias("ends_pass"),
             (pl.len() > 1).alias("graph"),
         )
         .sort("process_id", "start_ns", "launch_id")
@@ -60,8 +67,7 @@ def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
     of_device = host.calls_of(pl.col("name").str.contains(_WHOLE_DEVICE))
     waited, waited_for_all = _called_since(launches, blocking), _called_since(launches, of_device)
     return launches.with_columns(
-        (pl.col("bounds") | pl.col("graph") | waited).alias("bounds"),
-        (pl.col("proves") | pl.col("graph") | waited_for_all).alias("proves"),
+        (pl.col("bounds") | pl.col("graph") | waited).alias("bounds"), waited_for_all.alias("waited_for_all")
     ).select(SEQUENCE)
 
 
@@ -78,44 +84,70 @@ def _called_since(launches: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
     )
 
 
-def periods(sequence: pl.DataFrame, host: Host) -> pl.DataFrame:
+class Periods(NamedTuple):
+    """Hold the steps of all processes, and notes on repetitions that are not shown to be steps.
+
+    ``steps`` has process_id, index, host_start_ns, host_end_ns.
+    """
+
+    steps: pl.DataFrame
+    notes: tuple[Note, ...]
+
+
+def periods(sequence: pl.DataFrame, host: Host, operator_inputs: pl.DataFrame) -> Periods:
     """Return the steps of each process whose launches have a period.
 
-    The columns are process_id, index, host_start_ns, host_end_ns.
-
     A period counts only where `loops.is_loop` does not find that a single pass encloses its repetitions, and where something
-    proves that they are passes of their own: work that only a pass has in each, or the same module called in each.
+    proves that they are passes of their own: work that only a pass has in each (`pass_proofs.proven`), or the same module called in each.
     """
-    periods = [_periods(part, host) for part in sequence.partition_by("process_id", maintain_order=True)]
     empty = pl.DataFrame(schema={"process_id": pl.Int32, **dict.fromkeys(_PERIOD[1:], pl.Int64)})
-    return pl.concat([empty, *(part.select(_PERIOD).cast(empty.schema) for part in periods if part is not None)])
+    steps, notes = [empty], []
+    for part in sequence.partition_by("process_id", maintain_order=True):
+        unproven = 0
+        for cut in _regular(part, host):
+            repetitions = cut.filter(pl.col("work") == pl.col("anchor"))
+            if proven(cut, operator_inputs) or called_in_each(repetitions, host):
+                steps.append(_steps(cut).select(_PERIOD).cast(empty.schema))
+                break
+            unproven = unproven or repetitions.height
+        else:
+            notes += [_unproven_note(unproven)] if unproven else []
+    return Periods(pl.concat(steps), tuple(notes))
 
 
 _PERIOD = ["process_id", "index", "host_start_ns", "host_end_ns"]
 
 
-def _periods(sequence: pl.DataFrame, host: Host) -> pl.DataFrame | None:
-    """Return the periods of one process by the rarest anchor that explains most of the device time; None for none."""
+def _regular(sequence: pl.DataFrame, host: Host) -> Iterator[pl.DataFrame]:
+    """Yield the launches of one process cut by each anchor that explains most device time and may be a loop's."""
     for anchor in _anchors(sequence):
-        cut = sequence.with_columns((pl.col("work") == anchor).cum_sum().alias("segment"))
-        repetitions = cut.filter(pl.col("work") == anchor)
-        if _explains(cut) and is_loop(repetitions, host) and (_proven(cut) or called_in_each(repetitions, host)):
-            return (
-                cut.group_by("process_id", "segment", maintain_order=True)
-                .agg(pl.col("start_ns").first().alias("host_start_ns"), pl.col("end_ns").max().alias("host_end_ns"))
-                .with_columns(
-                    pl.int_range(pl.len(), dtype=pl.Int64).alias("index"),
-                    pl.coalesce(pl.col("host_start_ns").shift(-1), pl.col("host_end_ns") + 1).alias("host_end_ns"),
-                )
-            )
-    return None
+        cut = sequence.with_columns(
+            (pl.col("work") == anchor).cum_sum().alias("segment"), pl.lit(anchor).alias("anchor")
+        )
+        if _explains(cut) and is_loop(cut.filter(pl.col("work") == anchor), host):
+            yield cut
 
 
-def _proven(cut: pl.DataFrame) -> bool:
-    """Return whether each segment holds work that only a pass has, but for the first and the last: these may be cut."""
-    last = int(cut.get_column("segment").max() or 0)  # type: ignore[arg-type]
-    whole = cut.filter(pl.col("segment").is_between(2, last - 1))
-    return bool(whole.height and whole.group_by("segment").agg(pl.col("proves").any()).get_column("proves").all())
+def _steps(cut: pl.DataFrame) -> pl.DataFrame:
+    """Return the segments as steps, each to the beginning of the next."""
+    return (
+        cut.group_by("process_id", "segment", maintain_order=True)
+        .agg(pl.col("start_ns").first().alias("host_start_ns"), pl.col("end_ns").max().alias("host_end_ns"))
+        .with_columns(
+            pl.int_range(pl.len(), dtype=pl.Int64).alias("index"),
+            pl.coalesce(pl.col("host_start_ns").shift(-1), pl.col("host_end_ns") + 1).alias("host_end_ns"),
+        )
+    )
+
+
+def _unproven_note(repetitions: int) -> Note:
+    return Note(
+        "unproven-steps",
+        "info",
+        f"the same launches repeat {repetitions:,} times, and nothing recorded tells steps from layers of one pass: the verdict is"
+        " for the whole trace; prof.step() marks steps",
+        repetitions,
+    )
 
 
 def _anchors(sequence: pl.DataFrame) -> list[str]:

@@ -12,6 +12,9 @@ from trace_analyzer.analyses.host import Host
 
 Interval = tuple[int, int]
 
+_STEP = r"^ProfilerStep#?\*?[0-9]"
+"""A step says nothing of what was done in it."""
+
 
 @dataclass(frozen=True)
 class RecordedSpan:
@@ -58,6 +61,8 @@ def _filling(events: pl.DataFrame, host: Host, interval: Interval) -> str | None
     start, end = interval
     inside = pl.min_horizontal("end_ns", pl.lit(end)) - pl.max_horizontal("start_ns", pl.lit(start))
     filling = events.filter(2 * inside >= end - start) if start < end else events.clear()
+    steps = host.names.filter(pl.col("name").str.contains(_STEP)).get_column("name_id")
+    filling = filling.filter(~pl.col("name_id").is_in(steps.implode()))
     if filling.is_empty():
         return None
     innermost = filling.sort("start_ns", "end_ns", "event_id", descending=[False, True, False]).get_column("event_id")

@@ -14,7 +14,7 @@ from trace_analyzer.analyses.kernel_bounds import on_matrix_units
 from trace_analyzer.analyses.roof_shares import is_inefficient
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.devices import PEAK_NAMES, Device
-from trace_analyzer.frames.intervals import lookup_at
+from trace_analyzer.frames.intervals import lookup_at, union, with_covered
 from trace_analyzer.frames.lookups import lookup
 from trace_analyzer.schema import (
     ACTIVITY,
@@ -36,6 +36,7 @@ from trace_analyzer.schema import (
     Table,
 )
 from trace_analyzer.sections import DEVICE_LABEL, Longest, Section, Shown
+from trace_analyzer.vocabulary import EARLIER_WORK
 
 ROOFS = Table(
     "roofs",
@@ -120,7 +121,11 @@ STEP_WORK = Table(
             F64,
             "Model FLOP utilization: time of matmuls and convolutions at peak, over the step's length.",
         ),
-        Column("mfu_most_ratio", F64, "The same if matmuls and convolutions of unknown work had run at their peak."),
+        Column(
+            "mfu_most_ratio",
+            F64,
+            "The same if matmuls and convolutions of unknown work, and work from before the recording, had run at their peak.",
+        ),
     ),
 )
 
@@ -264,18 +269,26 @@ def roofline_table(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.D
     return ROOFLINE.conform(frame)
 
 
-def step_work(kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return table `step_work`: kernels (see `with_roofs`) summed up by the step in whose window they started."""
-    spans = steps.filter(pl.col("start_ns") < pl.col("end_ns"))
+def step_work(kernels: pl.DataFrame, steps: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
+    """Return table `step_work`: kernels (see `with_roofs`) summed up by the step in whose window they started.
+
+    ``idle`` are intervals with their cause: in those of work from before the recording any work may have been done.
+    """
+    earlier = idle.filter(pl.col("cause") == EARLIER_WORK).select("device", "start_ns", "end_ns")
+    spans = with_covered(
+        steps.filter(pl.col("start_ns") < pl.col("end_ns")), union(earlier, ["device"]), ["device"], "earlier_ns"
+    )
     inside = lookup_at(kernels, "start_ns", spans.with_columns(pl.col("index").alias("step")), ["device"], ["step"])
     sums = inside.drop_nulls("step").group_by("device", "step").agg(*work_sums(), _mfu_ns(), _mfu_most_ns())
     return STEP_WORK.conform(
-        spans.select("device", pl.col("index").alias("step"), "start_ns", "end_ns")
+        spans.select("device", pl.col("index").alias("step"), "start_ns", "end_ns", "earlier_ns")
         .join(sums, on=["device", "step"], how="inner", maintain_order="left")
         .with_columns(
             *work_rates(),
             (pl.col("mfu_ns") / (pl.col("end_ns") - pl.col("start_ns"))).alias("mfu_ratio"),
-            (pl.col("mfu_most_ns") / (pl.col("end_ns") - pl.col("start_ns"))).alias("mfu_most_ratio"),
+            ((pl.col("mfu_most_ns") + pl.col("earlier_ns")) / (pl.col("end_ns") - pl.col("start_ns"))).alias(
+                "mfu_most_ratio"
+            ),
         )
     )
 
@@ -312,12 +325,13 @@ def hfu(kernels: pl.DataFrame, window_ns: int) -> float | None:
     return _utilization(kernels.select(_hfu_ns()).item(), window_ns)
 
 
-def mfu_at_most(kernels: pl.DataFrame, window_ns: int) -> float | None:
+def mfu_at_most(kernels: pl.DataFrame, window_ns: int, unrecorded_ns: int = 0) -> float | None:
     """Return the MFU if all matmul and convolution of unknown work had run at peak; null where `mfu` is.
 
-    No kernel does more than its duration at peak allows, so the MFU lies between the two.
+    No kernel does more than its duration at peak allows, so the MFU lies between the two. ``unrecorded_ns`` is the time of the window in
+    which the device did work that nobody recorded.
     """
-    return _utilization(kernels.select(_mfu_most_ns()).item(), window_ns)
+    return _utilization(kernels.select(_mfu_most_ns() + unrecorded_ns).item(), window_ns)
 
 
 def equally_slow(kernels: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
@@ -416,6 +430,6 @@ ANALYSES = (
     Analysis(ROOFS, roofs, {"devices": "device_models"}),
     Value("rated", with_roofs, {"roof_table": "roofs", "again": "recomputed"}),
     Analysis(ROOFLINE, roofline_table, {"kernels": "rated"}, placed=(ROOFLINE_SECTION,)),
-    Analysis(STEP_WORK, step_work, {"kernels": "rated", "steps": "device_steps"}),
+    Analysis(STEP_WORK, step_work, {"kernels": "rated", "steps": "device_steps", "idle": "idle_causes"}),
     Analysis(OPERATOR_WORK, operator_work, {"kernels": "rated"}),
 )

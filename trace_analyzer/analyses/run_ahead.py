@@ -51,7 +51,7 @@ def depth_within(queue: pl.DataFrame, spans: pl.DataFrame) -> float | None:
 
 
 def queue_statistics(queue: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
-    """Return queue depth and runway weighted by time within each window.
+    """Return the queue depth and runway weighted by time within each window.
 
     Returns device, depth_mean, depth_p50, depth_max, runway_mean, runway_p50, runway_max (ns) and
     empty_queue_ratio.

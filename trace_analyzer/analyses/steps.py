@@ -1,5 +1,7 @@
 """Find steps of the workload on each device, and which of them are representative."""
 
+from typing import NamedTuple
+
 import polars as pl
 
 from trace_analyzer import thresholds
@@ -9,6 +11,7 @@ from trace_analyzer.analyses.periodicity import launch_sequence, periods
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.step_marks import step_marks
 from trace_analyzer.frames.intervals import union, with_covered
+from trace_analyzer.notes import Note
 from trace_analyzer.schema import BOOL, DEVICE, END, I64, NAME, START, STR, U32, Column, Table
 
 STEPS = Table(
@@ -60,8 +63,19 @@ _TOLD_NS = ("cold_start_ns", "recording_ns")
 """Columns of table `steps` that the verdict fills in."""
 
 
-def host_steps(host: Host, activities: pl.DataFrame) -> tuple[pl.DataFrame, str | None]:
-    """Return (process_id, index, name, host_start_ns, host_end_ns) in order, and what marks the steps.
+class HostSteps(NamedTuple):
+    """Hold the steps on the host in order, what marks them, and notes.
+
+    ``marks`` has process_id, index, name, host_start_ns, host_end_ns.
+    """
+
+    marks: pl.DataFrame
+    source: str | None
+    notes: tuple[Note, ...] = ()
+
+
+def host_steps(host: Host, activities: pl.DataFrame, operator_inputs: pl.DataFrame) -> HostSteps:
+    """Return the steps on the host, and what marks them.
 
     The first of these that there is: ``ProfilerStep#N``; an annotation that repeats (but for numbers and
     arguments) and encloses most launches; what frameworks, optimizers and data loaders announce
@@ -70,7 +84,7 @@ def host_steps(host: Host, activities: pl.DataFrame) -> tuple[pl.DataFrame, str 
     """
     marks = _profiler_steps(host)
     if marks.height:
-        return marks, PROFILER_STEP
+        return HostSteps(marks, PROFILER_STEP)
     launched = activities.select("process_id", pl.col("launch_start_ns").alias("at_ns")).drop_nulls("at_ns")
     known = _marked(host)
     annotations = known.filter(pl.col("kind") == "annotation", pl.col("marks").is_null())
@@ -78,10 +92,10 @@ def host_steps(host: Host, activities: pl.DataFrame) -> tuple[pl.DataFrame, str 
     if marks.is_empty():
         marks = _announced(known.drop_nulls("marks"), launched)
     if marks.height:
-        return _conform(marks), "; ".join(marks.get_column("source").unique().sort())
-    steps_of_period = periods(launch_sequence(activities, host), host)
+        return HostSteps(_conform(marks), "; ".join(marks.get_column("source").unique().sort()))
+    steps, notes = periods(launch_sequence(activities, host), host, operator_inputs)
     name = pl.format("period {}", "index").alias("name")
-    return _conform(steps_of_period.with_columns(name)), None if steps_of_period.is_empty() else KERNEL_SEQUENCE
+    return HostSteps(_conform(steps.with_columns(name)), None if steps.is_empty() else KERNEL_SEQUENCE, notes)
 
 
 def _conform(marks: pl.DataFrame) -> pl.DataFrame:
@@ -327,7 +341,7 @@ def with_verdicts(device_steps: pl.DataFrame, step_verdicts: pl.DataFrame) -> pl
 
 ANALYSES = (
     Value("host_steps", host_steps),
-    Value("step_marks", lambda host_steps: host_steps[0]),
+    Value("step_marks", lambda host_steps: host_steps.marks),
     Value("device_steps", device_steps, {"marks": "step_marks", "activities": "linked_events"}),
     Analysis(STEPS, with_verdicts),
 )

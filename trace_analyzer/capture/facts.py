@@ -17,7 +17,7 @@ def settings(
     """Return all that this process can report; null is what its torch does not know.
 
     The flags are those of now. They are modes of the process, except for autocast, which has its regions: without
-    ``autocast_dtype`` it is told only if this is called in one.
+    ``autocast_dtype`` it is known only if this is called in one.
     """
     import torch
 

@@ -35,7 +35,7 @@ class Fix:
 
     A ``last_resort`` comes behind all others: it does not do the same work faster. ``replayed`` names the change that a
     replay estimates it with, as ``analyze whatif`` calls it, and its options: None where the replay has none. ``causes`` are those of verdicts that the fix cures by name.
-    One that stands ``alone`` is said only where nothing else is.
+    One that stands ``alone`` is given only where no other advice is.
     """
 
     id: str
@@ -50,7 +50,7 @@ class Fix:
 
     @property
     def docs(self) -> str:
-        """Return where it is said when it helps and how its bound is computed: a plug-in's ``page``, or a section of our docs."""
+        """Return where it stands when it helps and how its bound is computed: a plug-in's ``page``, or a section of our docs."""
         return self.page or f"{PAGE}#{self.id}"
 
     def title_of(self, platform: Platform, **values: object) -> str:
@@ -59,7 +59,7 @@ class Fix:
 
     def code_of(self, platform: Platform, **values: object) -> str:
         """Return the code with the values filled in; raise ``KeyError`` for a missing value."""
-        return Template(self.codes[platform]).substitute(values)
+        return _named_for(platform, Template(self.codes[platform]).substitute(values))
 
 
 @cache
@@ -105,5 +105,9 @@ def _words(row: dict[str, object], platform: Platform) -> tuple[str, str]:
     own = row.get(platform, {})
     assert isinstance(own, dict)
     code = str(row["code"])
-    shared = code.replace('"cuda"', '"xpu"').replace("torch.cuda.", "torch.xpu.") if platform == "xpu" else code
-    return str(own.get("title", row["title"])), str(own.get("code", shared)).strip()
+    return str(own.get("title", row["title"])), str(own.get("code", _named_for(platform, code))).strip()
+
+
+def _named_for(platform: Platform, code: str) -> str:
+    """Return CUDA's code with the platform's name of the device."""
+    return code.replace('"cuda"', '"xpu"').replace("torch.cuda.", "torch.xpu.") if platform == "xpu" else code

@@ -14,6 +14,9 @@ from trace_analyzer.catalog.patterns import check, matches, with_slashes
 MARKS = ("span", "end", "start", "part")
 """What an event may mark; the file's header says what each means."""
 
+LAYERS = "layers"
+"""Source of annotations that name layers: parts of a pass."""
+
 _MATCHED = 4_096
 
 

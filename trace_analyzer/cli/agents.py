@@ -1,4 +1,4 @@
-"""`analyze skill` and `analyze mcp`: the guide for language models, and the server that they ask."""
+"""Serve language models: `analyze skill` prints a guide, `analyze mcp` answers what they ask."""
 
 from importlib.resources import files
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`analyze explain TRACE ID`: one thing of a report in full."""
+"""Tell one thing of a report in full: `analyze explain TRACE ID`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`analyze whatif TRACE`: estimate what a change would bring before making it."""
+"""Estimate what a change would bring before making it: `analyze whatif TRACE`."""
 
 import math
 from pathlib import Path
@@ -17,7 +17,7 @@ REFUSED = 3
 
 
 class _Speedup(click.ParamType[tuple[str, float]]):
-    """``NAME=K``: a part of the program and how many times as fast it gets."""
+    """Parse ``NAME=K``: a part of the program and how many times as fast it gets."""
 
     name = "NAME=K"
 

@@ -1,4 +1,4 @@
-"""Before and after: compare recordings, hold them against bounds and baselines, and scale with the batch.
+"""Compare recordings before and after, hold them against bounds and baselines, and scale with the batch.
 
 The package is called, too: ``trace_analyzer.compare(before, after)`` is `trace_analyzer.compare.api.compare`. Importing any
 module of it makes the package the attribute of that name, in the place of the function.
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class _CallablePackage(ModuleType):
-    """A package that is called as its function is."""
+    """Call the function of the same name when the package is called."""
 
     def __call__(self, before: Any, after: Any, **options: Any) -> "Comparison":
         """Compare two sides: `trace_analyzer.compare.api.compare`."""

@@ -269,7 +269,7 @@ def _devices(before: Profile, after: Profile) -> tuple[DeviceChange, ...]:
 
 
 def _matched_ratio(table: pl.DataFrame) -> MatchedRatio:
-    """Return shares of kernel time by level; of all device work where no kernel owns time."""
+    """Return the shares of kernel time by level; of all device work where no kernel owns time."""
     work = table.filter(pl.col("kind") != "idle")
     kernels = work.filter(pl.col("kind") != "copy")
     sides = ["before_total_ns", "after_total_ns"]

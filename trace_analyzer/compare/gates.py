@@ -11,7 +11,7 @@ from trace_analyzer.catalog.kernels import buckets as kernel_buckets
 from trace_analyzer.compare import statistics
 from trace_analyzer.compare.adjustment import step_difference
 from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.phrasing import number, scale_of, signed
+from trace_analyzer.compare.phrasing import scale_of, scaled, signed
 from trace_analyzer.compare.profiles import KINDS
 from trace_analyzer.units import counted, percent
 from trace_analyzer.vocabulary import IDLE_CAUSES
@@ -108,11 +108,11 @@ def _hold(result: Comparison, gate: Gate) -> GateResult:
     scale, unit = scale_of(step)
     grown = (
         f"{name} takes {signed(real.value, scale)} {unit} a step ({percent(abs(real.value) / step)} of BEFORE's"
-        f" {number(step, scale)} {unit})"
+        f" {scaled(step, scale)} {unit})"
     )
     too_much = real.value > gate.ratio * step
     if too_much and real.significant is False:
-        shown = f"; so many steps show {number(real.detectable or 0.0, scale)} {unit}"
+        shown = f"; so many steps show {scaled(real.detectable or 0.0, scale)} {unit}"
         return GateResult(gate, False, f"{gate.option}: {grown}, no more than chance{shown}")
     return GateResult(gate, too_much, f"{gate.option}: {grown}; allowed are {percent(gate.ratio)}")
 

@@ -23,9 +23,9 @@ def headline(result: Comparison) -> str:
     assert result.difference_ns is not None
     unit = "step" if result.unit_of_work == 1 else "unit of work"
     scale, name = scale_of(max(before.step_ns, after.step_ns))
-    times = f"{number(after.step_ns, scale)} {name} instead of {number(before.step_ns, scale)} a {unit}"
+    times = f"{scaled(after.step_ns, scale)} {name} instead of {scaled(before.step_ns, scale)} a {unit}"
     bars = named_bars(result)
-    where = ", ".join(f"{label(bar)} {signed(bar.difference_ns, scale)}" for bar in bars)
+    where = ", ".join(f"{bar_label(bar)} {signed(bar.difference_ns, scale)}" for bar in bars)
     verdict = ""
     if after.verdict:
         verdict = f"now {after.verdict}" if after.verdict != before.verdict else f"still {after.verdict}"
@@ -48,7 +48,7 @@ def named_bars(result: Comparison) -> list[Bar]:
     return [bar for bar in bars if abs(bar.difference_ns) > floor][:_NAMED]
 
 
-def label(bar: Bar) -> str:
+def bar_label(bar: Bar) -> str:
     """Return what a bar is called in a sentence."""
     return _spoken(bar.name)
 
@@ -105,7 +105,7 @@ def _adjusted(result: Comparison) -> str:
     scale, unit = scale_of(result.before.step_ns)
     low, high = (signed(end, scale) for end in item.interval_ns)
     return (
-        f"{_spoken(item.left_out).capitalize()} varies from {number(item.least_ns, scale)} to {number(item.most_ns, scale)} {unit} a step, without a"
+        f"{_spoken(item.left_out).capitalize()} varies from {scaled(item.least_ns, scale)} to {scaled(item.most_ns, scale)} {unit} a step, without a"
         f" difference between the sides, so it is taken as chance: without it the step takes {signed(item.difference_ns, scale)} {unit}"
         f" ({low} to {high})."
     )
@@ -221,7 +221,7 @@ def scale_of(ns: float) -> tuple[float, str]:
     return 1.0, "ns"
 
 
-def number(ns: float, scale: float) -> str:
+def scaled(ns: float, scale: float) -> str:
     """Write a time in that unit, with three digits."""
     value = ns / scale
     digits = 0 if abs(value) >= 99.95 else 1 if abs(value) >= 9.995 else 2

@@ -15,7 +15,7 @@ from bokeh.models import FixedTicker, Line, Text
 from bokeh.models.renderers import GlyphRenderer
 
 from trace_analyzer.compare.comparison import Bar, Comparison
-from trace_analyzer.compare.phrasing import number, scale_of, signed
+from trace_analyzer.compare.phrasing import scale_of, scaled, signed
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.render.palette import palette
 from trace_analyzer.units import shorten, visible
@@ -53,7 +53,7 @@ def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float) -> hv.Elem
     rest = (after_ns - before_ns) - sum(bar.difference_ns for bar in shown)
     colours, level = _colours(), before_ns
     rows: list[tuple[float, float, str, str, str]] = []
-    rows.append((0.0, before_ns, "before", number(before_ns, scale), colours["total"]))
+    rows.append((0.0, before_ns, "before", scaled(before_ns, scale), colours["total"]))
     changes = [(bar.name, bar.difference_ns) for bar in shown] + (
         [("all others", rest)] if len(bars) > len(shown) else []
     )
@@ -61,7 +61,7 @@ def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float) -> hv.Elem
         colour = colours["slower" if change > 0 else "faster"]
         rows.append((level, level + change, name, signed(change, scale), colour))
         level += change
-    rows.append((0.0, after_ns, "after", number(after_ns, scale), colours["total"]))
+    rows.append((0.0, after_ns, "after", scaled(after_ns, scale), colours["total"]))
     count = len(rows)
     start, end = _range(rows, scale)
     boxes = [
@@ -76,7 +76,7 @@ def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float) -> hv.Elem
         text_font_size="8.5pt", text_color=_INK, text_align="left"
     )  # fmt: skip
     return (rectangles * sizes).opts(
-        xlim=(start, end), ylim=(0, count), xlabel=f"{unit} a step" + (f", from {number(start * scale, scale)} on" if start else ""), ylabel="", yticks=FixedTicker(ticks=list(ticks)),
+        xlim=(start, end), ylim=(0, count), xlabel=f"{unit} a step" + (f", from {scaled(start * scale, scale)} on" if start else ""), ylabel="", yticks=FixedTicker(ticks=list(ticks)),
         hooks=[_named_ticks(ticks)], **_frame_options(60 + 26 * count, _NARROWEST), toolbar=None,
     )  # fmt: skip
 

@@ -43,6 +43,11 @@ class Point:
     flop: float | None
     verdict: str | None
 
+    @property
+    def busy_ratio(self) -> float:
+        """Return the share of the step in which the device worked."""
+        return self.busy_ns / self.step_ns
+
 
 @dataclass(frozen=True)
 class Exponent:

@@ -1,6 +1,6 @@
 """Write series of batches as plain text."""
 
-from trace_analyzer.compare.phrasing import number, scale_of
+from trace_analyzer.compare.phrasing import scale_of, scaled
 from trace_analyzer.compare.scaling import Exponent, Scaling
 from trace_analyzer.units import duration, percent, shorten, visible
 
@@ -19,8 +19,8 @@ def summary(result: Scaling, width: int = 100) -> str:
     ]
     for point in result.points:
         text.append(
-            f"  {point.batch:>8}{number(point.step_ns, scale):>12}{number(point.busy_ns, scale):>9}{number(point.idle_ns, scale):>9}"
-            f"{percent(point.busy_ns / point.step_ns):>8}  {point.verdict or '–'}, {point.path}"
+            f"  {point.batch:>8}{scaled(point.step_ns, scale):>12}{scaled(point.busy_ns, scale):>9}{scaled(point.idle_ns, scale):>9}"
+            f"{percent(point.busy_ratio):>8}  {point.verdict or '–'}, {point.path}"
         )
     text += ["", "Exponents: 0 is flat, 1 grows with the work"]
     text += [_row(item) for item in (*result.step, *result.busy)]

@@ -1,7 +1,7 @@
 """Write comparisons as plain text and as Markdown."""
 
 from trace_analyzer.compare.comparison import Bar, Comparison, Line
-from trace_analyzer.compare.phrasing import number, scale_of, signed
+from trace_analyzer.compare.phrasing import scale_of, scaled, signed
 from trace_analyzer.compare.promises import KeptPromise
 from trace_analyzer.units import cell_width, counted, percent, shorten, visible
 
@@ -54,7 +54,7 @@ def _steps(result: Comparison, scale: float, unit: str) -> list[str]:
     for name, side in (("before", result.before), ("after", result.after)):
         what = side.verdict or "no verdict"
         rows.append(
-            f"  {name:<7} {number(side.step_ns, scale):>8} {unit}  {counted(side.steps, 'step')}  {what}  {side.path}"
+            f"  {name:<7} {scaled(side.step_ns, scale):>8} {unit}  {counted(side.steps, 'step')}  {what}  {side.path}"
         )
     interval = ""
     if result.interval_ns:
@@ -82,7 +82,7 @@ def _table(bars: tuple[Bar, ...], scale: float, unit: str, width: int) -> list[s
         name = shorten(visible(bar.name), name_cells)
         cells = " " * (name_cells - cell_width(name))
         rows.append(
-            f"  {name}{cells}{number(bar.before_ns, scale):>{_NUMBER_CELLS}}{number(bar.after_ns, scale):>{_NUMBER_CELLS}}"
+            f"  {name}{cells}{scaled(bar.before_ns, scale):>{_NUMBER_CELLS}}{scaled(bar.after_ns, scale):>{_NUMBER_CELLS}}"
             f"{signed(bar.difference_ns, scale):>{_NUMBER_CELLS}}  {('+' if bar.difference_ns > 0 else '-') * length}"
         )
     return rows
@@ -121,8 +121,8 @@ def _promises(result: Comparison, scale: float, unit: str) -> list[str]:
     for kept in result.promises:
         held = "within the bound" if kept.bound_held else "more than the bound"
         rows.append(
-            f"  {kept.title}: at most {number(kept.promised_ns_at_most, scale)} {unit} a step were promised,"
-            f" {number(kept.came_ns, scale)} came, {held}; the step takes {signed(-kept.step_ns, scale)}"
+            f"  {kept.title}: at most {scaled(kept.promised_ns_at_most, scale)} {unit} a step were promised,"
+            f" {scaled(kept.came_ns, scale)} came, {held}; the step takes {signed(-kept.step_ns, scale)}"
             f"{_prediction(kept, scale)}"
         )
     return rows
@@ -145,13 +145,13 @@ def to_markdown(result: Comparison) -> str:
     text = [f"**{_escaped(result.headline)}**", "", f"| | step ({unit}) | steps | verdict |", "|---|---:|---:|---|"]
     for name, side in (("before", result.before), ("after", result.after)):
         text.append(
-            f"| {name}: {_escaped(side.path)} | {number(side.step_ns, scale)} | {side.steps} | {side.verdict or '–'} |"
+            f"| {name}: {_escaped(side.path)} | {scaled(side.step_ns, scale)} | {side.steps} | {side.verdict or '–'} |"
         )
     text += ["", *(f"- {_escaped(note)}" for note in result.notes), ""]
     text += [f"| {unit} a step | before | after | change |", "|---|---:|---:|---:|"]
     for bar in result.waterfall["bucket"][:_BARS]:
         text.append(
-            f"| {_escaped(bar.name)} | {number(bar.before_ns, scale)} | {number(bar.after_ns, scale)} | {signed(bar.difference_ns, scale)} |"
+            f"| {_escaped(bar.name)} | {scaled(bar.before_ns, scale)} | {scaled(bar.after_ns, scale)} | {signed(bar.difference_ns, scale)} |"
         )
     shown = [line for line in result.lines[:_LINES] if line.difference_ns]
     if shown:

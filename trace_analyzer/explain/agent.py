@@ -8,7 +8,7 @@ from trace_analyzer.render import phrasing, window_phrasing
 from trace_analyzer.render.advice_phrasing import code_line, first_place, saves_at_most
 from trace_analyzer.render.kernel_labels import kernel_label
 from trace_analyzer.report import Report
-from trace_analyzer.report.summaries import part_totals
+from trace_analyzer.report.summaries import part_totals, shares_of, step_totals
 from trace_analyzer.vocabulary import label
 
 MOST_BYTES = 2_000
@@ -82,7 +82,9 @@ def _window(report: Report) -> Iterator[str]:
     totals = part_totals(report.verdict.parts_ns)
     parts = sorted([*totals.work.items(), *totals.idle.items()], key=lambda item: -item[1])[:_TOP_PARTS]
     if parts:
-        shares = ", ".join(f"{label(part)} {units.percent(ns / totals.total_ns)}" for part, ns in parts)
+        shares = ", ".join(
+            f"{label(share.part)} {units.percent(share.time_ratio)}" for share in shares_of(parts, totals.total_ns)
+        )
         yield f"window  {window_phrasing.window_phrase(report)}: {shares}"
 
 
@@ -91,12 +93,11 @@ def _setting(report: Report) -> Iterator[str]:
     names = [
         device.name or device.catalog_name for device in report.trace.devices if device.index == report.verdict.device
     ]
-    steady = sorted(step.duration_ns for step in report.steps if step.steady and step.device == report.verdict.device)
+    steady = step_totals((step for step in report.steps if step.steady), report.verdict)
     if report.verdict.device is not None:
-        middle = [*steady[(len(steady) - 1) // 2 : len(steady) // 2 + 1]]  # one or two
-        median = units.duration(sum(middle) / len(middle)) if middle else ""
-        many = f"; a steady step takes {median} (median of {len(steady)})"
-        step = many if len(steady) > 1 else f"; the step takes {median}" if steady else ""
+        median = units.duration(steady.median_ns) if steady else ""
+        many = f"; a steady step takes {median} (median of {steady.count})" if steady else ""
+        step = many if steady and steady.count > 1 else f"; the step takes {median}" if steady else ""
         yield f"device  {report.verdict.device}, {next(filter(None, names), 'without a name')}{step}"
 
 

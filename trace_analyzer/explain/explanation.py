@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from trace_analyzer import units
-from trace_analyzer.render.layout import Line, columns, folded, hanging, written
+from trace_analyzer.render.layout import Line, columns, folded, hanging, line_text
 from trace_analyzer.report import Value
 from trace_analyzer.results import Result
 
@@ -50,7 +50,7 @@ class Explanation(Result):
             lines += [[], *hanging([("See   ", "title")], units.visible(", ".join(self.see)), width)]
         if self.next:
             lines += [*([] if self.see else [[]]), *hanging([("Next  ", "title")], units.visible(self.next), width)]
-        return "".join(written(line, width, colour) + "\n" for line in lines)
+        return "".join(line_text(line, width, colour) + "\n" for line in lines)
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(self.summary())}</pre>"

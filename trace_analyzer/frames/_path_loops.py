@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
-"""Loops over an acyclic graph whose points are in order: longest paths from the roots, and the way back.
+"""Loop over an acyclic graph whose points are in order: longest paths from the roots, and the way back.
 
 Plain Python, which Cython compiles with the types of ``_path_loops.pxd``. Of each point the edges that lead to it stand together,
 from ``offsets`` of the point to ``offsets`` of the next; ``sources`` are earlier points. Compiled, indices are not checked:

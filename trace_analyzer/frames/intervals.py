@@ -176,7 +176,7 @@ def with_covered(
 def overlap_sums(spans: pl.DataFrame, label: str, segments: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Return row, label, overlap_ns: how much of each disjoint segment the spans of each label cover.
 
-    Nothing is said of what does not overlap. Labels are as in `factorize`.
+    What does not overlap has no row. Labels are as in `factorize`.
     """
     segments = _known(segments.select(*by, START, END).with_row_index("row"), by)
     codes, firsts = factorize(spans.get_column(label))

@@ -22,7 +22,7 @@ _QUANTILE = 0.95
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock of a host against that of the first: null offset and drift where they share no collective.
+    """Hold the clock of a host against that of the first: null offset and drift where they share no collective.
 
     ``offset_ns`` is at the first matched collective. ``residual_ns``: 95 % of the ends of its collectives lie no further from those of the
     other ranks; null without any.

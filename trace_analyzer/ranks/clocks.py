@@ -16,7 +16,7 @@ MOST_ENDS, _LEAST_MATCHES = 400_000, 100
 _ROUNDS = 50
 _CONVERGED_NS = 0.5
 _LEAST_FOR_DRIFT = 8
-"""Collectives of a clock from which its drift is told."""
+"""Collectives of a clock from which its drift is computed."""
 _DRIFT_ERRORS = 4.0
 """A drift is one where the two halves of the recording differ by this many standard errors of their medians."""
 _MAD = 1.4826

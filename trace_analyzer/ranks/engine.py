@@ -32,14 +32,14 @@ _PER_BYTE = {".gz": 40, ".zst": 40}
 
 
 class Future(Protocol):
-    """What ``submit`` returns."""
+    """Declare what ``submit`` returns."""
 
     def result(self) -> Any:
         """Wait for the result, and raise what the function raised."""
 
 
 class Executor(Protocol):
-    """What runs functions elsewhere: `concurrent.futures` executors, `dask.distributed.Client`, loky, and adapters of others."""
+    """Declare what runs functions elsewhere: executors of `concurrent.futures`, `dask.distributed.Client`, loky."""
 
     def submit(self, function: Callable[[str], bytes], path: str, /) -> Future:
         """Run the function on the path."""

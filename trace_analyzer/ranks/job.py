@@ -29,7 +29,7 @@ _MOST_UNEVEN = 20
 
 @dataclass(frozen=True)
 class Job:
-    """The verdict on the job.
+    """Hold the verdict on the job.
 
     ``regime`` is that of most ranks; ``world_size`` is null where no rank says it; ``seen`` counts ranks whose traces are used. Times are means over
     ranks and steady steps: the step, its parts (`parts_ns`), and the exposed waiting and transfer of collectives that could be split.
@@ -44,10 +44,15 @@ class Job:
     waiting_ns: float | None
     transfer_ns: float | None
 
+    @property
+    def part_ratios(self) -> Mapping[str, float]:
+        """Return the share of each part in the step; empty where its length is not known."""
+        return {part: ns / self.step_ns for part, ns in self.parts_ns.items()} if self.step_ns else {}
+
 
 @dataclass(frozen=True)
 class Rank:
-    """One rank, of whose trace something was read or not (``status``).
+    """Hold one rank, of whose trace something was read or not (``status``).
 
     Times but ``step_ns`` are sums over its trace: of collectives that could be split into waiting and transfer, of which ``exposed`` is what nothing hid;
     ``unsplit_ns`` is all other communication. ``late_ns`` is by how much it came late of its own, ``led_ratio`` the share of its split collectives that it
@@ -73,7 +78,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Matches:
-    """How many communication kernels found their peers, and ``by`` what: seq, comms-id, order, pair or ends.
+    """Hold how many communication kernels found their peers, and ``by`` what: seq, comms-id, order, pair or ends.
 
     ``residual_ns``: 95 % of their ends lie no further from the middle end of their collective."""
 
@@ -85,7 +90,7 @@ class Matches:
 
 @dataclass(frozen=True)
 class Uneven:
-    """An operator whose time is spread unevenly over the ranks of a role: ``ratio`` is (max - mean) / max."""
+    """Hold an operator whose time is spread unevenly over the ranks of a role: ``ratio`` is (max - mean) / max."""
 
     role: str
     operator: str | None
@@ -99,7 +104,7 @@ class Uneven:
 
 @dataclass(frozen=True)
 class GroupInfo:
-    """A process group; ``ranks`` is empty where they are not known. ``time_ns`` is the time of its collectives on all ranks."""
+    """Hold a process group; ``time_ns`` is of its collectives on all ranks; ``ranks`` is empty where they are not known."""
 
     name: str
     description: str | None
@@ -111,7 +116,7 @@ class GroupInfo:
 
 @dataclass(frozen=True)
 class JobReport(Result):
-    """What is known of a job from the traces of its ranks."""
+    """Hold what is known of a job from the traces of its ranks."""
 
     schema_version: int
     tool_version: str

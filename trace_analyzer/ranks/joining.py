@@ -26,7 +26,7 @@ _APART_NS = 3600 * 10**9
 
 @dataclass(frozen=True)
 class Problem:
-    """A rank that is missing, cut, duplicate, foreign or failed: ``rank`` and ``path`` are null where there is none."""
+    """Hold a rank that is missing, cut, duplicate, foreign or failed: ``rank`` and ``path`` are null where there is none."""
 
     rank: int | None
     path: str | None

@@ -10,7 +10,7 @@ from trace_analyzer.vocabulary import WORK
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of the pipeline: means over its ranks and steady steps.
+    """Hold a stage of the pipeline: means over its ranks and steady steps.
 
     ``bubble_ratio`` is (idle_ns + sends_ns) / step_ns: time without work, and in sends and receives that nothing hid. ``role`` is that of most of its ranks.
     """
@@ -26,7 +26,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The pipeline of a job.
+    """Hold the pipeline of a job.
 
     ``microbatches`` are sends from the first stage to the second in a step, on one of its channels; null where the two directions differ or none was
     recorded. ``ideal_ratio`` is the bubble of a schedule without interleaving whose stages take equal time: (p - 1) / (m + p - 1) with p

@@ -16,7 +16,7 @@ NETWORK = 0.2
 
 @dataclass(frozen=True)
 class Slowdown:
-    """What keeps the steps longer than even ranks would take, from steps without their communication.
+    """Hold what keeps the steps longer than even ranks would take, from steps without their communication.
 
     ``estimate`` is the mean over steps of the slowest rank's own work over the mean one: how many times as long steps take as if work were
     spread evenly. ``between_cv`` and ``within_cv`` are coefficients of variation between ranks of a role and between steps of a rank; ``stages_ratio``

@@ -22,7 +22,7 @@ _MOST_LISTED = 32
 
 @dataclass(frozen=True)
 class Straggler:
-    """A rank that others wait for; of kind ``host``, the latest of a host most of whose ranks are late (``ranks``).
+    """Hold a rank that others wait for; of kind ``host``, the latest of a host most of whose ranks are late (``ranks``).
 
     ``late_ns`` is its mean lateness in the steps in which it is late (``late_steps`` of ``steps``); ``gain_at_least_ns`` what at least each of
     these steps wins if it alone comes in time. ``led_ratio`` is the share of its collectives in which it is the last.

@@ -88,7 +88,9 @@ def summary(report: JobReport, width: int = 100) -> str:
     ranks = listed_ranks(report)
     if ranks:
         some = (
-            "" if len(ranks) == sum(rank.late_ns is not None for rank in report.ranks) else f", the latest {len(ranks)}"
+            ""
+            if len(ranks) == len([rank for rank in report.ranks if rank.late_ns is not None])
+            else f", the latest {len(ranks)}"
         )
         text += [
             f"Ranks{some}",
@@ -113,7 +115,7 @@ def figure_lines(report: JobReport, width: int) -> list[str]:
     lines = []
     job, matches = report.job, report.collectives
     if job.step_ns:
-        longest = [f"{part} {percent(ns / job.step_ns)}" for part, ns in list(job.parts_ns.items())[:5]]
+        longest = [f"{part} {percent(ratio)}" for part, ratio in list(job.part_ratios.items())[:5]]
         lines.append(
             "; ".join([f"Step, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])])
         )

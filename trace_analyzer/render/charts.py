@@ -165,13 +165,13 @@ def launch_lead(report: Report) -> Chart | None:
 
 
 def gaps(report: Report) -> Chart | None:
-    """Return idle time by the length of the gap that it is part of: many short gaps, or a few long ones?"""
+    """Return the idle time by the length of the gap that it is part of: many short gaps, or a few long ones?"""
     length = report.tables["gaps"].select("start_ns", "end_ns", value_ns="duration_ns", weight_ns="duration_ns")
     return _histogram(length.filter(pl.col("value_ns") > 0), "Length of gap", "Idle time", "p-python")
 
 
 def queue_depth(report: Report) -> Chart | None:
-    """Return queue depth over time: of each bin the highest, one curve per device."""
+    """Return the queue depth over time: of each bin the highest, one curve per device."""
     return _over_time(report, "depth", "Queue depth", 1, "")
 
 

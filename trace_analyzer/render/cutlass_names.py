@@ -17,7 +17,7 @@ _SCHEDULE = re.compile(r"(Pingpong|Cooperative|StreamK|PtrArray|GroupProblemShap
 
 
 def cutlass_label(name: str) -> str | None:
-    """Return class, tile, types and schedule of a ``device_kernel``; None for other names and where none is told.
+    """Return class, tile, types and schedule of a ``device_kernel``; None for other names and where the name has none.
 
     Of several tiles the first that is no cluster (1 or 2 in each direction) counts; CUTLASS writes the tile of the
     thread block so.

@@ -19,7 +19,7 @@ from trace_analyzer.vocabulary import label
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_WRITTEN: Mapping[str, Callable[[Any], str]] = {"times": units.times, "fine": units.fine_percent}
+_WRITTEN: Mapping[str, Callable[[Any], str]] = {"times": units.factor, "fine": units.fine_percent}
 """Forms that a column's unit does not say -> how their values are written."""
 
 _UNIT_ENDINGS = ("_flop_per_s", "_byte_per_s", "_ns", "_bytes", "_ratio", "_percent")
@@ -28,7 +28,7 @@ _PLACE = ("start_ns", "end_ns")
 
 @dataclass(frozen=True)
 class LaidColumn:
-    """A column of a section with what its table says about it."""
+    """Hold a column of a section with what its table says about it."""
 
     shown: Shown
     heading: str
@@ -57,7 +57,7 @@ class LaidColumn:
 
 @dataclass(frozen=True)
 class DeclaredSection:
-    """A section with its rows, in the order of display; ``total`` counts those that are left out, too."""
+    """Hold a section with its rows, in the order of display; ``total`` counts those that are left out, too."""
 
     key: str
     section: Section
@@ -67,12 +67,12 @@ class DeclaredSection:
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """What stands over each column."""
+        """Return what stands over each column."""
         return tuple(column.heading for column in self.columns)
 
     @property
     def alignment(self) -> str:
-        """``r`` for each column of quantities, ``l`` for each other."""
+        """Return ``r`` for each column of quantities, ``l`` for each other."""
         return "".join(column.side for column in self.columns)
 
     def cells(self, row: Mapping[str, Any]) -> tuple[str, ...]:

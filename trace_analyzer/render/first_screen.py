@@ -11,7 +11,7 @@ from pathlib import PurePath
 from trace_analyzer import units
 from trace_analyzer.render import phrasing, window_phrasing
 from trace_analyzer.render.advice_phrasing import code_line, first_place
-from trace_analyzer.render.layout import Line, bar, beside, cells, columns, folded, half_width, hanging
+from trace_analyzer.render.layout import Line, bar, cells, columns, folded, half_width, hanging, side_by_side
 from trace_analyzer.report import Advice, Report, Verdict
 from trace_analyzer.report.summaries import PartShare, longest_and_rest, part_totals, shares_of
 from trace_analyzer.report.worth import is_idle_worth_naming, saved_ratio
@@ -175,7 +175,7 @@ def time_lines(report: Report, width: int) -> list[Line]:
     longest, rest_count, rest_ns = longest_and_rest(parts.idle, _TOP_CAUSES)
     shown = [*longest, *([(f"{rest_count} other causes", rest_ns)] if rest_count else [])]
     right = _bars("Why the device idled", units.duration(idle_ns), shares_of(shown, idle_ns), second, style="idle")
-    return beside(left, right, width - second) if first < width else [*left, [], *right]
+    return side_by_side(left, right, width - second) if first < width else [*left, [], *right]
 
 
 def _halves(width: int) -> tuple[int, int]:

@@ -94,7 +94,7 @@ def _cell(span: Span, width: int, side: str, gap: int) -> Line:
     return [(" " * gap + (fill if side == "r" else ""), ""), (text, style), (fill if side == "l" else "", "")]
 
 
-def beside(left: Sequence[Line], right: Sequence[Line], at: int) -> list[Line]:
+def side_by_side(left: Sequence[Line], right: Sequence[Line], at: int) -> list[Line]:
     """Lay two blocks next to each other, the right one from column ``at`` on."""
     return [
         [*(one or []), (" " * (at - cells(one or [])), ""), *(other or [])] if other else one or []
@@ -109,7 +109,7 @@ def bar(ratio: float, width: int) -> str:
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
-def written(line: Line, width: int, colour: bool) -> str:
+def line_text(line: Line, width: int, colour: bool) -> str:
     """Write the line as text of at most ``width`` cells, with ANSI codes if ``colour``."""
     spans = _clipped(line, width)
     while spans and not spans[-1][0].rstrip():

@@ -111,7 +111,7 @@ def mfu(least: float, most: float | None) -> str:
 
 
 _MFU_CLOSE = 0.05
-"""Ends of an interval that differ by less, relatively, are told as one figure."""
+"""Ends of an interval that differ by less, relatively, are written as one figure."""
 
 
 def measured_roofs(device: DeviceReport) -> str:

@@ -28,7 +28,7 @@ from trace_analyzer.render.first_screen import (
     verdict_lines,
 )
 from trace_analyzer.render.kernel_labels import kernel_label, middle_cut
-from trace_analyzer.render.layout import Line, cells, column_room, columns, hanging, written
+from trace_analyzer.render.layout import Line, cells, column_room, columns, hanging, line_text
 from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict, worth
 from trace_analyzer.report.code_report import BLAME_SECTION
 from trace_analyzer.report.device_report import GROUPS_SECTION
@@ -46,7 +46,7 @@ def summary(report: Report, width: int = 100, colour: bool = False, verbose: boo
     With ``verbose`` all that the text knows follows: evidence, kernels, operators, advice with its reasons, steps, notes.
     """
     sections = _details(report, width) if verbose else _first_screen(report, width)
-    blocks = ("\n".join(written(line, width, colour) for line in section) for section in sections if section)
+    blocks = ("\n".join(line_text(line, width, colour) for line in section) for section in sections if section)
     return "\n\n".join(blocks) + "\n"
 
 

@@ -13,12 +13,12 @@ class Analysed(Protocol):
 
     @property
     def tables(self) -> Mapping[str, pl.DataFrame]:
-        """Tables by name."""
+        """Return the tables by name."""
 
     @property
     def trust(self) -> Sequence[Check]:
-        """Checks of what the trace supports."""
+        """Return the checks of what the trace supports."""
 
     @property
     def devices(self) -> Sequence[DeviceReport]:
-        """Figures of devices."""
+        """Return the figures of devices."""

@@ -68,7 +68,7 @@ class Change:
 
     @property
     def label(self) -> str:
-        """The change in a few words."""
+        """Return the change in a few words."""
         if self.options.get("factor") == inf:
             return f"{self.options['target']} infinitely fast"
         text = CHANGES[self.name].label.format(
@@ -150,13 +150,15 @@ def _pinned_rates(scene: Scene) -> Floats:
     )
     large = (pl.col("bytes") >= 1 << 20) & (pl.col("duration_ns") > 0)
     rates = (
-        table.filter(pl.col("label").cast(pl.String).str.starts_with("memcpy") & large)
+        table.filter((pl.col("kind") == "memcpy") & large)
         .group_by("label code", "pageable")
         .agg((pl.col("bytes").sum() / pl.col("duration_ns").sum()).alias("rate"))
     )
     pair = rates.filter(~pl.col("pageable")).join(rates.filter("pageable"), on="label code", suffix=" pageable")
-    factor = {row["label code"]: min(1.0, row["rate pageable"] / row["rate"]) for row in pair.iter_rows(named=True)}
-    return np.array([factor.get(label, 1.0) for label in scene.known.activity_label.tolist()])
+    factor = np.ones(len(scene.known.labels))
+    for row in pair.iter_rows(named=True):
+        factor[row["label code"]] = min(1.0, row["rate pageable"] / row["rate"])
+    return factor[scene.known.activity_label]
 
 
 def prefetch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:

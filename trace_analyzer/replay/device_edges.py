@@ -46,6 +46,8 @@ _KINDS = OTHER_COPY + 2
 _CANDIDATES = 6
 """So many neighbours are looked at to find one on another stream."""
 
+Orders = list[tuple[Ints, Ints]]
+"""For each track its linked activities in order of launch, and the starts of their calls."""
 ENQUEUING = (LAUNCH, GRAPH, COPY, BLOCKING_COPY, SET)
 
 
@@ -88,8 +90,8 @@ def trimmed(activities: Activities) -> Ints:
     return end
 
 
-def device_links(recorded: Recording, end: Ints, blocked: Flags, fitted: Flags) -> DeviceLinks:
-    """Return the edges to starts of activities; ``end`` from `trimmed`.
+def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags, fitted: Flags) -> DeviceLinks:
+    """Return the edges to starts of activities; ``end`` from `trimmed`, ``orders`` from `launch_orders`.
 
     ``blocked`` says which calls waited for room in a queue; class values come from ``fitted`` activities.
     """
@@ -101,7 +103,7 @@ def device_links(recorded: Recording, end: Ints, blocked: Flags, fitted: Flags) 
         2 * count + calls.start.size + np.arange(calls.start.size),
     )
     before = previous(activities, end)
-    awaited = _awaited(recorded, end)
+    awaited = _awaited(recorded, end, orders)
     waits = np.zeros(count, dtype=bool)
     waits[awaited.ref] = True
     leads = _first_of_call(activities)
@@ -281,8 +283,9 @@ def medians(values: Ints, classes: Ints, quantile: float = 0.5) -> Ints:
     return result
 
 
-def launch_orders(activities: Activities, calls: Calls, tracks: int) -> list[tuple[Ints, Ints]]:
+def launch_orders(recorded: Recording) -> Orders:
     """Return, for each track, its linked activities in order of launch, and the starts of their calls."""
+    activities, calls, tracks = recorded.activities, recorded.calls, recorded.tracks.shape[0]
     linked = np.flatnonzero(activities.call >= 0)
     begun = calls.start[activities.call[linked]] if calls.start.size else linked
     order = np.lexsort((activities.start[linked], begun, activities.track[linked]))
@@ -291,7 +294,7 @@ def launch_orders(activities: Activities, calls: Calls, tracks: int) -> list[tup
     return [(linked[a:b], begun[a:b]) for a, b in itertools.pairwise(edges)]
 
 
-def _awaited(recorded: Recording, end: Ints) -> Links:
+def _awaited(recorded: Recording, end: Ints, orders: Orders) -> Links:
     """Return what calls of ``cudaStreamWaitEvent`` tell: ends of other streams' work before the next launch.
 
     ``source`` and ``ref`` are activities here, and ``weight`` the time between them.
@@ -301,7 +304,6 @@ def _awaited(recorded: Recording, end: Ints) -> Links:
     waits = np.flatnonzero(calls.kind == WAIT)
     if not waits.size or not activities.start.size:
         return Links(none, none, none, none)
-    orders = launch_orders(activities, calls, recorded.tracks.shape[0])
     target = _waiting(recorded, waits, orders)
     waits, target = waits[target >= 0], target[target >= 0]
     awaited = calls.awaits[waits]
@@ -321,7 +323,7 @@ def _awaited(recorded: Recording, end: Ints) -> Links:
     return Links(source, ref, activities.start[ref] - end[source], ref)
 
 
-def _waiting(recorded: Recording, waits: Ints, orders: list[tuple[Ints, Ints]]) -> Ints:
+def _waiting(recorded: Recording, waits: Ints, orders: Orders) -> Ints:
     """Return the first activity that each wait holds back; -1 where none is known."""
     activities, calls = recorded.activities, recorded.calls
     first = np.full(calls.start.size + 1, -1, dtype=np.int64)

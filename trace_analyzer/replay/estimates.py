@@ -13,7 +13,7 @@ from trace_analyzer.catalog.fixes import Fix, fixes
 from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.graph import CALL, CONTENTION, EDGES, EXECUTION, GAP, LATENCY, RETURN, THREAD, WAIT
 from trace_analyzer.replay.prediction import Prediction, Replay
-from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, distinct, is_any
+from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, is_any
 from trace_analyzer.replay.refusals import needs_links, refused_replayed, refused_unseen, without_links
 from trace_analyzer.replay.scene import NotApplicable
 from trace_analyzer.replay.weights import FIRST_DEVICE
@@ -22,6 +22,7 @@ from trace_analyzer.report import Check, DeviceReport, Predicted, Verdict
 from trace_analyzer.schema import DEVICE, END, F64, FUNCTION, I32, I64, MODULE, OPERATOR, START, STR, U32, Column, Table
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import WORTH_RATIO
+from trace_analyzer.tuning import SMALL_EVENTS, return_freed_memory
 from trace_analyzer.windows import Judged
 
 MAX_EVENTS = 2_000_000
@@ -31,7 +32,7 @@ MAX_EVENTS = 2_000_000
 """
 
 COLD_RATIO = 0.5
-"""Where one-time work is more of the step than this, nothing else is said of its launches: no graph is captured of a cold start."""
+"""Where one-time work is more of the step than this, no other estimate of its launches is given: no graph is captured of a cold start."""
 
 WHAT_WOULD_HELP = Table(
     "what_would_help",
@@ -136,7 +137,7 @@ class Estimates:
     now_ns: float | None = None
     floors: tuple[float, float] | None = None
     predictions: Mapping[str, tuple[Change, Prediction]] = field(default_factory=dict)
-    path: "Path | None" = None
+    path: pl.DataFrame | None = None
     parts: tuple[PathPart, ...] = ()
     has_steps: bool = True
     window: tuple[int, int] = (0, 0)
@@ -174,18 +175,18 @@ class ReplaySources:
 
     @property
     def tables(self) -> Mapping[str, pl.DataFrame]:
-        """Tables by name."""
+        """Return the tables by name."""
         by_name = {field.name: getattr(self, field.name) for field in fields(self)}
         return {n: t for n, t in by_name.items() if isinstance(t, pl.DataFrame)} | {"devices": self.reported_devices}
 
     @property
     def trust(self) -> Sequence[Check]:
-        """Checks of what the trace supports."""
+        """Return the checks of what the trace supports."""
         return self.checks
 
     @property
     def devices(self) -> Sequence[DeviceReport]:
-        """Figures of devices."""
+        """Return the figures of devices."""
         return tuple(self.device_reports.values())
 
 
@@ -221,6 +222,13 @@ def estimates(replay_sources: ReplaySources) -> Estimates:
     window = intervals[0][0], intervals[-1][1]
     if (reason := refused_unseen(sources, device) or too_many) is not None:
         return Estimates(device, reason, window=window)
+    replayed = _replayed(sources, device, window)
+    if events > SMALL_EVENTS:
+        return_freed_memory()
+    return replayed
+
+
+def _replayed(sources: ReplaySources, device: int, window: tuple[int, int]) -> Estimates:
     replay = Replay.of(sources, device)
     if (reason := refused_replayed(sources, replay, device, ())) is not None:
         return Estimates(device, reason, window=window)
@@ -274,23 +282,14 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
     return pl.DataFrame([none | row for row in rows], schema=WHAT_WOULD_HELP.schema)
 
 
-@dataclass(frozen=True)
-class Path:
-    """Hold a critical path in order of time, as columns by edge, and what the threads that it goes over did (`Segments`).
+def path_of(replay: Replay) -> pl.DataFrame:
+    """Return the critical path of the replay without changes as rows of `CRITICAL_PATH` without names of code.
 
-    ``label`` is a row of ``labels``; ``thread_id``, ``activity_id`` and ``event_id`` are -1 for none.
+    Times are those of the recording; stretches of threads are split by the innermost event.
     """
-
-    edges: pl.DataFrame
-    labels: tuple[str, ...]
-    segments: Segments
-
-
-def path_of(replay: Replay) -> Path:
-    """Return the critical path of the replay without changes, at the times of the recording."""
     graph, path = replay.graph, replay.path(replay.identity)[::-1]
     kind, ref = graph.kind[path], graph.ref[path]
-    is_call, is_thread = is_any(kind, (CALL, RETURN)), kind == THREAD
+    is_call = is_any(kind, (CALL, RETURN))
     event = graph.recorded.calls.event
     edges = pl.DataFrame({
         "start_ns": graph.time[graph.source[path]], "end_ns": graph.time[graph.target[path]], "kind": kind,
@@ -298,24 +297,8 @@ def path_of(replay: Replay) -> Path:
         "activity_id": np.where(is_any(kind, _OF_ACTIVITIES), ref, -1),
         "event_id": np.where(is_call, event[ref * is_call], -1) if event.size else np.full(ref.size, -1),
     })  # fmt: skip
-    threads = distinct(graph.thread[graph.target[path[is_thread]]])
-    segments = graph.recorded.segments
-    on_path = np.zeros(graph.recorded.processes.size, dtype=bool)
-    on_path[threads] = True
-    own = on_path[segments.thread]
-    kept = (
-        segments
-        if own.all()
-        else Segments(**{field.name: getattr(segments, field.name)[own] for field in fields(Segments)})
-    )
-    return Path(edges, replay.known.labels, kept)
-
-
-def pieces(path: Path) -> pl.DataFrame:
-    """Return a path as rows of `CRITICAL_PATH` without names of code; stretches of threads are split by the innermost event."""
     is_thread = pl.col("kind") == THREAD
-    threads = path.edges.filter(is_thread)
-    rows = pl.concat([path.edges.filter(~is_thread), _innermost(threads, path.segments)])
+    rows = pl.concat([edges.filter(~is_thread), _innermost(edges.filter(is_thread), graph.recorded.segments)])
     rows = rows.filter(pl.col("end_ns") > pl.col("start_ns")).sort("start_ns", "end_ns")
     of, ids = pl.col("label"), ("thread_id", "activity_id", "event_id")
     part = pl.when(of >= FIRST_DEVICE).then(pl.lit("device")).when(of < len(HOST_PARTS)).then(pl.lit("host"))
@@ -324,7 +307,7 @@ def pieces(path: Path) -> pl.DataFrame:
         "end_ns",
         part.otherwise(pl.lit("dependency")).alias("kind"),
         pl.Series("edge", EDGES)[rows.get_column("kind")],
-        pl.Series("name", path.labels)[rows.get_column("label")],
+        pl.Series("name", replay.known.labels)[rows.get_column("label")],
         *(pl.when(pl.col(name) >= 0).then(pl.col(name)).alias(name) for name in ids),
     )
 
@@ -362,7 +345,7 @@ def critical_path(estimates: Estimates, activities: pl.DataFrame, context: Conte
     """Return table `critical_path`: the path with the code behind each piece; no rows where nothing was replayed."""
     if estimates.path is None:
         return CRITICAL_PATH.empty()
-    path = pieces(estimates.path).with_columns(pl.col("activity_id", "event_id").cast(pl.UInt32))
+    path = estimates.path.with_columns(pl.col("activity_id", "event_id").cast(pl.UInt32))
     launch = activities.get_column("launch_id")[path.get_column("activity_id")]
     path = path.with_columns(pl.coalesce("event_id", launch.alias("launch_id")).alias("event_id"))
     ids = path.get_column("event_id")

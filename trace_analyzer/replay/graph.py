@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from trace_analyzer.frames import _path_loops
-from trace_analyzer.replay.device_edges import device_links, trimmed
+from trace_analyzer.replay.device_edges import device_links, launch_orders, trimmed
 from trace_analyzer.replay.host_edges import Silences, hand_overs, queue_room, returns, silences, spins
 from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Flags, Ints, Kinds, Recording, Segments, distinct
 
@@ -98,11 +98,12 @@ def build(recorded: Recording, fitted: Flags | None = None) -> Graph:
     activities, calls = recorded.activities, recorded.calls
     n, m = activities.start.size, calls.start.size
     end = trimmed(activities)
-    room = queue_room(recorded)
+    orders = launch_orders(recorded)
+    room = queue_room(recorded, orders)
     blocked = np.zeros(max(m, 1), dtype=bool)
     blocked[room.call[~room.hidden]] = True
-    device = device_links(recorded, end, blocked, np.ones(n, dtype=bool) if fitted is None else fitted)
-    waited = returns(recorded, end)
+    device = device_links(recorded, end, orders, blocked, np.ones(n, dtype=bool) if fitted is None else fitted)
+    waited = returns(recorded, end, orders)
     quiet = silences(recorded)
     polled = spins(recorded, quiet, end)
     handed = hand_overs(recorded, quiet, polled.silence)

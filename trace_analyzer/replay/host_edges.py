@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trace_analyzer.replay.device_edges import ENQUEUING, launch_orders, medians
+from trace_analyzer.replay.device_edges import ENQUEUING, Orders, medians
 from trace_analyzer.replay.recording import (
     ALLOC,
     BLOCKING_COPY,
@@ -104,11 +104,10 @@ class Room:
     hidden: Flags
 
 
-def returns(recorded: Recording, end: Ints) -> Returns:
+def returns(recorded: Recording, end: Ints, orders: Orders) -> Returns:
     """Return what synchronizing, copying and freeing calls waited for."""
     calls, activities = recorded.calls, recorded.activities
     base = calls.end - calls.start
-    orders = launch_orders(activities, calls, recorded.tracks.shape[0])
     pairs = [
         _last_launched(recorded, end, orders, (SYNC_DEVICE, FREE)),
         _own_stream(recorded, end, orders),
@@ -166,9 +165,7 @@ def _idle_base(calls: Calls, latest: Ints) -> Ints:
     return base
 
 
-def _last_launched(
-    recorded: Recording, end: Ints, orders: list[tuple[Ints, Ints]], kinds: tuple[int, ...]
-) -> tuple[Ints, Ints]:
+def _last_launched(recorded: Recording, end: Ints, orders: Orders, kinds: tuple[int, ...]) -> tuple[Ints, Ints]:
     """Return, for calls that wait for a device, the last activity launched before on each of its streams."""
     calls, activities = recorded.calls, recorded.activities
     rows = np.flatnonzero(is_any(calls.kind, kinds))
@@ -192,7 +189,7 @@ def _last_launched(
     return last[place, column], rows[column]
 
 
-def _own_stream(recorded: Recording, end: Ints, orders: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+def _own_stream(recorded: Recording, end: Ints, orders: Orders) -> tuple[Ints, Ints]:
     """Return, for calls that wait for a stream, the last activity launched on it: CUPTI names it, else the thread's last."""
     calls, activities = recorded.calls, recorded.activities
     rows = np.flatnonzero(calls.kind == SYNC_STREAM)
@@ -241,7 +238,7 @@ def _latest_end(recorded: Recording, end: Ints, rows: Ints, most: int) -> tuple[
     return source[fits], rows[fits]
 
 
-def _drained(recorded: Recording, end: Ints, orders: list[tuple[Ints, Ints]], rows: Ints) -> Ints:
+def _drained(recorded: Recording, end: Ints, orders: Orders, rows: Ints) -> Ints:
     """Return those of the calls that returned just after all work launched before them had ended.
 
     That may be chance: of the calls of a name in which the work ended, `DRAINED_RATIO` must have returned so.
@@ -351,7 +348,7 @@ def hand_overs(recorded: Recording, quiet: Silences, taken: Ints) -> Resumes:
     return Resumes(rows[known], releases[known], lag[known])
 
 
-def queue_room(recorded: Recording) -> Room:
+def queue_room(recorded: Recording, orders: Orders) -> Room:
     """Return the launch calls that waited for room in their queue, with the activity whose start made it."""
     calls, activities = recorded.calls, recorded.activities
     none = np.zeros(0, dtype=np.int64)
@@ -375,7 +372,7 @@ def queue_room(recorded: Recording) -> Room:
             (slow[activities.track[first[slow]] == track], long_),
             rows[activities.track[first[rows]] == track],
         )
-        for track, (members, _) in enumerate(launch_orders(activities, calls, recorded.tracks.shape[0]))
+        for track, (members, _) in enumerate(orders)
     ]
     call = np.concatenate([none, *(part[0] for part in parts)])
     activity = np.concatenate([none, *(part[1] for part in parts)])

@@ -114,16 +114,6 @@ class Replay:
         self.measure = measure or measure_of(graph.recorded)
         self.anchors = self.measure.anchors(graph)
         self._activities, self._tables, self._device = activities, tables, device
-        self.known = attributes(graph, activities)
-        self.scene = Scene(
-            graph,
-            self.known,
-            tables,
-            device,
-            _steady_edges(graph),
-            max(int(graph.recorded.steps.steady.sum()), 1),
-            self.anchors.mean(graph.time),
-        )
 
     @staticmethod
     def of(report: Analysed, device: int) -> "Replay":
@@ -131,6 +121,25 @@ class Replay:
         label = report.tables["devices"].filter(pl.col("device") == device).row(0, named=True)
         return Replay(
             build(recording(report, device)), report.tables["activities"], report.tables, find_device(label["name"])
+        )
+
+    @cached_property
+    def known(self) -> Attributes:
+        """Return what edges and activities are called."""
+        return attributes(self.graph, self._activities)
+
+    @cached_property
+    def scene(self) -> Scene:
+        """Return what changes may look at."""
+        steady_steps = max(int(self.graph.recorded.steps.steady.sum()), 1)
+        return Scene(
+            self.graph,
+            self.known,
+            self._tables,
+            self._device,
+            _steady_edges(self.graph),
+            steady_steps,
+            self.recorded_step_ns,
         )
 
     @cached_property

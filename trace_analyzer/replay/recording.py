@@ -160,7 +160,8 @@ def median(values: npt.NDArray[Any]) -> float:
 
 
 def _ints(series: pl.Series, missing: int = -1) -> Ints:
-    return np.ascontiguousarray(series.cast(pl.Int64).fill_null(missing).to_numpy())
+    numbers = series.cast(pl.Int64)
+    return np.ascontiguousarray((numbers.fill_null(missing) if numbers.null_count() else numbers).to_numpy())
 
 
 def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
@@ -202,9 +203,9 @@ def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches:
     launching[_ints(launches.get_column("launch_id"))] = True
     kind[launching & (kind < 0)] = LAUNCH
     rows = np.flatnonzero(kind >= 0)
-    thread = _ints(events.get_column("thread_id"))[rows]
-    start = _ints(events.get_column("start_ns"))[rows]
-    end = start + _ints(events.get_column("duration_ns"))[rows]
+    own = events.select("thread_id", "start_ns", "duration_ns")[rows]
+    thread, start = _ints(own.get_column("thread_id")), _ints(own.get_column("start_ns"))
+    end = start + _ints(own.get_column("duration_ns"))
     order = np.lexsort((-end, start, thread))
     rows, thread, start, end = rows[order], thread[order], start[order], end[order]
     # A call that starts before an earlier one of its thread has ended lies in it.

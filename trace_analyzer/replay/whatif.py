@@ -13,6 +13,7 @@ from typing import Any, Literal
 import polars as pl
 
 from trace_analyzer.errors import UsageError
+from trace_analyzer.frames.lookups import factorize, sum_by_group
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.parts import PART_OPTION, PARTS
 from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
@@ -104,7 +105,7 @@ class WhatIf(Result):
 
     @property
     def saves_ratio(self) -> float:
-        """Share of the replayed step that the changes save; 0 where nothing was replayed or changed."""
+        """Return the share of the replayed step that the changes save; 0 where nothing was replayed or changed."""
         if self.predicted is None or self.replay is None or not self.replay.step_ns:
             return 0.0
         return 1 - self.predicted.step_ns / self.replay.step_ns
@@ -309,11 +310,14 @@ def located(parts: tuple[PathPart, ...], stretches: pl.DataFrame) -> tuple[PathP
     code = ["operator", "module", "python_function"]
     path = stretches.with_columns((pl.col("end_ns") - pl.col("start_ns")).alias("ns"))
     known = path.filter(pl.any_horizontal(pl.col(code).is_not_null()))
+    numbers, firsts = factorize(*known.select("name", *code))
+    ns = sum_by_group(numbers, known.get_column("ns"), firsts.len()).alias("ns")
     sums = (
-        known.group_by("name", *code).agg(pl.col("ns").sum()).sort("ns", *code, descending=[True, False, False, False])
+        known.select("name", *code)[firsts].with_columns(ns).sort("ns", *code, descending=[True, False, False, False])
     )
     names = {row["name"]: row for row in sums.unique("name", keep="first", maintain_order=True).to_dicts()}
-    longest = path.sort("ns", "start_ns", descending=[True, False]).unique("name", keep="first", maintain_order=True)
+    longest = path.filter(pl.col("ns") == pl.col("ns").max().over("name"))
+    longest = longest.sort("start_ns").unique("name", keep="first", maintain_order=True)
     places = {row["name"]: row for row in longest.to_dicts()}
     located_parts: list[PathPart] = []
     for part in parts:

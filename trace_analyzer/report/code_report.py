@@ -9,7 +9,7 @@ from trace_analyzer.sections import Section, Shown
 
 @dataclass(frozen=True)
 class Blame:
-    """Idle time of the verdict's window by cause and by the code that was running; null is not known.
+    """Hold idle time of the verdict's window by cause and by the code that was running; null is not known.
 
     ``python_function`` is as the trace names it, ``file.py(12): f``, and its line that of the ``def``. ``start_ns``
     and ``end_ns`` are the longest interval. ``call_line`` is the line of the call, where the source is at hand and
@@ -51,7 +51,7 @@ BLAME_SECTION = Section(
 
 @dataclass(frozen=True)
 class HostCost:
-    """What the host did in the whole trace that can leave a device idle, with the code that asked for it.
+    """Hold what the host did in the whole trace that can leave a device idle, with the code that asked for it.
 
     ``idle_ns`` is what it cost the devices, ``hidden_ns`` the part of ``host_ns`` in which they worked.
     """
@@ -87,7 +87,7 @@ class HostCost:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What a change makes of the step, by a replay of the trace: an estimate with its interval."""
+    """Hold what a change makes of the step, by a replay of the trace: an estimate with its interval."""
 
     step_ns: Annotated[Quantity, "The step with the change, or the window of a trace without steps."]
     low_ns: Annotated[Quantity, "Start of the interval."]
@@ -102,7 +102,7 @@ class Predicted:
 
 @dataclass(frozen=True)
 class Advice:
-    """One thing to change: what, why, where, and how much it can save at most.
+    """Hold one thing to change: what, why, where, and how much it can save at most.
 
     ``start_ns`` and ``end_ns`` name a place on the timeline that shows it, where there is one. ``id`` is the fix
     of the catalogue, ``docs`` the section on it: when it helps, when not, and how its bound is computed. ``predicted`` is

@@ -23,7 +23,7 @@ from trace_analyzer.sections import Longest, Section, Shown
 
 @dataclass(frozen=True)
 class Gaps:
-    """Idle time of a device by cause; the causes sum to the device's idle time."""
+    """Hold idle time of a device by cause; the causes sum to the device's idle time."""
 
     count: Annotated[Amount, "How many."]
     longest_ns: Annotated[Amount, "The longest."]
@@ -35,7 +35,7 @@ class Gaps:
 
 @dataclass(frozen=True)
 class LaunchLead:
-    """Quantiles of the launch lead, ns."""
+    """Hold quantiles of the launch lead, ns."""
 
     p10: Annotated[int | None, "10th percentile."]
     p50: Annotated[int | None, "Median."]
@@ -44,7 +44,7 @@ class LaunchLead:
 
 @dataclass(frozen=True)
 class QueueDepth:
-    """Queue depth, weighted by time."""
+    """Hold queue depth, weighted by time."""
 
     mean: Annotated[float | None, "Mean."]
     p50: Annotated[int | None, "Median."]
@@ -53,7 +53,7 @@ class QueueDepth:
 
 @dataclass(frozen=True)
 class Runway:
-    """Device time of the queued work, ns, weighted by time."""
+    """Hold device time of the queued work, ns, weighted by time."""
 
     mean: Annotated[float | None, "Mean."]
     p50: Annotated[int | None, "Median."]
@@ -62,7 +62,7 @@ class Runway:
 
 @dataclass(frozen=True)
 class RunAhead:
-    """Whether the CPU runs ahead of the device; all is null where a check of the trace withholds it."""
+    """Hold whether the CPU runs ahead of the device; all is null where a check of the trace withholds it."""
 
     state: Annotated[
         Literal["ahead", "keeping-up", "behind"] | None,
@@ -82,7 +82,7 @@ class RunAhead:
 
 @dataclass(frozen=True)
 class BucketTime:
-    """Kernel time of one bucket, and its work where it is known.
+    """Hold kernel time of one bucket, and its work where it is known.
 
     ``flop`` and ``bytes`` are those of the kernels whose shapes tell; rates are over the time of these kernels.
     """
@@ -94,8 +94,12 @@ class BucketTime:
     time_ratio: Annotated[Ratio, "Share of the sum over all kernels of the device."]
     flop: Annotated[Quantity | None, "FLOP of those kernels whose shapes tell; null when none does."] = None
     bytes: Annotated[Quantity | None, "Bytes that these must move at least."] = None
-    flop_ratio: Annotated[Ratio | None, "Share of the device's known FLOP."] = None
-    achieved_flop_per_s: Annotated[Quantity | None, "FLOP over the time of the kernels whose FLOP are known."] = None
+    flop_ratio: Annotated[
+        Ratio | None, "Share of the device's known FLOP; null where less than half of the matmuls' time has known FLOP."
+    ] = None
+    achieved_flop_per_s: Annotated[
+        Quantity | None, "FLOP over the time of the kernels whose FLOP are known; null where that is less than half."
+    ] = None
     achieved_byte_per_s: Annotated[Quantity | None, "Bytes over the time of the kernels whose bytes are known."] = None
     peak_ratio: Annotated[Quantity | None, "Share of the peak FLOP/s of their dtypes that they reached."] = None
     roof_ratio: Annotated[
@@ -126,7 +130,7 @@ BUCKETS_SECTION = Section(
 
 @dataclass(frozen=True)
 class GroupTime:
-    """One row of the article's table: what share of FLOP and of kernel time a group of buckets takes.
+    """Hold one row of the article's table: what share of FLOP and of kernel time a group of buckets takes.
 
     ``slower_ratio`` is the matmul group's FLOP/s over this group's; ``article_flop_ratio`` and
     ``article_time_ratio`` are those of BERT in the article (catalog/article.toml), null for other groups.
@@ -137,8 +141,12 @@ class GroupTime:
     time_ns: Annotated[Amount, "Sum of their durations."]
     time_ratio: Annotated[Ratio, "Share of the sum over all kernels of the device."]
     flop: Annotated[Quantity | None, "FLOP of those kernels whose shapes tell; null when none does."]
-    flop_ratio: Annotated[Ratio | None, "Share of the device's known FLOP."]
-    achieved_flop_per_s: Annotated[Quantity | None, "FLOP over the time of the kernels whose FLOP are known."]
+    flop_ratio: Annotated[
+        Ratio | None, "Share of the device's known FLOP; null where less than half of the matmuls' time has known FLOP."
+    ]
+    achieved_flop_per_s: Annotated[
+        Quantity | None, "FLOP over the time of the kernels whose FLOP are known; null where that is less than half."
+    ]
     slower_ratio: Annotated[Quantity | None, "FLOP/s of the matmul group over those of this one."]
     known_ratio: Annotated[Ratio, "Share of the group's time whose FLOP are known."]
     article_flop_ratio: Annotated[Ratio | None, "Share of FLOP in the article's table for BERT (arXiv:2007.00072)."]
@@ -167,7 +175,7 @@ GROUPS_SECTION = Section(
 
 @dataclass(frozen=True)
 class BoundShare:
-    """Kernels of one bound, and how near they come to their roof."""
+    """Hold kernels of one bound, and how near they come to their roof."""
 
     bound: Annotated[Literal["compute", "memory", "latency", "communication", "other"], "What bounds them."]
     kernel_count: Annotated[Amount, "Kernels of this bound."]
@@ -184,7 +192,7 @@ class BoundShare:
 
 @dataclass(frozen=True)
 class Communication:
-    """Communication kernels of one device, as unions over its streams.
+    """Hold communication kernels of one device, as unions over its streams.
 
     ``exposed_ns`` is the time in which nothing else ran, ``hidden_ns`` the rest. ``message_bytes`` and
     ``bus_byte_per_s`` are for those kernels whose messages are known, ``known_ns`` long.
@@ -204,7 +212,7 @@ class Communication:
 
 @dataclass(frozen=True)
 class Copies:
-    """Copies of one device in one direction, to or from one kind of host memory (null where not told).
+    """Hold copies of one device in one direction, to or from one kind of host memory (null where not known).
 
     ``exposed_ns`` is the time in which no kernel ran, ``call_ns`` the CPU's in the calls; small are those
     that take longer to start than to move.
@@ -230,7 +238,7 @@ class Copies:
 
 @dataclass(frozen=True)
 class FusionOpportunity:
-    """Kernels that one kernel could replace: row of table `fusions`."""
+    """Hold kernels that one kernel could replace: row of table `fusions`."""
 
     kind: Annotated[Literal["chain", "attention", "optimizer"], "What kind of opportunity."]
     what: Annotated[str, "What it is, in the user's terms."]
@@ -256,7 +264,7 @@ class FusionOpportunity:
 
 @dataclass(frozen=True)
 class WorkCoverage:
-    """Shares of kernel time whose FLOP, bytes, or at least one of them are known.
+    """Hold shares of kernel time whose FLOP, bytes, or at least one of them are known.
 
     Of all kernels, and of those that are linked to an operator; null where these took no time. FLOP of 0 alone are not
     known work.
@@ -272,7 +280,7 @@ class WorkCoverage:
 
 @dataclass(frozen=True)
 class TensorCores:
-    """Matmuls and convolutions that could use tensor cores better, for one reason (sum over table `tensor_cores`)."""
+    """Hold matmuls and convolutions that could use tensor cores better, for one reason (sum over table `tensor_cores`)."""
 
     reason: Annotated[
         Literal["fp32", "vector-units", "unaligned"],
@@ -287,7 +295,7 @@ class TensorCores:
 
 @dataclass(frozen=True)
 class MeasuredRoof:
-    """One roof that the kernels met, measured, beside the datasheet's: byte/s of the memory, else FLOP/s of a dtype.
+    """Hold one roof that the kernels met, measured, beside the datasheet's: byte/s of the memory, else FLOP/s of a dtype.
 
     ``datasheet_per_s`` is what all other metrics rest on; null where the catalogue does not know the device:
     then the measured roof is.
@@ -304,13 +312,13 @@ class MeasuredRoof:
 
     @property
     def datasheet_ratio(self) -> float | None:
-        """Share of the datasheet's figure that was measured; None where the datasheet is not known."""
+        """Return the share of the datasheet's figure that was measured; None where the datasheet is not known."""
         return None if self.datasheet_per_s is None else self.measured_per_s / self.datasheet_per_s
 
 
 @dataclass(frozen=True)
 class Attained:
-    """What the device was measured to do (``analyze calibrate``), and how near to that its kernels came.
+    """Hold what the device was measured to do (``analyze calibrate``), and how near to that its kernels came.
 
     ``roof_ratio``, by bucket: time at the measured roofs over time taken, of the kernels whose work is known.
     """
@@ -334,7 +342,7 @@ class Attained:
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """One device over the whole trace, to the nanosecond of what the file says."""
+    """Hold one device over the whole trace, to the nanosecond of what the file says."""
 
     index: Annotated[DeviceIndex, "The device's id in the file; a string where it is no number."]
     name: Annotated[str | None, "Name from the file's header."]
@@ -398,5 +406,5 @@ class DeviceReport:
     ] = None
     withheld: Annotated[
         tuple[Withheld, ...],
-        "Metrics of the device that are not told, because their inputs fail a check.",
+        "Metrics of the device that are withheld, because their inputs fail a check.",
     ] = ()

@@ -16,7 +16,7 @@ from trace_analyzer.vocabulary import PARTS, WORK
 
 @dataclass(frozen=True)
 class PartTotals:
-    """The parts of a window that took time, longest first: work of the device, and idle time by cause; in ns."""
+    """Hold the parts of a window that took time, longest first: work of the device, and idle time by cause; in ns."""
 
     work: Mapping[str, int]
     idle: Mapping[str, int]
@@ -34,7 +34,7 @@ class PartTotals:
 
 @dataclass(frozen=True)
 class PartShare:
-    """One part of a window with its share of it; ``unrecorded_ratio`` is that without the cost of recording, if known."""
+    """Hold one part of a window with its share of it; ``unrecorded_ratio`` is that without the cost of recording, if known."""
 
     part: str
     time_ns: int
@@ -56,7 +56,7 @@ PARTITION_SECTION = Section(
 
 @dataclass(frozen=True)
 class SetAside:
-    """Steps of one state that are no part of the steady ones.
+    """Hold steps of one state that are no part of the steady ones.
 
     ``limited`` is the first of them that something else limits than the verdict says; None where there is none.
     """
@@ -68,7 +68,7 @@ class SetAside:
 
 @dataclass(frozen=True)
 class StepTotals:
-    """The steps of one device: lengths and busy ratio are those of the steady steps, of all where none is steady.
+    """Hold the steps of one device: lengths and busy ratio are those of the steady steps, of all where none is steady.
 
     ``summed_count`` is how many steps these are. ``has_steady`` says whether at least two steady steps were found.
     """

@@ -9,7 +9,7 @@ from trace_analyzer.run_metadata import RunMetadata
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """A device that did work: its id as an int where the file's is one, its names."""
+    """Hold a device that did work: its id as an int where the file's is one, its names."""
 
     index: Annotated[DeviceIndex, "The device's id in the file; a string where it is no number."]
     name: Annotated[str | None, "Name from the file's header."]
@@ -21,7 +21,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What the profiler was asked to record."""
+    """Hold what the profiler was asked to record."""
 
     shapes: Annotated[bool, "Shapes of the operators' inputs."]
     stack: Annotated[bool, "Python stacks."]
@@ -31,7 +31,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class TraceInfo:
-    """The file: where it came from and what it holds.
+    """Hold the file: where it came from and what it holds.
 
     ``settings`` is what a recording by this package tells about the run; null for all other traces.
     """
@@ -60,7 +60,7 @@ class TraceInfo:
 
 @dataclass(frozen=True)
 class Check:
-    """Whether the trace supports its figures in one respect; ``device`` is null for the whole file.
+    """Hold whether the trace supports its figures in one respect; ``device`` is null for the whole file.
 
     A failed check withholds metrics of its device: they are null in the report, or empty where they are lists;
     `DeviceReport.withheld` names them with the reason. Idle time without causes has the cause ``withheld``.
@@ -77,7 +77,7 @@ class Check:
     meaning: Annotated[str, "What the value is, and what it means, for people."]
     withholds: Annotated[
         tuple[str, ...],
-        "Metrics of `devices[]` that are not told because of it (docs/definitions.md lists them): fields that are"
+        "Metrics of `devices[]` that are withheld because of it (docs/definitions.md lists them): fields that are"
         " null or empty, `mfu` of `steps[]` too. `partition` is the verdict's `parts_ns` and `shares` too;"
         " without `idle_causes` all idle time has the cause `withheld`.",
     ]
@@ -85,7 +85,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Withheld:
-    """A metric that is not told, the check that its inputs fail, and what that says, for people."""
+    """Hold a metric that is withheld, the check that its inputs fail, and what that says, for people."""
 
     metric: Annotated[str, "Its name, as `trust[].withholds` has it."]
     check: Annotated[str, "Name of the check that fails."]

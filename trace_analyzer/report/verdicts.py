@@ -21,7 +21,7 @@ from trace_analyzer.sections import Section, Shown
 
 @dataclass(frozen=True)
 class Evidence:
-    """One measured fact behind the verdict: ``value`` in ``unit`` and why it matters."""
+    """Hold one measured fact behind the verdict: ``value`` in ``unit`` and why it matters."""
 
     metric: Annotated[str, "What was measured."]
     value: Annotated[Value, "The figure, in `unit`; null when it could not be measured."]
@@ -43,7 +43,7 @@ EVIDENCE_SECTION = Section(
 
 @dataclass(frozen=True)
 class Window:
-    """The interval (or intervals) that the verdict is about."""
+    """Hold the interval (or intervals) that the verdict is about."""
 
     kind: Annotated[
         Literal["steady", "whole", "trimmed", "step"],
@@ -60,7 +60,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Shares:
-    """What the device did in the verdict's window, as ratios that sum to 1."""
+    """Hold what the device did in the verdict's window, as ratios that sum to 1."""
 
     compute: Annotated[Ratio, "Share of kernels that arithmetic limits."]
     memory: Annotated[Ratio, "Share of kernels that memory bandwidth limits, device-to-device copies and memsets."]
@@ -73,7 +73,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class Debiased:
-    """The verdict's window without what recording itself cost the CPU.
+    """Hold the verdict's window without what recording itself cost the CPU.
 
     ``method`` says whether that was estimated from the trace (``event_cost_ns`` per kind of event, ``events``
     that delayed launches) or measured without the profiler. ``least_removed_ns`` is the lower bound of the
@@ -104,7 +104,7 @@ class Debiased:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limits the workload, or why that is not known."""
+    """Hold what limits the workload, or why that is not known."""
 
     status: Annotated[Status, "Whether the trace could be judged. Only `ok` has a regime."]
     regime: Annotated[Regime | None, "What limits the window; null unless the status is `ok`."]
@@ -132,7 +132,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class StepReport:
-    """One step on one device; regime, cause, runner-up, confidence and headline are of its own partition.
+    """Hold one step on one device; regime, cause, runner-up, confidence and headline are of its own partition.
 
     ``cold_start_ns`` is host time before the first use of kernels, ``recording_ns`` what recording took of the step, and
     ``unrecorded_regime`` the regime without that.
@@ -170,8 +170,8 @@ class StepReport:
     ] = None
     recording_ns: Annotated[
         Amount | None,
-        "What recording took of the step at most, estimated or by the measured step time; null where that cannot"
-        " be told.",
+        "What recording took of the step at most, estimated or by the measured step time; null where that is"
+        " not known.",
     ] = None
     unrecorded_regime: Annotated[
         Regime | None,
@@ -180,7 +180,7 @@ class StepReport:
 
     @property
     def busy_ratio(self) -> float | None:
-        """Share of the step in which the device worked; None for a step without length."""
+        """Return the share of the step in which the device worked; None for a step without length."""
         return self.busy_ns / self.duration_ns if self.duration_ns else None
 
 

@@ -11,9 +11,9 @@ from trace_analyzer.report.verdicts import Debiased, Verdict
 from trace_analyzer.sections import Section, Shown
 
 WORTH_NAMING = 0.001
-"""Share of the window from which on idle time is told with the code that made it."""
+"""Share of the window from which on idle time is shown with the code that made it."""
 WORTH_A_LINE = 0.005
-"""Share of the window from which on copies, fusions and missed tensor cores are told of."""
+"""Share of the window from which on copies, fusions and missed tensor cores are shown."""
 
 MOVEMENTS_SECTION = Section(
     "What moved between devices and host",

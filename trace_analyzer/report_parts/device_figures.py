@@ -31,7 +31,7 @@ from trace_analyzer.report import (
     WorkCoverage,
 )
 from trace_analyzer.report_parts.attained import attained, with_attained
-from trace_analyzer.vocabulary import IDLE_CAUSES, PARTS
+from trace_analyzer.vocabulary import EARLIER_WORK, IDLE_CAUSES, PARTS
 from trace_analyzer.windows import device_id
 
 _TOP_FUSIONS = 10
@@ -85,6 +85,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
     )
     linked_count = activities.height - activities.get_column("launch_id").null_count()
     caused = sums.group_by("cause").agg(pl.col("idle_ns").sum())
+    earlier_ns = int(caused.filter(pl.col("cause") == EARLIER_WORK).get_column("idle_ns").sum())
     length = pl.col("end_ns") - pl.col("start_ns")
     parts = busy_parts.group_by("part").agg(length.sum().alias("ns"))
     return DeviceReport(
@@ -110,7 +111,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
         groups=_groups(rated),
         bounds=bound_shares(tables.bounds.filter(this)),
         mfu=roofline.mfu(rated, end - start),
-        mfu_at_most=roofline.mfu_at_most(rated, end - start),
+        mfu_at_most=roofline.mfu_at_most(rated, end - start, earlier_ns),
         hfu=roofline.hfu(rated, end - start),
         recomputed_ns=_total_ns(rated.filter("recomputed")),
         recomputed_flop=rated.filter("recomputed").select(roofline.known_sum("flop")).item(),
@@ -129,7 +130,7 @@ def _device_report(row: dict[str, Any], tables: DeviceTables) -> DeviceReport:
 
 
 def _work_coverage(activities: pl.DataFrame) -> WorkCoverage:
-    """Return shares of kernel time with known work: of all kernels, and of those whose operator is known."""
+    """Return the shares of kernel time with known work: of all kernels, and of those whose operator is known."""
     flop, moved = pl.col("flop").is_not_null(), pl.col("moved_bytes").is_not_null()
     known = (flop, moved, moved | (pl.col("flop") > 0))
     kernels = activities.select("kind", "operator_id", "duration_ns", "flop", "moved_bytes").filter(

@@ -7,7 +7,7 @@ import polars as pl
 
 from trace_analyzer import thresholds, units
 from trace_analyzer.analyses import roofline
-from trace_analyzer.analyses.steps import MAX_STEP_ROWS
+from trace_analyzer.analyses.steps import MAX_STEP_ROWS, HostSteps
 from trace_analyzer.analysis import Value
 from trace_analyzer.checks import clock_notes
 from trace_analyzer.ingest.trace import Trace
@@ -30,7 +30,7 @@ class NoteSources:
     rated: pl.DataFrame
     reported_devices: pl.DataFrame
     device_figures: pl.DataFrame
-    step_marks: pl.DataFrame
+    host_steps: HostSteps
     device_steps: pl.DataFrame
     device_reports: Mapping[int, DeviceReport]
     earlier_work_notes: tuple[Note, ...]
@@ -48,7 +48,8 @@ def notes(note_sources: NoteSources) -> tuple[Note, ...]:
         *clock_notes(device_ids(sources.reported_devices), sources.device_figures),
         *sources.earlier_work_notes,
         *_unreported_notes(trace, sources.reported_devices),
-        *_empty_step_notes(sources.step_marks, sources.device_steps),
+        *sources.host_steps.notes,
+        *_empty_step_notes(sources.host_steps.marks, sources.device_steps),
         *_unlinked_notes(tuple(sources.device_reports.values())),
         *_slow_notes(sources.rated, trace),
         *sources.trim_notes,

@@ -9,7 +9,7 @@ from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdic
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
 from trace_analyzer.verdict.recording import debiased
-from trace_analyzer.verdict.roofs import roof_evidence, roof_phrase, sentence_far_below
+from trace_analyzer.verdict.roofs import roof_doubts, roof_evidence, roof_phrase, sentence_far_below
 from trace_analyzer.vocabulary import (
     CAUSES,
     EARLIER_WORK,
@@ -311,6 +311,7 @@ def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[
         )
         if known < t.PRIORS_RATIO:
             yield "so kernels count as compute or memory by their names alone"
+    yield from roof_doubts(findings, judgement.regime)
     if not device.peaks_known and device.assumed_peaks is not None:
         yield (
             "the trace names no device: roofs are assumed by the architecture in kernels' names"

@@ -36,6 +36,17 @@ def roof_phrase(findings: Findings, regime: Regime) -> str:
     return f"; they reach {percent(share.roof_ratio)} of their roof{below}"
 
 
+def roof_doubts(findings: Findings, regime: Regime) -> list[str]:
+    """Doubt a roof that arithmetic exceeds: memory's may be, from the cache."""
+    share = roof_share(findings, regime) if regime == "compute-bound" else None
+    if share is None or (share.roof_ratio or 0.0) <= t.BEYOND_ROOF_RATIO:
+        return []
+    return [
+        f"compute-bound kernels reach {percent(share.roof_ratio)} of their roof, which no kernel can: the device's peaks or the"
+        " kernels' FLOP are others (--gpu NAME, --peak-tflops)"
+    ]
+
+
 def roof_evidence(findings: Findings, judgement: Judgement) -> list[Evidence]:
     """Return the shares of the regime's kernels, else of the runner-up's."""
     share = roof_share(findings, judgement.regime) or roof_share(findings, judgement.runner_up)

@@ -153,7 +153,7 @@ def _bokeh() -> str:
 
 
 def _nav(shown: View, has_events: bool) -> list[tuple[str, str]]:
-    """Return anchors and labels of the sections worth a jump."""
+    """Return the anchors and labels of the sections worth a jump."""
     return [
         *([("timeline", "Timeline")] if has_events else []),
         *((section.key, section.short) for section in shown.sections if section.pieces),

@@ -51,7 +51,7 @@ class Field:
 
     @property
     def is_number(self) -> bool:
-        """Whether the values are quantities: written to the right, sorted downwards first."""
+        """Return whether the values are quantities: written to the right, sorted downwards first."""
         return self.form not in TEXTS
 
 
@@ -216,6 +216,6 @@ _CELLS: Mapping[str, Callable[[Any], Cell]] = {
     "bytes": _number_cell(lambda value: units.quantity(value, "B")),
     "flop": _number_cell(lambda value: units.quantity(value, "FLOP")),
     "number": _number_cell(units.number),
-    "times": _number_cell(units.times),
+    "times": _number_cell(units.factor),
     "fine": _number_cell(units.fine_percent),
 }

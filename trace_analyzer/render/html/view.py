@@ -193,7 +193,7 @@ def _roofline(report: Report) -> Pieces:
 
 
 def _idle(report: Report) -> Pieces:
-    """Return idle time by cause, by gap, and by the code that made it."""
+    """Return the idle time by cause, by gap, and by the code that made it."""
     gaps = report.tables["gaps"].height
     return (
         *_if(report.devices, _listing(report, "causes")),

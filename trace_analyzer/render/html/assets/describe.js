@@ -1,4 +1,4 @@
-// What is said about an event, as label and value: plain text, wherever it is shown.
+// The facts about an event, as label and value: plain text, wherever it is shown.
 
 import { formatCount, formatDuration, formatQuantity } from './format.js';
 import { edgeText } from './path.js';

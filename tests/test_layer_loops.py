@@ -1,0 +1,137 @@
+"""Repetitions that are steps and such that are layers of one pass, by what each holds (microseconds)."""
+
+from typing import Any
+
+import pytest
+from kineto import analysed, annotation, call, copy, kernel, launched, op, python, spread
+
+from trace_analyzer.report import Report
+
+PARTS = ("gemm", "relu", "norm")
+HIDDEN, WIDTH, TOKENS = 4096, 1024, 256
+
+
+def repeated(*extra: Any, count: int = 10, busy: int = 60) -> list[Any]:
+    """Equal parts of one pass, or passes: three kernels each 300 us, and what ``extra`` makes of (start, number)."""
+    return spread([
+        [[make(300 * n, n) for make in extra],
+         [launched(name, 300 * n + 40 + 70 * k, 300 * n + 50 + 70 * k, busy, 1_000 * n + k + 1) for k, name in enumerate(PARTS)]]
+        for n in range(count)
+    ])  # fmt: skip
+
+
+def from_host(size: int, takes: int = 2, shape: list[int] | None = None) -> Any:
+    """A copy from the host, with the shape of its tensor where shapes are recorded."""
+
+    def make(start: int, n: int) -> list[Any]:
+        shapes = {} if shape is None else {"Input Dims": [shape, shape, []], "Input type": ["float", "float", "Scalar"]}
+        return [
+            op("aten::copy_", start + 2, 8, **shapes),
+            call("cudaMemcpyAsync", start + 4, 3, correlation=1_000 * n + 900),
+            copy("HtoD (Pinned -> Device)", start + 8, takes, correlation=1_000 * n + 900, bytes=size),
+        ]
+
+    return make
+
+
+def product(start: int, n: int) -> list[Any]:
+    """The shapes of the first kernel's operator: (tokens, hidden) by (hidden, width)."""
+    dims = {"Input Dims": [[TOKENS, HIDDEN], [HIDDEN, WIDTH]], "Input type": ["float", "float"]}
+    return [op("aten::mm", start + 38, 12, **dims)]
+
+
+def lookup(*table: int) -> Any:
+    def make(start: int, n: int) -> list[Any]:
+        dims = {"Input Dims": [[*table], [4, 64], [], [], []], "Input type": ["float", "long int", "", "", ""]} if table else {}  # fmt: skip
+        return [op("aten::embedding", start + 14, 14, **dims), launched("void indexSelectLargeIndex<float>()", start + 16, start + 24, 9, 1_000 * n + 800)]  # fmt: skip
+
+    return make
+
+
+def graph(number: Any) -> Any:
+    def make(start: int, n: int) -> list[Any]:
+        made = {} if number is None else {"graph id": number(n)}
+        return [
+            call("cudaGraphLaunch", start + 12, 4, correlation=1_000 * n + 700),
+            *(kernel(f"g{k}", start + 18 + 10 * k, 9, correlation=1_000 * n + 700, **made) for k in range(2)),
+        ]
+
+    return make
+
+
+def wait(start: int, n: int) -> list[Any]:
+    return [call("cudaDeviceSynchronize", start, 1)]
+
+
+def blocked(start: int, n: int) -> list[Any]:
+    return [call("cudaStreamSynchronize", start, 1)]
+
+
+def is_noted(report: Report) -> bool:
+    return [note.count for note in report.notes if note.code == "unproven-steps"] == [10]
+
+
+LAYERS = {
+    "offloaded weights": [from_host(HIDDEN * WIDTH * 4, 40)],
+    "offloaded weights, by their shape": [from_host(HIDDEN * WIDTH * 4, 2, [WIDTH, HIDDEN]), product],
+    "offloaded weights, the device waited for": [from_host(HIDDEN * WIDTH * 4, 40), wait],
+    "a number from the host": [from_host(8)],
+    "a mask from the host": [from_host(TOKENS * TOKENS * 4, 2, [TOKENS, TOKENS]), product],
+    "a graph each": [graph(lambda n: n + 1)],
+    "a graph whose number is not recorded": [graph(None)],
+    "relative positions": [lookup(32, 64), product, blocked],
+}
+PASSES = {
+    "an input, by its shape": [from_host(TOKENS * HIDDEN * 4, 2, [4, TOKENS // 4, HIDDEN]), product],
+    "an input, by its size": [from_host(TOKENS * HIDDEN * 4)],
+    "an input, and the device waited for": [from_host(8), wait],
+    "the same graph": [graph(lambda n: 7)],
+    "a lookup": [lookup(), blocked],
+    "a lookup of a vocabulary": [lookup(32_000, HIDDEN), product, blocked],
+    "a lookup in a small table that enters": [lookup(100, HIDDEN), product, blocked],
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", LAYERS)
+def test_what_layers_do_too_proves_no_steps(name: str) -> None:
+    report = analysed(repeated(*LAYERS[name]))
+    assert (report.steps_from, report.steps) == (None, ())
+    assert report.verdict.window is not None
+    assert report.verdict.window.kind == "whole"
+    assert is_noted(report), "but it is told"
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", PASSES)
+def test_what_only_passes_do_proves_steps(name: str) -> None:
+    report = analysed(repeated(*PASSES[name]))
+    assert (report.steps_from, len(report.steps)) == ("kernel sequence", 10)
+    assert not is_noted(report)
+
+
+def test_functional_layers_that_fetch_their_weights_in_one_frame_are_no_steps() -> None:
+    """A loop over layers calls one function for each, as a loop over batches does."""
+    frames = [python("net.py(3): forward", 0, 3_200), [python("net.py(12): F", 300 * n + 1, 280) for n in range(10)]]
+    report = analysed(frames, repeated(from_host(HIDDEN * WIDTH * 4, 40)))
+    assert report.steps_from is None
+    assert is_noted(report)
+
+
+def test_what_has_no_rhythm_or_is_enclosed_is_not_noted() -> None:
+    events = [e | {"ts": e["ts"] + 50} for e in repeated(from_host(8))]
+    assert not is_noted(analysed(annotation("forward", 0, 4_000), events))
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", ["layer {}", "block_{}", "encoder.layers.{}.mlp", "Attention"])
+def test_annotations_that_name_layers_mark_no_steps(name: str) -> None:
+    layers = [annotation(name.format(n), 300 * n + 1, 295) for n in range(10)]
+    assert analysed(repeated(from_host(8)), layers).steps_from is None
+
+
+def test_damaged_shapes_prove_nothing() -> None:
+    for dims in ([[TOKENS, -1], "x"], [[], [2**60, 2**60]], [[TOKENS]], "no list"):
+        shapes = {"Input Dims": dims, "Input type": ["float"]}
+        calls = [op("aten::mm", 300 * n + 38, 12, **shapes) for n in range(10)]
+        assert analysed(repeated(from_host(8)), calls).steps_from is None

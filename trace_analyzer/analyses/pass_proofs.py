@@ -1,0 +1,156 @@
+"""Prove that repetitions of a sequence of launches are passes of their own, not layers of one pass.
+
+Layers repeat as passes do. They may wait for their stream, copy a result to the host or a number from there, fetch their weights from
+the host's memory, and be graphs of their own. What proves a pass is what no layer does.
+"""
+
+import json
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import polars as pl
+
+from trace_analyzer import thresholds
+
+LOOKUPS = ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag")
+"""Operators that look up what a pass begins with, whatever kernel they launch."""
+_TABLE_LOOKUP = "aten::embedding"
+_OPERANDS: dict[str, tuple[int, int]] = {
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::matmul", "aten::linear", "aten::_scaled_mm", "aten::_int_mm"), (0, 1)),
+    **dict.fromkeys(("aten::addmm", "aten::baddbmm", "aten::_addmm_activation"), (1, 2)),
+    **dict.fromkeys(
+        ("aten::cudnn_convolution", "aten::miopen_convolution", "aten::convolution_overrideable", "aten::_slow_conv2d_forward",
+         "aten::thnn_conv2d", "aten::conv_depthwise3d", "aten::_conv_depthwise2d", "aten::cudnn_convolution_relu"), (0, 1)),
+}  # fmt: skip
+"""Matmuls and convolutions -> position of their input and of their weight."""
+
+PROOF_COLUMNS = (
+    "operator",
+    "operator_id",
+    "copied_ns",
+    "copied_bytes",
+    "graph_id",
+    "is_lookup",
+    "ends_pass",
+    "waited_for_all",
+)
+"""What `proven` needs of each launch beside its segment and device_ns."""
+
+_TENSOR = {"elements": pl.Int64, "first": pl.Int64, "last": pl.Int64}
+_ROLES = ("operator_id", "role", *_TENSOR)
+
+
+def proven(cut: pl.DataFrame, operator_inputs: pl.DataFrame) -> bool:
+    """Return whether each segment of ``cut`` but the first and the last, which may be cut, holds what only a pass does.
+
+    ``cut`` are launches with segment, device_ns and `PROOF_COLUMNS`; ``operator_inputs`` are the recorded arguments. A proof is
+    one of these, the same in all segments:
+
+    - a lookup of embeddings (but in a table as small as those of relative positions, which layers have), a loss, or an optimizer's kernel;
+    - an input: a tensor from the host that is, by its recorded shape, what a matmul or convolution multiplies with its weight;
+    - without shapes, a copy from the host too large for a number (64 KiB), where copies take too little of the device's time to be weights;
+    - the same graph;
+    - a wait for the whole device, where copies take as little.
+    """
+    last = int(cut.get_column("segment").max() or 0)  # type: ignore[arg-type]
+    whole = cut.filter(pl.col("segment").is_between(2, last - 1))
+    if whole.is_empty():
+        return False
+    segments = whole.get_column("segment").n_unique()
+    roles = _roles(whole, operator_inputs)
+    has_shapes = roles.get_column("role").is_in(["input"]).any()
+    biases = roles.filter(pl.col("role") == "bias").get_column("operator_id")
+    is_lookup = pl.col("is_lookup") & ~pl.col("operator_id").is_in(biases.implode()).fill_null(False)
+    held = whole.group_by("segment").agg(
+        (pl.col("ends_pass") | is_lookup).any().alias("ends"),
+        pl.col("waited_for_all").any().alias("waits"),
+        (pl.col("copied_bytes").max().fill_null(0) >= thresholds.SMALL_COPY_BYTES).alias("copies"),
+    )
+    copies_little = whole.select(
+        pl.col("copied_ns").sum() <= thresholds.INPUT_COPY_RATIO * pl.col("device_ns").sum()
+    ).item()
+    ends, waits, copies = held.select(pl.col("ends", "waits", "copies").all()).row(0)
+    replayed = whole.drop_nulls("graph_id").group_by("graph_id").agg(pl.col("segment").n_unique())
+    return bool(
+        ends
+        or (copies_little and (waits or (copies and not has_shapes)))
+        or (replayed.get_column("segment") == segments).any()
+        or _entered(whole, roles).n_unique() == segments
+    )
+
+
+def _entered(whole: pl.DataFrame, roles: pl.DataFrame) -> pl.Series:
+    """Return the segments in which a tensor from the host or a table is the input of a matmul or convolution."""
+    tensors = (
+        whole.select("segment", "operator_id")
+        .drop_nulls()
+        .join(roles, on="operator_id", how="inner")
+        .select("segment", "role", *_TENSOR)
+        .unique()
+    )
+    weights = tensors.filter(pl.col("role") == "weight")
+    inputs = tensors.filter(pl.col("role") == "input")
+    came = tensors.filter(~pl.col("role").is_in(["weight", "input"])).join(
+        weights, on=["segment", "elements"], how="anti"
+    )
+    return (
+        came.join(inputs, on=["segment", "elements"], suffix="_of_input")
+        .filter((pl.col("first") == pl.col("first_of_input")) | (pl.col("last") == pl.col("last_of_input")))
+        .get_column("segment")
+        .unique()
+    )
+
+
+def _roles(whole: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
+    """Return tensors of the launches' operators: operator_id, role, elements, and the first and last dimension."""
+    of_interest = pl.col("operator").cast(pl.String).is_in([*_OPERANDS, _TABLE_LOOKUP]) | (pl.col("copied_bytes") > 0)
+    asked = whole.filter(of_interest).select(
+        "operator_id", pl.col("operator").cast(pl.String), pl.col("copied_bytes") > 0
+    )
+    shapes = operator_inputs.select(
+        pl.col("event_id").cast(pl.UInt32).alias("operator_id"), pl.col("input_dims").cast(pl.String)
+    )
+    calls = asked.unique("operator_id").join(shapes, on="operator_id", how="inner").drop_nulls("input_dims")
+    kinds = calls.select("operator", "input_dims", "copied_bytes").unique()
+    rows = [
+        (operator, dims, copied, role, prod(shape), shape[0], shape[-1])
+        for operator, dims, copied in kinds.iter_rows()
+        for role, shape in _tensors(operator, _shapes(dims), copied=bool(copied))
+        if 1 < prod(shape) < 2**50
+    ]
+    schema = {"operator": pl.String, "input_dims": pl.String, "copied_bytes": pl.Boolean, "role": pl.String, **_TENSOR}
+    named = pl.DataFrame(rows, schema=schema, orient="row")
+    return calls.join(named, on=["operator", "input_dims", "copied_bytes"], how="inner", nulls_equal=True).select(
+        _ROLES
+    )
+
+
+def _shapes(dims: str) -> list[Any]:
+    """Return the recorded shapes; those that are damaged are none."""
+    try:
+        shapes = json.loads(dims)
+    except ValueError:
+        return []
+    return shapes if isinstance(shapes, list) else []
+
+
+def _tensors(operator: str, shapes: list[Any], *, copied: bool) -> Iterator[tuple[str, list[int]]]:
+    """Yield (role, shape) of a call's tensors: a copy's, a lookup's result, a product's input and weight.
+
+    What a small table holds is a bias.
+    """
+    if operator in _OPERANDS:
+        for role, position in zip(("input", "weight"), _OPERANDS[operator], strict=True):
+            if position < len(shapes) and _is_shape(shapes[position]):
+                yield role, shapes[position]
+    elif operator == _TABLE_LOOKUP:
+        if len(shapes) > 1 and _is_shape(shapes[0]) and _is_shape(shapes[1]):
+            role = "bias" if shapes[0][0] < thresholds.VOCABULARY_ROWS else "lookup"
+            yield role, [*shapes[1], shapes[0][-1]]
+    elif copied and shapes and _is_shape(shapes[0]):
+        yield "copy", shapes[0]
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(n, int) and 0 < n < 2**40 for n in value)
