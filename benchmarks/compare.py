@@ -2,83 +2,88 @@
 
 Prints the figures that docs/compare.md quotes. FOLDER holds pairs of real recordings; without it, only simulated ones are measured.
 
-    python benchmarks/compare.py [FOLDER] [--draws 400] [--runs 5]
+    python benchmarks/compare.py [FOLDER] [--draws 4000] [--runs 5]
 """
 
 import argparse
 import itertools
+import math
 import random
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-
-import polars as pl
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "sample_traces")]
 
-from compare_sides import Program  # noqa: E402
+from compare_sides import Program, Times, is_found, joined, splits, times_of  # noqa: E402
 
-from trace_analyzer.compare.adjustment import step_difference  # noqa: E402
 from trace_analyzer.compare.comparison import compare_profiles  # noqa: E402
-from trace_analyzer.compare.facts import RecordedSteps  # noqa: E402
-from trace_analyzer.compare.profiles import Profile, merged, profile_of  # noqa: E402
-from trace_analyzer.compare.statistics import FLOOR_RATIO, difference  # noqa: E402
+from trace_analyzer.compare.profiles import Profile, profile_of  # noqa: E402
 from trace_analyzer.pipeline import analyze  # noqa: E402
 
 
-def draw(passes: Sequence[Profile], size: int, rng: random.Random, each: int) -> list[Profile]:
-    """Return recordings of two sides: ``each`` consecutive passes are one; of single ones no pass is drawn twice."""
+def draw(passes: Sequence[Times], size: int, rng: random.Random, each: int) -> list[Times]:
+    """Recordings of two sides: ``each`` consecutive passes are one; of single ones no pass is drawn twice."""
     if each == 1:
         return rng.sample(list(passes), 2 * size)
     starts = [rng.randrange(len(passes)) for _ in range(2 * size)]
-    return [one_of([passes[(start + n) % len(passes)] for n in range(each)]) for start in starts]
+    return [joined([passes[(start + n) % len(passes)] for n in range(each)]) for start in starts]
 
 
-def one_of(passes: Sequence[Profile]) -> Profile:
-    """Return one recording whose steps are these passes."""
-    side = merged("recording", passes)
-    lengths = tuple(length for recording in side.recordings for length in recording.lengths_ns)
-    return replace(side, recordings=(RecordedSteps("recording", lengths, has_steps=True),))
-
-
-def slower(side: Profile, change: float) -> Profile:
-    """Return a side of which all that owns time takes ``change`` longer."""
-    if not change:
-        return side
-    longer = (pl.col("total_ns") * (1 + change)).round().cast(pl.Int64)
-    units = None if side.units is None else side.units.with_columns(longer)
-    lengths = [replace(r, lengths_ns=tuple(round(ns * (1 + change)) for ns in r.lengths_ns)) for r in side.recordings]
-    return replace(side, units=units, recordings=tuple(lengths))
+def wilson(found: int, draws: int) -> str:
+    """The share that was found, with its 95 % interval (Wilson 1927, https://doi.org/10.1080/01621459.1927.10502953)."""
+    z, p = 1.96, found / draws
+    middle, half = p + z * z / (2 * draws), z * math.sqrt(p * (1 - p) / draws + z * z / (4 * draws * draws))
+    low, high = ((middle + sign * half) / (1 + z * z / draws) for sign in (-1, 1))
+    return f"{p:.1%} ({low:.1%} to {high:.1%})"
 
 
 def unchanged(folder: Path, draws: int) -> None:
     """False alarms and power on consecutive passes of one process, as recordings of one pass and of five."""
-    passes = [profile_of(analyze(path)) for path in sorted(folder.glob("*again*.json.gz"))]
-    mean = sum(side.total_ns / side.steps for side in passes) / len(passes)
-    print(
-        f"\nunchanged: {len(passes)} passes, mean {mean / 1e6:.2f} ms; in brackets: the step as it is, no line left out"
-    )
-    print(f"{'recordings x passes':>20}{'false alarms':>18}{'+5 % found':>18}{'+10 % found':>18}")
+    passes = [times_of(profile_of(analyze(path))) for path in sorted(folder.glob("*again*.json.gz"))]
+    mean = sum(sum(item.values()) for item in passes) / len(passes)
+    print(f"\nunchanged: {len(passes)} passes, mean {mean / 1e6:.2f} ms; {draws} draws, with 95 % intervals")
+    every = [is_found(*sides) for sides in splits(passes, 3)]
+    print(f"false alarms of all {len(every)} splits into 3 and 3 recordings of one pass: {sum(every) / len(every):.2%}")
+    print(f"{'recordings x passes':>20}{'false alarms':>24}{'+5 % found':>24}{'+10 % found':>24}")
     for size, each in ((3, 1), (4, 1), (5, 1), (3, 5), (5, 5)):
         if each == 1 and 2 * size > len(passes):
             continue
-        rng = random.Random(size)
-        counts = {change: [0, 0] for change in (0.0, 0.05, 0.1)}
+        rng, found = random.Random(size), {0.0: 0, 0.05: 0, 0.1: 0}
         for _ in range(draws):
             drawn = draw(passes, size, rng, each)
-            before = merged("before", drawn[:size])
-            plain = merged("after", drawn[size:])
-            for change, count in counts.items():
-                after = slower(plain, change)
-                floor = FLOOR_RATIO * before.total_ns / before.steps
-                count[0] += bool(step_difference(before, after, floor=floor)[0].significant)
-                samples = before.observations(), after.observations()
-                count[1] += bool(difference(*samples, floor=floor, independent=(True, True)).significant)
-        cells = "".join(f"{f'{a / draws:.1%} ({b / draws:.1%})':>18}" for a, b in counts.values())
-        print(f"{f'{size} x {each}':>20}{cells}")
+            for change in found:
+                found[change] += is_found(drawn[:size], drawn[size:], change)
+        print(f"{f'{size} x {each}':>20}{''.join(f'{wilson(n, draws):>24}' for n in found.values())}")
+
+
+def population(kind: str, rng: random.Random) -> Times:
+    """A recording of a simulated program of which nothing changes: its lines scatter alone, together, or one comes and goes."""
+    means = {"dispatch": (20e6, 0.004), "python": (6e6, 0.02), "launch-latency": (3e6, 0.01), "matmul": (2e6, 0.01)}
+    times = {name: ns * (1 + scatter * rng.gauss(0, 1)) for name, (ns, scatter) in means.items()}
+    if kind == "together":
+        factor = 1 + 0.05 * rng.gauss(0, 1)
+        return {name: factor * ns for name, ns in times.items()}
+    if kind == "heavy tail":
+        times["dispatch"] += 1e6 * rng.lognormvariate(0, 1.2)
+    if kind.startswith("comes and goes"):
+        chance = float(kind.split()[-2]) / 100
+        times["cpu-operator"] = 4e6 * (rng.random() < chance) * (1 + 0.02 * rng.gauss(0, 1))
+    return times
+
+
+def simulated(draws: int) -> None:
+    """False alarms between independent recordings of simulated programs of which nothing changes."""
+    print(f"\n{f'unchanged, simulated, {draws} draws':<34}{'3 recordings':>24}{'5 recordings':>24}")
+    for kind in ("alone", "together", "heavy tail", *(f"comes and goes in {n} %" for n in (5, 20, 50))):
+        cells = []
+        for size in (3, 5):
+            rng = random.Random(size)
+            drawn = ([population(kind, rng) for _ in range(2 * size)] for _ in range(draws))
+            cells.append(wilson(sum(is_found(item[:size], item[size:]) for item in drawn), draws))
+        print(f"{kind:<34}{''.join(f'{cell:>24}' for cell in cells)}")
 
 
 def planted() -> None:
@@ -113,11 +118,10 @@ def pairs(folder: Path, runs: int) -> None:
         if before.name.split("_")[:2] == after.name.split("_")[:2]:
             result = compare_profiles(sides[before], sides[after])
             took = min(timed(lambda a=before, b=after: compare_profiles(sides[a], sides[b])) for _ in range(runs))
-            slowest = max(slowest, took)
-            print(f"{before.name} -> {after.name} ({1000 * took:.0f} ms)\n    {result.headline}")
-    print(
-        f"\nslowest comparison {1000 * slowest:.0f} ms; summing up owners: {1000 * max(cost.values()):.0f} ms at most a side"
-    )
+            slowest = max(slowest, took + cost[before] + cost[after])
+            parts = " + ".join(f"{1000 * part:.0f}" for part in (cost[before], cost[after], took))
+            print(f"{before.name} -> {after.name} ({parts} ms)\n    {result.headline}")
+    print(f"\nslowest comparison beyond loading, with both sides' owners summed up: {1000 * slowest:.0f} ms")
 
 
 def timed(function: object) -> float:
@@ -131,10 +135,11 @@ def main() -> None:
     """Measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--draws", type=int, default=400)
+    parser.add_argument("--draws", type=int, default=4000)
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
     planted()
+    simulated(options.draws)
     if options.folder:
         unchanged(options.folder, options.draws)
         pairs(options.folder, options.runs)

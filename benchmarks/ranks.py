@@ -1,12 +1,15 @@
 """Measure time and memory of judging a job from summaries, by ranks and collectives.
 
-``python benchmarks/ranks.py [RANKS x COLLECTIVES ...]``, by default `SIZES`. Each size runs in a process of its own.
+``python benchmarks/ranks.py [RANKS x COLLECTIVES ...]``, by default `SIZES`. Each size runs in a process of its own; ``10000x2000-unmarked``
+is a job that did not mark its steps. A trace in place of
+a size, ``python benchmarks/ranks.py trace.json.gz``: what its summary takes beyond reading and analysing it.
 Summaries are made from `tests/made_ranks.py`: one rank is late, clocks of hosts differ.
 """
 
 import gzip
 import json
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -21,10 +24,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from made_ranks import MS, job, summary  # noqa: E402
 
+from trace_analyzer.ingest import load  # noqa: E402
+from trace_analyzer.pipeline import report_of  # noqa: E402
 from trace_analyzer.ranks.groups import RankGroup  # noqa: E402
 from trace_analyzer.ranks.job import judge  # noqa: E402
 from trace_analyzer.ranks.store import Store  # noqa: E402
-from trace_analyzer.ranks.summary import RankSummary, to_bytes  # noqa: E402
+from trace_analyzer.ranks.summary import RankSummary, summary_of, to_bytes  # noqa: E402
 from trace_analyzer.ranks.tables import WORK  # noqa: E402
 
 STEPS, LINES, VARIANTS = 10, 60, 32
@@ -33,7 +38,8 @@ SIZES = ("8x400", "64x400", "1024x400", "10000x400", "10000x2000")
 
 def measure(size: str) -> None:
     """Print seconds and peak memory of judging a job of this size."""
-    ranks, collectives = map(int, size.split("x"))
+    numbers, _, unmarked = size.partition("-")
+    ranks, collectives = map(int, numbers.split("x"))
     everybody = [[0, 1]]
     program = [("work", MS), ("meet", everybody)] * (collectives // STEPS)
     late = ranks // 2
@@ -41,8 +47,8 @@ def measure(size: str) -> None:
         # Ranks in time are copies of some: summaries take longer to make than to judge.
         made = job(2, STEPS, program, lambda rank, step: 60 * MS * (rank == 1))
         noise = np.random.default_rng(7)
-        alike = [to_bytes(of_job(summary(made, 0), ranks, noise)) for _ in range(VARIANTS)]
-        slow = to_bytes(of_job(summary(made, 1), ranks, noise))
+        alike = [to_bytes(of_job(summary(made, 0), ranks, noise, bool(unmarked))) for _ in range(VARIANTS)]
+        slow = to_bytes(of_job(summary(made, 1), ranks, noise, bool(unmarked)))
         for rank in range(ranks):
             store.append(of_rank(slow if rank == late else alike[rank % VARIANTS], rank))
         kilobytes = sum(map(len, store)) / ranks / 1e3
@@ -59,6 +65,24 @@ def measure(size: str) -> None:
     )
 
 
+def measure_rank(path: str, runs: int = 3) -> None:
+    """Print CPU seconds of reading and analysing a trace, and of the summary of its rank beyond that: medians, after one that imports."""
+    turns = []
+    for _ in range(runs + 1):
+        before = time.process_time()
+        trace = load(Path(path))
+        report = report_of(trace)
+        report.summary()
+        analysed = time.process_time()
+        content = to_bytes(summary_of(trace, report))
+        turns.append((analysed - before, time.process_time() - analysed))
+    own, beyond = (statistics.median(turn[part] for turn in turns[1:]) for part in (0, 1))
+    print(
+        f"{path}: {own:.2f} CPU s of analysis, {beyond:.3f} beyond it for a summary of {len(content) / 1e3:.1f} kB",
+        flush=True,
+    )
+
+
 def of_rank(content: bytes, rank: int) -> bytes:
     """Return a summary as that of another rank, on its host's clock."""
     inflater = zlib.decompressobj(wbits=31)
@@ -68,7 +92,7 @@ def of_rank(content: bytes, rank: int) -> bytes:
     return gzip.compress(json.dumps(head).encode() + b"\n", 1) + inflater.unused_data
 
 
-def of_job(made: RankSummary, ranks: int, noise: np.random.Generator) -> RankSummary:
+def of_job(made: RankSummary, ranks: int, noise: np.random.Generator, is_unmarked: bool) -> RankSummary:
     """Return a summary with starts and ends that vary by 5 us, and 60 lines of work."""
     count = made.collectives.height
     start, end = (pl.Series(noise.integers(-5_000, 5_000, count)) for _ in range(2))
@@ -78,6 +102,11 @@ def of_job(made: RankSummary, ranks: int, noise: np.random.Generator) -> RankSum
         pl.col("exposed_ns") + end - start,
         pl.lit(ranks, pl.Int64).alias("group_size"),
     )
+    if is_unmarked:
+        nothing = pl.lit(None, pl.Int64).alias("step")
+        parts = made.parts.group_by("part").agg(pl.col("total_ns").sum()).select(nothing, "part", "total_ns")
+        collectives = collectives.with_columns(nothing, pl.int_range(pl.len(), dtype=pl.Int64).alias("ordinal"))
+        made = replace(made, steps=made.steps.clear(), parts=parts, steps_from=None)
     work = pl.DataFrame(
         {
             "kind": ["kernel"] * LINES,
@@ -99,7 +128,7 @@ def of_job(made: RankSummary, ranks: int, noise: np.random.Generator) -> RankSum
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--one"]:
-        measure(sys.argv[2])
+        measure_rank(sys.argv[2]) if Path(sys.argv[2]).is_file() else measure(sys.argv[2])
     else:
         for size in sys.argv[1:] or SIZES:
             subprocess.run([sys.executable, __file__, "--one", size], check=True)

@@ -1,14 +1,52 @@
 """Simulated recordings of one training loop with known changes, for tests and benchmarks of comparisons."""
 
+import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import polars as pl
 from simulator import Kernel, Simulation, Stream, Tensor, Thread
+
+from trace_analyzer.compare.adjustment import samples_difference
+from trace_analyzer.compare.profiles import Profile
+from trace_analyzer.compare.statistics import FLOOR_RATIO
 
 GEMM = "ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_tn"
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, x>(int)"
 NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float>(int, float, float const*)"
+
+Times = Mapping[str, float]
+"""Time a step in ns by line (cause of idle time, bucket) of one recording."""
+
+
+def times_of(profile: Profile) -> Times:
+    """The lines of a recording of one step."""
+    return dict(profile.rows.group_by("category", maintain_order=True).agg(pl.col("total_ns").sum()).iter_rows())
+
+
+def joined(passes: Sequence[Times]) -> Times:
+    """The lines of one recording with these passes as its steps."""
+    return {name: sum(item.get(name, 0.0) for item in passes) / len(passes) for name in {n for p in passes for n in p}}
+
+
+def is_found(before: Sequence[Times], after: Sequence[Times], change: float = 0.0) -> bool:
+    """Whether the test of the step finds a difference between recordings, those of AFTER ``change`` longer."""
+    longer = [{name: (1 + change) * ns for name, ns in item.items()} for item in after]
+    names = sorted({name for item in (*before, *after) for name in item})
+    lines = {n: ([item.get(n, 0.0) for item in before], [item.get(n, 0.0) for item in longer]) for n in names}
+    steps = [sum(item.values()) for item in before], [sum(item.values()) for item in longer]
+    floor = FLOOR_RATIO * sum(steps[0]) / len(before)
+    return bool(samples_difference(steps, lines, floor=floor, independent=(True, True))[0].significant)
+
+
+def splits(passes: Sequence[Times], size: int) -> Iterator[tuple[list[Times], list[Times]]]:
+    """Every way to make two sides of ``size`` recordings of one pass each."""
+    for chosen in itertools.combinations(range(len(passes)), 2 * size):
+        for mates in itertools.combinations(chosen[1:], size - 1):
+            side = (chosen[0], *mates)
+            yield [passes[n] for n in side], [passes[n] for n in chosen if n not in side]
+
 
 Extra = Callable[[Thread, Stream], None]
 

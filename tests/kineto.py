@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 from lazy_report import LazyReport
-from tiers import is_slow_tier
+from tiers import is_thorough
 
 from trace_analyzer.ingest import Trace, load
 from trace_analyzer.pipeline import analyze
@@ -153,11 +153,11 @@ def loaded(*events: Any, **header: Any) -> Trace:
 def analysed(*events: Any, **options: Any) -> Report:
     """The report on these events; on an A100 unless ``devices`` says otherwise.
 
-    The quick tier makes only what is read of it.
+    Only what is read of it is made, unless ``PROPERTY_EXAMPLES`` asks for a thorough run.
     """
     devices = options.pop("devices", [A100])
     content = trace_bytes(events, deviceProperties=devices)
-    return analyze(content, **options) if options or is_slow_tier() else LazyReport.on(content)
+    return analyze(content, **options) if options or is_thorough() else LazyReport.on(content)
 
 
 def rows(frame: pl.DataFrame, *columns: str) -> list[tuple[Any, ...]]:

@@ -172,9 +172,9 @@ def naive_links(trace: Trace) -> dict[int, HostEvent | None]:
 
 def _launch(trace: Trace, activity: Activity, pid: object | None) -> HostEvent | None:
     if pid is not None:
-        found = _candidates(trace, activity, pid)
-        if found:
-            return _best(found, activity)
+        actual = _candidates(trace, activity, pid)
+        if actual:
+            return _best(actual, activity)
     ends = {f.flow_id for f in trace.flows if not f.is_start and _at(f) == _at(activity)}
     tails = {_at(f) for f in trace.flows if f.is_start and f.flow_id in ends}
     by_flow = [e for e in trace.host if e.is_call and (e.pid, e.tid, e.start) in tails]
@@ -337,7 +337,7 @@ def _captures(trace: Trace, links: dict[int, HostEvent | None], pid: object) -> 
 
     Without an end until the thread launches what a device did, else until its last event; without a begin from its first.
     """
-    found = []
+    actual = []
     for tid in {e.tid for e in trace.host if e.pid == pid}:
         events = [e for e in trace.host if (e.pid, e.tid) == (pid, tid)]
         worked = sorted(e.start for e in links.values() if e is not None and (e.pid, e.tid) == (pid, tid))
@@ -348,14 +348,14 @@ def _captures(trace: Trace, links: dict[int, HostEvent | None], pid: object) -> 
         for place, mark in enumerate(marks):
             begins = "StreamBeginCapture" in mark.name
             if place == 0 and not begins:
-                found.append((min(e.start for e in events), mark.end))
+                actual.append((min(e.start for e in events), mark.end))
             depth = max(0, depth + (1 if begins else -1))
             if depth and place + 1 < len(marks):
-                found.append((mark.start, marks[place + 1].end))
+                actual.append((mark.start, marks[place + 1].end))
             elif depth:
                 later = [start for start in worked if start >= mark.end]
-                found.append((mark.start, later[0] if later else max(e.end for e in events)))
-    return found
+                actual.append((mark.start, later[0] if later else max(e.end for e in events)))
+    return actual
 
 
 def _device_time_from(

@@ -536,15 +536,15 @@ def assert_same(trace: Trace, reference: Reference) -> None:
         assert frame.height == len(rows), name
         for column in frame.columns:
             expected = [row[column] for row in rows]
-            found = frame.get_column(column).to_list()
-            if found != expected:
-                _assert_cells(found, expected, f"{name}.{column}")
+            actual = frame.get_column(column).to_list()
+            if actual != expected:
+                _assert_cells(actual, expected, f"{name}.{column}")
     metadata, pairs = reference.metadata, reference.pairs
     assert accounted(trace, metadata=metadata, pairs=pairs) == trace.event_count
 
 
-def _assert_cells(found: list[Any], expected: list[Any], where: str) -> None:
-    for i, (one, other) in enumerate(zip(found, expected, strict=True)):
+def _assert_cells(actual: list[Any], expected: list[Any], where: str) -> None:
+    for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
         same = one == other or _same_number(one, other) or _same_json(one, other)
         if not same and not (where.split(".")[1] in _VALUES and _same_value(one, other)):
             raise AssertionError(f"{where}, row {i}: {one!r}, not {other!r}")

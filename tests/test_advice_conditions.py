@@ -101,8 +101,8 @@ def test_what_is_not_the_limit_is_told_where_it_saves_over_a_tenth(length: int, 
     chain = [kernel(ADD, 12_000 + length * n, length, grid=[500, 1, 1]) for n in range(20)]
     report = analysed(idle, chain)
     assert (report.verdict.regime, report.verdict.runner_up) == ("overhead-bound", None)
-    told = [item for item in report.advice if item.id == "fusion"]
-    assert [item.why.startswith("not the limit, but ") for item in told] == [True] * marked
+    reported = [item for item in report.advice if item.id == "fusion"]
+    assert [item.why.startswith("not the limit, but ") for item in reported] == [True] * marked
     assert not any(item.why.startswith("not the limit") for item in report.advice if item.id == "cuda-graphs")
 
 

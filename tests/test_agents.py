@@ -94,13 +94,13 @@ def test_the_sdk_s_client_over_standard_input_and_output(tmp_path: Path) -> None
     async def talk() -> tuple[list[str], str, bool, str]:
         async with mcp.Client(command) as client:
             names = [tool.name for tool in (await client.list_tools()).tools]
-            told = await client.call_tool("analyze", {"trace": LOADING})
+            reported = await client.call_tool("analyze", {"trace": LOADING})
             refused = await client.call_tool("analyze", {"trace": "../secret.json"})
-            return names, told.content[0].text, bool(refused.is_error), refused.content[0].text
+            return names, reported.content[0].text, bool(refused.is_error), refused.content[0].text
 
-    names, told, failed, why = asyncio.run(talk())
+    names, reported, failed, why = asyncio.run(talk())
     assert names == ["analyze", "explain", "whatif", "compare"]
-    assert told.startswith("verdict")
+    assert reported.startswith("verdict")
     assert failed
     assert "not inside the folder" in why
 

@@ -14,9 +14,9 @@ def test_examples(row: Architecture) -> None:
     assert row.device in {device.name for device in devices()}
     for name in row.examples:
         assert architecture_of(pl.Series([name])) is row, name
-    found = assumed_device(pl.Series(row.examples))
-    assert found is not None
-    assert (found.name, found.assumed) == (row.device, True)
+    actual = assumed_device(pl.Series(row.examples))
+    assert actual is not None
+    assert (actual.name, actual.assumed) == (row.device, True)
 
 
 def test_the_newest_counts_as_libraries_reuse_kernels() -> None:

@@ -104,17 +104,17 @@ def test_backward_work_is_traced_to_its_forward_module(numbered: bool) -> None:
 
 def test_functions_within_the_backward_pass_are_their_own() -> None:
     own = python("ops.py(30): backward", 50, 20, tid=7)
-    found = blamed(analysed(backward_trace(own, numbered=True)), "python_function", "phase")
-    assert (50, 70, "ops.py(30): backward", "backward") in found
+    actual = blamed(analysed(backward_trace(own, numbered=True)), "python_function", "phase")
+    assert (50, 70, "ops.py(30): backward", "backward") in actual
 
 
 def test_a_thread_of_autograd_alone_is_in_the_backward_pass_between_operators_too() -> None:
-    found = [
+    actual = [
         A, op("autograd::engine::evaluate_function: MulBackward0", 1, 10, tid=7), python("train.py(9): main", 0, 200),
         op("autograd::engine::evaluate_function: AddBackward0", 30, 70, tid=7), launch(80, 5, 2, tid=7),
         kernel("b", 90, 10, correlation=2),
     ]  # fmt: skip
-    assert {row[2] for row in blamed(analysed(*found), "phase")[1:]} == {"backward"}
+    assert {row[2] for row in blamed(analysed(*actual), "phase")[1:]} == {"backward"}
 
 
 @pytest.mark.sampled
@@ -130,8 +130,8 @@ def test_a_thread_of_autograd_alone_is_in_the_backward_pass_between_operators_to
     ],
 )
 def test_phases(around: Event, phase: str | None) -> None:
-    found = blamed(analysed(A, B, around, op("aten::mm", 30, 20)), "operator", "phase")
-    assert (30, 50, "aten::mm", phase) in found
+    actual = blamed(analysed(A, B, around, op("aten::mm", 30, 20)), "operator", "phase")
+    assert (30, 50, "aten::mm", phase) in actual
 
 
 def test_the_optimizer_outranks_modules_that_it_calls() -> None:
@@ -148,13 +148,13 @@ def test_call_stack_texts_name_the_program_s_innermost_line() -> None:
         "/opt/lib/python3.7/site-packages/timm/mlp.py(20): forward;train.py(46): <module>"
     )
     old = op("aten::linear", 30, 40, **{"Call stack": stack, "Module Hierarchy": "Net.fc1"})
-    found = blamed(analysed(A, B, old, op("aten::addmm", 40, 20)), "operator", "module", "python_function")
-    assert (40, 60, "aten::addmm", "Net.fc1", "timm/mlp.py(20): forward") in found
+    actual = blamed(analysed(A, B, old, op("aten::addmm", 40, 20)), "operator", "module", "python_function")
+    assert (40, 60, "aten::addmm", "Net.fc1", "timm/mlp.py(20): forward") in actual
 
 
 def test_annotations_that_are_written_as_operators_tell_nothing() -> None:
-    found = blamed(analysed(A, B, op("ProfilerStep#3", 0, 200), op("aten::mm", 30, 20)), "cause", "operator")
-    assert found[:3] == [
+    actual = blamed(analysed(A, B, op("ProfilerStep#3", 0, 200), op("aten::mm", 30, 20)), "cause", "operator")
+    assert actual[:3] == [
         (20, 30, "host-unknown", None),
         (30, 50, "dispatch", "aten::mm"),
         (50, 80, "host-unknown", None),
@@ -185,8 +185,8 @@ def test_idle_time_by_step() -> None:
 def test_a_stack_a_thousand_deep_is_no_trouble() -> None:
     deep = [python(f"f.py({i}): f", 20 + i * 0.01, 50 - i * 0.02) for i in range(1_000)]
     modules = [python(f"nn.Module: M_{i}", 20 + i * 0.01 + 0.005, 50 - i * 0.02 - 0.01) for i in range(1_000)]
-    found = analysed(A, B, deep, modules).tables["blame"]
-    inner = found.filter(pl.col("start_ns") <= 40_000, pl.col("end_ns") > 40_000).row(0, named=True)
+    actual = analysed(A, B, deep, modules).tables["blame"]
+    inner = actual.filter(pl.col("start_ns") <= 40_000, pl.col("end_ns") > 40_000).row(0, named=True)
     assert inner["python_function"] == "f.py(999): f"
     assert inner["module"] == "/".join(f"M_{i}" for i in range(988, 1_000))
 

@@ -77,11 +77,11 @@ def test_every_input_of_the_page(case: Case, tmp_path: Path, monkeypatch: pytest
         assert time.monotonic() - started < 30  # a hang, on the slowest machine
         return
     assert (result.exit_code, result.stderr) == (0, "")
-    told = json.loads(result.stdout)
+    reported = json.loads(result.stdout)
     trace = load(path)
     assert notes(trace) == case.notes
-    assert case.notes.items() <= {note["code"]: note["count"] for note in told["notes"]}.items()
-    assert trace.event_count == told["trace"]["event_count"]
+    assert case.notes.items() <= {note["code"]: note["count"] for note in reported["notes"]}.items()
+    assert trace.event_count == reported["trace"]["event_count"]
     assert case.events in (None, trace.event_count)
     assert accounted(trace, pairs=case.pairs) == trace.event_count
 
@@ -222,27 +222,29 @@ def changed_while_read(
 
 
 @happening("the file grows while it is read")
-@pytest.mark.parametrize(("opened", "told"), [(False, {"changed-while-read": 1}), (True, {})])
-def test_a_file_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: bool, told: dict[str, int]) -> None:
+@pytest.mark.parametrize(("opened", "reported"), [(False, {"changed-while-read": 1}), (True, {})])
+def test_a_file_that_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: bool, reported: dict[str, int]
+) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(SOUND[:-300])
     with path.open("ab") as end:
         trace = changed_while_read(path, lambda: (end.write(SOUND[-300:]), end.flush()), monkeypatch, opened)
     assert trace.event_count == 20
-    assert notes(trace) == told
+    assert notes(trace) == reported
 
 
 @happening("the file shrinks while it is read")
-@pytest.mark.parametrize(("opened", "told"), [(False, {"changed-while-read": 1}), (True, {})])
+@pytest.mark.parametrize(("opened", "reported"), [(False, {"changed-while-read": 1}), (True, {})])
 def test_a_file_that_shrinks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: bool, told: dict[str, int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: bool, reported: dict[str, int]
 ) -> None:
     path = tmp_path / "trace.json"
     content = trace_bytes(PAIRS * 30)
     path.write_bytes(content)
     trace = changed_while_read(path, lambda: os.truncate(path, 40_000), monkeypatch, opened)
     assert 0 < trace.event_count == whole_events(content[:40_000]) < 600
-    assert notes(trace) == {"truncated": 1, **told}
+    assert notes(trace) == {"truncated": 1, **reported}
 
 
 def test_a_file_that_is_written_anew_within_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,9 +38,9 @@ def parts(*events: Any) -> Parts:
 
 def host_time(*events: Any) -> Parts:
     """What [20, 80) is about when these events happen."""
-    found = parts(A, B, *events)
-    assert found[-1] == (80, 90, "launch-latency")
-    return found[:-1]
+    actual = parts(A, B, *events)
+    assert actual[-1] == (80, 90, "launch-latency")
+    return actual[:-1]
 
 
 COMPILES = "torch/_dynamo/convert_frame.py(1200): _compile"
@@ -317,8 +317,8 @@ def test_a_launch_after_a_stream_s_wait_does_not_show_the_latency() -> None:
     def from_100_us(*events: object) -> list[tuple[object, ...]]:
         return [part for part in parts(*events) if 100 <= part[0] < 155]
 
-    told = [(100, 112, "launch-latency"), (112, 155, "device-wait")]
-    assert from_100_us(usual, record, waits) == told
+    reported = [(100, 112, "launch-latency"), (112, 155, "device-wait")]
+    assert from_100_us(usual, record, waits) == reported
     elsewhere = [[{**wait, "tid": 200}, late] for wait, late in waits]
     assert from_100_us(usual, record, elsewhere) == [(100, 155, "launch-latency")], "another thread's wait says nothing"
 

@@ -35,14 +35,14 @@ A, B = launched("a", 0, 10, 10, 1), launched("b", 80, 90, 10, 2)
 
 
 def check(report: Report, name: str) -> Check:
-    (found,) = (check for check in report.trust if check.name == name)
-    return found
+    (actual,) = (check for check in report.trust if check.name == name)
+    return actual
 
 
 def judged(name: str, *events: Any, **options: Any) -> tuple[float | None, str, tuple[str, ...]]:
     """Value, status and withheld metrics of a check."""
-    found = check(analysed(*events, **options), name)
-    return found.value, found.status, found.withholds
+    actual = check(analysed(*events, **options), name)
+    return actual.value, actual.status, actual.withholds
 
 
 def arrows(*launches: list[Any]) -> list[Any]:
@@ -166,8 +166,8 @@ def test_copies_that_block_show_the_clock_too(name: str, copies: str, tells: boo
 def test_durations_that_later_work_of_the_stream_contradicts() -> None:
     corrupt, after = launched("c", 100, 200, 9_000, 3), launched("d", 300, 400, 80, 4)
     report = analysed(A, B, corrupt, after)
-    found = check(report, "impossible_durations")
-    assert (found.value, found.status, found.withholds) == (
+    actual = check(report, "impossible_durations")
+    assert (actual.value, actual.status, actual.withholds) == (
         pytest.approx(9_000 / 9_100),
         "fail",
         ALL,
@@ -219,18 +219,18 @@ def test_lost_events() -> None:
 @pytest.mark.parametrize("kept", [0.5, 0.99])
 def test_nobody_knows_how_many_events_a_broken_file_lost(kept: float) -> None:
     whole = trace_bytes([A, B, [annotation("x", i, 1) for i in range(20)]])
-    found = check(analyze(whole[: int(kept * len(whole))]), "lost_events")
-    assert (found.value, found.status) == (None, "warn")
-    assert check_phrase(found) == "lost events"
-    bad = replace(found, value=3, status="fail", withholds=("busy_ratio",))
+    actual = check(analyze(whole[: int(kept * len(whole))]), "lost_events")
+    assert (actual.value, actual.status) == (None, "warn")
+    assert check_phrase(actual) == "lost events"
+    bad = replace(actual, value=3, status="fail", withholds=("busy_ratio",))
     assert check_phrase(bad) == "lost events 3 (busy ratio withheld)"
     assert check_phrase(replace(bad, withholds=ALL)) == "lost events 3 (all figures of devices withheld)"
 
 
 def test_nobody_knows_how_many_events_a_file_with_a_hole_lost() -> None:
-    found = analyze(HOLED)
-    assert "868 NUL bytes, from byte" in found.notes[0].message
-    lost = check(found, "lost_events")
+    actual = analyze(HOLED)
+    assert "868 NUL bytes, from byte" in actual.notes[0].message
+    lost = check(actual, "lost_events")
     assert (lost.value, lost.status) == (None, "warn")
 
 
@@ -278,9 +278,9 @@ def test_figures_are_withheld_where_their_inputs_fail_and_only_there() -> None:
     assert {item.check for item in doubtful.withheld} == {"impossible_durations", "stream_overlap"}
     assert not device.withheld
     assert "What the kernels computed" in good.to_markdown()
-    told = bad.to_markdown()
-    assert "What the kernels computed" not in told
-    assert "all figures of devices withheld" in told, "why it is not told"
+    reported = bad.to_markdown()
+    assert "What the kernels computed" not in reported
+    assert "all figures of devices withheld" in reported, "why it is not told"
 
 
 @pytest.mark.slow
@@ -337,12 +337,12 @@ def test_idle_time_without_causes_is_withheld_everywhere() -> None:
         assert set(frame.get_column("cause")) == {"withheld"}, table
     assert report.tables["blame"].filter(pl.col("device") == codes["1"]).get_column("operator").null_count() > 0
     assert report.tables["host_costs"].get_column("idle_ns").null_count() == report.tables["host_costs"].height > 0
-    (told,) = (item for item in doubtful.withheld if item.metric == "idle_causes")
-    assert (told.check, told.reason[:12]) == ("skewed_idle", "skewed idle ")
+    (reported,) = (item for item in doubtful.withheld if item.metric == "idle_causes")
+    assert (reported.check, reported.reason[:12]) == ("skewed_idle", "skewed idle ")
     verdict = report.verdict
     assert (verdict.status, verdict.regime, report.advice) == ("insufficient", None, ())
-    assert told.reason in verdict.confidence_why
-    check_of = told.reason.partition(": ")[0]
+    assert reported.reason in verdict.confidence_why
+    check_of = reported.reason.partition(": ")[0]
     assert check_of in verdict.headline
     of_bad = [step for step in report.steps if step.device == 1]
     assert of_bad
@@ -354,7 +354,7 @@ def test_idle_time_without_causes_is_withheld_everywhere() -> None:
         assert "why is not known" in text.replace("\n", " ")
         assert "do not merge or shift files" in " ".join(text.split())
     (as_json,) = (d for d in json.loads(report.to_json())["devices"] if d["index"] == 1)
-    assert {"metric": "idle_causes", "check": "skewed_idle", "reason": told.reason} in as_json["withheld"]
+    assert {"metric": "idle_causes", "check": "skewed_idle", "reason": reported.reason} in as_json["withheld"]
 
 
 @pytest.mark.slow
@@ -366,13 +366,13 @@ def test_the_page_says_what_is_withheld_and_why(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_each_check_that_takes_the_verdict_says_what_to_do_instead() -> None:
-    taking = {found for found in _failing() if {"partition", "idle_causes"} & {*found.withholds}}
+    taking = {actual for actual in _failing() if {"partition", "idle_causes"} & {*actual.withholds}}
     good = analysed(A, B)
-    for found in taking:
+    for actual in taking:
         verdict = replace(good.verdict, status="insufficient", device=0)
-        (tip,) = record_instead(replace(good, verdict=verdict, trust=(found,)))
+        (tip,) = record_instead(replace(good, verdict=verdict, trust=(actual,)))
         assert tip.endswith((".", "disagree."))
-    assert {found.name for found in taking} == {
+    assert {actual.name for actual in taking} == {
         "skewed_idle",
         "late_starts",
         "impossible_durations",

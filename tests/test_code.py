@@ -14,7 +14,7 @@ named_rules = pytest.mark.parametrize(
 libraries = pytest.mark.parametrize("rule", RULES.libraries, ids=range(len(RULES.libraries)))
 
 
-def told(kind: str, names: tuple[str, ...], column: str) -> dict[str, object]:
+def reported(kind: str, names: tuple[str, ...], column: str) -> dict[str, object]:
     """Name -> what the rules say."""
     events = pl.DataFrame({"kind": [kind] * len(names), "name": list(names)})
     return dict(named_code(events).select("name", column).iter_rows())
@@ -24,20 +24,20 @@ def told(kind: str, names: tuple[str, ...], column: str) -> dict[str, object]:
 def test_a_rule_names_its_examples_in_all_its_kinds(column: str, rule: CodeRule) -> None:
     assert rule.examples
     for kind in rule.kinds:
-        assert told(kind, rule.examples, column) == dict.fromkeys(rule.examples, rule.name)
+        assert reported(kind, rule.examples, column) == dict.fromkeys(rule.examples, rule.name)
 
 
 @named_rules
 def test_a_rule_leaves_its_counterexamples(column: str, rule: CodeRule) -> None:
     assert rule.counterexamples
     for kind in rule.kinds:
-        assert rule.name not in told(kind, rule.counterexamples, column).values()
+        assert rule.name not in reported(kind, rule.counterexamples, column).values()
 
 
 @libraries
 def test_frames_of_libraries_are_told_from_those_of_the_program(rule: CodeRule) -> None:
-    assert all(told("python", rule.examples, "library").values())
-    assert not any(told("python", rule.counterexamples, "library").values())
+    assert all(reported("python", rule.examples, "library").values())
+    assert not any(reported("python", rule.counterexamples, "library").values())
 
 
 def test_phases_are_in_the_order_of_the_definitions() -> None:

@@ -232,10 +232,10 @@ def test_several_recordings_are_units() -> None:
     assert result.before is not None
     assert (result.before.recordings, result.before.steps) == (4, 12)
     slower = [report(BASE.faster(steps=4, scatter=0.02, seed=50 + n, mm_ns=480_000)) for n in range(4)]
-    found = compare(noisy[0], slower)
-    assert found.significant
-    assert "recordings differ" not in " ".join(found.notes)
-    sums_are_exact(found)
+    actual = compare(noisy[0], slower)
+    assert actual.significant
+    assert "recordings differ" not in " ".join(actual.notes)
+    sums_are_exact(actual)
 
 
 @pytest.mark.slow
@@ -279,8 +279,8 @@ def test_gates() -> None:
         Gate("mm", 0.05, "aten::mm"),
         Gate("add", 0.01, "aten::add"),
     ]
-    assert [found.broke for found in held(slower, gates)] == [True, False, True, False]
-    assert not any(found.broke for found in held(compared(BASE, BASE), gates))
+    assert [actual.broke for actual in held(slower, gates)] == [True, False, True, False]
+    assert not any(actual.broke for actual in held(compared(BASE, BASE), gates))
     assert "no line is called 'nonesuch'" in str(refusal(slower, [*gates, Gate("x", 0.1, "nonesuch")]))
     assert refusal(slower, [*gates, Gate("x", 0.1, "data-loading")]) is None
     idle = compared(BASE, BASE.faster(loading_ns=3_000_000))
@@ -292,8 +292,8 @@ def test_gates() -> None:
 @pytest.mark.slow
 def test_gates_do_not_break_by_chance() -> None:
     noisy = compared(BASE.faster(scatter=0.3, seed=1), BASE.faster(scatter=0.3, seed=4))
-    (found,) = held(noisy, [Gate("--fail-if-slower 1%", 0.0001)])
-    assert not found.broke
+    (actual,) = held(noisy, [Gate("--fail-if-slower 1%", 0.0001)])
+    assert not actual.broke
     assert noisy.significant is False
 
 

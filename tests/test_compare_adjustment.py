@@ -32,7 +32,7 @@ def _recording(rng: random.Random, change: float) -> Profile:
     import polars as pl
 
     from trace_analyzer.compare.facts import Facts, RecordedSteps
-    from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, ROWS, UNITS
+    from trace_analyzer.compare.profiles import CALLS, ROWS, UNITS
 
     times = {
         "data-loading": STEP_NS // 8 if rng.random() < 0.5 else 0,
@@ -56,7 +56,6 @@ def _recording(rng: random.Random, change: float) -> Profile:
         pl.DataFrame(schema=CALLS),
         rows,
         units,
-        pl.DataFrame(schema=IDLE_CODE),
         Facts(),
     )
 

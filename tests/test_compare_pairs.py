@@ -4,20 +4,17 @@ import itertools
 import random
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import jsonschema
-import polars as pl
 import pytest
+from compare_sides import is_found, splits, times_of
 from conftest import CORPUS, corpus_rows
 
-from trace_analyzer.compare.adjustment import step_difference
 from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.profiles import Profile, merged, profile_of
-from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
 from trace_analyzer.result_schemas import schema_of
@@ -93,38 +90,24 @@ def test_programs_that_have_nothing_to_do_with_each_other() -> None:
 
 @pytest.mark.slow
 def test_unchanged_passes_raise_few_alarms() -> None:
-    """12 consecutive passes of one process: three recordings a side, drawn at random."""
-    rng, found, draws = random.Random(1), 0, 40
-    for _ in range(draws):
-        drawn = rng.sample(AGAIN, 6)
-        result = compare(merged("before", [side(n) for n in drawn[:3]]), merged("after", [side(n) for n in drawn[3:]]))
-        found += bool(result.significant)
-        assert result.before is not None
-        assert sum(line.before_total_ns for line in result.lines) == result.before.total_ns
-    assert found <= 0.05 * draws
+    """12 consecutive passes of one process: every third of all splits into three and three recordings; benchmarks/compare.py takes all."""
+    passes = [times_of(side(name)) for name in AGAIN]
+    alarms = [is_found(*sides) for sides in itertools.islice(splits(passes, 3), 0, None, 3)]
+    assert len(alarms) == 3080
+    assert sum(alarms) <= 0.05 * len(alarms)
+    drawn = random.Random(1).sample(AGAIN, 6)
+    result = compare(merged("before", [side(n) for n in drawn[:3]]), merged("after", [side(n) for n in drawn[3:]]))
+    assert result.before is not None
+    assert sum(line.before_total_ns for line in result.lines) == result.before.total_ns
+    assert bool(result.significant) == is_found(*([times_of(side(n)) for n in half] for half in (drawn[:3], drawn[3:])))
 
 
 @pytest.mark.slow
 def test_ten_percent_are_found_by_five_passes_a_side() -> None:
     """Half of these passes take 13 % longer for a CPU operator that comes and goes: the rest of the step tells."""
-    rng, found, draws = random.Random(2), 0, 30
-    for _ in range(draws):
-        drawn = rng.sample(AGAIN, 10)
-        before, after = (
-            merged("before", [side(n) for n in drawn[:5]]),
-            slower(merged("after", [side(n) for n in drawn[5:]])),
-        )
-        floor = FLOOR_RATIO * before.total_ns / before.steps
-        found += bool(step_difference(before, after, floor=floor)[0].significant)
-    assert found >= 0.9 * draws
-
-
-def slower(own: Profile) -> Profile:
-    """The side with all owned time 10 % longer."""
-    assert own.units is not None
-    longer = (pl.col("total_ns") * 1.1).round().cast(pl.Int64)
-    recordings = tuple(replace(r, lengths_ns=tuple(round(1.1 * ns) for ns in r.lengths_ns)) for r in own.recordings)
-    return replace(own, units=own.units.with_columns(longer), recordings=recordings)
+    passes, rng, draws = [times_of(side(name)) for name in AGAIN], random.Random(2), 200
+    drawn = [rng.sample(passes, 10) for _ in range(draws)]
+    assert sum(is_found(item[:5], item[5:], 0.1) for item in drawn) >= 0.9 * draws
 
 
 @pytest.mark.slow

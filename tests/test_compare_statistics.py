@@ -43,14 +43,14 @@ def correlated(rng: random.Random, count: int, correlation: float) -> list[float
 def alarms(count: int, correlation: float, change: float, independent: bool) -> float:
     """The share of pairs of samples that are told apart."""
     rng = random.Random(count)
-    found = 0
+    actual = 0
     for _ in range(PAIRS):
         before, after = (correlated(rng, count, correlation) for _ in range(2))
         result = difference(
             before, [time * (1 + change) for time in after], floor=0.5, independent=(independent, independent)
         )
-        found += bool(result.significant)
-    return found / PAIRS
+        actual += bool(result.significant)
+    return actual / PAIRS
 
 
 @pytest.mark.slow

@@ -53,8 +53,8 @@ def test_counts(row: Row, corpus_report: Reports) -> None:
 def test_times(row: Row, corpus_report: Reports) -> None:
     report = corpus_report(row["file"])
     device = next(device for device in report.devices if str(device.index) == row["device"])
-    found = (device.window_ns, device.busy_ns, device.idle_ns, device.gaps.count)
-    assert found == tuple(int(row[key]) for key in ("window_ns", "busy_ns", "idle_ns", "gap_count"))
+    actual = (device.window_ns, device.busy_ns, device.idle_ns, device.gaps.count)
+    assert actual == tuple(int(row[key]) for key in ("window_ns", "busy_ns", "idle_ns", "gap_count"))
     if row["device_name"]:
         assert device.name == row["device_name"]
 
@@ -166,7 +166,7 @@ def test_the_corpus_is_whole() -> None:
 PAGE = Path(__file__).parents[1] / "docs" / "real-traces.md"
 
 
-def told(name: str, report: Report) -> tuple[str, ...]:
+def reported(name: str, report: Report) -> tuple[str, ...]:
     """The row of the page's table."""
     verdict, advice = report.verdict, report.advice
     evidence = {item.metric: item.value for item in verdict.evidence}
@@ -181,7 +181,7 @@ def told(name: str, report: Report) -> tuple[str, ...]:
 def test_the_page_on_real_traces_says_what_the_program_says(file: str, corpus_report: Reports) -> None:
     name, text = file.removesuffix(".json.gz"), PAGE.read_text("utf-8")
     rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in text.splitlines() if line[:1] == "|"]
-    assert told(name, corpus_report(file)) in rows
+    assert reported(name, corpus_report(file)) in rows
     assert f"**{name}**" in text, "a paragraph on each"
 
 

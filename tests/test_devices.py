@@ -141,14 +141,14 @@ def test_header_entry(
     sm_count: int | None,
     expected: str | None,
 ) -> None:
-    found = find_device(
+    actual = find_device(
         name,
         sm_count=sm_count,
         memory_bytes=memory_bytes,
         compute_capability=capability,
         warp_size=warp_size,
     )
-    assert (found and found.name) == expected
+    assert (actual and actual.name) == expected
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_headers_of_the_corpus_are_known() -> None:
         for entry in json.loads(header[1]) if header else []:
             family = path.name.partition("_")[0]
             capability = f"{entry.get('computeMajor')}.{entry.get('computeMinor')}"
-            found = find_device(
+            actual = find_device(
                 entry["name"],
                 sm_count=entry.get("numSms"),
                 memory_bytes=entry.get("totalGlobalMem"),
@@ -252,8 +252,8 @@ def test_headers_of_the_corpus_are_known() -> None:
             )
             seen.add(family)
             if family in expected:
-                assert found is not None, (path.name, entry)
-                assert found.name.startswith(expected[family]), (path.name, entry)
+                assert actual is not None, (path.name, entry)
+                assert actual.name.startswith(expected[family]), (path.name, entry)
             else:
-                assert found is None, (path.name, entry)
+                assert actual is None, (path.name, entry)
     assert set(expected) <= seen

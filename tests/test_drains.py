@@ -34,15 +34,15 @@ def test_the_longest_event_between_the_launches_drained_the_queue() -> None:
 
 def test_many_small_things_name_what_is_around_them() -> None:
     small = [op("aten::mul", 30 + 50 * i, 40) for i in range(11)]
-    found = drained(AHEAD, LATE, python("train.py(3): step", 0, 700), small, columns=("name", "operator"))
-    assert found == [("train.py(3): step", None)]
+    actual = drained(AHEAD, LATE, python("train.py(3): step", 0, 700), small, columns=("name", "operator"))
+    assert actual == [("train.py(3): step", None)]
     assert drained(AHEAD, LATE, annotation("ProfilerStep#1", 0, 700), small, columns=("name",)) == [("aten::mul",)]
 
 
 def test_a_blocking_call_drains_the_queue_while_the_device_is_busy() -> None:
     item = [op("aten::item", 40, 380), op("aten::_local_scalar_dense", 41, 378), call("cudaStreamSynchronize", 42, 376)]
-    found = drained(AHEAD, LATE, item, columns=("name", "source", "cause", "idle_ns"))
-    assert found == [("aten::item", ".item()", "synchronization", 195)]
+    actual = drained(AHEAD, LATE, item, columns=("name", "source", "cause", "idle_ns"))
+    assert actual == [("aten::item", ".item()", "synchronization", 195)]
 
 
 def test_a_queue_that_was_never_long_has_not_run_out() -> None:

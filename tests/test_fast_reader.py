@@ -53,8 +53,8 @@ def strictly(content: bytes) -> Document:
 
 
 def takes_short_cut(content: bytes) -> bool:
-    found = fast.scanned(content[:HEAD], iter((content[HEAD:],)))
-    return found is not None and found.event_count > 0
+    actual = fast.scanned(content[:HEAD], iter((content[HEAD:],)))
+    return actual is not None and actual.event_count > 0
 
 
 def assert_same(content: bytes) -> bool:

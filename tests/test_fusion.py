@@ -38,7 +38,7 @@ NUMBERS = count(1)
 COS_COS: Calls = [("cos", [[25 * MEGA]], "float", 100), ("cos", [[25 * MEGA]], "float", 100)]
 
 
-def found(report: Report, *columns: str) -> list[tuple[Any, ...]]:
+def actual(report: Report, *columns: str) -> list[tuple[Any, ...]]:
     return rows(report.tables["fusions"], *columns)
 
 
@@ -65,7 +65,7 @@ def test_a_chain_of_n_passes_is_one_row_however_often_it_runs() -> None:
         ("gelu", [[MEGA]], "float", 30),
     ]
     report = analysed(run(three), kernel("ampere_sgemm_128x64_tn", 1100, 50), run(three, at=200))
-    assert found(report, "what", "count", "kernel_count", "time_ns", "moved_bytes", "saved_bytes") == [
+    assert actual(report, "what", "count", "kernel_count", "time_ns", "moved_bytes", "saved_bytes") == [
         ("F.gelu(x + bias)", 2, 6, 180, 2 * 7 * 4e6, 2 * 4 * 4e6),
     ]  # fmt: skip
 
@@ -79,20 +79,20 @@ def test_a_chain_of_n_passes_is_one_row_however_often_it_runs() -> None:
     ],
 )  # fmt: skip
 def test_shape_type_and_kind_must_agree(second: tuple[Any, ...]) -> None:
-    assert found(analysed(run([COS_COS[0], second])), "what") == []
+    assert actual(analysed(run([COS_COS[0], second])), "what") == []
 
 
 def test_only_neighbours_on_one_stream_form_a_chain() -> None:
     one, other = [COS_COS[0]], [COS_COS[1]]
-    assert found(analysed(run(one, stream=7), run(other, at=100, stream=8)), "what") == []
+    assert actual(analysed(run(one, stream=7), run(other, at=100, stream=8)), "what") == []
     between = kernel("ampere_sgemm_128x64_tn", 1100, 10)
-    assert found(analysed(run(one), between, run(other, at=110)), "what") == []
-    assert found(analysed(run(one), run(other, at=100)), "what") == [("x.cos().cos()",)]
+    assert actual(analysed(run(one), between, run(other, at=110)), "what") == []
+    assert actual(analysed(run(one), run(other, at=100)), "what") == [("x.cos().cos()",)]
 
 
 def test_kernels_without_shapes_are_no_chain() -> None:
     add = "void at::native::vectorized_elementwise_kernel<4, add>(int)"
-    assert found(analysed(kernel(add, 0, 50), kernel(add, 50, 50)), "what") == []
+    assert actual(analysed(kernel(add, 0, 50), kernel(add, 50, 50)), "what") == []
 
 
 def test_the_place_is_the_class_of_the_module_and_the_function_of_the_user() -> None:
@@ -100,7 +100,7 @@ def test_the_place_is_the_class_of_the_module_and_the_function_of_the_user() -> 
         python("nn.Module: Norm_7", 0, 100), python("models/norm.py(12): forward", 1, 98),
         python("torch/_tensor.py(40): cos", 2, 90), python("<built-in method cos>", 3, 80), run(COS_COS),
     )  # fmt: skip
-    assert found(report, "module", "function") == [("Norm", "models/norm.py(12): forward")]
+    assert actual(report, "module", "function") == [("Norm", "models/norm.py(12): forward")]
 
 
 def attention(scores: list[int], probabilities: list[int] | None = None) -> Calls:
@@ -128,9 +128,9 @@ def test_what_fused_attention_would_take_is_never_more_than_it_can() -> None:
     """A mask may be causal, which halves the FLOP; on an unknown device no roof is known."""
     calls = attention([8, 1000, 1000])
     masked = [*calls[:2], ("add", [[8, 1000, 1000], [1, 1000, 1000]], "c10::Half", 30), *calls[2:]]
-    assert found(analysed(run(masked)), "saves_ns") == [(pytest.approx(240 - ATTENTION_FLOP / 312e12 * 1e6),)]
+    assert actual(analysed(run(masked)), "saves_ns") == [(pytest.approx(240 - ATTENTION_FLOP / 312e12 * 1e6),)]
     unknown = analysed(run(calls), devices=[{"id": 0, "name": "Frobnicator 9"}])
-    assert found(unknown, "saves_ns") == [(210,)]
+    assert actual(unknown, "saves_ns") == [(210,)]
 
 
 def test_fused_attention_of_few_queries_takes_as_long_as_its_bytes() -> None:
@@ -138,20 +138,20 @@ def test_fused_attention_of_few_queries_takes_as_long_as_its_bytes() -> None:
     q, k, v, scores = [8, 10, 64], [8, 64, 1000], [8, 1000, 64], [8, 10, 1000]
     inputs = ([q, k], [scores, []], [scores, [], []], [scores, v])
     calls = [(name, dims, *rest) for (name, _, *rest), dims in zip(attention([1]), inputs, strict=True)]
-    assert found(analysed(run(calls)), "saves_ns") == [(pytest.approx(210 - 2.02 * 1.024e6 / 2039e9 * 1e6),)]
+    assert actual(analysed(run(calls)), "saves_ns") == [(pytest.approx(210 - 2.02 * 1.024e6 / 2039e9 * 1e6),)]
 
 
 def test_attention_by_views_of_the_scores() -> None:
     """Scores viewed as (batch, heads, ...) for the softmax are still those scores."""
     viewed = attention([2, 4, 1000, 1000], [8, 1000, 1000])
-    assert found(analysed(run(viewed)), "kind") == [("attention",)]
+    assert actual(analysed(run(viewed)), "kind") == [("attention",)]
 
 
 def test_products_around_another_softmax_are_no_attention() -> None:
-    assert found(analysed(run(attention([8, 500, 1000]))), "kind") == [("chain",)]
+    assert actual(analysed(run(attention([8, 500, 1000]))), "kind") == [("chain",)]
     calls = attention([8, 1000, 1000])
     stranger = ("cumsum", [[5]], "float", 50)
-    assert found(analysed(run([calls[0], stranger, *calls[1:]])), "kind") == [("chain",)]
+    assert actual(analysed(run([calls[0], stranger, *calls[1:]])), "kind") == [("chain",)]
 
 
 def optimizer(operators: list[str], name: str = "AdamW") -> list[Any]:
@@ -177,8 +177,8 @@ def test_an_optimizer_that_loops() -> None:
 
 def test_an_optimizer_by_foreach_and_a_fused_one() -> None:
     foreach = analysed(optimizer(["_foreach_lerp_", "_foreach_addcdiv_"], "Adam"))
-    assert found(foreach, "what") == [("Adam.step: several passes over all parameters",)]
-    assert found(analysed(optimizer(["_fused_adamw_", "add_"])), "kind") == []
+    assert actual(foreach, "what") == [("Adam.step: several passes over all parameters",)]
+    assert actual(analysed(optimizer(["_fused_adamw_", "add_"])), "kind") == []
 
 
 @pytest.mark.parametrize("rule", fusions(), ids=lambda rule: rule.id)

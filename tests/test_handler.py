@@ -39,9 +39,9 @@ def test_each_cycle_gets_a_trace_reports_and_a_line(tmp_path: Path, capfd: pytes
     lines = [line for line in capfd.readouterr().err.splitlines() if line.startswith("trace_analyzer:")]
     assert [stem in line for stem, line in zip(stems, lines, strict=True)] == [True, True]
     assert all("no-gpu-activity" in line for line in lines)
-    told = json.loads((tmp_path / "new" / "mlp.step8.report.json").read_text())
-    assert told["trace"]["settings"]["torch_version"] == torch.__version__
-    assert told["trace"]["settings"]["level"] == "standard"
+    reported = json.loads((tmp_path / "new" / "mlp.step8.report.json").read_text())
+    assert reported["trace"]["settings"]["torch_version"] == torch.__version__
+    assert reported["trace"]["settings"]["level"] == "standard"
     names = {event["name"] for event in _events(tmp_path / "new" / "mlp.step8.json.gz")}
     assert {"ProfilerStep#6", "ProfilerStep#7"} <= names
     assert "ProfilerStep#3" not in names
@@ -157,8 +157,8 @@ def test_two_ranks_under_torchrun(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     traces = sorted((tmp_path / "traces").glob("*.json.gz"))
     assert [path.name for path in traces] == ["trace.rank0.step4.json.gz", "trace.rank1.step4.json.gz"]
-    told = [json.loads(path.read_text()) for path in sorted((tmp_path / "traces").glob("*.report.json"))]
-    assert [(report["trace"]["rank"], report["trace"]["world_size"]) for report in told] == [(0, 2), (1, 2)]
+    reported = [json.loads(path.read_text()) for path in sorted((tmp_path / "traces").glob("*.report.json"))]
+    assert [(report["trace"]["rank"], report["trace"]["world_size"]) for report in reported] == [(0, 2), (1, 2)]
     assert done.stderr.count("trace_analyzer: ") == 3
     assert "trace_analyzer: job: " in done.stderr
     summaries = sorted((tmp_path / "traces").glob("*.rank.gz"))

@@ -49,8 +49,8 @@ def test_waiting_for_a_busy_device_costs_nothing() -> None:
     ],
 )
 def test_what_a_person_wrote(around: list[Event], source: str) -> None:
-    (found,) = costs(A, B, *around, call("cudaStreamSynchronize", 8, 15))
-    assert found[:2] == ("synchronization", source)
+    (actual,) = costs(A, B, *around, call("cudaStreamSynchronize", 8, 15))
+    assert actual[:2] == ("synchronization", source)
 
 
 def test_two_calls_of_one_item_count_once() -> None:
@@ -62,8 +62,8 @@ def test_pageable_copies_tell_what_they_copied() -> None:
         op("aten::copy_", 24, 40), call("cudaMemcpyAsync", 25, 30, correlation=3), copy("HtoD (Pageable -> Device)", 30, 5, correlation=3)
     ]  # fmt: skip
     columns = ("kind", "source", "copy", "host_ns", "idle_ns")
-    found = costs(A, B, blocking, columns=columns)
-    assert ("blocking-copy", ".cpu(), .to() or .copy_()", "HtoD (Pageable -> Device)", 30, 20) in found
+    actual = costs(A, B, blocking, columns=columns)
+    assert ("blocking-copy", ".cpu(), .to() or .copy_()", "HtoD (Pageable -> Device)", 30, 20) in actual
 
 
 @pytest.mark.sampled
@@ -98,8 +98,8 @@ def test_a_slow_first_launch_is_the_compilation_of_its_operator() -> None:
         launch(40, 4_000, 2),
         launched("b", 4_000, 4_050, 10, 3)[1] | {"args": {"device": 0, "context": 1, "stream": 7, "correlation": 2}},
     ]
-    found = costs(A, *ordinary, first, columns=("kind", "name", "operator", "host_ns", "idle_ns"))
-    assert ("compilation", "cudaLaunchKernel", "aten::conv2d", 4_000, 4_000) in found
+    actual = costs(A, *ordinary, first, columns=("kind", "name", "operator", "host_ns", "idle_ns"))
+    assert ("compilation", "cudaLaunchKernel", "aten::conv2d", 4_000, 4_000) in actual
 
 
 def test_cpu_operators_are_named() -> None:
@@ -119,11 +119,11 @@ def recompiled(*events: Any, columns: tuple[str, ...]) -> list[tuple[Any, ...]]:
 
 
 def test_recompilations_are_read_from_the_names_of_regions() -> None:
-    found = recompiled(
+    actual = recompiled(
         region("0/0", 30), region("0/3", 40), region("1/0", 50), region("1/99999999999999999999", 60),
         columns=("name", "count", "host_ns", "idle_ns", "start_ns")
     )  # fmt: skip
-    assert found == [("Torch-Compiled Region: 0/3", 3, None, None, 40)], "compiled before the recording began"
+    assert actual == [("Torch-Compiled Region: 0/3", 3, None, None, 40)], "compiled before the recording began"
 
 
 def test_a_recompilation_has_the_time_and_the_code_of_what_was_compiled_before_its_first_run() -> None:
@@ -142,8 +142,8 @@ def test_a_recompilation_has_the_time_and_the_code_of_what_was_compiled_before_i
 
 def test_a_compilation_of_something_else_is_no_recompilation() -> None:
     compiling = python("torch/_dynamo/convert_frame.py(1180): _compile", 28, 10)
-    found = recompiled(compiling, region("1/0", 40), region("0/2", 50), columns=("name", "host_ns", "start_ns"))
-    assert found == [("Torch-Compiled Region: 0/2", None, 50)]
+    actual = recompiled(compiling, region("1/0", 40), region("0/2", 50), columns=("name", "host_ns", "start_ns"))
+    assert actual == [("Torch-Compiled Region: 0/2", None, 50)]
 
 
 def test_guards_cost_all_idle_time_in_their_lookups() -> None:

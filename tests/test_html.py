@@ -263,6 +263,15 @@ def test_text_keeps_position_zero_for_null() -> None:
             " cute::C<1>, cute::C<1> >, cute::tuple<cute::C<128>, cute::C<176>, cute::C<128> >, cutlass::half_t> > >(Params)",
             "device_kernel · FlashAttnFwdSm90 128x176x128 half_t",
         ),
+        (
+            "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::direct_copy_kernel_cuda("
+            "at::TensorIteratorBase&)::{lambda()#3}::operator()() const::{lambda(float)#1}> >(int)",
+            "elementwise_kernel · direct_copy_kernel_cuda",
+        ),
+        (
+            "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MeanOps<float, float>, unsigned int> >(int)",
+            "reduce_kernel · MeanOps",
+        ),
         ("void cutlass::device_kernel<GemmKernel>(GemmKernel::Params)", "device_kernel · GemmKernel"),
     ],
 )

@@ -68,7 +68,7 @@ def test_union_merges_what_overlaps_or_touches() -> None:
 
 @given(spans)
 def test_what_is_running_is_summed_up_at_every_edge(rows: list[Span]) -> None:
-    found = sweep_sum(
+    actual = sweep_sum(
         frame(rows).with_columns(pl.lit(1).alias("count"), pl.col("id").cast(pl.Int64) + 5), "track", ["count", "id"]
     )
     edges = sorted({(track, time) for track, *bounds in rows for time in bounds})
@@ -76,7 +76,7 @@ def test_what_is_running_is_summed_up_at_every_edge(rows: list[Span]) -> None:
     for track, time in edges:
         in_progress = [5 + i for i, (own, start, end) in enumerate(rows) if own == track and start <= time < end]
         expected.append((track, time, len(in_progress), sum(in_progress)))
-    assert found.rows() == expected
+    assert actual.rows() == expected
 
 
 @given(spans)
@@ -126,8 +126,8 @@ def test_latest_is_the_last_to_start_by_the_instant(where: list[tuple[int, int]]
 
 @given(st.lists(_instants), st.lists(_instants))
 def test_instants_passed_are_those_up_to_the_time(instants: list[int], where: list[int]) -> None:
-    found = count_until(pl.Series(sorted(instants), dtype=pl.Int64), pl.Series(where, dtype=pl.Int64))
-    assert found.to_list() == [sum(instant <= t for instant in instants) for t in where]
+    actual = count_until(pl.Series(sorted(instants), dtype=pl.Int64), pl.Series(where, dtype=pl.Int64))
+    assert actual.to_list() == [sum(instant <= t for instant in instants) for t in where]
 
 
 @given(spans)
@@ -148,8 +148,8 @@ def test_labelled_pieces_lie_between_neighbouring_edges(rows: list[Span], segmen
         edges = {t for on, *edges in segments if on == track and edges[0] < edges[1] for t in edges}
         cuts = [start, *sorted(t for t in edges if start < t < end), end]
         expected += [(number, track, a, b, around(track, a)) for a, b in itertools.pairwise(cuts)]
-    found = split_by(frame(rows), frame(segments).rename({"id": "segment"}), TRACK, ["segment"])
-    assert found.rows() == expected
+    actual = split_by(frame(rows), frame(segments).rename({"id": "segment"}), TRACK, ["segment"])
+    assert actual.rows() == expected
 
 
 @given(points, disjoint)
@@ -158,19 +158,19 @@ def test_at_is_the_segment_around_the_instant(where: list[tuple[int, int]], segm
         next((number for number, (on, start, end) in enumerate(segments) if on == track and start <= t < end), None)
         for track, t in where
     ]
-    found = lookup_at(times(where), "time_ns", frame(segments), TRACK, ["id"])
-    assert found.columns == ["track", "time_ns", "id"]
-    assert found["id"].to_list() == expected
-    assert found.drop("id").rows() == where
+    actual = lookup_at(times(where), "time_ns", frame(segments), TRACK, ["id"])
+    assert actual.columns == ["track", "time_ns", "id"]
+    assert actual["id"].to_list() == expected
+    assert actual.drop("id").rows() == where
 
 
 @given(spans, disjoint)
 def test_with_covered_counts_covered_instants(rows: list[Span], islands: list[Span]) -> None:
     islands_cover = covered(islands)
     expected = [sum((track, t) in islands_cover for t in range(start, end)) for track, start, end in rows]
-    found = with_covered(frame(rows), frame(islands), TRACK, "covered_ns")
-    assert found["covered_ns"].to_list() == expected
-    assert found.drop("covered_ns").equals(frame(rows))
+    actual = with_covered(frame(rows), frame(islands), TRACK, "covered_ns")
+    assert actual["covered_ns"].to_list() == expected
+    assert actual.drop("covered_ns").equals(frame(rows))
 
 
 @given(spans, disjoint)
@@ -194,8 +194,8 @@ def test_overlaps_add_up_what_lies_in_each_segment(rows: list[Span], segments: l
             if overlap > 0:
                 expected[row, label] = expected.get((row, label), 0) + overlap
     labelled_ = frame(rows).with_columns(pl.Series("label", labels[: len(rows)], dtype=pl.Categorical))
-    found = overlap_sums(labelled_, "label", frame(segments), TRACK)
-    assert {(row, label): ns for row, label, ns in found.rows()} == expected
+    actual = overlap_sums(labelled_, "label", frame(segments), TRACK)
+    assert {(row, label): ns for row, label, ns in actual.rows()} == expected
 
 
 @given(spans, _span)
@@ -222,9 +222,9 @@ def naive_segments(rows: list[Span]) -> dict[tuple[int, int], int]:
 
 def check_innermost(rows: list[Span]) -> None:
     segments = innermost(frame(rows), TRACK, "id")
-    said = [((track, t), inner) for track, start, end, inner in segments.rows() for t in range(start, end)]
-    assert len(said) == len(dict(said)), "segments overlap"
-    assert dict(said) == naive_segments(rows)
+    stated = [((track, t), inner) for track, start, end, inner in segments.rows() for t in range(start, end)]
+    assert len(stated) == len(dict(stated)), "segments overlap"
+    assert dict(stated) == naive_segments(rows)
     assert segments.select("track", "start_ns").rows() == sorted(segments.select("track", "start_ns").rows())
 
 
@@ -277,23 +277,23 @@ def test_joined_segments_cover_the_same_and_never_touch_their_like(rows: list[Sp
         for t in range(start, end)
     )
     columns = {"track": pl.Int64, "start_ns": pl.Int64, "end_ns": pl.Int64, "label": pl.String}
-    found = coalesce(pl.DataFrame(instants, schema=columns, orient="row"), TRACK, "label").rows()
-    assert [(track, t, t + 1, label) for track, start, end, label in found for t in range(start, end)] == instants
-    assert all((a[0], a[2], a[3]) != (b[0], b[1], b[3]) for a, b in itertools.pairwise(found))
+    actual = coalesce(pl.DataFrame(instants, schema=columns, orient="row"), TRACK, "label").rows()
+    assert [(track, t, t + 1, label) for track, start, end, label in actual for t in range(start, end)] == instants
+    assert all((a[0], a[2], a[3]) != (b[0], b[1], b[3]) for a, b in itertools.pairwise(actual))
 
 
 def test_empty_frames_leave_the_columns_that_others_leave() -> None:
     none, some = frame([]), frame([(0, 1, 2)])
     segments = some.rename({"id": "segment"})
-    for found in (
+    for actual in (
         lambda spans, segments: lookup_at(spans, "start_ns", segments, TRACK, ["segment"]),
         lambda spans, segments: split_by(spans, segments, TRACK, ["segment"]),
         lambda spans, segments: clip(spans, segments, TRACK),
         lambda spans, segments: with_covered(spans, segments, TRACK, "covered_ns"),
         lambda spans, _: innermost(spans, TRACK, "id"),
     ):
-        whole = found(some, segments).schema
-        assert found(none, segments).schema == found(some, segments.clear()).schema == whole
+        whole = actual(some, segments).schema
+        assert actual(none, segments).schema == actual(some, segments.clear()).schema == whole
 
 
 def test_enclosing_names_the_span_in_progress_at_the_start() -> None:
@@ -305,16 +305,16 @@ def test_enclosing_names_the_span_in_progress_at_the_start() -> None:
 def test_a_span_is_enclosed_by_the_last_to_start_that_contains_it(rows: list[Span]) -> None:
     parents = enclosing(frame(rows), TRACK).to_list()
     empty = {i for i, (_, start, end) in enumerate(rows) if start == end}
-    found = {i: parent for i, parent in enumerate(parents) if i not in empty}
+    actual = {i: parent for i, parent in enumerate(parents) if i not in empty}
     assert all(parents[i] is None for i in empty)
     order = {i: (start, -end, i) for i, (_, start, end) in enumerate(rows)}
-    for child, (track, start, end) in ((i, rows[i]) for i in found):
+    for child, (track, start, end) in ((i, rows[i]) for i in actual):
         around = [
             i
-            for i in found
+            for i in actual
             if order[i] < order[child] and rows[i][0] == track and rows[i][1] <= start and end <= rows[i][2]
         ]
-        assert found[child] == max(around, key=order.__getitem__, default=None)
+        assert actual[child] == max(around, key=order.__getitem__, default=None)
 
 
 def test_tracks_may_be_longer_together_than_64_bits_count() -> None:
@@ -331,8 +331,8 @@ def test_inside_are_the_points_of_some_window(rows: list[tuple[int, int]], windo
     """A single window is looked at otherwise than several, and points in order otherwise than others."""
     rows = sorted(rows, key=lambda row: row[1]) if ordered else rows
     for some in (windows, windows[:1]):
-        found = filter_inside(times(rows), "time_ns", frame(some).drop("id"), TRACK)
-        assert found.rows() == [row for row in rows if row in covered(some)]
+        actual = filter_inside(times(rows), "time_ns", frame(some).drop("id"), TRACK)
+        assert actual.rows() == [row for row in rows if row in covered(some)]
 
 
 @pytest.mark.parametrize("tracks", [[0], [0, 1]])
@@ -341,16 +341,16 @@ def test_points_need_no_order_and_no_track(tracks: list[int]) -> None:
     segments = frame([(track, 10, 20) for track in tracks])
     where: list[tuple[int | None, int | None]] = [(0, 15), (2, 15), (None, 15), (0, None), (0, 9), (0, 10), (0, 20)]
     schema = {"track": pl.Int64, "time_ns": pl.Int64}
-    found = lookup_at(pl.DataFrame(where, schema=schema, orient="row"), "time_ns", segments, TRACK, ["id"])
-    assert found["id"].to_list() == [0, None, None, None, None, 0, None]
+    actual = lookup_at(pl.DataFrame(where, schema=schema, orient="row"), "time_ns", segments, TRACK, ["id"])
+    assert actual["id"].to_list() == [0, None, None, None, None, 0, None]
 
 
 def test_empty_segments_hide_none_that_start_with_them() -> None:
     rows = [(0, 3, 5), (0, 5, 5), (0, 5, 8)]
     for segments in itertools.permutations(rows):
         named = frame(segments).with_columns(pl.col("end_ns").alias("until"))
-        found = lookup_at(times([(0, 5), (0, 4), (0, 8)]), "time_ns", named, TRACK, ["until"])
-        assert found["until"].to_list() == [8, 5, None]
+        actual = lookup_at(times([(0, 5), (0, 4), (0, 8)]), "time_ns", named, TRACK, ["until"])
+        assert actual["until"].to_list() == [8, 5, None]
 
 
 @given(spans)

@@ -81,8 +81,8 @@ def test_flows_never_cross_processes() -> None:
     ours, mine = launch(0, 1, 0, pid=1, tid=1), kernel("k", 9, 1)
     numbered = [launch(3, 1, 6, pid=2, tid=2), kernel("far6", 12, 1, correlation=6, device=1),
                 launch(4, 1, 7, pid=1, tid=1), kernel("k7", 12, 1, correlation=7)]  # fmt: skip
-    found = links(theirs, yours, flow(5, theirs, yours), ours, mine, flow(5, ours, mine), numbered)
-    assert found == {"far": f"{LAUNCH}@1", "k": f"{LAUNCH}@0", "far6": f"{LAUNCH}@3", "k7": f"{LAUNCH}@4"}
+    actual = links(theirs, yours, flow(5, theirs, yours), ours, mine, flow(5, ours, mine), numbered)
+    assert actual == {"far": f"{LAUNCH}@1", "k": f"{LAUNCH}@0", "far6": f"{LAUNCH}@3", "k7": f"{LAUNCH}@4"}
 
 
 def two_processes(lead: int, other_lead: int) -> list[Event]:
@@ -124,13 +124,13 @@ def test_processes_that_fit_equally_leave_a_device_unlinked() -> None:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize(("pairs", "found"), [(6, {"1"}), (2, {"1"}), (1, {None})])
+@pytest.mark.parametrize(("pairs", "actual"), [(6, {"1"}), (2, {"1"}), (1, {None})])
 def test_some_activities_of_many_tell_whose_a_device_is(
-    pairs: int, found: set[str | None], monkeypatch: pytest.MonkeyPatch
+    pairs: int, actual: set[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three kernels on one device, two processes: of six pairs, or of two, or of too many to try."""
     monkeypatch.setattr("trace_analyzer.analyses.links._MOST_PAIRS", pairs)
-    assert owners([*two_processes(5, 50)]) == found
+    assert owners([*two_processes(5, 50)]) == actual
 
 
 def test_devices_go_to_processes_one_by_one() -> None:
@@ -138,9 +138,9 @@ def test_devices_go_to_processes_one_by_one() -> None:
         *two_processes(5, 50),
         *(kernel(f"other{n}", 100 * n - 45, 5, correlation=n, device=1) for n in (1, 2, 3)),
     ]
-    found = links(*events)
-    assert {found[f"k{n}"] for n in (1, 2, 3)} == {f"{LAUNCH}@{100 * n - 5 - 50}" for n in (1, 2, 3)}
-    assert {found[f"other{n}"] for n in (1, 2, 3)} == {f"{LAUNCH}@{100 * n - 50 - 50}" for n in (1, 2, 3)}
+    actual = links(*events)
+    assert {actual[f"k{n}"] for n in (1, 2, 3)} == {f"{LAUNCH}@{100 * n - 5 - 50}" for n in (1, 2, 3)}
+    assert {actual[f"other{n}"] for n in (1, 2, 3)} == {f"{LAUNCH}@{100 * n - 50 - 50}" for n in (1, 2, 3)}
 
 
 def test_the_operator_is_the_innermost_around_the_launch_on_its_thread() -> None:

@@ -83,9 +83,9 @@ def test_runs_are_summed_up_one_by_one_and_by_name(rows: list[tuple[int, str, in
         for gap, name, ns in run:
             sums[gap, name] = sums.get((gap, name), 0) + ns
         expected += [(*key, ns) for key, ns in sums.items()]
-    found = sum_runs(frame, "gap", "cause", "ns")
-    assert found.schema == pl.Schema(schema)
-    assert found.rows() == expected
+    actual = sum_runs(frame, "gap", "cause", "ns")
+    assert actual.schema == pl.Schema(schema)
+    assert actual.rows() == expected
 
 
 def test_the_first_row_changes_and_others_where_any_column_does() -> None:

@@ -76,10 +76,10 @@ def ran(name: str, *parts: Any) -> Any:
     filled = [(p[0], p[1] if isinstance(p[1], list) else [7] * p[1]) if isinstance(p, tuple) else p for p in parts]
     rooms = [i for i, p in enumerate(parts) if isinstance(p, tuple) and isinstance(p[1], int)]
     arguments = [Checked(p[1]) if isinstance(p, tuple) else p for p in filled]
-    found = _called(getattr(PLAIN, name), arguments), *(list(arguments[i]) for i in rooms)
+    actual = _called(getattr(PLAIN, name), arguments), *(list(arguments[i]) for i in rooms)
     packed = [memoryview(array(*p)) if isinstance(p, tuple) else p for p in filled]
-    assert (_called(getattr(COMPILED, name), packed), *(list(packed[i]) for i in rooms)) == found
-    return found
+    assert (_called(getattr(COMPILED, name), packed), *(list(packed[i]) for i in rooms)) == actual
+    return actual
 
 
 def _called(loop: Callable[..., Any], arguments: list[Any]) -> Any:
@@ -181,8 +181,8 @@ def test_rows_are_found_by_their_numbers_where_there_is_room_for_these(
         return
     last = {number: row for row, number in enumerate(numbers)}
     assert places == [last.get(number, NONE) for number in range(size)]
-    _, found = ran("picked", ("I", places), ("I", asked), ("I", len(asked)))
-    assert found == [last.get(number, NONE) for number in asked]
+    _, actual = ran("picked", ("I", places), ("I", asked), ("I", len(asked)))
+    assert actual == [last.get(number, NONE) for number in asked]
 
 
 def way_up(parents: list[int], row: int) -> list[int] | None:
@@ -215,11 +215,11 @@ def test_what_is_above_is_found_in_any_order_of_rows_and_refused_where_there_is_
             [min(values[row] for row in way or [0]) for way in ways],
         ),
     ):
-        outcome, found, _ = ran("inherited", ("I", parents), ("B", wished), ("I", own), rule, ("I", n), ("I", n))
+        outcome, actual, _ = ran("inherited", ("I", parents), ("B", wished), ("I", own), rule, ("I", n), ("I", n))
         if None in ways:
             assert outcome == "no tree"
         else:
-            assert (outcome, found) == (None, expected)
+            assert (outcome, actual) == (None, expected)
 
 
 def test_columns_of_different_lengths_are_refused() -> None:

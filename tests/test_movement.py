@@ -64,10 +64,10 @@ def test_exposed_is_what_no_other_work_hides() -> None:
         copy("HtoD (Pinned -> Device)", 130, 20, stream=30),
     )  # fmt: skip
     assert rows(report.tables["collectives"], "hidden_ns", "exposed_ns") == [(50, 50)]
-    told = report.devices[0].communication
-    assert told is not None
-    assert (told.time_ns, told.exposed_ns, told.hidden_ns) == (100_000, 50_000, 50_000)
-    assert told.bus_byte_per_s == pytest.approx(2e10 * 1.75)
+    reported = report.devices[0].communication
+    assert reported is not None
+    assert (reported.time_ns, reported.exposed_ns, reported.hidden_ns) == (100_000, 50_000, 50_000)
+    assert reported.bus_byte_per_s == pytest.approx(2e10 * 1.75)
     assert report.devices[0].partition_ns["communication"] == 50_000
 
 

@@ -48,8 +48,8 @@ def test_python_within_an_operator_is_its_own() -> None:
 def test_waiting_is_neither_launching_nor_python() -> None:
     """A synchronize and a data loader lie between the two operators: of 60 us, 15 are left."""
     between = [call("cudaDeviceSynchronize", 45, 20), annotation("enumerate(DataLoader)#_It.__next__", 66, 25)]
-    found = operators(ADD, *between, op("aten::sub", 95, 5))
-    assert found["aten::sub"] == [5, 5, 15, 5, 0, 0]
+    actual = operators(ADD, *between, op("aten::sub", 95, 5))
+    assert actual["aten::sub"] == [5, 5, 15, 5, 0, 0]
     blocking = [
         op("aten::copy_", 60, 30),
         call("cudaMemcpyAsync", 65, 20, correlation=2),

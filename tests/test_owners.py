@@ -28,6 +28,8 @@ def owners_sum_to_the_steps(report: Report) -> None:
     owned = tables["owners"].group_by("device", "step").agg(LENGTH.sum()).sort("device", "step")
     assert owned.rows() == windows.select("device", "step", LENGTH).sort("device", "step").rows()
     pieces = tables["owners"].filter(LENGTH > 0)
+    in_order = tables["owners"].sort("device", "start_ns", "end_ns", "activity_id", maintain_order=True)
+    assert tables["owners"].equals(in_order)
     following = pl.col("start_ns").shift(-1).over("device")
     assert pieces.filter(pl.col("end_ns") > following).is_empty()
 

@@ -479,7 +479,7 @@ def test_a_summary_of_steps_is_of_the_steady_ones_and_counts_those_set_aside() -
         (["one_function_of_many_elements", "two_function_of_many_elements"], ["ny_elements", "ny_elements"]),
         (
             ["gemm_kernel_64x64_aaaa_tail_of_it_all", "gemm_kernel_64x64_bbbb_tail_of_it_all", "gemm_kernel_32x64_aaaa_tail_of_it_all"],
-            ["el_64x64_a…", "el_64x64_b…", "el_32x64_a…"],
+            ["el_64x64_aaaa_tail_of_it_all", "el_64x64_bbbb_tail_of_it_all", "el_32x64_aaaa_tail_of_it_all"],
         ),
         ([], []),
     ],

@@ -254,9 +254,9 @@ def test_planted_work_from_before_the_recording_is_found_again(ns: int) -> None:
     for _ in range(50):
         with thread.op("aten::mm"):
             thread.launch(Kernel(GEMM, 90_000, (432, 1, 1)), busy)
-    found = causes(analyze(simulation.json().encode()))
-    assert 0.98 * ns <= found["earlier-work"] <= ns
-    assert found["unexplained"] == found["host-unknown"] == 0
+    actual = causes(analyze(simulation.json().encode()))
+    assert 0.98 * ns <= actual["earlier-work"] <= ns
+    assert actual["unexplained"] == actual["host-unknown"] == 0
 
 
 @pytest.mark.sampled
@@ -270,9 +270,9 @@ def test_planted_dependent_launches_overlap_by_design(overlap_ns: int) -> None:
         with thread.op("aten::mm", before_ns=500, after_ns=200):
             thread.launch(Kernel(GEMM, 10_000, (432, 1, 1)), stream)
     report = analyze(simulation.json().encode())
-    found = {check.name: (check.status, check.value) for check in report.trust}
-    assert found["stream_overlap"] == ("ok", 0.0)
-    assert found["dependent_launches"][1] == pytest.approx(overlap_ns / 10_000, rel=0.05)
+    actual = {check.name: (check.status, check.value) for check in report.trust}
+    assert actual["stream_overlap"] == ("ok", 0.0)
+    assert actual["dependent_launches"][1] == pytest.approx(overlap_ns / 10_000, rel=0.05)
     (row,) = report.tables["kernels"].to_dicts()
     assert (row["time_ns"], row["exclusive_ns"]) == (1_000_000, report.devices[0].busy_ns)
 
@@ -310,9 +310,9 @@ def ahead(plant: Plant, seed: int) -> tuple[Report, Counter[str]]:
 def test_a_planted_synchronization_leaves_the_drain_that_the_machine_shows(seed: int) -> None:
     report, truth = ahead(lambda machine: machine.thread.synchronize(machine.stream), seed)
     assert truth["synchronization"] > 1_000_000
-    found = causes(report)
-    assert found["synchronization"] == pytest.approx(truth["synchronization"], rel=0.05)
-    others = {cause: ns - truth[cause] for cause, ns in found.items() if cause != "synchronization"}
+    actual = causes(report)
+    assert actual["synchronization"] == pytest.approx(truth["synchronization"], rel=0.05)
+    others = {cause: ns - truth[cause] for cause, ns in actual.items() if cause != "synchronization"}
     assert sum(abs(ns) for ns in others.values()) <= 0.05 * truth.total()
     assert report.verdict.cause in ("synchronization", None)
     quiet, _ = ahead(nothing, seed)

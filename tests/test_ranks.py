@@ -28,6 +28,7 @@ from trace_analyzer.ranks.slowdown import slowdown
 from trace_analyzer.ranks.sources import files_of
 from trace_analyzer.ranks.spool import Sample
 from trace_analyzer.ranks.summary import RankSummary, exposed_pieces, from_bytes, rank_in_name, summarize, to_bytes
+from trace_analyzer.ranks.tables import typed
 from trace_analyzer.ranks.waits import Lateness, _Grid
 from trace_analyzer.result_schemas import schema_of
 
@@ -55,11 +56,15 @@ def waits(report: JobReport) -> dict[int | None, int | None]:
     return {rank.rank: rank.wait_ns for rank in report.ranks}
 
 
+RECORDED: list[tuple[dict[str, bool], str]] = [
+    ({}, "seq"), ({"seq": False}, "order"), ({"seq": False, "grouped": False}, "ends"), ({"hosts": False}, "seq"),
+]  # fmt: skip
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [8, 64])
 @pytest.mark.parametrize(
-    ("recorded", "by"),
-    [({}, "seq"), ({"seq": False}, "order"), ({"seq": False, "grouped": False}, "ends"), ({"hosts": False}, "seq")],
+    ("size", "recorded", "by"),
+    [(size, *case) for size in (8, 64) for case in RECORDED] + [(1024, *RECORDED[0]), (1024, *RECORDED[2])],
 )
 def test_a_planted_straggler_is_named_whatever_was_recorded(size: int, recorded: dict[str, bool], by: str) -> None:
     made = data_parallel(size, late_rank(5), **CLOCKS)
@@ -71,6 +76,21 @@ def test_a_planted_straggler_is_named_whatever_was_recorded(size: int, recorded:
     assert 0.99 * 60 * MS <= straggler.gain_at_least_ns <= 60 * MS + 1_000
     assert report.job.sentence.startswith("Rank 5 ")
     assert "9 of 10 steps, by 60" in report.job.sentence
+    for rank, wait in waits(report).items():
+        assert wait == pytest.approx(made.waits[rank or 0], rel=0.01, abs=1_000)
+
+
+def test_collectives_of_a_graph_are_matched_by_ends_beside_others() -> None:
+    """Kernels that a CUDA graph launches say neither group nor number, nor what they carry."""
+    made = data_parallel(16, late_rank(5), **CLOCKS)
+    in_graph = pl.int_range(pl.len()) % 2 == 1
+    unsaid = [pl.when(~in_graph).then(name).alias(name) for name in ("group", "seq", "dtype", "elements", "group_size")]
+    ranks = [summary(made, rank) for rank in range(16)]
+    contents = [to_bytes(replace(rank, collectives=rank.collectives.with_columns(unsaid))) for rank in ranks]
+    report = judge(contents)
+    assert report.collectives.by == {"ends": 160, "seq": 160}
+    (straggler,) = report.stragglers
+    assert (straggler.rank, straggler.kind, straggler.late_steps) == (5, "persistent", 9)
     for rank, wait in waits(report).items():
         assert wait == pytest.approx(made.waits[rank or 0], rel=0.01, abs=1_000)
 
@@ -217,6 +237,38 @@ def test_a_job_in_parts_says_what_the_whole_says(recorded: dict[str, bool]) -> N
     assert json.loads(parts.to_json()) == json.loads(whole.to_json())
     assert parts.by_step.equals(whole.by_step)
     assert parts.rows.drop("match").sort("rank", "row").equals(whole.rows.drop("match").sort("rank", "row"))
+
+
+@pytest.mark.parametrize("recorded", [{}, {"seq": False, "grouped": False}])
+def test_a_job_without_steps_is_reduced_in_parts_too(recorded: dict[str, bool]) -> None:
+    """Memory is bounded without marks of steps: by what rows share, else by their place among all of a rank."""
+    tensor = [[4 * i + j for j in range(4)] for i in range(4)]
+    program = [("work", 20 * MS), ("meet", tensor), ("work", 10 * MS), ("meet", [list(range(16))])]
+    made = job(16, 30, program, late_rank(5), **CLOCKS)
+    contents = [to_bytes(without_steps(summary(made, rank, **recorded))) for rank in range(16)]
+    with closing(joined(contents, 100).collectives) as spool:
+        heights = [rows.height for rows, _ in spool.parts()]
+    assert sum(heights) == 16 * 60
+    assert max(heights) <= 150
+    whole, parts = (judge(contents, part_rows=rows) for rows in (10**6, 100))
+    assert parts.collectives.matched >= 0.9 * whole.collectives.matched
+    if not recorded:
+        assert parts.collectives == whole.collectives
+        assert parts.by_step.equals(whole.by_step)
+    assert [late.rank for late in whole.stragglers] == [late.rank for late in parts.stragglers] == [5]
+
+
+def without_steps(own: RankSummary) -> RankSummary:
+    """The summary of a rank that did not mark its steps."""
+    collectives = own.collectives.with_columns(
+        pl.lit(None, pl.Int64).alias("step"), pl.int_range(pl.len(), dtype=pl.Int64).over("group").alias("ordinal")
+    )
+    parts = (
+        own.parts.group_by("part")
+        .agg(pl.col("total_ns").sum())
+        .select(pl.lit(None, pl.Int64).alias("step"), "part", "total_ns")
+    )
+    return replace(own, steps=own.steps.clear(), collectives=collectives, parts=parts, steps_from=None)
 
 
 def test_a_large_job_is_aligned_by_whole_collectives() -> None:
@@ -472,6 +524,43 @@ def test_documents() -> None:
     assert "| 5 | host0 | persistent | 60" in report.to_markdown()
 
 
+CONTRACT: dict[str, set[str]] = {
+    "job": {"sentence", "regime", "world_size", "seen", "step_ns"},
+    "problems": {"rank", "path", "kind", "message"},
+    "ranks": {
+        "rank", "host", "path", "status", "step_ns", "regime", "cause", "wait_ns", "transfer_ns", "late_ns", "led_ratio", "role",
+    },
+    "stragglers": {"rank", "kind", "late_ns", "gain_at_least_ns", "why"},
+    "clocks": {"host", "offset_ns", "drift_ppm", "residual_ns"},
+    "collectives": {"matched", "unmatched", "by"},
+}  # fmt: skip
+"""What scripts rely on: names that stay, whatever else is added."""
+
+
+def test_json_keeps_the_contract() -> None:
+    document = json.loads(judge(summaries(data_parallel(24, late_rank(5), **CLOCKS))[:-2]).to_json())
+    assert type(document["schema_version"]) is int
+    for name, keys in CONTRACT.items():
+        records = document[name] if isinstance(document[name], list) else [document[name]]
+        assert records
+        for record in records:
+            assert keys <= set(record)
+    described = schema_of("ranks", JobReport)
+    kinds = {
+        name: described["$defs"][kind]["properties"]["kind"]["enum"]
+        for name, kind in (("problems", "Problem"), ("stragglers", "Straggler"))
+    }
+    assert set(kinds["problems"]) == {"missing", "cut", "duplicate", "foreign", "failed"}
+    assert set(kinds["stragglers"]) == {"persistent", "once", "wandering", "host"}
+    job = document["job"]
+    assert (job["world_size"], job["seen"], type(job["sentence"])) == (24, 22, str)
+    (late,) = document["stragglers"]
+    assert (late["rank"], late["kind"], round(late["late_ns"] / MS)) == (5, "persistent", 60)
+    in_time, behind = document["ranks"][4], document["ranks"][5]
+    assert (in_time["status"], behind["rank"], behind["wait_ns"] < in_time["wait_ns"]) == ("ok", 5, True)
+    assert document["collectives"]["by"] == {"seq": document["collectives"]["matched"]}
+
+
 def test_nothing_usable_is_said() -> None:
     report = judge([to_bytes(RankSummary("a.json", error="is no JSON"))])
     assert (report.job.seen, report.job.regime, report.ranks[0].status) == (0, None, "failed")
@@ -544,7 +633,7 @@ def test_columns_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
     description, content = columns.packed(frame)
     described = json.loads(json.dumps(description))
     back, sizes = columns.unpacked([(described, memoryview(content + b"more"))] * 2, schema)
-    assert back.equals(pl.concat([frame, frame]))
+    assert typed(back, schema).equals(pl.concat([frame, frame]))
     assert sizes == [len(content)] * 2
 
 

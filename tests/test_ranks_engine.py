@@ -56,13 +56,13 @@ def written(folder: Path) -> list[str]:
 
 def test_any_executor_will_do(tmp_path: Path) -> None:
     paths = written(tmp_path)
-    told: list[tuple[str, float | None]] = []
+    reported: list[tuple[str, float | None]] = []
     assert ta.analyze_ranks(tmp_path, executor=Direct()).stragglers[0].rank == 2
     with ThreadPoolExecutor(2) as pool:
-        report = ta.analyze_ranks(paths, executor=pool, progress=lambda stage, ratio: told.append((stage, ratio)))
+        report = ta.analyze_ranks(paths, executor=pool, progress=lambda stage, ratio: reported.append((stage, ratio)))
     assert report.stragglers[0].rank == 2
-    assert told[-1] == ("judging the job", None)
-    assert ("reading ranks, 4 of 4", 1.0) in told
+    assert reported[-1] == ("judging the job", None)
+    assert ("reading ranks, 4 of 4", 1.0) in reported
 
 
 def test_a_lost_rank_is_tried_again_and_a_hopeless_one_is_a_row(tmp_path: Path) -> None:

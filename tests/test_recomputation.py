@@ -92,13 +92,13 @@ def products(durations: list[int]) -> Report:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    ("durations", "told"),
+    ("durations", "reported"),
     [
         ([700, 720, 740, 760], True), ([700, 720, 740], False), ([700, 720, 740, 900], False), ([500, 505, 510, 515], False),
     ],
 )  # fmt: skip
-def test_products_that_are_all_equally_far_from_peak(durations: list[int], told: bool) -> None:
+def test_products_that_are_all_equally_far_from_peak(durations: list[int], reported: bool) -> None:
     notes = [note for note in products(durations).notes if note.code == "equally-far-from-peak"]
-    assert bool(notes) == told
-    if told:
+    assert bool(notes) == reported
+    if reported:
         assert "58 % to 63 %" in notes[0].message

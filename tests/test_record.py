@@ -126,8 +126,8 @@ def test_an_interpreter_without_torch_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("trace_analyzer.capture.recorder.importlib.util.find_spec", lambda name: None)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     recorder._tell_without_torch(Plan(folder=str(tmp_path)))
-    (told,) = tmp_path.glob("*.interpreter")
-    assert told.read_text() == f"{sys.executable} has no torch"
+    (reported,) = tmp_path.glob("*.interpreter")
+    assert reported.read_text() == f"{sys.executable} has no torch"
 
 
 @pytest.mark.parametrize(
@@ -204,9 +204,9 @@ def test_an_interrupted_script_leaves_a_whole_trace_or_none(tmp_path: Path, step
     assert process.stdout.readline() == "ready\n"
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=120)
+    _, reported = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGINT
-    assert "KeyboardInterrupt" in told
+    assert "KeyboardInterrupt" in reported
     assert left(tmp_path) == traces
     for trace in traces:
         assert not [note.code for note in analyze(tmp_path / trace).notes if note.code == "truncated"]
@@ -286,11 +286,11 @@ def test_a_profiler_in_its_warm_up_is_at_work() -> None:
     torch = pytest.importorskip("torch")
     watch.follow_profilers()
     with torch.profiler.profile(schedule=torch.profiler.schedule(wait=1, warmup=2, active=1, repeat=1)) as profiler:
-        found = [watch.profiler_at_work()]
+        actual = [watch.profiler_at_work()]
         for _ in range(5):
             profiler.step()
-            found.append(watch.profiler_at_work())
-    assert found == [False, True, True, True, False, False]
+            actual.append(watch.profiler_at_work())
+    assert actual == [False, True, True, True, False, False]
     assert not watch.profiler_at_work()
 
 

@@ -107,7 +107,7 @@ def test_no_byte_that_is_written_holds_a_secret(trace: Path, tmp_path: Path, mon
         frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
         texts[path.name] = frame.write_json()
     leaks = {name: re.findall(rf"(?i).{{0,60}}{PLANT}.{{0,40}}", text)[:3] for name, text in texts.items()}
-    assert {name: found for name, found in leaks.items() if found} == {}
+    assert {name: actual for name, actual in leaks.items() if actual} == {}
 
 
 @pytest.mark.slow

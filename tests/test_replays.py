@@ -272,8 +272,8 @@ def test_sequences_are_found_as_by_looking(executed: list[tuple[int, int]], grap
             if len(graph) >= 4 and starts:
                 agrees = len({executed[i + place][1] for i in starts}) == 1
                 expected[launch_id, place] = (starts[0] + place, agrees)
-    found = whole_matches(graph_rows, rows) if launches and names else pl.DataFrame()
-    assert {(r["launch_id"], r["place"]): (r["position"], r["call"]) for r in found.to_dicts()} == expected
+    actual = whole_matches(graph_rows, rows) if launches and names else pl.DataFrame()
+    assert {(r["launch_id"], r["place"]): (r["position"], r["call"]) for r in actual.to_dicts()} == expected
 
 
 @given(st.lists(st.integers(0, 2), max_size=40), SEQUENCES.map(lambda parts: [name for part in parts for name in part]))
@@ -282,11 +282,11 @@ def test_neighbours_are_found_as_by_looking(executed: list[int], graph: list[int
     if not executed or not graph:
         return
     rows = frame(executed, track=[0] * len(executed), call=frame(executed)["code"], operator_code=[0] * len(executed), module_code=[0] * len(executed))  # fmt: skip
-    found = part_matches(frame(graph, launch_id=[0] * len(graph), place=list(range(len(graph)))), rows)
+    actual = part_matches(frame(graph, launch_id=[0] * len(graph), place=list(range(len(graph)))), rows)
     runs = {tuple(executed[i : i + 8]) for i in range(len(executed) - 7)}
     expected = {i + o for i in range(len(graph) - 7) if tuple(graph[i : i + 8]) in runs for o in range(8)}
-    assert set(found.get_column("place")) == expected
-    assert all(executed[r["position"]] == graph[r["place"]] for r in found.to_dicts())
+    assert set(actual.get_column("place")) == expected
+    assert all(executed[r["position"]] == graph[r["place"]] for r in actual.to_dicts())
 
 
 def test_captures_match_by_number_of_launches() -> None:
@@ -294,8 +294,8 @@ def test_captures_match_by_number_of_launches() -> None:
         call=pl.lit(0), operator_code=pl.lit(0), module_code=pl.lit(0)
     )
     graphs = pl.DataFrame({"launch_id": [7] * 5 + [8] * 6, "place": [*range(5), *range(6)]})
-    found = captured_matches(graphs, captured).sort("place")
-    assert found.select("launch_id", "position").rows() == [(7, i) for i in range(4, 9)]
+    actual = captured_matches(graphs, captured).sort("place")
+    assert actual.select("launch_id", "position").rows() == [(7, i) for i in range(4, 9)]
 
 
 # Annotations that PyTorch keeps of a graph's nodes

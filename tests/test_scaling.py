@@ -64,6 +64,13 @@ def test_what_is_refused() -> None:
 
 
 @pytest.mark.slow
+def test_sizes_that_padding_changes_are_no_batches() -> None:
+    """Two recordings of one batch, padded to lengths of 48 and 49: their times say nothing of a batch."""
+    padded = scaling(*(analyze(Program(batch=size).trace()) for size in (48, 49)))
+    assert padded.status == "refused"
+    assert "from 48 to 49 only" in str(padded.reason)
+
+
 def test_the_command(tmp_path: Path) -> None:
     for batch in (16, 64):
         program = Program(batch=batch, mm_ns=FIXED_NS + ITEM_NS * batch, norm_ns=5_000, add_ns=5_000, host_ns=100_000)

@@ -49,12 +49,12 @@ def test_steps_are_timed_without_the_profiler_and_then_recorded() -> None:
 
 @pytest.mark.filterwarnings("ignore")  # torch tells of memory from before the recording
 def test_levels_record_what_they_say() -> None:
-    found = {}
+    actual = {}
     for level in LEVELS:
         with ta.profile(level=level) as profiler:  # type: ignore[arg-type]
             torch.nn.Linear(8, 8)(torch.ones(8, 8))
-        found[level] = profiler.report.trace.recorded
-    assert [(r.shapes, r.stack, r.memory) for r in found.values()] == [
+        actual[level] = profiler.report.trace.recorded
+    assert [(r.shapes, r.stack, r.memory) for r in actual.values()] == [
         (False, False, False),
         (True, False, False),
         (True, True, True),
@@ -247,7 +247,7 @@ def test_another_profiler_ends_the_recording_and_both_stay_whole(tmp_path: Path)
 def test_autocast_is_told_where_it_is_seen_and_not_guessed() -> None:
     plain = type(torch.autocast("cpu")).__enter__
 
-    def told(inside: bool) -> object:
+    def reported(inside: bool) -> object:
         with ta.profile(steps=1, skip=0) as profiler:
             for _ in range(4):
                 with torch.autocast("cpu", dtype=torch.float16, enabled=inside):
@@ -257,10 +257,10 @@ def test_autocast_is_told_where_it_is_seen_and_not_guessed() -> None:
         assert settings is not None
         return settings.autocast_dtype
 
-    assert told(inside=True) == "float16"
-    assert told(inside=False) is None
+    assert reported(inside=True) == "float16"
+    assert reported(inside=False) is None
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert told(inside=False) == "bfloat16"  # on around the loop
+        assert reported(inside=False) == "bfloat16"  # on around the loop
     assert type(torch.autocast("cpu")).__enter__ is plain
 
 

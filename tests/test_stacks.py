@@ -143,12 +143,12 @@ def test_frames_have_the_colour_of_their_package_the_programs_own_first() -> Non
         ],
     )
     assert host.columns == events.columns
-    found = packages(replace(report, tables={**report.tables, "host_events": host}))
-    of_package = {label: slot for slot, label in found.labels.items()}
+    actual = packages(replace(report, tables={**report.tables, "host_events": host}))
+    of_package = {label: slot for slot, label in actual.labels.items()}
     assert set(of_package) == {"models", "train.py", "torch", "python", "compiled by Inductor"}
-    assert {of_package["models"], of_package["train.py"]} <= found.own
-    assert not {of_package["torch"], of_package["python"]} & found.own
-    assert dict(found.kinds.iter_rows())["<built-in method mm>"] == "python"
+    assert {of_package["models"], of_package["train.py"]} <= actual.own
+    assert not {of_package["torch"], of_package["python"]} & actual.own
+    assert dict(actual.kinds.iter_rows())["<built-in method mm>"] == "python"
 
 
 def test_a_python_frame_is_labelled_by_function_and_file() -> None:

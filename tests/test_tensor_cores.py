@@ -24,13 +24,13 @@ def product(name: str, dtype: str, duration: int, dims: list[list[int]] = SQUARE
     ]
 
 
-def found(*events: Any, **options: Any) -> list[dict[str, Any]]:
+def actual(*events: Any, **options: Any) -> list[dict[str, Any]]:
     return analysed(*events, **options).tables["tensor_cores"].to_dicts()
 
 
 def test_fp32_where_tf32_is_faster() -> None:
     """137.4 GFLOP take 7.05 ms at 19.5 TFLOP/s, and 881 us at the A100's 156 TFLOP/s in TF32."""
-    (row,) = found(product(SGEMM, "float", 8_000))
+    (row,) = actual(product(SGEMM, "float", 8_000))
     assert (row["reason"], row["dtype"], row["target_dtype"]) == ("fp32", "fp32", "tf32")
     assert row["could_ns"] == pytest.approx(FLOP / 156e12 * 1e9)
     assert row["saves_ns"] == pytest.approx(8e6 - FLOP / 156e12 * 1e9)
@@ -39,20 +39,20 @@ def test_fp32_where_tf32_is_faster() -> None:
 @pytest.mark.slow
 def test_a_device_without_tf32_has_fp16() -> None:
     report = analysed(product(SGEMM, "float", 12_000), devices=[V100])
-    (told,) = report.devices[0].tensor_cores
-    assert (told.target_dtype, told.code) == ("fp16", "torch.autocast('cuda', dtype=torch.float16)")
-    assert told.saves_ns == pytest.approx(12e6 - FLOP / 125e12 * 1e9)
+    (reported,) = report.devices[0].tensor_cores
+    assert (reported.target_dtype, reported.code) == ("fp16", "torch.autocast('cuda', dtype=torch.float16)")
+    assert reported.saves_ns == pytest.approx(12e6 - FLOP / 125e12 * 1e9)
     assert "1 matrix product in fp32" in " ".join(report.summary(verbose=True).split())
 
 
 def test_without_shapes_the_peaks_alone_bound_it() -> None:
     """8 ms in fp32 are 1 ms in TF32: an eighth of the peak."""
-    (row,) = found(product(SGEMM, "float", 8_000, shapes=False))
+    (row,) = actual(product(SGEMM, "float", 8_000, shapes=False))
     assert (row["reason"], row["flop"], row["could_ns"]) == ("fp32", None, pytest.approx(1e6))
 
 
 def test_half_on_vector_units() -> None:
-    (row,) = found(product(SIMT_HALF, "c10::Half", 5_000))
+    (row,) = actual(product(SIMT_HALF, "c10::Half", 5_000))
     assert (row["reason"], row["target_dtype"], row["could_ns"]) == (
         "vector-units", "fp16", pytest.approx(FLOP / 312e12 * 1e9),
     )  # fmt: skip
@@ -60,10 +60,10 @@ def test_half_on_vector_units() -> None:
 
 def test_rows_that_do_not_start_at_16_bytes() -> None:
     odd = [[4097, 4095], [4095, 4097]]
-    (row,) = found(product(ALIGN1, "c10::Half", 1_000, odd))
+    (row,) = actual(product(ALIGN1, "c10::Half", 1_000, odd))
     assert (row["reason"], row["saves_ns"]) == ("unaligned", pytest.approx(1e6 - 2 * 4097 * 4095 * 4097 / 312e12 * 1e9))
-    (told,) = analysed(product(ALIGN1, "c10::Half", 1_000, odd)).devices[0].tensor_cores
-    assert told.code == "pad the innermost sizes to multiples of 8 elements"
+    (reported,) = analysed(product(ALIGN1, "c10::Half", 1_000, odd)).devices[0].tensor_cores
+    assert reported.code == "pad the innermost sizes to multiples of 8 elements"
 
 
 @pytest.mark.sampled
@@ -80,11 +80,11 @@ def test_rows_that_do_not_start_at_16_bytes() -> None:
     ids=["aligned", "tensor-cores", "at-the-roof-already", "held-by-memory", "no-contraction", "nothing-known"],
 )
 def test_what_is_well_as_it_is(events: list[Any]) -> None:
-    assert found(events) == []
+    assert actual(events) == []
 
 
 def test_without_a_device_nothing_is_said() -> None:
-    assert found(product(SGEMM, "float", 8_000), devices=[UNLISTED]) == []
+    assert actual(product(SGEMM, "float", 8_000), devices=[UNLISTED]) == []
 
 
 def test_equal_kernels_are_one_row() -> None:

@@ -240,6 +240,43 @@ def test_wrapping_counts_cells(text: str, width: int, most: int, lines: list[str
     assert layout.wrapped(text, width, most) == lines
 
 
+@pytest.mark.parametrize(
+    ("room", "widths", "lines"),
+    [
+        (40, [4, 12, 14], ["step  Tokens per s  regime        ", "   1        10,510  overhead-bound"]),
+        (
+            22,
+            [4, 6, 8],
+            [
+                "step  Tokens  regime  ",
+                "       per s          ",
+                "   1  10,510  overhead",
+                "              -bound  ",
+            ],
+        ),
+    ],
+)
+def test_a_table_wraps_headings_and_texts_where_it_is_too_wide(room: int, widths: list[int], lines: list[str]) -> None:
+    rows = [["step", "Tokens per s", "regime"], ["1", "10,510", "overhead-bound"]]
+    assert layout.column_widths(rows, "rrl", room) == widths
+    laid = [line for row in rows for line in layout.table_row(row, widths, "rrl", ["", "", ""])]
+    assert ["".join(text for text, _ in line) for line in laid] == lines
+
+
+def test_a_text_is_cut_only_after_many_lines() -> None:
+    assert layout.broken("", 5) == [""]
+    assert layout.broken("memory-bandwidth-bound", 10) == ["memory-", "bandwidth-", "bound"]
+    assert layout.broken("模型模型模型", 5) == ["模型", "模型", "模型"]
+    assert layout.broken("x" * 100, 5, most=3) == ["xxxxx", "xxxxx", "xxxx…"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_sentences_are_whole_in_the_verbose_text(width: int) -> None:
+    text = " ".join(f"word{i}" for i in range(60))
+    shown = summary(report_saying(text), width, verbose=True)
+    assert " ".join(shown.split()).count("word58 word59") >= 2
+
+
 def test_a_run_on_the_cpu_shows_its_operators() -> None:
     operators = [
         {"name": f"aten::{name}", "count": count, "host_ns": 9_000, "host_self_ns": self_ns}

@@ -60,11 +60,11 @@ def test_python_goes_first_and_launches_never() -> None:
 
 
 def test_what_is_left_out_is_counted() -> None:
-    events, said = kept(LARGE, LADDER[-1])
+    events, stated = kept(LARGE, LADDER[-1])
     missing = LARGE.tables["host_events"].height - events.height
-    counted = [int(words.split(" ")[0].replace(",", "")) for words in said if words[0].isdigit()]
+    counted = [int(words.split(" ")[0].replace(",", "")) for words in stated if words[0].isdigit()]
     assert sum(counted) == missing
-    assert said[-1].startswith("shapes")
+    assert stated[-1].startswith("shapes")
     assert kept(LARGE, EVERYTHING)[1] == ()
 
 
@@ -99,11 +99,11 @@ def test_the_command_keeps_a_report_small_or_says_that_it_cannot(
     monkeypatch.setattr(pipeline, "report_of", lambda *_, **__: LARGE)
     path = tmp_path / "small.html"
     limit = (len(html.html(LARGE).encode()) - 8_000) / 1e6
-    told = CliRunner().invoke(main, ["t.json", "--report", str(path), "--max-report-mb", f"{limit:.4f}"])
+    reported = CliRunner().invoke(main, ["t.json", "--report", str(path), "--max-report-mb", f"{limit:.4f}"])
     assert path.stat().st_size <= limit * 1e6
-    assert "--max-report-mb" not in told.stderr
-    told = CliRunner().invoke(main, ["t.json", "--report", str(path), "--max-report-mb", "0.1"])
-    assert "--max-report-mb 0.1: the report takes" in told.stderr
+    assert "--max-report-mb" not in reported.stderr
+    reported = CliRunner().invoke(main, ["t.json", "--report", str(path), "--max-report-mb", "0.1"])
+    assert "--max-report-mb 0.1: the report takes" in reported.stderr
 
 
 # ---- the figure for notebooks ------------------------------------------------------------------------------------
@@ -178,8 +178,8 @@ def test_the_critical_path_is_a_row_of_the_device_that_knows_what_each_stretch_b
     assert calls.height > 0
     assert names[calls.get_column("link")].equals(events[calls.get_column("event_id")], check_names=False)
     for column in ("operator", "edge", "module", "python_function"):
-        told = columns.details.get_column(column).cast(pl.String)[known.get_column("detail") - 1]
-        assert told.equals(known.get_column(column).cast(pl.String), check_names=False)
+        reported = columns.details.get_column(column).cast(pl.String)[known.get_column("detail") - 1]
+        assert reported.equals(known.get_column(column).cast(pl.String), check_names=False)
     colours = set(shown.get_column("kind"))
     assert {"matmul", "pointwise", "path-python", "path-synchronization"} <= colours
 

@@ -130,9 +130,9 @@ ONE = 2 * 2 * 3 * 8
     ],
 )  # fmt: skip
 def test_attention_flop(operator: str, arguments: tuple[Any, ...], flop: float | None) -> None:
-    found = work(operator, *arguments)
-    assert found is not None
-    assert found.flop == flop
+    actual = work(operator, *arguments)
+    assert actual is not None
+    assert actual.flop == flop
 
 
 def test_attention_bytes() -> None:
@@ -233,11 +233,11 @@ def test_figures_that_another_tool_published(
 
     Their bytes of gradients are left out: they count the incoming gradient once per product and attention's output not at all.
     """
-    found = work(operator, *arguments)
-    assert found is not None
-    assert found.flop == pytest.approx(gflop * 1e9, rel=1e-9)
+    actual = work(operator, *arguments)
+    assert actual is not None
+    assert actual.flop == pytest.approx(gflop * 1e9, rel=1e-9)
     if moved_mib is not None:
-        assert found.moved_bytes == moved_mib * MIB
+        assert actual.moved_bytes == moved_mib * MIB
 
 
 def test_lists_of_tensors_have_only_shapes_so_the_kernel_s_name_tells_the_type() -> None:
@@ -389,13 +389,13 @@ CONV_TYPES = ["float", "float", *["GenericList"] * 3, "Int", "Bool", "Bool", "Bo
 )  # fmt: skip
 def test_the_reader_of_a_result_tells_a_convolution_without_values(result: str | None, space: int | None) -> None:
     """No padding, a padding of 1, a stride of 2; no convolution of 3 x 3 taps makes 11 or 200 of 9."""
-    found = record("aten::cudnn_convolution", CONV, CONV_TYPES, result_dims=result)
+    actual = record("aten::cudnn_convolution", CONV, CONV_TYPES, result_dims=result)
     if space is None:
-        assert found is None
+        assert actual is None
         return
-    assert found is not None
-    assert found.flop == 2 * 2 * 6 * space * 36
-    assert found.moved_bytes == 4 * (648 + 216 + 2 * 6 * space)
+    assert actual is not None
+    assert actual.flop == 2 * 2 * 6 * space * 36
+    assert actual.moved_bytes == 4 * (648 + 216 + 2 * 6 * space)
 
 
 def test_the_operator_around_a_gradient_tells_its_sizes() -> None:
@@ -432,9 +432,9 @@ def test_a_tensor_compared_with_itself_is_read_once() -> None:
     ],
 )
 def test_what_need_not_be_read_twice_is_told(operator: str, arguments: tuple[Any, ...], doubtful: float) -> None:
-    found = work(operator, *arguments)
-    assert found is not None
-    assert found.doubtful_bytes == doubtful
+    actual = work(operator, *arguments)
+    assert actual is not None
+    assert actual.doubtful_bytes == doubtful
 
 
 def test_without_strides_a_source_may_be_expanded() -> None:

@@ -103,14 +103,14 @@ def test_the_dtype_is_what_is_computed_in(name: str, types: str, dtype: str, ten
 def test_the_bound_is_against_the_units_in_use() -> None:
     """20 FLOP per byte: above the A100's balance on its vector units (about 10), below that on its Tensor Cores in TF32 (about 77)."""
     shape = {"Input Dims": [[1024, 160], [160, 160]], "Input type": ["float", "float"]}
-    found = {
+    actual = {
         name: analysed(op("aten::mm", 0, 30, **shape), launches(name))
         .tables["activities"]
         .get_column("bound")
         .to_list()
         for name in ("ampere_sgemm_128x64_nn", "cutlass_80_tensorop_s1688gemm_128x64")
     }
-    assert list(found.values()) == [["compute"], ["memory"]]
+    assert list(actual.values()) == [["compute"], ["memory"]]
 
 
 def test_damaged_arguments_are_one_note_per_kind() -> None:

@@ -50,6 +50,11 @@ def is_slow_tier() -> bool:
     return os.environ.get(_FLAG) == "1"
 
 
+def is_thorough() -> bool:
+    """Return whether property tests run more examples than they name, and tests make whole reports."""
+    return MORE_EXAMPLES > 1
+
+
 def examples(count: int) -> int:
     """Return how many examples of a property test's ``count`` this tier runs."""
     return count * MORE_EXAMPLES if is_slow_tier() else min(count, max(QUICK_LEAST, count // QUICK_SHARE))

@@ -321,7 +321,7 @@ def _assumed_peaks(activities: pl.DataFrame, model: Device | None) -> str | None
         .sort("duration_ns", "dtype", "matrix", descending=[True, False, False])
     )
     peaks = (
-        f"{dtype} {units.flops(peak)} ({'matrix' if matrix else 'vector'} units)"
+        f"{dtype} {units.flops(peak)} ({'tensor cores' if matrix else 'vector units'})"
         for dtype, matrix, _ in times.iter_rows()
         if (peak := model.peak_flops(dtype, matrix=matrix)) is not None
     )

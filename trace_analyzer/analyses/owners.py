@@ -7,7 +7,7 @@ import polars as pl
 
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analysis import Analysis
-from trace_analyzer.frames.intervals import clip, union
+from trace_analyzer.frames.intervals import clip, sort_spans, union
 from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.schema import DEVICE, END, I64, OPERATOR, PART, START, STR, U32, Column, Table
 from trace_analyzer.vocabulary import WORK
@@ -59,8 +59,8 @@ def owners(activities: pl.DataFrame, blame: pl.DataFrame, steps: pl.DataFrame, c
     busy = pieces.hstack(_calls(activities, context)[pieces.get_column("activity_id")])
     idle = clip(blame.drop("step").rename({"cause": "part"}), windows, _DEVICE)
     idle = idle.with_columns(map_unique(idle.select("module"), _without_instances()))
-    frame = pl.concat([_conformed(busy), _conformed(idle)])
-    return frame.sort("device", "start_ns", "end_ns", "activity_id")
+    # Both are made of a few sorted runs, which to merge takes a third of the time of sorting.
+    return sort_spans(pl.concat([_conformed(idle), _conformed(busy)]), _DEVICE, shortest_first=True)
 
 
 def step_windows(activities: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:

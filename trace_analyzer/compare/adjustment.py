@@ -14,8 +14,9 @@ Samples = tuple[list[float], list[float]]
 
 LEAST_SHARE = 0.75
 """A line is left out where the scatter of the step within the sides (sum of squares) falls by this share or more without it."""
-LINE_LEVEL, REST_LEVEL = 0.99, 0.96
-"""Confidence that the line does not differ, and of the rest's interval: false alarms of 1 % and 4 % are 5 % together (Bonferroni)."""
+LINE_LEVEL, REST_LEVEL = 0.99, 0.97
+"""Confidence that the line does not differ, and of the rest's interval: false alarms of 1 % and 3 % together (Bonferroni), as the line is chosen
+by the same observations. At 0.96, 5.03 % of all splits of 12 unchanged passes into three and three recordings raise one, at 0.97 4.65 %."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,26 @@ def step_difference(before: Profile, after: Profile, *, floor: float) -> tuple[D
     (subtracting a covariate with a known coefficient of 1). Under the assumption that the line's time is chance on both sides, the rest's
     difference is the program's; the interval is extended to hold the measured difference too. Without such a line, the step is tested as it is.
     """
-    steps: Samples = (before.observations(), after.observations())
-    independent = (before.are_recordings_units, after.are_recordings_units)
     measured = after.total_ns / after.steps - before.total_ns / before.steps
+    independent = (before.are_recordings_units, after.are_recordings_units)
+    steps: Samples = (before.observations(), after.observations())
+    return samples_difference(
+        steps, line_samples(before, after), floor=floor, independent=independent, measured=measured
+    )
+
+
+def samples_difference(
+    steps: Samples,
+    lines: Mapping[str, Samples],
+    *,
+    floor: float,
+    independent: tuple[bool, bool],
+    measured: float | None = None,
+) -> tuple[Difference, Adjustment | None]:
+    """Test samples of steps and of their lines as `step_difference` does; ``measured`` is the difference of the means where it is left out."""
+    measured = mean(steps[1]) - mean(steps[0]) if measured is None else measured
     plain = _about(statistics.difference(*steps, floor=floor, independent=independent), measured, floor)
-    line = _scattering_line(steps, line_samples(before, after)) if plain.interval is not None else None
+    line = _scattering_line(steps, lines) if plain.interval is not None else None
     if line is None:
         return plain, None
     name, times = line

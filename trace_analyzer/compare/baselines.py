@@ -9,7 +9,7 @@ from typing import Any, Literal
 import polars as pl
 
 from trace_analyzer.compare.facts import Facts, RecordedSteps
-from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, KINDS, ROWS, UNITS, Profile
+from trace_analyzer.compare.profiles import CALLS, KINDS, ROWS, UNITS, Profile
 from trace_analyzer.errors import InputError
 from trace_analyzer.typed import damage, first_line, read_as
 from trace_analyzer.version import tool_version
@@ -20,7 +20,6 @@ _FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {
     "calls": CALLS,
     "rows": ROWS,
     "units": UNITS,
-    "idle_code": IDLE_CODE,
 }
 
 
@@ -28,7 +27,6 @@ _KNOWN: Mapping[str, tuple[str, ...]] = {
     "calls": ("call", "count"),
     "rows": ("row", "kind", "category", "total_ns"),
     "units": ("row", "unit", "total_ns"),
-    "idle_code": ("cause", "total_ns"),
 }
 """Columns of the frames that have no null."""
 

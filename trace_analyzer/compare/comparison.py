@@ -191,7 +191,15 @@ def _refused(reason: str, before: Profile, after: Profile) -> Comparison:
     """Return a comparison that says nothing but why."""
     sides = [_side(side) if side.steps else None for side in (before, after)]
     return Comparison(
-        SCHEMA_VERSION, tool_version(), "refused", reason, f"Not compared: {reason}.", None, None, sides[0], sides[1]
+        SCHEMA_VERSION,
+        tool_version(),
+        "refused",
+        reason,
+        f"Not compared: {reason.rstrip('.')}.",
+        None,
+        None,
+        sides[0],
+        sides[1],
     )
 
 

@@ -1,11 +1,14 @@
 """Match the work of two sides, the finest level first: what a level does not match goes on to the next."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from trace_analyzer.compare.profiles import Profile
+from trace_analyzer.frames.combinations import Codes, codes_of, combined, first_of_each, greatest_by, sums_by
+from trace_analyzer.frames.lookups import factorize
 
 LEVELS = (
     "cause",
@@ -45,12 +48,17 @@ _SCORES = ("matmul", "bmm", "softmax", "attention", "pointwise", "copy_cast")
 
 @dataclass(frozen=True)
 class _Level:
-    """Declare a level: its name, the columns of its key, what it counts, and which rows it may match."""
+    """Declare a level: its name, the columns of its key, what it counts, and which rows it may match.
+
+    ``depth`` is how many modules of the path a match by module is of. What is matched alone needs nothing on the other side.
+    """
 
     name: str
     key: list[str]
-    counts: str | None = None
-    where: pl.Expr | None = None
+    counts: str | None
+    where: pl.Expr
+    depth: int = 0
+    is_matched_alone: bool = False
 
 
 def matches(before: Profile, after: Profile) -> pl.DataFrame:
@@ -61,11 +69,12 @@ def matches(before: Profile, after: Profile) -> pl.DataFrame:
     profiles exactly.
     """
     rows = _rows(before, after)
-    matched = [
-        frame.with_columns(pl.lit(level.name).alias("level"), pl.lit(place, pl.Int64).alias("order"))
-        for place, (level, frame) in enumerate(_cascade(rows, before, after))
-    ]
-    every = pl.concat(matched, how="diagonal_relaxed")
+    taken = _Cascade(rows, _levels(rows, before, after)).frame()
+    every = rows[taken.get_column("place")].hstack(taken.drop("place"))
+    depth, is_attention = pl.col("depth"), pl.col("level") == "attention"
+    of_match = pl.when(depth > 0).then(pl.col("path").list.head(depth).list.join("/").cast(pl.Categorical))
+    attention = pl.when(is_attention).then(pl.lit("attention", pl.Categorical)).otherwise("category")
+    every = every.with_columns(of_match.otherwise("module").alias("module"), attention.alias("category"))
     known = _sums(every)
     if "parts" in (before.detail, after.detail):
         known = known.with_columns(pl.lit(None, pl.Int64).alias(f"{side}_count") for side in ("before", "after"))
@@ -117,45 +126,36 @@ def _modules(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _cascade(rows: pl.DataFrame, before: Profile, after: Profile) -> Iterator[tuple[_Level, pl.DataFrame]]:
-    """Yield each level with the rows that it matches and their number ``key`` of match."""
-    idle = pl.col("kind") == "idle"
-    yield _Level("cause", ["category"], "rows"), _numbered(rows.filter(idle), ["category"])
-    left = rows.filter(~idle)
-    for level in _levels(left, before, after):
-        if left.is_empty():
-            return
-        matched, left = _match(left, level)
-        if matched.height:
-            yield level, matched
-    for side, name in enumerate(("removed", "new")):
-        own = left.filter(pl.col("side") == side)
-        if own.height:
-            yield _Level(name, ["operator"], "calls"), _numbered(own, ["phase", "operator", "kernel"])
-
-
-def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> Iterator[_Level]:
-    """Yield the levels of work, the finest first."""
-    operator, module = pl.col("operator").is_not_null(), pl.col("module").is_not_null()
-    yield _Level("call", ["phase", "module", "operator", "shapes"], "calls", operator)
-    yield _Level("call", ["phase", "module", "kernel", "grid"], "rows", ~operator & pl.col("kernel").is_not_null())
-    yield _Level("operator", ["phase", "module", "operator"], "calls", operator)
-    yield _Level("outer", ["phase", "module", "outer_operator"], "outer_calls", ~pl.col("is_compiled"))
-    if rows.get_column("is_replayed").any():
+def _levels(rows: pl.DataFrame, before: Profile, after: Profile) -> list[_Level]:
+    """Return the levels, the finest first."""
+    operator, module, work = pl.col("operator").is_not_null(), pl.col("module").is_not_null(), pl.col("kind") != "idle"
+    levels = [
+        _Level("cause", ["category"], "count", ~work, is_matched_alone=True),
+        _Level("call", ["phase", "module", "operator", "shapes"], "calls", operator),
+        _Level("call", ["phase", "module", "kernel", "grid"], "count", ~operator & pl.col("kernel").is_not_null()),
+        _Level("operator", ["phase", "module", "operator"], "calls", operator),
+        _Level("outer", ["phase", "module", "outer_operator"], "outer_calls", work & ~pl.col("is_compiled")),
+    ]
+    if rows.filter(work).get_column("is_replayed").any():
         # Kernels that a graph replays know their operator and the innermost module, from the trace of --capture or their own.
-        yield _Level("replay", ["innermost", "operator", "kernel", "grid"], "rows", operator)
-        yield _Level("innermost", ["innermost", "operator"], "rows", operator & module)
+        levels.append(_Level("replay", ["innermost", "operator", "kernel", "grid"], "count", operator))
+        levels.append(_Level("innermost", ["innermost", "operator"], "count", operator & module))
     attention = _attention(before, after)
     if attention is not None:
-        yield _Level("attention", ["is_attention"], None, attention)
-    depths = rows.select(pl.col("path").list.len().max()).item() or 0
-    for depth in range(min(depths, _DEEPEST), 0, -1):
-        yield _Level("module", ["phase", f"depth {depth}"], None, module)
-    yield _Level("anywhere", ["operator"], "calls", operator)
-    yield _Level("kernel", ["kernel"], "rows", pl.col("kernel").is_not_null())
-    yield _Level("phase-bucket", ["phase", "category"], None, pl.col("phase").is_not_null())
-    yield _Level("bucket", ["category"])
-    yield _Level("group", ["group"])
+        levels.append(_Level("attention", [], None, work & attention))
+    depths = min(rows.filter(work).select(pl.col("path").list.len().max()).item() or 0, _DEEPEST)
+    levels += [_Level("module", ["phase", f"depth {depth}"], None, module, depth) for depth in range(depths, 0, -1)]
+    one_side = [pl.col("side") == side for side in (0, 1)]
+    return [
+        *levels,
+        _Level("anywhere", ["operator"], "calls", operator),
+        _Level("kernel", ["kernel"], "count", pl.col("kernel").is_not_null()),
+        _Level("phase-bucket", ["phase", "category"], None, pl.col("phase").is_not_null()),
+        _Level("bucket", ["category"], None, work),
+        _Level("group", ["group"], None, work),
+        _Level("removed", ["phase", "operator", "kernel"], "calls", one_side[0], is_matched_alone=True),
+        _Level("new", ["phase", "operator", "kernel"], "calls", one_side[1], is_matched_alone=True),
+    ]
 
 
 def _attention(before: Profile, after: Profile) -> pl.Expr | None:
@@ -172,58 +172,84 @@ def _attention(before: Profile, after: Profile) -> pl.Expr | None:
     return pl.any_horizontal(conditions) if conditions else None
 
 
-def _match(rows: pl.DataFrame, level: _Level) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows whose key both sides have, numbered by it, and the others."""
-    keyed = rows
-    for column in level.key:
-        if column.startswith("depth "):
-            path = pl.col("path").list.head(int(column.removeprefix("depth "))).list.join("/")
-            keyed = keyed.with_columns(path.cast(pl.Categorical).alias(column))
-        elif column == "is_attention":
-            keyed = keyed.with_columns(pl.lit(True).alias(column))
-    may = pl.lit(True) if level.where is None else level.where
-    keyed = keyed.with_columns(may.fill_null(False).alias("may"))
-    both = (
-        keyed.filter("may")
-        .group_by(level.key, maintain_order=True)
-        .agg(pl.col("side").n_unique().alias("sides"))
-        .filter(pl.col("sides") == 2)
-        .drop("sides")
-        .with_row_index("key")
-    )
-    numbered = keyed.join(both, on=level.key, how="left", nulls_equal=True, maintain_order="left")
-    is_matched = pl.col("may") & pl.col("key").is_not_null()
-    matched = numbered.filter(is_matched)
-    if level.name == "attention":
-        matched = matched.with_columns(pl.lit("attention", pl.Categorical).alias("category"))
-    if level.name == "module":
-        matched = matched.with_columns(pl.col(level.key[1]).alias("module"))
-    return _counted(matched, level), numbered.filter(~is_matched).select(rows.columns)
+_NONE = -1
 
 
-def _numbered(rows: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """Return rows numbered by a key, with their count."""
-    keys = rows.select(key).unique(maintain_order=True).with_row_index("key")
-    level = _Level("", key, "rows" if rows.is_empty() or rows.get_column("kind").eq("idle").all() else "calls")
-    return _counted(rows.join(keys, on=key, how="left", nulls_equal=True, maintain_order="left"), level)
+class _Cascade:
+    """Match rows level by level: what one level matches leaves, the rest goes on to the next."""
 
+    def __init__(self, rows: pl.DataFrame, levels: Sequence[_Level]) -> None:
+        """Take the rows of both sides, and the levels in order."""
+        self._levels = levels
+        self._rows = rows
+        self._side = rows.get_column("side").to_numpy()
+        conditions = rows.select(level.where.fill_null(False).alias(str(n)) for n, level in enumerate(levels))
+        self._may = [column.to_numpy() for column in conditions]
+        self._counts = {
+            name: rows.get_column(name).fill_null(0).to_numpy() for name in ("count", "calls", "outer_calls")
+        }
+        self._codes: dict[str, Codes] = {}
+        modules, firsts = factorize(rows.get_column("module"))
+        self._module, self._paths = modules.to_numpy(), rows.get_column("path")[firsts]
 
-def _counted(rows: pl.DataFrame, level: _Level) -> pl.DataFrame:
-    """Add ``n``, what the level counts in a row's match on its side."""
-    if level.counts is None:
-        return rows.with_columns(pl.lit(None, pl.Int64).alias("n"))
-    place = ["key", "side"]
-    if level.counts == "rows":
-        return rows.with_columns(pl.col("count").sum().over(place).alias("n"))
-    if level.counts == "outer_calls":
-        # Calls of one outermost operator launch in several inner ones: these are counted once.
-        once = (
-            rows.unique([*place, "call"]).group_by(*place, "outer_shapes").agg(pl.col("outer_calls").max().alias("n"))
+    def frame(self) -> pl.DataFrame:
+        """Return the rows in order of their levels.
+
+        They are place (of the row), order and name of the level, depth, key (of the match at that level) and n (what the level counts on its side).
+        """
+        order, key, n = (np.full(self._rows.height, _NONE) for _ in range(3))
+        for number in range(len(self._levels)):
+            places = np.flatnonzero((order == _NONE) & self._may[number])
+            if len(places):
+                self._take(number, (order, key, n), places)
+        levels = pl.DataFrame(
+            {
+                "order": range(len(self._levels)),
+                "level": [level.name for level in self._levels],
+                "depth": [level.depth for level in self._levels],
+            }
         )
-    else:
-        once = rows.unique([*place, "call"]).select(*place, pl.col("calls").alias("n"))
-    counts = once.group_by(place).agg(pl.col("n").sum())
-    return rows.join(counts, on=place, how="left", maintain_order="left")
+        places = np.argsort(order, kind="stable")
+        known = {"place": places, "key": key[places], "n": n[places]}
+        counted = pl.when(pl.col("n") != _NONE).then("n").alias("n")
+        return pl.DataFrame(known).with_columns(counted).hstack(levels[pl.Series(order[places])])
+
+    def _take(self, number: int, taken: tuple[Codes, Codes, Codes], places: Codes) -> None:
+        """Match the rows at ``places`` at the level of this number; write order, key and n of those that match."""
+        level, (order, key, n) = self._levels[number], taken
+        side = self._side[places].astype(np.int64)
+        codes = combined([self._code(column)[places] for column in level.key] or [np.zeros(len(places), np.int64)])
+        if not level.is_matched_alone:
+            has = np.zeros((2, int(codes.max()) + 1), np.bool_)
+            has[side, codes] = True
+            is_matched = (has[0] & has[1])[codes]
+            places, side, codes = places[is_matched], side[is_matched], codes[is_matched]
+        order[places], key[places] = number, codes
+        if level.counts is not None and len(places):
+            n[places] = self._counted(level.counts, places, 2 * codes + side)
+
+    def _counted(self, counts: str, places: Codes, groups: Codes) -> Codes:
+        """Return what a level counts in each group, a match's side, by row."""
+        numbers, count = self._counts[counts][places], int(groups.max()) + 1
+        if counts == "outer_calls":
+            # Calls of one outermost operator launch in several inner ones: these are counted once.
+            shaped = combined([groups, self._code("outer_shapes")[places]])
+            each = first_of_each(shaped)
+            return sums_by(groups[each], greatest_by(shaped, numbers, len(each)), count)[groups]
+        if counts == "calls":
+            each = first_of_each(combined([groups, self._code("call")[places]]))
+            return sums_by(groups[each], numbers[each], count)[groups]
+        return sums_by(groups, numbers, count)[groups]
+
+    def _code(self, column: str) -> Codes:
+        """Return the codes of a column of the rows, or of the first modules of their path (``depth 2``)."""
+        if column not in self._codes:
+            if column.startswith("depth "):
+                heads = self._paths.list.head(int(column.removeprefix("depth "))).list.join("/")
+                self._codes[column] = codes_of(heads)[self._module]
+            else:
+                self._codes[column] = codes_of(self._rows.get_column(column))
+        return self._codes[column]
 
 
 def _sums(rows: pl.DataFrame) -> pl.DataFrame:

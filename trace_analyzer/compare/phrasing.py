@@ -3,7 +3,7 @@
 import polars as pl
 
 from trace_analyzer.compare.comparison import Bar, Comparison
-from trace_analyzer.compare.profiles import Profile
+from trace_analyzer.compare.profiles import DEVICE_SEPARATOR, Profile
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted, duration, percent
 
@@ -66,6 +66,8 @@ def notes(result: Comparison) -> tuple[str, ...]:
             _adjusted(result),
             _program(result),
             _unit(result),
+            _recordings(result),
+            _hardware(result),
             _devices(result),
             _inputs(result),
             *_rest(result),
@@ -131,6 +133,24 @@ def _unit(result: Comparison) -> str:
         return ""
     more, less = ("after", "before") if unit > 1 else ("before", "after")
     return f"A step of {more} makes {abs(unit)} times the calls of one of {less}, so it is taken as {abs(unit)} units of work."
+
+
+def _recordings(result: Comparison) -> str:
+    """Write that recordings are on both sides: these can show no difference."""
+    before, after = (set(side.recordings) for side in result.sides)
+    if not before & after:
+        return ""
+    if before == after:
+        return "Both sides are the same recordings." if len(before) > 1 else "Both sides are the same recording."
+    return f"On both sides {'is' if len(before & after) == 1 else 'are'} {counted(len(before & after), 'recording')}."
+
+
+def _hardware(result: Comparison) -> str:
+    """Write that the sides ran on devices of different names, or one side on several."""
+    names = [side.facts.device_name for side in result.sides]
+    if None in names or (names[0] == names[1] and DEVICE_SEPARATOR not in str(names[0])):
+        return ""
+    return f"Before ran on {names[0]}, after on {names[1]}: the difference is of the device as well as of the program."
 
 
 def _devices(result: Comparison) -> str:

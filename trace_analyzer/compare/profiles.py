@@ -8,7 +8,15 @@ import polars as pl
 from trace_analyzer.catalog.copy_directions import copy_direction
 from trace_analyzer.compare.facts import DeviceTime, Facts, RecordedSteps, promise
 from trace_analyzer.compare.timelines import typical_step
-from trace_analyzer.frames.lookups import gather, inverse_index, map_unique
+from trace_analyzer.frames.lookups import (
+    as_strings,
+    factorize,
+    gather,
+    inverse_index,
+    lookup,
+    sum_by_group,
+    where_equal,
+)
 from trace_analyzer.report import Report
 
 CALLS: Mapping[str, pl.DataType] = {
@@ -26,6 +34,8 @@ CALLS: Mapping[str, pl.DataType] = {
 }
 """Calls of operators that launched work, equal ones summed up: ``count`` of them, within ``outer_count`` outermost operators;
 ``first`` is the number of the first of them, in order of time."""
+DEVICE_SEPARATOR = " and "
+"""Stands between the names of devices where the recordings of one side ran on several kinds."""
 KINDS = ("idle", "kernel", "copy", "communication")
 """What owns time: an interval of idle time, or an activity of a kind."""
 ROWS: Mapping[str, pl.DataType] = {
@@ -47,21 +57,13 @@ ROWS: Mapping[str, pl.DataType] = {
 ``blocks`` is the sum of their grids, which tells sizes where shapes were not recorded."""
 UNITS: Mapping[str, pl.DataType] = {"row": pl.UInt32(), "unit": pl.UInt32(), "total_ns": pl.Int64()}
 """Owned time of each row in each unit of observation."""
-IDLE_CODE: Mapping[str, pl.DataType] = {
-    "cause": pl.String(),
-    "module": pl.String(),
-    "operator": pl.String(),
-    "python_function": pl.String(),
-    "total_ns": pl.Int64(),
-}
-"""Idle time by the code to blame."""
 
 
 @dataclass(frozen=True)
 class Profile:
     """Hold the steady steps of one side, summed up.
 
-    ``calls``, ``rows``, ``units`` and ``idle_code`` are frames of the schemas of this module; rows sum to ``total_ns``
+    ``calls``, ``rows`` and ``units`` are frames of the schemas of this module; rows sum to ``total_ns``
     exactly. ``unit_of_work`` says in how many units of work each step is cut. ``detail`` is ``parts`` where only the parts of the
     partition are known. ``timeline`` makes the frame of one typical step; None where no single events are kept.
     """
@@ -71,7 +73,6 @@ class Profile:
     calls: pl.DataFrame = field(repr=False, compare=False)
     rows: pl.DataFrame = field(repr=False, compare=False)
     units: pl.DataFrame | None = field(repr=False, compare=False)
-    idle_code: pl.DataFrame = field(repr=False, compare=False)
     facts: Facts
     unit_of_work: int = 1
     detail: str = "calls"
@@ -121,8 +122,10 @@ def profile_of(report: Report) -> Profile:
     """Sum up the owners of the judged device's steady steps."""
     tables = report.tables
     device = _device_code(report)
-    pieces = tables["owners"].filter(pl.col("device") == device) if device is not None else tables["owners"].clear()
-    steps = tables["steps"].filter(pl.col("device") == device) if device is not None else tables["steps"].clear()
+    pieces, steps = (
+        where_equal(tables[name], "device", device) if device is not None else tables[name].clear()
+        for name in ("owners", "steps")
+    )
     lengths = (
         pieces.group_by("step").agg((pl.col("end_ns").max() - pl.col("start_ns").min()).alias("length_ns")).sort("step")
     )
@@ -131,9 +134,10 @@ def profile_of(report: Report) -> Profile:
         (pl.col("end_ns") - pl.col("start_ns")).alias("total_ns"),
         lookup_steps(pieces, lengths),
     )
-    work = _with_work(pieces.filter(pl.col("activity_id").is_not_null()), report)
+    is_work = pieces.get_column("activity_id").is_not_null()
+    work = _with_work(pieces.filter(is_work), report)
     calls, work = _calls(work, tables["operator_inputs"])
-    idle = pieces.filter(pl.col("activity_id").is_null())
+    idle = pieces.select("part", "unit", "gap_id", "total_ns").filter(~is_work)
     rows, units = _rows(work, idle)
     return Profile(
         path=report.trace.path,
@@ -141,9 +145,8 @@ def profile_of(report: Report) -> Profile:
         calls=calls,
         rows=rows,
         units=units,
-        idle_code=_idle_code(idle),
         facts=_facts(report, device, work, steps, calls),
-        timeline=lambda: typical_step(_timeline(work, idle)),
+        timeline=lambda: typical_step(_timeline(work, pieces.filter(~is_work))),
     )
 
 
@@ -166,6 +169,8 @@ def categories(report: Report) -> pl.DataFrame:
 
 def lookup_steps(pieces: pl.DataFrame, lengths: pl.DataFrame) -> pl.Series:
     """Return the unit of each piece: the place of its step among the steady ones."""
+    if lengths.height == 1:
+        return pl.repeat(0, pieces.height, dtype=pl.UInt32, eager=True).alias("unit")
     places = lengths.select("step", pl.int_range(pl.len(), dtype=pl.UInt32).alias("unit"))
     joined = pieces.select("step").join(places, on="step", how="left", nulls_equal=True, maintain_order="left")
     return joined.get_column("unit")
@@ -206,7 +211,6 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
         calls=_typed(calls, CALLS),
         rows=_typed(sums, ROWS),
         units=_typed(units.group_by("row", "unit").agg(pl.col("total_ns").sum()), UNITS),
-        idle_code=_summed(pl.concat([p.idle_code for p in profiles]), list(IDLE_CODE)[:-1]),
         facts=_merged_facts([p.facts for p in profiles]),
         timeline=profiles[0].timeline,
         detail="parts" if any(p.detail == "parts" for p in profiles) else "calls",
@@ -216,8 +220,10 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
 def _merged_facts(facts: Sequence[Facts]) -> Facts:
     """Merge facts of several recordings: the first one's, with the doubts of any and the FLOP of all."""
     flop = [f.flop for f in facts]
+    names = sorted({f.device_name for f in facts if f.device_name})
     return replace(
         facts[0],
+        device_name=DEVICE_SEPARATOR.join(names) or None,
         withheld=next((f.withheld for f in facts if f.withheld), None),
         cold=all(f.cold for f in facts),
         shapes_known=all(f.shapes_known for f in facts),
@@ -273,7 +279,7 @@ def _device_code(report: Report) -> int | None:
 
 
 def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
-    """Return pieces of activities with kind, category, group, kernel, flop and roof_ns."""
+    """Return pieces of activities with kind, category, group, kernel, their number ``what``, flop and roof_ns."""
     ids = pieces.get_column("activity_id")
     names = report.tables["activities"].select("kind", "name", "bucket", "group", "flop", "blocks", "replayed_module")[
         ids
@@ -281,8 +287,8 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
     roofs = report.tables["roofs"].select("activity_id", "roof_ns")
     places = inverse_index(roofs.get_column("activity_id"), report.tables["activities"].height)[ids]
     is_kernel = pl.col("kind") == "kernel"
-    named = map_unique(
-        names.select("kind", "name", "bucket", "group"),
+    numbers, firsts = factorize(*names.select(pl.col("kind", "name", "bucket", "group").cast(pl.Categorical)))
+    named = as_strings(names[firsts]).select(
         pl.when(is_kernel & (pl.col("bucket") == "communication"))
         .then(pl.lit("communication"))
         .when(pl.col("kind") == "memcpy")
@@ -296,7 +302,7 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
         .otherwise(pl.concat_str(copy_direction().fill_null("unknown"), pl.lit(" copy")))
         .alias("category"),
         pl.when(is_kernel).then(pl.col("group").fill_null("other")).otherwise(pl.lit("copy")).alias("group"),
-    )
+    )[numbers]
     is_first = ids.is_first_distinct()
     flop = names.select(pl.when((pl.col("group") == "matmul").fill_null(False) & is_first).then("flop")).to_series()
     return pieces.hstack(named).with_columns(
@@ -305,93 +311,85 @@ def _with_work(pieces: pl.DataFrame, report: Report) -> pl.DataFrame:
         pl.coalesce("module", names.get_column("replayed_module").cast(pl.String).str.replace("_[0-9]+$", "")),
         flop.alias("flop"),
         is_first.alias("is_first"),
+        numbers.alias("what"),
         gather(roofs.get_column("roof_ns"), places).alias("roof_ns"),
     )
 
 
 def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return `CALLS`, and the work with the ``call`` that each piece belongs to."""
-    key = ["phase", "module", "operator", "outer_operator", "shapes", "outer_shapes"]
-    shapes = operator_inputs.select("event_id", "input_dims")
-    one_each = (
-        work.select("operator_id", "outer_operator_id", "is_first", *key[:4], "flop")
-        .group_by(
-            pl.coalesce("operator_id", pl.lit(None, pl.UInt32)), *key[:4], "outer_operator_id", maintain_order=True
-        )
-        .agg(_known_sum("flop"), pl.col("is_first").sum().cast(pl.Int64).alias("kernels"))
-        .join(
-            shapes.rename({"event_id": "operator_id", "input_dims": "shapes"}),
-            on="operator_id",
-            how="left",
-            maintain_order="left",
-        )
-        .join(
-            shapes.rename({"event_id": "outer_operator_id", "input_dims": "outer_shapes"}),
-            on="outer_operator_id",
-            how="left",
-            maintain_order="left",
-        )
+    shapes = operator_inputs.select("event_id", pl.col("input_dims").alias("shapes"))
+    work = work.with_columns(
+        lookup(shapes, work.select(pl.col(around).alias("event_id")), "event_id").get_column("shapes").alias(name)
+        for name, around in (("shapes", "operator_id"), ("outer_shapes", "outer_operator_id"))
     )
-    calls = (
-        one_each.with_row_index("first")
-        .group_by(key, maintain_order=True)
+    key = ["phase", "module", "operator", "outer_operator", "shapes", "outer_shapes"]
+    numbers, firsts = factorize(*work.select(pl.col(key).cast(pl.Categorical)))
+    counts = (
+        work.select("operator_id", "outer_operator_id", "is_first", "flop", numbers.alias("call"))
+        .group_by("call")
         .agg(
             # Kernels that a graph replays, and what no operator launched, are each one.
             (
                 pl.col("operator_id").drop_nulls().n_unique()
-                + pl.col("kernels").filter(pl.col("operator_id").is_null()).sum()
-            )
-            .cast(pl.Int64)
-            .alias("count"),
-            pl.col("outer_operator_id").n_unique().cast(pl.Int64).alias("outer_count"),
+                + pl.col("is_first").filter(pl.col("operator_id").is_null()).sum()
+            ).alias("count"),
+            pl.col("outer_operator_id").n_unique().alias("outer_count"),
             _known_sum("flop"),
-            pl.col("first").first(),
         )
-        .with_row_index("call")
+        .sort("call")
     )
-    place = ["operator_id", *key[:4], "outer_operator_id"]
-    numbered = one_each.join(calls.select("call", *key), on=key, how="left", nulls_equal=True).select(*place, "call")
-    joined = work.join(numbered, on=place, how="left", nulls_equal=True, maintain_order="left")
-    return _typed(calls, CALLS), joined
+    calls = work.select(key)[firsts].hstack(counts).with_columns(firsts.alias("first"))
+    return _typed(calls, CALLS), work.with_columns(numbers.alias("call"))
 
 
 def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return `ROWS` and `UNITS`."""
+    """Return `ROWS` and `UNITS` of work, and of idle time by cause."""
     key = ["call", "kind", "category", "group", "part", "kernel"]
-    known = pl.col("roof_ns").is_not_null()
-    summed = work.group_by(*key, "unit", maintain_order=True).agg(
-        pl.col("is_first").sum().cast(pl.Int64).alias("count"),
-        pl.col("total_ns").sum(),
-        pl.col("roof_ns").filter("is_first").sum(),
-        pl.col("total_ns").filter(known).sum().alias("known_ns"),
-        pl.col("blocks").filter("is_first").sum(),
-    )
-    causes = (
-        idle.group_by("part", "unit", maintain_order=True)
-        .agg(pl.col("gap_id").n_unique().cast(pl.Int64).alias("count"), pl.col("total_ns").sum())
-        .select(
-            pl.lit(None, pl.UInt32).alias("call"),
-            pl.lit("idle").alias("kind"),
-            pl.col("part").alias("category"),
-            pl.lit("idle").alias("group"),
-            "part",
-            pl.lit(None, pl.String).alias("kernel"),
-            "unit",
-            "count",
-            "total_ns",
-            pl.lit(0.0).alias("roof_ns"),
-            pl.lit(0, pl.Int64).alias("known_ns"),
-            pl.lit(0, pl.Int64).alias("blocks"),
+    sums = ["count", "total_ns", "roof_ns", "known_ns", "blocks"]
+    numbers, firsts = factorize(*work.select("call", "what", "part"))
+    summed = (
+        work.select("unit", "is_first", "total_ns", "roof_ns", "blocks", numbers.alias("number"))
+        .group_by("number", "unit", maintain_order=True)
+        .agg(
+            pl.col("is_first").sum().cast(pl.Int64).alias("count"),
+            pl.col("total_ns").sum(),
+            pl.col("roof_ns").filter("is_first").sum(),
+            pl.col("total_ns").filter(pl.col("roof_ns").is_not_null()).sum().alias("known_ns"),
+            pl.col("blocks").filter("is_first").sum(),
         )
     )
-    every = pl.concat([summed, causes.select(summed.columns)])
-    rows = (
-        every.group_by(key, maintain_order=True)
-        .agg(pl.col("count", "total_ns", "roof_ns", "known_ns", "blocks").sum())
-        .with_row_index("row")
+    worked = work.select(key)[firsts][summed.get_column("number")].hstack(summed.select("unit", *sums))
+    causes = _causes(idle).select(
+        pl.lit(None, pl.UInt32).alias("call"),
+        pl.lit("idle").alias("kind"),
+        pl.col("part").alias("category"),
+        pl.lit("idle").alias("group"),
+        "part",
+        pl.lit(None, pl.String).alias("kernel"),
+        "unit",
+        "count",
+        "total_ns",
+        pl.lit(0.0).alias("roof_ns"),
+        pl.lit(0, pl.Int64).alias("known_ns"),
+        pl.lit(0, pl.Int64).alias("blocks"),
     )
-    units = every.join(rows.select(*key, "row"), on=key, how="left", nulls_equal=True)
+    every = pl.concat([worked, causes.select(worked.columns)])
+    numbers, firsts = factorize(*every.select(key))
+    units = every.with_columns(numbers.alias("row"))
+    rows = units.group_by("row").agg(pl.col(sums).sum()).sort("row").hstack(every.select(key)[firsts])
     return _typed(rows, ROWS), _typed(units, UNITS)
+
+
+def _causes(idle: pl.DataFrame) -> pl.DataFrame:
+    """Return part, unit, count (of gaps) and total_ns of idle time by cause."""
+    numbers, firsts = factorize(*idle.select("part", "unit"))
+    _, once = factorize(numbers, idle.get_column("gap_id"))
+    ones = pl.repeat(1, once.len(), dtype=pl.Int64, eager=True)
+    return idle.select("part", "unit")[firsts].with_columns(
+        sum_by_group(numbers[once], ones, firsts.len()).alias("count"),
+        sum_by_group(numbers, idle.get_column("total_ns"), firsts.len()).alias("total_ns"),
+    )
 
 
 def _timeline(work: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
@@ -401,20 +399,6 @@ def _timeline(work: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:
         pl.lit("idle").alias("kind"), pl.col("part").alias("category"), pl.lit(None, pl.String).alias("kernel")
     )
     return pl.concat([work.select(columns), waiting.select(columns)]).sort("start_ns", "end_ns")
-
-
-def _idle_code(idle: pl.DataFrame) -> pl.DataFrame:
-    """Return `IDLE_CODE`."""
-    return _summed(idle.rename({"part": "cause"}), list(IDLE_CODE)[:-1])
-
-
-def _summed(rows: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    return _typed(
-        rows.group_by(key)
-        .agg(pl.col("total_ns").sum())
-        .sort("total_ns", *key, descending=[True, *[False] * len(key)], nulls_last=True),
-        IDLE_CODE,
-    )
 
 
 def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.DataFrame, calls: pl.DataFrame) -> Facts:

@@ -25,6 +25,8 @@ from trace_analyzer.version import tool_version
 SCHEMA_VERSION = 1
 FLAT, PROPORTIONAL = 0.2, 0.8
 """Exponents under the one are flat, over the other proportional."""
+LEAST_FACTOR = 1.2
+"""Batches that differ by less make no series: padding alone changes sizes by a few percent, and exponents over so little work are noise."""
 _FLOOR_QUANTILE = 0.1
 _AT_FLOOR = 1.1
 """A step of up to this times the host's floor takes the host's time."""
@@ -144,12 +146,17 @@ def scale_profiles(profiles: Sequence[Profile]) -> Scaling:
         return _refused(
             "no size of inputs tells the batch: shapes were not recorded (record_shapes=True), or do not differ"
         )
+    if max(batches) < LEAST_FACTOR * min(batches):
+        return _refused(
+            f"the sizes of inputs that differ most often go from {min(batches)} to {max(batches)} only, as padding changes them: record batches that"
+            f" differ by {percent(LEAST_FACTOR - 1)} or more"
+        )
     series = sorted(zip(batches, ordered, strict=True), key=lambda item: item[0])
     return _scaled([batch for batch, _ in series], [side for _, side in series], others)
 
 
 def _refused(reason: str) -> Scaling:
-    return Scaling(SCHEMA_VERSION, tool_version(), "refused", reason, f"Not scaled: {reason}.")
+    return Scaling(SCHEMA_VERSION, tool_version(), "refused", reason, f"Not scaled: {reason.rstrip('.')}.")
 
 
 def _work(side: Profile) -> float:
@@ -202,7 +209,7 @@ def _batches(ordered: Sequence[Profile]) -> tuple[list[int] | None, list[str]]:
 
 def _scaled(batches: list[int], sides: list[Profile], others: list[str]) -> Scaling:
     points = tuple(_point(batch, side) for batch, side in zip(batches, sides, strict=True))
-    pairs = [(a, b) for a, b in pairwise(range(len(points))) if batches[a] != batches[b]]
+    pairs = [(a, b) for a, b in pairwise(range(len(points))) if batches[b] >= LEAST_FACTOR * batches[a]]
     step = tuple(_exponent("step", points[a], points[b], points[a].step_ns, points[b].step_ns) for a, b in pairs)
     busy = tuple(_exponent("busy", points[a], points[b], points[a].busy_ns, points[b].busy_ns) for a, b in pairs)
     operators = tuple(item for a, b in pairs for item in _operators(points[a], points[b], sides[a], sides[b]))

@@ -10,11 +10,11 @@ import polars as pl
 
 from trace_analyzer.compare import baselines
 from trace_analyzer.compare.facts import Facts, Promise, RecordedSteps, promise
-from trace_analyzer.compare.profiles import CALLS, IDLE_CODE, Profile, merged, part_rows, profile_of
+from trace_analyzer.compare.profiles import CALLS, Profile, merged, part_rows, profile_of
 from trace_analyzer.errors import InputError, UsageError
-from trace_analyzer.report import Report
+from trace_analyzer.report import SCHEMA_VERSION, Report
 from trace_analyzer.results import plain
-from trace_analyzer.typed import read_as
+from trace_analyzer.typed import first_line, read_as
 from trace_analyzer.units import printable
 
 Analyze = Callable[[str | Path], Report]
@@ -92,8 +92,16 @@ def _saved(path: Path) -> Mapping[str, Any] | None:
                 b'"tool_version"' not in head and f'"{baselines.KIND}"'.encode() not in head
             ):
                 return None
-            document = json.loads(head + file.read())
-    except (OSError, ValueError):
+            text = head + file.read()
+    except OSError:
+        return None
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        if f'"{baselines.KIND}"'.encode() in head:
+            raise InputError(
+                f"{printable(str(path))}: a damaged baseline ({first_line(error)}); save it again"
+            ) from None
         return None
     return (
         document
@@ -104,6 +112,11 @@ def _saved(path: Path) -> Mapping[str, Any] | None:
 
 def _of_report(path: Path, document: Mapping[str, Any]) -> Profile:
     """Return what a saved JSON report keeps: the verdict's window by part, and the lengths of its steps."""
+    version = document.get("schema_version")
+    if not isinstance(version, int) or not 1 <= version <= SCHEMA_VERSION:
+        raise InputError(
+            f"{path}: a report of schema version {version}; this program reads up to version {SCHEMA_VERSION}: save it again"
+        )
     try:
         return _parts_profile(path, document)
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -133,7 +146,6 @@ def _parts_profile(path: Path, document: Mapping[str, Any]) -> Profile:
         calls=pl.DataFrame(schema=CALLS),
         rows=part_rows(sums),
         units=None,
-        idle_code=pl.DataFrame(schema=IDLE_CODE),
         facts=read_as(
             Facts,
             {

@@ -120,6 +120,8 @@ def _promises(result: Comparison, scale: float, unit: str) -> list[str]:
     rows = ["", "Advice on BEFORE that AFTER shows"]
     for kept in result.promises:
         held = "within the bound" if kept.bound_held else "more than the bound"
+        if kept.evidence == "part came":
+            held += ", and AFTER's report still advises it"
         rows.append(
             f"  {kept.title}: at most {scaled(kept.promised_ns_at_most, scale)} {unit} a step were promised,"
             f" {scaled(kept.came_ns, scale)} came, {held}; the step takes {signed(-kept.step_ns, scale)}"

@@ -109,7 +109,7 @@ def factorize(*columns: pl.Series) -> tuple[pl.Series, pl.Series]:
     for column in columns:
         codes = _codes(column)
         if not _has_table(firsts.len(), codes):
-            codes = codes.rank("dense") - 1
+            codes = _renumbered(codes)
         numbers, firsts = _refined(numbers, firsts.len(), codes)
     return numbers, firsts
 
@@ -135,6 +135,13 @@ def _codes(column: pl.Series) -> pl.Series:
     codes = (column.cast(pl.Categorical) if column.dtype == pl.String else column).to_physical()
     if codes.dtype.is_integer() and (codes.min() or 0) >= 0 and (codes.max() or 0) < NONE:  # type: ignore[operator]
         return codes
+    return codes.rank("dense") - 1
+
+
+def _renumbered(codes: pl.Series) -> pl.Series:
+    """Replace codes by as many numbers from 0 on as there are distinct ones."""
+    if _has_table(1, codes):
+        return _split(_zeros(codes.len()), codes, _width(codes) + 1)[0]
     return codes.rank("dense") - 1
 
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import polars as pl
 
 from trace_analyzer.ranks.clocks import Fit, aligned, fit_clocks
-from trace_analyzer.ranks.matching import matched_by_ends, matched_by_key, most_frequent_difference
+from trace_analyzer.ranks.matching import WAYS, matched_by_ends, matched_by_key, most_frequent_difference
 from trace_analyzer.ranks.summary import RankSummary
 
 RANKS_PER_HOST = 8
@@ -18,6 +18,8 @@ _GUESS_NS = 50_000
 _LEAST_NS = 2_000
 """Timestamps of older traces are whole microseconds: ends differ by two without meaning anything."""
 _QUANTILE = 0.95
+_MOST_GROUPS = 8
+"""Process groups that a rank is in, at most: those of data, tensor, pipeline, context and expert parallelism, and some of two of them."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +101,26 @@ def matched(rows: pl.DataFrame, alignment: Alignment) -> pl.DataFrame:
     """Return `ROWS` with match, by, clock, and end_ns on the common clock."""
     keyed = _with_clock(matched_by_key(rows), alignment.clock_of)
     timed = keyed.with_columns((pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"))
-    together = _by_ends(timed, alignment.fit)
+    together = _with_members(_by_ends(timed, alignment.fit))
     return together.with_columns(aligned(together, alignment.fit).alias("end_ns"))
+
+
+def _with_members(rows: pl.DataFrame) -> pl.DataFrame:
+    """Take the ranks that met for the process group where collectives are matched by their ends.
+
+    Where these differ from one collective to the next too often, they are no groups, and ``of`` stays as recorded.
+    """
+    is_met = pl.col("by") == WAYS.index("ends")
+    met = rows.lazy().filter(is_met)
+    # Hashes of 48 bits: the sum of up to 65,536 does not overflow.
+    members = met.group_by("match").agg((pl.col("rank").hash() // (1 << 16)).sum().hash().alias("members")).collect()
+    if members.is_empty():
+        return rows
+    joined = rows.join(members, on="match", how="left", maintain_order="left")
+    groups = joined.lazy().filter(is_met).group_by("rank").agg(pl.col("members").n_unique()).collect()
+    if groups.get_column("members").max() > _MOST_GROUPS:  # type: ignore[operator]
+        return rows
+    return joined.with_columns(pl.coalesce("members", "of").alias("of")).drop("members")
 
 
 def _host_ends(rows: pl.DataFrame) -> pl.DataFrame:

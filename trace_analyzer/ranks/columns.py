@@ -50,81 +50,110 @@ def unpacked(
 ) -> tuple[pl.DataFrame, list[int]]:
     """Return the frames of ``schema`` that `packed` wrote, one under the other, and how many bytes each of them took.
 
-    ``several`` are descriptions and the bytes that begin with those of the frame: thousands are read without a frame for each. Raises ``ValueError``,
-    ``KeyError`` or ``TypeError`` where they are not what `packed` writes.
+    Texts come as ``pl.Enum`` of those that occur: places of them take less time than texts. ``several`` are descriptions and the bytes that begin with
+    those of the frame: thousands are read without a frame for each. Raises ``ValueError``, ``KeyError`` or ``TypeError`` where they are not what
+    `packed` writes.
     """
-    parts: dict[str, list[_Part]] = {name: [] for name in schema}
-    texts: dict[str, dict[str, int]] = {name: {} for name, dtype in schema.items() if dtype == pl.String}
-    sizes = []
-    for description, content in several:
-        rows = description["rows"]
-        if not isinstance(rows, int) or not 0 <= rows <= _MOST_ROWS:
+    names = list(schema)
+    rows = []
+    for description, _ in several:
+        rows.append(description["rows"])
+        if not isinstance(rows[-1], int) or not 0 <= rows[-1] <= _MOST_ROWS:
             raise ValueError("a number of rows is none")
-        if list(description["columns"]) != list(schema):
-            raise ValueError(f"columns are not {', '.join(schema)}")
-        offset = 0
-        for (name, dtype), column in zip(schema.items(), description["columns"].values(), strict=True):
-            if "type" in column:
-                part = _stored(column, content, rows, offset, dtype)
-                offset += part[0].nbytes
-            else:
-                part = _repeated(column["value"], rows, dtype)
-            parts[name].append(_with_places(part, column, texts[name]) if name in texts else part)
-        sizes.append(offset)
-    columns = [_series(name, parts[name], dtype, texts.get(name)) for name, dtype in schema.items()]
-    return pl.DataFrame(columns), sizes
+        if list(description["columns"]) != names:
+            raise ValueError(f"columns are not {', '.join(names)}")
+    offsets = [0] * len(several)
+    columns = []
+    for name, dtype in schema.items():
+        described = [description["columns"][name] for description, _ in several]
+        columns.append(_unpacked_column(name, dtype, described, [content for _, content in several], rows, offsets))
+    return pl.DataFrame(columns), offsets
 
 
-def _stored(column: Mapping[str, Any], content: memoryview, rows: int, offset: int, dtype: pl.DataType) -> _Part:
+def _unpacked_column(
+    name: str,
+    dtype: pl.DataType,
+    described: Sequence[Mapping[str, Any]],
+    contents: Sequence[memoryview],
+    rows: Sequence[int],
+    offsets: list[int],
+) -> pl.Series:
+    """Return a column of all frames, and move ``offsets`` behind the bytes of it."""
+    texts: dict[str, int] | None = {} if dtype == pl.String else None
+    if not any("type" in column for column in described):
+        return _series(name, [_repeated([column["value"] for column in described], rows, dtype, texts)], dtype, texts)
+    is_float, parts = dtype.is_float(), []
+    known: dict[tuple[str, ...], npt.NDArray[np.int64]] = {}
+    for place, (column, content, own) in enumerate(zip(described, contents, rows, strict=True)):
+        if "type" not in column:
+            parts.append(_repeated([column["value"]], [own], dtype, texts))
+            continue
+        part = _stored(column, content, own, offsets[place], is_float)
+        offsets[place] += part[0].nbytes
+        parts.append(part if texts is None else _with_places(part, column["texts"], texts, known))
+    return _series(name, parts, dtype, texts)
+
+
+def _stored(column: Mapping[str, Any], content: memoryview, rows: int, offset: int, is_float: bool) -> _Part:
     """Return the values of a column and where they are null."""
     if column["type"] not in _TYPES:
         raise ValueError(f"a column is of type {column['type']}")
-    array: npt.NDArray[Any] = np.frombuffer(content, np.dtype(column["type"]), rows, offset)
-    if (array.dtype.kind == "f") != dtype.is_float():
+    array: npt.NDArray[Any] = np.frombuffer(content, column["type"], rows, offset)
+    if (array.dtype.kind == "f") != is_float:
         raise TypeError(f"a column is of another type: {column['type']}")
     if not column["nulls"]:
         return array, None
-    return array, np.isnan(array) if array.dtype.kind == "f" else array == np.iinfo(array.dtype).min
+    return array, np.isnan(array) if is_float else array == np.iinfo(array.dtype).min
 
 
-def _repeated(value: Any, rows: int, dtype: pl.DataType) -> _Part:
-    """Return a column of one value, for a text of 0. Raises ``TypeError`` where it is not of the column's type."""
+def _repeated(values: Sequence[Any], rows: Sequence[int], dtype: pl.DataType, texts: dict[str, int] | None) -> _Part:
+    """Return columns of one value each, one under the other; of texts their places in ``texts``.
+
+    Texts that are new are added there. Raises ``TypeError`` where a value is not of the column's type.
+    """
     known = str if dtype == pl.String else bool if dtype == pl.Boolean else (int, float) if dtype.is_float() else int
-    if value is not None and (not isinstance(value, known) or (dtype != pl.Boolean and isinstance(value, bool))):
-        raise TypeError(f"{value!r} is not of type {dtype}")
-    number = value if value is not None and dtype != pl.String else 0
-    return np.full(rows, number, np.float64 if dtype.is_float() else np.int64), (
-        np.ones(rows, dtype=np.bool_) if value is None else None
-    )
+    for value in values:
+        if value is not None and (not isinstance(value, known) or (dtype != pl.Boolean and isinstance(value, bool))):
+            raise TypeError(f"{value!r} is not of type {dtype}")
+    is_null = [value is None for value in values]
+    if texts is None:
+        numbers = [0 if value is None else value for value in values]
+    else:
+        numbers = [0 if value is None else texts.setdefault(value, len(texts)) for value in values]
+    kind = np.float64 if dtype.is_float() else np.int64
+    return np.repeat(np.array(numbers, dtype=kind), rows), np.repeat(is_null, rows) if any(is_null) else None
 
 
-def _with_places(part: _Part, column: Mapping[str, Any], known: dict[str, int]) -> _Part:
-    """Return a column of texts with their places in ``known``, to which new ones are added."""
+def _with_places(
+    part: _Part,
+    own: Sequence[Any],
+    texts: dict[str, int],
+    known: dict[tuple[str, ...], npt.NDArray[np.int64]],
+) -> _Part:
+    """Return a column of texts with their places in ``texts``, to which new ones are added.
+
+    ``known`` has the places of the lists that came before.
+    """
     places, is_null = part
-    texts = column["texts"] if "type" in column else [column["value"] or ""]
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a text is none")
+    listed = tuple(own)
+    if listed not in known:
+        if not all(isinstance(text, str) for text in listed):
+            raise TypeError("a text is none")
+        known[listed] = np.array([texts.setdefault(text, len(texts)) for text in listed], dtype=np.int64)
     valid = places if is_null is None else places[~is_null]
-    if len(valid) and not (valid.min() >= 0 and valid.max() < len(texts)):
+    if len(valid) and not (valid.min() >= 0 and valid.max() < len(listed)):
         raise ValueError("a text is not listed")
-    if not texts:
+    if not listed:
         return np.zeros(len(places), dtype=np.int64), is_null
-    new = np.array([known.setdefault(text, len(known)) for text in texts], dtype=np.int64)
-    return new[places if is_null is None else np.where(is_null, 0, places)], is_null
+    return known[listed][places if is_null is None else np.where(is_null, 0, places)], is_null
 
 
 def _series(name: str, parts: Sequence[_Part], dtype: pl.DataType, texts: Mapping[str, int] | None) -> pl.Series:
-    """Return the values of parts as one column."""
-    if not parts:
-        return pl.Series(name, [], dtype=dtype)
-    values = pl.Series(name, np.concatenate([array for array, _ in parts]))
+    """Return the values of parts as one column, texts as an Enum."""
+    values = pl.Series(name, np.concatenate([array for array, _ in parts]) if parts else [], strict=False)
     if any(is_null is not None for _, is_null in parts):
         nulls = [np.zeros(len(array), dtype=np.bool_) if is_null is None else is_null for array, is_null in parts]
         values = values.set(pl.Series(np.concatenate(nulls)), None)
     if texts is None:
         return values.cast(dtype)
-    return (
-        pl.Series(name, list(texts), dtype=pl.String).gather(values)
-        if texts
-        else pl.Series(name, [None], dtype=pl.String).new_from_index(0, len(values))
-    )
+    return values.cast(pl.UInt32).cat.to(pl.Enum(list(texts)))

@@ -121,7 +121,7 @@ def _read(
         if name == "collectives":
             places = np.concatenate([np.arange(height, dtype=np.uint32) for height in heights])
             frame = frame.with_columns(pl.Series("row", places))
-        frames[name] = frame
+        frames[name] = typed(frame, _SMALL[name]) if name in _SMALL else frame
     return frames
 
 

@@ -1,5 +1,7 @@
 """Find which kernels of different ranks are one collective: by number, by order in a step, else by their ends."""
 
+from collections.abc import Callable, Sequence
+
 import polars as pl
 
 from trace_analyzer.ranks.tables import ROWS, SYNCHRONIZING, typed
@@ -14,68 +16,107 @@ WAYS = ("pair", "seq", "comms-id", "order", "ends")
 """What rows are matched by: ranks and order of a send, `Seq`, the collective's identifier, order in the step, ends."""
 
 
-def signature() -> pl.Expr:
-    """Return what all kernels of a collective share: what it does, the type and, for some, the number of elements."""
-    elements = pl.when(pl.col("kind").is_in(_EVEN)).then("elements")
-    return pl.struct("kind", "dtype", elements.alias("elements")).hash().alias("signature")
-
-
 def coded(rows: pl.DataFrame, kinds: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return rows of `JOINED`, in order of rank and start, as `ROWS`; and from, to, step and count of sends, by rank.
 
     Rows of one ``key`` are one collective. It is the process group and ``Seq``, or the collective's identifier (``comms-id``), or the group, the step and the
     order of launch in it (``order``); of sends and receives the group, both ranks, the step and the order (``pair``). Kinds that are new are
-    appended to ``kinds``.
+    appended to ``kinds``. All rows of a collective share its ``signature``: what it does, the type and, for some, the number of elements. Texts are ``pl.Enum``.
     """
-    kinds += [kind for kind in rows.get_column("kind").unique().sort() if kind not in kinds]
-    is_pair = pl.col("kind") == "send_recv"
-    grouped = pl.col("group").is_not_null()
+    new = rows.get_column("kind").unique().cast(pl.String).sort()
+    kinds += [kind for kind in new if kind not in kinds]
+    codes = {
+        "kind_hash": _of_text(rows, "kind", pl.Series.hash),
+        "kind_code": _of_text(rows, "kind", lambda texts: _places(texts, kinds)),
+        "is_split": _of_text(rows, "kind", lambda texts: texts.is_in(SYNCHRONIZING)),
+        "is_even": _of_text(rows, "kind", lambda texts: texts.is_in(_EVEN)),
+        "is_pair": _of_text(rows, "kind", lambda texts: texts == "send_recv"),
+        "dtype_hash": _of_text(rows, "dtype", pl.Series.hash).fill_null(0),
+        "group_hash": _of_text(rows, "group", pl.Series.hash),
+        "comms_hash": _of_text(rows, "comms_id", pl.Series.hash),
+    }
+    together = rows.select(
+        "rank", "row", "seq", "step", "ordinal", "elements", "group_size", "source", "destination", "start_ns", "duration_ns", "exposed_ns"
+    ).with_columns(**codes)  # fmt: skip
+    together, pairs = _with_channels(together)
+    by = (
+        pl.when("is_pair", pl.col("channel").is_not_null())
+        .then(WAYS.index("pair"))
+        .when("is_pair")
+        .then(None)
+        .when(pl.col("group_hash").is_not_null() & pl.col("seq").is_not_null())
+        .then(WAYS.index("seq"))
+        .when(pl.col("comms_hash").is_not_null())
+        .then(WAYS.index("comms-id"))
+        .when(pl.col("group_hash").is_not_null() & pl.col("step").is_not_null())
+        .then(WAYS.index("order"))
+    )
+    together = together.with_columns(by.cast(pl.UInt8).alias("by"))
+    is_way = {way: pl.col("by") == place for place, way in enumerate(WAYS)}
+    step = _bits("step")
+    number = pl.when(is_way["seq"]).then(_bits("seq")).when(is_way["comms-id"]).then("comms_hash").otherwise(step)
+    other = pl.when(is_way["order"]).then(_bits("ordinal")).when(is_way["pair"]).then("channel").otherwise(0)
+    group = pl.col("group_hash").fill_null(0)
+    identity = _mixed(_mixed(group ^ pl.col("by").cast(pl.UInt64), number), other)
+    elements = pl.when("is_even").then(_bits("elements")).otherwise(0)
+    result = together.with_columns(
+        pl.when(pl.col("by").is_not_null()).then(identity).alias("key"),
+        _mixed(_mixed(pl.col("kind_hash"), pl.col("dtype_hash")), elements).alias("signature"),
+        pl.coalesce("group_hash", _mixed(pl.lit(0, pl.UInt64), _bits("group_size"))).alias("of"),
+        pl.col("kind_code").alias("kind"),
+    )
+    if _repeats(result):  # as sends of one channel in a step do
+        again = pl.int_range(pl.len()).over("rank", "key").cast(pl.UInt64)
+        result = result.with_columns(
+            pl.when(again > 0).then(_mixed(pl.col("key"), again)).otherwise("key").alias("key")
+        )
+    return typed(result, ROWS), pairs
+
+
+def _of_text(rows: pl.DataFrame, name: str, function: Callable[[pl.Series], pl.Series]) -> pl.Series:
+    """Return what a function says of the texts of a column, once for each of them; null where there is none."""
+    column = rows.get_column(name)
+    texts = column.dtype.categories  # type: ignore[attr-defined]
+    of_each = function(texts)
+    return of_each.gather(column.to_physical()) if len(texts) else of_each.extend_constant(None, len(column))
+
+
+def _places(texts: pl.Series, kinds: Sequence[str]) -> pl.Series:
+    return pl.Series([kinds.index(text) if text in kinds else None for text in texts], dtype=pl.UInt8)
+
+
+def _bits(name: str) -> pl.Expr:
+    """Return whole numbers as the hashes that `_mixed` takes; a null as one of its own."""
+    return pl.col(name).hash()
+
+
+def _mixed(hashed: pl.Expr, value: pl.Expr) -> pl.Expr:
+    """Return the hash of a hash and a value, in this order."""
+    return (hashed.hash(1) ^ value).hash()
+
+
+def _with_channels(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Add ``channel``, a hash of both ranks of a send or receive, null where they are not known.
+
+    With the rows come rank, from, to, step and count of sends and receives.
+    """
+    if not rows.get_column("is_pair").any():
+        none = {"rank": pl.Int64, "from": pl.Int64, "to": pl.Int64, "step": pl.Int64, "count": pl.Int64}
+        return rows.with_columns(pl.lit(None, pl.UInt64).alias("channel")), pl.DataFrame(schema=none)
     source = pl.when(pl.col("destination").is_not_null()).then(pl.coalesce("source", "rank")).otherwise("source")
     destination = (
         pl.when(pl.col("source").is_not_null()).then(pl.coalesce("destination", "rank")).otherwise("destination")
     )
     rows = rows.with_columns(source.alias("from"), destination.alias("to"))
-    by = (
-        pl.when(is_pair & pl.col("from").is_not_null() & pl.col("to").is_not_null() & (pl.col("from") != pl.col("to")))
-        .then(WAYS.index("pair"))
-        .when(is_pair)
-        .then(None)
-        .when(grouped & pl.col("seq").is_not_null())
-        .then(WAYS.index("seq"))
-        .when(pl.col("comms_id").is_not_null())
-        .then(WAYS.index("comms-id"))
-        .when(grouped & pl.col("step").is_not_null())
-        .then(WAYS.index("order"))
-    )
-    rows = rows.with_columns(by.cast(pl.UInt8).alias("by"))
-    is_way = {way: pl.col("by") == place for place, way in enumerate(WAYS)}
-    identity = pl.struct(
-        "by",
-        "group",
-        pl.when(is_way["seq"]).then("seq").when(is_way["order"] | is_way["pair"]).then("step").alias("number"),
-        pl.when(is_way["comms-id"]).then("comms_id").alias("comms_id"),
-        pl.when(is_way["pair"]).then(pl.col("from") * (1 << 31) + pl.col("to")).alias("channel"),
-        pl.when(is_way["order"]).then("ordinal").alias("ordinal"),
-    ).hash()
-    rows = rows.with_columns(pl.when(pl.col("by").is_not_null()).then(identity).alias("key"))
-    of = pl.coalesce("group", pl.format("size {}", "group_size"), pl.lit("ungrouped")).hash()
-    if _repeats(rows):  # as sends of one channel in a step do
-        again = pl.int_range(pl.len()).over("rank", "key")
-        rows = rows.with_columns(
-            pl.when(again > 0).then(pl.struct("key", again.alias("again")).hash()).otherwise("key").alias("key")
-        )
-    result = rows.with_columns(
-        signature(),
-        of.alias("of"),
-        pl.col("kind").is_in(SYNCHRONIZING).alias("is_split"),
-        pl.col("kind").replace_strict(kinds, range(len(kinds)), return_dtype=pl.UInt8).alias("kind"),
-    )
+    is_known = pl.col("is_pair") & (pl.col("from") != pl.col("to")).fill_null(False)
+    channel = _mixed(_bits("from"), _bits("to"))
+    rows = rows.with_columns(pl.when(is_known).then(channel).alias("channel"))
     pairs = (
-        rows.filter(pl.col("by") == WAYS.index("pair"))
+        rows.filter(pl.col("channel").is_not_null())
         .group_by("rank", "from", "to", "step")
         .agg(pl.len().cast(pl.Int64).alias("count"))
     )
-    return typed(result, ROWS), pairs
+    return rows, pairs
 
 
 def _repeats(rows: pl.DataFrame) -> bool:

@@ -46,7 +46,7 @@ def reduced(spool: Spool, alignment: Alignment, world_size: int | None, doubt_ns
         ways += np.bincount(own.get_column("by").drop_nulls().to_numpy(), minlength=len(WAYS))
         count += own.height
         sums.append(by_rank_and_step(own, spool.kinds))
-        kept, first = _kept(kept, own, first)
+        kept, first = _kept(kept, own, sums[-1], first)
         del own  # before the next part is read
     by_step = pl.concat(sums)
     if len(sums) > 1:
@@ -67,31 +67,44 @@ def reduced(spool: Spool, alignment: Alignment, world_size: int | None, doubt_ns
     )
 
 
-def _kept(kept: pl.DataFrame, new: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
+def _kept(kept: pl.DataFrame, new: pl.DataFrame, sums: pl.DataFrame, first: int) -> tuple[pl.DataFrame, int]:
     """Return the rows to keep of those kept so far and new ones, and the next number of a match.
 
-    Matches of new rows are numbered from ``first`` on.
+    ``sums`` are those of the new rows by rank and step. Matches of new rows are numbered from ``first`` on.
     """
     last = new.get_column("match").max()
-    if new.height > KEPT_ROWS:
-        new = most_late(new, KEPT_ROWS)
-    numbered = new.with_columns((pl.col("match") + first).alias("match"))
-    together = pl.concat([kept, numbered]) if kept.width else numbered
-    if together.height > KEPT_ROWS:
-        together = most_late(together, KEPT_ROWS)
+    sizes = [sums.group_by("step").agg(pl.col("collectives", "own_late_ns").sum())]
+    if kept.width:
+        sizes.append(
+            kept.group_by("step").agg(pl.len().cast(pl.Int64).alias("collectives"), pl.col("own_late_ns").sum())
+        )
+    steps = pl.concat(sizes).group_by("step").agg(pl.all().sum())
+    numbered = most_late(new, steps, KEPT_ROWS).with_columns((pl.col("match") + first).alias("match"))
+    together = pl.concat([most_late(kept, steps, KEPT_ROWS), numbered]) if kept.width else numbered
+    if together.height > KEPT_ROWS:  # of one step
+        together = together.filter(_longest(together.get_column("duration_ns"), KEPT_ROWS))
     return together, first + int(last or 0) + 1  # type: ignore[arg-type]
 
 
-def most_late(rows: pl.DataFrame, most: int) -> pl.DataFrame:
-    """Return the rows of the steps with most lateness, ``most`` or fewer; of a larger step alone its longest collectives."""
-    sizes = (
-        rows.group_by("step")
-        .agg(pl.len(), pl.col("own_late_ns").sum())
-        .sort("own_late_ns", "step", descending=[True, False], nulls_last=True)
-    )
-    whole = sizes.filter(pl.col("len").cum_sum() <= most).get_column("step")
-    if whole.is_empty() and sizes.height:
-        longest = rows.filter(pl.col("step").eq_missing(sizes.get_column("step")[0]))
-        kept = longest.sort("duration_ns", "rank", "row", descending=[True, False, False]).head(most)
-        return kept.sort("rank", "row")
+def most_late(rows: pl.DataFrame, steps: pl.DataFrame, most: int) -> pl.DataFrame:
+    """Return the rows of the steps with most lateness, ``most`` or fewer in all.
+
+    Of a larger step alone, its longest collectives. ``steps`` has step, collectives and own_late_ns of all that may be kept, of which ``rows`` may be some.
+    """
+    ordered = steps.sort("own_late_ns", "step", descending=[True, False], nulls_last=True)
+    whole = ordered.filter(pl.col("collectives").cum_sum() <= most).get_column("step")
+    if len(whole) == steps.height:
+        return rows
+    if whole.is_empty():
+        is_own = rows.select(pl.col("step").eq_missing(ordered.get_column("step")[0])).to_series()
+        return rows.filter(_longest(rows.get_column("duration_ns").set(~is_own, -1), most) & is_own)
     return rows.filter(pl.col("step").is_in(whole.implode(), nulls_equal=True))
+
+
+def _longest(durations: pl.Series, most: int) -> pl.Series:
+    """Return which are the ``most`` longest; of equal ones, the first."""
+    if len(durations) <= most:
+        return pl.repeat(True, len(durations), dtype=pl.Boolean, eager=True)
+    least = durations.top_k(most).min()
+    is_least, is_longer = durations == least, durations > least
+    return is_longer | (is_least & (is_least.cum_sum() <= most - is_longer.sum()))

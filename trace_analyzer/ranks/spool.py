@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from trace_analyzer.ranks.matching import WAYS, coded
@@ -32,7 +33,12 @@ class Sample:
 
     def add(self, rows: pl.DataFrame) -> None:
         """Add rows of `ROWS`."""
-        for (size,), own in rows.with_columns(_hash()).group_by("group_size"):
+        hashed = rows.with_columns(_hash(rows))
+        bounds = [bound for bound, _ in self._kept.values()]
+        sizes = rows.get_column("group_size").unique().to_list()
+        if all(size in self._kept for size in sizes):  # most rows go at once
+            hashed = hashed.filter(pl.col("hash") <= max(bounds))
+        for (size,), own in hashed.group_by("group_size"):
             bound, frames = self._kept.get(size, (_ALL, []))
             frames = [*frames, own.filter(pl.col("hash") <= bound)]
             while sum(frame.height for frame in frames) > self._rows and _several(frames):
@@ -42,13 +48,17 @@ class Sample:
 
     def rows(self) -> pl.DataFrame:
         """Return the rows that were kept."""
-        frames = [frame.drop("hash") for _, own in self._kept.values() for frame in own]
+        frames = [frame.select(*ROWS) for _, own in self._kept.values() for frame in own]
         return pl.concat(frames) if frames else pl.DataFrame(schema=ROWS)
 
 
-def _hash() -> pl.Expr:
-    """Return a hash that all rows of a collective share; of those without a key, the rows of a signature in a step."""
-    return pl.coalesce("key", pl.struct("signature", "step").hash()).hash().alias("hash")
+def _hash(rows: pl.DataFrame) -> pl.Expr:
+    """Return a hash that all rows of a collective share; of those without a key, the rows of a signature in a step, or part."""
+    key = pl.col("key")
+    if rows.get_column("key").has_nulls():
+        within = pl.coalesce("step", "part") if "part" in rows.columns else pl.col("step")
+        key = pl.coalesce("key", pl.struct("signature", within.alias("step")).hash())
+    return key.hash().alias("hash")
 
 
 def _several(frames: Sequence[pl.DataFrame]) -> bool:
@@ -58,7 +68,8 @@ def _several(frames: Sequence[pl.DataFrame]) -> bool:
 class Spool:
     """Take the collectives of ranks, some ranks at a time, and give them back by parts of steps.
 
-    ``rows`` is how many will come, ``ranks`` of how many ranks. Rows that share a key are in one part, whatever step each of them is in.
+    ``rows`` is how many will come. Rows that share a number are in one part, whatever step each of them is in. Rows of ranks without steps
+    are parted by their place among all of their rank: memory stays bounded without marks of steps, too.
     """
 
     def __init__(self, rows: int, part_rows: int = PART_ROWS) -> None:
@@ -68,7 +79,9 @@ class Spool:
         self._frames: dict[int, list[pl.DataFrame]] = {}
         self._files: dict[int, list[Path]] = {}
         self._pieces: dict[int, list[pl.DataFrame | Path]] = {}
-        self._placed = pl.DataFrame(schema={"key": pl.UInt64, "part": pl.Int32})
+        self._placed = pl.DataFrame(
+            schema={"key": pl.UInt64, "part": pl.Int32, "there": pl.Int64, "group_size": pl.Int32}
+        )
         self._sample = Sample(SAMPLE_ROWS)
         self._groups: list[pl.DataFrame] = []
         self._pairs: list[pl.DataFrame] = []
@@ -82,32 +95,50 @@ class Spool:
             collectives.filter(pl.col("group").is_not_null())
             .group_by("group")
             .agg(pl.col("duration_ns").sum().alias("time_ns"), pl.len().cast(pl.Int64).alias("collectives"))
+            .with_columns(pl.col("group").cast(pl.String))
         )
         exposed = typed(exposed, _PIECES)
         if self._parts <= 1:
             self._frames.setdefault(0, []).append(rows)
             self._pieces.setdefault(0, []).append(exposed)
             return
-        self._sample.add(rows)
         parted = self._with_part(rows)
-        pieces = exposed.join(parted.select("rank", "row", "part"), on=["rank", "row"], how="left")
-        self._write(parted, pieces)
+        self._sample.add(parted)
+        self._write(parted, exposed.with_columns(_parts_of(exposed, parted)))
 
     def _with_part(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Add ``part``: that of the row's step, or where another rank's row of the same key is already."""
         if not self._steps_each:
             steps = rows.get_column("step").drop_nulls().n_unique()
             self._steps_each = max(1, steps // self._parts)
-        own = (pl.col("step") // self._steps_each).cast(pl.Int32).fill_null(_OUTSIDE)
-        parted = rows.with_columns(own.alias("own"))
+        parted = rows.with_columns(self._own_part(rows).alias("own"))
         is_numbered = pl.col("by").is_in([WAYS.index("seq"), WAYS.index("comms-id")])
-        numbered = (
-            parted.lazy().filter(is_numbered, pl.col("own") != _OUTSIDE).select("key", pl.col("own").alias("part"))
+        new = (
+            parted.lazy()
+            .filter(is_numbered, pl.col("own") != _OUTSIDE)
+            .group_by("key")
+            .agg(
+                pl.col("own").first().alias("part"), pl.len().cast(pl.Int64).alias("there"), pl.col("group_size").max()
+            )
+            .collect()
         )
-        new = numbered.unique("key", keep="first", maintain_order=True).collect()
-        self._placed = pl.concat([self._placed, new.join(self._placed, on="key", how="anti", maintain_order="left")])
-        placed = parted.join(self._placed, on="key", how="left", maintain_order="left")
-        return placed.with_columns(pl.coalesce("part", "own").alias("part")).drop("own")
+        placed = (
+            pl.concat([self._placed, new])
+            .group_by("key", maintain_order=True)
+            .agg(pl.col("part").first(), pl.col("there").sum(), pl.col("group_size").max())
+        )
+        joined = parted.join(placed.select("key", "part"), on="key", how="left", maintain_order="left")
+        # Nobody asks again where all members of a group came.
+        self._placed = placed.filter(pl.col("there") < pl.col("group_size").fill_null(1 << 30))
+        return joined.with_columns(pl.coalesce("part", "own").alias("part")).drop("own")
+
+    def _own_part(self, rows: pl.DataFrame) -> pl.Expr:
+        """Return the part of the row's step; of a rank without steps, that of the row's place among all of the rank."""
+        part = (pl.col("step") // self._steps_each).cast(pl.Int32)
+        if rows.get_column("step").has_nulls():
+            place = (pl.col("row").cast(pl.Int64) * self._parts // pl.len().over("rank")).cast(pl.Int32)
+            part = pl.coalesce(part, pl.when(pl.col("step").is_null().all().over("rank")).then(place))
+        return part.fill_null(_OUTSIDE)
 
     def _write(self, rows: pl.DataFrame, pieces: pl.DataFrame) -> None:
         if self._folder is None:
@@ -115,7 +146,7 @@ class Spool:
         for name, files, frame in (("rows", self._files, rows), ("pieces", self._pieces, pieces)):
             for (part,), own in frame.group_by("part", maintain_order=True):
                 path = self._folder / f"{name}.{part}.{len(files.setdefault(int(part), []))}.parquet"
-                own.drop("part").write_parquet(path, compression="lz4", statistics=False)
+                own.drop("part").write_parquet(path, compression="uncompressed", statistics=False)
                 files[int(part)].append(path)
 
     def sample(self) -> pl.DataFrame:
@@ -144,6 +175,13 @@ class Spool:
         """Remove the files."""
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _parts_of(pieces: pl.DataFrame, rows: pl.DataFrame) -> pl.Series:
+    """Return the part of the row that each piece is of; ``rows`` are all rows of some ranks, one rank after the other."""
+    ranks, firsts = np.unique(rows.get_column("rank").to_numpy(), return_index=True)
+    first = firsts[np.searchsorted(ranks, pieces.get_column("rank").to_numpy())]
+    return rows.get_column("part").gather(first + pieces.get_column("row").to_numpy())
 
 
 def _frame(parts: Sequence[pl.DataFrame | Path], schema: Mapping[str, pl.DataType]) -> pl.DataFrame:

@@ -361,7 +361,6 @@ def _reduced(profile: Profile) -> Profile | None:
         calls=typed(called.with_columns(**{**texts, **zeros}), CALLS),
         rows=typed(sums.with_columns(pl.lit(None, pl.String).alias("kernel")), ROWS),
         units=units,
-        idle_code=profile.idle_code.clear(),
         facts=replace(profile.facts, advice=(), attention=()),
         timeline=None,
     )
@@ -414,7 +413,7 @@ def from_bytes(content: bytes, path: str = "summary") -> RankSummary:
         profile, columns = _member(rest)[0].split(b"\n", 1)
         return replace(
             _headed(document),
-            **cast(Any, _frames([document["frames"]], [memoryview(columns)])),
+            **cast(Any, _with_texts(_frames([document["frames"]], [memoryview(columns)]))),
             profile=baselines.profile_from(json.loads(profile)) if profile != b"null" else None,
         )
     except damage() as error:
@@ -436,7 +435,7 @@ def head_of(content: bytes) -> tuple[RankSummary, int]:
 
 
 def frames_of(contents: Sequence[bytes]) -> dict[str, tuple[pl.DataFrame, list[int]]]:
-    """Return each frame of summaries that `to_bytes` wrote, one under the other, by name.
+    """Return each frame of summaries that `to_bytes` wrote, one under the other, by name; texts are ``pl.Enum``.
 
     With it comes how many rows each summary has in it.
     """
@@ -471,6 +470,10 @@ def _frames(described: Sequence[Mapping[str, Any]], columns: Sequence[memoryview
         if any(frames[name].get_column(column).null_count() for column in _KNOWN[name]):
             raise ValueError(f"a time is missing in a row of {name}")
     return frames
+
+
+def _with_texts(frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    return {name: typed(frame, _FRAMES[name]) for name, frame in frames.items()}
 
 
 def _group(document: Mapping[str, Any]) -> RankGroup:

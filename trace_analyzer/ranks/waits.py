@@ -129,8 +129,8 @@ class Lateness:
         if split.is_empty():
             nothing = pl.lit(None, pl.Int64)
             return rows.with_columns(nothing.alias("own_late_ns"), nothing.alias("gain_ns"))
-        slots, place = self._slotted(split), split.select(pl.int_range(pl.len()).over("rank")).to_series().to_numpy()
-        rank = split.get_column("rank").to_numpy()
+        slots, rank = self._slotted(split), split.get_column("rank").to_numpy()
+        place = _places(split) if self._total_then.shape[1] > 1 else np.zeros(0, dtype=np.int64)
         late = pl.col("late_ns")
         if self._total_then.shape[1] > 1:
             elsewhere = self._elsewhere(_Grid(rank, place, slots, split.get_column("wait_ns").to_numpy()))
@@ -151,9 +151,8 @@ class Lateness:
 
     def _slotted(self, split: pl.DataFrame) -> Integers:
         """Return the slot of each row's group among those of its rank, and make room for new ones."""
-        if split.select(pl.col("of").n_unique()).item() == 1 and self._slots.is_empty():
-            self._slots = split.select("rank", "of").unique("rank").with_columns(pl.lit(0, pl.Int64).alias("slot"))
-        new = split.select("rank", "of").unique(maintain_order=True).join(self._slots, on=["rank", "of"], how="anti")
+        members = _members(split)
+        new = members.join(self._slots, on=["rank", "of"], how="anti", maintain_order="left")
         if new.height:
             sizes = self._slots.group_by("rank").agg(pl.len().cast(pl.Int64).alias("used"))
             place = pl.int_range(pl.len()).over("rank") + pl.col("used").fill_null(0)
@@ -204,6 +203,20 @@ class Lateness:
             self._charged[own] += charge
             self._charged_then[own, slot] = self._charged[own]
         return grid.taken(result)
+
+
+def _members(split: pl.DataFrame) -> pl.DataFrame:
+    """Return the distinct rank and of of rows, in order of rank and of the first row."""
+    groups = split.get_column("of")
+    if groups.n_unique() > 1:
+        return split.select("rank", "of").unique(maintain_order=True)
+    ranks = np.flatnonzero(np.bincount(split.get_column("rank").to_numpy()))
+    return pl.DataFrame({"rank": ranks.astype(np.int32)}).with_columns(pl.lit(groups[0], pl.UInt64).alias("of"))
+
+
+def _places(split: pl.DataFrame) -> Integers:
+    """Return the place of each row among those of its rank."""
+    return split.select(pl.int_range(pl.len()).over("rank")).to_series().to_numpy()
 
 
 def _gains(split: pl.DataFrame) -> Integers:

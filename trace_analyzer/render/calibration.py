@@ -2,9 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup, escape
+
 from trace_analyzer import units
 from trace_analyzer.catalog.calibration import Calibration
-from trace_analyzer.render.offline import figure_page
+from trace_analyzer.render.offline import figures_page
 
 if TYPE_CHECKING:
     import holoviews as hv
@@ -93,8 +95,11 @@ def calibration_plots(calibration: Calibration) -> "hv.Layout":
 
 def calibration_html(calibration: Calibration) -> str:
     """Return the figures on one page that needs no network."""
-    import holoviews as hv
-
     title = f"{units.visible(calibration.name)}, measured"
-    figures = calibration_plots(calibration).opts(title=title)
-    return figure_page(hv.render(figures, backend="bokeh"), title)
+    caption = escape("Each figure is the best of its batches.")
+    return figures_page(
+        title,
+        Markup(),
+        [("Memory and arithmetic", caption, calibration_plots(calibration))],
+        calibration_text(calibration),
+    )

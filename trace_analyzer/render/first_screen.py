@@ -11,7 +11,17 @@ from pathlib import PurePath
 from trace_analyzer import units
 from trace_analyzer.render import phrasing, window_phrasing
 from trace_analyzer.render.advice_phrasing import code_line, first_place
-from trace_analyzer.render.layout import Line, bar, cells, columns, folded, half_width, hanging, side_by_side
+from trace_analyzer.render.layout import (
+    MOST_LINES,
+    Line,
+    bar,
+    cells,
+    columns,
+    folded,
+    half_width,
+    hanging,
+    side_by_side,
+)
 from trace_analyzer.report import Advice, Report, Verdict
 from trace_analyzer.report.summaries import PartShare, longest_and_rest, part_totals, shares_of
 from trace_analyzer.report.worth import is_idle_worth_naming, saved_ratio
@@ -22,7 +32,6 @@ _WITHOUT_TIMES = 34  # cells in which a block has the longest name, a bar and sh
 _TOP_CAUSES, _TOP_ADVICE = 5, 3
 _TOP_REASONS = {"high": 0, "medium": 1, "low": 2}
 """How many reasons lower the confidence at least: those that stand first. Others only explain."""
-_MOST_LINES = 6  # of any one text: only names made to harm are longer
 
 
 def verdict_lines(report: Report, width: int, verbose: bool = False) -> list[Line]:
@@ -34,7 +43,7 @@ def verdict_lines(report: Report, width: int, verbose: bool = False) -> list[Lin
     if rule := phrasing.rule_applied(verdict):
         lines += hanging([("  ", "")], rule, width)
     lines += _confidence(verdict, width, verbose)
-    return [*lines, *([(line, "dim")] for line in folded(trace_phrase(report, verbose), width, _MOST_LINES))]
+    return [*lines, *([(line, "dim")] for line in folded(trace_phrase(report, verbose), width, MOST_LINES))]
 
 
 def _continued(head: Line, text: str, width: int, style: str) -> list[Line]:
@@ -43,7 +52,7 @@ def _continued(head: Line, text: str, width: int, style: str) -> list[Line]:
     first: list[str] = []
     while words and cells(head) + units.cell_width(" ".join([*first, words[0]])) <= width:
         first.append(words.pop(0))
-    rest = [[("  ", ""), (line, style)] for line in folded(" ".join(words), width - 2, _MOST_LINES)] if words else []
+    rest = [[("  ", ""), (line, style)] for line in folded(" ".join(words), width - 2, MOST_LINES)] if words else []
     return [[*head, (" ".join(first), style)], *rest]
 
 
@@ -56,7 +65,7 @@ def _confidence(verdict: Verdict, width: int, verbose: bool) -> list[Line]:
     more = len(verdict.confidence_why) - shown
     if not verbose and more > 0:
         why = f"{phrasing.reasons(verdict.confidence_why[:shown])}; and {more} more (-v)"
-    return hanging([(f"{how_sure} ", "dim")], units.visible(why), width, _MOST_LINES, "dim")
+    return hanging([(f"{how_sure} ", "dim")], units.visible(why), width, MOST_LINES, "dim")
 
 
 def advice_lines(report: Report, width: int) -> list[Line]:
@@ -74,7 +83,7 @@ def advice_lines(report: Report, width: int) -> list[Line]:
         if code := code_line(item.code, width - 7):
             lines += code_lines(code, width)
         if place := first_place(item, 2 * (width - 5)):
-            lines += [[("     ", ""), (line, "dim")] for line in folded(units.visible(place), width - 5, _MOST_LINES)]
+            lines += [[("     ", ""), (line, "dim")] for line in folded(units.visible(place), width - 5, MOST_LINES)]
     return lines
 
 
@@ -84,13 +93,13 @@ def code_lines(code: str, width: int) -> list[Line]:
     return [
         [("       ", ""), (piece, "code")]
         for line in map(units.visible, code.splitlines())
-        for piece in ([line] if units.cell_width(line) <= room else folded(line, room, _MOST_LINES))
+        for piece in ([line] if units.cell_width(line) <= room else folded(line, room, MOST_LINES))
     ]
 
 
 def advice_title(rank: int, item: Advice, brings: str, width: int) -> list[Line]:
     """Write what to change and what it brings, on one line if it fits."""
-    lines = hanging([(f"  {rank}. ", "")], units.visible(item.title), width, 2, "bold")
+    lines = hanging([(f"  {rank}. ", "")], units.visible(item.title), width, MOST_LINES, "bold")
     _append(lines, brings, "good", width, indent="     ")
     return lines
 
@@ -110,12 +119,12 @@ def doubt_lines(report: Report, width: int) -> list[Line]:
         held = f"{len(report.trust) - len(broken)} of {len(report.trust)} hold"
         text = "; ".join((held, *map(phrasing.check_phrase, broken)))
         style = "bad" if any(check.status == "fail" for check in broken) else "warn"
-        lines += hanging([("Checks  ", "title")], units.visible(text), width, _MOST_LINES, style)
+        lines += hanging([("Checks  ", "title")], units.visible(text), width, MOST_LINES, style)
     grave = [note for note in phrasing.sorted_notes(report.notes) if note.severity != "info"]
     if grave:
         text = _first_clauses(units.visible(grave[0].message), 2 * (width - 8))
         more = f" (and {units.counted(len(grave) - 1, 'more note')}: -v)" if len(grave) > 1 else ""
-        lines += hanging([("Note    ", "title")], text + more, width, _MOST_LINES, "warn")
+        lines += hanging([("Note    ", "title")], text + more, width, MOST_LINES, "warn")
     return lines
 
 
@@ -140,7 +149,7 @@ def _append(lines: list[Line], text: str, style: str, width: int, indent: str = 
     if cells(lines[-1]) + 3 + units.cell_width(text) <= width:
         lines[-1] = [*lines[-1], ("   ", ""), (text, style)]
     else:
-        lines += hanging([(indent, "")], text, width, 2, style)
+        lines += hanging([(indent, "")], text, width, MOST_LINES, style)
 
 
 def trace_phrase(report: Report, verbose: bool = False) -> str:
@@ -224,4 +233,4 @@ def record_lines(report: Report, width: int) -> list[Line]:
     if not tips:
         return []
     lines: list[Line] = [[("What to record instead", "title")]]
-    return lines + [line for tip in tips for line in hanging([("  - ", "")], tip, width, 3)]
+    return lines + [line for tip in tips for line in hanging([("  - ", "")], tip, width, MOST_LINES)]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import zip_longest
+from textwrap import wrap
 
 from trace_analyzer import units
 
@@ -21,6 +22,9 @@ STYLES = {
 COLUMN_GAP = 4
 """Cells between two blocks side by side."""
 
+MOST_LINES = 12
+"""Lines that any one text takes; only names made to harm are longer."""
+
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -32,11 +36,6 @@ def cells(line: Line) -> int:
 def half_width(width: int) -> int:
     """Return the cells that each of two blocks side by side has."""
     return (width - COLUMN_GAP) // 2
-
-
-def column_room(width: int, taken: Sequence[int], count: int, texts: int) -> int:
-    """Return the cells for each of the ``texts`` among ``count`` columns, where the others take ``taken``."""
-    return (width - 2 * count - sum(taken)) // max(1, texts)
 
 
 def wrapped(text: str, width: int, most: int = 99) -> list[str]:
@@ -86,6 +85,54 @@ def columns(rows: Sequence[Line], align: str, gap: int = 2) -> list[Line]:
         [part for k, span in enumerate(row) for part in _cell(span, widths[k], align[k], gap if k else 0)]
         for row in rows
     ]
+
+
+def column_widths(rows: Sequence[Sequence[str]], sides: str, room: int, gap: int = 2) -> list[int]:
+    """Return the cells of each column, so that a table takes ``room``; ``rows`` begin with the headings.
+
+    Numbers stay whole. Where that is too wide, headings over them wrap, and texts share the rest: short ones stay whole.
+    """
+    needs = [max(map(units.cell_width, column)) for column in zip(*rows, strict=True)]
+    left = room - gap * (len(needs) - 1)
+    if sum(needs) <= left:
+        return needs
+    widths = [
+        max(_longest_word(head), *map(units.cell_width, column)) if side == "r" else 0
+        for (head, *column), side in zip(zip(*rows, strict=True), sides, strict=True)
+    ]
+    left -= sum(widths)
+    texts = sorted((k for k, side in enumerate(sides) if side == "l"), key=lambda k: needs[k])
+    for place, k in enumerate(texts):
+        widths[k] = max(1, min(needs[k], left // (len(texts) - place)))
+        left -= widths[k]
+    return widths
+
+
+def _longest_word(text: str) -> int:
+    return max(map(units.cell_width, text.split()), default=0)
+
+
+def table_row(
+    texts: Sequence[str], widths: Sequence[int], sides: str, styles: Sequence[str], gap: int = 2
+) -> list[Line]:
+    """Write a row of a table; a text that is wider than its column goes on below."""
+    cut = [broken(text, width) for text, width in zip(texts, widths, strict=True)]
+    return [
+        [
+            part
+            for k, (text, side) in enumerate(zip(line, sides, strict=True))
+            for part in _cell((text, styles[k]), widths[k], side, gap if k else 0)
+        ]
+        for line in zip_longest(*cut, fillvalue="")
+    ]
+
+
+def broken(text: str, width: int, most: int = MOST_LINES) -> list[str]:
+    """Wrap the text at spaces and hyphens, and a word that is too long anywhere."""
+    lines = wrap(text, width) if text.isascii() else folded(text, width)
+    if len(lines) <= most:
+        return lines or [""]
+    return [*lines[: most - 1], units.shorten("".join(lines[most - 1 :]), width)]
 
 
 def _cell(span: Span, width: int, side: str, gap: int) -> Line:

@@ -1,9 +1,18 @@
 """Write Bokeh figures as pages that need no network."""
 
+from collections.abc import Sequence
 from html import escape
+from importlib.resources import files
 from typing import Any
 
+from markupsafe import Markup
+
+from trace_analyzer.render.palette import palette_css
 from trace_analyzer.units import visible
+from trace_analyzer.version import tool_version
+
+Figure = tuple[str, Markup, object]
+"""A title, a caption and what is drawn."""
 
 
 def bokeh_library() -> str:
@@ -17,10 +26,37 @@ def bokeh_library() -> str:
     return "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)
 
 
-def figure_page(figure: Any, title: str) -> str:
-    """Return one Bokeh figure or layout as an HTML page with nothing beside it."""
+def figures_page(headline: str, facts: Markup, figures: Sequence[Figure], text: str) -> str:
+    """Return HoloViews plots as a page that needs no network: the headline, facts, the plots, and all of it as text."""
     from bokeh.embed import components
 
-    script, place = components(figure)
-    head = f'<meta charset="utf-8"><title>{escape(visible(title))}</title><script>{bokeh_library()}</script>'
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head><body>{place}{script}</body></html>\n'
+    drawn = [_rendered(figure) for *_, figure in figures]
+    script, parts = components(drawn) if drawn else ("", ())
+    scripts = (bokeh_library(), _asset("figure_page.js")) if drawn else ()
+    sections = Markup("").join(
+        Markup('<h2>{}</h2><p>{}</p><div class="figure">{}</div>').format(title, caption, Markup(part))
+        for (title, caption, _), part in zip(figures, parts, strict=True)
+    )
+    words = f"<h2>In words</h2><pre>{escape(text)}</pre>" if text else ""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="generator" content="trace-analyzer {escape(tool_version())}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(visible(headline))}</title><style>{palette_css()}{_asset('figure_page.css')}</style>"
+        f"<script>{''.join(scripts)}</script></head>"
+        f"<body><h1>{escape(visible(headline))}</h1>{facts}{sections}"
+        f"{words}{script}</body></html>\n"
+    )
+
+
+def _rendered(figure: Any) -> Any:
+    """Return the Bokeh model of a HoloViews plot; any other is one."""
+    if type(figure).__module__.startswith("bokeh."):
+        return figure
+    import holoviews as hv
+
+    return hv.render(figure, backend="bokeh")
+
+
+def _asset(name: str) -> str:
+    return files("trace_analyzer.render.html").joinpath("assets", name).read_text(encoding="utf-8")

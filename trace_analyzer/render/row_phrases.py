@@ -24,6 +24,11 @@ def part_label(row: Row) -> str:
     return label(part) if part in WORK else f"Idle: {phrase(part)}"
 
 
+def path_part(row: Row) -> str:
+    """Name a part of the critical path: a bucket of the device's work, or a cause of waiting."""
+    return str(row["name"]) if row["kind"] == "device" else label(row["name"])
+
+
 def drained_by(row: Row) -> str:
     """Write what drained the queue, from a row of table `drains`: ``.item() in train (train.py:12)``."""
     function = row["python_function"]
@@ -102,6 +107,7 @@ PHRASES: Mapping[str, Callable[[Row], str]] = {
     "movement": movement,
     "movement-name": movement_name,
     "part": part_label,
+    "path-part": path_part,
     "place": blamed_place,
     "step-limit": step_limit,
 }

@@ -27,8 +27,8 @@ from trace_analyzer.render.first_screen import (
     time_lines,
     verdict_lines,
 )
-from trace_analyzer.render.kernel_labels import kernel_label, middle_cut
-from trace_analyzer.render.layout import Line, cells, column_room, columns, hanging, line_text
+from trace_analyzer.render.kernel_labels import kernel_label
+from trace_analyzer.render.layout import MOST_LINES, Line, cells, column_widths, columns, hanging, line_text, table_row
 from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict, worth
 from trace_analyzer.report.code_report import BLAME_SECTION
 from trace_analyzer.report.device_report import GROUPS_SECTION
@@ -100,7 +100,7 @@ def _without_profiler(verdict: Verdict, width: int) -> list[Line]:
     if unbiased is None or raw is None or unbiased.shares is None or not worth.is_recording_worth_a_line(unbiased):
         return []
     head: Line = [("Without the profiler  ", "title")]
-    return hanging(head, units.visible(phrasing.debiased_phrase(raw, unbiased)), width, 4, "dim")
+    return hanging(head, units.visible(phrasing.debiased_phrase(raw, unbiased)), width, MOST_LINES, "dim")
 
 
 def _blame(report: Report, width: int) -> list[Line]:
@@ -126,9 +126,9 @@ def _work(report: Report, width: int) -> list[Line]:
         return []
     table = replace(GROUPS_SECTION, scope=phrasing.known_work(device))
     lines = _section(table_section(table, dataclass_rows(device.groups), len(device.groups)), width)
-    measured = hanging([("  ", "")], told_measured, width, 4, "dim") if told_measured else []
+    measured = hanging([("  ", "")], told_measured, width, MOST_LINES, "dim") if told_measured else []
     texts = [text for text in (phrasing.recomputation(device), *phrasing.tensor_cores(device)) if text]
-    facts = [line for text in texts for line in hanging([("  ", "")], text, width, 2, "dim")]
+    facts = [line for text in texts for line in hanging([("  ", "")], text, width, MOST_LINES, "dim")]
     return [*lines, *measured, *facts]
 
 
@@ -160,9 +160,9 @@ def _section(declared: DeclaredSection | None, width: int) -> list[Line]:
         return []
     shown = declared.for_terminal(width)
     aside = shown.section.scope or shown.section.doc
-    title: Line = [(shown.section.title, "title"), *([("  " + aside, "dim")] if aside else [])]
+    title = hanging([(shown.section.title, "title"), ("  ", "")], units.visible(aside), width, MOST_LINES, "dim")
     rest = [] if shown.section.top else _left_out(shown.total - len(shown.rows))
-    return [title, *(_lines(shown, width) if shown.section.lines else _table(shown, width)), *rest]
+    return [*title, *(_lines(shown, width) if shown.section.lines else _table(shown, width)), *rest]
 
 
 def _lines(shown: DeclaredSection, width: int) -> list[Line]:
@@ -176,9 +176,9 @@ def _lines(shown: DeclaredSection, width: int) -> list[Line]:
     for row, line in zip(shown.rows, heads, strict=True):
         head, text = [("  ", ""), *line, ("  ", "")], units.visible(last.cell(row))
         if width - cells(head) >= _LEAST_TEXT:
-            lines += hanging(head, text, width, shown.section.lines, "dim")
+            lines += hanging(head, text, width, MOST_LINES, "dim")
         else:
-            lines += [head, *hanging([("    ", "")], text, width, shown.section.lines + 1, "dim")]
+            lines += [head, *hanging([("    ", "")], text, width, MOST_LINES, "dim")]
     return lines
 
 
@@ -189,28 +189,23 @@ def _unheaded(column: LaidColumn, row: Mapping[str, Any]) -> str:
 
 
 def _table(shown: DeclaredSection, width: int) -> list[Line]:
-    """Write rows under headings; texts are cut to the room there is."""
-    texts = [[units.visible(cell) for cell in shown.cells(row)] for row in shown.rows]
+    """Write rows under headings; what has no room in its column goes on below, a long name on a second line at most."""
     sides = shown.alignment
     named = bool(shown.columns) and shown.columns[-1].shown.form == "name"
-    taken = [
-        max(map(units.cell_width, column))
-        for column, side in zip(zip(shown.headings, *texts, strict=True), sides, strict=True)
-        if side == "r" or named
-    ]
+    rows = [list(map(units.visible, row)) for row in (shown.headings, *map(shown.cells, shown.rows))]
+    widths = column_widths(rows, "r" * (len(sides) - 1) + sides[-1] if named else sides, width - 2)
     if named:
-        room = column_room(width, taken[:-1], len(sides), 1)
-        cut = [[*cells_, kernel_label(name, room)] for *cells_, name in texts]
-    else:
-        room = max(8, column_room(width, taken, len(sides), sides.count("l")))
-        cut = [
-            [middle_cut(cell, room) if side == "l" else cell for cell, side in zip(row, sides, strict=True)]
-            for row in texts
-        ]
-    styles = [*("" for _ in sides[1:]), "bold" if named else ""]
-    rows = [list(zip(row, styles, strict=True)) for row in cut]
-    lines = columns([[(head, "dim") for head in shown.headings], *rows], sides)
-    return [[("  ", ""), *line] for line in lines]
+        rows[1:] = [[*figures, kernel_label(name, 2 * widths[-1] - 1)] for *figures, name in rows[1:]]
+    head, *body = (
+        table_row(
+            row,
+            widths,
+            sides,
+            ["dim"] * len(sides) if row is rows[0] else [*("" for _ in sides[1:]), "bold" if named else ""],
+        )
+        for row in rows
+    )
+    return [[("  ", ""), *line] for lines in (head, *body) for line in lines]
 
 
 def _left_out(count: int) -> list[Line]:
@@ -236,10 +231,10 @@ def _advice(report: Report, width: int) -> list[Line]:
 def _one_advice(rank: int, item: Advice, report: Report, width: int) -> list[Line]:
     lines = advice_title(rank, item, phrasing.predicted_step(item) or saves_phrase(item, report), width)
     why = f"{item.why}; {saves_at_most(item)}" if item.predicted else item.why
-    lines += hanging([("     ", "")], units.visible(why), width, 4, "dim")
+    lines += hanging([("     ", "")], units.visible(why), width, MOST_LINES, "dim")
     lines += code_lines(item.code, width)
     if place := phrasing.advised_place(item):
-        lines += hanging([("     ", "dim")], units.visible(place), width, 8, "dim")
+        lines += hanging([("     ", "dim")], units.visible(place), width, MOST_LINES, "dim")
     return lines
 
 
@@ -256,7 +251,7 @@ def _trust(report: Report, width: int) -> list[Line]:
         line
         for label, text in pairs
         for line in hanging(
-            [(units.visible(label).ljust(indent) + "  ", "title")], units.visible(text), width, 3, "dim"
+            [(units.visible(label).ljust(indent) + "  ", "title")], units.visible(text), width, MOST_LINES, "dim"
         )
     ]
 
@@ -326,5 +321,5 @@ def _notes(report: Report, width: int) -> list[Line]:
     for note in notes:
         style = "dim" if note.severity == "info" else "warn"
         mark = "  " if note.severity == "info" else "! "
-        lines += hanging([("  ", ""), (mark, style)], units.visible(note.message), width, 6, style)
+        lines += hanging([("  ", ""), (mark, style)], units.visible(note.message), width, MOST_LINES, style)
     return lines if notes else []

@@ -1,11 +1,13 @@
 """Write what a change would bring, as text for a terminal, as Markdown, and as a tornado plot."""
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
+from markupsafe import Markup, escape
+
 from trace_analyzer.render.layout import folded
-from trace_analyzer.render.offline import figure_page
+from trace_analyzer.render.offline import figures_page
+from trace_analyzer.render.row_phrases import path_part
 from trace_analyzer.replay.whatif import PathPart, Scenario, WhatIf
 from trace_analyzer.units import counted, duration, percent, shorten, visible
 
@@ -127,7 +129,7 @@ def _path_head(result: WhatIf, shown: tuple[str, ...]) -> str:
 
 def _part(part: PathPart, shown: tuple[str, ...]) -> str:
     steps = "".join(f"{duration(part.speedups[key]):>11}" for key in shown if key in part.speedups)
-    return f"  {shorten(visible(part.name), 22):22} {percent(part.ratio):>6} {duration(part.ns):>8} {steps}"
+    return f"  {shorten(visible(path_part(vars(part))), 22):22} {percent(part.ratio):>6} {duration(part.ns):>8} {steps}"
 
 
 def _escaped(text: str) -> str:
@@ -161,35 +163,51 @@ def tornado(result: WhatIf) -> Any:
             for at, (s, name) in enumerate(zip(rows, names, strict=True))
         ],
         vdims=["change", "step (ms)"],
-    ).opts(color="#4477aa", line_color=None, tools=["hover"])
+    ).opts(color="#0072b2", line_color=None, tools=["hover"])
     whiskers = hv.Segments([(s.low_ns / _NS_PER_MS, at, s.high_ns / _NS_PER_MS, at) for at, s in enumerate(rows)]).opts(
         color="#222222", line_width=2
     )
     line = hv.VLine(now).opts(color="#888888", line_dash="dashed")
     return (bars * whiskers * line).opts(
-        width=900, height=120 + 28 * len(rows), yticks=list(zip(places, names, strict=True)), xlabel="step (ms), estimated",
-        ylabel="", title=f"What a change would bring: now {duration(result.replay.step_ns)} a step",
+        responsive=True, height=120 + 28 * len(rows), yticks=list(zip(places, names, strict=True)), xlabel="step (ms), estimated",
+        ylabel="", min_width=320, toolbar="disable", hooks=[_tag_whiskers],
     )  # fmt: skip
+
+
+def _tag_whiskers(plot: Any, element: object) -> None:
+    """Tag the intervals, so that the page's script gives them the colour of the theme's text."""
+    from bokeh.models import Segment
+    from bokeh.models.renderers import GlyphRenderer
+
+    for model in plot.state.select({"type": GlyphRenderer}):
+        if isinstance(model.glyph, Segment):
+            model.glyph.tags = ["ink"]
 
 
 def whatif_html(result: WhatIf) -> str:
     """Return the answer for a notebook: the text, and the tornado plot in a frame of its own."""
     text = f"<pre>{escape(whatif_text(result))}</pre>"
     try:
-        page = tornado_html(result)
+        page = tornado_html(result, words=False)
     except ModuleNotFoundError:
         page = None  # without HoloViews the text says it all
     if page is None:
         return text
-    height = 160 + 28 * len(result.scenarios)
+    height = 380 + 28 * len(result.scenarios)
     return f'{text}<iframe srcdoc="{escape(page)}" style="width: 100%; height: {height}px; border: 0" title="What a change would bring"></iframe>'
 
 
-def tornado_html(result: WhatIf) -> str | None:
-    """Return the tornado plot as one offline HTML page; None without scenarios."""
+def tornado_html(result: WhatIf, *, words: bool = True) -> str | None:
+    """Return the tornado plot, and below it the text if ``words``, as one offline HTML page; None without scenarios."""
     plot = tornado(result)
-    if plot is None:
+    if plot is None or result.replay is None:
         return None
-    import holoviews as hv
-
-    return figure_page(hv.render(plot, backend="bokeh"), "What a change would bring")
+    caption = escape(
+        f"A bar goes from the step now, {duration(result.replay.step_ns)}, to the step with the change; a line is the interval of the estimate."
+    )
+    return figures_page(
+        "What a change would bring",
+        Markup(),
+        [("Step with each change", caption, plot)],
+        whatif_text(result) if words else "",
+    )

@@ -108,9 +108,9 @@ CRITICAL_PATH_PARTS = Table(
 )
 CRITICAL_PATH_SECTION = Section(
     "Critical path",
-    "What the steps waited for, and the step with less of it: a share alone misleads.",
+    "What the steps waited for, and how long a step takes with less of it.",
     show=(
-        Shown("name", "part", "text", 0, markdown=True),
+        Shown("name", "part", "text", 0, markdown=True, phrase="path-part"),
         Shown("path_ratio", "of the path", terminal=0, markdown=True),
         *(
             Shown(f"step_{less}_less_ns", "without it" if less == 100 else f"{less} % less", terminal=0 if less in (50, 100) else 84, markdown=True)

@@ -111,13 +111,14 @@ GLOSSARY: Mapping[str, Mapping[str, Term]] = {
 """Every definition of the page by group and key: the one source of its tooltips and its glossary."""
 
 _PYTHON_FRAME = re.compile(r".*\.py\(\d+\): (.+)")
-# In a C++ symbol no word goes on behind a closing bracket; annotations such as "enumerate(DataLoader)#..." do.
+# In a C++ symbol no word goes on behind a closing bracket, but for casts and lambdas in templates, which return void;
+# annotations such as "enumerate(DataLoader)#..." do.
 _CONTINUED = re.compile(r"\)[\w#]")
 _SYMBOL = re.compile(r"void .*|\w+\(.*|.*::.*<.*", re.DOTALL)
 _INNERMOST_BRACKETS = re.compile(r"<[^<>]*>|\([^()]*\)")
 _WRAPPER = re.compile(r"[Kk]ernel\d?|\w*elementwise_kernel\w*|reduce_kernel")
 _WRAPPED = re.compile(
-    r"\b(?:cutlass_\w+|(?!(?:Binary|AUnary|BUnary)Functor\b)\w*[Ff]unctor\w*|\w+_kernel_cuda\b|(?!gpu_)\w+_kernel\b)"
+    r"\b(?:cutlass_\w+|(?!(?:Binary|AUnary|BUnary)Functor\b)\w*[Ff]unctor\w*|\w+_kernel_cuda\b|\w+Ops\b|(?!gpu_)\w+_kernel\b)"
 )
 
 
@@ -134,7 +135,7 @@ def short_name(name: str) -> str:
     frame = _PYTHON_FRAME.fullmatch(name)
     if frame:
         return frame[1]
-    if not _SYMBOL.fullmatch(name) or _CONTINUED.search(name):
+    if not _SYMBOL.fullmatch(name) or (not name.startswith("void ") and _CONTINUED.search(name)):
         return name
     if (label := cutlass_label(name)) is not None:
         return label

@@ -32,6 +32,9 @@ from trace_analyzer.vocabulary import PARTS, REGIMES, STATUSES, UNKNOWN_PARTS, p
 OPEN_ADVICE = 3
 """Cards that are open at once; the rest unfolds."""
 
+ON_PAPER = ("trust", "kernels", "idle")
+"""Folded parts that are printed all the same: how far to trust the verdict, and where device and idle time go."""
+
 MOST_TIP = 240
 """Characters of a name in a tooltip; the timeline has all of them."""
 
@@ -238,7 +241,7 @@ def environment() -> Environment:
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "TERMS": TERMS,
-        "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP,
+        "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP, "ON_PAPER": ON_PAPER,
         "ADVICE_DOCS": _advice_docs(),
     }  # fmt: skip
     return environment

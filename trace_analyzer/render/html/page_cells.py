@@ -21,7 +21,7 @@ from trace_analyzer.vocabulary import label
 MOST_ROWS = 100
 SHOWN_ROWS = 12
 LONG_NAME, NAME_END, ALIKE = 24, 11, 3
-"""Characters from which a name is cut where there is no room, of its end that is never cut, and of that before a difference."""
+"""Characters from which a name is cut where there is no room, of its end that stay in sight, and of those before a difference."""
 
 _FRAME = re.compile(r"(?:.*[/\\\\])?([^/\\\\]+\(\d+\)): (.+)")
 
@@ -65,7 +65,7 @@ class Cell:
     key: str = ""
     head: str = ""
     end: str = ""
-    """Beginning of a long name, cut where there is no room, and the part that stays in sight: it tells like names apart."""
+    """Beginning of a long name, cut where there is no room, and the part whose beginning stays in sight: it tells like names apart."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,7 @@ def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], 
 def _with_end(row: Row, place: int, cuts: Mapping[str, int]) -> Row:
     cell = row.cells[place]
     end = cell.text[cuts.get(cell.text, len(cell.text)) :]
-    shown = end if len(end) <= NAME_END else f"{end[: NAME_END - 1]}…"
-    named = replace(cell, head=cell.text[: len(cell.text) - len(end)], end=shown)
+    named = replace(cell, head=cell.text[: len(cell.text) - len(end)], end=end)
     return replace(row, cells=(*row.cells[:place], named, *row.cells[place + 1 :]))
 
 

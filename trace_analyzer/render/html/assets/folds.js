@@ -1,4 +1,4 @@
-// Folded parts of the page: they open when something in them is linked to, and all of them on paper. The browser itself
+// Folded parts of the page: they open when something in them is linked to, and those on paper that say so. The browser itself
 // opens those in which its search finds something.
 
 // Opens every fold around an element, and the one that it is the heading of.
@@ -7,7 +7,7 @@ export function unfold(element) {
 }
 
 export function startFolds(page = document) {
-  const folds = () => [...page.querySelectorAll('main details')];
+  const printed = () => [...page.querySelectorAll('main details:not(.fold > *), .fold > [data-paper]')];
   const follow = (fragment) => {
     const target = /^#[\w-]+$/.test(fragment) && page.getElementById(fragment.slice(1));
     if (!target) return;
@@ -29,7 +29,7 @@ export function startFolds(page = document) {
   });
   let closed = [];
   addEventListener('beforeprint', () => {
-    closed = folds().filter((fold) => !fold.open);
+    closed = printed().filter((fold) => !fold.open);
     for (const fold of closed) fold.open = true;
   });
   addEventListener('afterprint', () => {

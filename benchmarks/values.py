@@ -1,0 +1,78 @@
+"""What each value of an analysis takes: CPU time by value of the graph, the most first. Asserts nothing.
+
+One process and one thread of the graph; a value's time is without that of the values it is made from. First times hold what is
+done once per process, such as compiling patterns.
+
+    python benchmarks/values.py TRACE [--rows 30]
+"""
+
+import argparse
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from trace_analyzer import pipeline
+from trace_analyzer.catalog.prepare import prepare
+from trace_analyzer.graph import Node, TableGraph
+from trace_analyzer.ingest import load
+
+own: Counter[str] = Counter()
+"""CPU seconds by value."""
+_inner = [0.0]
+"""Of each value under way, CPU seconds of those that it asked for."""
+
+
+def timed(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that makes a value and adds its CPU time to `own`."""
+
+    @wraps(make)
+    def made(*args: Any, **values: Any) -> Any:
+        start = time.process_time()
+        _inner.append(0.0)
+        value = make(*args, **values)
+        whole = time.process_time() - start
+        own[name] += whole - _inner.pop()
+        _inner[-1] += whole
+        return value
+
+    return made
+
+
+class TimedGraph(TableGraph):
+    """Make values as a graph does, and time them."""
+
+    def __init__(self, nodes: Iterable[Node], given: Mapping[str, Any], kept: Iterable[str]) -> None:
+        super().__init__((replace(node, make=timed(node.name, node.make)) for node in nodes), given, kept)
+
+
+def main() -> None:
+    """Analyse the trace and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trace", type=Path)
+    parser.add_argument("--rows", type=int, default=30)
+    options = parser.parse_args()
+    start = time.process_time()
+    trace = load(os.fspath(options.trace))
+    loaded = time.process_time()
+    prepare()
+    prepared = time.process_time()
+    pipeline.TableGraph = TimedGraph  # type: ignore[misc]
+    pipeline.PREFETCHING_THREADS = 0  # type: ignore[misc]
+    pipeline.report_of(trace)
+    print(f"{options.trace.name}: load {_ms(loaded - start)}, catalogues {_ms(prepared - loaded)}", end=", ")
+    print(f"analysis {_ms(time.process_time() - prepared)} ms of CPU time\n\n| value | CPU ms |\n| --- | ---: |")
+    for name, seconds in own.most_common(options.rows):
+        print(f"| {name} | {_ms(seconds)} |")
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.0f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""What a comparison's JSON promises, field by field, and what odd sides get: a sentence that names what is odd."""
+
+import dataclasses
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from compare_sides import Program
+
+from trace_analyzer.compare import baselines
+from trace_analyzer.compare.api import compare
+from trace_analyzer.compare.comparison import Comparison, Line, MatchedRatio, Side
+from trace_analyzer.compare.profiles import Profile, merged, profile_of
+from trace_analyzer.errors import InputError
+from trace_analyzer.pipeline import analyze
+
+BASE = Program(steps=5)
+FIELDS = {
+    "schema_version", "status", "reason", "same_work", "same_program", "before", "after", "difference_ns", "interval_ns", "significant",
+    "matched_ratio", "lines",
+}  # fmt: skip
+SIDE = {"path", "steps", "total_ns", "step_ns", "verdict"}
+LINE = {
+    "kind", "name", "level", "before_total_ns", "after_total_ns", "before_count", "after_count", "by_count_ns", "by_time_ns",
+}  # fmt: skip
+
+
+@cache
+def profile(program: Program) -> Profile:
+    return profile_of(analyze(program.trace()))
+
+
+def on(device: str, side: Profile, path: str = "") -> Profile:
+    """The side as if recorded on another device, into another file."""
+    recordings = tuple(dataclasses.replace(item, path=path or item.path) for item in side.recordings)
+    return dataclasses.replace(side, recordings=recordings, facts=dataclasses.replace(side.facts, device_name=device))
+
+
+def names(kind: type) -> set[str]:
+    return {item.name for item in dataclasses.fields(kind)}
+
+
+def test_every_field_of_the_contract_is_there_and_of_its_type() -> None:
+    document = json.loads(compare(profile(BASE), profile(BASE.faster(mm_ns=500_000, adds=2))).to_json())
+    assert document.keys() >= FIELDS
+    assert document.keys() == names(Comparison) - {"matches", "sides"}
+    assert (document["schema_version"], document["status"], document["reason"]) == (1, "ok", None)
+    assert (document["same_work"], document["same_program"], document["significant"]) == (True, True, True)
+    assert document["matched_ratio"].keys() == names(MatchedRatio) == {"call", "outer", "module", "bucket"}
+    assert all(0 <= share <= 1 for share in document["matched_ratio"].values())
+    low, high = document["interval_ns"]
+    assert low <= document["difference_ns"] <= high
+    for side in ("before", "after"):
+        own = document[side]
+        assert own.keys() == names(Side) >= SIDE
+        assert own["step_ns"] == own["total_ns"] / own["steps"]
+        assert sum(line[f"{side}_total_ns"] for line in document["lines"]) == own["total_ns"]
+        assert all(isinstance(line[f"{side}_total_ns"], int) for line in document["lines"])
+    for line in document["lines"]:
+        assert line.keys() == names(Line) >= LINE
+        assert line["kind"] in {"idle", "kernel", "copy", "communication"}
+        assert line["by_count_ns"] + line["by_time_ns"] == pytest.approx(line["difference_ns"], abs=1e-6)
+    assert document["difference_ns"] == document["after"]["step_ns"] - document["before"]["step_ns"]
+
+
+def test_a_refusal_keeps_every_field() -> None:
+    from test_compare import cpu_only
+
+    document = json.loads(compare(profile_of(analyze(cpu_only())), profile(BASE)).to_json())
+    assert document.keys() >= FIELDS
+    assert (document["status"], document["lines"], document["significant"]) == ("refused", [], None)
+    assert "no device work" in document["reason"]
+
+
+def test_a_step_too_few_has_no_interval() -> None:
+    document = json.loads(compare(profile(BASE), profile(BASE.faster(steps=2))).to_json())
+    assert (document["interval_ns"], document["significant"]) == (None, None)
+
+
+@pytest.mark.parametrize("length", [200, 3000])
+def test_a_baseline_that_breaks_off_is_called_damaged(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "baseline.json"
+    path.write_text(baselines.to_json(profile(BASE))[:length])
+    with pytest.raises(InputError, match=r"a damaged baseline .*save it again"):
+        compare(path, profile(BASE))
+
+
+@pytest.mark.parametrize("version", [0, 2, 99, None, "1"])
+def test_reports_of_another_schema_are_refused(tmp_path: Path, version: object) -> None:
+    path = tmp_path / "report.json"
+    document = json.loads(analyze(BASE.trace()).to_json())
+    path.write_text(json.dumps({**document, "schema_version": version}))
+    with pytest.raises(InputError, match=r"a report of schema version .* this program reads up to version 1"):
+        compare(path, profile(BASE))
+
+
+def test_other_devices_are_named() -> None:
+    one, other = on("GPU A", profile(BASE), "1.json"), on("GPU B", profile(BASE), "2.json")
+    assert "Before ran on GPU A, after on GPU B" in compare(one, other).summary()
+    assert "Before ran on" not in compare(one, on("GPU A", profile(BASE), "2.json")).summary()
+    mixed = merged("runs", [one, on("GPU B", profile(BASE), "3.json")])
+    assert "Before ran on GPU A and GPU B, after on GPU B" in compare(mixed, other).summary()
+
+
+def test_recordings_on_both_sides_are_named() -> None:
+    one, two = (on("GPU A", profile(BASE), f"{number}.json") for number in (1, 2))
+    assert "Both sides are the same recording." in compare(one, one).notes
+    assert "Both sides are the same recordings." in compare(merged("a", [one, two]), merged("b", [two, one])).notes
+    assert "On both sides is 1 recording." in compare(merged("a", [one, two]), one).notes
+    assert not any("sides" in note for note in compare(one, two).notes if "recording." in note)

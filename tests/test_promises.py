@@ -1,0 +1,124 @@
+"""What came of BEFORE's advice: whole, in part, not at all, and where no step became faster for it."""
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+from compare_sides import Program
+from simulator import Stream, Thread
+
+from trace_analyzer.compare.api import compare
+from trace_analyzer.compare.comparison import Comparison
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.report import Report
+
+HOST_BOUND = Program(mm_ns=4_000, norm_ns=4_000, add_ns=4_000, host_ns=60_000)
+LOADING = HOST_BOUND.faster(loading_ns=3_000_000)
+
+
+Seam = Callable[[Thread, Stream], None]
+
+
+def collection(ns: int) -> Seam:
+    def collect(thread: Thread, _: Stream) -> None:
+        with thread.frame("<built-in function collect>"):
+            thread.spend(ns)
+
+    return collect
+
+
+def allocation(ns: int) -> Seam:
+    def allocate(thread: Thread, _: Stream) -> None:
+        with thread.op("aten::empty"):
+            thread.malloc(ns)
+
+    return allocate
+
+
+def copies(size: int) -> Seam:
+    def copy(thread: Thread, stream: Stream) -> None:
+        for _ in range(4):
+            with thread.op("aten::copy_"):
+                thread.memcpy("HtoD", size, stream, pageable=True)
+
+    return copy
+
+
+@cache
+def report(program: Program) -> Report:
+    return analyze(program.trace())
+
+
+def compared(before: Program, after: Program) -> Comparison:
+    return compare(report(before), report(after))
+
+
+def test_a_promise_that_is_kept() -> None:
+    result = compared(LOADING, HOST_BOUND)
+    (kept,) = (item for item in result.promises if item.id == "data-loading")
+    assert (kept.evidence, kept.bound_held) == ("advice gone", True)
+    assert kept.came_ns == pytest.approx(3e6, rel=0.1)
+    assert "still advises it" not in result.summary()
+
+
+@pytest.mark.parametrize("left_ns", [1_500_000, 2_400_000])
+def test_a_part_of_a_promise(left_ns: int) -> None:
+    result = compared(LOADING, LOADING.faster(loading_ns=left_ns))
+    (kept,) = (item for item in result.promises if item.id == "data-loading")
+    assert kept.came_ns == pytest.approx(3e6 - left_ns, rel=0.1)
+    assert kept.promised_ns_at_most > kept.came_ns
+    assert kept.bound_held
+    assert (kept.predicted_ns, kept.prediction_held) == (None, None)
+    assert "came, within the bound, and AFTER's report still advises it" in result.summary()
+
+
+@pytest.mark.parametrize("left_ns", [2_950_000, 3_000_000, 3_500_000])
+def test_a_promise_of_which_nothing_came(left_ns: int) -> None:
+    assert not compared(LOADING, LOADING.faster(loading_ns=left_ns, seed=1)).promises
+
+
+@pytest.mark.parametrize(
+    ("name", "seam", "amount"),
+    [
+        ("garbage-collection", collection, 2_000_000),
+        ("allocator", allocation, 1_500_000),
+        ("copies", copies, 8_000_000),
+    ],
+)
+def test_other_promises(name: str, seam: Callable[[int], Seam], amount: int) -> None:
+    """Each is credited with its own line's time when it is followed, and other advice with hardly any of it."""
+    base = Program(mm_ns=100_000, norm_ns=40_000, add_ns=40_000, host_ns=10_000)
+    before = base.faster(extra=seam(amount))
+    kept = {item.id: item for item in compared(before, base).promises}
+    assert all(item.came_ns < 0.05 * kept[name].came_ns for item in kept.values() if item.id != name)
+    assert kept[name].evidence == "advice gone"
+    assert kept[name].came_ns == pytest.approx(kept[name].step_ns, rel=0.1)
+    assert not compared(before, before.faster(seed=1)).promises
+
+
+def test_launches_that_are_faster_are_no_part_of_a_graph() -> None:
+    """Faster host code takes time off the causes that graphs aim at: nothing shows that graphs did."""
+    assert "cuda-graphs" in {item.id for item in report(HOST_BOUND).advice}
+    assert not compared(HOST_BOUND, HOST_BOUND.faster(host_ns=45_000)).promises
+
+
+def test_a_graph_keeps_its_promise_where_a_capture_names_its_kernels() -> None:
+    graphed = analyze(HOST_BOUND.faster(graphed=True).trace(), capture=HOST_BOUND.trace())
+    result = compare(report(HOST_BOUND), graphed)
+    kept = {item.id: item for item in result.promises}["cuda-graphs"]
+    assert kept.bound_held
+    assert kept.came_ns > 0
+
+
+def test_the_line_fell_and_the_step_did_not() -> None:
+    """What loading took the host now takes elsewhere: the line's time came, the step's did not."""
+
+    def elsewhere(thread: Thread, _: Stream) -> None:
+        thread.spend(3_000_000)
+
+    result = compared(LOADING, HOST_BOUND.faster(extra=elsewhere))
+    (kept,) = (item for item in result.promises if item.id == "data-loading")
+    assert kept.came_ns == pytest.approx(3e6, rel=0.1)
+    assert abs(kept.step_ns) < 0.1 * kept.came_ns
+    assert kept.prediction_held is False
+    assert "not as predicted" in result.summary()
