@@ -154,7 +154,7 @@ QUESTIONS = (
     Question("What does the change bring at most?", time(r"advice:[\w-]+  .*saves at most "), {LOADING: 49e6}, 0.05),
     Question(
         "What is the step with the change?",
-        lambda digest: bool(re.search(r"^advice:.*replay: .* a step \(.* to .*\)", digest, re.MULTILINE)),
+        lambda digest: bool(re.search(r"^advice:.*estimate: .* a step \(.* to .*\)", digest, re.MULTILINE)),
         dict.fromkeys((LAUNCH, LOADING, SYNCHRONIZATION), True),
     ),
     Question("Which gap is the longest?", time(r"gap:\d+  "), {LOADING: 9.37e6}, 0.1),

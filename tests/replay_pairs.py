@@ -522,6 +522,28 @@ def narrowing(rng: random.Random, changed: bool) -> Simulation:
     return steps(simulation, main, step)
 
 
+def halving(rng: random.Random, changed: bool) -> Simulation:
+    """FP32 products on vector units and FP32 traffic, or both in bfloat16: products at the roof, half the bytes."""
+    simulation = Simulation(header={"record_shapes": 1}, seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    wide, narrow = (Eager(simulation, main, stream, dtype) for dtype in (FP32, BF16))
+    size = rng.choice([2_048, 3_072])
+    flop, moved = 2.0 * size**3, 3 * Tensor((size, size), BF16).bytes
+    roof = round(1e9 * max(flop / 312e12, moved / 2.039e12))
+
+    def step(_: int) -> None:
+        for _ in range(6):
+            if changed:
+                with main.op("aten::mm", [narrow.tensor(size, size)] * 2, before_ns=4_000):
+                    main.launch(Kernel(GEMM[BF16], roof, (432, 1, 1), (256, 1, 1)), stream)
+            else:
+                wide.mm(size, size, size)
+            for _ in range(4):
+                (narrow if changed else wide).pointwise("aten::add", ADD_FLOAT, 4_096, 4_096)
+
+    return steps(simulation, main, step)
+
+
 def batching(rng: random.Random, changed: bool) -> Simulation:
     """Kernels of many waves, with a batch twice as big."""
     simulation = Simulation(seed=rng.randrange(1_000))
@@ -535,6 +557,20 @@ def batching(rng: random.Random, changed: bool) -> Simulation:
             duration = 2_000 + (ns - 2_000) * 2 if changed else ns
             blocks = 108 * 16 * waves * (2 if changed else 1)
             op(main, "aten::add", Kernel(RELU_KERNEL, duration, (blocks, 1, 1), (128, 1, 1)), stream)
+
+    return steps(simulation, main, step)
+
+
+def choosing(rng: random.Random, changed: bool) -> Simulation:
+    """A loop that the CPU limits, of products that leave SMs empty; for twice the batch, a library chooses others."""
+    simulation = Simulation(seed=rng.randrange(1_000))
+    main, stream = simulation.thread(), simulation.stream()
+    kernels = [rng.randint(5_000, 8_000) for _ in range(60)]
+    longer = 1 + 2 * (1 - reaches) if changed else 1.0
+
+    def step(_: int) -> None:
+        for ns in kernels:
+            op(main, "aten::mm", replace(gemm(round(ns * longer)), grid=(8, 1, 1)), stream, 5_000)
 
     return steps(simulation, main, step)
 
@@ -562,10 +598,11 @@ VARIED: Mapping[str, Pair] = {
     "graphs": Pair(launching, (Change("graphs"),), reached=0.5),
     "overlap": Pair(exposing(600_000), (Change("overlap"),), reached=0.8),
     "prefetch": Pair(beside_workers, (Change("prefetch", {"workers": 8}),), reached=0.5),
+    "batch": Pair(choosing, (Change("batch", {"times": 2.0}),), reached=0.5),
 }
 """Changes that reach only a part of what they are modelled with: fused kernels half of the bandwidth or more, TF32 kernels 40 % of
 their roof or more, graphs with gaps and launches up to twice as long, computation up to 10 % slower beside communication, a main
-thread up to 25 % slower beside workers."""
+thread up to 25 % slower beside workers, products of which a library chooses others for a bigger batch, up to twice as long."""
 
 PAIRS: Mapping[str, Pair] = {
     "no-sync": Pair(synchronized, (Change("no-sync"),)),
@@ -596,5 +633,6 @@ PAIRS: Mapping[str, Pair] = {
     "overlap, links limit": Pair(exposing(3_000_000), (Change("overlap"),)),
     "fuse": Pair(fusing, (Change("fuse"),)),
     "tf32": Pair(narrowing, (Change("tf32"),)),
+    "bf16": Pair(halving, (Change("bf16"),)),
     "batch": Pair(batching, (Change("batch", {"times": 2.0}),)),
 }

@@ -8,20 +8,23 @@ from pathlib import Path
 import polars as pl
 import pytest
 from kineto import analysed, annotation, call, launched, op, python
+from replay_pairs import MULTIPLY, Eager, Simulation, steps
 
 from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.render.advice_phrasing import predicted_arrow, saves_at_most
 from trace_analyzer.render.html.view import view
 from trace_analyzer.render.markdown import to_markdown
-from trace_analyzer.render.phrasing import predicted_step
+from trace_analyzer.render.phrasing import predicted_briefly, predicted_step
 from trace_analyzer.render.terminal import summary
 from trace_analyzer.replay.changes import CHANGES
 from trace_analyzer.replay.estimates import change_of
 from trace_analyzer.replay.graph import EDGES
 from trace_analyzer.replay.prediction import SPEEDUPS, Replay
 from trace_analyzer.replay.weights import scale_label
-from trace_analyzer.replay.whatif import WORTH_RATIO, whatif
+from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Predicted, Report
+from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import duration
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
@@ -57,7 +60,7 @@ def test_every_output_shows_it() -> None:
     report = sample("overhead_data-loading")
     for text in (summary(report, verbose=True), to_markdown(report)):
         assert "What would help most" in text
-        assert "data loaded by 8 workers" in text
+        assert "prefetched data, 8 workers" in text
         assert "no CPU fix goes below" in text
     assert any(section.title == "What would help most" for section in view(report).sections)
     assert '"what_would_help"' in report.to_json()
@@ -73,6 +76,16 @@ def test_a_refusal_gives_its_reason(count: int, reason: str | None) -> None:
     assert len(told) == (reason is not None)
     assert reason is None or reason in told[0]
     assert all(item.predicted is None for item in report.advice) == (reason is not None)
+
+
+def test_a_report_that_leaves_the_replay_out_names_the_command_that_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trace_analyzer.replay.estimates.MAX_EVENTS", 100)
+    report = analysed([launched("k", 100 * n, 100 * n + 10, 50, n + 1) for n in range(60)])
+    (refused,) = rows(report)
+    assert (
+        refused["label"] == "no estimate: reports of over 100 events leave it out; `analyze whatif TRACE` estimates it"
+    )
+    assert whatif(report).status == "ok"
 
 
 def test_without_a_device_nothing_is_said() -> None:
@@ -107,8 +120,8 @@ def test_a_step_is_predicted(device: int, host: int, fix: str, step_us: int) -> 
     assert item.predicted is not None
     assert item.predicted.now_ns == 1_000 * (device + host + 40)
     assert item.predicted.step_ns == pytest.approx(1_000 * step_us, rel=0.01)
-    assert f"predicted: {duration(1_000 * step_us)} a step (" in summary(report, verbose=True)
-    assert "replay: " in summary(report)
+    assert f"estimate: {duration(1_000 * step_us)} a step (" in summary(report, verbose=True)
+    assert "estimate: " in summary(report)
     assert f"{duration(1_000 * step_us)} a step (" in to_markdown(report)
 
 
@@ -117,9 +130,21 @@ def test_a_prediction_that_saves_nothing_is_said_to() -> None:
     for now, told in ((3_000.0, False), (2_010.0, True)):
         then = Predicted(2_000.0, 1_900.0, 2_100.0, now)
         text = predicted_step(replace(item, predicted=then))
-        assert text.endswith("saves next to nothing") == told
+        assert text.startswith("estimate: no measurable gain (under 2 %), 2 us a step (") == told
+        brief = predicted_briefly(replace(item, predicted=then))
+        assert brief == (
+            "estimate: no measurable gain (under 2 %)" if told else "estimate: 3 → 2 us a step (1.90 to 2.10)"
+        )
+        assert predicted_arrow(replace(item, predicted=then)) == brief.removeprefix("estimate: ").partition(" (")[0]
     assert predicted_step(replace(item, predicted=None)) == ""
+    assert predicted_briefly(replace(item, predicted=None)) == ""
     assert "for the window" in predicted_step(replace(item, predicted=replace(then, has_steps=False)))
+
+
+def test_beside_an_estimate_the_bound_is_called_one() -> None:
+    item = replace(late(2_000, 600, loads=True).advice[0], saves_ns_at_most=3_000_000)
+    assert saves_at_most(item) == "bound: saves at most 3 ms of the window, if nothing else limits"
+    assert saves_at_most(replace(item, predicted=None)) == "saves at most 3 ms"
 
 
 @pytest.mark.slow
@@ -215,3 +240,26 @@ def test_a_speed_up_curve_is_what_each_speed_up_alone_gives(name: str) -> None:
             scale_label(weights, replay.known, label, factor)
             alone = min(replay.run(weights).step_ns, replay.identity.step_ns)
             assert row[f"step_ns_{key}"] == pytest.approx(alone, rel=1e-4)
+
+
+@pytest.mark.parametrize(("rows", "says"), [(512, True), (8_192, False)], ids=["the CPU is behind", "the device is"])
+def test_fused_chains_spare_launches_where_the_cpu_is_behind(rows: int, says: bool) -> None:
+    """What the launches that go bring is far above what the bytes do, and the advice says why."""
+    simulation = Simulation(header={"record_shapes": 1}, seed=1)
+    main = simulation.thread()
+    torch = Eager(simulation, main, simulation.stream())
+
+    def step(_: int) -> None:
+        torch.mm(256, 256, 256)
+        for _ in range(16):
+            torch.mm(64, 64, 64)
+            for operator, functor in (
+                ("aten::mul", MULTIPLY),
+                ("aten::add", "at::native::CUDAFunctor_add<c10::BFloat16>"),
+                ("aten::mul", MULTIPLY),
+            ):
+                torch.pointwise(operator, functor, rows, 1_024, inputs=1)
+
+    report = analyze(steps(simulation, main, step).json().encode(), device=0)
+    (item,) = (item for item in report.advice if item.id == "fusion")
+    assert ("one kernel also takes one launch" in item.why) == says

@@ -7,10 +7,12 @@ import pytest
 from lazy_report import LazyReport
 from replay_pairs import PAIRS, VARIED
 
-from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.graph import (
     CALL,
     CONTENTION,
+    EDGES,
+    EXECUTION,
     GAP,
     HAND_OVER,
     LATENCY,
@@ -20,7 +22,7 @@ from trace_analyzer.replay.graph import (
     THREAD,
     WAIT,
 )
-from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.prediction import BEST_CASES, Replay
 from trace_analyzer.replay.refusals import refusal
 from trace_analyzer.replay.weights import remove
 
@@ -31,7 +33,7 @@ every_seed = pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pyte
 
 # Which pair shows that an edge is needed.
 NEEDED = {
-    THREAD: "cpu", CALL: "cpu", LATENCY: "returns", GAP: "gpu", WAIT: "communication", RETURN: "returns", SPIN: "polling",
+    EXECUTION: "gpu", THREAD: "cpu", CALL: "cpu", LATENCY: "returns", GAP: "gpu", WAIT: "communication", RETURN: "returns", SPIN: "polling",
     HAND_OVER: "hand-over", QUEUE: "queue", CONTENTION: "contention",
 }  # fmt: skip
 
@@ -47,6 +49,30 @@ def replays(name: str, seed: int) -> tuple[Replay, str | None, float]:
         refusal(before, replay, 0, pair.changes),
         Replay.of(LazyReport.on(pair.after(seed), device=0), 0).recorded_step_ns,
     )
+
+
+# What a speed-up may name, and the pair that makes it faster.
+SPED_UP = {
+    "cpu": "cpu", "gpu": "gpu", "a bucket": "bucket", "a group": "group", "an operator": "operator", "a module": "module",
+    "communication": "communication", "copies": "copies", "several devices": "devices",
+}  # fmt: skip
+
+
+def test_every_edge_has_a_pair_that_needs_it() -> None:
+    assert sorted(NEEDED) == list(range(len(EDGES)))
+    assert set(NEEDED.values()) <= set(PAIRS)
+
+
+def test_every_change_has_a_planted_pair() -> None:
+    planted = {change.name for pair in PAIRS.values() for change in pair.changes}
+    assert planted == set(CHANGES)
+    assert set(SPED_UP.values()) <= {name for name, pair in PAIRS.items() if pair.changes[0].name == "speedup"}
+
+
+def test_every_best_case_has_a_pair_that_falls_short_of_it() -> None:
+    varied = {change.name for pair in VARIED.values() for change in pair.changes}
+    assert varied >= set(BEST_CASES) - {"bf16"}, "bf16 is tf32 with another roof"
+    assert "bf16" in BEST_CASES
 
 
 @pytest.mark.slow

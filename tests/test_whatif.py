@@ -1,10 +1,13 @@
 """What-if: the contract of its JSON, the command, refusals with reasons, and how the answer is shown."""
 
+import gzip
 import json
+import math
 import re
 from functools import cache
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import click
 import kineto as k
@@ -13,9 +16,14 @@ from click.testing import CliRunner, Result
 from replay_pairs import PAIRS
 
 import trace_analyzer as ta
+from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.cli import main
 from trace_analyzer.replay.changes import CHANGES, Change
-from trace_analyzer.replay.whatif import WhatIf, changes_of, whatif
+from trace_analyzer.replay.kernel_changes import IN_PROPORTION
+from trace_analyzer.replay.parts import PART_OPTION, PARTS
+from trace_analyzer.replay.prediction import Identity, Prediction, Replay
+from trace_analyzer.replay.scene import NotApplicable
+from trace_analyzer.replay.whatif import Skipped, WhatIf, changes_of, whatif
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 SYNCHRONIZED = SAMPLES / "synthetic_overhead_synchronization.json.gz"
@@ -59,6 +67,87 @@ def test_the_json_holds_the_contract() -> None:
         assert list(part["speedups"]) == ["1.11", "1.33", "2", "4", "inf"]
         assert steps == sorted(steps, reverse=True)
     assert sum(part["ns"] for part in found["critical_path"]) <= found["predicted"]["step_ns"] * 1.001
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
+
+
+def is_interval(value: dict[str, Any]) -> bool:
+    return all(map(is_number, (value["low_ns"], value["step_ns"], value["high_ns"]))) and value["low_ns"] <= value["step_ns"] <= value["high_ns"]  # fmt: skip
+
+
+def check_contract(found: dict[str, Any]) -> None:
+    """Every field of the contract, by name and by type; what is refused has none of what rests on a replay."""
+    assert found.keys() == CONTRACT | {"skipped"}
+    assert found["schema_version"] == 1
+    assert isinstance(found["steps"], int)
+    assert found["device"] is None or isinstance(found["device"], int | str)
+    for named in (*found["changes"], *found["scenarios"], *found["skipped"]):
+        assert isinstance(named["name"], str)
+        assert all(isinstance(value, str) or is_number(value) for value in named["options"].values())
+    if found["status"] == "refused":
+        assert isinstance(found["reason"], str)
+        assert (found["floors"], found["predicted"], found["scenarios"], found["critical_path"]) == (None, None, [], [])
+        return
+    assert (found["status"], found["reason"]) == ("ok", None)
+    assert is_number(found["step_ns"])
+    replay = found["replay"]
+    assert set(replay) == {"step_ns", "error_ratio", "unexplained_ratio", "inferred_ratio"}
+    assert replay["step_ns"] == pytest.approx(found["step_ns"] * (1 + replay["error_ratio"]))
+    assert 0 <= replay["unexplained_ratio"] <= 0.05
+    assert 0 <= replay["inferred_ratio"] <= 1
+    assert set(found["floors"]) == {"cpu_ns", "device_ns"}
+    assert all(0 <= floor <= replay["step_ns"] for floor in found["floors"].values())
+    assert set(found["predicted"]) == INTERVAL
+    assert all(map(is_interval, (found["predicted"], *found["scenarios"])))
+    for part in found["critical_path"]:
+        assert part["kind"] in ("host", "device", "dependency")
+        assert isinstance(part["name"], str)
+        assert is_number(part["ns"])
+        assert is_number(part["speedups"]["2"])
+        assert all(step <= found["predicted"]["step_ns"] * (1 + 1e-9) for step in part["speedups"].values())
+
+
+INF = math.inf
+ODD: dict[str, tuple[Path, dict[str, Any]]] = {
+    "one step of a graph": (SAMPLES / "synthetic_memory-bandwidth_cuda-graph.json.gz", {"graphs": True, "speedup": {"gpu": INF}}),
+    "everything at once": (COMPUTE, {"no_sync": True, "pinned": True, "prefetch": 3, "graphs": True, "fuse": True, "bf16": True,
+                                     "overlap": True, "batch": 1.5, "warm": True, "speedup": {"cpu": INF, "gpu": INF}}),
+    "no time is left": (COMPUTE, {"speedup": {"cpu": 1e9, "gpu": 1e9}}),
+    "a smaller batch": (COMPUTE, {"batch": 1e-9}),
+    "slower": (COMPUTE, {"speedup": {"gpu": 1e-9}}),
+    "a CPU's recording": (SAMPLES / "cpu_mlp.json.gz", {"graphs": True, "batch": 2}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_programs_and_absurd_changes_keep_the_contract(name: str) -> None:
+    path, options = ODD[name]
+    asked = whatif(report(path), changes_of(**options))
+    check_contract(json.loads(asked.to_json()))
+    text = asked.summary(80)
+    assert "nan" not in text
+    assert "…" not in text.partition("Critical then")[0], "the answer is not cut"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cut", [0.5, 0.95])
+def test_a_file_that_breaks_off_keeps_the_contract(cut: float, tmp_path: Path) -> None:
+    whole = gzip.decompress(SYNCHRONIZED.read_bytes())
+    path = tmp_path / "cut.json"
+    path.write_bytes(whole[: int(cut * len(whole))])
+    asked = run(path, "--no-sync", "--format", "json")
+    assert asked.exit_code in (0, 3)
+    check_contract(json.loads(asked.stdout))
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_each_of_two_devices_keeps_the_contract(device: int) -> None:
+    trace = PAIRS["devices"].before(1)
+    found = ta.whatif(trace, device=device, no_sync=True, speedup={"matmul": 2}).document()
+    check_contract(found)
+    assert (found["status"], found["device"]) == ("ok", device)
 
 
 def test_without_changes_the_identity_is_predicted() -> None:
@@ -164,6 +253,39 @@ def test_without_links_only_the_device_can_be_made_faster(tmp_path: Path) -> Non
     assert run(path, "--speedup", "gpu=2").exit_code == 0
 
 
+def late_behind_the_cpu() -> bytes:
+    """The CPU takes 20 ms; beside it, queued kernels start 200 us after one another, and nothing says why."""
+    return k.trace_bytes(
+        [
+            *(k.launched("k", 20 * i, 20 * i + 10, 5, i + 1) for i in range(20)),
+            *(k.launched("k", 400 + 6 * i, 1_500 + 200 * i, 5, i + 100) for i in range(60)),
+            k.op("aten::sort", 800, 19_100),
+            k.launched("k", 20_000, 20_010, 5, 300),
+        ]
+    )
+
+
+def test_a_change_that_leaves_a_path_that_nothing_explains_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(late_behind_the_cpu())
+    assert run(path, "--speedup", "gpu=2").exit_code == 0
+    refused = run(path, "--speedup", "cpu=100")
+    assert refused.exit_code == 3
+    assert "of what the step would wait for then" in refused.stderr
+    standard = ta.whatif(path)
+    assert standard.status == "ok"
+    graphs = next(s for s in standard.skipped if s.name == "graphs")
+    assert "nothing in the trace explains" in graphs.reason
+    assert standard.device_floor_ns is not None
+    assert standard.device_floor_ns < 2_000_000, "what nothing explains holds no floor up"
+
+
+def test_a_change_that_is_explained_with_another_only_is_said_to_be() -> None:
+    text = WhatIf("ok", None, 0, 0, 1.0, changes_of(warm=True), predicted=Prediction(1, 1, 1), replay=Identity(1, 0, 0, 0),
+                  cpu_floor_ns=1, device_floor_ns=1, skipped=(Skipped("warm", {}, "why", is_applied=True),)).summary()  # fmt: skip
+    assert "Not estimated alone: why." in text
+
+
 def test_a_failed_check_refuses() -> None:
     from dataclasses import replace
 
@@ -176,10 +298,29 @@ def test_a_failed_check_refuses() -> None:
     assert "stream_overlap" in (result.reason or "")
 
 
-def test_a_batch_for_which_libraries_choose_other_kernels_is_refused() -> None:
-    result = whatif(report(SAMPLES / "synthetic_overhead_launch.json.gz"), (Change("batch", {"times": 2.0}),))
-    assert result.status == "refused"
-    assert "other kernels" in (result.reason or "")
+def test_a_batch_for_which_libraries_choose_other_kernels_is_refused_where_these_decide() -> None:
+    """The CPU limits: at twice the batch no kernel can make the step much longer, at a hundred times any can."""
+    launching = report(SAMPLES / "synthetic_overhead_launch.json.gz")
+    twice, by_far = (whatif(launching, (Change("batch", {"times": times}),)) for times in (2.0, 100.0))
+    assert by_far.status == "refused"
+    assert "other kernels for another batch, with which the step may take" in (by_far.reason or "")
+    assert twice.status == "ok"
+    in_proportion = Replay.of(launching, 0).outcome((Change("batch", {"times": 2.0, IN_PROPORTION: "all"}),)).step_ns
+    assert twice.predicted is not None
+    assert twice.predicted.low_ns < twice.predicted.step_ns <= in_proportion < twice.predicted.high_ns
+
+
+def test_a_smaller_batch_takes_between_as_long_and_in_proportion() -> None:
+    products = [
+        k.launched("ampere_sgemm_128x64_tn", 10 * i, 20 + 100 * i, 100, i + 1, grid=[8, 1, 1], block=[256, 1, 1])
+        for i in range(60)
+    ]
+    limited = Replay.of(k.analysed(products, devices=[k.A100]), 0)
+    then = limited.predict((Change("batch", {"times": 0.75}),))
+    assert then.low_ns < 0.76 * limited.identity.step_ns
+    assert then.high_ns > limited.identity.step_ns
+    with pytest.raises(NotApplicable, match="other kernels"):
+        limited.predict((Change("batch", {"times": 0.5}),))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +330,15 @@ def test_a_batch_for_which_libraries_choose_other_kernels_is_refused() -> None:
         (("--speedup", "matmul"), "is not NAME=K"),
         (("--speedup", "matmul=0"), "is not NAME=K"),
         (("--speedup", "matmul=nan"), "is not NAME=K"),
+        (("--speedup", "matmul=-inf"), "is not NAME=K"),
+        (("--speedup", "matmul=1e-300"), "the factor must be over 0"),
+        (("--speedup", "matmul=2", "--speedup", "matmul=3"), "--speedup matmul is asked for twice"),
         (("--prefetch", "0"), "prefetch"),
+        (("--batch", "inf"), "the factor must be a number over 0"),
+        (("--batch", "nan"), "the factor must be a number over 0"),
+        (("--warm", "--warm-only", "allocation"), "exclude each other"),
+        (("--fuse", "--fuse-only", "chain"), "exclude each other"),
+        (("--fuse-only", "all"), "is not one of"),
         (("--batch", "0"), "batch"),
         (("--tf32", "--bf16"), "exclude each other"),
         (("--device", "9"), "9"),
@@ -243,6 +392,33 @@ def test_output_goes_into_a_file(tmp_path: Path) -> None:
     result = run(SYNCHRONIZED, "--format", "markdown", "-o", path)
     assert (result.exit_code, result.stdout) == (0, "")
     assert "| each step a CUDA graph |" in path.read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_of_a_change_can_be_asked_for(name: str) -> None:
+    """All that a fix of the catalogue asks the replay for, `analyze whatif` can be asked for, too."""
+    used = {str(fix.replayed[PART_OPTION[name]]) for fix in fixes().values()
+            if fix.replayed is not None and fix.replayed["name"] == name and PART_OPTION[name] in fix.replayed}  # fmt: skip
+    assert used <= set(PARTS[name])
+    (change,) = changes_of(**{name: PARTS[name][0]})  # type: ignore[arg-type]
+    assert change == Change(name, {PART_OPTION[name]: PARTS[name][0]})
+    assert change.label.endswith(f": {PARTS[name][0]} only")
+    assert changes_of(**{name: True}) == (Change(name),)  # type: ignore[arg-type]
+    with pytest.raises(ta.UsageError, match="no part of it; there are"):
+        changes_of(**{name: "x"})  # type: ignore[arg-type]
+    verb = main.get_command(click.Context(main), "whatif")
+    (option,) = (option for option in verb.params if option.name == f"{name}_only")  # type: ignore[union-attr]
+    assert isinstance(option.type, click.Choice)
+    assert tuple(option.type.choices) == PARTS[name]
+
+
+def test_a_part_saves_no_more_than_the_whole() -> None:
+    known = report(SAMPLES / "synthetic_memory-bandwidth.json.gz")
+    whole, part = (whatif(known, changes_of(fuse=which)) for which in (True, "chain"))
+    assert whole.predicted is not None
+    assert part.predicted is not None
+    assert 0 < whole.predicted.step_ns <= part.predicted.step_ns
+    assert part.document()["changes"] == [{"name": "fuse", "options": {"of": "chain"}}]
 
 
 def test_every_change_has_an_option_and_words() -> None:

@@ -192,6 +192,7 @@ def run_opportunity(
         longest(runs, length_ns()),
         values,
         members_of(runs),
+        if_more="one kernel also takes one launch, where the CPU is behind",
     )
     return _within_their_part(context, opportunity, runs, bounds)
 

@@ -14,8 +14,8 @@ def whatif(source: Any, *, device: int | str | None = None, **changes: Any) -> r
     """Estimate what changes would bring to the steps of a trace, of a finished profile or of a `Report`.
 
     ``changes`` are those of `trace_analyzer.replay.whatif.changes_of`: ``prefetch`` is a number of workers, ``batch`` a
-    factor; ``speedup`` maps what gets faster to how many times: ``{"matmul": 2}``. Without any change, the result holds an
-    estimate for each standard one. Raises ``InputError`` for input that is no readable trace, ``UsageError`` for changes
+    factor; ``speedup`` maps what gets faster to how many times: ``{"matmul": 2}``; ``fuse`` and ``warm`` may name one part of
+    theirs (`trace_analyzer.replay.parts.PARTS`). Without any change, the result holds an estimate for each standard one. Raises ``InputError`` for input that is no readable trace, ``UsageError`` for changes
     that make no sense.
     """
     asked = replayed.changes_of(**changes)

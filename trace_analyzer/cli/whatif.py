@@ -9,6 +9,7 @@ import click
 from trace_analyzer.cli import outputs
 from trace_analyzer.cli.options import DEBUG, PLUGIN, Results, output_options, page_options, with_options
 from trace_analyzer.files import write_text
+from trace_analyzer.replay.parts import PARTS
 from trace_analyzer.units import printable
 
 REFUSED = 3
@@ -41,11 +42,13 @@ class _Speedup(click.ParamType[tuple[str, float]]):
 @click.option("--prefetch", type=click.IntRange(min=1), metavar="K", help="K workers load data beside the loop.")
 @click.option("--graphs", is_flag=True, help="Each steady step is one CUDA graph.")
 @click.option("--fuse", is_flag=True, help="Each chain of table fusions is one kernel.")
+@click.option("--fuse-only", type=click.Choice(PARTS["fuse"]), help="As --fuse, but of this kind of chain alone.")
 @click.option("--tf32", is_flag=True, help="FP32 matmuls and convolutions run in TF32, at the roof.")
 @click.option("--bf16", is_flag=True, help="FP32 work runs in bfloat16, at the roof.")
 @click.option("--overlap", is_flag=True, help="All communication runs beside computation, at best.")
 @click.option("--batch", type=click.FloatRange(min=0, min_open=True), metavar="K", help="The batch is K times as big.")
 @click.option("--warm", is_flag=True, help="Nothing is compiled, loaded or allocated any more.")
+@click.option("--warm-only", type=click.Choice(PARTS["warm"]), help="As --warm, but this part alone.")
 @click.option(
     "--speedup",
     type=_Speedup(),
@@ -85,6 +88,13 @@ def whatif(
     from trace_analyzer.replay.whatif import whatif as estimated
     from trace_analyzer.trace_cache import load_cached
 
+    for name in PARTS:
+        if (part := changes.pop(f"{name}_only")) and changes[name]:
+            raise click.UsageError(f"--{name} and --{name}-only exclude each other")
+        changes[name] = part or changes[name]
+    twice = sorted({target for target, _ in speedup if [name for name, _ in speedup].count(target) > 1})
+    if twice:
+        raise click.UsageError(f"--speedup {twice[0]} is asked for twice")
     asked = changes_of(**changes, speedup=dict(speedup))
     number = int(device) if device is not None and device.lstrip("-").isdecimal() else device
     with Progress() as progress:

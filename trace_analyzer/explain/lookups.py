@@ -11,6 +11,7 @@ from trace_analyzer.catalog.fixes import fixes
 from trace_analyzer.explain import ids
 from trace_analyzer.explain.explanation import Explanation
 from trace_analyzer.render import phrasing, window_phrasing
+from trace_analyzer.replay.parts import PART_OPTION
 from trace_analyzer.report import Advice, Check, Report, StepReport, Value
 from trace_analyzer.vocabulary import PARTS, label
 
@@ -92,8 +93,12 @@ def whatif_options(item: Advice) -> tuple[str, ...]:
     fix = fixes().get(item.id)
     if fix is None or fix.replayed is None:
         return ()
+    name = fix.replayed["name"]
+    parts = [str(value) for key, value in fix.replayed.items() if key in PART_OPTION.values()]
+    if parts:
+        return f"--{name}-only", *parts
     figures = [value for value in fix.replayed.values() if not isinstance(value, str)]
-    return (f"--{fix.replayed['name']}", *(f"{figure:g}" for figure in figures))
+    return (f"--{name}", *(f"{figure:g}" for figure in figures))
 
 
 def _at_place(report: Report, item: Advice) -> tuple[str, ...]:

@@ -32,12 +32,16 @@ def _without_comment(line: str) -> str:
 
 def predicted_arrow(item: Advice) -> str:
     """Write the step now and then without the interval: ``176 → 119 ms a step``; "" where no replay estimates it."""
-    return predicted_briefly(item).removeprefix("replay: ").partition(" (")[0]
+    return predicted_briefly(item).removeprefix("estimate: ").partition(" (")[0]
 
 
 def saves_at_most(item: Advice) -> str:
-    """Write the bound: ``saves at most 49.1 ms``, ``of the window`` where a prediction beside it is of a step."""
-    return f"saves at most {units.duration(item.saves_ns_at_most)}{' of the window' if item.predicted else ''}"
+    """Write the bound: ``saves at most 49.1 ms``; beside an estimate it is called the bound, and what it supposes is said.
+
+    An estimate keeps whatever else limits the step, and is of a step; the bound is of the window and does not.
+    """
+    most = f"saves at most {units.duration(item.saves_ns_at_most)}"
+    return f"bound: {most} of the window, if nothing else limits" if item.predicted else most
 
 
 def first_place(item: Advice, cells: int) -> str:

@@ -247,7 +247,7 @@ def advised_place(item: Advice) -> str:
 
 
 def predicted_step(item: Advice) -> str:
-    """Write what a replay makes of a change: ``predicted: 152 ms a step (148 ms to 156 ms), now 176 ms``; "" where none did."""
+    """Write what a replay makes of a change: ``estimate: 152 ms a step (148 ms to 156 ms), now 176 ms``; "" where none did."""
     then = item.predicted
     if then is None:
         return ""
@@ -255,19 +255,25 @@ def predicted_step(item: Advice) -> str:
     unit = "a step" if then.has_steps else "for the window"
     if then.batch > 1:
         unit = f"for as many samples, at {then.batch:g} times the batch"
-    text = f"predicted: {units.duration(then.step_ns)} {unit} ({low} to {high}), now {now}"
-    return f"{text}: saves next to nothing" if worth.saves_nothing(then) else text
+    gain = f"{_NO_GAIN}, " if worth.saves_nothing(then) else ""
+    return f"estimate: {gain}{units.duration(then.step_ns)} {unit} ({low} to {high}), now {now}"
 
 
 def predicted_briefly(item: Advice) -> str:
-    """Write the same in a few words: ``replay: 176 → 119 ms a step (113 to 138)``; "" where none did."""
+    """Write the same in a few words: ``estimate: 176 → 119 ms a step (113 to 138)``; "" where none did."""
     then = item.predicted
     if then is None:
         return ""
+    if worth.saves_nothing(then):
+        return f"estimate: {_NO_GAIN}"
     texts = [units.duration(ns) for ns in (then.now_ns, then.step_ns, then.low_ns, then.high_ns)]
     one_unit = len({text.split()[-1] for text in texts}) == 1
     now, step, low, high = (text.split()[0] if one_unit and place != 1 else text for place, text in enumerate(texts))
-    return f"replay: {now} → {step}{' a step' if then.has_steps else ''} ({low} to {high})"
+    return f"estimate: {now} → {step}{' a step' if then.has_steps else ''} ({low} to {high})"
+
+
+_NO_GAIN = f"no measurable gain (under {100 * thresholds.WORTH_RATIO:g} %)"
+"""What is said of an estimate that saves less than half of the narrowest interval is wide."""
 
 
 def tensor_cores(device: DeviceReport) -> list[str]:

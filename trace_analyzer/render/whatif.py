@@ -1,9 +1,11 @@
 """Write what a change would bring, as text for a terminal, as Markdown, and as a tornado plot."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from markupsafe import Markup, escape
 
+from trace_analyzer.render.layout import folded
 from trace_analyzer.render.offline import figures_page
 from trace_analyzer.render.row_phrases import path_part
 from trace_analyzer.replay.whatif import PathPart, Scenario, WhatIf
@@ -19,29 +21,37 @@ _NS_PER_MS = 1e6
 
 
 def whatif_text(result: WhatIf, width: int = 100) -> str:
-    """Return the answer in lines of at most ``width`` cells."""
-    lines = [_heading(result)]
+    """Return the answer in lines of at most ``width`` cells: sentences are wrapped, names in tables shortened."""
     if result.status == "refused":
-        return "\n".join([*lines, f"No estimate: {visible(result.reason or '')}."]) + "\n"
+        return _laid([_heading(result), f"No estimate: {visible(result.reason or '')}."], [], width)
     assert result.predicted is not None
-    if result.changes:
-        lines.append(_prediction(result))
-    lines += [f"Not changed: {skipped.reason}." for skipped in result.skipped if result.changes]
+    sentences = [_heading(result), *([_prediction(result)] if result.changes else []), *_not_estimated(result)]
     shown = tuple(PATH_SPEEDUPS) if width >= _WIDE else _FEW
-    lines += ["", _path_head(result, shown), *(_part(part, shown) for part in result.critical_path[:PATH_ROWS])]
+    rows = ["", _path_head(result, shown), *(_part(part, shown) for part in result.critical_path[:PATH_ROWS])]
     if result.changes and len(result.scenarios) > 1:
-        lines += ["", "Each change alone", *(_row(s, result) for s in result.scenarios)]
+        rows += ["", "Each change alone", *(_row(s, result) for s in result.scenarios)]
     if not result.changes:
         helpful = result.helpful
-        lines += ["", "What would help most (estimates)"]
-        lines += [_row(s, result) for s in helpful] or ["  No standard change saves 2 % or more."]
-        lines += [
+        rows += ["", "What would help most (estimates)"]
+        rows += [_row(s, result) for s in helpful] or ["  No standard change saves 2 % or more."]
+        rows += [
             "",
             "How much a part matters: the step if it were faster",
             *(_row(s, result) for s in result.scenarios if s.what == "sensitivity"),
         ]
-    lines += ["", floors_sentence(result)]
-    return "\n".join(shorten(line, width) for line in lines) + "\n"
+    return _laid(sentences, [*rows, ""], width) + _laid([floors_sentence(result)], [], width)
+
+
+def _laid(sentences: Sequence[str], rows: Sequence[str], width: int) -> str:
+    lines = [line for sentence in sentences for line in folded(sentence, width)]
+    return "\n".join([*lines, *(shorten(row, width) for row in rows)]) + "\n"
+
+
+def _not_estimated(result: WhatIf) -> list[str]:
+    """Return why a change that was asked for is not in the estimate, or is not estimated alone."""
+    if not result.changes:
+        return []
+    return [f"{'Not estimated alone' if s.is_applied else 'Not changed'}: {s.reason}." for s in result.skipped]
 
 
 def whatif_markdown(result: WhatIf) -> str:
@@ -50,7 +60,7 @@ def whatif_markdown(result: WhatIf) -> str:
         return f"{_escaped(_heading(result))}\n\nNo estimate: {_escaped(result.reason or '')}.\n"
     lines = [_escaped(_heading(result)), ""]
     if result.changes:
-        lines += [_escaped(_prediction(result)), ""]
+        lines += [_escaped(sentence) + "\n" for sentence in (_prediction(result), *_not_estimated(result))]
     lines += ["| change | step | interval | saves |", "|---|---|---|---|"]
     shown = result.scenarios if result.changes else result.helpful
     lines += [
@@ -62,8 +72,9 @@ def whatif_markdown(result: WhatIf) -> str:
 
 def floors_sentence(result: WhatIf) -> str:
     """Return what no fix of either side goes below."""
+    unit = "a step" if result.steps else "for the window"
     return (
-        f"Floors: no CPU fix goes below {duration(result.device_floor_ns)} a step, "
+        f"Floors: no CPU fix goes below {duration(result.device_floor_ns)} {unit}, "
         f"no GPU fix below {duration(result.cpu_floor_ns)}."
     )
 

@@ -5,6 +5,7 @@ A change raises `NotApplicable` where the trace does not say what it would do, o
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 import numpy as np
 import polars as pl
@@ -68,9 +69,13 @@ class Change:
     @property
     def label(self) -> str:
         """Return the change in a few words."""
-        return CHANGES[self.name].label.format(
+        if self.options.get("factor") == inf:
+            return f"{self.options['target']} infinitely fast"
+        text = CHANGES[self.name].label.format(
             **{k: f"{v:g}" if isinstance(v, float | int) else v for k, v in self.options.items()}
         )
+        part = self.options.get("only", self.options.get("of"))
+        return f"{text}: {part} only" if part else text
 
 
 Effect = Callable[[Weights, Scene, Mapping[str, float | str]], None]
@@ -287,7 +292,7 @@ def infinite_gpu(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -
 CHANGES: Mapping[str, Kind] = {
     "no-sync": Kind("no synchronization", no_sync),
     "pinned": Kind("pinned, asynchronous copies", pinned),
-    "prefetch": Kind("data loaded by {workers} workers", prefetch),
+    "prefetch": Kind("prefetched data, {workers} workers", prefetch),
     "warm": Kind("one-time work gone", warm),
     "fuse": Kind("chains of kernels fused", fuse),
     "tf32": Kind(

@@ -9,6 +9,7 @@ from trace_analyzer.replay.recording import (
     ALLOC,
     BLOCKING_COPY,
     COPY,
+    FIRST_COPY,
     FREE,
     GRAPH,
     LAUNCH,
@@ -256,11 +257,16 @@ def _drained(recorded: Recording, end: Ints, orders: Orders, rows: Ints) -> Ints
 
 
 def _copies(activities: Activities, calls: Calls, end: Ints) -> tuple[Ints, Ints]:
-    """Return the activities of copies whose calls return after them: of pageable memory, or by a call that blocks."""
+    """Return the activities of copies whose calls return after them: of pageable memory, or by a call that blocks.
+
+    A call that copies to the device has staged its bytes when it returns: long after its copy, it waited for something else.
+    """
     own = np.flatnonzero(activities.call >= 0)
     call = activities.call[own]
     blocks = (calls.kind[call] == BLOCKING_COPY) | ((calls.kind[call] == COPY) & activities.pageable[own])
     fits = blocks & (end[own] <= calls.end[call] + CLOCK_NS)
+    stages = (activities.kind[own] == FIRST_COPY) & (calls.kind[call] == COPY)
+    fits &= ~stages | (calls.end[call] - end[own] <= STREAM_RETURN_MAX_NS)
     return own[fits], call[fits]
 
 

@@ -15,7 +15,9 @@ from trace_analyzer.replay.weights import Floats, Weights, scale_activities, sca
 FIXED_KERNEL_NS = 2_000
 """The part of a kernel's time that its work does not change: start and drain."""
 UNFILLED_RATIO = 0.05
-"""Where matmuls and convolutions that leave SMs empty take more of the device's time, libraries choose others for a bigger batch."""
+"""Where matmuls and convolutions that leave SMs empty take more of the device's time, libraries choose others for another batch."""
+IN_PROPORTION = "in_proportion"
+"""The option of a batch that lets all kernels take as many times as long: with whatever others are chosen, they take no longer."""
 LAUNCH_MEDIANS = 3
 """Before a launch that a fused kernel spares, the CPU is spared at most so many usual stretches."""
 _SIGNATURE = 16
@@ -197,32 +199,50 @@ def _mostly_narrow(table: pl.DataFrame) -> bool:
 
 
 def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Multiply the batch: kernels grow by the waves of their thread blocks, loading and copies in proportion."""
+    """Multiply the batch: kernels grow by the waves of their thread blocks, loading and copies in proportion.
+
+    With the option `IN_PROPORTION`, kernels grow in proportion, too, which is the most where libraries choose others.
+    """
     times, graph, table = float(options["times"]), scene.graph, scene.known.table
-    if scene.device is None or not scene.device.sm_count:
-        raise NotApplicable("the device's number of multiprocessors is not known")
-    blocks = table.get_column("blocks").fill_null(0).to_numpy().astype(np.float64)
-    threads = table.get_column("threads_per_block").fill_null(0).to_numpy().astype(np.float64)
-    is_kernel = (table.get_column("kind") == "kernel").to_numpy() & (blocks > 0) & (threads > 0)
-    fits = np.maximum(_THREADS_PER_SM // np.maximum(threads, 1), 1)
-    waves = blocks / (scene.device.sm_count * fits)
+    waves, is_kernel = _waves(scene)
     duration = table.get_column("duration_ns").to_numpy().astype(np.float64)
-    matmul = (table.get_column("group") == "matmul").fill_null(False).to_numpy()
-    own = (table.get_column("device") == graph.recorded.device).to_numpy()
-    unfilled = duration[own & matmul & is_kernel & (waves * fits < 1)].sum()
-    if unfilled > UNFILLED_RATIO * duration[own].sum():
-        raise NotApplicable(
-            f"matmuls and convolutions that leave multiprocessors empty take {unfilled / duration[own].sum():.0%} of the device's time: "
-            "libraries choose other kernels for a bigger batch"
-        )
     fixed = np.minimum(duration, FIXED_KERNEL_NS)
     scaled = fixed + (duration - fixed) * np.maximum(1, times * waves) / np.maximum(1, waves)
-    scaled = np.where(is_kernel, scaled, duration * times)
+    scaled = np.where(is_kernel & (IN_PROPORTION not in options), scaled, duration * times)
     updates = _of_optimizer(scene)
     factor = np.where(updates | (duration == 0), 1.0, scaled / np.maximum(duration, 1))
     scale_activities(weights, graph, np.ones(table.height, dtype=bool), factor)
     weights.parts[DATA] *= times
     weights.at_least_ns *= times
+
+
+def unfilled_ratio(scene: Scene) -> float:
+    """Return the share of the device's time in matmuls and convolutions that leave multiprocessors empty."""
+    table = scene.known.table
+    waves, is_kernel = _waves(scene)
+    blocks_per_sm = waves * _fits(scene)
+    duration = table.get_column("duration_ns").to_numpy().astype(np.float64)
+    own = (table.get_column("device") == scene.graph.recorded.device).to_numpy()
+    matmul = (table.get_column("group") == "matmul").fill_null(False).to_numpy()
+    return float(duration[own & matmul & is_kernel & (blocks_per_sm < 1)].sum() / max(duration[own].sum(), 1.0))
+
+
+def _waves(scene: Scene) -> tuple[Floats, Flags]:
+    """Return how many times over each activity's thread blocks fill the device, and which are kernels of known blocks."""
+    if scene.device is None or not scene.device.sm_count:
+        raise NotApplicable("the device's number of multiprocessors is not known")
+    table = scene.known.table
+    blocks = table.get_column("blocks").fill_null(0).to_numpy().astype(np.float64)
+    threads = table.get_column("threads_per_block").fill_null(0).to_numpy()
+    is_kernel = (table.get_column("kind") == "kernel").to_numpy() & (blocks > 0) & (threads > 0)
+    return blocks / (scene.device.sm_count * _fits(scene)), is_kernel
+
+
+def _fits(scene: Scene) -> Floats:
+    """Return how many blocks of each activity fit a multiprocessor, by their threads."""
+    threads = scene.known.table.get_column("threads_per_block").fill_null(0).to_numpy().astype(np.float64)
+    fits: Floats = np.maximum(_THREADS_PER_SM // np.maximum(threads, 1), 1)
+    return fits
 
 
 def _of_optimizer(scene: Scene) -> Flags:

@@ -1,7 +1,7 @@
 """Predict step times under changes, with intervals; refuse traces that cannot be replayed; find the critical path."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import hypot, inf
 
@@ -14,7 +14,9 @@ from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.graph import CONTENTION, HAND_OVER, QUEUE, SPIN, THREAD, WAIT, Graph, build
-from trace_analyzer.replay.recording import HOST_PARTS, Flags, Ints, Recording, distinct, is_any, recording
+from trace_analyzer.replay.kernel_changes import IN_PROPORTION, UNFILLED_RATIO, unfilled_ratio
+from trace_analyzer.replay.moved import moved_recording
+from trace_analyzer.replay.recording import HOST_PARTS, Flags, Ints, Recording, is_any, recording
 from trace_analyzer.replay.scene import NotApplicable, Scene
 from trace_analyzer.replay.weights import (
     FIRST_DEVICE,
@@ -27,10 +29,14 @@ from trace_analyzer.replay.weights import (
 )
 
 MIN_HALF_WIDTH = 0.02
+MAX_UNEXPLAINED = 0.05
+"""Where more of the critical path has no explanation, what a change would do is not known."""
 NOISE_STEPS, NOISE_WINDOW = 0.10, 0.20
 """How much the CPU's part differs between recordings of one program: of several steps, of one window (all of 12 recordings of one pass)."""
 WORKERS_SLOW = 1.25
 """How much longer the main thread's work takes beside workers, at most: 23 % in the mean step of the one recorded pair (13 % in the median)."""
+MAX_SPREAD = 1.5
+"""An estimate between ends that are farther apart answers nothing."""
 INFERRED_RATIO = 0.01
 BEST_CASES = ("fuse", "tf32", "bf16", "overlap", "graphs")
 """Changes that are modelled at their best: kernels at a roof, all communication hidden, a whole step as one graph. The interval reaches to half of what they win."""
@@ -171,14 +177,17 @@ class Replay:
         error, of what the unexplained time makes of a difference, and of how much the CPU's part differs between recordings;
         where more than `INFERRED_RATIO` of the path is inferred, of the round trip's error if that is larger. The upper end is
         that of half the saving where the change is modelled at its best, and of a slower CPU beside workers that load data.
+        A change that leaves a path of which nothing explains more than `MAX_UNEXPLAINED` is not predicted.
         """
         weights = self.weights(changes)
         outcome = self.run(weights)
-        step = outcome.step_ns
+        step, path = outcome.step_ns, self.path(outcome)
+        unexplained = self._unexplained_ratio(path, outcome, weights)
+        if changes and unexplained > MAX_UNEXPLAINED:
+            raise NotApplicable(f"nothing in the trace explains {unexplained:.0%} of what the step would wait for then")
         if all(change.name != "batch" for change in changes):
             step = min(step, self.identity.step_ns) if _only_faster(changes) else step
         without = self.run(weights, unexplained=False).step_ns if weights.rest.any() else outcome.step_ns
-        path = self.path(outcome)
         noise = (
             (NOISE_STEPS if self.has_steps else NOISE_WINDOW) * self._host_ratio(path, outcome, weights)
             if changes
@@ -188,8 +197,32 @@ class Replay:
         if changes and self._inferred_ratio(path, outcome) > INFERRED_RATIO:
             error = max(error, self.round_trip)
         half = max(hypot(error * step, step - without, noise * step), MIN_HALF_WIDTH * step)
-        worst = max(step, self._if_halved(changes, weights, step), self._beside_workers(changes, weights, step))
-        return Prediction(step, max(step - half, 0.0), worst + half)
+        others = self._with_other_kernels(changes, step)
+        worst = max(
+            step, self._if_halved(changes, weights, step), self._beside_workers(changes, weights, step), *others
+        )
+        return Prediction(step, max(min(step, *others) - half, 0.0), worst + half)
+
+    def _with_other_kernels(self, changes: tuple[Change, ...], step: float) -> tuple[float, float]:
+        """Return the step if libraries choose other kernels for another batch: with all in proportion to it, and as they are.
+
+        Both are ``step`` where they choose no others. Raises `NotApplicable` where the choice decides: where it makes the step
+        over `MAX_SPREAD` times as long.
+        """
+        is_batch = [change.name == "batch" for change in changes]
+        if not any(is_batch) or (unfilled := unfilled_ratio(self.scene)) <= UNFILLED_RATIO:
+            return step, step
+        rest = tuple(change for change, batch in zip(changes, is_batch, strict=True) if not batch)
+        batches = [change.options["times"] for change in changes if change.name == "batch"]
+        scaled = tuple(Change("batch", {"times": times, IN_PROPORTION: "all"}) for times in batches)
+        grown = self.outcome((*rest, *scaled)).step_ns
+        kept = self.outcome(rest).step_ns if grown < step else step
+        if max(grown, kept) > MAX_SPREAD * min(grown, kept):
+            raise NotApplicable(
+                f"matmuls and convolutions that leave multiprocessors empty take {unfilled:.0%} of the device's time: libraries choose "
+                f"other kernels for another batch, with which the step may take {max(grown, kept) / min(grown, kept):.1f} times as long"
+            )
+        return grown, kept
 
     def _if_halved(self, changes: tuple[Change, ...], weights: Weights, step: float) -> float:
         """Return the step if changes that are modelled at their best (`BEST_CASES`) win half of that.
@@ -235,21 +268,25 @@ class Replay:
     def summary(self) -> Identity:
         """Return the replay without changes, in figures."""
         path = self.path(self.identity)
-        length = max(self.identity.weight[path].sum(), 1)
         return Identity(
             self.identity.step_ns,
             self.identity_ratio,
-            float(self._measured.rest[path].sum() / length),
+            self._unexplained_ratio(path, self.identity, self._measured),
             self._inferred_ratio(path, self.identity),
         )
 
     def floors(self) -> tuple[float, float]:
-        """Return the step with an infinitely fast device, which the CPU's work limits, and with an infinitely fast CPU."""
+        """Return the step with an infinitely fast device, which the CPU's work limits, and with an infinitely fast CPU.
+
+        What nothing explains may go with either, so it holds no floor up.
+        """
         step_times = []
         for effect in (ch.infinite_gpu, ch.infinite_cpu):
             weights = self._measured.copy()
             effect(weights, self.scene, {})
-            step_times.append(min(self.run(weights).step_ns, self.identity.step_ns))
+            kept = self.run(weights).step_ns
+            dropped = self.run(weights, unexplained=False).step_ns if weights.rest.any() else kept
+            step_times.append(min(kept, dropped, self.identity.step_ns))
         return step_times[0], step_times[1]
 
     def path(self, outcome: Outcome) -> Ints:
@@ -270,6 +307,9 @@ class Replay:
         thread = path[self.graph.kind[path] == THREAD]
         return float((weights.host[path].sum() + weights.parts[:, self.graph.ref[thread]].sum()) / total)
 
+    def _unexplained_ratio(self, path: Ints, outcome: Outcome, weights: Weights) -> float:
+        return float(weights.rest[path].sum() / max(outcome.weight[path].sum(), 1))
+
     def _inferred_ratio(self, path: Ints, outcome: Outcome) -> float:
         total = outcome.weight[path]
         inferred = self.graph.inferred[path] & is_any(self.graph.kind[path], _INFERRED)
@@ -285,7 +325,7 @@ class Replay:
 
     def round_trip_of(self, target: str, factor: float = 2.0) -> float:
         """Return the error of one round trip, relative to the step without changes."""
-        outcome = self.outcome((Change("speedup", {"target": target, "factor": factor}),))
+        outcome = self.outcome(_faster(target, factor))
         moved = Replay(
             build(moved_recording(self.graph, outcome.times)),
             self._activities,
@@ -293,8 +333,14 @@ class Replay:
             self._device,
             self.measure,
         )
-        back = moved.outcome((Change("speedup", {"target": target, "factor": 1 / factor}),)).step_ns
+        back = moved.outcome(_faster(target, 1 / factor)).step_ns
         return abs(back / self.identity.step_ns - 1) if self.identity.step_ns else 0.0
+
+    def is_explained(self, changes: tuple[Change, ...]) -> bool:
+        """Return whether enough of the critical path under changes is explained to predict the step."""
+        weights = self.weights(changes)
+        outcome = self.run(weights)
+        return self._unexplained_ratio(self.path(outcome), outcome, weights) <= MAX_UNEXPLAINED
 
     def critical_path(self, changes: tuple[Change, ...] = (), rows: int = 8) -> pl.DataFrame:
         """Return what holds the path, the most first: kind, name, ns of a step, ratio, and the step at each of `SPEEDUPS`."""
@@ -360,6 +406,10 @@ class Replay:
         own = path[~thread]
         np.add.at(held, self.known.label[own], weights.device[own] + weights.host[own])
         return held
+
+
+def _faster(target: str, factor: float) -> tuple[Change]:
+    return (Change("speedup", {"target": target, "factor": factor}),)
 
 
 def _only_faster(changes: tuple[Change, ...]) -> bool:
@@ -438,40 +488,6 @@ def _steady_edges(graph: Graph) -> Flags:
     return chosen
 
 
-def moved_recording(graph: Graph, times: Ints) -> Recording:
-    """Return the recording that a replayed program would have made: all that is recorded, at the new times."""
-    recorded = graph.recorded
-    activities, calls, segments = recorded.activities, recorded.calls, recorded.segments
-    start, end = times[graph.starts], times[graph.ends]
-    begun, done = times[graph.call_starts], times[graph.call_ends]
-    moved_segments = replace(segments, start=segments.start.copy(), end=segments.end.copy())
-    for thread in distinct(segments.thread).tolist():
-        mine = calls.thread == thread
-        rows = slice(
-            int(np.searchsorted(segments.thread, thread)), int(np.searchsorted(segments.thread, thread, "right"))
-        )
-        host = np.flatnonzero(graph.thread == thread)
-        if not mine.any() or not host.size:
-            continue
-        old, new = graph.time[host], times[host]
-        for column in (moved_segments.start, moved_segments.end):
-            column[rows] = _mapped(column[rows], old, new)
-    return replace(
-        recorded,
-        activities=replace(activities, start=start, end=end),
-        calls=replace(calls, start=begun, end=done),
-        segments=moved_segments,
-    )
-
-
-def _mapped(times: Ints, old: Ints, new: Ints) -> Ints:
-    """Return times moved as the points around them are; beyond these, by as much as the nearest."""
-    inside = np.interp(times, old, new)
-    before, after = times < old[0], times > old[-1]
-    inside = np.where(before, times - old[0] + new[0], np.where(after, times - old[-1] + new[-1], inside))
-    return np.rint(inside).astype(np.int64)
-
-
 __all__ = [
-    "SPEEDUPS", "Anchors", "Attributes", "Identity", "NotApplicable", "Outcome", "Prediction", "Replay", "inf", "moved_recording",
+    "SPEEDUPS", "Anchors", "Attributes", "Identity", "NotApplicable", "Outcome", "Prediction", "Replay", "inf",
 ]  # fmt: skip

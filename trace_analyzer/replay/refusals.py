@@ -6,12 +6,10 @@ from trace_analyzer.frames.lookups import as_strings, factorize
 from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.changes import Change
-from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.prediction import MAX_UNEXPLAINED, Replay
 
 MIN_ACTIVITIES = 50
 """Fewer say nothing of a program."""
-MAX_UNEXPLAINED = 0.05
-"""Where more of the critical path has no explanation, what a change would do is not known."""
 MAX_ERROR = 0.05
 """A replay that misses the recorded step by more has not understood the trace."""
 MIN_LINKED = 0.9

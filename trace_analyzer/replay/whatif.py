@@ -15,15 +15,16 @@ import polars as pl
 from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.lookups import factorize, sum_by_group
 from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.parts import PART_OPTION, PARTS
 from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
 from trace_analyzer.replay.refusals import needs_links, refusal, without_links
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, UnknownTarget
 from trace_analyzer.report import Report
 from trace_analyzer.results import Result
+from trace_analyzer.thresholds import WORTH_RATIO
+from trace_analyzer.units import printable
 
 SCHEMA_VERSION = 1
-WORTH_RATIO = 0.02
-"""A change that saves less is noise."""
 LARGEST_FACTOR = 1e9
 """The largest factor of a change, its inverse the smallest: nothing computed of it overflows."""
 WORKERS = 8
@@ -71,11 +72,12 @@ class PathPart:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Hold a change that would do nothing, or that cannot be predicted, and why."""
+    """Hold a change that would do nothing, or that cannot be predicted, and why; ``is_applied`` where only that alone cannot."""
 
     name: str
     options: Mapping[str, float | str]
     reason: str
+    is_applied: bool = False
 
 
 @dataclass(frozen=True)
@@ -189,16 +191,22 @@ def changes_of(
     pinned: bool = False,
     prefetch: int | None = None,
     graphs: bool = False,
-    fuse: bool = False,
+    fuse: bool | str = False,
     tf32: bool = False,
     bf16: bool = False,
     overlap: bool = False,
     batch: float | None = None,
-    warm: bool = False,
+    warm: bool | str = False,
     speedup: Mapping[str, float] | None = None,
 ) -> tuple[Change, ...]:
-    """Return the changes that the options name. Raises ``UsageError`` for numbers that make no sense."""
-    flags = {
+    """Return the changes that the options name; ``fuse`` and ``warm`` may name the one part that is meant (`PARTS`).
+
+    Raises ``UsageError`` for numbers and parts that make no sense.
+    """
+    for name, part in (("fuse", fuse), ("warm", warm)):
+        if isinstance(part, str) and part not in PARTS[name]:
+            raise UsageError(f"{name} {printable(part)}: no part of it; there are {', '.join(PARTS[name])}")
+    flags: Mapping[str, bool | str] = {
         "no-sync": no_sync,
         "pinned": pinned,
         "warm": warm,
@@ -218,7 +226,11 @@ def changes_of(
         if factor != inf and not 1 / LARGEST_FACTOR <= factor <= LARGEST_FACTOR:
             raise UsageError(f"speedup {name}={factor:g}: the factor must be over 0, at most {LARGEST_FACTOR:g} or inf")
     return (
-        *(Change(name) for name, wanted in flags.items() if wanted),
+        *(
+            Change(name, {PART_OPTION[name]: wanted} if isinstance(wanted, str) else {})
+            for name, wanted in flags.items()
+            if wanted
+        ),
         *([] if prefetch is None else [Change("prefetch", {"workers": prefetch})]),
         *([] if batch is None else [Change("batch", {"times": float(batch)})]),
         *(Change("speedup", {"target": name, "factor": float(factor)}) for name, factor in (speedup or {}).items()),
@@ -262,8 +274,12 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
         except NotApplicable as error:
             return replace(refused, reason=str(error))
     applied = tuple(kept)
+    try:
+        predicted = replay.predict(applied)
+    except NotApplicable as error:
+        return replace(refused, reason=str(error))
     if changes:
-        scenarios, left_out = _scenarios(replay, changes, applied)
+        scenarios, left_out = _scenarios(replay, applied)
     else:
         scenarios, left_out = _standard(replay, without_links(report, device))
     cpu_floor, device_floor = replay.floors()
@@ -272,7 +288,7 @@ def whatif(report: Report, changes: tuple[Change, ...] = (), *, path_rows: int =
         status="ok",
         cpu_floor_ns=cpu_floor,
         device_floor_ns=device_floor,
-        predicted=replay.predict(applied),
+        predicted=predicted,
         scenarios=tuple(scenarios),
         critical_path=located(path_parts(replay, applied, path_rows), report.tables["critical_path"])
         if not applied
@@ -317,12 +333,15 @@ def standard_changes() -> tuple[Change, ...]:
     return tuple(Change(name, options.get(name, {})) for name in _PROGRAM)
 
 
-def _scenarios(
-    replay: Replay, changes: tuple[Change, ...], applied: tuple[Change, ...]
-) -> tuple[list[Scenario], list[Skipped]]:
+def _scenarios(replay: Replay, applied: tuple[Change, ...]) -> tuple[list[Scenario], list[Skipped]]:
     """Return each asked change alone, so that what each brings can be told from what all bring."""
-    scenarios = [_scenario(replay, change) for change in changes if change in applied]
-    return scenarios, []
+    scenarios, skipped = [], []
+    for change in applied:
+        try:
+            scenarios.append(_scenario(replay, change))
+        except NotApplicable as error:
+            skipped.append(Skipped(change.name, change.options, str(error), is_applied=True))
+    return scenarios, skipped
 
 
 def _standard(replay: Replay, unlinked: str | None) -> tuple[list[Scenario], list[Skipped]]:

@@ -1,0 +1,42 @@
+"""Read a replayed program as a recording: all that was recorded, at the times that the replay gives it."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from trace_analyzer.replay.graph import Graph
+from trace_analyzer.replay.recording import Ints, Recording, distinct
+
+
+def moved_recording(graph: Graph, times: Ints) -> Recording:
+    """Return the recording that a replayed program would have made: all that is recorded, at the new times."""
+    recorded = graph.recorded
+    activities, calls, segments = recorded.activities, recorded.calls, recorded.segments
+    start, end = times[graph.starts], times[graph.ends]
+    begun, done = times[graph.call_starts], times[graph.call_ends]
+    moved_segments = replace(segments, start=segments.start.copy(), end=segments.end.copy())
+    for thread in distinct(segments.thread).tolist():
+        mine = calls.thread == thread
+        rows = slice(
+            int(np.searchsorted(segments.thread, thread)), int(np.searchsorted(segments.thread, thread, "right"))
+        )
+        host = np.flatnonzero(graph.thread == thread)
+        if not mine.any() or not host.size:
+            continue
+        old, new = graph.time[host], times[host]
+        for column in (moved_segments.start, moved_segments.end):
+            column[rows] = _mapped(column[rows], old, new)
+    return replace(
+        recorded,
+        activities=replace(activities, start=start, end=end),
+        calls=replace(calls, start=begun, end=done),
+        segments=moved_segments,
+    )
+
+
+def _mapped(times: Ints, old: Ints, new: Ints) -> Ints:
+    """Return times moved as the points around them are; beyond these, by as much as the nearest."""
+    inside = np.interp(times, old, new)
+    before, after = times < old[0], times > old[-1]
+    inside = np.where(before, times - old[0] + new[0], np.where(after, times - old[-1] + new[-1], inside))
+    return np.rint(inside).astype(np.int64)
