@@ -25,16 +25,16 @@ from trace_analyzer.pipeline import analyze  # noqa: E402
 
 
 def draw(passes: Sequence[Times], size: int, rng: random.Random, each: int) -> list[Times]:
-    """Recordings of two sides: ``each`` consecutive passes are one; of single ones no pass is drawn twice."""
+    """Draw recordings of two sides: ``each`` consecutive passes are one; of single ones no pass is drawn twice."""
     if each == 1:
         return rng.sample(list(passes), 2 * size)
     starts = [rng.randrange(len(passes)) for _ in range(2 * size)]
     return [joined([passes[(start + n) % len(passes)] for n in range(each)]) for start in starts]
 
 
-def wilson(found: int, draws: int) -> str:
-    """The share that was found, with its 95 % interval (Wilson 1927, https://doi.org/10.1080/01621459.1927.10502953)."""
-    z, p = 1.96, found / draws
+def wilson(hits: int, draws: int) -> str:
+    """Return the share of hits, with its 95 % interval (Wilson 1927, https://doi.org/10.1080/01621459.1927.10502953)."""
+    z, p = 1.96, hits / draws
     middle, half = p + z * z / (2 * draws), z * math.sqrt(p * (1 - p) / draws + z * z / (4 * draws * draws))
     low, high = ((middle + sign * half) / (1 + z * z / draws) for sign in (-1, 1))
     return f"{p:.1%} ({low:.1%} to {high:.1%})"
@@ -51,16 +51,16 @@ def unchanged(folder: Path, draws: int) -> None:
     for size, each in ((3, 1), (4, 1), (5, 1), (3, 5), (5, 5)):
         if each == 1 and 2 * size > len(passes):
             continue
-        rng, found = random.Random(size), {0.0: 0, 0.05: 0, 0.1: 0}
+        rng, shown = random.Random(size), {0.0: 0, 0.05: 0, 0.1: 0}
         for _ in range(draws):
             drawn = draw(passes, size, rng, each)
-            for change in found:
-                found[change] += is_found(drawn[:size], drawn[size:], change)
-        print(f"{f'{size} x {each}':>20}{''.join(f'{wilson(n, draws):>24}' for n in found.values())}")
+            for change in shown:
+                shown[change] += is_found(drawn[:size], drawn[size:], change)
+        print(f"{f'{size} x {each}':>20}{''.join(f'{wilson(n, draws):>24}' for n in shown.values())}")
 
 
 def population(kind: str, rng: random.Random) -> Times:
-    """A recording of a simulated program of which nothing changes: its lines scatter alone, together, or one comes and goes."""
+    """Simulate a recording of an unchanged program: its lines scatter alone, together, or one comes and goes."""
     means = {"dispatch": (20e6, 0.004), "python": (6e6, 0.02), "launch-latency": (3e6, 0.01), "matmul": (2e6, 0.01)}
     times = {name: ns * (1 + scatter * rng.gauss(0, 1)) for name, (ns, scatter) in means.items()}
     if kind == "together":

@@ -122,7 +122,7 @@ def identities(traces: Sequence[Path]) -> None:
 
 
 def round_trip(replay: Replay, target: str) -> float | None:
-    """The error of a round trip; None where its change is not predicted, as nothing explains the path that it leaves."""
+    """Return the error of a round trip; None where its change is not predicted, as nothing explains the path that it leaves."""
     faster = Change("speedup", {"target": target, "factor": 2.0})
     return replay.round_trip_of(target) if replay.is_explained((faster,)) else None
 

@@ -1,4 +1,4 @@
-"""What each value of an analysis takes: CPU time by value of the graph, the most first. Asserts nothing.
+"""Measure what each value of an analysis takes: CPU time by value of the graph, the most first. Asserts nothing.
 
 One process and one thread of the graph; a value's time is without that of the values it is made from. First times hold what is
 done once per process, such as compiling patterns.

@@ -111,9 +111,8 @@ def test_headings_leave_units_to_the_values() -> None:
 def test_the_terminal_shows_it(width: int) -> None:
     lines = summary(toy_report(), width, verbose=True).splitlines()
     place = next(number for number, line in enumerate(lines) if line.startswith("Toy chest"))
-    assert [line.split()[0] for line in lines[place + 2 : place + 4]] == ["kite", "ball"]
-    assert "2.50 ms" in lines[place + 2]
-    assert lines[place + 5] == "  and 1 more"
+    end = lines.index("  and 1 more", place)
+    assert [line.split()[0] for line in lines[place:end] if ".50 ms" in line] == ["kite", "ball"]
     assert max(map(len, lines)) <= width
     assert "\x1b" not in "".join(lines)
 

@@ -57,7 +57,10 @@ def samples_difference(
     independent: tuple[bool, bool],
     measured: float | None = None,
 ) -> tuple[Difference, Adjustment | None]:
-    """Test samples of steps and of their lines as `step_difference` does; ``measured`` is the difference of the means where it is left out."""
+    """Test samples of steps and of their lines as `step_difference` does.
+
+    ``measured`` is the difference of the means where it is left out.
+    """
     measured = mean(steps[1]) - mean(steps[0]) if measured is None else measured
     plain = _about(statistics.difference(*steps, floor=floor, independent=independent), measured, floor)
     line = _scattering_line(steps, lines) if plain.interval is not None else None

@@ -59,11 +59,12 @@ LEAST_PART = 0.1
 
 @dataclass(frozen=True)
 class KeptPromise:
-    """Hold an advice of BEFORE's report that AFTER shows, whole or in part: what it promised at most, and what came, in ns a step.
+    """Hold an advice of BEFORE's report that AFTER shows, whole or in part, with what it promised and what came, in ns a step.
 
     ``came_ns`` is what the lines that the advice aims at take less, ``step_ns`` what the whole step does. The bound held
-    when no more than it came, of these lines or of the step, but for the 0.5 % of the step that come by chance. ``evidence`` is how AFTER shows the advice: its report does not repeat it, repeats at most
-    half of the bound, or repeats most of it though part came. ``predicted_ns`` is what a replay of BEFORE took off the step, with its interval;
+    when no more than it came, of these lines or of the step, but for the 0.5 % of the step that come by chance.
+    ``evidence`` is how AFTER shows the advice: its report does not repeat it, repeats at most half of the bound, or
+    repeats most of it though part came. ``predicted_ns`` is what a replay of BEFORE took off the step, with its interval;
     the prediction held when the step takes less by a time within it. Both are null where BEFORE's report predicts nothing, and where a part came.
     """
 

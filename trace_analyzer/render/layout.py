@@ -25,6 +25,9 @@ COLUMN_GAP = 4
 MOST_LINES = 12
 """Lines that any one text takes; only names made to harm are longer."""
 
+LEAST_TEXT = 5
+"""Cells that a column of texts keeps; where that is too much, the right end of the lines is cut."""
+
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -103,7 +106,7 @@ def column_widths(rows: Sequence[Sequence[str]], sides: str, room: int, gap: int
     left -= sum(widths)
     texts = sorted((k for k, side in enumerate(sides) if side == "l"), key=lambda k: needs[k])
     for place, k in enumerate(texts):
-        widths[k] = max(1, min(needs[k], left // (len(texts) - place)))
+        widths[k] = min(needs[k], max(LEAST_TEXT, left // (len(texts) - place)))
         left -= widths[k]
     return widths
 
