@@ -18,6 +18,8 @@ _COMPILED = re.compile(
     r"trace_analyzer/(?:frames/_arrow|frames/_(?:path|row|span)_loops|ingest/_scanner)\.[^/]*\.(?:so|pyd)"
 )
 _MODULES = 5
+_PARSED = "trace_analyzer/catalog/parsed.json"
+"""What setup.py makes of the catalogues."""
 
 
 def built(folder: str) -> Path:
@@ -60,7 +62,10 @@ def checked(path: Path) -> int:
     compiled = {name for name in wheel if _COMPILED.fullmatch(name)}
     if len(compiled) != _MODULES:
         print(f"compiled are {len(compiled)} of {_MODULES} modules; is there a C compiler?")
-    wheel -= compiled
+    if _PARSED not in wheel:
+        print(f"not in the wheel: {_PARSED}")
+        return 1
+    wheel -= {*compiled, _PARSED}
     for name in sorted(tree - wheel):
         print(f"not in the wheel: {name}")
     for name in sorted(wheel - tree):

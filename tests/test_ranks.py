@@ -19,15 +19,17 @@ from made_ranks import MS, TRANSFER, Made, job, summaries, summary, write_traces
 from tiers import examples
 
 from trace_analyzer.errors import InputError
+from trace_analyzer.ingest.trace import Header
 from trace_analyzer.ranks import columns
 from trace_analyzer.ranks import roles as role_module
 from trace_analyzer.ranks.groups import group_of, packed, unpacked
 from trace_analyzer.ranks.job import JobReport, judge
 from trace_analyzer.ranks.joining import joined
+from trace_analyzer.ranks.names import rank_in_name, rank_of
 from trace_analyzer.ranks.slowdown import slowdown
 from trace_analyzer.ranks.sources import files_of
 from trace_analyzer.ranks.spool import Sample
-from trace_analyzer.ranks.summary import RankSummary, exposed_pieces, from_bytes, rank_in_name, summarize, to_bytes
+from trace_analyzer.ranks.summary import RankSummary, exposed_pieces, from_bytes, summarize, to_bytes
 from trace_analyzer.ranks.tables import typed
 from trace_analyzer.ranks.waits import Lateness, _Grid
 from trace_analyzer.result_schemas import schema_of
@@ -492,10 +494,73 @@ def test_ranks_of_a_group(record: dict[str, Any], world: int, ranks: tuple[int, 
         ("x/rank_12/host.pt.trace.json", 12),
         ("b/trace.json", None),
         ("r/sampled_128ranks_rank7.json", 7),
+        ("t/iteration_10/rank0_trace.json.gz", 0),
+        ("v/dp0_pp0_tp1_dcp0_ep1_rank3.1712345678901234567.pt.trace.json.gz", 3),
+        ("v/3f2a-rank-2.1712345678.pt.trace.json.gz", 2),
+        ("v/host_77.async_llm.1712345678.pt.trace.json.gz", None),
+        ("p/primus-megatron-exp[a]-rank[3].json", 3),
+        ("s/1712345678.12-TP-5.trace.json.gz", 5),
+        ("s/1712345678.12-TP-5-decode.trace.json.gz", 5),
+        ("s/1712345678.12-TP-1-DP-1.trace.json.gz", None),
+        ("s/1712345678.12-TP-1-PP-0.trace.json.gz", None),
     ],
 )
 def test_the_rank_in_a_name(path: str, rank: int | None) -> None:
     assert rank_in_name(path) == rank
+
+
+@pytest.mark.parametrize(
+    ("says", "world", "path", "rank"),
+    [(2, 4, "rank3.json", 2), (None, None, "rank3.json", 3), (0, None, "rank3.json", 3), (0, None, "a.json", 0), (0, 4, "rank3.json", 0), (2, None, "rank3.json", 2)],
+)  # fmt: skip
+def test_the_header_comes_before_the_name(says: int | None, world: int | None, path: str, rank: int) -> None:
+    assert rank_of(Header((), says, world, None), path) == rank
+
+
+def named(made: Made, name: Callable[[int], str], later_ns: int = 0) -> list[RankSummary]:
+    """Summaries of the ranks of a job, their paths as given."""
+    parts = [from_bytes(content) for content in summaries(made)]
+    return [replace(part, path=name(part.rank or 0), base_ns=part.base_ns + later_ns) for part in parts]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        lambda n, rank: f"t/iteration_{10 * n}/rank{rank}_trace.json",
+        lambda n, rank: f"t/1712345678.12-TP-{rank}-{'ab'[n - 1]}.trace.json.gz",
+    ],
+)
+def test_of_several_recordings_one_is_judged_and_none_are_mixed(name: Callable[[int, int], str]) -> None:
+    made = data_parallel(8, late_rank(5))
+    first = named(made, lambda rank: name(1, rank))[:-1]
+    second = named(made, lambda rank: name(2, rank), 10**10)
+    report = judge([to_bytes(item) for item in (*first, *second)])
+    assert [(p.kind, p.rank, p.path) for p in report.problems] == [
+        ("duplicate", rank, name(1, rank)) for rank in range(7)
+    ]
+    assert name(2, 0) in report.problems[0].message
+    assert report.job.sentence.endswith("7 ranks are there twice.")
+    assert {rank.path for rank in report.ranks if rank.status == "ok"} == {name(2, rank) for rank in range(8)}
+
+
+def test_folders_of_hosts_are_one_recording() -> None:
+    made = data_parallel(8, late_rank(5))
+    report = judge(
+        [to_bytes(item) for item in named(made, lambda rank: f"t/host{rank // 4}/rank{rank % 4}_trace.json")]
+    )
+    assert (report.problems, report.job.seen) == ((), 8)
+
+
+def test_a_name_that_contradicts_the_trace_is_told_and_does_not_count() -> None:
+    made = data_parallel(8, late_rank(5))
+    names = {2: 5, 5: 2}
+    report = judge([to_bytes(item) for item in named(made, lambda rank: f"t/rank{names.get(rank, rank)}.json")])
+    assert report.problems == ()
+    assert {rank.rank: rank.named_rank for rank in report.ranks if rank.named_rank is not None} == names
+    assert [s.rank for s in report.stragglers] == [5]
+    assert {rank.status for rank in report.ranks} == {"ok"}
+    for text in (report.summary(120), report.to_markdown()):
+        assert "misnamed: t/rank5.json is of rank 2, not 5" in text
 
 
 def test_files_of_a_job(tmp_path: Path) -> None:

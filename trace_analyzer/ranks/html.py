@@ -13,7 +13,7 @@ from trace_analyzer.ranks.job import JobReport, Rank
 from trace_analyzer.ranks.remote import is_remote
 from trace_analyzer.ranks.sources import stem
 from trace_analyzer.ranks.summary import SUFFIX
-from trace_analyzer.ranks.text import figure_lines, problem_lines, runs
+from trace_analyzer.ranks.text import doubt_lines, figure_lines, runs
 from trace_analyzer.render.html import codec
 from trace_analyzer.render.html.files import GENERATOR
 from trace_analyzer.render.html.page import asset, environment, scoped
@@ -52,7 +52,7 @@ def page(report: JobReport, folder: Path) -> str:
         has_map=bool(ranks and steps),
         steps=steps,
         left_out=left_out,
-        problems=problem_lines(report.problems),
+        problems=doubt_lines(report),
         figures=figure_lines(report, _WIDTH)[:3],
         regime_keys=[(key, REGIMES[key].label) for key in _regimes(report) if key in REGIMES],
         listed=_listed(report),

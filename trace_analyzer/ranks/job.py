@@ -10,7 +10,7 @@ import polars as pl
 
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.ranks.alignment import Alignment, Clock, align, hosts_of
-from trace_analyzer.ranks.joining import Joined, Problem, joined
+from trace_analyzer.ranks.joining import Joined, Problem, joined, misnamed
 from trace_analyzer.ranks.phrasing import sentence
 from trace_analyzer.ranks.pipeline import Pipeline, pipeline
 from trace_analyzer.ranks.reduction import reduced
@@ -56,7 +56,7 @@ class Rank:
 
     Times but ``step_ns`` are sums over its trace: of collectives that could be split into waiting and transfer, of which ``exposed`` is what nothing hid;
     ``unsplit_ns`` is all other communication. ``late_ns`` is by how much it came late of its own, ``led_ratio`` the share of its split collectives that it
-    was the last of. Ranks of one ``role`` make the same calls.
+    was the last of. Ranks of one ``role`` make the same calls. ``named_rank`` is the rank in the file's name where that is another: the trace counts.
     """
 
     rank: int | None
@@ -74,6 +74,7 @@ class Rank:
     late_ns: int | None
     led_ratio: float | None
     role: str | None
+    named_rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -244,6 +245,7 @@ def _ranks(
     )  # fmt: skip
     sums = {row["rank"]: row for row in by_step.group_by("rank").agg(pl.col(names).sum()).iter_rows(named=True)}
     problems = {problem.path: problem.kind for problem in together.problems if problem.path is not None}
+    other_names = misnamed(together.ranks)
     ranks = []
     used = len(together.ranks)
     for place, summary in enumerate((*together.ranks, *together.left_out)):
@@ -271,6 +273,7 @@ def _ranks(
                 late_ns=own["own_late_ns"],
                 led_ratio=own["led"] / own["split"] if own["split"] else None,
                 role=role_of.get(summary.rank) if is_used and summary.rank is not None else None,
+                named_rank=other_names.get(summary.rank) if is_used and summary.rank is not None else None,
             )
         )
     return tuple(ranks)

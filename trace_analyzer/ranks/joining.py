@@ -1,6 +1,6 @@
 """Join summaries of ranks: problems first, then frames of all ranks that can be used."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from trace_analyzer.ranks.names import rank_in_name, recording_of
 from trace_analyzer.ranks.spool import PART_ROWS, Spool
 from trace_analyzer.ranks.summary import RankSummary, frames_of, head_of
 from trace_analyzer.ranks.tables import PARTS, STEPS, WORK, typed
@@ -130,7 +131,7 @@ def sorted_out(
 ) -> tuple[list[RankSummary], list[RankSummary], tuple[Problem, ...], int | None]:
     """Return the summaries that can be used by rank, those that cannot, what is wrong, and the size of the job.
 
-    Of several traces of one rank the whole one, then the first is used. A trace is foreign where its world size is not that of most, where it
+    Of several recordings of the job that with most ranks, then the first is used; of several traces of one rank in it the whole one, then the first. A trace is foreign where its world size is not that of most, where it
     says no rank or one beyond the world, or where it was recorded over an hour from the middle one.
     """
     problems = [Problem(s.rank, s.path, "failed", s.error) for s in summaries if s.error is not None]
@@ -140,12 +141,15 @@ def sorted_out(
     world = max(sizes, key=lambda size: (sizes[size], size)) if sizes else None
     times = sorted(summary.base_ns for summary in sound)
     middle = times[len(times) // 2] if times else 0
+    chosen, again = _recordings([s for s in sound if _foreign(s, world, middle) is None])
     used: dict[int, RankSummary] = {}
     for summary in sorted(sound, key=lambda item: (item.damage is not None, item.path)):
         foreign = _foreign(summary, world, middle)
         rank = summary.rank
         if foreign is not None or rank is None:
             problems.append(Problem(rank, summary.path, "foreign", foreign or ""))
+        elif recording_of(summary.path) in again:
+            problems.append(Problem(rank, summary.path, "duplicate", f"another recording; that of {chosen} is used"))
         elif rank in used:
             problems.append(
                 Problem(rank, summary.path, "duplicate", f"rank {rank} is {used[rank].path} too: that one is used")
@@ -162,6 +166,35 @@ def sorted_out(
     order = ("missing", "failed", "cut", "duplicate", "foreign")
     problems.sort(key=lambda p: (order.index(p.kind), p.rank if p.rank is not None else -1, p.path or ""))
     return [used[rank] for rank in sorted(used)], left_out, tuple(problems), world
+
+
+def _recordings(ranks: Sequence[RankSummary]) -> tuple[str | None, frozenset[str]]:
+    """Return the path of a rank in the largest recording, and the recordings most of whose ranks are in larger ones.
+
+    They are named as `recording_of` does. A single rank that is there twice makes no recording.
+    """
+    members: dict[str, dict[int, str]] = defaultdict(dict)
+    for summary in sorted(ranks, key=lambda item: item.path):
+        if summary.rank is not None:
+            members[recording_of(summary.path)].setdefault(summary.rank, summary.path)
+    taken: set[int] = set()
+    again, chosen = [], None
+    for recording, paths in sorted(members.items(), key=lambda item: -len(item[1])):
+        both = taken & paths.keys()
+        if len(both) > 1 and 2 * len(both) > len(paths):
+            again.append(recording)
+        else:
+            chosen = chosen or min(paths.values())
+            taken |= paths.keys()
+    return chosen, frozenset(again)
+
+
+def misnamed(ranks: Sequence[RankSummary]) -> dict[int, int]:
+    """Return the rank that the file's name says by rank, where it is another; names may count the ranks of a host."""
+    named = {s.rank: name for s in ranks if s.rank is not None and (name := rank_in_name(s.path)) is not None}
+    of_host = max(named.values(), default=0) + 1
+    wrong = {rank: name for rank, name in named.items() if rank != name}
+    return wrong if any(rank % of_host != name for rank, name in wrong.items()) else {}
 
 
 def _foreign(summary: RankSummary, world: int | None, middle_ns: int) -> str | None:

@@ -68,10 +68,12 @@ def _regime(regime: str) -> str:
 
 
 def _doubts(problems: Sequence[Problem]) -> list[str]:
-    counts: dict[str, int] = {}
+    ranks: dict[str, set[int | str | None]] = {}
     for problem in problems:
-        counts[problem.kind] = counts.get(problem.kind, 0) + 1
-    if not counts:
+        ranks.setdefault(problem.kind, set()).add(problem.path if problem.rank is None else problem.rank)
+    if not ranks:
         return []
-    texts = [f"{counted(n, 'rank')} {'is' if n == 1 else 'are'} {_WORDS[kind]}" for kind, n in counts.items()]
+    texts = [
+        f"{counted(len(own), 'rank')} {'is' if len(own) == 1 else 'are'} {_WORDS[kind]}" for kind, own in ranks.items()
+    ]
     return [f"{', '.join(texts)}."]

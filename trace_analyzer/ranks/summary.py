@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,6 +24,7 @@ from trace_analyzer.ranks import hosts_only
 from trace_analyzer.ranks.columns import packed as packed_columns
 from trace_analyzer.ranks.columns import unpacked as unpacked_columns
 from trace_analyzer.ranks.groups import RankGroup, group_of, packed, unpacked
+from trace_analyzer.ranks.names import rank_in_name, rank_of
 from trace_analyzer.ranks.remote import local_copy
 from trace_analyzer.ranks.tables import COLLECTIVES, EXPOSED, PARTS, STEPS, WORK, typed
 from trace_analyzer.report import Report
@@ -52,7 +52,6 @@ _MOST_LINES = 120
 """Lines of work that are kept of a rank, the longest; the rest is summed up by bucket, so that all sums stay exact."""
 _MOST_PIECES = 8
 """Exposed pieces of a collective that are kept; of more, neighbours are joined."""
-_RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,7})(?!\d)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -118,14 +117,6 @@ def write_summary(trace: Trace, report: Report, path: Path) -> None:
     write_bytes(path, to_bytes(summary_of(trace, report)))
 
 
-def rank_in_name(path: str) -> int | None:
-    """Return the rank that the name of a file says (``rank3``, ``rank_3``), else that of its folder; None without."""
-    for name in reversed(path.replace("\\", "/").split("/")[-2:]):
-        if numbers := _RANK_IN_NAME.findall(name):
-            return int(numbers[-1])
-    return None
-
-
 def summary_of(trace: Trace, report: Report) -> RankSummary:
     """Sum up a rank's trace and the report on it."""
     tables, device = report.tables, _device(report)
@@ -145,7 +136,7 @@ def summary_of(trace: Trace, report: Report) -> RankSummary:
     damage = next((note.message for note in report.notes if note.code in _CUT), None)
     return RankSummary(
         path=report.trace.path,
-        rank=header.rank if header.rank is not None else rank_in_name(report.trace.path),
+        rank=rank_of(header, report.trace.path),
         world_size=header.world_size,
         host=header.host_name,
         damage=damage,

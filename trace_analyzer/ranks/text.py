@@ -56,6 +56,18 @@ def problem_lines(problems: Sequence[Problem]) -> list[str]:
     return lines
 
 
+def doubt_lines(report: JobReport) -> list[str]:
+    """Return the problems of a job, then files that are named as another rank's."""
+    named = [rank for rank in report.ranks if rank.named_rank is not None]
+    lines = [
+        f"misnamed: {rank.path} is of rank {rank.rank}, not {rank.named_rank}: the trace counts"
+        for rank in named[:_PROBLEMS]
+    ]
+    if len(named) > _PROBLEMS:
+        lines.append(f"misnamed: {count(len(named) - _PROBLEMS)} more files")
+    return [*problem_lines(report.problems), *lines]
+
+
 def listed_ranks(report: JobReport) -> list[Rank]:
     """Return the ranks to list: all of a small job, else the latest."""
     known = [rank for rank in report.ranks if rank.late_ns is not None]
@@ -68,10 +80,10 @@ def listed_ranks(report: JobReport) -> list[Rank]:
 def summary(report: JobReport, width: int = 100) -> str:
     """Write the report as plain text, ``width`` cells wide."""
     text = [*wrapped(report.job.sentence, width), ""]
-    if report.problems:
+    if doubts := doubt_lines(report):
         text += [
             "Problems",
-            *(line for item in problem_lines(report.problems) for line in _wrapped(item, width, "  ")),
+            *(line for item in doubts for line in _wrapped(item, width, "  ")),
             "",
         ]
     if report.stragglers:
@@ -181,7 +193,7 @@ def _gain(late: Straggler) -> str:
 def to_markdown(report: JobReport) -> str:
     """Write the report as Markdown, for pull requests."""
     lines = [f"**{_cell(report.job.sentence)}**", ""]
-    lines += [f"- {_cell(line)}" for line in problem_lines(report.problems)]
+    lines += [f"- {_cell(line)}" for line in doubt_lines(report)]
     if report.stragglers:
         lines += [
             "",
