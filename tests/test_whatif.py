@@ -13,6 +13,7 @@ import click
 import kineto as k
 import pytest
 from click.testing import CliRunner, Result
+from lazy_report import LazyReport
 from replay_pairs import PAIRS
 
 import trace_analyzer as ta
@@ -321,6 +322,38 @@ def test_a_smaller_batch_takes_between_as_long_and_in_proportion() -> None:
     assert then.high_ns > limited.identity.step_ns
     with pytest.raises(NotApplicable, match="other kernels"):
         limited.predict((Change("batch", {"times": 0.5}),))
+
+
+@pytest.mark.parametrize(
+    ("changed", "options", "sm_count"),
+    [
+        ({}, {}, 108),
+        ({"numSms": 14, "totalGlobalMem": 10 << 30}, {}, 14),
+        ({"name": "a device of no catalogue"}, {}, 108),
+        ({}, {"gpu": "h100"}, 132),
+        ({"name": "a device of no catalogue", "numSms": None}, {}, None),
+    ],
+    ids=["listed", "partition", "not listed", "as the caller says", "unknown"],
+)
+def test_a_batch_is_predicted_with_the_multiprocessors_of_the_report(
+    changed: dict[str, Any], options: dict[str, Any], sm_count: int | None
+) -> None:
+    """240 blocks, of which two fit a multiprocessor: the waves of its own device say how much longer twice as many take."""
+    kernels = [
+        k.launched("tile", 10 * i, 20 + 100 * i, 100, i + 1, grid=[240, 1, 1], block=[1024, 1, 1]) for i in range(60)
+    ]
+    header = k.trace_bytes(kernels, deviceProperties=[{**k.A100, **changed}])
+    told = LazyReport.on(header, **options)
+    assert told.devices[0].sm_count == sm_count
+    replay, twice = Replay.of(told, 0), (Change("batch", {"times": 2.0}),)
+    if sm_count is None:
+        with pytest.raises(NotApplicable, match="multiprocessors is not known"):
+            replay.predict(twice)
+        return
+    waves = 240 / (2 * sm_count)
+    times = max(1, 2 * waves) / max(1, waves)
+    kernels_ns = 2_000 + 98_000 * times
+    assert replay.predict(twice).step_ns == pytest.approx(60 * kernels_ns, rel=0.001)
 
 
 @pytest.mark.parametrize(
