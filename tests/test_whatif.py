@@ -277,8 +277,24 @@ def test_a_change_that_leaves_a_path_that_nothing_explains_is_refused(tmp_path: 
     assert standard.status == "ok"
     graphs = next(s for s in standard.skipped if s.name == "graphs")
     assert "nothing in the trace explains" in graphs.reason
+    named = f"estimate of each step a CUDA graph: {graphs.reason}"
+    assert f"No {named}." in " ".join(standard.summary().split())
+    assert f"No {named}." in standard.to_markdown()
+    helping = ta.analyze(path).tables["what_would_help"].filter(kind="refused")
+    assert helping.get_column("label").to_list() == [f"no {named}"]
     assert standard.device_floor_ns is not None
     assert standard.device_floor_ns < 2_000_000, "what nothing explains holds no floor up"
+
+
+def test_no_graph_is_estimated_of_a_cold_start() -> None:
+    """Nine tenths of every step go to allocating memory, which a cache keeps."""
+    steps = [
+        [k.call("cudaMalloc", 1_000 * n, 900, correlation=2 * n + 1), k.launched("k", 1_000 * n + 910, 1_000 * n + 930, 60, 2 * n + 2)]
+        for n in range(60)
+    ]  # fmt: skip
+    result = whatif(LazyReport.on(k.trace_bytes(steps, deviceProperties=[k.A100])))
+    assert "graphs" not in [s.name for s in result.scenarios]
+    assert "No estimate of each step a CUDA graph: one-time work is most of the step" in result.summary(200)
 
 
 def test_a_change_that_is_explained_with_another_only_is_said_to_be() -> None:
