@@ -25,7 +25,22 @@ from trace_analyzer.replay.whatif import (
     standard_changes,
 )
 from trace_analyzer.report import Check, DeviceReport, Predicted, Verdict
-from trace_analyzer.schema import DEVICE, END, F64, FUNCTION, I32, I64, MODULE, OPERATOR, START, STR, U32, Column, Table
+from trace_analyzer.schema import (
+    DEVICE,
+    END,
+    F64,
+    FUNCTION,
+    I32,
+    I64,
+    MODULE,
+    OPERATOR,
+    START,
+    STR,
+    U32,
+    Column,
+    Member,
+    Table,
+)
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.tuning import SMALL_EVENTS, return_freed_memory
@@ -96,11 +111,16 @@ CRITICAL_PATH_PARTS = Table(
         DEVICE,
         Column("kind", STR, "device, host, or dependency: a wait that belongs to neither."),
         Column("name", STR, "Bucket of the work, or cause of the wait."),
-        Column("path_ns", F64, "Its time on the path of a step, replayed."),
-        Column("path_ratio", F64, "That as a share of the path."),
+        Column("ns", F64, "Its time on the path of a step, replayed."),
+        Column("ratio", F64, "That as a share of the path."),
         *(
-            Column(f"step_{less}_less_ns", F64, f"The step with the part {less} % shorter: an estimate.")
-            for less in _LESS.values()
+            Column(
+                f"step_{less}_less_ns",
+                F64,
+                f"The step with the part {less} % shorter: an estimate.",
+                member=Member("speedups", key, "The step with the part so many times as fast."),
+            )
+            for key, less in _LESS.items()
         ),
         Column("operator", STR, "The operator that holds most of it; null where none is known."),
         Column("module", STR, "The module that holds most of it."),
@@ -114,7 +134,7 @@ CRITICAL_PATH_SECTION = Section(
     "What the steps waited for, and how long a step takes with less of it.",
     show=(
         Shown("name", "part", "text", 0, markdown=True, phrase="path-part"),
-        Shown("path_ratio", "of the path", terminal=0, markdown=True),
+        Shown("ratio", "of the path", terminal=0, markdown=True),
         *(
             Shown(f"step_{less}_less_ns", "without it" if less == 100 else f"{less} % less", terminal=0 if less in (50, 100) else 84, markdown=True)
             for less in _LESS.values()
@@ -377,7 +397,7 @@ def critical_path_parts(estimates: Estimates, stretches: pl.DataFrame) -> pl.Dat
     """Return table `critical_path_parts`, with the code that holds most of each part; no rows where nothing was replayed."""
     rows = [
         {
-            "device": estimates.device, "kind": part.kind, "name": part.name, "path_ns": part.ns, "path_ratio": part.ratio,
+            "device": estimates.device, "kind": part.kind, "name": part.name, "ns": part.ns, "ratio": part.ratio,
             **{f"step_{less}_less_ns": part.speedups[key] for key, less in _LESS.items()},
             "operator": part.operator, "module": part.module, "python_function": part.python_function,
             "start_ns": part.start_ns, "end_ns": part.end_ns,
