@@ -183,7 +183,7 @@ class ReplaySources:
     """Hold the values that a replay is made from, by the names of their tables."""
 
     judged: Judged | None
-    verdict: Verdict
+    window_verdict: Verdict
     checks: tuple[Check, ...]
     device_reports: Mapping[int, DeviceReport]
     activities: pl.DataFrame
@@ -233,7 +233,7 @@ def key_of(change: Change) -> str:
 def estimates(replay_sources: ReplaySources) -> Estimates:
     """Return what the standard changes and those of the catalogue's fixes would bring to the judged device."""
     sources = replay_sources
-    if sources.judged is None or sources.verdict.status == "insufficient":
+    if sources.judged is None or sources.window_verdict.status == "insufficient":
         return Estimates(None)
     device = sources.judged.device
     events = sources.host_events.height + sources.activities.height
