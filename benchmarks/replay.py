@@ -133,7 +133,7 @@ def half_held_out(report: Report, device: int) -> float:
     step, start = recorded.activities.step, recorded.activities.start
     steady = recorded.steps.steady.sum() > 1
     fitted = (step % 2 == 0) if steady else start <= np.median(start)
-    replay = Replay(build(recorded, fitted), report.tables["activities"], report.tables, None)
+    replay = Replay(build(recorded, fitted), report)
     return replay.identity_ratio
 
 

@@ -44,19 +44,23 @@ def compiled_uploads() -> list[object]:
     ]  # fmt: skip
 
 
-def uploads(per_step: int) -> list[object]:
-    """Steps of a short product and so many copies of a kilobyte, 80 us in all."""
+def uploads(per_step: int, *, within: bool = False) -> list[object]:
+    """Steps of a short product and so many copies of a kilobyte, 80 us in all; and one within the device, if asked for."""
     length = 80 // per_step
     return [
         [annotation(f"ProfilerStep#{n}", 110 * n, 110), launched(GEMM, 110 * n + 1, 110 * n + 5, 20, 10 * n + 1),
          *([call("cudaMemcpyAsync", 110 * n + 8 + 8 * i, 5, correlation=10 * n + i + 2),
             copy("HtoD (Pinned -> Device)", 110 * n + 26 + length * i, length, correlation=10 * n + i + 2, bytes=1_000)]
-           for i in range(per_step))]
+           for i in range(per_step)),
+         copy("DtoD (Device -> Device)", 110 * n + 107, 2, correlation=10 * n + 2, bytes=1_000) if within else []]
         for n in range(24)
     ]  # fmt: skip
 
 
 NORM = {"Input Dims": [[4096, 4096], [4096, 4096], [4096], []], "Input type": ["c10::Half"] * 3 + ["Scalar"]}
+
+MERGED = {"Input Dims": [[4096, 8, 512], [4096, 8]], "Input type": ["c10::Half", "float"]}
+"""Work that is known of an operator whose kernels no rule knows."""
 
 
 @pytest.mark.slow
@@ -71,12 +75,14 @@ NORM = {"Input Dims": [[4096, 4096], [4096, 4096], [4096], []], "Input type": ["
         ("custom-kernels", own("void at::native::(anonymous namespace)::frobnicate<float>(int)"), False),
         ("custom-kernels", own(OWN, "aten::frobnicate"), False),
         ("custom-kernels", own(OWN, "_C::rms_norm", **NORM), False),
+        ("custom-kernels", own(OWN, "_C::merge_attn_states", **MERGED), False),
         ("transport", large_messages(20_000), True),
         ("transport", messages(1_000), False),
         ("gradient-buckets", collectives("allreduce", 1_000, 80), True),
         ("gradient-buckets", collectives("alltoall", 1_000, 80), False),
         ("small-copies", uploads(2), True),
         ("small-copies", uploads(1), False),
+        ("small-copies", uploads(1, within=True), False),
     ],
 )
 def test_every_condition_counts(fix: str, program: list[object], asks: bool) -> None:

@@ -24,6 +24,7 @@ from trace_analyzer.replay.prediction import SPEEDUPS, Replay
 from trace_analyzer.replay.weights import scale_label
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Predicted, Report
+from trace_analyzer.report_schema import json_schema
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.units import duration
 
@@ -221,12 +222,15 @@ def test_each_share_of_the_path_has_its_speed_up_curve() -> None:
         steps = [row[f"step_{less}_less_ns"] for less in (10, 25, 50, 75, 100)]
         assert steps == list(part.speedups.values())
         assert steps == sorted(steps, reverse=True)
-        assert (row["path_ratio"], row["operator"], row["start_ns"]) == (part.ratio, part.operator, part.start_ns)
-    assert parts.get_column("path_ratio").sum() <= 1
+        assert (row["ratio"], row["operator"], row["start_ns"]) == (part.ratio, part.operator, part.start_ns)
+    assert parts.get_column("ratio").sum() <= 1
     (matmul,) = parts.filter(name="matmul").to_dicts()
     assert f"{duration(matmul['step_50_less_ns'])}" in summary(report, verbose=True)
     document = json.loads(report.to_json())
-    assert [row["name"] for row in document["critical_path"]] == parts.get_column("name").to_list()
+    of_whatif = whatif(report).document()["critical_path"][: parts.height]
+    assert document["critical_path"] == [{"device": 0, **row} for row in of_whatif]
+    items = json_schema()["properties"]["critical_path"]["items"]["properties"]
+    assert list(items["speedups"]["properties"]) == list(of_whatif[0]["speedups"])
     assert analysed(op("aten::mm", 0, 100)).tables["critical_path_parts"].is_empty()
 
 

@@ -13,6 +13,7 @@ import click
 import kineto as k
 import pytest
 from click.testing import CliRunner, Result
+from lazy_report import LazyReport
 from replay_pairs import PAIRS
 
 import trace_analyzer as ta
@@ -276,8 +277,24 @@ def test_a_change_that_leaves_a_path_that_nothing_explains_is_refused(tmp_path: 
     assert standard.status == "ok"
     graphs = next(s for s in standard.skipped if s.name == "graphs")
     assert "nothing in the trace explains" in graphs.reason
+    named = f"estimate of each step a CUDA graph: {graphs.reason}"
+    assert f"No {named}." in " ".join(standard.summary().split())
+    assert f"No {named}." in standard.to_markdown()
+    helping = ta.analyze(path).tables["what_would_help"].filter(kind="refused")
+    assert helping.get_column("label").to_list() == [f"no {named}"]
     assert standard.device_floor_ns is not None
     assert standard.device_floor_ns < 2_000_000, "what nothing explains holds no floor up"
+
+
+def test_no_graph_is_estimated_of_a_cold_start() -> None:
+    """Nine tenths of every step go to allocating memory, which a cache keeps."""
+    steps = [
+        [k.call("cudaMalloc", 1_000 * n, 900, correlation=2 * n + 1), k.launched("k", 1_000 * n + 910, 1_000 * n + 930, 60, 2 * n + 2)]
+        for n in range(60)
+    ]  # fmt: skip
+    result = whatif(LazyReport.on(k.trace_bytes(steps, deviceProperties=[k.A100])))
+    assert "graphs" not in [s.name for s in result.scenarios]
+    assert "No estimate of each step a CUDA graph: one-time work is most of the step" in result.summary(200)
 
 
 def test_a_change_that_is_explained_with_another_only_is_said_to_be() -> None:
@@ -321,6 +338,38 @@ def test_a_smaller_batch_takes_between_as_long_and_in_proportion() -> None:
     assert then.high_ns > limited.identity.step_ns
     with pytest.raises(NotApplicable, match="other kernels"):
         limited.predict((Change("batch", {"times": 0.5}),))
+
+
+@pytest.mark.parametrize(
+    ("changed", "options", "sm_count"),
+    [
+        ({}, {}, 108),
+        ({"numSms": 14, "totalGlobalMem": 10 << 30}, {}, 14),
+        ({"name": "a device of no catalogue"}, {}, 108),
+        ({}, {"gpu": "h100"}, 132),
+        ({"name": "a device of no catalogue", "numSms": None}, {}, None),
+    ],
+    ids=["listed", "partition", "not listed", "as the caller says", "unknown"],
+)
+def test_a_batch_is_predicted_with_the_multiprocessors_of_the_report(
+    changed: dict[str, Any], options: dict[str, Any], sm_count: int | None
+) -> None:
+    """240 blocks, of which two fit a multiprocessor: the waves of its own device say how much longer twice as many take."""
+    kernels = [
+        k.launched("tile", 10 * i, 20 + 100 * i, 100, i + 1, grid=[240, 1, 1], block=[1024, 1, 1]) for i in range(60)
+    ]
+    header = k.trace_bytes(kernels, deviceProperties=[{**k.A100, **changed}])
+    told = LazyReport.on(header, **options)
+    assert told.devices[0].sm_count == sm_count
+    replay, twice = Replay.of(told, 0), (Change("batch", {"times": 2.0}),)
+    if sm_count is None:
+        with pytest.raises(NotApplicable, match="multiprocessors is not known"):
+            replay.predict(twice)
+        return
+    waves = 240 / (2 * sm_count)
+    times = max(1, 2 * waves) / max(1, waves)
+    kernels_ns = 2_000 + 98_000 * times
+    assert replay.predict(twice).step_ns == pytest.approx(60 * kernels_ns, rel=0.001)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from trace_analyzer.ingest.graph_annotations import GraphAnnotations, read_captu
 from trace_analyzer.notes import Note
 from trace_analyzer.options import Options
 from trace_analyzer.registry import ADDED_ANALYSES, ANALYSES, TRACE_TABLES
+from trace_analyzer.replay import limits
 from trace_analyzer.report import (
     SCHEMA_VERSION,
     Advice,
@@ -105,7 +106,8 @@ class ReportParts:
 
 # What follows from the analyses, in this order: checks, the mask, the verdict and its window, advice, the report.
 _VALUES = (
-    *windows.VALUES, *checks.VALUES, *mask.VALUES, *findings.VALUES, *verdict.VALUES, *advice.VALUES, *report_parts.VALUES,
+    *windows.VALUES, *checks.VALUES, *mask.VALUES, *findings.VALUES, *verdict.VALUES, *limits.VALUES, *advice.VALUES,
+    *report_parts.VALUES,
     Value("report_parts", ReportParts),
 )  # fmt: skip
 

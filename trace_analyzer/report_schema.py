@@ -60,13 +60,24 @@ def _add_rows(report: Schema, declared: Analysis) -> None:
     holder["properties"][name] = {
         "description": declared.table.doc,
         "type": "array",
-        "items": {
-            "type": "object",
-            "properties": {column.name: {"description": column.doc, **_cell(column)} for column in columns},
-            "required": [column.name for column in columns],
-        },
+        "items": _row(columns),
     }
     holder["required"] = [*holder["required"], name]
+
+
+def _row(columns: Iterable[Column]) -> Schema:
+    """Return the schema of a table's row, with the columns that are members of another object in that."""
+    own: Schema = {}
+    for column in columns:
+        cell = {"description": column.doc, **_cell(column)}
+        if column.member is None:
+            own[column.name] = cell
+        else:
+            of = {"description": column.member.doc, "type": "object", "properties": {}, "required": []}
+            held = own.setdefault(column.member.object, of)
+            held["properties"][column.member.key] = cell
+            held["required"].append(column.member.key)
+    return {"type": "object", "properties": own, "required": list(own)}
 
 
 def _cell(column: Column) -> Schema:

@@ -24,17 +24,27 @@ _UNITS = {
 
 
 @dataclass(frozen=True)
+class Member:
+    """Declare the key of a column in an object of JSON rows that several columns share, and what the object is."""
+
+    object: str
+    key: str
+    doc: str
+
+
+@dataclass(frozen=True)
 class Column:
     """Declare a column: its name, its type and what it means.
 
     ``unit`` is ns, bytes, ratio, percent, count, FLOP, FLOP/s, byte/s or FLOP/byte; "" for a column without one. The name
-    gives it where it is not declared.
+    gives it where it is not declared. In JSON, a column with a ``member`` stands in the object that this names.
     """
 
     name: str
     dtype: pl.DataType
     doc: str
     unit: str | None = None
+    member: Member | None = None
 
     def __post_init__(self) -> None:
         if self.unit is None:

@@ -100,8 +100,8 @@ def copies(context: AdviceContext) -> Opportunity | None:
 
 def small_copies(context: AdviceContext) -> Opportunity | None:
     """Return the saving of merging copies that take longer to start than to move, several in a step."""
-    is_copy = (pl.col("kind") == "memcpy") & (pl.col("bound") == "copy")
-    small = context.within.activities.filter(is_copy & (pl.col("bytes") < thresholds.SMALL_COPY_BYTES))
+    is_small = (pl.col("bound") == "copy") & (pl.col("bytes") < thresholds.SMALL_COPY_BYTES)
+    small = context.within.activities.filter(is_small)
     if small.height <= context.steps:
         return None
     spans = context.within.activities.select("device", "start_ns", end_ns_of(), "bound")

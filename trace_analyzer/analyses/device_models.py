@@ -20,11 +20,13 @@ class MatchedDevices:
 
     ``listed`` are rows of the catalogue, ``calibrations`` what such a device was measured to do, and ``models`` what
     metrics rest on: the catalogue, else what was measured, else what the names of kernels let assume; and the caller's figures.
+    ``sm_counts`` are multiprocessors: of the model, unless that is only assumed, else of the header.
     """
 
     listed: Mapping[int, Device | None]
     calibrations: Mapping[int, Calibration]
     models: Mapping[int, Device | None]
+    sm_counts: Mapping[int, int | None]
 
 
 def match_devices(trace: Trace, options: Options) -> MatchedDevices:
@@ -42,7 +44,18 @@ def match_devices(trace: Trace, options: Options) -> MatchedDevices:
         )
         for code, device in listed.items()
     }
-    return MatchedDevices(listed, calibrations, models)
+    return MatchedDevices(listed, calibrations, models, _sm_counts(trace, models))
+
+
+def _sm_counts(trace: Trace, models: Mapping[int, Device | None]) -> dict[int, int | None]:
+    """Return the multiprocessors of each device: of its model, unless that is only assumed, else of the header."""
+    entries = _entries(trace)
+    return {
+        code: (None if model is None or model.assumed else model.sm_count)
+        or (None if (entry := entries[code]) is None else entry.sm_count)
+        or None
+        for code, model in models.items()
+    }
 
 
 def _entries(trace: Trace) -> dict[int, DeviceProperties | None]:

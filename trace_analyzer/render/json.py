@@ -3,10 +3,12 @@
 `trace_analyzer.report_schema` describes it.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from trace_analyzer.report import DeclaredRows, Report
 from trace_analyzer.results import document_fields, plain
+from trace_analyzer.schema import Table
 
 
 def document(report: Report) -> dict[str, Any]:
@@ -23,8 +25,19 @@ def _insert(document: dict[str, Any], declared: DeclaredRows) -> None:
         return
     of_devices, name = declared.json.startswith("devices[]."), declared.json.removeprefix("devices[].")
     if not of_devices:
-        document[name] = [plain(row) for row in declared.rows]
+        document[name] = [plain(_object(declared.table, row)) for row in declared.rows]
         return
     for device in document["devices"]:
-        document_rows = (row for row in declared.rows if row["device"] == device["index"])
-        device[name] = [plain({key: value for key, value in row.items() if key != "device"}) for row in document_rows]
+        objects = (_object(declared.table, row) for row in declared.rows if row["device"] == device["index"])
+        device[name] = [plain({key: value for key, value in made.items() if key != "device"}) for made in objects]
+
+
+def _object(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row as an object, with those of its columns that are members of another in that."""
+    made: dict[str, Any] = {}
+    for column in table.columns:
+        if column.member is None:
+            made[column.name] = row[column.name]
+        else:
+            made.setdefault(column.member.object, {})[column.member.key] = row[column.name]
+    return made

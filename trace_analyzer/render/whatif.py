@@ -39,7 +39,7 @@ def whatif_text(result: WhatIf, width: int = 100) -> str:
             "How much a part matters: the step if it were faster",
             *(_row(s, result) for s in result.scenarios if s.what == "sensitivity"),
         ]
-    return _laid(sentences, [*rows, ""], width) + _laid([floors_sentence(result)], [], width)
+    return _laid(sentences, [*rows, ""], width) + _laid([floors_sentence(result), *_refused(result)], [], width)
 
 
 def _laid(sentences: Sequence[str], rows: Sequence[str], width: int) -> str:
@@ -52,6 +52,13 @@ def _not_estimated(result: WhatIf) -> list[str]:
     if not result.changes:
         return []
     return [f"{'Not estimated alone' if s.is_applied else 'Not changed'}: {s.reason}." for s in result.skipped]
+
+
+def _refused(result: WhatIf) -> list[str]:
+    """Return which standard changes cannot be predicted, and why."""
+    if result.changes:
+        return []
+    return [f"No estimate of {labels}: {visible(reason)}." for reason, labels in result.refused.items()]
 
 
 def whatif_markdown(result: WhatIf) -> str:
@@ -67,7 +74,7 @@ def whatif_markdown(result: WhatIf) -> str:
         f"| {_escaped(s.label)} | {duration(s.step_ns)} | {duration(s.low_ns)} to {duration(s.high_ns)} | {percent(s.saves_ratio)} |"
         for s in shown
     ]
-    return "\n".join([*lines, "", floors_sentence(result)]) + "\n"
+    return "\n".join([*lines, "", " ".join([floors_sentence(result), *map(_escaped, _refused(result))])]) + "\n"
 
 
 def floors_sentence(result: WhatIf) -> str:

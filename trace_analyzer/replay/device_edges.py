@@ -41,6 +41,8 @@ WAIT_LAG_RATIO, WAIT_LAG_MIN_NS, WAIT_LAG_MAX_NS, WAIT_LAG_SHORT_NS = 0.1, 5_000
 SHORT_WAIT_NS = 50_000
 TAIL_RATIO = 0.15
 """A kernel in this last part of its duration leaves SMs to others."""
+EMPTY_RATIO = 0.9
+"""A stream that was empty for so much of the time from a call to its copy did not hold the copy back: its bytes were staged."""
 _DEFAULT_LATENCY_NS, _DEFAULT_GAP_NS = 7_000, 1_000
 _KINDS = OTHER_COPY + 2
 _CANDIDATES = 6
@@ -226,7 +228,8 @@ def _latencies(
     value = np.where(is_long, np.maximum(taken + usual_lead[kind], 0), usual[kind])
     # A call that returns after its copy is as long as that waits; staging is known where the stream was empty.
     staged = activities.pageable[own] | (calls.kind[call] == BLOCKING_COPY)
-    staging = staged & is_idle & (measured >= 0)
+    empty = np.where(is_idle, measured, activities.start[own] - end[before[own]])
+    staging = staged & (measured >= 0) & (empty >= EMPTY_RATIO * measured)
     usual_staging = class_means(measured, kind, staging & ~is_long & fitted[own], _KINDS, _DEFAULT_LATENCY_NS)
     value = np.where(staged, np.where(staging, measured, usual_staging[kind]), value)
     latency[own] = value

@@ -1,6 +1,5 @@
 """Replay the judged device of an analysis under way: what each change of the catalogue would bring, and the critical path."""
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
@@ -14,12 +13,34 @@ from trace_analyzer.replay.changes import CHANGES, Change
 from trace_analyzer.replay.graph import CALL, CONTENTION, EDGES, EXECUTION, GAP, LATENCY, RETURN, THREAD, WAIT
 from trace_analyzer.replay.prediction import Prediction, Replay
 from trace_analyzer.replay.recording import HOST_PARTS, UNKNOWN, Segments, is_any
-from trace_analyzer.replay.refusals import needs_links, refused_replayed, refused_unseen, without_links
-from trace_analyzer.replay.scene import NotApplicable
+from trace_analyzer.replay.refusals import refused_replayed, refused_unseen, without_links
 from trace_analyzer.replay.weights import FIRST_DEVICE
-from trace_analyzer.replay.whatif import PathPart, located, path_parts, standard_changes
+from trace_analyzer.replay.whatif import (
+    PathPart,
+    Skipped,
+    by_reason,
+    located,
+    path_parts,
+    predict_each,
+    standard_changes,
+)
 from trace_analyzer.report import Check, DeviceReport, Predicted, Verdict
-from trace_analyzer.schema import DEVICE, END, F64, FUNCTION, I32, I64, MODULE, OPERATOR, START, STR, U32, Column, Table
+from trace_analyzer.schema import (
+    DEVICE,
+    END,
+    F64,
+    FUNCTION,
+    I32,
+    I64,
+    MODULE,
+    OPERATOR,
+    START,
+    STR,
+    U32,
+    Column,
+    Member,
+    Table,
+)
 from trace_analyzer.sections import Section, Shown
 from trace_analyzer.thresholds import WORTH_RATIO
 from trace_analyzer.tuning import SMALL_EVENTS, return_freed_memory
@@ -31,12 +52,9 @@ MAX_EVENTS = 2_000_000
 ``analyze whatif`` replays any number.
 """
 
-COLD_RATIO = 0.5
-"""Where one-time work is more of the step than this, no other estimate of its launches is given: no graph is captured of a cold start."""
-
 WHAT_WOULD_HELP = Table(
     "what_would_help",
-    "What the replay of the judged device estimates: the step now, with each change that saves 2 % or more, and the floors.",
+    "What the replay of the judged device estimates: the step now, with each change that saves 2 % or more, the floors, and what cannot be estimated.",
     (
         DEVICE,
         Column("kind", STR, "now, change, cpu-floor (with a device that takes no time), device-floor (with such a CPU) or refused."),
@@ -93,11 +111,16 @@ CRITICAL_PATH_PARTS = Table(
         DEVICE,
         Column("kind", STR, "device, host, or dependency: a wait that belongs to neither."),
         Column("name", STR, "Bucket of the work, or cause of the wait."),
-        Column("path_ns", F64, "Its time on the path of a step, replayed."),
-        Column("path_ratio", F64, "That as a share of the path."),
+        Column("ns", F64, "Its time on the path of a step, replayed."),
+        Column("ratio", F64, "That as a share of the path."),
         *(
-            Column(f"step_{less}_less_ns", F64, f"The step with the part {less} % shorter: an estimate.")
-            for less in _LESS.values()
+            Column(
+                f"step_{less}_less_ns",
+                F64,
+                f"The step with the part {less} % shorter: an estimate.",
+                member=Member("speedups", key, "The step with the part so many times as fast."),
+            )
+            for key, less in _LESS.items()
         ),
         Column("operator", STR, "The operator that holds most of it; null where none is known."),
         Column("module", STR, "The module that holds most of it."),
@@ -111,7 +134,7 @@ CRITICAL_PATH_SECTION = Section(
     "What the steps waited for, and how long a step takes with less of it.",
     show=(
         Shown("name", "part", "text", 0, markdown=True, phrase="path-part"),
-        Shown("path_ratio", "of the path", terminal=0, markdown=True),
+        Shown("ratio", "of the path", terminal=0, markdown=True),
         *(
             Shown(f"step_{less}_less_ns", "without it" if less == 100 else f"{less} % less", terminal=0 if less in (50, 100) else 84, markdown=True)
             for less in _LESS.values()
@@ -129,7 +152,7 @@ class Estimates:
     """Hold what the replay of one device says; ``reason`` is why it says nothing, or nothing of the CPU's work.
 
     ``now_ns`` is the replayed step, null where refused. ``predictions`` are by `key_of`, ``path`` is the critical path, ``parts``
-    what it consists of.
+    what it consists of; ``skipped`` are changes without a prediction.
     """
 
     device: int | None
@@ -141,6 +164,7 @@ class Estimates:
     parts: tuple[PathPart, ...] = ()
     has_steps: bool = True
     window: tuple[int, int] = (0, 0)
+    skipped: tuple[Skipped, ...] = ()
 
     def of(self, change: Change | None) -> Predicted | None:
         """Return what a change would bring; None where that is not known."""
@@ -159,7 +183,7 @@ class ReplaySources:
     """Hold the values that a replay is made from, by the names of their tables."""
 
     judged: Judged | None
-    verdict: Verdict
+    window_verdict: Verdict
     checks: tuple[Check, ...]
     device_reports: Mapping[int, DeviceReport]
     activities: pl.DataFrame
@@ -209,7 +233,7 @@ def key_of(change: Change) -> str:
 def estimates(replay_sources: ReplaySources) -> Estimates:
     """Return what the standard changes and those of the catalogue's fixes would bring to the judged device."""
     sources = replay_sources
-    if sources.judged is None or sources.verdict.status == "insufficient":
+    if sources.judged is None or sources.window_verdict.status == "insufficient":
         return Estimates(None)
     device = sources.judged.device
     events = sources.host_events.height + sources.activities.height
@@ -233,20 +257,22 @@ def _replayed(sources: ReplaySources, device: int, window: tuple[int, int]) -> E
     if (reason := refused_replayed(sources, replay, device, ())) is not None:
         return Estimates(device, reason, window=window)
     unlinked = without_links(sources, device)
-    predictions = {}
     asked = (*standard_changes(), *filter(None, map(change_of, fixes().values())))
-    for key, change in {key_of(change): change for change in asked}.items():
-        if unlinked is not None and needs_links(change):
-            continue
-        with contextlib.suppress(NotApplicable):
-            predictions[key] = change, replay.predict((change,))
-    once = predictions.get("warm")
-    if once is not None and once[1].step_ns < COLD_RATIO * replay.identity.step_ns:
-        predictions.pop("graphs", None)
+    pairs, skipped = predict_each(replay, tuple({key_of(change): change for change in asked}.values()), unlinked)
+    predictions = {key_of(change): (change, then) for change, then in pairs}
     floors = replay.floors() if unlinked is None else None
     path, parts = path_of(replay), path_parts(replay, rows=PATH_PARTS)
     return Estimates(
-        device, unlinked, replay.identity.step_ns, floors, predictions, path, parts, replay.has_steps, window
+        device,
+        unlinked,
+        replay.identity.step_ns,
+        floors,
+        predictions,
+        path,
+        parts,
+        replay.has_steps,
+        window,
+        tuple(skipped),
     )
 
 
@@ -255,13 +281,14 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
     if estimates.device is None:
         return WHAT_WOULD_HELP.empty()
     rows = []
+    standard = set(map(key_of, standard_changes()))
     if estimates.now_ns is not None:
         now = estimates.now_ns
         rows.append({"kind": "now", "label": "now", "step_ns": now})
         worth = [
             (change, then, 1 - then.step_ns / now)
             for key, (change, then) in estimates.predictions.items()
-            if now and key in map(key_of, standard_changes()) and 1 - then.step_ns / now >= WORTH_RATIO
+            if now and key in standard and 1 - then.step_ns / now >= WORTH_RATIO
         ]
         rows += [
             {"kind": "change", "change": change.name, "label": change.label, "step_ns": then.step_ns, "low_ns": then.low_ns,
@@ -276,6 +303,12 @@ def what_would_help(estimates: Estimates) -> pl.DataFrame:
     if estimates.reason is not None:
         what = "no estimate" if estimates.now_ns is None else "no estimate of what the CPU does"
         rows.append({"kind": "refused", "label": f"{what}: {estimates.reason}"})
+    named = [one for one in estimates.skipped if key_of(Change(one.name, one.options)) in standard]
+    rows += [
+        {"kind": "refused", "label": f"no estimate of {labels}: {reason}"}
+        for reason, labels in by_reason(named).items()
+        if reason != estimates.reason
+    ]
     none = dict.fromkeys(WHAT_WOULD_HELP.schema) | {
         "device": estimates.device, "start_ns": estimates.window[0], "end_ns": estimates.window[1]
     }  # fmt: skip
@@ -364,7 +397,7 @@ def critical_path_parts(estimates: Estimates, stretches: pl.DataFrame) -> pl.Dat
     """Return table `critical_path_parts`, with the code that holds most of each part; no rows where nothing was replayed."""
     rows = [
         {
-            "device": estimates.device, "kind": part.kind, "name": part.name, "path_ns": part.ns, "path_ratio": part.ratio,
+            "device": estimates.device, "kind": part.kind, "name": part.name, "ns": part.ns, "ratio": part.ratio,
             **{f"step_{less}_less_ns": part.speedups[key] for key, less in _LESS.items()},
             "operator": part.operator, "module": part.module, "python_function": part.python_function,
             "start_ns": part.start_ns, "end_ns": part.end_ns,

@@ -229,13 +229,13 @@ def unfilled_ratio(scene: Scene) -> float:
 
 def _waves(scene: Scene) -> tuple[Floats, Flags]:
     """Return how many times over each activity's thread blocks fill the device, and which are kernels of known blocks."""
-    if scene.device is None or not scene.device.sm_count:
+    if not scene.sm_count:
         raise NotApplicable("the device's number of multiprocessors is not known")
     table = scene.known.table
     blocks = table.get_column("blocks").fill_null(0).to_numpy().astype(np.float64)
     threads = table.get_column("threads_per_block").fill_null(0).to_numpy()
     is_kernel = (table.get_column("kind") == "kernel").to_numpy() & (blocks > 0) & (threads > 0)
-    return blocks / (scene.device.sm_count * _fits(scene)), is_kernel
+    return blocks / (scene.sm_count * _fits(scene)), is_kernel
 
 
 def _fits(scene: Scene) -> Floats:

@@ -8,7 +8,6 @@ from math import hypot, inf
 import numpy as np
 import polars as pl
 
-from trace_analyzer.catalog.devices import Device, find_device
 from trace_analyzer.frames import _path_loops
 from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.analysed import Analysed
@@ -99,34 +98,24 @@ class Replay:
     """Replay a trace under changes.
 
     >>> replay = Replay.of(report, device)
-    >>> replay.refusal is None and replay.predict((Change("no-sync"),)).step_ns
+    >>> replay.predict((Change("no-sync"),)).step_ns
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        activities: pl.DataFrame,
-        tables: Mapping[str, pl.DataFrame],
-        device: Device | None,
-        measure: "Measure | None" = None,
-    ) -> None:
+    def __init__(self, graph: Graph, report: Analysed, measure: "Measure | None" = None) -> None:
         self.graph = graph
         self.measure = measure or measure_of(graph.recorded)
         self.anchors = self.measure.anchors(graph)
-        self._activities, self._tables, self._device = activities, tables, device
+        self._report = report
 
     @staticmethod
     def of(report: Analysed, device: int) -> "Replay":
         """Return the replay of an analysed trace for a device code, whose steps are predicted."""
-        label = report.tables["devices"].filter(pl.col("device") == device).row(0, named=True)
-        return Replay(
-            build(recording(report, device)), report.tables["activities"], report.tables, find_device(label["name"])
-        )
+        return Replay(build(recording(report, device)), report)
 
     @cached_property
     def known(self) -> Attributes:
         """Return what edges and activities are called."""
-        return attributes(self.graph, self._activities)
+        return attributes(self.graph, self._report.tables["activities"])
 
     @cached_property
     def scene(self) -> Scene:
@@ -135,8 +124,7 @@ class Replay:
         return Scene(
             self.graph,
             self.known,
-            self._tables,
-            self._device,
+            self._report,
             _steady_edges(self.graph),
             steady_steps,
             self.recorded_step_ns,
@@ -326,13 +314,7 @@ class Replay:
     def round_trip_of(self, target: str, factor: float = 2.0) -> float:
         """Return the error of one round trip, relative to the step without changes."""
         outcome = self.outcome(_faster(target, factor))
-        moved = Replay(
-            build(moved_recording(self.graph, outcome.times)),
-            self._activities,
-            self._tables,
-            self._device,
-            self.measure,
-        )
+        moved = Replay(build(moved_recording(self.graph, outcome.times)), self._report, self.measure)
         back = moved.outcome(_faster(target, 1 / factor)).step_ns
         return abs(back / self.identity.step_ns - 1) if self.identity.step_ns else 0.0
 

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import polars as pl
 
-from trace_analyzer.catalog.devices import Device
+from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.graph import Graph
 from trace_analyzer.replay.recording import Flags
 from trace_analyzer.replay.weights import Attributes
@@ -26,15 +26,26 @@ class UnknownTarget(NotApplicable):
 
 @dataclass(frozen=True)
 class Scene:
-    """Hold what changes may look at: graph, meaning of edges, tables, device, steady steps, recorded step."""
+    """Hold what changes may look at: graph, meaning of edges, the analysed trace, steady steps, recorded step."""
 
     graph: Graph
     known: Attributes
-    tables: Mapping[str, pl.DataFrame]
-    device: Device | None
+    report: Analysed
     steady: Flags
     steady_steps: int
     step_ns: float = 0.0
+
+    @property
+    def tables(self) -> Mapping[str, pl.DataFrame]:
+        """Return the tables of the trace by name."""
+        return self.report.tables
+
+    @cached_property
+    def sm_count(self) -> int | None:
+        """Return the multiprocessors of the replayed device, as the analysis matched it; None where that is not known."""
+        devices = self.tables["devices"]
+        label = devices.filter(pl.col("device") == self.graph.recorded.device).item(0, "label")
+        return next((device.sm_count for device in self.report.devices if str(device.index) == label), None)
 
     @cached_property
     def has_workers(self) -> bool:

@@ -5,7 +5,7 @@
 ('ok', 1769000.0)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Literal
@@ -30,6 +30,9 @@ LARGEST_FACTOR = 1e9
 WORKERS = 8
 _PROGRAM = ("no-sync", "pinned", "prefetch", "warm", "fuse", "tf32", "bf16", "overlap", "graphs")
 _SENSITIVE = ("cpu", "gpu", "matmul", "normalization", "pointwise", "communication", "copies")
+COLD_RATIO = 0.5
+"""Where one-time work is more of the step than this, no other estimate of its launches is given: no graph is captured of a cold start."""
+_COLD = "one-time work is most of the step, and no graph is captured of a cold start"
 _NO_DEVICE = "no device of the trace did any work"
 
 
@@ -72,12 +75,13 @@ class PathPart:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Hold a change that would do nothing, or that cannot be predicted, and why; ``is_applied`` where only that alone cannot."""
+    """Hold a change that would do nothing, or (``is_refused``) cannot be predicted, and why; ``is_applied`` where only that alone cannot."""
 
     name: str
     options: Mapping[str, float | str]
     reason: str
     is_applied: bool = False
+    is_refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,11 @@ class WhatIf(Result):
             ],
             "skipped": [{"name": s.name, "options": _plain(s.options), "reason": s.reason} for s in self.skipped],
         }  # fmt: skip
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Return the standard changes that cannot be predicted, in words, by the reason."""
+        return by_reason(self.skipped)
 
     @property
     def helpful(self) -> tuple[Scenario, ...]:
@@ -327,6 +336,15 @@ def located(parts: tuple[PathPart, ...], stretches: pl.DataFrame) -> tuple[PathP
     return tuple(located_parts)
 
 
+def by_reason(skipped: Sequence[Skipped]) -> Mapping[str, str]:
+    """Return the changes that cannot be predicted, in words, by the reason."""
+    labels: dict[str, list[str]] = {}
+    for one in skipped:
+        if one.is_refused:
+            labels.setdefault(one.reason, []).append(Change(one.name, one.options).label)
+    return {reason: ", ".join(named) for reason, named in labels.items()}
+
+
 def standard_changes() -> tuple[Change, ...]:
     """Return the changes of a program that are estimated where nobody asks for any."""
     options: dict[str, dict[str, float | str]] = {"prefetch": {"workers": WORKERS}}
@@ -338,7 +356,7 @@ def _scenarios(replay: Replay, applied: tuple[Change, ...]) -> tuple[list[Scenar
     scenarios, skipped = [], []
     for change in applied:
         try:
-            scenarios.append(_scenario(replay, change))
+            scenarios.append(_scenario(replay, change, replay.predict((change,))))
         except NotApplicable as error:
             skipped.append(Skipped(change.name, change.options, str(error), is_applied=True))
     return scenarios, skipped
@@ -348,21 +366,39 @@ def _standard(replay: Replay, unlinked: str | None) -> tuple[list[Scenario], lis
     """Return the standard scenarios, the shortest step first, and those that the trace has nothing for."""
     asked = list(standard_changes())
     asked += [Change("speedup", {"target": target, "factor": 2.0}) for target in _SENSITIVE]
-    scenarios, skipped = [], []
-    for change in asked:
-        if unlinked is not None and needs_links(change):
-            skipped.append(Skipped(change.name, change.options, unlinked))
-            continue
-        try:
-            scenarios.append(_scenario(replay, change))
-        except NotApplicable as error:
-            if not isinstance(error, UnknownTarget):
-                skipped.append(Skipped(change.name, change.options, str(error)))
+    predictions, skipped = predict_each(replay, asked, unlinked)
+    scenarios = [_scenario(replay, change, predicted) for change, predicted in predictions]
     return sorted(scenarios, key=lambda scenario: scenario.step_ns), skipped
 
 
-def _scenario(replay: Replay, change: Change) -> Scenario:
-    predicted = replay.predict((change,))
+def predict_each(
+    replay: Replay, changes: Sequence[Change], unlinked: str | None
+) -> tuple[list[tuple[Change, Prediction]], list[Skipped]]:
+    """Return the step with each change alone, and why others have none; ``unlinked`` is why the CPU's work cannot be followed.
+
+    A part of the program that the trace does not have is left out of both.
+    """
+    predictions: list[tuple[Change, Prediction]] = []
+    skipped: list[Skipped] = []
+    for change in changes:
+        if unlinked is not None and needs_links(change):
+            skipped.append(Skipped(change.name, change.options, unlinked, is_refused=True))
+            continue
+        try:
+            predictions.append((change, replay.predict((change,))))
+        except UnknownTarget:
+            continue
+        except NotApplicable as error:
+            is_refused = not isinstance(error, NothingToChange)
+            skipped.append(Skipped(change.name, change.options, str(error), is_refused=is_refused))
+    now = replay.identity.step_ns
+    if any(change == Change("warm") and then.step_ns < COLD_RATIO * now for change, then in predictions):
+        skipped += [Skipped(c.name, c.options, _COLD, is_refused=True) for c, _ in predictions if c.name == "graphs"]
+        predictions = [pair for pair in predictions if pair[0].name != "graphs"]
+    return predictions, skipped
+
+
+def _scenario(replay: Replay, change: Change, predicted: Prediction) -> Scenario:
     now = replay.identity.step_ns
     what: Literal["change", "sensitivity"] = "sensitivity" if change.name == "speedup" else "change"
     saves = 1 - predicted.step_ns / now if now else 0.0

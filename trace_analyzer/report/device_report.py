@@ -408,3 +408,8 @@ class DeviceReport:
         tuple[Withheld, ...],
         "Metrics of the device that are withheld, because their inputs fail a check.",
     ] = ()
+    sm_count: Annotated[
+        int | None,
+        "Its multiprocessors (compute units, Xe cores): those of its row of the device catalogue or of --gpu, else the header's;"
+        " null where neither is known.",
+    ] = None

@@ -1,7 +1,7 @@
 """Sum up each device over the whole trace."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import polars as pl
@@ -67,7 +67,8 @@ def device_reports(
     """Return the figures of each device over the whole trace, by its code, without those that checks suppress."""
     reports = {}
     for row in reported_devices.iter_rows(named=True):
-        report = suppress_metrics(_device_report(row, device_tables), checks)
+        figures = replace(_device_report(row, device_tables), sm_count=matched_devices.sm_counts.get(row["device"]))
+        report = suppress_metrics(figures, checks)
         reports[row["device"]] = with_attained(
             report, attained(row["device"], device_tables.activities, matched_devices)
         )

@@ -21,7 +21,7 @@ def trace_verdict(trace: Trace, host: Host, window_findings: Findings | None) ->
 VALUES = (
     Value("step_verdicts", step_verdicts),
     Value("serving_verdicts", serving_verdicts),
-    Value("verdict", trace_verdict),
+    Value("window_verdict", trace_verdict),
 )
 
 __all__ = [

@@ -1,0 +1,76 @@
+"""The verdict held against the replay's floors: where a regime's cures save nothing, the headline says what limits the step."""
+
+from dataclasses import replace
+
+import pytest
+from kineto import analysed, annotation, launched, op
+
+from trace_analyzer.replay.estimates import Estimates
+from trace_analyzer.replay.limits import verdict_with_floors
+from trace_analyzer.report import Regime, Report, Verdict
+
+
+def judged(regime: Regime | None, confidence: str = "high") -> Verdict:
+    """A verdict of which only the regime and the confidence count."""
+    status = "ok" if regime else "insufficient"
+    return Verdict(status, regime, None, None, confidence, ("one window",), 0, None, None, {}, "A headline.", ())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("regime", "floors", "says"),
+    [
+        ("compute-bound", (98.5, 60), "The replay sees the CPU as the limit: as recorded, a device that takes no time saves 1.5 % of a step."),
+        ("memory-bandwidth-bound", (100, 60), "The replay sees the CPU as the limit: as recorded, a device that takes no time saves nothing of a step."),
+        ("communication-bound", (99, 60), "The replay sees the CPU as the limit: as recorded, a device that takes no time saves 1.0 % of a step."),
+        ("overhead-bound", (60, 99), "The replay sees the device as the limit: as recorded, a CPU that takes no time saves 1.0 % of a step."),
+        ("compute-bound", (99, 99), "The replay sees CPU and device as the limit together: as recorded, no fix of one alone saves 2 %."),
+        ("overhead-bound", (99, 99), "The replay sees CPU and device as the limit together: as recorded, no fix of one alone saves 2 %."),
+        ("compute-bound", (97, 60), None),
+        ("compute-bound", (60, 99), None),
+        ("overhead-bound", (99, 97), None),
+        ("overhead-bound", None, None),
+        (None, (99, 60), None),
+    ],
+)  # fmt: skip
+def test_floors_that_contradict_the_regime_are_said_once_and_count_as_a_doubt(
+    regime: Regime | None, floors: tuple[float, float] | None, says: str | None
+) -> None:
+    before = judged(regime)
+    after = verdict_with_floors(before, Estimates(0, None, 100.0, floors))
+    if says is None:
+        assert after == before
+        return
+    assert after.headline == f"A headline. {says}"
+    assert (after.confidence, after.confidence_why[1:]) == ("medium", ("one window",))
+    assert after.confidence_why[0] == says.partition(":")[0].replace("The", "the", 1)
+    assert replace(after, headline="", confidence="high", confidence_why=()) == replace(
+        before, headline="", confidence="high", confidence_why=()
+    )
+
+
+@pytest.mark.parametrize(("confidence", "then"), [("high", "medium"), ("medium", "low"), ("low", "low")])
+def test_a_contradiction_lowers_the_confidence_by_a_level(confidence: str, then: str) -> None:
+    assert (
+        verdict_with_floors(judged("compute-bound", confidence), Estimates(0, None, 100.0, (99, 60))).confidence == then
+    )
+
+
+def paced(host: int, device: int) -> Report:
+    """Steps of ten kernels, each launched at the end of an operator of its own, behind which the CPU does not wait."""
+    period = max(host, device)
+    return analysed(
+        [
+            [annotation(f"ProfilerStep#{n}", 10 * period * n, 10 * period),
+             *([op("aten::add", at, host), launched("k", at + host - 6, at + host, device, 10 * n + i + 1)]
+               for i, at in enumerate(range(10 * period * n, 10 * period * (n + 1), period)))]
+            for n in range(10)
+        ]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("device", "contradicts"), [(90, True), (100, False)])
+def test_a_busy_device_that_keeps_up_with_the_cpu_is_not_the_limit(device: int, contradicts: bool) -> None:
+    """A device that is busy nine tenths of the time is its regime; a replay finds that only the CPU decides."""
+    verdict = paced(98 if contradicts else 40, device).verdict
+    assert verdict.regime != "overhead-bound"
+    assert ("The replay sees the CPU as the limit" in verdict.headline) == contradicts
