@@ -1,8 +1,8 @@
 """Measure how far the verdicts depend on the thresholds: each one halved and doubled, on every trace given.
 
-    python benchmarks/threshold_sensitivity.py [TRACE ...]
+    python benchmarks/threshold_sensitivity.py [THRESHOLD ...] [TRACE ...]
 
-Without arguments: the sample traces, and those in the folder ``TRACE_CORPUS`` where that is set. Prints
+Without thresholds all of them; without traces the samples, and those in the folder ``TRACE_CORPUS`` where that is set. Prints
 Markdown: the verdict of each trace, then for each threshold and factor which verdicts (status, regime, cause)
 change and how often only the confidence or the runner-up does. Thresholds that change nothing are listed
 last. `docs/definitions.md` quotes the result.
@@ -27,8 +27,13 @@ Knob = tuple[ModuleType, str]
 
 
 def knobs() -> list[Knob]:
-    """Return every threshold of `trace_analyzer.thresholds`."""
-    return [(thresholds, name) for name in vars(thresholds) if name.isupper() and not name.startswith("NS_PER")]
+    """Return the thresholds of `trace_analyzer.thresholds` named on the command line, else every one."""
+    named = _every_knob()
+    return [(thresholds, name) for name in named if name in sys.argv[1:]] or [(thresholds, name) for name in named]
+
+
+def _every_knob() -> list[str]:
+    return [name for name in vars(thresholds) if name.isupper() and not name.startswith("NS_PER")]
 
 
 @contextmanager
@@ -46,8 +51,9 @@ def scaled(knob: Knob, factor: float) -> Iterator[None]:
 
 def traces() -> list[Path]:
     """Return the traces named on the command line, else the samples and the corpus."""
-    if len(sys.argv) > 1:
-        return [Path(name) for name in sys.argv[1:]]
+    named = [Path(name) for name in sys.argv[1:] if name not in _every_knob()]
+    if named:
+        return named
     folders = [SAMPLES, *(Path(folder) for folder in [os.environ.get("TRACE_CORPUS")] if folder)]
     return [path for folder in folders for path in sorted(folder.glob("*.json.gz"))]
 

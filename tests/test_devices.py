@@ -11,10 +11,10 @@ import pytest
 
 from trace_analyzer.catalog import devices as catalog
 from trace_analyzer.catalog.devices import Device, Peaks, device_named, devices, find_device, with_overrides
+from trace_analyzer.catalog.interconnects import interconnects
 from trace_analyzer.errors import UsageError
 
 GIB = 2**30
-WITHOUT_MATRIX_UNITS = ("Pascal", "GCN5")
 CORPUS = Path(os.environ.get("TRACE_CORPUS", Path(__file__).parents[1] / "../shared/traces"))
 
 every_device = pytest.mark.parametrize("device", devices(), ids=lambda device: device.name)
@@ -53,7 +53,7 @@ def test_row_is_complete_and_plausible(device: Device) -> None:
 def test_peaks_of_a_row_agree_with_each_other(device: Device) -> None:
     peaks = device.peaks
     assert peaks.fp32
-    assert peaks.fp16 or peaks.fp4 or device.architecture in WITHOUT_MATRIX_UNITS
+    assert peaks.fp16
     assert ascending(peaks.fp64, peaks.fp64_matrix)
     assert ascending(peaks.fp64, peaks.fp32, peaks.fp32_matrix, peaks.tf32, peaks.fp16, peaks.fp8, peaks.fp4)
     assert ascending(peaks.fp16, peaks.int8) or device.compute_capability == "10.3"  # Blackwell Ultra gave up INT8
@@ -62,6 +62,37 @@ def test_peaks_of_a_row_agree_with_each_other(device: Device) -> None:
         assert peaks.fp8 == pytest.approx(2 * peaks.fp16, rel=0.02), "sparse and dense figures mixed?"
     clock_hz = peaks.fp32 * 1e12 / (device.sm_count or 0)  # FP32 operations of one SM per second
     assert any(0.7e9 < clock_hz / per_clock < 3.0e9 for per_clock in (128, 256, 512)), "no such boost clock"
+
+
+RATIOS: tuple[tuple[str, str, dict[str, tuple[float, ...]]], ...] = (
+    ("bf16", "tf32", {"": (2,)}),  # TF32 takes twice the passes of bfloat16, on every tensor core that has it
+    ("int8", "fp16", {"NVIDIA": (2, 4), "CDNA ": (1,), "CDNA2": (1,), "RDNA3": (1,), "": (1, 2)}),  # 4: GeForce, FP32 accumulation at half rate
+    ("fp4", "fp8", {"10.3": (3,), "": (2, 4)}),
+    ("fp16", "fp32", {"Pascal 6.0": (2,), "Pascal 6.1": (1,), "Turing (GTX)": (2,), "GCN5": (2,), "Volta": (8,), "RDNA3": (2,)}),
+    ("fp64", "fp32", {"NVIDIA": (1 / 2, 1 / 32, 1 / 64), "CDNA2": (1,), "CDNA": (1 / 2,), "RDNA3": (1 / 32,), "RDNA4": (1 / 64,), "GCN5": (1 / 2,)}),
+    ("fp64_matrix", "fp64", {"Ampere 8.0": (2,), "CDNA2": (2,), "CDNA3": (2,), "": (1, 2)}),
+)  # fmt: skip
+"""Precision, the one it is a multiple of, and the multiples that the vendors' architectures have, by the first key that the row's words hold."""
+OWN_RATIOS = {"H20", "H800 SXM", "B300", "GB300"}
+"""Devices whose FP64 or INT8 was cut down by figures of their own."""
+
+
+def test_precisions_are_multiples_of_each_other() -> None:
+    """A sparse figure, one of another clock, or of another accumulation shows as another multiple than the architecture has."""
+    for device in devices():
+        words = f"{device.vendor} {device.architecture} {device.compute_capability}"
+        for precision, of, known in RATIOS:
+            peak, base = (getattr(device.peaks, name) for name in (precision, of))
+            multiples = next((known[key] for key in known if key in words), ())
+            if peak and base and multiples and not (device.name in OWN_RATIOS and precision in ("fp64", "int8")):
+                nearest = min(multiples, key=lambda multiple: abs(peak / base / multiple - 1))
+                assert peak / base == pytest.approx(nearest, rel=0.07), (device.name, precision, of)
+
+
+def test_a_peer_or_host_is_farther_than_memory() -> None:
+    for row in interconnects():
+        for name in row.devices:
+            assert row.gbps < (device_named(name).memory_gbps or 0), (name, row.kind)
 
 
 @every_device

@@ -184,6 +184,15 @@ def test_a_name_from_a_trace_does_not_act_on_a_terminal() -> None:
         assert "\x1b" not in with_id.explain(asked).summary()
 
 
+@pytest.mark.parametrize(("confidence", "sign"), [("high", "High confidence, though"), ("low", "Low confidence:")])
+def test_a_reservation_does_not_read_as_a_reason(confidence: str, sign: str) -> None:
+    sure = gpu_report()
+    said = replace(
+        sure, verdict=replace(sure.verdict, confidence=confidence, confidence_why=("one step was recorded",))
+    )
+    assert f"  {sign} one step was recorded" in agent_text(said).splitlines()
+
+
 def test_without_a_device_operators_are_told() -> None:
     operators = [{"name": "aten::mm", "count": 2, "host_ns": 9_000, "host_self_ns": 5_000}]
     assert "operator  aten::mm: 5 us of its own, 2 calls" in agent_text(empty_report(operators=operators))

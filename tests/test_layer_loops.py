@@ -48,6 +48,35 @@ def lookup(*table: int) -> Any:
     return make
 
 
+def alone(name: str) -> Any:
+    """One kernel without an operator."""
+    return lambda start, n: launched(name, start + 16, start + 24, 9, 1_000 * n + 800)
+
+
+def inside(parent: Any) -> Any:
+    """A lookup as PyTorch launches it: the kernel is of ``aten::index_select``, within ``aten::embedding``."""
+
+    def make(start: int, n: int) -> list[Any]:
+        return [parent(start, n), op("aten::index_select", start + 15, 12)]
+
+    return make
+
+
+def layers(with_lookup: bool = False, each: int = 4) -> Any:
+    """Four layers of four kernels, before the parts; where wanted each with a lookup of its own."""
+
+    def make(start: int, n: int) -> list[Any]:
+        names = ("qkv", "attention", "output", "mlp")
+        launches = [
+            launched(f"layer {name}", start + 186 + 7 * (4 * layer + k), start + 190 + 7 * (4 * layer + k), 3, 1_000 * n + 100 + 10 * layer + k, takes=2)
+            for layer in range(each) for k, name in enumerate(names)
+        ]  # fmt: skip
+        own = [op("aten::embedding", start + 185 + 28 * layer, 5) for layer in range(each if with_lookup else 0)]
+        return [launches, own]
+
+    return make
+
+
 def graph(number: Any) -> Any:
     def make(start: int, n: int) -> list[Any]:
         made = {} if number is None else {"graph id": number(n)}
@@ -80,13 +109,20 @@ LAYERS = {
     "a graph each": [graph(lambda n: n + 1)],
     "a graph whose number is not recorded": [graph(None)],
     "relative positions": [lookup(32, 64), product, blocked],
+    "relative positions without shapes": [lookup(), blocked],
+    "rotations by position": [lookup(32_768, 128), product, blocked],
+    "a lookup of each layer in a pass": [inside(lookup()), layers(with_lookup=True), blocked],
+    "a number before layers": [from_host(8), layers()],
 }
 PASSES = {
     "an input, by its shape": [from_host(TOKENS * HIDDEN * 4, 2, [4, TOKENS // 4, HIDDEN]), product],
     "an input, by its size": [from_host(TOKENS * HIDDEN * 4)],
     "an input, and the device waited for": [from_host(8), wait],
     "the same graph": [graph(lambda n: 7)],
-    "a lookup": [lookup(), blocked],
+    "a lookup before layers": [inside(lookup()), layers(), blocked],
+    "a lookup before layers, without its operator": [alone("embedding_kernel"), layers(), blocked],
+    "pooled lookups": [alone("void EmbeddingBag_updateOutputKernel_sum_mean<float>()"), blocked],
+    "an input of few bytes before layers": [from_host(TOKENS * 8), layers()],
     "a lookup of a vocabulary": [lookup(32_000, HIDDEN), product, blocked],
     "a lookup in a small table that enters": [lookup(100, HIDDEN), product, blocked],
 }
@@ -106,7 +142,8 @@ def test_what_layers_do_too_proves_no_steps(name: str) -> None:
 @pytest.mark.parametrize("name", PASSES)
 def test_what_only_passes_do_proves_steps(name: str) -> None:
     report = analysed(repeated(*PASSES[name]))
-    assert (report.steps_from, len(report.steps)) == ("kernel sequence", 10)
+    assert report.steps_from == "kernel sequence"
+    assert len(report.steps) in (10, 11), "one more where the cut is within a pass"
     assert not is_noted(report)
 
 
@@ -135,3 +172,29 @@ def test_damaged_shapes_prove_nothing() -> None:
         shapes = {"Input Dims": dims, "Input type": ["float"]}
         calls = [op("aten::mm", 300 * n + 38, 12, **shapes) for n in range(10)]
         assert analysed(repeated(from_host(8)), calls).steps_from is None
+
+
+def in_turns(count: int = 8, *kinds: tuple[str, ...]) -> list[Any]:
+    """Passes of several kinds in turns, each of these kernels, and each waited for."""
+    correlation, at, events = 0, 0, []
+    for n in range(count * len(kinds)):
+        events.append(call("cudaStreamSynchronize", at, 1))
+        for name in kinds[n % len(kinds)]:
+            correlation += 1
+            events.append(launched(name, at + 10, at + 20, 8, correlation))
+            at += 15
+        at += 40
+    return spread(events)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        [("gemm", "relu", "gemm", "norm"), ("gemm", "relu", "relu", "relu", "gemm", "relu", "norm", "norm")],
+        [("gemm", "relu"), ("gemm", "gemm", "gemm", "relu"), ("relu", "gemm", "relu", "relu", "relu")],
+    ],
+)
+def test_two_kinds_of_passes_in_turns_are_noted(kinds: list[tuple[str, ...]]) -> None:
+    report = analysed(in_turns(8, *kinds))
+    assert report.steps_from is None
+    assert [note.count for note in report.notes if note.code == "unproven-steps"] in ([8], [9])

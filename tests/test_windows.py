@@ -114,12 +114,15 @@ def test_layers_of_one_frame_that_wait_or_copy_to_the_host_are_no_steps(events: 
     assert report.verdict.window.kind == "whole"
 
 
+VOCABULARY = {"Input Dims": [[32_000, 4_096], [64]], "Input type": ["float", "long int"]}
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "events",
     [
         [blocks(wait="cudaStreamSynchronize", names=("void at::native::(anonymous namespace)::indexSelectLargeIndex<float>()", "gemm", "relu")),
-         [op("aten::embedding", 100 * n + 4, 9) for n in range(10)]],
+         [op("aten::embedding", 100 * n + 4, 9, **VOCABULARY) for n in range(10)]],
         [blocks(wait="cudaStreamSynchronize", names=("gemm", "relu", "void multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>()"))],
         [blocks(wait="cudaStreamSynchronize"), python("gen.py(3): main", -20, 3_000),
          [python("nn.Module: Net_0", 100 * n - 2, 90) for n in range(10)]],

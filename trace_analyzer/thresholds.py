@@ -105,8 +105,12 @@ LEFT_OUT_RATIO = 0.5
 """A window that leaves out more speaks for the lesser part of the trace."""
 INPUT_COPY_RATIO = 0.1
 """Weights cross PCIe at 10 to 60 GB/s: copying them takes longer than computing with them, below some 10,000 rows a weight."""
+INPUT_BYTES = 64
+"""A few numbers from the host, such as a scale or a step, are fewer bytes; eight tokens are as many."""
 VOCABULARY_ROWS = 1024
 """Tables of relative positions have 32 to 512 rows, and layers look them up; vocabularies have thousands."""
+VOCABULARY_WIDTH = 512
+"""Rotations of positions, which layers look up too, are as wide as a head, 32 to 256; rows of a vocabulary are as wide as the model."""
 PERIOD_LIKENESS = 0.9
 """Iterations of a loop differ by an allocation or a log line, not by a tenth of what they launch."""
 

@@ -12,10 +12,12 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import thresholds
+from trace_analyzer.analyses.inner_layers import outside_of_layers
 
-LOOKUPS = ("aten::embedding", "aten::embedding_bag", "aten::_embedding_bag")
-"""Operators that look up what a pass begins with, whatever kernel they launch."""
-_TABLE_LOOKUP = "aten::embedding"
+TABLE_LOOKUP = "aten::embedding"
+"""The operator that looks up rows of a table: of a vocabulary once in a pass, of positions in each layer of some models."""
+POOLED_LOOKUPS = ("aten::embedding_bag", "aten::_embedding_bag")
+"""Operators that add up rows of a table for each sample, as a pass of a recommender does at its beginning and no layer does."""
 _OPERANDS: dict[str, tuple[int, int]] = {
     **dict.fromkeys(("aten::mm", "aten::bmm", "aten::matmul", "aten::linear", "aten::_scaled_mm", "aten::_int_mm"), (0, 1)),
     **dict.fromkeys(("aten::addmm", "aten::baddbmm", "aten::_addmm_activation"), (1, 2)),
@@ -32,6 +34,7 @@ PROOF_COLUMNS = (
     "copied_bytes",
     "graph_id",
     "is_lookup",
+    "is_pooled",
     "ends_pass",
     "waited_for_all",
 )
@@ -44,11 +47,14 @@ _ROLES = ("operator_id", "role", *_TENSOR)
 def proven(cut: pl.DataFrame, operator_inputs: pl.DataFrame) -> bool:
     """Return whether each segment of ``cut`` but the first and the last, which may be cut, holds what only a pass does.
 
-    ``cut`` are launches with segment, device_ns and `PROOF_COLUMNS`; ``operator_inputs`` are the recorded arguments. A proof is
-    one of these, the same in all segments:
+    ``cut`` are launches in order with segment, work, device_ns and `PROOF_COLUMNS`; ``operator_inputs`` are the recorded arguments. A
+    proof is one of these, the same in all segments:
 
-    - a lookup of embeddings (but in a table as small as those of relative positions, which layers have), a loss, or an optimizer's kernel;
-    - an input: a tensor from the host that is, by its recorded shape, what a matmul or convolution multiplies with its weight;
+    - a loss, an optimizer's kernel, lookups that are pooled, or one in a table that is, by its recorded shape, a vocabulary's;
+    - an input: a tensor from the host or a lookup's result that is, by its recorded shape, what a matmul or convolution multiplies with
+      its weight;
+    - layers, and outside of them a lookup or an input from the host that is more than a few numbers: a layer with a lookup of its own, such as
+      that of relative positions, holds no layers;
     - without shapes, a copy from the host too large for a number (64 KiB), where copies take too little of the device's time to be weights;
     - the same graph;
     - a wait for the whole device, where copies take as little.
@@ -60,10 +66,10 @@ def proven(cut: pl.DataFrame, operator_inputs: pl.DataFrame) -> bool:
     segments = whole.get_column("segment").n_unique()
     roles = _roles(whole, operator_inputs)
     has_shapes = roles.get_column("role").is_in(["input"]).any()
-    biases = roles.filter(pl.col("role") == "bias").get_column("operator_id")
-    is_lookup = pl.col("is_lookup") & ~pl.col("operator_id").is_in(biases.implode()).fill_null(False)
+    in_vocabulary = roles.filter(pl.col("role") == "vocabulary").get_column("operator_id")
+    looks_up = pl.col("is_pooled") | pl.col("operator_id").is_in(in_vocabulary.implode()).fill_null(False)
     held = whole.group_by("segment").agg(
-        (pl.col("ends_pass") | is_lookup).any().alias("ends"),
+        (pl.col("ends_pass") | looks_up).any().alias("ends"),
         pl.col("waited_for_all").any().alias("waits"),
         (pl.col("copied_bytes").max().fill_null(0) >= thresholds.SMALL_COPY_BYTES).alias("copies"),
     )
@@ -77,7 +83,24 @@ def proven(cut: pl.DataFrame, operator_inputs: pl.DataFrame) -> bool:
         or (copies_little and (waits or (copies and not has_shapes)))
         or (replayed.get_column("segment") == segments).any()
         or _entered(whole, roles).n_unique() == segments
+        or _opens_layers(whole, copies_little=copies_little)
     )
+
+
+def _opens_layers(whole: pl.DataFrame, *, copies_little: bool) -> bool:
+    """Return whether each segment holds layers, and what opens a pass outside of them, and nothing of that kind in a layer.
+
+    Segments launch the same things nearly all, so that layers are looked for in the first.
+    """
+    opens = {"lookup": pl.col("is_lookup")}
+    if copies_little:
+        opens["input"] = (pl.col("copied_bytes") >= thresholds.INPUT_BYTES).fill_null(False)
+    first = whole.filter(pl.col("segment") == pl.col("segment").min())
+    kept = [name for name, is_it in opens.items() if whole.group_by("segment").agg(is_it.any()).to_series(1).all()]
+    outside = outside_of_layers(first) if kept else None
+    if outside is None:
+        return False
+    return any(not first.filter(~outside).select(opens[name].any()).item() for name in kept)
 
 
 def _entered(whole: pl.DataFrame, roles: pl.DataFrame) -> pl.Series:
@@ -104,7 +127,7 @@ def _entered(whole: pl.DataFrame, roles: pl.DataFrame) -> pl.Series:
 
 def _roles(whole: pl.DataFrame, operator_inputs: pl.DataFrame) -> pl.DataFrame:
     """Return tensors of the launches' operators: operator_id, role, elements, and the first and last dimension."""
-    of_interest = pl.col("operator").cast(pl.String).is_in([*_OPERANDS, _TABLE_LOOKUP]) | (pl.col("copied_bytes") > 0)
+    of_interest = pl.col("operator").cast(pl.String).is_in([*_OPERANDS, TABLE_LOOKUP]) | (pl.col("copied_bytes") > 0)
     asked = whole.filter(of_interest).select(
         "operator_id", pl.col("operator").cast(pl.String), pl.col("copied_bytes") > 0
     )
@@ -138,16 +161,17 @@ def _shapes(dims: str) -> list[Any]:
 def _tensors(operator: str, shapes: list[Any], *, copied: bool) -> Iterator[tuple[str, list[int]]]:
     """Yield (role, shape) of a call's tensors: a copy's, a lookup's result, a product's input and weight.
 
-    What a small table holds is a bias.
+    A table of few or narrow rows may hold relative positions or rotations, which layers look up.
     """
     if operator in _OPERANDS:
         for role, position in zip(("input", "weight"), _OPERANDS[operator], strict=True):
             if position < len(shapes) and _is_shape(shapes[position]):
                 yield role, shapes[position]
-    elif operator == _TABLE_LOOKUP:
+    elif operator == TABLE_LOOKUP:
         if len(shapes) > 1 and _is_shape(shapes[0]) and _is_shape(shapes[1]):
-            role = "bias" if shapes[0][0] < thresholds.VOCABULARY_ROWS else "lookup"
-            yield role, [*shapes[1], shapes[0][-1]]
+            rows, width = shapes[0][0], shapes[0][-1]
+            is_vocabulary = rows >= thresholds.VOCABULARY_ROWS and width >= thresholds.VOCABULARY_WIDTH
+            yield "vocabulary" if is_vocabulary else "table", [*shapes[1], width]
     elif copied and shapes and _is_shape(shapes[0]):
         yield "copy", shapes[0]
 

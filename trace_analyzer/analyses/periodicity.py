@@ -15,7 +15,7 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.loops import called_in_each, is_loop
-from trace_analyzer.analyses.pass_proofs import LOOKUPS, PROOF_COLUMNS, proven
+from trace_analyzer.analyses.pass_proofs import POOLED_LOOKUPS, PROOF_COLUMNS, TABLE_LOOKUP, proven
 from trace_analyzer.catalog.copy_directions import FROM_HOST, copy_direction
 from trace_analyzer.catalog.host_work import BLOCKING
 from trace_analyzer.frames.lookups import map_unique
@@ -24,11 +24,17 @@ from trace_analyzer.notes import Note
 _CANDIDATES = 12
 """Anchors that are tried per process, so that the cost stays linear."""
 
+_CANDIDATES_IN_TURNS = 4
+_LONGEST_TURN = 12
+"""Of these, the anchors of which every n-th launch is tried, and the greatest n."""
+
 SEQUENCE = ["process_id", "start_ns", "end_ns", "work", "device_ns", "bounds", *PROOF_COLUMNS]
 _ENDS_OF_PASSES = ("loss", "optimizer")
 """Buckets of work that a pass does at its end, and no layer within it."""
 _WHOLE_DEVICE = r"(?i)DeviceSynchronize|CtxSynchronize"
 """Calls that wait for all streams: a program makes them around what it times, no layer makes them."""
+_POOLED = r"(?i)embedding_?bag|split_embedding|pooled_emb|(?:^|_)tbe_"
+"""Kernels of lookups that add up rows for each sample, in PyTorch and FBGEMM."""
 
 
 def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
@@ -39,8 +45,9 @@ def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
     launch_start_ns, launch_end_ns, process_id, bucket, operator, operator_id, graph_id and bound.
     """
     bucket = pl.col("bucket").cast(pl.String)
-    is_lookup = (bucket == "embedding") | pl.col("operator").cast(pl.String).is_in(LOOKUPS)
-    linked = activities.drop_nulls("launch_start_ns")
+    linked = _lookups_named(activities.drop_nulls("launch_start_ns"), host)
+    is_pooled = pl.col("operator").is_in(POOLED_LOOKUPS) | pl.col("name").cast(pl.String).str.contains(_POOLED)
+    is_lookup = (bucket == "embedding") | pl.col("operator").is_in([TABLE_LOOKUP, *POOLED_LOOKUPS])
     from_host = map_unique(linked.select("name"), (copy_direction() == FROM_HOST).fill_null(False)).to_series()
     copied = from_host & (linked.get_column("bound") == "copy").fill_null(False)
     launches = (
@@ -58,6 +65,7 @@ def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
             pl.col("bytes").filter("from_host").max().alias("copied_bytes"),
             pl.col("graph_id").first(),
             is_lookup.fill_null(False).any().alias("is_lookup"),
+            is_pooled.fill_null(False).any().alias("is_pooled"),
             bucket.is_in(_ENDS_OF_PASSES).fill_null(False).any().alias("ends_pass"),
             (pl.len() > 1).alias("graph"),
         )
@@ -69,6 +77,32 @@ def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
     return launches.with_columns(
         (pl.col("bounds") | pl.col("graph") | waited).alias("bounds"), waited_for_all.alias("waited_for_all")
     ).select(SEQUENCE)
+
+
+def _lookups_named(linked: pl.DataFrame, host: Host) -> pl.DataFrame:
+    """Return the activities with ``operator`` as text; `TABLE_LOOKUP` where that encloses the innermost (``aten::index_select``)."""
+    lookups = host.those(
+        (pl.col("kind") == "operator") & (pl.col("name") == TABLE_LOOKUP), "event_id", "thread_id", "start_ns", "end_ns"
+    )
+    linked = linked.with_columns(pl.col("operator").cast(pl.String))
+    if lookups.is_empty():
+        return linked
+    called = host.events.select(pl.col("event_id").alias("operator_id"), "thread_id", "start_ns", "end_ns")
+    inner = (
+        linked.filter(pl.col("operator") != TABLE_LOOKUP).select(pl.col("operator_id").unique()).join(called, on="operator_id").sort("start_ns")
+        .join_asof(
+            lookups.select(pl.col("event_id").alias("lookup_id"), "thread_id", "start_ns", pl.col("end_ns").alias("until_ns")).sort("start_ns"),
+            on="start_ns", by="thread_id", check_sortedness=False,
+        )
+        .filter(pl.col("end_ns") <= pl.col("until_ns"))
+        .select("operator_id", "lookup_id")
+    )  # fmt: skip
+    named = linked.join(inner, on="operator_id", how="left", maintain_order="left")
+    within = pl.col("lookup_id").is_not_null()
+    return named.with_columns(
+        pl.when(within).then(pl.lit(TABLE_LOOKUP)).otherwise("operator").alias("operator"),
+        pl.coalesce("lookup_id", "operator_id").alias("operator_id"),
+    ).drop("lookup_id")
 
 
 def _called_since(launches: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
@@ -99,18 +133,20 @@ def periods(sequence: pl.DataFrame, host: Host, operator_inputs: pl.DataFrame) -
 
     A period counts only where `loops.is_loop` does not find that a single pass encloses its repetitions, and where something
     proves that they are passes of their own: work that only a pass has in each (`pass_proofs.proven`), or the same module called in each.
+    Passes of several kinds in turns are no steps, as nothing says with which of them a turn begins; they are noted.
     """
     empty = pl.DataFrame(schema={"process_id": pl.Int32, **dict.fromkeys(_PERIOD[1:], pl.Int64)})
     steps, notes = [empty], []
     for part in sequence.partition_by("process_id", maintain_order=True):
         unproven = 0
         for cut in _regular(part, host):
-            repetitions = cut.filter(pl.col("work") == pl.col("anchor"))
+            repetitions = _repetitions(cut)
             if proven(cut, operator_inputs) or called_in_each(repetitions, host):
                 steps.append(_steps(cut).select(_PERIOD).cast(empty.schema))
                 break
             unproven = unproven or repetitions.height
         else:
+            unproven = unproven or next((_repetitions(cut).height for cut in _in_turns(part, host)), 0)
             notes += [_unproven_note(unproven)] if unproven else []
     return Periods(pl.concat(steps), tuple(notes))
 
@@ -121,11 +157,30 @@ _PERIOD = ["process_id", "index", "host_start_ns", "host_end_ns"]
 def _regular(sequence: pl.DataFrame, host: Host) -> Iterator[pl.DataFrame]:
     """Yield the launches of one process cut by each anchor that explains most device time and may be a loop's."""
     for anchor in _anchors(sequence):
-        cut = sequence.with_columns(
-            (pl.col("work") == anchor).cum_sum().alias("segment"), pl.lit(anchor).alias("anchor")
-        )
-        if _explains(cut) and is_loop(cut.filter(pl.col("work") == anchor), host):
-            yield cut
+        yield from _cut(sequence, anchor, 1, host)
+
+
+def _in_turns(sequence: pl.DataFrame, host: Host) -> Iterator[pl.DataFrame]:
+    """Yield the same cut by every n-th launch of an anchor, where that comes again after as many launches: passes that take turns."""
+    for anchor in _anchors(sequence)[:_CANDIDATES_IN_TURNS]:
+        places = sequence.select((pl.col("work") == anchor).arg_true()).to_series().cast(pl.Int64)
+        for every in range(2, _LONGEST_TURN + 1):
+            apart = (places - places.shift(every)).drop_nulls()
+            if apart.len() and apart.eq(apart.mode().item(0)).mean() >= thresholds.PERIOD_LIKENESS:
+                yield from _cut(sequence, anchor, every, host)
+
+
+def _cut(sequence: pl.DataFrame, anchor: str, every: int, host: Host) -> Iterator[pl.DataFrame]:
+    """Yield the launches with segment and anchor where that explains most device time and may be a loop's."""
+    launched = (pl.col("work") == anchor).cum_sum().cast(pl.Int64)
+    cut = sequence.with_columns(((launched + every - 1) // every).alias("segment"), pl.lit(anchor).alias("anchor"))
+    if _explains(cut) and is_loop(_repetitions(cut), host):
+        yield cut
+
+
+def _repetitions(cut: pl.DataFrame) -> pl.DataFrame:
+    """Return the launch of the anchor with which each segment begins."""
+    return cut.filter(pl.col("work") == pl.col("anchor"), pl.col("segment") != pl.col("segment").shift(1, fill_value=0))
 
 
 def _steps(cut: pl.DataFrame) -> pl.DataFrame:

@@ -136,8 +136,7 @@ def _matched(graphs: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:
         ("names", "name_code", "launch_start_ns"),
     ):
         left = _left(coded, done).rename({codes: "code"})
-        if how == "names":
-            left = left.filter(pl.col("grid").is_null().all().over("launch_id"))
+        left = left.filter(~_HAS_GRIDS if how == "names" else _HAS_GRIDS)
         rows = executed.sort("track", order, maintain_order=True).rename({codes: "code"})
         if order == "launch_start_ns":
             left = _by_node(left)
@@ -147,13 +146,15 @@ def _matched(graphs: pl.DataFrame, sources: list[Executions]) -> pl.DataFrame:
     left = _by_node(_left(coded, done))
     if left.height and captured.height:
         done.append(_taken_from_captures(left, captured, sources))
-    left = _left(coded, done).rename({"key_code": "code"})
+    left = _left(coded, done).rename({"key_code": "code"}).filter(_HAS_GRIDS)
     rows = executed.sort("track", "start_ns", maintain_order=True).rename({"key_code": "code"})
     if left.height and rows.height:
         done.append(_taken(left, part_matches(left, rows), rows, "part"))
     return pl.concat(done) if done else pl.DataFrame()
 
 
+_HAS_GRIDS = pl.col("grid").is_not_null().any().over("launch_id")
+"""Whether grids of a graph launch were recorded: where none were, equal keys are no more than equal names."""
 _CODES = ("call", "operator_code", "module_code")
 
 

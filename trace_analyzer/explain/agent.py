@@ -52,7 +52,7 @@ def _lines(report: Report) -> Iterator[str]:
     if rule := phrasing.rule_applied(verdict):
         yield f"  rule: {rule}"
     if verdict.regime and verdict.confidence_why:
-        yield f"  why {verdict.confidence} confidence: {phrasing.reasons(verdict.confidence_why)}"
+        yield f"  {' '.join(phrasing.confidence(verdict))}"
     yield from _advice(report)
     yield from _window(report)
     yield from _setting(report)
