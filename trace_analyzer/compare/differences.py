@@ -3,7 +3,7 @@
 import polars as pl
 
 from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.phrasing import scale_of, signed
+from trace_analyzer.compare.phrasing import bar_label, scale_of, signed
 from trace_analyzer.compare.profiles import categories
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.frames.intervals import coalesce
@@ -19,7 +19,7 @@ def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
     scale, unit = scale_of(result.before.step_ns)
     floor = FLOOR_RATIO * result.before.step_ns
     names = {
-        bar.name: f"{bar.name} {signed(bar.difference_ns, scale)} {unit} a step"
+        bar.name: f"{bar_label(bar)} {signed(bar.difference_ns, scale)} {unit} a step"
         for bar in result.waterfall["bucket"]
         if abs(bar.difference_ns) > floor
     }

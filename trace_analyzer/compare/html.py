@@ -7,7 +7,7 @@ from markupsafe import Markup, escape
 
 from trace_analyzer import forks
 from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.phrasing import scale_of, scaled, signed
+from trace_analyzer.compare.phrasing import limit, scale_of, scaled, signed
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.compare.text import summary
 from trace_analyzer.files import write_text
@@ -78,7 +78,7 @@ def _facts(result: Comparison) -> Markup:
     scale, unit = scale_of(max(result.before.step_ns, result.after.step_ns))
     rows = Markup("").join(
         Markup('<tr><th>{}</th><td class="n">{} {}</td><td class="n">{}</td><td>{}</td><td class="path">{}</td></tr>').format(
-            name, scaled(side.step_ns, scale), unit, counted(side.steps, "step"), side.verdict or "no verdict", visible(side.path)
+            name, scaled(side.step_ns, scale), unit, counted(side.steps, "step"), limit(side), visible(side.path)
         )
         for name, side in (("before", result.before), ("after", result.after))
     )  # fmt: skip

@@ -219,7 +219,7 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
 
 def _merged_facts(facts: Sequence[Facts]) -> Facts:
     """Merge facts of several recordings: the first one's, with the doubts of any and the FLOP of all."""
-    flop = [f.flop for f in facts]
+    flop, launches = ([getattr(f, name) for f in facts] for name in ("flop", "launches"))
     names = sorted({f.device_name for f in facts if f.device_name})
     return replace(
         facts[0],
@@ -227,7 +227,8 @@ def _merged_facts(facts: Sequence[Facts]) -> Facts:
         withheld=next((f.withheld for f in facts if f.withheld), None),
         cold=all(f.cold for f in facts),
         shapes_known=all(f.shapes_known for f in facts),
-        flop=None if None in flop else sum(f for f in flop if f is not None),
+        flop=None if None in flop else sum(flop),
+        launches=None if None in launches else sum(launches),
     )
 
 
@@ -432,6 +433,10 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         attention=tuple(sorted({name for text in fusions.get_column("operators") for name in text.split(">") if name})),
         device=None if report.verdict.device is None else str(report.verdict.device),
         devices=_devices(report),
+        launches=report.tables["activities"]
+        .get_column("launch_id")[work.get_column("activity_id")]
+        .drop_nulls()
+        .n_unique(),
     )
 
 
