@@ -326,16 +326,21 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
     )
     key = ["phase", "module", "operator", "outer_operator", "shapes", "outer_shapes"]
     numbers, firsts = factorize(*work.select(pl.col(key).cast(pl.Categorical)))
+    by = pl.col("call").cast(pl.UInt64)
     counts = (
         work.select("operator_id", "outer_operator_id", "is_first", "flop", numbers.alias("call"))
+        .with_columns(
+            # Kernels that a graph replays, and what no operator launched, are each one.
+            pl.when(pl.col("operator_id").is_null())
+            .then("is_first")
+            .otherwise((by + firsts.len() * pl.col("operator_id")).is_first_distinct())
+            .alias("operators"),
+            (by + firsts.len() * (pl.col("outer_operator_id") + 1).fill_null(0)).is_first_distinct().alias("outer"),
+        )
         .group_by("call")
         .agg(
-            # Kernels that a graph replays, and what no operator launched, are each one.
-            (
-                pl.col("operator_id").drop_nulls().n_unique()
-                + pl.col("is_first").filter(pl.col("operator_id").is_null()).sum()
-            ).alias("count"),
-            pl.col("outer_operator_id").n_unique().alias("outer_count"),
+            pl.col("operators").sum().alias("count"),
+            pl.col("outer").sum().alias("outer_count"),
             _known_sum("flop"),
         )
         .sort("call")

@@ -116,17 +116,17 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
     )
     if not after.facts.headline:
         return ()
-    kept = []
+    saved, kept = _saved(table), []
     for promise in before.facts.advice:
         bound = promise.saves_ns_at_most / before.unit_of_work
         remaining = left.get(promise.id, 0.0) / after.unit_of_work
         causes, buckets = TARGETS.get(promise.id, ((), ()))
         if promise.id in _OTHER_WORK or (promise.id in _FEWER_LAUNCHES and has_as_many_launches):
             continue
-        came = _saved(table, causes, buckets) if causes or buckets else step
+        came = sum(ns for line, ns in saved if _is_aimed(line, causes, buckets)) if causes or buckets else step
         late = 0.0
         if promise.id == "synchronization" and has_fewer_waits:
-            late = max(_saved(table, _LAUNCH), 0.0)
+            late = max(sum(ns for line, ns in saved if _is_aimed(line, _LAUNCH, ())), 0.0)
             causes = (*causes, *_LAUNCH)
         came += late
         if came <= floor:
@@ -154,14 +154,16 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
     return tuple(kept)
 
 
-def _saved(table: pl.DataFrame, causes: Sequence[str], buckets: Sequence[str] = ()) -> float:
-    """Return what causes of idle time and buckets take less, in ns a step."""
-    is_idle = pl.col("kind") == "idle"
-    aimed = table.filter(
-        (is_idle & pl.col("category").is_in(causes))
-        | (~is_idle & pl.any_horizontal(pl.col("category", "kind").is_in(buckets)))
-    )
-    return -float(aimed.get_column("difference_ns").sum())
+def _saved(table: pl.DataFrame) -> list[tuple[tuple[str, str], float]]:
+    """Return what each kind and category takes less, in ns a step."""
+    sums = table.group_by("kind", "category", maintain_order=True).agg(pl.col("difference_ns").sum())
+    return [((kind, category), -ns) for kind, category, ns in sums.iter_rows()]
+
+
+def _is_aimed(line: tuple[str, str], causes: Sequence[str], buckets: Sequence[str]) -> bool:
+    """Return whether causes of idle time, or buckets or kinds of work, are those of a line of (kind, category)."""
+    kind, category = line
+    return category in causes if kind == "idle" else category in buckets or kind in buckets
 
 
 def _has_fewer_waits(before: Profile, after: Profile, table: pl.DataFrame) -> bool:
