@@ -3,13 +3,15 @@
 import json
 from functools import cache
 
+import polars as pl
 import pytest
 from compare_sides import Program
 
 from trace_analyzer.catalog.kernels import buckets
 from trace_analyzer.catalog.line_labels import bucket_key, group_label, is_line, line_label, line_phrase
 from trace_analyzer.compare.api import compare
-from trace_analyzer.compare.comparison import Bar, Comparison, Line
+from trace_analyzer.compare.comparison import LINE_KEY, Bar, Comparison, Line
+from trace_analyzer.compare.differences import parts_of_lines
 from trace_analyzer.compare.gates import Gate, held, refusal
 from trace_analyzer.compare.phrasing import bar_label, line_name
 from trace_analyzer.errors import UsageError
@@ -123,3 +125,16 @@ def compute_step(source: Report) -> float:
     now = whatif(source).replay
     assert now is not None
     return now.step_ns
+
+
+def test_parts_of_lines_sum_to_them() -> None:
+    """What the page unfolds: modules and shapes of each line of work, no more and no less."""
+    shown = result()
+    parts = parts_of_lines(shown)
+    sums = {row[:-1]: row[-1] for row in parts.group_by(LINE_KEY).agg(pl.col("difference_ns").sum()).iter_rows()}
+    work = [line for line in shown.lines if line.kind == "kernel"]
+    assert work
+    for line in work:
+        key = tuple(getattr(line, name) for name in LINE_KEY)
+        assert sums[key] == pytest.approx(line.difference_ns, abs=1e-3)
+    assert set(parts.filter(pl.col("name") == "aten::mm").get_column("module")) == {"Layer"}

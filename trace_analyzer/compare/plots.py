@@ -26,7 +26,7 @@ _LEAST_BAR = 0.01
 """Bars under this share of the greatest one are too short to be seen: they are one with all others."""
 _NARROWEST, _WIDEST = 340, 640
 """Least widths in pixels, of plots that a phone shows whole and of those that it scrolls."""
-_CELLS = 130
+_CELLS = 100
 """Characters of a label that fit into the whole width."""
 _MOST_KEYS, _MOST_NAMES = 10, 3
 """Colours in the key of the timelines, and names of a colour that several categories have."""

@@ -103,12 +103,12 @@ def _lines(result: Comparison, scale: float, width: int) -> list[str]:
         if not is_shown(line.difference_ns, scale):
             continue
         rows.append(
-            f"  {signed(line.difference_ns, scale):>8}  {shorten(visible(line_name(line)), max(24, width - 70))}  {_detail(line, result, scale)}"
+            f"  {signed(line.difference_ns, scale):>8}  {shorten(visible(line_name(line)), max(24, width - 70))}  {line_detail(line, result, scale)}"
         )
     return rows
 
 
-def _detail(line: Line, result: Comparison, scale: float) -> str:
+def line_detail(line: Line, result: Comparison, scale: float) -> str:
     """Write category, level, counts a step and split of a line."""
     assert result.before is not None
     assert result.after is not None
@@ -193,7 +193,7 @@ def to_markdown(result: Comparison) -> str:
     if shown:
         text += ["", "<details><summary>Lines</summary>", "", f"| change ({unit}) | line | how |", "|---:|---|---|"]
         text += [
-            f"| {signed(line.difference_ns, scale)} | {_escaped(line_name(line))} | {_escaped(_detail(line, result, scale))} |"
+            f"| {signed(line.difference_ns, scale)} | {_escaped(line_name(line))} | {_escaped(line_detail(line, result, scale))} |"
             for line in shown
         ]
         text += ["", "</details>"]
