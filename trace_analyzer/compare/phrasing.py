@@ -120,8 +120,8 @@ def _adjusted(result: Comparison) -> str:
     scale, unit = scale_of(result.before.step_ns)
     low, high = (signed(end, scale) for end in item.interval_ns)
     return (
-        f"{line_label(item.left_out)} varies from {scaled(item.least_ns, scale)} to {scaled(item.most_ns, scale)} {unit} a step, without a"
-        f" difference between the sides, so it is taken as chance: without it the step takes {signed(item.difference_ns, scale)} {unit}"
+        f"{line_label(item.left_out)} varies from {scaled(item.least_ns, scale)} to {scaled(item.most_ns, scale)} {unit} a step, and so few"
+        f" observations show no difference of it between the sides. If that is chance, the rest of the step takes {signed(item.difference_ns, scale)} {unit}"
         f" ({low} to {high})."
     )
 
