@@ -181,7 +181,7 @@ def table_page(table: Table, sections: Sequence[Section] = ()) -> str:
 
 def words_page() -> str:
     """Return every word of the vocabulary with its label and sentence."""
-    buckets = [(row["bucket"], row["doc"], row["group"]) for row in kernel_catalog.buckets().iter_rows(named=True)]
+    buckets = list(kernel_catalog.buckets().select("bucket", "label", "doc", "group").iter_rows())
     return "\n".join(
         [
             _HEAD,
@@ -202,11 +202,11 @@ def words_page() -> str:
             *_words(
                 vocabulary.GROUPS,
                 "buckets",
-                lambda group: ", ".join(f"`{bucket}`" for bucket, _, of in buckets if of == group.key),
+                lambda group: ", ".join(f"`{bucket}`" for bucket, _, _, of in buckets if of == group.key),
             ),
             "## Kernel buckets\n",
-            "| key | meaning | group |\n|---|---|---|",
-            *(f"| `{bucket}` | {doc} | `{group}` |" for bucket, doc, group in buckets),
+            "| key | label | meaning | group |\n|---|---|---|---|",
+            *(f"| `{bucket}` | {label} | {doc} | `{group}` |" for bucket, label, doc, group in buckets),
             "",
             "## Statuses of a verdict\n",
             *_words(vocabulary.STATUSES),

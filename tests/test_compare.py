@@ -448,7 +448,7 @@ def test_folders_and_patterns(traces: dict[str, Path], tmp_path: Path) -> None:
 def test_hostile_names_stay_text() -> None:
     name = "<script>alert(1)</script>\x1b[31m|`x`"
     result = compared(BASE, BASE.faster(extra=launch(name, f"void {name}()", 500_000)))
-    assert "\x1b" not in result.summary()
+    assert "\x1b" not in result.summary(400)
     assert "<script>" not in result.to_markdown()
     assert "\x1b" not in result.to_json()
 
@@ -500,7 +500,7 @@ def test_promises() -> None:
     low, high = kept.predicted_interval_ns
     assert low <= kept.predicted_ns <= high
     assert kept.prediction_held == (low <= kept.step_ns <= high)
-    assert "as predicted by replay" in result.summary()
+    assert "as predicted by replay" in result.summary(400)
 
 
 def test_predictions_outlive_saving(tmp_path: Path) -> None:

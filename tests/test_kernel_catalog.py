@@ -74,7 +74,7 @@ def test_words_are_those_of_the_function_itself() -> None:
 
 
 def test_buckets_have_the_groups_of_the_article() -> None:
-    assert buckets().columns == ["bucket", "group", "prior", "doc"]
+    assert buckets().columns == ["bucket", "label", "group", "prior", "doc"]
     groups = dict(buckets().group_by("group").agg("bucket").iter_rows())
     assert set(groups["matmul"]) == {"matmul", "convolution", "attention", "moe"}
     assert set(groups["normalization"]) == {"normalization", "softmax", "reduction"}

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 from compare_sides import Program
-from simulator import Stream, Thread
+from simulator import Kernel, Stream, Thread
 
 from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison
@@ -58,7 +58,7 @@ def test_a_promise_that_is_kept() -> None:
     (kept,) = (item for item in result.promises if item.id == "data-loading")
     assert (kept.evidence, kept.bound_held) == ("advice gone", True)
     assert kept.came_ns == pytest.approx(3e6, rel=0.1)
-    assert "still advises it" not in result.summary()
+    assert "still advises it" not in result.summary(400)
 
 
 @pytest.mark.parametrize("left_ns", [1_500_000, 2_400_000])
@@ -69,7 +69,7 @@ def test_a_part_of_a_promise(left_ns: int) -> None:
     assert kept.promised_ns_at_most > kept.came_ns
     assert kept.bound_held
     assert (kept.predicted_ns, kept.prediction_held) == (None, None)
-    assert "came, within the bound, and AFTER's report still advises it" in result.summary()
+    assert "came, within the bound, and AFTER's report still advises it" in result.summary(400)
 
 
 @pytest.mark.parametrize("left_ns", [2_950_000, 3_000_000, 3_500_000])
@@ -121,4 +121,41 @@ def test_the_line_fell_and_the_step_did_not() -> None:
     assert kept.came_ns == pytest.approx(3e6, rel=0.1)
     assert abs(kept.step_ns) < 0.1 * kept.came_ns
     assert kept.prediction_held is False
-    assert "not as predicted" in result.summary()
+    assert "not as predicted" in result.summary(400)
+
+
+def products(waits: bool) -> Seam:
+    """Twenty launches, each of which the CPU waits for, or not: the next launch then finds an empty queue."""
+
+    def launch(thread: Thread, stream: Stream) -> None:
+        for _ in range(20):
+            with thread.op("aten::sin", before_ns=50_000):
+                thread.launch(Kernel("sin_kernel", 20_000, (432, 1, 1)), stream)
+            if waits:
+                thread.synchronize(stream)
+
+    return launch
+
+
+def test_a_wait_that_is_gone_is_credited_with_the_launches_that_it_made_late() -> None:
+    """Most of what a wait costs lies in the launches after it; as many of them are made, so no graph came."""
+    base = Program(mm_ns=400_000, host_ns=60_000)
+    result = compared(base.faster(extra=products(True)), base.faster(extra=products(False)))
+    (kept,) = result.promises
+    assert kept.id == "synchronization"
+    assert kept.came_ns == pytest.approx(kept.step_ns, rel=0.05)
+    assert kept.late_launches_ns > kept.came_ns / 2
+    assert kept.bound_held
+    assert "in launches that waits had made late" in result.summary(400)
+
+
+def test_waits_that_stay_take_no_credit_for_launches() -> None:
+    waiting = Program(mm_ns=400_000, host_ns=60_000, extra=products(True))
+    assert not compared(waiting, waiting.faster(host_ns=20_000)).promises
+
+
+def test_other_lines_are_told_beside_what_came() -> None:
+    result = compared(LOADING, HOST_BOUND.faster(add_ns=400_000))
+    (kept,) = (item for item in result.promises if item.id == "data-loading")
+    assert kept.came_ns > 1.1 * kept.step_ns
+    assert "as other lines take +" in result.summary(400)

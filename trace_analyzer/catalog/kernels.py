@@ -33,9 +33,10 @@ CONDITIONS = ("name", "words", "operator")
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Hold a kind of work, its group in the article's table, and what bounds it when no shapes tell."""
+    """Hold a kind of work, its group in the article's table, and what bounds it when no shapes tell; ``label`` is its name for people."""
 
     bucket: str
+    label: str
     group: str
     prior: str
     doc: str
@@ -82,7 +83,7 @@ def rules() -> tuple[KernelRule, ...]:
 
 
 def buckets() -> pl.DataFrame:
-    """Return all buckets, in the catalogue's order: (bucket, group, prior, doc), all strings."""
+    """Return all buckets, in the catalogue's order: (bucket, label, group, prior, doc), all strings."""
     return pl.DataFrame(_buckets())
 
 
@@ -195,7 +196,8 @@ def _buckets() -> tuple[Bucket, ...]:
 
 
 def _buckets_of(document: Mapping[str, Any]) -> tuple[Bucket, ...]:
-    made = tuple(Bucket(bucket=name, **row) for name, row in document.get("bucket", {}).items())
+    rows = document.get("bucket", {}).items()
+    made = tuple(Bucket(bucket=name, **{"label": name.replace("_", " ").capitalize(), **row}) for name, row in rows)
     for bucket in made:
         if bucket.group not in GROUPS or bucket.prior not in PRIORS:
             raise ValueError(

@@ -53,7 +53,7 @@ class _Speedup(click.ParamType[tuple[str, float]]):
     "--speedup",
     type=_Speedup(),
     multiple=True,
-    help="A part is K times as fast: cpu, gpu, a bucket or group of kernels, copies, an operator, a module. Repeatable.",
+    help="A part is K times as fast: CPU, GPU, a bucket or group of kernels, copies, an operator, a module. Repeatable.",
 )
 @click.option("--device", metavar="N", help="Predict the steps of this device, not of the one with most busy time.")
 @with_options(
@@ -84,6 +84,7 @@ def whatif(
     from trace_analyzer.ingest import load
     from trace_analyzer.pipeline import Options, report_of
     from trace_analyzer.render.whatif import tornado_html
+    from trace_analyzer.replay.kernel_changes import target_key
     from trace_analyzer.replay.whatif import changes_of
     from trace_analyzer.replay.whatif import whatif as estimated
     from trace_analyzer.trace_cache import load_cached
@@ -92,7 +93,8 @@ def whatif(
         if (part := changes.pop(f"{name}_only")) and changes[name]:
             raise click.UsageError(f"--{name} and --{name}-only exclude each other")
         changes[name] = part or changes[name]
-    twice = sorted({target for target, _ in speedup if [name for name, _ in speedup].count(target) > 1})
+    targets = [target_key(target) for target, _ in speedup]
+    twice = sorted({target for target in targets if targets.count(target) > 1})
     if twice:
         raise click.UsageError(f"--speedup {twice[0]} is asked for twice")
     asked = changes_of(**changes, speedup=dict(speedup))

@@ -107,9 +107,11 @@ def line_samples(before: Profile, after: Profile) -> Mapping[str, Samples]:
 def _by_category(side: Profile, units: pl.DataFrame) -> dict[str, list[float]]:
     weights = side.weights()
     sums = (
-        units.join(side.rows.select("row", "category"), on="row")
+        units.lazy()
+        .join(side.rows.lazy().select("row", "category"), on="row")
         .group_by("category", "unit")
         .agg(pl.col("total_ns").sum())
+        .collect()
     )
     times: dict[str, list[float]] = {}
     for category, unit, total in sums.iter_rows():

@@ -291,8 +291,8 @@ def _matched_ratio(table: pl.DataFrame) -> MatchedRatio:
     return MatchedRatio(**{name: min(sums[f"{name} {side}"] for side in sides) for name in matching.MATCHED})
 
 
-def _name() -> pl.Expr:
-    """Return the expression for a line's name, by its level."""
+def name_of_match() -> pl.Expr:
+    """Return the expression for the name of the line that a match belongs to, by its level."""
     level, category = pl.col("level"), pl.col("category")
     return (
         pl.when(pl.col("kind") == "copy")
@@ -314,6 +314,8 @@ def _name() -> pl.Expr:
     )
 
 
+LINE_KEY = ("kind", "level", "phase", "name", "category")
+"""What matches of one line share."""
 _SUMS = (
     "before_total_ns",
     "after_total_ns",
@@ -325,10 +327,10 @@ _SUMS = (
 
 def _lines(table: pl.DataFrame, before: Profile, after: Profile, floor: float) -> tuple[Line, ...]:
     """Sum up the matches by kind, level, phase, name and category, the greatest difference first."""
-    key = ["kind", "level", "phase", "name", "category"]
+    key = list(LINE_KEY)
     all_known = pl.col("by_hardware_ns").null_count() == 0
     frame = (
-        table.with_columns(_name())
+        table.with_columns(name_of_match())
         .group_by(key, maintain_order=True)
         .agg(
             pl.col(*_SUMS).sum(),

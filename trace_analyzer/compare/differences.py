@@ -2,8 +2,8 @@
 
 import polars as pl
 
-from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.phrasing import scale_of, signed
+from trace_analyzer.compare.comparison import LINE_KEY, Comparison, name_of_match
+from trace_analyzer.compare.phrasing import bar_label, scale_of, signed
 from trace_analyzer.compare.profiles import categories
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.frames.intervals import coalesce
@@ -19,7 +19,7 @@ def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
     scale, unit = scale_of(result.before.step_ns)
     floor = FLOOR_RATIO * result.before.step_ns
     names = {
-        bar.name: f"{bar.name} {signed(bar.difference_ns, scale)} {unit} a step"
+        bar.name: f"{bar_label(bar)} {signed(bar.difference_ns, scale)} {unit} a step"
         for bar in result.waterfall["bucket"]
         if abs(bar.difference_ns) > floor
     }
@@ -27,6 +27,29 @@ def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
         pl.col("category").replace_strict(names, default=None, return_dtype=pl.String).alias("name")
     )
     return coalesce(named.drop_nulls("name").select("device", "start_ns", "end_ns", "name"), ["device"], "name")
+
+
+def parts_of_lines(result: Comparison) -> pl.DataFrame:
+    """Return what each line of work consists of, by module and shapes: `LINE_KEY`, module, shapes, before_ns, after_ns, difference_ns (a step).
+
+    The greatest difference of each line comes first; parts of a line sum to it. Lines of which neither is known have none.
+    """
+    assert result.before is not None
+    assert result.after is not None
+    sums = (
+        result.matches.filter(pl.col("kind") != "idle")
+        .with_columns(name_of_match())
+        .group_by(*LINE_KEY, "module", "shapes", maintain_order=True)
+        .agg(
+            (pl.col("before_total_ns").sum() / result.before.steps).alias("before_ns"),
+            (pl.col("after_total_ns").sum() / result.after.steps).alias("after_ns"),
+            pl.col("difference_ns").sum(),
+        )
+    )
+    known = sums.filter(pl.any_horizontal(pl.col("module", "shapes").is_not_null()).any().over(LINE_KEY))
+    return known.sort(
+        pl.col("difference_ns").abs(), "module", "shapes", descending=[True, False, False], nulls_last=True
+    )
 
 
 def paired_calls(before: Report, after: Report, operator: str) -> pl.DataFrame:

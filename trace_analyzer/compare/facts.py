@@ -60,7 +60,8 @@ class DeviceTime:
 class Facts:
     """Hold what else a comparison has to know of a side.
 
-    ``device`` is the label of the device that is compared, ``devices`` all that worked where these are several.
+    ``device`` is the label of the device that is compared, ``devices`` all that worked where these are several. ``launches`` counts the launches
+    of its work in all steps; None where a baseline was saved without.
     """
 
     device_name: str | None = None
@@ -76,3 +77,4 @@ class Facts:
     attention: tuple[str, ...] = ()
     device: str | None = None
     devices: tuple[DeviceTime, ...] = ()
+    launches: int | None = None

@@ -8,13 +8,14 @@ import polars as pl
 
 from trace_analyzer.catalog.copy_directions import direction_rules
 from trace_analyzer.catalog.kernels import buckets as kernel_buckets
+from trace_analyzer.catalog.line_labels import is_group_named, is_named
 from trace_analyzer.compare import statistics
 from trace_analyzer.compare.adjustment import step_difference
 from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.phrasing import scale_of, scaled, signed
 from trace_analyzer.compare.profiles import KINDS
 from trace_analyzer.units import counted, percent
-from trace_analyzer.vocabulary import IDLE_CAUSES
+from trace_analyzer.vocabulary import GROUPS, IDLE_CAUSES
 
 LEAST_STEPS = 3
 _NAMES = ("kind", "category", "operator", "outer_operator", "module", "group", "kernel")
@@ -70,7 +71,7 @@ def _unknown(result: Comparison, gate: Gate) -> str | None:
         *kernel_buckets().get_column("bucket"),
         *(f"{rule.name} copy" for rule in direction_rules()),
     ]
-    if gate.line in general:
+    if any(is_named(key, gate.line) for key in general) or any(is_group_named(key, gate.line) for key in GROUPS):
         return None
     names = {name for column in _NAMES for name in result.matches.get_column(column).drop_nulls()}
     known = sorted({*general, *names})
@@ -81,7 +82,15 @@ def _unknown(result: Comparison, gate: Gate) -> str | None:
 
 
 def _named(matches: pl.DataFrame, name: str) -> pl.DataFrame:
-    return matches.filter(pl.any_horizontal((pl.col(column) == name).fill_null(False) for column in _NAMES))
+    """Return the matches that a name is the key of, or else the label of."""
+    keyed = matches.filter(pl.any_horizontal((pl.col(column) == name).fill_null(False) for column in _NAMES))
+    if not keyed.is_empty():
+        return keyed
+    labelled = {
+        column: [key for key in matches.get_column(column).drop_nulls().unique() if is_labelled(key, name)]
+        for column, is_labelled in (("category", is_named), ("group", is_group_named))
+    }
+    return matches.filter(pl.any_horizontal(pl.col(column).is_in(keys) for column, keys in labelled.items()))
 
 
 def held(result: Comparison, gates: Sequence[Gate]) -> tuple[GateResult, ...]:

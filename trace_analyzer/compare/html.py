@@ -1,15 +1,17 @@
 """Write a comparison, or a series of batches, as one offline HTML file."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from markupsafe import Markup, escape
 
 from trace_analyzer import forks
-from trace_analyzer.compare.comparison import Comparison
-from trace_analyzer.compare.phrasing import scale_of, scaled, signed
+from trace_analyzer.compare.comparison import LINE_KEY, Comparison, Line
+from trace_analyzer.compare.differences import parts_of_lines
+from trace_analyzer.compare.phrasing import is_shown, limit, line_name, scale_of, scaled, signed
 from trace_analyzer.compare.scaling import Scaling
-from trace_analyzer.compare.text import summary
+from trace_analyzer.compare.text import line_detail, summary
 from trace_analyzer.files import write_text
 from trace_analyzer.render.offline import Figure, figures_page
 from trace_analyzer.units import counted, visible
@@ -19,6 +21,10 @@ _WATERFALLS = {
     "operator": "By operator",
     "module": "By module",
 }
+
+
+_LINES, _PARTS = 40, 24
+"""Lines of the table, and rows of each that it unfolds into."""
 
 
 def write_html(result: Comparison, path: Path) -> Path:
@@ -78,7 +84,7 @@ def _facts(result: Comparison) -> Markup:
     scale, unit = scale_of(max(result.before.step_ns, result.after.step_ns))
     rows = Markup("").join(
         Markup('<tr><th>{}</th><td class="n">{} {}</td><td class="n">{}</td><td>{}</td><td class="path">{}</td></tr>').format(
-            name, scaled(side.step_ns, scale), unit, counted(side.steps, "step"), side.verdict or "no verdict", visible(side.path)
+            name, scaled(side.step_ns, scale), unit, counted(side.steps, "step"), limit(side), visible(side.path)
         )
         for name, side in (("before", result.before), ("after", result.after))
     )  # fmt: skip
@@ -90,7 +96,45 @@ def _facts(result: Comparison) -> Markup:
     change = Markup('<tr><th>change</th><td class="n">{} {}</td><td colspan="3">{}</td></tr>').format(
         signed(result.difference_ns or 0.0, scale), unit, low_high
     )
-    return Markup("<table>{}{}</table>").format(rows, change) + _list(result.notes)
+    return Markup("<table>{}{}</table>").format(rows, change) + _list(result.notes) + _lines(result, scale, unit)
+
+
+def _lines(result: Comparison, scale: float, unit: str) -> Markup:
+    """Return the lines of the difference, each of which unfolds into its modules and shapes."""
+    parts = {key: list(rows.iter_rows(named=True)) for key, rows in parts_of_lines(result).group_by(LINE_KEY)}
+    items = Markup("").join(
+        _line(line, parts.get(tuple(getattr(line, name) for name in LINE_KEY), [])[:_PARTS], result, scale)
+        for line in result.lines[:_LINES]
+        if is_shown(line.difference_ns, scale)
+    )
+    if not items:
+        return Markup("")
+    head = Markup(
+        '<tr><th></th><td class="n">before</td><td class="n">after</td><td class="n">change</td><td class="path">how</td></tr>'
+    )
+    return Markup(
+        '<details id="lines"><summary>Lines by operator and cause ({} a step)</summary><table>{}{}</table></details>'
+    ).format(unit, head, items)
+
+
+def _line(line: Line, parts: Sequence[Mapping[str, Any]], result: Comparison, scale: float) -> Markup:
+    """Return a row of a line and, folded, of its parts."""
+    assert result.before is not None
+    assert result.after is not None
+    name: str | Markup = visible(line_name(line))
+    if parts:
+        rows = Markup("").join(
+            Markup('<tr><td>{}</td><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td></tr>').format(
+                visible(" ".join(text for text in (part["module"], part["shapes"]) if text) or "elsewhere"),
+                scaled(part["before_ns"], scale), scaled(part["after_ns"], scale), signed(part["difference_ns"], scale),
+            )
+            for part in parts
+        )  # fmt: skip
+        name = Markup("<details><summary>{}</summary><table>{}</table></details>").format(name, rows)
+    return Markup('<tr><th>{}</th><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td><td class="path">{}</td></tr>').format(
+        name, scaled(line.before_total_ns / result.before.steps, scale), scaled(line.after_total_ns / result.after.steps, scale),
+        signed(line.difference_ns, scale), line_detail(line, result, scale),
+    )  # fmt: skip
 
 
 def _list(notes: Sequence[str]) -> Markup:

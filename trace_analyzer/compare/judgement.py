@@ -96,9 +96,9 @@ def unit_of_work(before: Profile, after: Profile) -> int | None:
 
 def _calls_a_step(side: Profile, key: list[str]) -> pl.DataFrame:
     """Count calls a step of each operator, and sum the time that they own."""
-    owned = side.rows.drop_nulls("call").group_by("call").agg(pl.col("total_ns").sum())
-    calls = side.calls.drop_nulls("operator").join(owned, on="call", how="left")
-    return calls.group_by(key).agg(pl.col("count").sum() / side.steps, pl.col("total_ns").sum())
+    owned = side.rows.lazy().drop_nulls("call").group_by("call").agg(pl.col("total_ns").sum())
+    calls = side.calls.lazy().drop_nulls("operator").join(owned, on="call", how="left")
+    return calls.group_by(key).agg(pl.col("count").sum() / side.steps, pl.col("total_ns").sum()).collect()
 
 
 def _whole(ratio: float) -> int | None:
@@ -113,21 +113,31 @@ def _whole(ratio: float) -> int | None:
 def likeness(before: Profile, after: Profile) -> Likeness:
     """Compare calls, modules and FLOP a step."""
     flop = [side.facts.flop / side.steps if side.facts.flop else None for side in (before, after)]
-    modules = [_counts(side, ["module"]) for side in (before, after)]
+    counts = [_counts(side) for side in (before, after)]
+    modules = [_summed(frame, ["module"], side) for frame, side in zip(counts, (before, after), strict=True)]
     has_modules = all(frame.get_column("module").null_count() < frame.height for frame in modules)
     return Likeness(
-        calls=_ruzicka(*(_counts(side, ["operator", "category"]) for side in (before, after))),
+        calls=_ruzicka(
+            *(
+                _summed(frame, ["operator", "category"], side)
+                for frame, side in zip(counts, (before, after), strict=True)
+            )
+        ),
         modules=_ruzicka(*(frame.drop_nulls("module") for frame in modules)) if has_modules else None,
         flop_ratio=flop[1] / flop[0] if flop[0] and flop[1] else None,
     )
 
 
-def _counts(side: Profile, key: list[str]) -> pl.DataFrame:
+def _counts(side: Profile) -> pl.DataFrame:
+    """Count kernels by operator, category and module."""
+    calls = side.calls.lazy().select("call", "operator", "module")
+    rows = side.rows.lazy().filter(pl.col("kind") != "idle").join(calls, on="call", how="left")
+    return rows.group_by("operator", "category", "module").agg(pl.col("count").sum()).collect()
+
+
+def _summed(counts: pl.DataFrame, key: list[str], side: Profile) -> pl.DataFrame:
     """Count kernels a step by key."""
-    rows = side.rows.filter(pl.col("kind") != "idle").join(
-        side.calls.select("call", "operator", "module"), on="call", how="left"
-    )
-    return rows.group_by(key).agg(pl.col("count").sum() / side.steps)
+    return counts.group_by(key).agg(pl.col("count").sum() / side.steps)
 
 
 def _ruzicka(one: pl.DataFrame, other: pl.DataFrame) -> float:

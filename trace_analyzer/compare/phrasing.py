@@ -2,10 +2,12 @@
 
 import polars as pl
 
-from trace_analyzer.compare.comparison import Bar, Comparison
+from trace_analyzer.catalog.line_labels import group_label, group_phrase, is_line, line_label
+from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
 from trace_analyzer.compare.profiles import DEVICE_SEPARATOR, Profile
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted, duration, percent
+from trace_analyzer.vocabulary import limit_label
 
 _NAMED = 3
 """Lines that the headline names."""
@@ -25,10 +27,10 @@ def headline(result: Comparison) -> str:
     scale, name = scale_of(max(before.step_ns, after.step_ns))
     times = f"{scaled(after.step_ns, scale)} {name} instead of {scaled(before.step_ns, scale)} a {unit}"
     bars = named_bars(result)
-    where = ", ".join(f"{bar_label(bar)} {signed(bar.difference_ns, scale)}" for bar in bars)
+    where = "; ".join(f"{group_phrase(bar.name)} {signed(bar.difference_ns, scale)}" for bar in bars)
     verdict = ""
     if after.verdict:
-        verdict = f"now {after.verdict}" if after.verdict != before.verdict else f"still {after.verdict}"
+        verdict = f"{'still' if limit(after) == limit(before) else 'now'} {limit(after)}"
     text = f"{times}, {change(before.step_ns, after.step_ns)}"
     text += ", no more than chance" if result.significant is False and result.difference_ns else ""
     text += f": {where}" if where else ""
@@ -49,12 +51,23 @@ def named_bars(result: Comparison) -> list[Bar]:
 
 
 def bar_label(bar: Bar) -> str:
-    """Return what a bar is called in a sentence."""
-    return _spoken(bar.name)
+    """Return what a bar is called: operators and modules by their names, all else by its label."""
+    return line_label(bar.name) if bar.kind != "work" or is_line(bar.name) else bar.name
 
 
-def _spoken(name: str) -> str:
-    return name.replace("-", " ").replace("_", " ")
+def line_name(line: Line) -> str:
+    """Return what a line is called: operators, modules and kernels by their names, all else by its label."""
+    if line.level == "group":
+        return group_label(line.name)
+    return line_label(line.name) if line.name == line.category else line.name
+
+
+def limit(side: Side) -> str:
+    """Return what limits a side, in the words of its verdict."""
+    if side.verdict is None:
+        return "no verdict"
+    name = limit_label(side.verdict, side.cause)
+    return name[:1].lower() + name[1:]
 
 
 def notes(result: Comparison) -> tuple[str, ...]:
@@ -107,8 +120,8 @@ def _adjusted(result: Comparison) -> str:
     scale, unit = scale_of(result.before.step_ns)
     low, high = (signed(end, scale) for end in item.interval_ns)
     return (
-        f"{_spoken(item.left_out).capitalize()} varies from {scaled(item.least_ns, scale)} to {scaled(item.most_ns, scale)} {unit} a step, without a"
-        f" difference between the sides, so it is taken as chance: without it the step takes {signed(item.difference_ns, scale)} {unit}"
+        f"{line_label(item.left_out)} varies from {scaled(item.least_ns, scale)} to {scaled(item.most_ns, scale)} {unit} a step, and so few"
+        f" observations show no difference of it between the sides. If that is chance, the rest of the step takes {signed(item.difference_ns, scale)} {unit}"
         f" ({low} to {high})."
     )
 
@@ -252,4 +265,9 @@ def signed(ns: float, scale: float) -> str:
     """Write a difference in that unit, with its sign."""
     value = ns / scale
     digits = 0 if abs(value) >= 9.95 else 1 if abs(value) >= 0.95 else 2
-    return f"{value:+,.{digits}f}"
+    return f"{value:+,.{digits}f}" if is_shown(ns, scale) else "0.00"
+
+
+def is_shown(ns: float, scale: float) -> bool:
+    """Return whether a difference is more than 0 with the digits that `signed` writes."""
+    return abs(ns / scale) >= 0.005

@@ -14,8 +14,9 @@ import polars as pl
 from bokeh.models import FixedTicker, Line, Text
 from bokeh.models.renderers import GlyphRenderer
 
+from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.compare.comparison import Bar, Comparison
-from trace_analyzer.compare.phrasing import scale_of, scaled, signed
+from trace_analyzer.compare.phrasing import bar_label, scale_of, scaled, signed
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.render.palette import palette
 from trace_analyzer.units import shorten, visible
@@ -25,7 +26,7 @@ _LEAST_BAR = 0.01
 """Bars under this share of the greatest one are too short to be seen: they are one with all others."""
 _NARROWEST, _WIDEST = 340, 640
 """Least widths in pixels, of plots that a phone shows whole and of those that it scrolls."""
-_CELLS = 130
+_CELLS = 100
 """Characters of a label that fit into the whole width."""
 _MOST_KEYS, _MOST_NAMES = 10, 3
 """Colours in the key of the timelines, and names of a colour that several categories have."""
@@ -38,6 +39,8 @@ _DEPTH = 9
 _LEAST_SHARE = 0.002
 """Frames of the flame graph under this share of the step are not drawn."""
 _LABEL_CELLS = 24
+_KINDS = {"idle": "Idle", "kernel": "Kernels", "copy": "Copies", "communication": "Communication"}
+"""Names of the kinds of time, the flame graph's second level."""
 
 
 def _colours() -> dict[str, str]:
@@ -54,7 +57,7 @@ def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float) -> hv.Elem
     colours, level = _colours(), before_ns
     rows: list[tuple[float, float, str, str, str]] = []
     rows.append((0.0, before_ns, "before", scaled(before_ns, scale), colours["total"]))
-    changes = [(bar.name, bar.difference_ns) for bar in shown] + (
+    changes = [(bar_label(bar), bar.difference_ns) for bar in shown] + (
         [("all others", rest)] if len(bars) > len(shown) else []
     )
     for name, change in changes:
@@ -139,8 +142,8 @@ def timelines(result: Comparison) -> hv.Element | None:
                 place + 0.1,
                 end / scale,
                 place + 0.9,
-                visible(category),
-                visible(name),
+                visible(line_label(category)),
+                visible(line_label(name) if name == category else name),
                 (end - start) / scale,
                 colour,
             )
@@ -160,7 +163,7 @@ def timeline_key(result: Comparison) -> list[tuple[str, str]]:
         for start, end, kind, category, _ in (side.timeline() if side.timeline else pl.DataFrame()).iter_rows():
             colour = _colour(known, kind, category)
             sums[colour] += end - start
-            names.setdefault(colour, Counter())[category] += end - start
+            names.setdefault(colour, Counter())[line_label(category)] += end - start
     return [
         (", ".join(name for name, _ in names[colour].most_common(_MOST_NAMES)), colour)
         for colour, _ in sums.most_common(_MOST_KEYS)
@@ -233,7 +236,8 @@ def _tree(table: pl.DataFrame, before_steps: int, after_steps: int) -> _Frame:
         (pl.col("before_total_ns") / before_steps).alias("before"), (pl.col("after_total_ns") / after_steps).alias("after"),
     )  # fmt: skip
     for kind, category, module, operator, before, after in rows.iter_rows():
-        path = [kind, category] if kind == "idle" else [kind, *(module or "").split("/"), operator]
+        own = line_label(category) if kind == "idle" or operator == category else operator
+        path = [_KINDS[kind], own] if kind == "idle" else [_KINDS[kind], *(module or "").split("/"), own]
         frame = root
         frame.before_ns, frame.after_ns = frame.before_ns + before, frame.after_ns + after
         for name in [part for part in path if part][: _DEPTH - 1]:

@@ -219,7 +219,7 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
 
 def _merged_facts(facts: Sequence[Facts]) -> Facts:
     """Merge facts of several recordings: the first one's, with the doubts of any and the FLOP of all."""
-    flop = [f.flop for f in facts]
+    flop, launches = ([getattr(f, name) for f in facts] for name in ("flop", "launches"))
     names = sorted({f.device_name for f in facts if f.device_name})
     return replace(
         facts[0],
@@ -227,7 +227,8 @@ def _merged_facts(facts: Sequence[Facts]) -> Facts:
         withheld=next((f.withheld for f in facts if f.withheld), None),
         cold=all(f.cold for f in facts),
         shapes_known=all(f.shapes_known for f in facts),
-        flop=None if None in flop else sum(f for f in flop if f is not None),
+        flop=None if None in flop else sum(flop),
+        launches=None if None in launches else sum(launches),
     )
 
 
@@ -325,16 +326,21 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
     )
     key = ["phase", "module", "operator", "outer_operator", "shapes", "outer_shapes"]
     numbers, firsts = factorize(*work.select(pl.col(key).cast(pl.Categorical)))
+    by = pl.col("call").cast(pl.UInt64)
     counts = (
         work.select("operator_id", "outer_operator_id", "is_first", "flop", numbers.alias("call"))
+        .with_columns(
+            # Kernels that a graph replays, and what no operator launched, are each one.
+            pl.when(pl.col("operator_id").is_null())
+            .then("is_first")
+            .otherwise((by + firsts.len() * pl.col("operator_id")).is_first_distinct())
+            .alias("operators"),
+            (by + firsts.len() * (pl.col("outer_operator_id") + 1).fill_null(0)).is_first_distinct().alias("outer"),
+        )
         .group_by("call")
         .agg(
-            # Kernels that a graph replays, and what no operator launched, are each one.
-            (
-                pl.col("operator_id").drop_nulls().n_unique()
-                + pl.col("is_first").filter(pl.col("operator_id").is_null()).sum()
-            ).alias("count"),
-            pl.col("outer_operator_id").n_unique().alias("outer_count"),
+            pl.col("operators").sum().alias("count"),
+            pl.col("outer").sum().alias("outer_count"),
             _known_sum("flop"),
         )
         .sort("call")
@@ -432,6 +438,10 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         attention=tuple(sorted({name for text in fusions.get_column("operators") for name in text.split(">") if name})),
         device=None if report.verdict.device is None else str(report.verdict.device),
         devices=_devices(report),
+        launches=report.tables["activities"]
+        .get_column("launch_id")[work.get_column("activity_id")]
+        .drop_nulls()
+        .n_unique(),
     )
 
 

@@ -1,6 +1,6 @@
 """Compare what the report on one side promised with what the other side shows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,6 @@ from trace_analyzer.compare.statistics import FLOOR_RATIO
 _LAUNCH = ("python", "dispatch", "runtime-call", "launch-latency", "host-unknown")
 TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "cuda-graphs": (_LAUNCH, ()),
-    "bigger-batch": (_LAUNCH, ()),
     "set-to-none": (_LAUNCH, ()),
     "garbage-collection": (("garbage-collection",), ()),
     "synchronization": (("synchronization",), ()),
@@ -53,6 +52,11 @@ TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 """Of fixes that aim at some lines: the causes of idle time, and the buckets, or all kernels. The others aim at the whole step."""
 
 
+_OTHER_WORK = ("bigger-batch",)
+"""Fixes that change what a step computes: where the work is the same, they were not followed."""
+_FEWER_LAUNCHES = ("cuda-graphs", "set-to-none", "fused-optimizer", "fusion")
+"""Fixes after which a step makes fewer launches: where it makes as many, something else took the time off their lines."""
+
 LEAST_PART = 0.1
 """Share of an advice's bound that must have come where its lines, or AFTER's report, do not show alone that it was followed."""
 
@@ -61,7 +65,8 @@ LEAST_PART = 0.1
 class KeptPromise:
     """Hold an advice of BEFORE's report that AFTER shows, whole or in part, with what it promised and what came, in ns a step.
 
-    ``came_ns`` is what the lines that the advice aims at take less, ``step_ns`` what the whole step does. The bound held
+    ``came_ns`` is what the lines that the advice aims at take less, ``step_ns`` what the whole step does. ``late_launches_ns`` is the part of
+    ``came_ns`` that lies in launches: of advice on waits, where AFTER makes fewer, as an empty queue makes the launches after a wait late. The bound held
     when no more than it came, of these lines or of the step, but for the 0.5 % of the step that come by chance.
     ``evidence`` is how AFTER shows the advice: its report does not repeat it, repeats at most half of the bound, or
     repeats most of it though part came. ``predicted_ns`` is what a replay of BEFORE took off the step, with its interval;
@@ -79,6 +84,7 @@ class KeptPromise:
     predicted_ns: float | None = None
     predicted_interval_ns: tuple[float, float] | None = None
     prediction_held: bool | None = None
+    late_launches_ns: float = 0.0
 
 
 _NO_PREDICTION = (None, None, None)
@@ -103,26 +109,29 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
     of the bound: advice on launches is gone, too, where what made the host late was something else.
     """
     left = {promise.id: promise.saves_ns_at_most for promise in after.facts.advice}
+    has_fewer_waits, has_as_many_launches = _has_fewer_waits(before, after, table), _has_as_many_launches(before, after)
     step, floor = (
         before.total_ns / before.steps - after.total_ns / after.steps,
         FLOOR_RATIO * before.total_ns / before.steps,
     )
     if not after.facts.headline:
         return ()
-    kept = []
+    saved, kept = _saved(table), []
     for promise in before.facts.advice:
         bound = promise.saves_ns_at_most / before.unit_of_work
         remaining = left.get(promise.id, 0.0) / after.unit_of_work
         causes, buckets = TARGETS.get(promise.id, ((), ()))
-        is_idle = pl.col("kind") == "idle"
-        aimed = table.filter(
-            (is_idle & pl.col("category").is_in(causes))
-            | (~is_idle & pl.any_horizontal(pl.col("category", "kind").is_in(buckets)))
-        )
-        came = -float(aimed.get_column("difference_ns").sum()) if causes or buckets else step
+        if promise.id in _OTHER_WORK or (promise.id in _FEWER_LAUNCHES and has_as_many_launches):
+            continue
+        came = sum(ns for line, ns in saved if _is_aimed(line, causes, buckets)) if causes or buckets else step
+        late = 0.0
+        if promise.id == "synchronization" and has_fewer_waits:
+            late = max(sum(ns for line, ns in saved if _is_aimed(line, _LAUNCH, ())), 0.0)
+            causes = (*causes, *_LAUNCH)
+        came += late
         if came <= floor:
             continue
-        is_part, is_alone = remaining > bound / 2, not buckets and len(causes) == 1
+        is_part, is_alone = remaining > bound / 2, not buckets and (len(causes) == 1 or promise.id == "synchronization")
         if (is_part and not is_alone) or (came < LEAST_PART * bound and (is_part or not is_alone)):
             continue
         evidence: Literal["advice gone", "bound halved", "part came"] = "part came" if is_part else "bound halved"
@@ -139,6 +148,34 @@ def kept_promises(before: Profile, after: Profile, table: pl.DataFrame) -> tuple
                 evidence,
                 min(came, max(step, 0.0)) <= bound + floor,
                 *(_NO_PREDICTION if is_part else _prediction(promise, before.total_ns / before.steps, step)),
+                late_launches_ns=late,
             )
         )
     return tuple(kept)
+
+
+def _saved(table: pl.DataFrame) -> list[tuple[tuple[str, str], float]]:
+    """Return what each kind and category takes less, in ns a step."""
+    sums = table.group_by("kind", "category", maintain_order=True).agg(pl.col("difference_ns").sum())
+    return [((kind, category), -ns) for kind, category, ns in sums.iter_rows()]
+
+
+def _is_aimed(line: tuple[str, str], causes: Sequence[str], buckets: Sequence[str]) -> bool:
+    """Return whether causes of idle time, or buckets or kinds of work, are those of a line of (kind, category)."""
+    kind, category = line
+    return category in causes if kind == "idle" else category in buckets or kind in buckets
+
+
+def _has_fewer_waits(before: Profile, after: Profile, table: pl.DataFrame) -> bool:
+    """Return whether waits leave at most half as many gaps in a step of AFTER."""
+    gaps = table.filter((pl.col("kind") == "idle") & (pl.col("category") == "synchronization"))
+    counts = gaps.select(pl.col("before_count", "after_count").sum()).row(0)
+    return bool(2 * counts[1] / after.steps <= counts[0] / before.steps and counts[0])
+
+
+def _has_as_many_launches(before: Profile, after: Profile) -> bool:
+    """Return whether a step of AFTER makes over 1 - `LEAST_PART` of the launches that one of BEFORE makes; False where a side does not tell."""
+    launches = before.facts.launches, after.facts.launches
+    if launches[0] is None or launches[1] is None:
+        return False
+    return launches[1] / after.steps > (1 - LEAST_PART) * launches[0] / before.steps

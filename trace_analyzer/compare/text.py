@@ -1,8 +1,10 @@
 """Write comparisons as plain text and as Markdown."""
 
+from trace_analyzer.catalog.line_labels import line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line
-from trace_analyzer.compare.phrasing import scale_of, scaled, signed
+from trace_analyzer.compare.phrasing import bar_label, is_shown, limit, line_name, scale_of, scaled, signed
 from trace_analyzer.compare.promises import KeptPromise
+from trace_analyzer.render.layout import folded
 from trace_analyzer.units import cell_width, counted, percent, shorten, visible
 
 _LINES = 12
@@ -30,20 +32,28 @@ _LEVELS = {
 def summary(result: Comparison, width: int = 100) -> str:
     """Write the comparison as plain text."""
     if result.status == "refused" or result.before is None or result.after is None:
-        return f"{visible(result.headline)}\n"
+        return "\n".join(folded(visible(result.headline), width)) + "\n"
     scale, unit = scale_of(max(result.before.step_ns, result.after.step_ns))
-    text = [result.headline, ""]
+    text = [*folded(visible(result.headline), width), ""]
     text += _steps(result, scale, unit)
-    text += [f"  {note}" for note in result.notes]
+    text += [line for note in result.notes for line in _indented(note, width)]
     text += ["", *_table(result.waterfall["bucket"][:_BARS], scale, unit, width)]
     rest = result.waterfall["bucket"][_BARS:]
     if rest:
         text.append(
             f"  {counted(len(rest), 'more line')}, together {signed(sum(b.difference_ns for b in rest), scale)} {unit}"
         )
-    text += ["", f"Lines by operator and cause ({unit} a step)", *_lines(result.lines[:_LINES], scale, width)]
-    text += _promises(result, scale, unit)
+    text += ["", f"Lines by operator and cause ({unit} a step)", *_lines(result, scale, width)]
+    title, *kept = _promises(result, scale, unit) or [""]
+    text += ["", title] if title else []
+    text += [line for sentence in kept for line in _indented(sentence, width)]
     return "\n".join(map(visible, text)) + "\n"
+
+
+def _indented(sentence: str, width: int) -> list[str]:
+    """Wrap a sentence, with two cells before its first line and four before the others."""
+    first, *rest = folded(visible(sentence), max(1, width - 4))
+    return [f"  {first}", *(f"    {line}" for line in rest)]
 
 
 def _steps(result: Comparison, scale: float, unit: str) -> list[str]:
@@ -52,9 +62,8 @@ def _steps(result: Comparison, scale: float, unit: str) -> list[str]:
     assert result.matched_ratio is not None
     rows = []
     for name, side in (("before", result.before), ("after", result.after)):
-        what = side.verdict or "no verdict"
         rows.append(
-            f"  {name:<7} {scaled(side.step_ns, scale):>8} {unit}  {counted(side.steps, 'step')}  {what}  {side.path}"
+            f"  {name:<7} {scaled(side.step_ns, scale):>8} {unit}  {counted(side.steps, 'step')}  {limit(side)}  {side.path}"
         )
     interval = ""
     if result.interval_ns:
@@ -70,7 +79,7 @@ def _steps(result: Comparison, scale: float, unit: str) -> list[str]:
 
 def _table(bars: tuple[Bar, ...], scale: float, unit: str, width: int) -> list[str]:
     """Write a waterfall as rows with bars of characters."""
-    name_cells = max([cell_width(bar.name) for bar in bars] + [12])
+    name_cells = max([cell_width(bar_label(bar)) for bar in bars] + [12])
     name_cells = min(name_cells, 28)
     room = max(8, min(30, width - name_cells - 3 * _NUMBER_CELLS - 4))
     greatest = max((abs(bar.difference_ns) for bar in bars), default=0.0)
@@ -79,7 +88,7 @@ def _table(bars: tuple[Bar, ...], scale: float, unit: str, width: int) -> list[s
     ]
     for bar in bars:
         length = round(room * abs(bar.difference_ns) / greatest) if greatest else 0
-        name = shorten(visible(bar.name), name_cells)
+        name = shorten(visible(bar_label(bar)), name_cells)
         cells = " " * (name_cells - cell_width(name))
         rows.append(
             f"  {name}{cells}{scaled(bar.before_ns, scale):>{_NUMBER_CELLS}}{scaled(bar.after_ns, scale):>{_NUMBER_CELLS}}"
@@ -88,23 +97,27 @@ def _table(bars: tuple[Bar, ...], scale: float, unit: str, width: int) -> list[s
     return rows
 
 
-def _lines(lines: tuple[Line, ...], scale: float, width: int) -> list[str]:
+def _lines(result: Comparison, scale: float, width: int) -> list[str]:
     rows = []
-    for line in lines:
-        if not line.difference_ns:
+    for line in result.lines[:_LINES]:
+        if not is_shown(line.difference_ns, scale):
             continue
         rows.append(
-            f"  {signed(line.difference_ns, scale):>8}  {shorten(visible(line.name), max(24, width - 70))}  {_detail(line, scale)}"
+            f"  {signed(line.difference_ns, scale):>8}  {shorten(visible(line_name(line)), max(24, width - 70))}  {line_detail(line, result, scale)}"
         )
     return rows
 
 
-def _detail(line: Line, scale: float) -> str:
-    """Write category, level, counts and split of a line."""
-    words = [] if line.kind == "idle" else [line.category]
+def line_detail(line: Line, result: Comparison, scale: float) -> str:
+    """Write category, level, counts a step and split of a line."""
+    assert result.before is not None
+    assert result.after is not None
+    words = [] if line.kind == "idle" else [line_phrase(line.category)]
     words.append(_LEVELS[line.level])
     if line.before_count is not None and line.after_count is not None:
-        words.append(f"{line.before_count:,} -> {line.after_count:,}")
+        counts = [_few(line.before_count / result.before.steps), _few(line.after_count / result.after.steps)]
+        what = "gaps a step" if line.kind == "idle" else "a step"
+        words.append(f"{' -> '.join(dict.fromkeys(counts))} {what}")
         if line.by_count_ns and line.by_time_ns:
             words.append(f"by count {signed(line.by_count_ns, scale)}, by time {signed(line.by_time_ns, scale)}")
     if line.by_hardware_ns is not None and line.by_software_ns is not None:
@@ -114,20 +127,43 @@ def _detail(line: Line, scale: float) -> str:
     return ", ".join(words)
 
 
+def _few(number: float) -> str:
+    """Write how many of something a step has: whole, or with one digit.
+
+    >>> _few(20.0), _few(1.25), _few(0.0), _few(1234.5)
+    ('20', '1.2', '0', '1,234')
+    """
+    return f"{number:,.0f}" if number >= 100 or number == round(number) else f"{number:,.1f}"
+
+
 def _promises(result: Comparison, scale: float, unit: str) -> list[str]:
     if not result.promises:
         return []
-    rows = ["", "Advice on BEFORE that AFTER shows"]
+    rows = ["Advice on BEFORE that AFTER shows"]
     for kept in result.promises:
         held = "within the bound" if kept.bound_held else "more than the bound"
         if kept.evidence == "part came":
             held += ", and AFTER's report still advises it"
         rows.append(
-            f"  {kept.title}: at most {scaled(kept.promised_ns_at_most, scale)} {unit} a step were promised,"
-            f" {scaled(kept.came_ns, scale)} came, {held}; the step takes {signed(-kept.step_ns, scale)}"
+            f"{kept.title}: at most {scaled(kept.promised_ns_at_most, scale)} {unit} a step were promised,"
+            f" {scaled(kept.came_ns, scale)} came{_late(kept, scale)}, {held}; the step takes {signed(-kept.step_ns, scale)}{_others(kept, scale)}"
             f"{_prediction(kept, scale)}"
         )
     return rows
+
+
+def _late(kept: KeptPromise, scale: float) -> str:
+    """Write what part of the saving lies in the launches after waits, which an empty queue made late."""
+    if not is_shown(kept.late_launches_ns, scale):
+        return ""
+    own = scaled(kept.came_ns - kept.late_launches_ns, scale)
+    return f" ({own} of it in waits, {scaled(kept.late_launches_ns, scale)} in launches that waits had made late)"
+
+
+def _others(kept: KeptPromise, scale: float) -> str:
+    """Write what all other lines take more or less, where that is a tenth of what came."""
+    others = kept.came_ns - kept.step_ns
+    return f", as other lines take {signed(others, scale)}" if abs(others) > 0.1 * kept.came_ns else ""
 
 
 def _prediction(kept: KeptPromise, scale: float) -> str:
@@ -146,26 +182,24 @@ def to_markdown(result: Comparison) -> str:
     scale, unit = scale_of(max(result.before.step_ns, result.after.step_ns))
     text = [f"**{_escaped(result.headline)}**", "", f"| | step ({unit}) | steps | verdict |", "|---|---:|---:|---|"]
     for name, side in (("before", result.before), ("after", result.after)):
-        text.append(
-            f"| {name}: {_escaped(side.path)} | {scaled(side.step_ns, scale)} | {side.steps} | {side.verdict or '–'} |"
-        )
+        text.append(f"| {name}: {_escaped(side.path)} | {scaled(side.step_ns, scale)} | {side.steps} | {limit(side)} |")
     text += ["", *(f"- {_escaped(note)}" for note in result.notes), ""]
     text += [f"| {unit} a step | before | after | change |", "|---|---:|---:|---:|"]
     for bar in result.waterfall["bucket"][:_BARS]:
         text.append(
-            f"| {_escaped(bar.name)} | {scaled(bar.before_ns, scale)} | {scaled(bar.after_ns, scale)} | {signed(bar.difference_ns, scale)} |"
+            f"| {_escaped(bar_label(bar))} | {scaled(bar.before_ns, scale)} | {scaled(bar.after_ns, scale)} | {signed(bar.difference_ns, scale)} |"
         )
-    shown = [line for line in result.lines[:_LINES] if line.difference_ns]
+    shown = [line for line in result.lines[:_LINES] if is_shown(line.difference_ns, scale)]
     if shown:
         text += ["", "<details><summary>Lines</summary>", "", f"| change ({unit}) | line | how |", "|---:|---|---|"]
         text += [
-            f"| {signed(line.difference_ns, scale)} | {_escaped(line.name)} | {_escaped(_detail(line, scale))} |"
+            f"| {signed(line.difference_ns, scale)} | {_escaped(line_name(line))} | {_escaped(line_detail(line, result, scale))} |"
             for line in shown
         ]
         text += ["", "</details>"]
     promises = _promises(result, scale, unit)
     if promises:
-        text += ["", f"**{promises[1]}**", "", *(f"- {_escaped(row.strip())}" for row in promises[2:])]
+        text += ["", f"**{promises[0]}**", "", *(f"- {_escaped(row)}" for row in promises[1:])]
     return "\n".join(text) + "\n"
 
 

@@ -50,12 +50,15 @@ def figures_page(headline: str, facts: Markup, figures: Sequence[Figure], text: 
 
 
 def _rendered(figure: Any) -> Any:
-    """Return the Bokeh model of a HoloViews plot; any other is one."""
+    """Return the Bokeh model of a HoloViews plot, on the page's own ground; any other is one."""
     if type(figure).__module__.startswith("bokeh."):
         return figure
     import holoviews as hv
 
-    return hv.render(figure, backend="bokeh")
+    model = hv.render(figure, backend="bokeh")
+    model.update(background_fill_color=None, border_fill_color=None, outline_line_color=None)
+    model.output_backend = "canvas"  # WebGL warns where it is emulated, and gains nothing for so few shapes
+    return model
 
 
 def _asset(name: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from trace_analyzer import units
 from trace_analyzer.catalog.code import in_function
+from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.phrasing import LINKS, evidence_value, mfu, step_limit
 from trace_analyzer.report import Evidence
 from trace_analyzer.vocabulary import WORK, label, phrase
@@ -26,7 +27,7 @@ def part_label(row: Row) -> str:
 
 def path_part(row: Row) -> str:
     """Name a part of the critical path: a bucket of the device's work, or a cause of waiting."""
-    return str(row["name"]) if row["kind"] == "device" else label(row["name"])
+    return line_label(row["name"])
 
 
 def drained_by(row: Row) -> str:

@@ -12,7 +12,7 @@ import polars as pl
 
 from trace_analyzer.replay.device_edges import medians
 from trace_analyzer.replay.graph import CALL, EXECUTION, GAP, LATENCY, QUEUE, RETURN, THREAD, WAIT
-from trace_analyzer.replay.kernel_changes import batch, fuse, narrower, speedup
+from trace_analyzer.replay.kernel_changes import batch, fuse, narrower, speedup, target_label
 from trace_analyzer.replay.recording import (
     ALLOC,
     ALLOCATION,
@@ -70,9 +70,10 @@ class Change:
     def label(self) -> str:
         """Return the change in a few words."""
         if self.options.get("factor") == inf:
-            return f"{self.options['target']} infinitely fast"
+            return f"{target_label(str(self.options['target']))} infinitely fast"
+        named = {**self.options, **{k: target_label(str(v)) for k, v in self.options.items() if k == "target"}}
         text = CHANGES[self.name].label.format(
-            **{k: f"{v:g}" if isinstance(v, float | int) else v for k, v in self.options.items()}
+            **{k: f"{v:g}" if isinstance(v, float | int) else v for k, v in named.items()}
         )
         part = self.options.get("only", self.options.get("of"))
         return f"{text}: {part} only" if part else text

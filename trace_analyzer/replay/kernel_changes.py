@@ -6,6 +6,7 @@ from math import inf
 import numpy as np
 import polars as pl
 
+from trace_analyzer.catalog.line_labels import bucket_key, is_group_named, is_line, line_label
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique
 from trace_analyzer.replay.graph import CALL, GAP, THREAD
 from trace_analyzer.replay.recording import DATA, DISPATCH, PYTHON, RUNTIME, UNKNOWN, Flags, Ints, median
@@ -97,10 +98,32 @@ def _runs(keys: Ints, track: Ints, first: Ints, length: int, count: int) -> Ints
     return rows
 
 
+SIDES: Mapping[str, str] = {"cpu": "CPU", "gpu": "GPU"}
+"""The whole sides of a program that a speed-up may name, with their labels."""
+
+
+def target_key(text: str) -> str:
+    """Return what a speed-up names by its key, where it is the label of a side or of a bucket of kernels.
+
+    >>> target_key("CPU"), target_key("Copy and cast"), target_key("aten::mm")
+    ('cpu', 'copy_cast', 'aten::mm')
+    """
+    return text.lower() if text.lower() in SIDES else bucket_key(text)
+
+
+def target_label(key: str) -> str:
+    """Return what people read of a target: the label of a side or bucket; operators and modules as they are named.
+
+    >>> target_label("cpu"), target_label("copy_cast"), target_label("aten::mm")
+    ('CPU', 'Copy and cast', 'aten::mm')
+    """
+    return SIDES.get(key) or (line_label(key) if is_line(key) or key == "copies" else key)
+
+
 def speedup(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
     """Make what ``target`` names ``factor`` times as fast.
 
-    It names cpu, gpu, a group or bucket of kernels, an operator, or a module.
+    It names cpu, gpu, a group or bucket of kernels, an operator, or a module; groups by their label, too.
     """
     target, factor = str(options["target"]), float(options["factor"])
     by = 0.0 if factor == inf else 1 / factor
@@ -112,7 +135,7 @@ def speedup(weights: Weights, scene: Scene, options: Mapping[str, float | str]) 
         return
     chosen = _chosen(scene, target)
     if not chosen.any():
-        names = sorted({"cpu", "gpu", *_names(scene, "bucket"), *_names(scene, "group")})
+        names = sorted({*SIDES, *_names(scene, "bucket"), *_names(scene, "group")})
         raise UnknownTarget(f"no bucket, group, operator or module {target!r}; some that there are: {', '.join(names)}")
     scale_activities(weights, scene.graph, chosen, by)
 
@@ -130,6 +153,9 @@ def _chosen(scene: Scene, target: str) -> Flags:
             return chosen.astype(bool)
     if target == "copies":
         return (table.get_column("kind") == "memcpy").to_numpy().astype(bool)
+    grouped = [key for key in _names(scene, "group") if is_group_named(key, target)]
+    if grouped:
+        return table.select(pl.col("group").is_in(grouped).fill_null(False)).to_series().to_numpy().astype(bool)
     plain = table.select((pl.col("operator") == f"aten::{target}").fill_null(False)).to_series().to_numpy()
     return plain.astype(bool) if plain.any() else _of_module(scene, target)
 

@@ -15,6 +15,7 @@ import polars as pl
 from trace_analyzer.errors import UsageError
 from trace_analyzer.frames.lookups import factorize, sum_by_group
 from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.kernel_changes import target_key
 from trace_analyzer.replay.parts import PART_OPTION, PARTS
 from trace_analyzer.replay.prediction import SPEEDUPS, Identity, Prediction, Replay
 from trace_analyzer.replay.refusals import needs_links, refusal, without_links
@@ -242,7 +243,10 @@ def changes_of(
         ),
         *([] if prefetch is None else [Change("prefetch", {"workers": prefetch})]),
         *([] if batch is None else [Change("batch", {"times": float(batch)})]),
-        *(Change("speedup", {"target": name, "factor": float(factor)}) for name, factor in (speedup or {}).items()),
+        *(
+            Change("speedup", {"target": target_key(name), "factor": float(factor)})
+            for name, factor in (speedup or {}).items()
+        ),
     )
 
 

@@ -1,0 +1,140 @@
+"""What people read of lines: labels in text, Markdown, pages and tracks, keys in JSON, both in options."""
+
+import json
+from functools import cache
+
+import polars as pl
+import pytest
+from compare_sides import Program
+
+from trace_analyzer.catalog.kernels import buckets
+from trace_analyzer.catalog.line_labels import bucket_key, group_label, is_line, line_label, line_phrase
+from trace_analyzer.compare.api import compare
+from trace_analyzer.compare.comparison import LINE_KEY, Bar, Comparison, Line
+from trace_analyzer.compare.differences import parts_of_lines
+from trace_analyzer.compare.gates import Gate, held, refusal
+from trace_analyzer.compare.phrasing import bar_label, line_name
+from trace_analyzer.errors import UsageError
+from trace_analyzer.pipeline import analyze
+from trace_analyzer.replay.changes import Change
+from trace_analyzer.replay.whatif import changes_of, whatif
+from trace_analyzer.report import Report
+from trace_analyzer.vocabulary import GROUPS, PARTS
+
+BASE = Program(host_ns=60_000, mm_ns=40_000, loading_ns=400_000)
+SLOWER = BASE.faster(loading_ns=1_500_000, norm_ns=90_000)
+
+
+@cache
+def report(program: Program) -> Report:
+    return analyze(program.trace())
+
+
+@cache
+def result() -> Comparison:
+    return compare(report(BASE), report(SLOWER))
+
+
+def test_every_bucket_has_a_label_of_words() -> None:
+    labels = dict(buckets().select("bucket", "label").iter_rows())
+    assert len(set(labels.values())) == len(labels)
+    assert not [label for label in labels.values() if "_" in label or "," in label or not label[:1].isupper()]
+    assert {bucket_key(label.upper()) for label in labels.values()} == labels.keys()
+
+
+def test_no_label_is_two_lines() -> None:
+    """An option that names a label means one line; a part and a bucket that share one share their key."""
+    keys = {*PARTS, *buckets().get_column("bucket")}
+    labels = [line_label(key).casefold() for key in keys]
+    assert len(set(labels)) >= len(labels) - 1  # "Other kernels" are a part and a bucket
+    assert all(is_line(key) for key in keys)
+
+
+def test_groups_are_told_from_buckets_of_their_key() -> None:
+    assert (group_label("matmul"), line_label("matmul")) == (GROUPS["matmul"].label, "Matmul")
+    assert line_phrase("kv_cache") == "KV cache"
+
+
+def test_people_read_labels_and_programs_keys() -> None:
+    shown = result()
+    texts = (shown.headline, shown.summary(), shown.to_markdown(), *shown.notes)
+    for key in ("data-loading", "launch-latency", "host-unknown", "copy_cast"):
+        assert not [text for text in texts if key in text]
+    assert "data loading +" in shown.headline
+    assert "\n  Data loading " in shown.summary()
+    assert "| Data loading |" in shown.to_markdown()
+    document = json.loads(shown.to_json())
+    assert "data-loading" in {line["name"] for line in document["lines"]}
+    assert "data-loading" in {bar["name"] for bar in document["waterfall"]["bucket"]}
+
+
+def test_names_of_programs_stay_as_they_are() -> None:
+    def bar(name: str, kind: str) -> str:
+        return bar_label(Bar(name, kind, 0.0, 1.0, 1.0, 0.0, 1.0))
+
+    assert bar("aten::_to_copy", "work") == "aten::_to_copy"
+    assert bar("Net/Layer_norm", "work") == "Net/Layer_norm"
+    assert (bar("memset", "work"), bar("idle", "idle")) == ("Memset", "Idle")
+    line = next(item for item in result().lines if item.name == "aten::mm")
+    assert line_name(line) == "aten::mm"
+    assert isinstance(line, Line)
+
+
+@pytest.mark.parametrize("name", ["data-loading", "Data loading", "data loading", "Normalization", "normalization"])
+def test_gates_take_keys_and_labels(name: str) -> None:
+    gate = Gate("--fail-if-slower", 0.05, name)
+    assert refusal(result(), [gate]) is None
+    (item,) = held(result(), [gate])
+    assert item.broke
+    assert not held(result(), [Gate("--fail-if-slower", 5.0, name)])[0].broke
+
+
+def test_a_label_and_its_key_hold_the_same() -> None:
+    for key, label in (("data-loading", "Data loading"), ("normalization", "NORMALIZATION, reduction")):
+        key_gate, label_gate = (held(result(), [Gate("x", 0.0, name)])[0] for name in (key, label))
+        assert key_gate.why.replace(key, "") == label_gate.why.replace(label, "")
+
+
+def test_a_label_that_is_none_is_refused() -> None:
+    assert "no line is called 'Data loadings'" in (refusal(result(), [Gate("x", 0.1, "Data loadings")]) or "")
+    assert refusal(result(), [Gate("x", 0.1, "KV cache")]) is None  # none here, but there could be
+
+
+def test_changes_have_labels_and_keep_keys() -> None:
+    (change,) = changes_of(speedup={"CPU": 2})
+    assert (change.options["target"], change.label) == ("cpu", "CPU 2 times as fast")
+    (change,) = changes_of(speedup={"Copy and cast": 2})
+    assert (change.options["target"], change.label) == ("copy_cast", "Copy and cast 2 times as fast")
+    assert Change("speedup", {"target": "gpu", "factor": float("inf")}).label == "GPU infinitely fast"
+    assert Change("speedup", {"target": "aten::mm", "factor": 3.0}).label == "aten::mm 3 times as fast"
+
+
+def test_a_group_is_named_by_its_label() -> None:
+    """The key of a group is a bucket's too, which it then means; the label means the group."""
+    compute = report(Program(host_ns=5_000, norm_ns=200_000))
+    by_key = whatif(compute, changes_of(speedup={"normalization": 2}))
+    by_label = whatif(compute, changes_of(speedup={"normalization, REDUCTION": 2}))
+    assert by_key.predicted is not None
+    assert by_label.predicted is not None
+    assert by_label.predicted.step_ns == by_key.predicted.step_ns < compute_step(compute)
+    with pytest.raises(UsageError, match="no bucket, group, operator or module"):
+        whatif(compute, changes_of(speedup={"normalization and more": 2}))
+
+
+def compute_step(source: Report) -> float:
+    now = whatif(source).replay
+    assert now is not None
+    return now.step_ns
+
+
+def test_parts_of_lines_sum_to_them() -> None:
+    """What the page unfolds: modules and shapes of each line of work, no more and no less."""
+    shown = result()
+    parts = parts_of_lines(shown)
+    sums = {row[:-1]: row[-1] for row in parts.group_by(LINE_KEY).agg(pl.col("difference_ns").sum()).iter_rows()}
+    work = [line for line in shown.lines if line.kind == "kernel"]
+    assert work
+    for line in work:
+        key = tuple(getattr(line, name) for name in LINE_KEY)
+        assert sums[key] == pytest.approx(line.difference_ns, abs=1e-3)
+    assert set(parts.filter(pl.col("name") == "aten::mm").get_column("module")) == {"Layer"}
