@@ -450,12 +450,15 @@ def test_names_of_roofs_lie_over_nothing_and_the_legend_has_them(page: Browser, 
 
 
 @pytest.mark.parametrize("report", [REPORTS["gpu"], REPORTS["three devices"], REPORTS["cpu"]])
-def test_every_table_has_csv_and_none_is_clipped_in_a_wide_window(page: Browser, report: Report) -> None:
-    page.open(report, width=1920, height=844, unfold=True)
+def test_every_table_has_csv_and_none_scrolls_from_1280_pixels_on(page: Browser, report: Report) -> None:
+    page.open(report, width=1280, height=844, unfold=True)
     without = "return [...document.querySelectorAll('.fold table')].filter((e) => !e.closest('.listing')?.querySelector('[data-csv]')).length"
     assert page.run(without) == 0
-    clipped = "return [...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
-    assert page.run(clipped) == 0
+    clipped = "return [...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.parentElement.id)"
+    assert page.run(clipped) == []
+    size = {"width": 1920, "height": 844, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    assert page.run(clipped) == []
 
 
 def test_paper_is_no_wider_than_its_text(page: Browser) -> None:

@@ -167,6 +167,8 @@ def _section(declared: DeclaredSection | None, width: int) -> list[Line]:
 
 def _lines(shown: DeclaredSection, width: int) -> list[Line]:
     """Write rows without headings, the last column wrapped beside the others, or under them where there is no room."""
+    if not shown.columns:
+        return []
     *before, last = shown.columns
     heads = columns(
         [[(_unheaded(column, row), "bold" if column.side == "r" else "") for column in before] for row in shown.rows],

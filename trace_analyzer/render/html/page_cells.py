@@ -19,6 +19,7 @@ from trace_analyzer.sections import TEXTS, Form
 from trace_analyzer.vocabulary import label
 
 MOST_ROWS = 100
+MOST_BESIDE = 6
 SHOWN_ROWS = 12
 LONG_NAME, NAME_END, ALIKE = 24, 11, 3
 """Characters from which a name is cut where there is no room, of its end that stay in sight, and of those before a difference."""
@@ -78,7 +79,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """Hold a table of the page; ``total`` rows exist, ``record`` says what to record if there are none."""
+    """Hold a table of the page; ``total`` rows exist, ``record`` says what to record if there are none.
+
+    Rows ``beside`` each other are columns, with the first field on top.
+    """
 
     key: str
     title: str
@@ -86,6 +90,7 @@ class Listing:
     rows: tuple[Row, ...]
     total: int
     record: str = ""
+    beside: bool = False
 
     @property
     def left_out(self) -> int:
