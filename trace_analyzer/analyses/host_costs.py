@@ -60,7 +60,7 @@ HOST_COSTS_SECTION = Section(
         Shown("operator", "operator", "name"),
         Shown("copy", "copy", "text"),
         Shown("module", "module", "module"),
-        Shown("hidden_ns", "host time while the device worked", unless_zero=True),
+        Shown("hidden_ns", "hidden host time", term="hidden", unless_zero=True),
     ),
     sort=("-idle_ns", "-host_ns"),
     top=True,
