@@ -28,7 +28,7 @@ SHOWN_ROWS = 12
 ROOM, HALF_ROOM = 134, 63
 """Characters that a row of a table has in a window of 1,280 pixels, and one of a table of half the width."""
 SWATCH, SHARE = "xx", 15
-LONG_NAME, NAME_END, ALIKE = 24, 11, 3
+LONG_NAME, NAME_END, ALIKE = 18, 11, 3
 """Characters from which a name is cut where there is no room, of its end that stay in sight, and of those before a difference."""
 
 NAMES = ("name", "text", "word", "code", "frame", "module")
