@@ -2,6 +2,7 @@
 
 import csv
 import os
+import signal
 import stat
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -46,6 +47,13 @@ def no_waiting_for_the_disk() -> Iterator[None]:
     fsync, os.fsync = os.fsync, synchronize
     yield
     os.fsync = fsync
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_ignored_signals() -> None:
+    """What a run under nohup ignores, the processes that tests start would ignore, too."""
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)
