@@ -26,8 +26,11 @@ from trace_analyzer.render import html
 from trace_analyzer.render.charts import CHARTS
 from trace_analyzer.render.html.drawings import drawings
 from trace_analyzer.render.html.labels import GLOSSARY, KINDS
-from trace_analyzer.render.html.page_cells import MOST_ROWS, NAME_END, Field, Listing, Span, listing
+from trace_analyzer.render.html.page_cells import MOST_ROWS, NAME_END, ROOM, Field, Listing, Span, listing
+from trace_analyzer.render.html.page_tables import pieces_beside
 from trace_analyzer.render.html.view import View, view
+from trace_analyzer.render.kernel_labels import told_labels
+from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.palette import Theme, palette
 from trace_analyzer.render.png import browser
 from trace_analyzer.report import Debiased, Report, StepReport
@@ -116,6 +119,96 @@ def test_devices_are_named_only_where_there_are_several() -> None:
 def test_a_run_on_the_cpu_shows_its_operators_only() -> None:
     shown = view(cpu_report())
     assert [section.key for section in shown.sections if section.pieces] == ["operators"]
+
+
+@pytest.mark.parametrize("value", [0, 7])
+def test_columns_that_count_nothing_are_left_out_on_the_page_and_in_the_text(value: int) -> None:
+    counted = {
+        "launch_count": "launches",
+        "short_launch_count": "not worth it",
+        "blocked_ns": "waiting",
+        "device_ns": "device time",
+    }
+    report = gpu_report()
+    schema = report.tables["operators"].schema
+    rows = [
+        {
+            "name": name,
+            "count": 3,
+            "host_ns": 50,
+            "host_self_ns": 40,
+            "dispatch_ns": 30,
+            **dict.fromkeys(counted, figure),
+        }
+        for name, figure in (("aten::mm", value), ("aten::add", 0))
+    ]
+    report = replace(report, tables={**report.tables, "operators": pl.DataFrame(rows, schema)})
+    columns = {field.column for field in table(view(report), "operators").fields}
+    assert columns & set(counted) == (set(counted) if value else set())
+    assert {"name", "count", "dispatch_ns"} <= columns
+    head = to_markdown(report).partition("| operator |")[2].partition("\n")[0]
+    assert "dispatch" in head
+    assert [name in head for name in counted.values()] == [bool(value)] * len(counted)
+
+
+def test_devices_stand_side_by_side_at_most_six_in_a_table() -> None:
+    three = table(view(gpu_report(4, 3)), "device-work")
+    assert three.beside
+    assert [row.cells[0].text for row in three.rows] == ["GPU 0", "GPU 1", "GPU 2"]
+    page = html.html(gpu_report(4, 3))
+    shown = page[page.index('id="table-device-work"') :].partition("</table>")[0]
+    assert shown.count('<th scope="col"') == 4
+    assert shown.count('<th scope="row"') == len(three.fields) - 1
+    assert shown.count("<td") == 3 * (len(three.fields) - 1)
+    many = replace(three, rows=three.rows * 5, total=17)
+    pieces = pieces_beside(many)
+    assert [(piece.key, len(piece.rows), piece.left_out) for piece in pieces] == [
+        ("device-work", 6, 2), ("device-work-2", 6, 0), ("device-work-3", 3, 0),
+    ]  # fmt: skip
+
+
+MUL = "void at::native::elementwise_kernel<128, {}, gpu_kernel_impl<BinaryFunctor<{}, {}, MulFunctor<float> > > >(int)"
+
+
+def test_like_names_of_kernels_are_told_apart_by_what_differs() -> None:
+    names = [
+        MUL.format(4, "c10::BFloat16", "float"),
+        MUL.format(2, "float", "float"),
+        MUL.format(2, "float", "double"),
+        "sgemm",
+    ]
+    frame = pl.DataFrame({"name": names, "operator": ["", "", "", ""]})
+    shown = listing("kernels", "t", frame, [Field("name", "Name", "name"), Field("operator", "Operator", "name")])
+    assert [row.cells[0].text for row in shown.rows] == [
+        "elementwise_kernel · MulFunctor, BFloat16 float", "elementwise_kernel · MulFunctor, float float",
+        "elementwise_kernel · MulFunctor, float double", "sgemm",
+    ]  # fmt: skip
+    assert [field.column for field in shown.fields] == ["name"], "a column of empty texts is left out"
+    assert told_labels([names[0], MUL.format(4, "float", "float")], 40) == [
+        "elementwise_kernel<128, 4, gp…, BFloat16",
+        "elementwise_kernel<128, 4, gpu_k…, float",
+    ]
+    assert told_labels([names[3]] * 2, 40) == ["sgemm", "sgemm"]
+
+
+def test_texts_share_the_room_that_figures_leave() -> None:
+    row = {"name": "n" * 200, "module": "m" * 60, "phase": "forward", "time_ns": 1_234_567}
+    columns = [*row, *(f"time_{place}_ns" for place in range(6))]
+    frame = pl.DataFrame([{**dict.fromkeys(columns, 1_234_567), **row}])
+    forms: dict[str, Form] = {"name": "name", "module": "module", "phase": "text"}
+    shown = listing("k", "t", frame, [Field(name, name, forms.get(name, "duration")) for name in columns])
+    assert shown.is_wide
+    name, module, phase, *figures = shown.room
+    assert phase == len("forward")
+    assert all(figure >= len("1.23 ms") for figure in figures)
+    assert abs(name - module) <= 1
+    assert 120 < sum(shown.room) + len(shown.room) - 1 <= ROOM
+    assert not listing("k", "t", frame, [Field("name", "Name", "name")]).is_wide
+
+
+def test_code_in_the_lead_of_a_section_is_code_and_nothing_in_it_is_markup() -> None:
+    coded = html.page.environment().filters["coded"]
+    assert coded("see `a <b>` & `c") == "see <code>a &lt;b&gt;</code> &amp; c"
 
 
 def test_a_missing_table_says_what_to_record() -> None:

@@ -395,6 +395,37 @@ def test_an_advice_outlines_all_of_its_members_with_launches_and_goes_from_one_t
     assert not page.part("advice-panel").is_displayed()
 
 
+FLAME_COLOURS = """
+const { graph } = document.getElementById('flame');
+const { painter, store } = document.getElementById('timeline').timeline;
+const { data } = graph.canvas.getContext('2d').getImageData(0, 0, graph.canvas.width, graph.canvas.height);
+const ratio = graph.canvas.width / graph.canvas.parentElement.clientWidth;
+const wide = graph.boxes.filter(({ node, width }) => node.caller && width > 8);
+return wide.flatMap(({ node, x, row }) => {
+  const kind = store.kind_values.indexOf(node.colour.replace(/^p-/, 'idle-').replace(/^k-/, ''));
+  const at = 4 * (Math.ceil((row * 19 + 1) * ratio) * graph.canvas.width + Math.ceil((x + 1) * ratio));
+  const [red, green, blue] = data.slice(at, at + 3);
+  return kind < 0 ? [] : [[node.colour, (red << 16) + (green << 8) + blue, painter.colours[kind].rgb]];
+});
+"""
+IDLE_AREA = """
+const [from, to] = arguments;
+const { timeline } = document.getElementById('timeline');
+timeline.show({ from, to });
+cancelAnimationFrame(timeline.frame); timeline.frame = null; timeline.painter.fetched = null; timeline.draw();
+const row = timeline.tracks.layout.rows.find(({ track }) => timeline.store.tracks[track].family === 'idle');
+const { left, right, top, bottom } = Bokeh.documents[0].get_model_by_name('boxes').data;
+let [area, lower] = [0, 0];
+for (let i = 0; i < left.length; i++) {
+  if (bottom[i] !== row.bottom) continue;
+  const share = (bottom[i] - top[i]) / (row.bottom - row.top);
+  area += share * Math.max(0, Math.min(right[i], to) - Math.max(left[i], from));
+  lower += share < 1;
+}
+return { area, lower };
+"""
+
+
 def test_a_flame_graph_zooms_searches_and_changes_its_tree(page: Browser) -> None:
     report = sample("synthetic_overhead_launch")
     page.open(report)
@@ -405,6 +436,17 @@ def test_a_flame_graph_zooms_searches_and_changes_its_tree(page: Browser) -> Non
     assert told.text.startswith("Waiting of the device: ")
     whole = page.run(f"return {graph}.flame.root.value")
     assert whole == report.tables["idle"].select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
+    drawn = page.run(FLAME_COLOURS)
+    assert {name.partition("-")[0] for name, _, _ in drawn} == {"p", "k"}
+    assert all(there == here for _, there, here in drawn), "a cause and a package have one colour on the page"
+    idle = report.tables["idle"]
+    end = report.trace.duration_ns
+    far = page.run(IDLE_AREA, 0, end)
+    assert far["lower"], "idle time shorter than a pixel"
+    assert far["area"] == pytest.approx(idle.select(pl.col("end_ns") - pl.col("start_ns")).sum().item(), rel=0.15)
+    longest = idle.sort(pl.col("end_ns") - pl.col("start_ns")).row(-1, named=True)
+    near = page.run(IDLE_AREA, longest["start_ns"], longest["end_ns"])
+    assert near == {"area": pytest.approx(longest["end_ns"] - longest["start_ns"]), "lower": 0}
     canvas = page.driver.find_element("css selector", "[data-flame=canvas]")
     canvas.send_keys("\ue015")  # arrow down: into the widest frame
     assert " of it in " in told.text
@@ -450,12 +492,15 @@ def test_names_of_roofs_lie_over_nothing_and_the_legend_has_them(page: Browser, 
 
 
 @pytest.mark.parametrize("report", [REPORTS["gpu"], REPORTS["three devices"], REPORTS["cpu"]])
-def test_every_table_has_csv_and_none_is_clipped_in_a_wide_window(page: Browser, report: Report) -> None:
-    page.open(report, width=1920, height=844, unfold=True)
+def test_every_table_has_csv_and_none_scrolls_from_1280_pixels_on(page: Browser, report: Report) -> None:
+    page.open(report, width=1280, height=844, unfold=True)
     without = "return [...document.querySelectorAll('.fold table')].filter((e) => !e.closest('.listing')?.querySelector('[data-csv]')).length"
     assert page.run(without) == 0
-    clipped = "return [...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth + 1).length"
-    assert page.run(clipped) == 0
+    clipped = "return [...document.querySelectorAll('.scroll')].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.parentElement.id)"
+    assert page.run(clipped) == []
+    size = {"width": 1920, "height": 844, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    assert page.run(clipped) == []
 
 
 def test_paper_is_no_wider_than_its_text(page: Browser) -> None:

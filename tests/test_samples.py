@@ -63,3 +63,15 @@ def test_the_answer_is_whole_on_one_screen(name: str, width: int, most: int) -> 
     assert len(lines) <= most
     assert max(map(len, lines)) <= width
     assert not [line for line in lines if "…" in line or "..." in line.replace("(...,", "")]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_only_names_of_kernels_are_cut(name: str, width: int) -> None:
+    """Of sentences, titles, places and regimes nothing is, in all that the text has."""
+    blocks = report(name).summary(width, verbose=True).split("\n\n")
+    assert any(block.startswith("Top kernels and copies") for block in blocks) or "cpu" in name
+    cut = [line for block in blocks for line in block.splitlines() if "…" in line]
+    assert cut == [
+        line for block in blocks if block.startswith("Top kernels") for line in block.splitlines() if "…" in line
+    ]

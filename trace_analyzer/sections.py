@@ -30,7 +30,7 @@ class Shown:
     which on the terminal has the column, None for never; ``markdown`` and ``page`` say whether those have it. Where a value
     is missing, that of column ``fallback`` stands for it; ``phrase`` names what writes the whole row instead
     (`trace_analyzer.render.row_phrases.PHRASES`); on the page such a column sorts by its value. ``term`` names the heading's definition on the page, ``mark`` the column with the group of kernels whose colour
-    marks the value there.
+    marks the value there. ``unless_zero`` leaves the column out where all its values are 0: there is nothing of the kind that it counts.
     """
 
     column: str
@@ -43,6 +43,7 @@ class Shown:
     phrase: str = ""
     term: str = ""
     mark: str = ""
+    unless_zero: bool = False
 
 
 DEVICE_LABEL = Shown("device_label", "device")
@@ -74,7 +75,7 @@ class Section:
     ``sort`` names columns, each with ``-`` before it where its largest values come first; without any the table's own order
     stays, and rows without a value come last. ``rows`` is the most that Markdown and the terminal show, each of
     which has a limit of its own, as the page has. ``place`` says where on the timeline a row leads: the columns of its start and its end, or the longest event
-    of a table. ``scope`` stands behind the title in the terminal; ``top`` leaves unsaid how many rows are left out, ``whole`` leaves none out; ``record`` is
+    of a table. ``beside`` lays rows side by side on the page, a column each with the first value on top. ``scope`` stands behind the title in the terminal; ``top`` leaves unsaid how many rows are left out, ``whole`` leaves none out; ``record`` is
     what to record where there are none. Where ``lines`` is not 0, the terminal has no headings, and wraps the last column to at
     most so many lines.
     """
@@ -94,3 +95,4 @@ class Section:
     only: tuple[tuple[str, str], ...] = ()
     known: tuple[str, ...] = ()
     lines: int = 0
+    beside: bool = False

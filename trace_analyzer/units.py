@@ -42,6 +42,8 @@ def _escape(code: int) -> str:
 
 def cell_width(text: str) -> int:
     """Return the terminal cells that a text takes: wide characters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { instantAt, listenToTaps, themed } from '../../trace_analyzer/render/html/assets/plots.js';
-import { compare, csv, matches, sortValue, status } from '../../trace_analyzer/render/html/assets/tables.js';
+import { compare, csv, matches, sortValue, status, turned } from '../../trace_analyzer/render/html/assets/tables.js';
 import { tipPlace } from '../../trace_analyzer/render/html/assets/tips.js';
 
 test('numbers sort by value, texts by alphabet, what is missing stays last', () => {
@@ -71,6 +71,10 @@ test('an instant is that of the nearest curve, in ns', () => {
 test('numbers sort by their value, texts by what is shown, a dash is missing', () => {
   const cell = (kind, textContent, sort) => ({ classList: { contains: (name) => name === kind }, dataset: sort === undefined ? {} : { sort }, textContent });
   assert.deepEqual([cell('n', '201 ms', '2e8'), cell('n', '–'), cell('name', ' add '), cell('name', '–')].map(sortValue), [2e8, null, 'add', null]);
+});
+
+test('what stands side by side on the page is a line each in a file', () => {
+  assert.deepEqual(turned([['Device', 'GPU 0', 'GPU 1'], ['Busy', '0.4', '0.5']]), [['Device', 'Busy'], ['GPU 0', '0.4'], ['GPU 1', '0.5']]);
 });
 
 test('CSV quotes what needs it, and nothing in it is a formula', () => {

@@ -50,7 +50,7 @@ COPIES_SECTION = Section(
         Shown("byte_per_s", "bandwidth"),
         Shown("link_ratio", "of the link's peak"),
         Shown("call_ns", "CPU time in the calls"),
-        Shown("small_count", "under 64 KiB"),
+        Shown("small_count", "under 64 KiB", unless_zero=True),
     ),
     sort=("-exposed_ns", "-time_ns"),
     key="copies",

@@ -39,7 +39,7 @@ MODULES_SECTION = Section(
         Shown("call_count", "calls"),
         Shown("host_ns", "CPU time"),
         Shown("time_ns", "device time"),
-        Shown("backward_ns", "backward"),
+        Shown("backward_ns", "backward", unless_zero=True),
         Shown("self_ns", "own device time"),
         Shown("achieved_flop_per_s", "FLOP/s", "flops", term="known-work"),
         Shown("lost_ns", "time over roof", term="lost"),

@@ -45,6 +45,13 @@ class LaidColumn:
         value = row[self.name]
         return row[self.shown.fallback] if value in (None, "") and self.shown.fallback else value
 
+    def tells(self, row: Mapping[str, Any]) -> bool:
+        """Return whether the row has a value, and one other than 0 where a column of zeros is left out."""
+        if self.shown.phrase:
+            return self.cell(row) != "–"
+        value = self.value(row) if self.name in row else None
+        return value not in ((None, "", 0) if self.shown.unless_zero else (None, ""))
+
     def cell(self, row: Mapping[str, Any]) -> str:
         """Return the row's value as people read it; names are still those of the trace."""
         if self.shown.phrase:
@@ -176,11 +183,8 @@ def _with_rows(
 
 
 def _with_values(columns: Iterable[LaidColumn], rows: Sequence[Mapping[str, Any]]) -> tuple[LaidColumn, ...]:
-    """Return the columns that have a value in any of the rows."""
-    return tuple(
-        column for column in columns
-        if column.shown.phrase or any(column.name in row and column.value(row) not in (None, "") for row in rows)
-    )  # fmt: skip
+    """Return the columns that say something of any of the rows."""
+    return tuple(column for column in columns if any(map(column.tells, rows)))
 
 
 def _laid_out(declared: DeclaredRows, section: Section, several_devices: bool) -> DeclaredSection:

@@ -1,6 +1,8 @@
 """Shorten names of kernels so that what tells them apart stays."""
 
 import re
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 from trace_analyzer import units
 from trace_analyzer.render.cutlass_names import cutlass_label
@@ -8,6 +10,48 @@ from trace_analyzer.render.cutlass_names import cutlass_label
 _NAMESPACES = re.compile(r"(?:\b\w+::|\(anonymous namespace\)::)+")
 _WRAPPER = re.compile(r"Kernel\d*<(\w+)>")
 """``cutlass::Kernel2<cutlass_80_tensorop_...>``: an entry point around the kernel's own name."""
+
+
+_ARGUMENT = re.compile(r"(?:\w+::)*\w+")
+_READ = 4_000
+"""Characters of a name that are compared: arguments of templates stand before those of the function."""
+_MOST_ARGUMENTS = 3
+
+
+def telling_arguments(labelled: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return of names that have their label in common the template arguments that tell them apart: ``BFloat16``.
+
+    ``labelled`` has names with their labels. Types come before numbers, and at most three arguments are named.
+    """
+    by_label: dict[str, set[str]] = {}
+    for name, label in labelled:
+        by_label.setdefault(label, set()).add(name)
+    alike = (sorted(names) for names in by_label.values() if len(names) > 1)
+    return {name: told for names in alike for name, told in zip(names, _differences(names), strict=True) if told}
+
+
+def _differences(names: Sequence[str]) -> list[str]:
+    """Return of each name the words that differ, as few as tell all of them apart."""
+    words = [_ARGUMENT.findall(name[:_READ].replace("(anonymous namespace)::", "")) for name in names]
+    columns = [column for column in zip_longest(*words, fillvalue="") if len(set(column)) > 1]
+    columns.sort(key=lambda column: any(word[:1].isdigit() for word in column))
+    told: list[tuple[str, ...]] = [() for _ in names]
+    for column in columns:
+        more = [(*row, word) for row, word in zip(told, column, strict=True)]
+        if len(set(more)) > len(set(told)) and len(more[0]) <= _MOST_ARGUMENTS:
+            told = more
+    return [" ".join(filter(None, (word.rsplit("::", 1)[-1] for word in row))) for row in told]
+
+
+def told_labels(names: Sequence[str], cells: int) -> list[str]:
+    """Return each name's `kernel_label`, like ones with what tells them apart, in at most ``cells`` cells each."""
+    labels = [kernel_label(name, cells) for name in names]
+    told = telling_arguments(zip(names, labels, strict=True))
+    return [
+        f"{kernel_label(name, max(1, cells - len(told[name]) - 2))}, {told[name]}"
+        if name in told and len(told[name]) < cells // 2 else label
+        for name, label in zip(names, labels, strict=True)
+    ]  # fmt: skip
 
 
 def kernel_label(name: str, cells: int) -> str:

@@ -27,7 +27,7 @@ from trace_analyzer.render.first_screen import (
     time_lines,
     verdict_lines,
 )
-from trace_analyzer.render.kernel_labels import kernel_label
+from trace_analyzer.render.kernel_labels import told_labels
 from trace_analyzer.render.layout import MOST_LINES, Line, cells, column_widths, columns, hanging, line_text, table_row
 from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict, worth
 from trace_analyzer.report.code_report import BLAME_SECTION
@@ -167,6 +167,8 @@ def _section(declared: DeclaredSection | None, width: int) -> list[Line]:
 
 def _lines(shown: DeclaredSection, width: int) -> list[Line]:
     """Write rows without headings, the last column wrapped beside the others, or under them where there is no room."""
+    if not shown.columns:
+        return []
     *before, last = shown.columns
     heads = columns(
         [[(_unheaded(column, row), "bold" if column.side == "r" else "") for column in before] for row in shown.rows],
@@ -195,7 +197,8 @@ def _table(shown: DeclaredSection, width: int) -> list[Line]:
     rows = [list(map(units.visible, row)) for row in (shown.headings, *map(shown.cells, shown.rows))]
     widths = column_widths(rows, "r" * (len(sides) - 1) + sides[-1] if named else sides, width - 2)
     if named:
-        rows[1:] = [[*figures, kernel_label(name, 2 * widths[-1] - 1)] for *figures, name in rows[1:]]
+        labels = told_labels([row[-1] for row in rows[1:]], 2 * widths[-1] - 1)
+        rows[1:] = [[*figures, label] for (*figures, _), label in zip(rows[1:], labels, strict=True)]
     head, *body = (
         table_row(
             row,

@@ -28,6 +28,7 @@ DEVICES_SECTION = Section(
     ),
     place=Longest("activities", ("device",)),
     key="device-work",
+    beside=True,
 )
 
 

@@ -88,6 +88,7 @@ TERMS: Mapping[str, Term] = by_key(
         "Launches that took the CPU longer than the device: kernels too small for a launch each.",
     ),
     Term("waiting", "Waiting", "CPU time in calls that wait for the device: more launches would not have fitted in."),
+    Term("hidden", "Hidden host time", "Host time in which the device worked anyway."),
     Term("exposed", "Exposed", "Time in which nothing else on the device hid it."),
     Term(
         "bus", "Bus bandwidth", "As nccl-tests counts it: the same for all numbers of ranks if the links are the limit."

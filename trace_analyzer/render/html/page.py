@@ -20,7 +20,7 @@ from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
 from trace_analyzer.render.html.inert import inert
 from trace_analyzer.render.html.labels import GLOSSARY, KINDS, TERMS
-from trace_analyzer.render.html.page_cells import SHOWN_ROWS
+from trace_analyzer.render.html.page_cells import MANY, NAMES, SHOWN_ROWS
 from trace_analyzer.render.html.timeline import TimelineColumns, payload, thinned_columns, timeline_columns
 from trace_analyzer.render.html.view import View, view
 from trace_analyzer.render.offline import bokeh_library
@@ -221,6 +221,16 @@ def _renumbered(text: str, prefix: str = "p") -> str:
     return _BOKEH_ID.sub(lambda match: ids[match[0]], text)
 
 
+def _coded(text: str) -> Markup:
+    """Return the text, with code where it stands between backticks."""
+    parts = text.split("`")
+    marks = (
+        Markup("<code>{}</code>").format(inert(part)) if k % 2 and k + 1 < len(parts) else escape(inert(part))
+        for k, part in enumerate(parts)
+    )
+    return Markup("").join(marks)
+
+
 def environment() -> Environment:
     """Return the environment of the templates: all text is escaped and inert."""
     environment = Environment(
@@ -238,10 +248,11 @@ def environment() -> Environment:
         filter(None, [window_phrasing.window_length(report), window_phrasing.window_kind(report)])
     )
     environment.filters["brief"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value
+    environment.filters["coded"] = _coded
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "TERMS": TERMS,
-        "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP, "ON_PAPER": ON_PAPER,
+        "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "MANY": MANY, "NAMES": NAMES, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP, "ON_PAPER": ON_PAPER,
         "ADVICE_DOCS": _advice_docs(),
     }  # fmt: skip
     return environment

@@ -14,14 +14,27 @@ import polars as pl
 
 from trace_analyzer import units
 from trace_analyzer.render.html.labels import KINDS, short_name
+from trace_analyzer.render.kernel_labels import telling_arguments
+from trace_analyzer.render.layout import column_widths
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.sections import TEXTS, Form
 from trace_analyzer.vocabulary import label
 
 MOST_ROWS = 100
+MOST_BESIDE = 6
+MANY, FEW = 10, 5
+"""Columns from which headings wrap, and up to which a table takes half of the page's width."""
 SHOWN_ROWS = 12
-LONG_NAME, NAME_END, ALIKE = 24, 11, 3
+ROOM, HALF_ROOM = 134, 63
+"""Characters that a row of a table has in a window of 1,280 pixels, and one of a table of half the width."""
+SWATCH, SHARE = "xx", 15
+LONG_NAME, NAME_END, ALIKE = 18, 11, 3
 """Characters from which a name is cut where there is no room, of its end that stay in sight, and of those before a difference."""
+
+NAMES = ("name", "text", "word", "code", "frame", "module")
+"""Forms of texts, which are cut where there is no room."""
+LONG_NAMES = ("name", "frame", "module")
+"""Forms of names, of which the end stays in sight: like ones differ there."""
 
 _FRAME = re.compile(r"(?:.*[/\\\\])?([^/\\\\]+\(\d+\)): (.+)")
 
@@ -78,7 +91,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Listing:
-    """Hold a table of the page; ``total`` rows exist, ``record`` says what to record if there are none."""
+    """Hold a table of the page; ``total`` rows exist, ``record`` says what to record if there are none.
+
+    Rows ``beside`` each other are columns, with the first field on top.
+    """
 
     key: str
     title: str
@@ -86,6 +102,24 @@ class Listing:
     rows: tuple[Row, ...]
     total: int
     record: str = ""
+    beside: bool = False
+
+    @property
+    def is_wide(self) -> bool:
+        """Return whether the table takes the whole width of the page."""
+        return len(self.rows) > 2 if self.beside else len(self.fields) > FEW
+
+    @property
+    def room(self) -> tuple[int, ...]:
+        """Return the characters that each column has in a window of 1,280 pixels: figures stay whole, texts share the rest."""
+        is_dense = len(self.fields) >= MANY
+        heads = [field.label if is_dense else field.label.replace(" ", "_") for field in self.fields]
+        longest = [
+            max((_room_text(row.cells[place], field) for row in self.rows), key=len, default="")
+            for place, field in enumerate(self.fields)
+        ]
+        sides = "".join("l" if field.form in NAMES else "r" for field in self.fields)
+        return tuple(column_widths([heads, longest], sides, ROOM if self.is_wide else HALF_ROOM, 1 if is_dense else 2))
 
     @property
     def left_out(self) -> int:
@@ -93,16 +127,41 @@ class Listing:
         return self.total - len(self.rows)
 
 
+def _room_text(cell: Cell, field: Field) -> str:
+    """Return a text as long as what the cell shows: with the sign of its colour, or the bar of a share."""
+    return cell.text.ljust(SHARE) if field.form == "share" else f"{SWATCH if cell.key else ''}{cell.text}"
+
+
 def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], record: str = "") -> Listing:
     """Return the top rows of ``frame``, in its order; columns ``start_ns`` and ``end_ns`` say where a row leads."""
-    shown = tuple(
-        f for f in fields if f.column in frame.columns and frame.get_column(f.column).null_count() < frame.height
-    )
+    shown = tuple(f for f in fields if f.column in frame.columns and not is_empty(frame.get_column(f.column)))
     rows = written_rows(shown, frame.head(MOST_ROWS).iter_rows(named=True))
-    for place in (place for place, field in enumerate(shown) if field.form == "name"):
+    for place in (place for place, field in enumerate(shown) if field.form in LONG_NAMES):
+        if shown[place].form == "name":
+            rows = _told_apart(rows, place)
         cuts = telling_cuts(row.cells[place].text for row in rows)
         rows = tuple(_with_end(row, place, cuts) for row in rows)
     return Listing(key, title, shown, rows, frame.height, record)
+
+
+def is_empty(values: pl.Series) -> bool:
+    """Return whether no row has a value."""
+    empty = values.null_count() + (values.eq("").sum() if values.dtype == pl.String else 0)
+    return int(empty) == len(values)
+
+
+def _told_apart(rows: tuple[Row, ...], place: int) -> tuple[Row, ...]:
+    """Return rows whose short names differ where the names do."""
+    cells = [row.cells[place] for row in rows]
+    told = telling_arguments((str(cell.sort), cell.text) for cell in cells if cell.full)
+    named = (
+        replace(cell, text=f"{cell.text}, {told[cell.sort]}") if cell.full and cell.sort in told else cell
+        for cell in cells
+    )
+    return tuple(
+        replace(row, cells=(*row.cells[:place], cell, *row.cells[place + 1 :]))
+        for row, cell in zip(rows, named, strict=True)
+    )
 
 
 def _with_end(row: Row, place: int, cuts: Mapping[str, int]) -> Row:

@@ -1,12 +1,13 @@
 """Fill the sections of the page: their rows as cells, and where on the timeline each leads."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import polars as pl
 
 from trace_analyzer.analyses.places import named_events
 from trace_analyzer.render.declared import DeclaredSection, LaidColumn, dataclass_rows, laid_column, section_rows
-from trace_analyzer.render.html.page_cells import MOST_ROWS, Field, Listing, listing, written_rows
+from trace_analyzer.render.html.page_cells import MOST_BESIDE, MOST_ROWS, Field, Listing, listing, written_rows
 from trace_analyzer.render.html.timeline_rows import device_labels
 from trace_analyzer.report import BucketTime, DeviceReport, GroupTime, Report
 from trace_analyzer.report.device_overview import DeviceOverview
@@ -37,12 +38,28 @@ def section_listing(report: Report, section: Section, rows: pl.DataFrame | None 
     rows = section_rows(section, report.tables[section.table] if rows is None else rows)
     if "device" in rows.columns:
         rows = rows.with_columns(_device_column(report))
-    shown = [each for each in section.show if isinstance(each, Shown) and each.page and each.column in rows.columns]
+    shown = [
+        each for each in section.show
+        if isinstance(each, Shown) and each.page and each.column in rows.columns
+        and not (each.unless_zero and rows.get_column(each.column).eq(0).all())
+    ]  # fmt: skip
     rows = _led(report, section.place, rows).with_columns(
         pl.col(each.column).fill_null(pl.col(each.fallback)) for each in shown if each.fallback
     )
     fields = [_field(laid_column(each, rows.schema)) for each in shown]
-    return listing(section.key, section.title, rows, fields, section.record)
+    return replace(listing(section.key, section.title, rows, fields, section.record), beside=section.beside)
+
+
+def pieces_beside(table: Listing, most: int = MOST_BESIDE) -> tuple[Listing, ...]:
+    """Return rows that stand side by side as tables of at most ``most`` each, which is how many have room."""
+    starts = range(0, len(table.rows), most)
+    first, *rest = (
+        replace(table, rows=table.rows[at : at + most], total=min(most, len(table.rows) - at)) for at in starts
+    )
+    more = (
+        replace(each, key=f"{table.key}-{place}", title=f"{table.title}, {place}") for place, each in enumerate(rest, 2)
+    )
+    return (replace(first, total=first.total + table.left_out), *more)
 
 
 def device_rows(

@@ -15,7 +15,7 @@ from trace_analyzer.field_types import DeviceIndex, field_docs
 from trace_analyzer.registry import SECTIONS
 from trace_analyzer.render.declared import dataclass_rows, declared_sections
 from trace_analyzer.render.html.page_cells import Listing, Span
-from trace_analyzer.render.html.page_tables import declared_listing, device_rows, section_listing
+from trace_analyzer.render.html.page_tables import declared_listing, device_rows, pieces_beside, section_listing
 from trace_analyzer.render.phrasing import (
     alone,
     check_value,
@@ -160,7 +160,7 @@ def _sections(report: Report) -> tuple[PageSection, ...]:
             (*_with_rows(report, "communication"), *_with_rows(report, "copies")),
         ),
         PageSection("modules", "Time by module", "Modules", _if(report.devices, _listing(report, "modules"))),
-        PageSection("operators", "Where CPU time goes", "Operators", (_operators(report),)),
+        PageSection("operators", "Where CPU time goes", "Operators", (_listing(report, "operators"),)),
         *(
             PageSection(
                 f"declared-{shown.key}",
@@ -207,7 +207,9 @@ def _idle(report: Report) -> Pieces:
 def _devices(report: Report) -> Pieces:
     """Return the devices side by side."""
     rows = [device_rows(report, device, (overview(device),)) for device in report.devices]
-    return (section_listing(report, DEVICES_SECTION, pl.concat(rows, how="vertical_relaxed")),) if rows else ()
+    if not rows:
+        return ()
+    return pieces_beside(section_listing(report, DEVICES_SECTION, pl.concat(rows, how="vertical_relaxed")))
 
 
 def _of_judged(report: Report, section: Section) -> Pieces:
@@ -217,18 +219,6 @@ def _of_judged(report: Report, section: Section) -> Pieces:
         for device in _judged(report)
         if (rows := device.buckets if section is BUCKETS_SECTION else device.groups)
     )
-
-
-def _operators(report: Report) -> Listing:
-    """Return what operators cost; in a trace of the CPU alone without figures, so without columns, that are all zero."""
-    table, section = report.tables["operators"], SECTIONS["operators"]
-    if report.devices:
-        return section_listing(report, section)
-    figures = [
-        name for name, dtype in table.schema.items() if dtype.is_numeric() and not (table.get_column(name) != 0).any()
-    ]
-    unknown = (pl.lit(None, table.schema[name]).alias(name) for name in figures)
-    return section_listing(report, section, table.with_columns(unknown))
 
 
 def _judged(report: Report) -> tuple[DeviceReport, ...]:

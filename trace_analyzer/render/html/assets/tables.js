@@ -36,6 +36,11 @@ export function csv(rows) {
   return rows.map((cells) => cells.map(cell).join(',')).join('\r\n') + '\r\n';
 }
 
+// Rows as columns: a file has one line for each thing, also where these stand side by side on the page.
+export function turned(lines) {
+  return lines[0].map((_, place) => lines.map((cells) => cells[place]));
+}
+
 function saved(name, text) {
   const link = document.createElement('a');
   link.href = URL.createObjectURL(new Blob([text], { type: 'text/csv' }));
@@ -55,8 +60,8 @@ export class Listing {
     this.few = Number(root.dataset.shown);
     this.query = '';
     this.unfolded = false;
-    this.heads = [...root.querySelectorAll('th')];
-    this.heads.forEach((head, place) => head.querySelector('button')?.addEventListener('click', () => this.sort(place)));
+    this.heads = [...root.querySelectorAll('thead th')];
+    this.heads.forEach((head, place) => head.querySelector('.sort')?.addEventListener('click', () => this.sort(place)));
     root.querySelector('input')?.addEventListener('input', (event) => this.filter(event.target.value));
     root.querySelector('[data-csv]')?.addEventListener('click', () => saved(`${root.id.replace('table-', '')}.csv`, csv(this.values())));
     this.more = root.querySelector('[data-more]');
@@ -79,7 +84,8 @@ export class Listing {
   // Headings, and all rows in the order shown: numbers in the units of the tables, names in full.
   values() {
     const cellValue = (cell) => cell.dataset.sort ?? cell.querySelector('[data-tip]')?.dataset.tip ?? cell.textContent.trim();
-    return [this.heads.map((head) => head.textContent.trim()), ...this.rows.map(({ row }) => [...row.cells].map(cellValue))];
+    const lines = [this.heads.map((head) => head.textContent.trim()), ...this.rows.map(({ row }) => [...row.cells].map(cellValue))];
+    return this.root.classList.contains('beside') ? turned(lines) : lines;
   }
 
   filter(query) {
