@@ -29,7 +29,7 @@ from trace_analyzer.render.html.labels import GLOSSARY, KINDS
 from trace_analyzer.render.html.page_cells import MOST_ROWS, NAME_END, ROOM, Field, Listing, Span, listing
 from trace_analyzer.render.html.page_tables import pieces_beside
 from trace_analyzer.render.html.view import View, view
-from trace_analyzer.render.kernel_labels import told_labels
+from trace_analyzer.render.kernel_labels import distinct_labels
 from trace_analyzer.render.markdown import to_markdown
 from trace_analyzer.render.palette import Theme, palette
 from trace_analyzer.render.png import browser
@@ -184,11 +184,11 @@ def test_like_names_of_kernels_are_told_apart_by_what_differs() -> None:
         "elementwise_kernel · MulFunctor, float double", "sgemm",
     ]  # fmt: skip
     assert [field.column for field in shown.fields] == ["name"], "a column of empty texts is left out"
-    assert told_labels([names[0], MUL.format(4, "float", "float")], 40) == [
+    assert distinct_labels([names[0], MUL.format(4, "float", "float")], 40) == [
         "elementwise_kernel<128, 4, gp…, BFloat16",
         "elementwise_kernel<128, 4, gpu_k…, float",
     ]
-    assert told_labels([names[3]] * 2, 40) == ["sgemm", "sgemm"]
+    assert distinct_labels([names[3]] * 2, 40) == ["sgemm", "sgemm"]
 
 
 def test_texts_share_the_room_that_figures_leave() -> None:

@@ -165,9 +165,8 @@ def prepared(name: str, until: int, **options: Any) -> Report:
 
 def test_what_was_recorded_before_the_devices_work_is_said_with_its_name() -> None:
     report = prepared("my::preprocess", 20_000)
-    assert report.verdict.headline.endswith(
-        "The window leaves out 67 % of the trace (20.0 ms of 30.0 ms before the device's first work, most of it in my::preprocess)."
-    )
+    sentence = "The window leaves out 67 % of the trace (20.0 ms of 30.0 ms before the device's first work, most of it in my::preprocess)."
+    assert sentence in report.verdict.headline
     assert report.verdict.confidence != "high"
     assert "67 % of the trace lies outside of the window" in report.verdict.confidence_why
     text, page = report.summary(), report.to_markdown()
@@ -176,9 +175,7 @@ def test_what_was_recorded_before_the_devices_work_is_said_with_its_name() -> No
 
 
 def test_a_step_is_no_name_of_what_came_before() -> None:
-    assert prepared("ProfilerStep#3", 20_000).verdict.headline.endswith(
-        "(20.0 ms of 30.0 ms before the device's first work)."
-    )
+    assert "(20.0 ms of 30.0 ms before the device's first work)." in prepared("ProfilerStep#3", 20_000).verdict.headline
 
 
 def test_less_than_half_beside_the_devices_work_changes_no_verdict() -> None:

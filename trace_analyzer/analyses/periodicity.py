@@ -80,7 +80,10 @@ def launch_sequence(activities: pl.DataFrame, host: Host) -> pl.DataFrame:
 
 
 def _lookups_named(linked: pl.DataFrame, host: Host) -> pl.DataFrame:
-    """Return the activities with ``operator`` as text; `TABLE_LOOKUP` where that encloses the innermost (``aten::index_select``)."""
+    """Return the activities with ``operator`` as text.
+
+    It is `TABLE_LOOKUP` where that encloses the innermost (``aten::index_select``).
+    """
     lookups = host.those(
         (pl.col("kind") == "operator") & (pl.col("name") == TABLE_LOOKUP), "event_id", "thread_id", "start_ns", "end_ns"
     )
@@ -161,7 +164,7 @@ def _regular(sequence: pl.DataFrame, host: Host) -> Iterator[pl.DataFrame]:
 
 
 def _in_turns(sequence: pl.DataFrame, host: Host) -> Iterator[pl.DataFrame]:
-    """Yield the same cut by every n-th launch of an anchor, where that comes again after as many launches: passes that take turns."""
+    """Yield the same cut by every n-th launch of an anchor, which comes again after as many launches: passes in turns."""
     for anchor in _anchors(sequence)[:_CANDIDATES_IN_TURNS]:
         places = sequence.select((pl.col("work") == anchor).arg_true()).to_series().cast(pl.Int64)
         for every in range(2, _LONGEST_TURN + 1):

@@ -33,7 +33,10 @@ CONDITIONS = ("name", "words", "operator")
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Hold a kind of work, its group in the article's table, and what bounds it when no shapes tell; ``label`` is its name for people."""
+    """Hold a kind of work, its group in the article's table, and what bounds it when no shapes tell.
+
+    ``label`` is its name for people.
+    """
 
     bucket: str
     label: str

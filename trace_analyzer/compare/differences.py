@@ -30,9 +30,9 @@ def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
 
 
 def parts_of_lines(result: Comparison) -> pl.DataFrame:
-    """Return what each line of work consists of, by module and shapes: `LINE_KEY`, module, shapes, before_ns, after_ns, difference_ns (a step).
+    """Return what each line of work consists of, by module and shapes.
 
-    The greatest difference of each line comes first; parts of a line sum to it. Lines of which neither is known have none.
+    Columns: `LINE_KEY`, module, shapes, before_ns, after_ns, difference_ns (a step). The greatest difference of each line comes first; parts of a line sum to it. Lines of which neither is known have none.
     """
     assert result.before is not None
     assert result.after is not None

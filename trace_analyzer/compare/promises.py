@@ -174,7 +174,10 @@ def _has_fewer_waits(before: Profile, after: Profile, table: pl.DataFrame) -> bo
 
 
 def _has_as_many_launches(before: Profile, after: Profile) -> bool:
-    """Return whether a step of AFTER makes over 1 - `LEAST_PART` of the launches that one of BEFORE makes; False where a side does not tell."""
+    """Return whether a step of AFTER makes over 1 - `LEAST_PART` of the launches that one of BEFORE makes.
+
+    False where a side does not tell.
+    """
     launches = before.facts.launches, after.facts.launches
     if launches[0] is None or launches[1] is None:
         return False

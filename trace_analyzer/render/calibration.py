@@ -2,11 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from markupsafe import Markup, escape
-
 from trace_analyzer import units
 from trace_analyzer.catalog.calibration import Calibration
-from trace_analyzer.render.offline import figures_page
 
 if TYPE_CHECKING:
     import holoviews as hv
@@ -95,11 +92,13 @@ def calibration_plots(calibration: Calibration) -> "hv.Layout":
 
 def calibration_html(calibration: Calibration) -> str:
     """Return the figures on one page that needs no network."""
+    from trace_analyzer.render.offline import figures_page  # text needs no more than Polars
+
     title = f"{units.visible(calibration.name)}, measured"
-    caption = escape("Each figure is the best of its batches.")
+    caption = "Each figure is the best of its batches."
     return figures_page(
         title,
-        Markup(),
+        None,
         [("Memory and arithmetic", caption, calibration_plots(calibration))],
         calibration_text(calibration),
     )

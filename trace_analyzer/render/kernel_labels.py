@@ -27,7 +27,7 @@ def telling_arguments(labelled: Iterable[tuple[str, str]]) -> dict[str, str]:
     for name, label in labelled:
         by_label.setdefault(label, set()).add(name)
     alike = (sorted(names) for names in by_label.values() if len(names) > 1)
-    return {name: told for names in alike for name, told in zip(names, _differences(names), strict=True) if told}
+    return {name: text for names in alike for name, text in zip(names, _differences(names), strict=True) if text}
 
 
 def _differences(names: Sequence[str]) -> list[str]:
@@ -35,21 +35,21 @@ def _differences(names: Sequence[str]) -> list[str]:
     words = [_ARGUMENT.findall(name[:_READ].replace("(anonymous namespace)::", "")) for name in names]
     columns = [column for column in zip_longest(*words, fillvalue="") if len(set(column)) > 1]
     columns.sort(key=lambda column: any(word[:1].isdigit() for word in column))
-    told: list[tuple[str, ...]] = [() for _ in names]
+    arguments: list[tuple[str, ...]] = [() for _ in names]
     for column in columns:
-        more = [(*row, word) for row, word in zip(told, column, strict=True)]
-        if len(set(more)) > len(set(told)) and len(more[0]) <= _MOST_ARGUMENTS:
-            told = more
-    return [" ".join(filter(None, (word.rsplit("::", 1)[-1] for word in row))) for row in told]
+        more = [(*row, word) for row, word in zip(arguments, column, strict=True)]
+        if len(set(more)) > len(set(arguments)) and len(more[0]) <= _MOST_ARGUMENTS:
+            arguments = more
+    return [" ".join(filter(None, (word.rsplit("::", 1)[-1] for word in row))) for row in arguments]
 
 
-def told_labels(names: Sequence[str], cells: int) -> list[str]:
+def distinct_labels(names: Sequence[str], cells: int) -> list[str]:
     """Return each name's `kernel_label`, like ones with what tells them apart, in at most ``cells`` cells each."""
     labels = [kernel_label(name, cells) for name in names]
-    told = telling_arguments(zip(names, labels, strict=True))
+    arguments = telling_arguments(zip(names, labels, strict=True))
     return [
-        f"{kernel_label(name, max(1, cells - len(told[name]) - 2))}, {told[name]}"
-        if name in told and len(told[name]) < cells // 2 else label
+        f"{kernel_label(name, max(1, cells - len(arguments[name]) - 2))}, {arguments[name]}"
+        if name in arguments and len(arguments[name]) < cells // 2 else label
         for name, label in zip(names, labels, strict=True)
     ]  # fmt: skip
 

@@ -11,8 +11,8 @@ from trace_analyzer.render.palette import palette_css
 from trace_analyzer.units import visible
 from trace_analyzer.version import tool_version
 
-Figure = tuple[str, Markup, object]
-"""A title, a caption and what is drawn."""
+Figure = tuple[str, str, object]
+"""A title, a caption (HTML if it is ``Markup``) and what is drawn."""
 
 
 def bokeh_library() -> str:
@@ -26,7 +26,7 @@ def bokeh_library() -> str:
     return "\n".join(Resources(mode="inline", components=["bokeh"]).js_raw)
 
 
-def figures_page(headline: str, facts: Markup, figures: Sequence[Figure], text: str) -> str:
+def figures_page(headline: str, facts: Markup | None, figures: Sequence[Figure], text: str) -> str:
     """Return HoloViews plots as a page that needs no network: the headline, facts, the plots, and all of it as text."""
     from bokeh.embed import components
 
@@ -44,7 +44,7 @@ def figures_page(headline: str, facts: Markup, figures: Sequence[Figure], text: 
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(visible(headline))}</title><style>{palette_css()}{_asset('figure_page.css')}</style>"
         f"<script>{''.join(scripts)}</script></head>"
-        f"<body><h1>{escape(visible(headline))}</h1>{facts}{sections}"
+        f"<body><h1>{escape(visible(headline))}</h1>{facts or ''}{sections}"
         f"{words}{script}</body></html>\n"
     )
 
@@ -54,10 +54,12 @@ def _rendered(figure: Any) -> Any:
     if type(figure).__module__.startswith("bokeh."):
         return figure
     import holoviews as hv
+    from bokeh.models import Plot
 
     model = hv.render(figure, backend="bokeh")
-    model.update(background_fill_color=None, border_fill_color=None, outline_line_color=None)
-    model.output_backend = "canvas"  # WebGL warns where it is emulated, and gains nothing for so few shapes
+    for plot in model.select({"type": Plot}):
+        plot.update(background_fill_color=None, border_fill_color=None, outline_line_color=None)
+        plot.output_backend = "canvas"  # WebGL warns where it is emulated, and gains nothing for so few shapes
     return model
 
 

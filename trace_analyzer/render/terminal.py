@@ -27,7 +27,7 @@ from trace_analyzer.render.first_screen import (
     time_lines,
     verdict_lines,
 )
-from trace_analyzer.render.kernel_labels import told_labels
+from trace_analyzer.render.kernel_labels import distinct_labels
 from trace_analyzer.render.layout import MOST_LINES, Line, cells, column_widths, columns, hanging, line_text, table_row
 from trace_analyzer.report import Advice, DeviceReport, Evidence, Report, Verdict, worth
 from trace_analyzer.report.code_report import BLAME_SECTION
@@ -197,7 +197,7 @@ def _table(shown: DeclaredSection, width: int) -> list[Line]:
     rows = [list(map(units.visible, row)) for row in (shown.headings, *map(shown.cells, shown.rows))]
     widths = column_widths(rows, "r" * (len(sides) - 1) + sides[-1] if named else sides, width - 2)
     if named:
-        labels = told_labels([row[-1] for row in rows[1:]], 2 * widths[-1] - 1)
+        labels = distinct_labels([row[-1] for row in rows[1:]], 2 * widths[-1] - 1)
         rows[1:] = [[*figures, label] for (*figures, _), label in zip(rows[1:], labels, strict=True)]
     head, *body = (
         table_row(

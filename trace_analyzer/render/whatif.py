@@ -1,12 +1,10 @@
 """Write what a change would bring, as text for a terminal, as Markdown, and as a tornado plot."""
 
 from collections.abc import Sequence
+from html import escape
 from typing import Any
 
-from markupsafe import Markup, escape
-
 from trace_analyzer.render.layout import folded
-from trace_analyzer.render.offline import figures_page
 from trace_analyzer.render.row_phrases import path_part
 from trace_analyzer.replay.whatif import PathPart, Scenario, WhatIf
 from trace_analyzer.units import counted, duration, percent, shorten, visible
@@ -209,12 +207,12 @@ def tornado_html(result: WhatIf, *, words: bool = True) -> str | None:
     plot = tornado(result)
     if plot is None or result.replay is None:
         return None
-    caption = escape(
-        f"A bar goes from the step now, {duration(result.replay.step_ns)}, to the step with the change; a line is the interval of the estimate."
-    )
+    from trace_analyzer.render.offline import figures_page  # text needs no more than Polars
+
+    caption = f"A bar goes from the step now, {duration(result.replay.step_ns)}, to the step with the change; a line is the interval of the estimate."
     return figures_page(
         "What a change would bring",
-        Markup(),
+        None,
         [("Step with each change", caption, plot)],
         whatif_text(result) if words else "",
     )

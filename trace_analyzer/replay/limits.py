@@ -18,10 +18,10 @@ def verdict_with_floors(window_verdict: Verdict, estimates: Estimates) -> Verdic
     They do where the device takes no time in the replay of a regime of the device, or the CPU none in one of overhead, and
     the step is less than `WORTH_RATIO` shorter: no fix of what the regime names saves that.
     """
-    said = _contradiction(window_verdict, estimates)
-    if said is None:
+    contradiction = _contradiction(window_verdict, estimates)
+    if contradiction is None:
         return window_verdict
-    sentence, doubt = said
+    sentence, doubt = contradiction
     return replace(
         window_verdict,
         headline=f"{window_verdict.headline} {sentence}",

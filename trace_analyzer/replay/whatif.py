@@ -76,7 +76,10 @@ class PathPart:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Hold a change that would do nothing, or (``is_refused``) cannot be predicted, and why; ``is_applied`` where only that alone cannot."""
+    """Hold a change that would do nothing, or (``is_refused``) cannot be predicted, and why.
+
+    ``is_applied`` where only that alone cannot.
+    """
 
     name: str
     options: Mapping[str, float | str]

@@ -138,7 +138,7 @@ def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], 
     rows = written_rows(shown, frame.head(MOST_ROWS).iter_rows(named=True))
     for place in (place for place, field in enumerate(shown) if field.form in LONG_NAMES):
         if shown[place].form == "name":
-            rows = _told_apart(rows, place)
+            rows = _distinct(rows, place)
         cuts = telling_cuts(row.cells[place].text for row in rows)
         rows = tuple(_with_end(row, place, cuts) for row in rows)
     return Listing(key, title, shown, rows, frame.height, record)
@@ -146,16 +146,16 @@ def listing(key: str, title: str, frame: pl.DataFrame, fields: Sequence[Field], 
 
 def is_empty(values: pl.Series) -> bool:
     """Return whether no row has a value."""
-    empty = values.null_count() + (values.eq("").sum() if values.dtype == pl.String else 0)
-    return int(empty) == len(values)
+    empty = values.is_in([""]).fill_null(value=True) if values.dtype == pl.String else values.is_null()
+    return empty.all()
 
 
-def _told_apart(rows: tuple[Row, ...], place: int) -> tuple[Row, ...]:
+def _distinct(rows: tuple[Row, ...], place: int) -> tuple[Row, ...]:
     """Return rows whose short names differ where the names do."""
     cells = [row.cells[place] for row in rows]
-    told = telling_arguments((str(cell.sort), cell.text) for cell in cells if cell.full)
+    endings = telling_arguments((str(cell.sort), cell.text) for cell in cells if cell.full)
     named = (
-        replace(cell, text=f"{cell.text}, {told[cell.sort]}") if cell.full and cell.sort in told else cell
+        replace(cell, text=f"{cell.text}, {endings[cell.sort]}") if cell.full and cell.sort in endings else cell
         for cell in cells
     )
     return tuple(
