@@ -154,7 +154,7 @@ def test_what_operators_cost_is_split_and_short_launches_are_counted() -> None:
     part = text.split("### What operators cost the CPU")[1].split("###")[0]
     (row,) = (line for line in part.splitlines() if "aten::relu" in line)
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[1:4] == ["120", "120", "0"]
+    assert cells[1:4] == ["120", "120", "1.14 ms"]  # a column of no late launches is left out
     assert "launches of operators took" not in part
     late = analysed(
         [

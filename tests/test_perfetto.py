@@ -65,7 +65,7 @@ def test_the_command(tmp_path: Path) -> None:
     run = CliRunner().invoke(main, ["export", str(after), "--perfetto", str(out), "--before", str(before)])
     assert run.exit_code == 0, run.stderr
     names = {event["name"] for event in json.loads(out.read_bytes())["traceEvents"]}
-    assert "matmul +0.80 ms a step" in names
+    assert "Matmul +0.80 ms a step" in names
     assert CliRunner().invoke(main, ["export", str(after), "--perfetto", str(out)]).exit_code == 2
     assert CliRunner().invoke(main, ["export", str(after), "--perfetto", str(after)]).exit_code == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["after.json", "before.json", "out.json"]
