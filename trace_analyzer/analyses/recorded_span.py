@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from trace_analyzer.analyses.host import Host
+from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME
 
 Interval = tuple[int, int]
 
-_STEP = r"^ProfilerStep#?\*?[0-9]"
 """A step says nothing of what was done in it."""
 
 
@@ -61,7 +61,7 @@ def _filling(events: pl.DataFrame, host: Host, interval: Interval) -> str | None
     start, end = interval
     inside = pl.min_horizontal("end_ns", pl.lit(end)) - pl.max_horizontal("start_ns", pl.lit(start))
     filling = events.filter(2 * inside >= end - start) if start < end else events.clear()
-    steps = host.names.filter(pl.col("name").str.contains(_STEP)).get_column("name_id")
+    steps = host.names.filter(pl.col("name").str.contains(PROFILER_STEP_NAME)).get_column("name_id")
     filling = filling.filter(~pl.col("name_id").is_in(steps.implode()))
     if filling.is_empty():
         return None

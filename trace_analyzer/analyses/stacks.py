@@ -6,6 +6,7 @@ from trace_analyzer.analyses.blame import Attribution
 from trace_analyzer.analyses.context import Context
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analysis import Analysis
+from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME
 from trace_analyzer.frames.lookups import scatter, sum_by_group
 from trace_analyzer.schema import I64, STR, Column, Table
 
@@ -31,7 +32,6 @@ STACKS = Table(
 _MODULE = r"^nn\.Module: "
 _INSTANCE = r"^(nn\.Module: .*?)(?:_\d+)?$"
 """The number of an instance: the same class in the same place is one frame."""
-_STEP = r"^ProfilerStep#"
 _CALLS = ["runtime", "driver"]
 
 
@@ -43,7 +43,7 @@ def stacks(host: Host, context: Context, attribution: Attribution, activities: p
     forward operator for backward work, and the kernel at the tip.
     """
     parents = context.events.get_column("parent_id")
-    on_stack = host.each((pl.col("kind") != "overhead") & ~pl.col("name").str.contains(_STEP))
+    on_stack = host.each((pl.col("kind") != "overhead") & ~pl.col("name").str.contains(PROFILER_STEP_NAME))
     texts = host.each(pl.col("name").str.replace(_INSTANCE, "$1").cast(pl.Categorical))
     is_module = (pl.col("kind") == "python") & pl.col("name").str.contains(_MODULE)
     idle = attribution.intervals.select(

@@ -9,7 +9,7 @@ from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.loops import enclosed_by_work
 from trace_analyzer.analyses.periodicity import launch_sequence, periods
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.catalog.step_marks import step_marks
+from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME, step_marks
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.notes import Note
 from trace_analyzer.schema import BOOL, DEVICE, END, I64, NAME, START, STR, U32, Column, Table
@@ -47,7 +47,6 @@ STEPS = Table(
 )
 
 # A longer number is no step's, and could not be counted on from where it comes again.
-_PROFILER_STEP = r"^ProfilerStep#?\*?([0-9]{1,9})$"
 PROFILER_STEP, KERNEL_SEQUENCE = "ProfilerStep", "kernel sequence"
 
 _MARKS = {
@@ -134,7 +133,7 @@ def _profiler_steps(host: Host) -> pl.DataFrame:
 
     Two recordings in one file may count from the same number on: those do not overlap.
     """
-    number = pl.col("name").str.extract(_PROFILER_STEP).cast(pl.Int64)
+    number = pl.col("name").str.extract(PROFILER_STEP_NAME).cast(pl.Int64)
     steps = _spans(host, pl.col("kind").is_in(["annotation", "operator"]) & number.is_not_null()).with_columns(
         number.alias("index")
     )

@@ -17,6 +17,9 @@ MARKS = ("span", "end", "start", "part")
 LAYERS = "layers"
 """Source of annotations that name layers: parts of a pass."""
 
+PROFILER_STEP_NAME = r"^ProfilerStep#?\*?([0-9]{1,9})$"
+"""Matches annotations of ``torch.profiler``'s ``step()``; the group is the step's number."""
+
 _MATCHED = 4_096
 
 

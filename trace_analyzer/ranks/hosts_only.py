@@ -5,13 +5,13 @@ import math
 
 import polars as pl
 
+from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.ingest import Trace
 from trace_analyzer.ranks.groups import RankGroup
 from trace_analyzer.ranks.tables import COLLECTIVES, STEPS, typed
 
 _MARK = r"^gloo:(\w+)$"
-_STEP = r"^ProfilerStep#?\*?([0-9]{1,9})$"
 _KINDS = {"all_to_all_base": "all_to_all", "send": "send_recv", "recv": "send_recv"}
 _TYPES = {
     "float": "Float", "double": "Double", "c10::Half": "Half", "c10::BFloat16": "BFloat16", "int": "Int", "long int": "Long",
@@ -20,7 +20,7 @@ _TYPES = {
 
 def steps_of(trace: Trace) -> pl.DataFrame:
     """Return `STEPS` of the trace's ``ProfilerStep`` annotations; all count as steady."""
-    marks = _marks(trace, _STEP)
+    marks = _marks(trace, PROFILER_STEP_NAME)
     return typed(
         marks.select(
             pl.col("match").cast(pl.Int64).alias("step"), "start_ns", "end_ns",
