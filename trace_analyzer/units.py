@@ -47,6 +47,11 @@ def cell_width(text: str) -> int:
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
+def capitalized(text: str) -> str:
+    """Return text with a capital first letter; the rest stays as it is."""
+    return text[:1].upper() + text[1:]
+
+
 def shorten(text: str, cells: int) -> str:
     """Cut the text to at most ``cells`` terminal cells, the cut marked by an ellipsis."""
     if cell_width(text) <= cells:

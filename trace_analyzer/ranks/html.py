@@ -15,8 +15,9 @@ from trace_analyzer.ranks.sources import stem
 from trace_analyzer.ranks.summary import SUFFIX
 from trace_analyzer.ranks.text import doubt_lines, figure_lines, runs
 from trace_analyzer.render.html import codec
+from trace_analyzer.render.html.asset_files import asset
 from trace_analyzer.render.html.files import GENERATOR
-from trace_analyzer.render.html.page import asset, environment, scoped
+from trace_analyzer.render.html.page import environment, scoped
 from trace_analyzer.render.palette import palette_css
 from trace_analyzer.units import count, counted
 from trace_analyzer.vocabulary import REGIMES

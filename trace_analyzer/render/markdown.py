@@ -249,7 +249,7 @@ def _one_advice(rank: int, item: Advice) -> str:
             _indented(part)
             for part in (
                 escaped(item.why),
-                f"{bound[0].upper()}{bound[1:]}." if predicted else "",
+                f"{units.capitalized(bound)}." if predicted else "",
                 where,
                 block,
             )

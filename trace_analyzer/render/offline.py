@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 from markupsafe import Markup
 
+from trace_analyzer.render.html.asset_files import asset
 from trace_analyzer.render.palette import palette_css
 from trace_analyzer.units import visible
 from trace_analyzer.version import tool_version
@@ -32,7 +32,7 @@ def figures_page(headline: str, facts: Markup | None, figures: Sequence[Figure],
 
     drawn = [_rendered(figure) for *_, figure in figures]
     script, parts = components(drawn) if drawn else ("", ())
-    scripts = (bokeh_library(), _asset("figure_page.js")) if drawn else ()
+    scripts = (bokeh_library(), asset("figure_page.js")) if drawn else ()
     sections = Markup("").join(
         Markup('<h2>{}</h2><p>{}</p><div class="figure">{}</div>').format(title, caption, Markup(part))
         for (title, caption, _), part in zip(figures, parts, strict=True)
@@ -42,7 +42,7 @@ def figures_page(headline: str, facts: Markup | None, figures: Sequence[Figure],
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta name="generator" content="trace-analyzer {escape(tool_version())}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(visible(headline))}</title><style>{palette_css()}{_asset('figure_page.css')}</style>"
+        f"<title>{escape(visible(headline))}</title><style>{palette_css()}{asset('figure_page.css')}</style>"
         f"<script>{''.join(scripts)}</script></head>"
         f"<body><h1>{escape(visible(headline))}</h1>{facts or ''}{sections}"
         f"{words}{script}</body></html>\n"
@@ -61,7 +61,3 @@ def _rendered(figure: Any) -> Any:
         plot.update(background_fill_color=None, border_fill_color=None, outline_line_color=None)
         plot.output_backend = "canvas"  # WebGL warns where it is emulated, and gains nothing for so few shapes
     return model
-
-
-def _asset(name: str) -> str:
-    return files("trace_analyzer.render.html").joinpath("assets", name).read_text(encoding="utf-8")

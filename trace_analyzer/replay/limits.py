@@ -6,7 +6,7 @@ from trace_analyzer.analysis import Value
 from trace_analyzer.replay.estimates import Estimates
 from trace_analyzer.report import Confidence, Verdict
 from trace_analyzer.thresholds import WORTH_RATIO
-from trace_analyzer.units import percent
+from trace_analyzer.units import capitalized, percent
 
 _NOTHING = 0.0005
 _LOWER: dict[Confidence, Confidence] = {"high": "medium", "medium": "low", "low": "low"}
@@ -41,13 +41,13 @@ def _contradiction(verdict: Verdict, estimates: Estimates) -> tuple[str, str] | 
         return None
     if other >= least:
         doubt = "the replay sees CPU and device as the limit together"
-        return f"T{doubt[1:]}: as recorded, no fix of one alone saves {100 * WORTH_RATIO:.0f} %.", doubt
+        return f"{capitalized(doubt)}: as recorded, no fix of one alone saves {100 * WORTH_RATIO:.0f} %.", doubt
     limit, faster = ("CPU", "device") if is_device else ("device", "CPU")
     saved = 1 - own / now
     amount = "nothing" if saved < _NOTHING else percent(saved)
     step = "a step" if estimates.has_steps else "the window"
     doubt = f"the replay sees the {limit} as the limit"
-    return f"T{doubt[1:]}: as recorded, a {faster} that takes no time saves {amount} of {step}.", doubt
+    return f"{capitalized(doubt)}: as recorded, a {faster} that takes no time saves {amount} of {step}.", doubt
 
 
 VALUES = (Value("verdict", verdict_with_floors),)

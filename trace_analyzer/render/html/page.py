@@ -15,6 +15,7 @@ from trace_analyzer import units
 from trace_analyzer.render import phrasing, window_phrasing
 from trace_analyzer.render.advice_phrasing import predicted_arrow, saves_at_most
 from trace_analyzer.render.html import codec, flames
+from trace_analyzer.render.html.asset_files import asset
 from trace_analyzer.render.html.drawings import Drawing, drawings
 from trace_analyzer.render.html.figure import TimelineFigures, timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
@@ -80,7 +81,6 @@ PAGE_SCRIPTS = ("clipboard.js", "cards.js", "folds.js", "tables.js", "tips.js", 
 
 _LEFT_OUT_BYTES = 1_000  # what saying so takes
 
-_ASSETS = files("trace_analyzer.render.html") / "assets"
 _BOKEH_ID = re.compile(r'"p\d+"')
 _COMMENT = re.compile(r"^\s*//.*\n", re.MULTILINE)
 _MODULE_SYNTAX = re.compile(r"^import [^;]*;\n|^export (?=(?:async )?(?:function|const|class) )", re.MULTILINE)
@@ -182,11 +182,6 @@ def scoped(*names: str) -> str:
     return f"(() => {{\n'use strict';\n{modules}\n}})();"
 
 
-def asset(name: str) -> str:
-    """Return the text of a file of the page's assets."""
-    return (_ASSETS / name).read_text(encoding="utf-8")
-
-
 def _embedded(figures: TimelineFigures) -> Markup:
     """Return Bokeh's documents and where each figure goes, as JSON for ``Bokeh.embed.embed_items``."""
     document = Document()
@@ -249,7 +244,7 @@ def environment() -> Environment:
     )
     environment.filters["brief"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value
     environment.filters["coded"] = _coded
-    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
+    environment.filters["capitalize_first"] = units.capitalized
     environment.globals |= {
         "PARTS": PARTS, "KINDS": KINDS, "REGIMES": REGIMES, "STATUSES": STATUSES, "TERMS": TERMS,
         "GLOSSARY": GLOSSARY, "HATCHED": UNKNOWN_PARTS, "SHOWN_ROWS": SHOWN_ROWS, "MANY": MANY, "NAMES": NAMES, "OPEN_ADVICE": OPEN_ADVICE, "MOST_TIP": MOST_TIP, "ON_PAPER": ON_PAPER,

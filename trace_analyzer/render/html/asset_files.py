@@ -1,0 +1,10 @@
+"""Read the files of which pages consist: templates, styles and scripts."""
+
+from importlib.resources import files
+
+_ASSETS = files("trace_analyzer.render.html") / "assets"
+
+
+def asset(name: str) -> str:
+    """Return the text of a file of the pages' assets."""
+    return (_ASSETS / name).read_text(encoding="utf-8")
