@@ -32,7 +32,8 @@ def differing_intervals(report: Report, result: Comparison) -> pl.DataFrame:
 def parts_of_lines(result: Comparison) -> pl.DataFrame:
     """Return what each line of work consists of, by module and shapes.
 
-    Columns: `LINE_KEY`, module, shapes, before_ns, after_ns, difference_ns (a step). The greatest difference of each line comes first; parts of a line sum to it. Lines of which neither is known have none.
+    Columns: `LINE_KEY`, module, shapes, before_ns, after_ns, difference_ns (a step). The greatest difference of each line
+    comes first; parts of a line sum to it. Lines of which neither is known have none.
     """
     assert result.before is not None
     assert result.after is not None
