@@ -32,7 +32,7 @@ from trace_analyzer.ranks.spool import Sample
 from trace_analyzer.ranks.summary import RankSummary, exposed_pieces, from_bytes, summarize, to_bytes
 from trace_analyzer.ranks.tables import typed
 from trace_analyzer.ranks.waits import Lateness, _Grid
-from trace_analyzer.result_schemas import schema_of
+from trace_analyzer.type_schemas import result_schema
 
 CLOCKS: dict[str, Any] = {
     "offsets": {"host1": 3_000_000, "host3": -7_123_456, "host5": 2_500_000_000},
@@ -578,7 +578,7 @@ def test_no_two_runs_of_judging_differ(tmp_path: Path) -> None:
 def test_documents() -> None:
     report = judge(summaries(data_parallel(24, late_rank(5), **CLOCKS))[:-2])
     document = json.loads(report.to_json())
-    jsonschema.validate(document, schema_of("ranks", JobReport))
+    jsonschema.validate(document, result_schema("ranks", JobReport))
     assert document["problems"] == [
         {"rank": rank, "path": None, "kind": "missing", "message": f"no trace of rank {rank} of 24"}
         for rank in (22, 23)
@@ -610,7 +610,7 @@ def test_json_keeps_the_contract() -> None:
         assert records
         for record in records:
             assert keys <= set(record)
-    described = schema_of("ranks", JobReport)
+    described = result_schema("ranks", JobReport)
     kinds = {
         name: described["$defs"][kind]["properties"]["kind"]["enum"]
         for name, kind in (("problems", "Problem"), ("stragglers", "Straggler"))
@@ -630,7 +630,7 @@ def test_nothing_usable_is_said() -> None:
     report = judge([to_bytes(RankSummary("a.json", error="is no JSON"))])
     assert (report.job.seen, report.job.regime, report.ranks[0].status) == (0, None, "failed")
     assert report.job.sentence.startswith("No trace of a rank could be used.")
-    jsonschema.validate(json.loads(report.to_json()), schema_of("ranks", JobReport))
+    jsonschema.validate(json.loads(report.to_json()), result_schema("ranks", JobReport))
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", to_bytes(RankSummary("x"))[:-4]])
