@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tiers import examples
 
 from trace_analyzer.errors import InputError
 from trace_analyzer.ingest.trace import Header
-from trace_analyzer.ranks import columns
+from trace_analyzer.ranks import columns, html, map_rows
 from trace_analyzer.ranks import roles as role_module
 from trace_analyzer.ranks.groups import group_of, packed, unpacked
 from trace_analyzer.ranks.job import JobReport, judge
@@ -737,16 +738,32 @@ def test_the_page_holds_a_job_and_nothing_that_runs(tmp_path: Path) -> None:
 
 
 def test_the_page_of_many_collectives_leaves_out_the_steps_with_least_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trace_analyzer.ranks import html
-
     report = judge(summaries(data_parallel(8, lambda rank, step: (step + 1) * MS if rank == 5 else 0)))
-    monkeypatch.setattr(html, "MOST_COLLECTIVES", 40)
-    rows, said = html.kept(report.rows, list(range(10)), report.by_step)
+    monkeypatch.setattr(map_rows, "MOST_COLLECTIVES", 40)
+    rows = map_rows.drawn_collectives(report.rows, list(range(10)), report.by_step)
     assert rows.get_column("step").unique().to_list() == [8, 9]
-    assert said == "This file holds 32 of 160 collectives, those of the 2 steps with most lateness."
-    monkeypatch.setattr(html, "MOST_COLLECTIVES", 10)
-    rows, _ = html.kept(report.rows, list(range(10)), report.by_step)
-    assert rows.height == 10
+    assert (
+        html.left_out(report.rows, rows)
+        == "This file holds 32 of 160 collectives, those of the 2 steps with most lateness."
+    )
+    assert html.left_out(report.rows, report.rows) == ""
+    monkeypatch.setattr(map_rows, "MOST_COLLECTIVES", 10)
+    assert map_rows.drawn_collectives(report.rows, list(range(10)), report.by_step).height == 10
+
+
+def test_the_map_of_a_job_has_a_cell_per_rank_and_step() -> None:
+    report = judge(summaries(data_parallel(3, lambda rank, step: (step + 1) * MS if rank == 1 else 0)))
+    assert map_rows.drawn_steps(report.by_step, 3) == list(range(10))
+    assert map_rows.drawn_steps(report.by_step, 3_000_000) == [0]
+    cells = map_rows.cells(report, [0, 1], [3, 4], [])
+    assert cells.select("rank", "step", "regime").rows() == [(0, 3, 0), (0, 4, 0), (1, 3, 0), (1, 4, 0)]
+    rows = map_rows.placed_collectives(report.rows, [0, 1], list(range(10)))
+    assert rows.get_column("c_start").min() == 0
+    offsets = map_rows.offsets(rows, 10)
+    assert (len(offsets), offsets[0], offsets[-1]) == (11, 0, rows.height)
+    assert all(
+        rows["c_step"][low:high].unique().to_list() == [place] for place, (low, high) in enumerate(pairwise(offsets))
+    )
 
 
 @pytest.mark.slow
