@@ -31,8 +31,8 @@ from trace_analyzer.ranks.slowdown import slowdown
 from trace_analyzer.ranks.sources import files_of
 from trace_analyzer.ranks.spool import Sample
 from trace_analyzer.ranks.summary import RankSummary, exposed_pieces, from_bytes, summarize, to_bytes
-from trace_analyzer.ranks.tables import typed
 from trace_analyzer.ranks.waits import Lateness, _Grid
+from trace_analyzer.schema import typed
 from trace_analyzer.type_schemas import result_schema
 
 CLOCKS: dict[str, Any] = {

@@ -115,16 +115,14 @@ def _longest_word(text: str) -> int:
     return max(map(units.cell_width, text.split()), default=0)
 
 
-def table_row(
-    texts: Sequence[str], widths: Sequence[int], sides: str, styles: Sequence[str], gap: int = 2
-) -> list[Line]:
-    """Write a row of a table; a text that is wider than its column goes on below."""
+def table_row(texts: Sequence[str], widths: Sequence[int], sides: str, styles: Sequence[str]) -> list[Line]:
+    """Write a row of a table, two cells between columns; a text that is wider than its column goes on below."""
     cut = [broken(text, width) for text, width in zip(texts, widths, strict=True)]
     return [
         [
             part
             for k, (text, side) in enumerate(zip(line, sides, strict=True))
-            for part in _cell((text, styles[k]), widths[k], side, gap if k else 0)
+            for part in _cell((text, styles[k]), widths[k], side, 2 if k else 0)
         ]
         for line in zip_longest(*cut, fillvalue="")
     ]
