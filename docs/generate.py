@@ -30,9 +30,9 @@ from trace_analyzer.compare.scaling import Scaling  # noqa: E402
 from trace_analyzer.ranks.job import JobReport  # noqa: E402
 from trace_analyzer.registry import ANALYSES, TABLES  # noqa: E402
 from trace_analyzer.report_schema import json_schema  # noqa: E402
-from trace_analyzer.result_schemas import schema_of  # noqa: E402
 from trace_analyzer.schema import Table  # noqa: E402
 from trace_analyzer.sections import Section  # noqa: E402
+from trace_analyzer.type_schemas import result_schema  # noqa: E402
 
 T = TypeVar("T", bound=vocabulary.Term)
 
@@ -89,7 +89,7 @@ def pages() -> dict[str, str]:
         "words.md": words_page(),
         "../trace_analyzer/render/html/advice_docs.json": advice_docs(),
         **{
-            f"../trace_analyzer/{path}.schema.json": json.dumps(schema_of(Path(path).name, result), indent=2) + "\n"
+            f"../trace_analyzer/{path}.schema.json": json.dumps(result_schema(Path(path).name, result), indent=2) + "\n"
             for path, result in RESULTS.items()
         },
     }

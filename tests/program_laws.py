@@ -20,10 +20,10 @@ from trace_analyzer.render.perfetto import write_perfetto
 from trace_analyzer.replay.whatif import whatif
 from trace_analyzer.report import Report
 from trace_analyzer.report_schema import json_schema
-from trace_analyzer.result_schemas import schema_of
+from trace_analyzer.type_schemas import result_schema
 
 SCHEMA = Draft202012Validator(json_schema())
-COMPARISON = Draft202012Validator(schema_of("comparison", Comparison))
+COMPARISON = Draft202012Validator(result_schema("comparison", Comparison))
 _CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SIGNED = ("origin_ns", "launch_lead_ns", "offset")
 """Parts of the places in the JSON where a figure may be below zero."""

@@ -99,10 +99,12 @@ def test_no_file_names_a_place_of_one_machine() -> None:
 GEOMETRY = (
     "layout", "kernel_labels", "charts", "whatif", "notebook", "html/codec", "html/figure", "html/thinning", "html/timeline",
 )  # fmt: skip
-"""Renderers that divide lengths into cells, pixels, bytes, bins and units of axes."""
-OTHER_TEXTS = ("explain/agent", "explain/explanation", "ranks/text", "compare/scaling_text")
-"""Renderers of text beside those of the report."""
-SUMS = ("sum", "mean", "median", "fmean", "quantile")
+"""Renderers that divide lengths into cells, pixels, bytes, bins and units of axes, and sum up widths and heights."""
+RENDERERS = ("agent", "explanation", "lookups", "html", "text", "scaling_text", "plots", "phrasing")
+"""Names of modules outside of ``render/`` that write text, pages and plots."""
+SCALED = ("compare/plots", "compare/phrasing")
+"""Those of them that divide figures by the unit in which they are written; they sum up nothing."""
+SUMS = ("sum", "mean", "median", "fmean", "quantile", "group_by")
 
 
 def computed(module: ast.Module) -> list[int]:
@@ -110,9 +112,13 @@ def computed(module: ast.Module) -> list[int]:
     divided = (
         node for node in ast.walk(module) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.FloorDiv)
     )
+    return summed(module) + [node.lineno for node in divided if not is_path(node)]
+
+
+def summed(module: ast.Module) -> list[int]:
+    """Lines that sum figures up."""
     called = (node for node in ast.walk(module) if isinstance(node, ast.Call))
-    sums = [node.lineno for node in called if getattr(node.func, "id", getattr(node.func, "attr", "")) in SUMS]
-    return sums + [node.lineno for node in divided if not is_path(node)]
+    return [node.lineno for node in called if getattr(node.func, "id", getattr(node.func, "attr", "")) in SUMS]
 
 
 def is_path(division: ast.BinOp) -> bool:
@@ -131,9 +137,27 @@ def test_a_renderer_of_text_divides_and_sums_nothing() -> None:
         for path in render.rglob("*.py")
         if str(path.relative_to(render).with_suffix("")) not in GEOMETRY
     }
-    lines |= {name: computed(parsed(PACKAGE / f"{name}.py")) for name in OTHER_TEXTS}
+    others = {
+        str(path.relative_to(PACKAGE).with_suffix("")): parsed(path) for path in MODULES if path.stem in RENDERERS
+    }
+    lines |= {
+        name: summed(module) if name in SCALED else computed(module)
+        for name, module in others.items()
+        if not name.startswith("render/")
+    }
     assert {name: at for name, at in lines.items() if at} == {}
     assert all(computed(parsed(render / f"{name}.py")) for name in GEOMETRY), "an exception that nothing needs"
+    assert all(computed(others[name]) for name in SCALED), "an exception that nothing needs"
+
+
+def test_what_imports_a_way_to_draw_is_a_renderer() -> None:
+    drawing = re.compile(
+        r"^(import|from) (holoviews|bokeh|markupsafe|jinja2|trace_analyzer\.render\.(layout|markdown))\b", re.MULTILINE
+    )
+    drawers = [path for path in MODULES if drawing.search(path.read_text(encoding="utf-8"))]
+    outside = {str(path.relative_to(PACKAGE)) for path in drawers if PACKAGE / "render" not in path.parents}
+    assert "compare/plots.py" in outside
+    assert {name for name in outside if Path(name).stem not in RENDERERS} == set()
 
 
 def test_analyses_do_not_draw_and_renderers_do_not_compute() -> None:

@@ -17,7 +17,7 @@ from trace_analyzer.compare.comparison import Comparison
 from trace_analyzer.compare.profiles import Profile, merged, profile_of
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
-from trace_analyzer.result_schemas import schema_of
+from trace_analyzer.type_schemas import result_schema
 
 PAIRS = CORPUS.parent / "pairs"
 pytestmark = pytest.mark.skipif(not (PAIRS.exists() and corpus_rows()), reason="the corpus ($TRACE_CORPUS) is absent")
@@ -116,7 +116,7 @@ def test_laws_of_every_trace(file: str, corpus_report: Reports) -> None:
     own = profile_of(corpus_report(file))
     itself, other = compare(own, own), compare(own, side("a100_forward_batch16.json.gz"))
     for result in (itself, other):
-        jsonschema.validate(result.document(), schema_of("comparison", Comparison))
+        jsonschema.validate(result.document(), result_schema("comparison", Comparison))
         if result.status == "ok":
             assert result.before is not None
             assert result.after is not None

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tiers import examples
 
 from trace_analyzer.errors import InputError
 from trace_analyzer.ingest.trace import Header
-from trace_analyzer.ranks import columns
+from trace_analyzer.ranks import columns, html, map_rows
 from trace_analyzer.ranks import roles as role_module
 from trace_analyzer.ranks.groups import group_of, packed, unpacked
 from trace_analyzer.ranks.job import JobReport, judge
@@ -30,9 +31,9 @@ from trace_analyzer.ranks.slowdown import slowdown
 from trace_analyzer.ranks.sources import files_of
 from trace_analyzer.ranks.spool import Sample
 from trace_analyzer.ranks.summary import RankSummary, exposed_pieces, from_bytes, summarize, to_bytes
-from trace_analyzer.ranks.tables import typed
 from trace_analyzer.ranks.waits import Lateness, _Grid
-from trace_analyzer.result_schemas import schema_of
+from trace_analyzer.schema import typed
+from trace_analyzer.type_schemas import result_schema
 
 CLOCKS: dict[str, Any] = {
     "offsets": {"host1": 3_000_000, "host3": -7_123_456, "host5": 2_500_000_000},
@@ -578,7 +579,7 @@ def test_no_two_runs_of_judging_differ(tmp_path: Path) -> None:
 def test_documents() -> None:
     report = judge(summaries(data_parallel(24, late_rank(5), **CLOCKS))[:-2])
     document = json.loads(report.to_json())
-    jsonschema.validate(document, schema_of("ranks", JobReport))
+    jsonschema.validate(document, result_schema("ranks", JobReport))
     assert document["problems"] == [
         {"rank": rank, "path": None, "kind": "missing", "message": f"no trace of rank {rank} of 24"}
         for rank in (22, 23)
@@ -610,7 +611,7 @@ def test_json_keeps_the_contract() -> None:
         assert records
         for record in records:
             assert keys <= set(record)
-    described = schema_of("ranks", JobReport)
+    described = result_schema("ranks", JobReport)
     kinds = {
         name: described["$defs"][kind]["properties"]["kind"]["enum"]
         for name, kind in (("problems", "Problem"), ("stragglers", "Straggler"))
@@ -630,7 +631,7 @@ def test_nothing_usable_is_said() -> None:
     report = judge([to_bytes(RankSummary("a.json", error="is no JSON"))])
     assert (report.job.seen, report.job.regime, report.ranks[0].status) == (0, None, "failed")
     assert report.job.sentence.startswith("No trace of a rank could be used.")
-    jsonschema.validate(json.loads(report.to_json()), schema_of("ranks", JobReport))
+    jsonschema.validate(json.loads(report.to_json()), result_schema("ranks", JobReport))
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", to_bytes(RankSummary("x"))[:-4]])
@@ -737,16 +738,32 @@ def test_the_page_holds_a_job_and_nothing_that_runs(tmp_path: Path) -> None:
 
 
 def test_the_page_of_many_collectives_leaves_out_the_steps_with_least_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
-    from trace_analyzer.ranks import html
-
     report = judge(summaries(data_parallel(8, lambda rank, step: (step + 1) * MS if rank == 5 else 0)))
-    monkeypatch.setattr(html, "MOST_COLLECTIVES", 40)
-    rows, said = html.kept(report.rows, list(range(10)), report.by_step)
+    monkeypatch.setattr(map_rows, "MOST_COLLECTIVES", 40)
+    rows = map_rows.drawn_collectives(report.rows, list(range(10)), report.by_step)
     assert rows.get_column("step").unique().to_list() == [8, 9]
-    assert said == "This file holds 32 of 160 collectives, those of the 2 steps with most lateness."
-    monkeypatch.setattr(html, "MOST_COLLECTIVES", 10)
-    rows, _ = html.kept(report.rows, list(range(10)), report.by_step)
-    assert rows.height == 10
+    assert (
+        html.left_out(report.rows, rows)
+        == "This file holds 32 of 160 collectives, those of the 2 steps with most lateness."
+    )
+    assert html.left_out(report.rows, report.rows) == ""
+    monkeypatch.setattr(map_rows, "MOST_COLLECTIVES", 10)
+    assert map_rows.drawn_collectives(report.rows, list(range(10)), report.by_step).height == 10
+
+
+def test_the_map_of_a_job_has_a_cell_per_rank_and_step() -> None:
+    report = judge(summaries(data_parallel(3, lambda rank, step: (step + 1) * MS if rank == 1 else 0)))
+    assert map_rows.drawn_steps(report.by_step, 3) == list(range(10))
+    assert map_rows.drawn_steps(report.by_step, 3_000_000) == [0]
+    cells = map_rows.cells(report, [0, 1], [3, 4], [])
+    assert cells.select("rank", "step", "regime").rows() == [(0, 3, 0), (0, 4, 0), (1, 3, 0), (1, 4, 0)]
+    rows = map_rows.placed_collectives(report.rows, [0, 1], list(range(10)))
+    assert rows.get_column("c_start").min() == 0
+    offsets = map_rows.offsets(rows, 10)
+    assert (len(offsets), offsets[0], offsets[-1]) == (11, 0, rows.height)
+    assert all(
+        rows["c_step"][low:high].unique().to_list() == [place] for place, (low, high) in enumerate(pairwise(offsets))
+    )
 
 
 @pytest.mark.slow

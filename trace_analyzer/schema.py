@@ -5,6 +5,7 @@ checked against them. Columns carry their unit in their name (``_ns``, ``_bytes`
 null. Columns that several tables share stand below.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import polars as pl
@@ -83,6 +84,11 @@ class Table:
 def nulls(height: int, dtype: pl.DataType) -> pl.Series:
     """Return a column without values. It is made at once, and takes no memory before it is written to."""
     return pl.Series([None], dtype=dtype).new_from_index(0, height)
+
+
+def typed(frame: pl.DataFrame, types: Mapping[str, pl.DataType]) -> pl.DataFrame:
+    """Return the columns named in ``types``, cast to these. Raises Polars' errors where one is missing or cannot be cast."""
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in types.items())
 
 
 STR, I64, I32, U32, F64, BOOL = pl.String(), pl.Int64(), pl.Int32(), pl.UInt32(), pl.Float64(), pl.Boolean()

@@ -15,7 +15,6 @@ from trace_analyzer.errors import UsageError
 from trace_analyzer.files import write_text
 
 if TYPE_CHECKING:
-    from trace_analyzer.compare.comparison import Comparison
     from trace_analyzer.compare.gates import Gate
     from trace_analyzer.compare.profiles import Profile
     from trace_analyzer.ingest import Trace
@@ -181,7 +180,7 @@ def _finish(before: "Profile", after: "Profile", results: Results, gates: tuple[
 
     compared = compare_profiles(before, after)
     result, shown = outputs.redacted(compared, paths_of((before, after)), results.is_redacted)
-    outputs.deliver(_rendered(result, results.form, outputs.width_of(results.output)), results.output)
+    outputs.deliver_result(result, results.form, results.output)
     if result.status == "refused":
         outputs.complain(shown(f"not compared: {result.reason}"))
         return FAILED
@@ -198,9 +197,3 @@ def _finish(before: "Profile", after: "Profile", results: Results, gates: tuple[
     for item in held:
         outputs.complain(shown(f"gate {'broke' if item.broke else 'held'}: {item.why}"))
     return GATE_BROKE if any(item.broke for item in held) else 0
-
-
-def _rendered(result: "Comparison", form: str, width: int) -> str:
-    if form == "json":
-        return result.to_json()
-    return result.to_markdown() if form == "markdown" else result.summary(width)

@@ -6,13 +6,17 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
 from trace_analyzer.errors import UsageError
 from trace_analyzer.files import is_special, write_text
 from trace_analyzer.units import printable, visible
+
+if TYPE_CHECKING:
+    from trace_analyzer.compare.comparison import Comparison
+    from trace_analyzer.ranks.job import JobReport
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -140,6 +144,14 @@ def deliver(text: str, output: str | None) -> None:
         say(text)
     else:
         write_text(Path(str(output)), text)
+
+
+def deliver_result(result: "Comparison | JobReport", form: str, output: str | None) -> None:
+    """Write a result as JSON, Markdown or text to where ``--output`` says."""
+    if form == "text":
+        deliver(result.summary(width_of(output)), output)
+    else:
+        deliver(result.to_json() if form == "json" else result.to_markdown(), output)
 
 
 def width_of(output: str | None) -> int:

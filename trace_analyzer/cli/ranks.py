@@ -15,7 +15,6 @@ from trace_analyzer.packages import missing_for_pages
 
 if TYPE_CHECKING:
     from trace_analyzer.ranks.engine import Executor
-    from trace_analyzer.ranks.job import JobReport
 
 _PATIENCE_S = 20
 
@@ -62,7 +61,7 @@ def ranks(
 
     with Progress() as progress, _client(dask) as client:
         report = analyze_ranks(sources, executor=client, workers=workers, progress=progress, redact=redact)
-    outputs.deliver(_rendered(report, form, outputs.width_of(output)), output)
+    outputs.deliver_result(report, form, output)
     if not report.job.seen:
         raise UsageError("no trace of a rank could be used: see the problems above")
     if html:
@@ -87,9 +86,3 @@ def _client(scheduler: str | None) -> "Iterator[Executor | None]":
         raise UsageError(f"--dask {scheduler}: no scheduler answers: {error}") from None
     with client:
         yield client
-
-
-def _rendered(report: "JobReport", form: str, width: int) -> str:
-    if form == "json":
-        return report.to_json()
-    return report.to_markdown() if form == "markdown" else report.summary(width)

@@ -9,6 +9,7 @@ from markupsafe import Markup, escape
 from trace_analyzer import forks
 from trace_analyzer.compare.comparison import LINE_KEY, Comparison, Line
 from trace_analyzer.compare.differences import parts_of_lines
+from trace_analyzer.compare.figures import times_a_step
 from trace_analyzer.compare.phrasing import is_shown, limit, line_name, scale_of, scaled, signed
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.compare.text import line_detail, summary
@@ -101,7 +102,7 @@ def _facts(result: Comparison) -> Markup:
 
 def _lines(result: Comparison, scale: float, unit: str) -> Markup:
     """Return the lines of the difference, each of which unfolds into its modules and shapes."""
-    parts = {key: list(rows.iter_rows(named=True)) for key, rows in parts_of_lines(result).group_by(LINE_KEY)}
+    parts = {key: rows.to_dicts() for key, rows in parts_of_lines(result).partition_by(LINE_KEY, as_dict=True).items()}
     items = Markup("").join(
         _line(line, parts.get(tuple(getattr(line, name) for name in LINE_KEY), [])[:_PARTS], result, scale)
         for line in result.lines[:_LINES]
@@ -119,8 +120,7 @@ def _lines(result: Comparison, scale: float, unit: str) -> Markup:
 
 def _line(line: Line, parts: Sequence[Mapping[str, Any]], result: Comparison, scale: float) -> Markup:
     """Return a row of a line and, folded, of its parts."""
-    assert result.before is not None
-    assert result.after is not None
+    before_ns, after_ns = times_a_step(line, result)
     name: str | Markup = visible(line_name(line))
     if parts:
         rows = Markup("").join(
@@ -132,8 +132,7 @@ def _line(line: Line, parts: Sequence[Mapping[str, Any]], result: Comparison, sc
         )  # fmt: skip
         name = Markup("<details><summary>{}</summary><table>{}</table></details>").format(name, rows)
     return Markup('<tr><th>{}</th><td class="n">{}</td><td class="n">{}</td><td class="n">{}</td><td class="path">{}</td></tr>').format(
-        name, scaled(line.before_total_ns / result.before.steps, scale), scaled(line.after_total_ns / result.after.steps, scale),
-        signed(line.difference_ns, scale), line_detail(line, result, scale),
+        name, scaled(before_ns, scale), scaled(after_ns, scale), signed(line.difference_ns, scale), line_detail(line, result, scale)
     )  # fmt: skip
 
 

@@ -223,3 +223,14 @@ def _pairs(one: object, other: object) -> Iterator[tuple[int, int]]:
                 yield from _pairs(a, b)
     elif isinstance(one, int) and isinstance(other, int) and one != other:
         yield one, other
+
+
+def side_without_operators(before: Profile, after: Profile) -> str:
+    """Return which side lacks operators of most kernel time, where the other has them."""
+    lacks = [
+        2 * int(kernels.join(side.calls.drop_nulls("operator"), on="call", how="anti").get_column("total_ns").sum())
+        > int(kernels.get_column("total_ns").sum())
+        for side in (before, after)
+        for kernels in [side.rows.filter(pl.col("kind") == "kernel")]
+    ]
+    return {(True, False): "before", (False, True): "after"}.get((lacks[0], lacks[1]), "")

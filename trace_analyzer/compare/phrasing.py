@@ -1,10 +1,9 @@
 """Write in sentences what a comparison shows."""
 
-import polars as pl
-
 from trace_analyzer.catalog.line_labels import group_label, group_phrase, is_line, line_label
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
-from trace_analyzer.compare.profiles import DEVICE_SEPARATOR, Profile
+from trace_analyzer.compare.judgement import side_without_operators
+from trace_analyzer.compare.profiles import DEVICE_SEPARATOR
 from trace_analyzer.compare.statistics import FLOOR_RATIO
 from trace_analyzer.units import NS_PER_MS, NS_PER_S, NS_PER_US, counted, duration, percent
 from trace_analyzer.vocabulary import limit_label
@@ -214,7 +213,7 @@ def _rest(result: Comparison) -> list[str]:
         texts.append(
             "Shapes of inputs were not recorded on both sides (record_shapes=True), so calls are matched without them."
         )
-    if result.same_work is False and (names := _without_operators(before, after)):
+    if result.same_work is False and (names := side_without_operators(before, after)):
         texts.append(
             f"Most kernels of {names} know no operator, as those that a graph replays: --capture FILE takes it from a trace in which they"
             " were launched one by one."
@@ -225,17 +224,6 @@ def _rest(result: Comparison) -> list[str]:
     if before.facts.cold and after.facts.cold:
         texts.append("All steps of both sides are a cold start.")
     return texts
-
-
-def _without_operators(before: Profile, after: Profile) -> str:
-    """Return which side lacks operators of most kernel time, where the other has them."""
-    lacks = [
-        2 * int(kernels.join(side.calls.drop_nulls("operator"), on="call", how="anti").get_column("total_ns").sum())
-        > int(kernels.get_column("total_ns").sum())
-        for side in (before, after)
-        for kernels in [side.rows.filter(pl.col("kind") == "kernel")]
-    ]
-    return {(True, False): "before", (False, True): "after"}.get((lacks[0], lacks[1]), "")
 
 
 def change(before: float, after: float) -> str:

@@ -3,27 +3,22 @@
 Nothing is computed here but where rectangles lie. Importing this module loads HoloViews with its Bokeh backend.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import holoviews as hv
 import holoviews.plotting.bokeh
-import polars as pl
 from bokeh.models import FixedTicker, Line, Text
 from bokeh.models.renderers import GlyphRenderer
 
 from trace_analyzer.catalog.line_labels import line_label
+from trace_analyzer.compare import figures
 from trace_analyzer.compare.comparison import Bar, Comparison
-from trace_analyzer.compare.phrasing import bar_label, scale_of, scaled, signed
+from trace_analyzer.compare.phrasing import scale_of, scaled, signed
 from trace_analyzer.compare.scaling import Scaling
 from trace_analyzer.render.palette import palette
 from trace_analyzer.units import shorten, visible
 
-_MOST_BARS = 12
-_LEAST_BAR = 0.01
-"""Bars under this share of the greatest one are too short to be seen: they are one with all others."""
 _NARROWEST, _WIDEST = 340, 640
 """Least widths in pixels, of plots that a phone shows whole and of those that it scrolls."""
 _CELLS = 100
@@ -34,13 +29,9 @@ _FURTHEST = 4
 """The device's line ends at so many times the largest batch, where it crosses the host's time only later."""
 _INK, _LINE = "#5f6673", "#ffffff"
 """Grey that can be read on a light and on a dark page, until the page's script takes the theme's; lines between frames."""
-_DEPTH = 9
-"""Levels of the flame graph: the step, the kind of time, modules, the operator."""
-_LEAST_SHARE = 0.002
-"""Frames of the flame graph under this share of the step are not drawn."""
+_LEAST_LABELLED = 0.04
+"""Frames of the flame graph under this share of the step have no label."""
 _LABEL_CELLS = 24
-_KINDS = {"idle": "Idle", "kernel": "Kernels", "copy": "Copies", "communication": "Communication"}
-"""Names of the kinds of time, the flame graph's second level."""
 
 
 def _colours() -> dict[str, str]:
@@ -51,27 +42,18 @@ def _colours() -> dict[str, str]:
 def waterfall(bars: Sequence[Bar], before_ns: float, after_ns: float) -> hv.Element:
     """Draw a waterfall from the step before to the step after, the greatest changes first; the rest is one bar."""
     scale, unit = scale_of(max(before_ns, after_ns))
-    least = _LEAST_BAR * max((abs(bar.difference_ns) for bar in bars), default=0.0)
-    shown = [bar for bar in bars if abs(bar.difference_ns) > least][:_MOST_BARS]
-    rest = (after_ns - before_ns) - sum(bar.difference_ns for bar in shown)
-    colours, level = _colours(), before_ns
-    rows: list[tuple[float, float, str, str, str]] = []
-    rows.append((0.0, before_ns, "before", scaled(before_ns, scale), colours["total"]))
-    changes = [(bar_label(bar), bar.difference_ns) for bar in shown] + (
-        [("all others", rest)] if len(bars) > len(shown) else []
-    )
-    for name, change in changes:
-        colour = colours["slower" if change > 0 else "faster"]
-        rows.append((level, level + change, name, signed(change, scale), colour))
-        level += change
-    rows.append((0.0, after_ns, "after", scaled(after_ns, scale), colours["total"]))
+    rows, colours = figures.waterfall_rows(bars, before_ns, after_ns), _colours()
     count = len(rows)
-    start, end = _range(rows, scale)
+    start, end = (ns / scale for ns in figures.scale_ends(rows))
     boxes = [
-        (max(start, min(x0, x1) / scale), count - place - 0.9, max(x0, x1) / scale, count - place - 0.1, visible(name), size, colour)
-        for place, (x0, x1, name, size, colour) in enumerate(rows)
+        (
+            max(start, min(row.start_ns, row.end_ns) / scale), count - place - 0.9, max(row.start_ns, row.end_ns) / scale, count - place - 0.1,
+            visible(row.name), scaled(row.end_ns, scale) if row.difference_ns is None else signed(row.difference_ns, scale),
+            colours["total" if row.difference_ns is None else "slower" if row.difference_ns > 0 else "faster"],
+        )
+        for place, row in enumerate(rows)
     ]  # fmt: skip
-    ticks = {count - place - 0.5: _end(visible(row[2])) for place, row in enumerate(rows)}
+    ticks = {count - place - 0.5: _end(visible(row.name)) for place, row in enumerate(rows)}
     rectangles = hv.Rectangles(boxes, ["x0", "y0", "x1", "y1"], ["name", "change", "colour"]).opts(
         color="colour", line_color=None, tools=["hover"], hover_tooltips=[("", "@name"), (unit, "@change")],
     )  # fmt: skip
@@ -92,14 +74,6 @@ def _frame_options(height: int, least_width: int) -> dict[str, Any]:
 def _end(name: str) -> str:
     """Return the end of a long name: it tells most of a path of modules."""
     return name if len(name) <= _LABEL_CELLS else f"…{name[1 - _LABEL_CELLS :]}"
-
-
-def _range(rows: Sequence[tuple[float, float, str, str, str]], scale: float) -> tuple[float, float]:
-    """Return the axis: from 0, or from below all changes where they lie close together, so that they can be seen."""
-    ends = [end for a, b, *_ in rows[1:-1] for end in (a, b)] or [rows[0][1], rows[-1][1]]
-    low, high = min(ends), max(*ends, rows[0][1], rows[-1][1])
-    start = max(0.0, low - 0.3 * (high - low)) if high - low < 0.4 * high else 0.0
-    return start / scale, (high + 0.18 * (high - start)) / scale
 
 
 def _named_ticks(labels: dict[float, str]) -> Any:
@@ -157,17 +131,8 @@ def timelines(result: Comparison) -> hv.Element | None:
 
 def timeline_key(result: Comparison) -> list[tuple[str, str]]:
     """Return the categories of each colour, and the colour, of what owns most of both typical steps, the greatest first."""
-    known, sums = palette(), Counter[str]()
-    names: dict[str, Counter[str]] = {}
-    for side in result.sides:
-        for start, end, kind, category, _ in (side.timeline() if side.timeline else pl.DataFrame()).iter_rows():
-            colour = _colour(known, kind, category)
-            sums[colour] += end - start
-            names.setdefault(colour, Counter())[line_label(category)] += end - start
-    return [
-        (", ".join(name for name, _ in names[colour].most_common(_MOST_NAMES)), colour)
-        for colour, _ in sums.most_common(_MOST_KEYS)
-    ]
+    known, times = palette(), figures.category_times(result)
+    return figures.times_by_colour(times, {key: _colour(known, *key) for key in times}, _MOST_KEYS, _MOST_NAMES)
 
 
 def _colour(known: Mapping[str, str], kind: str, category: str) -> str:
@@ -180,21 +145,6 @@ def _colour(known: Mapping[str, str], kind: str, category: str) -> str:
     return known["p-communication" if kind == "communication" else "p-copy"]
 
 
-@dataclass
-class _Frame:
-    """Hold a frame of the flame graph: time a step of both sides, and what lies on it."""
-
-    name: str
-    before_ns: float = 0.0
-    after_ns: float = 0.0
-    children: dict[str, "_Frame"] = field(default_factory=dict)
-
-    @property
-    def width(self) -> float:
-        """Return the wider of both sides, children included: what was removed is seen as well."""
-        return max(self.before_ns, self.after_ns, sum(child.width for child in self.children.values()))
-
-
 def flame_graph(result: Comparison) -> hv.Element:
     """Draw a differential flame graph of kinds of time, modules and operators, coloured by what changed.
 
@@ -202,64 +152,34 @@ def flame_graph(result: Comparison) -> hv.Element:
 
     After Gregg 2016, "The Flame Graph" (https://doi.org/10.1145/2909476), with both widths kept.
     """
-    assert result.before is not None
-    assert result.after is not None
-    root = _tree(result.matches, result.before.steps, result.after.steps)
-    scale, unit = scale_of(max(root.before_ns, root.after_ns))
-    boxes = list(_boxes(root, 0.0, 0, root.width, scale))
-    depth = 1 + max(int(box[1]) for box in boxes)
-    rectangles = hv.Rectangles(
-        [box[:8] for box in boxes], ["x0", "y0", "x1", "y1"], ["name", "before", "after", "colour"]
-    ).opts(
+    frames, colours = figures.flame_rows(result), _colours()
+    step = frames[0]
+    scale, unit = scale_of(max(step.before_ns, step.after_ns))
+    depth = 1 + max(frame.depth for frame in frames)
+    boxes = [
+        (
+            frame.start_ns / scale, float(frame.depth), (frame.start_ns + frame.width_ns) / scale, frame.depth + 0.92,
+            visible(frame.name), frame.before_ns / scale, frame.after_ns / scale, colours[frame.change],
+        )
+        for frame in frames
+    ]  # fmt: skip
+    rectangles = hv.Rectangles(boxes, ["x0", "y0", "x1", "y1"], ["name", "before", "after", "colour"]).opts(
         color="colour", line_color=_LINE, tools=["hover"], xlabel=f"{unit} a step", ylabel="", yaxis=None, toolbar=None,
-        xlim=(0, root.width / scale), ylim=(0, depth), **_frame_options(60 + 28 * depth, _WIDEST),
+        xlim=(0, step.width_ns / scale), ylim=(0, depth), **_frame_options(60 + 28 * depth, _WIDEST),
         hover_tooltips=[("", "@name"), ("before", "@before{0,0.000}"), ("after", "@after{0,0.000}")],
     )  # fmt: skip
-    wide = [
+    texts = [
         (
             (box[0] + box[2]) / 2,
             box[1] + 0.45,
-            shorten(box[4], max(3, int((box[2] - box[0]) * scale / root.width * _CELLS))),
-            _INK if box[7] == _colours()["even"] else "#ffffff",
+            shorten(box[4], max(3, int(frame.width_ns / step.width_ns * _CELLS))),
+            _INK if frame.change == "even" else "#ffffff",
         )
-        for box in boxes
+        for frame, box in zip(frames, boxes, strict=True)
+        if frame.width_ns > _LEAST_LABELLED * step.width_ns
     ]
-    texts = [label for label, box in zip(wide, boxes, strict=True) if (box[2] - box[0]) * scale > 0.04 * root.width]
     labels = hv.Labels(texts, ["x", "y"], ["name", "ink"]).opts(text_font_size="8pt", text_color="ink")
     return rectangles * labels
-
-
-def _tree(table: pl.DataFrame, before_steps: int, after_steps: int) -> _Frame:
-    root = _Frame("step")
-    rows = table.select(
-        "kind", "category", "module", pl.coalesce("operator", "outer_operator", "kernel", "category").alias("operator"),
-        (pl.col("before_total_ns") / before_steps).alias("before"), (pl.col("after_total_ns") / after_steps).alias("after"),
-    )  # fmt: skip
-    for kind, category, module, operator, before, after in rows.iter_rows():
-        own = line_label(category) if kind == "idle" or operator == category else operator
-        path = [_KINDS[kind], own] if kind == "idle" else [_KINDS[kind], *(module or "").split("/"), own]
-        frame = root
-        frame.before_ns, frame.after_ns = frame.before_ns + before, frame.after_ns + after
-        for name in [part for part in path if part][: _DEPTH - 1]:
-            frame = frame.children.setdefault(name, _Frame(name))
-            frame.before_ns, frame.after_ns = frame.before_ns + before, frame.after_ns + after
-    return root
-
-
-def _boxes(frame: _Frame, x: float, depth: int, whole: float, scale: float) -> Iterator[tuple[Any, ...]]:
-    width = frame.width
-    if width < _LEAST_SHARE * whole:
-        return
-    colours = _colours()
-    change = frame.after_ns - frame.before_ns
-    is_even = abs(change) <= 0.02 * max(frame.before_ns, frame.after_ns)
-    colour = colours["even" if is_even else "slower" if change > 0 else "faster"]
-    yield (
-        x / scale, float(depth), (x + width) / scale, depth + 0.92, visible(frame.name), frame.before_ns / scale, frame.after_ns / scale, colour
-    )  # fmt: skip
-    for child in sorted(frame.children.values(), key=lambda item: (-item.width, item.name)):
-        yield from _boxes(child, x, depth + 1, whole, scale)
-        x += child.width
 
 
 def scaling_plot(result: Scaling) -> hv.Element:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
+from trace_analyzer.analyses.roofline import known_sum
 from trace_analyzer.catalog.copy_directions import copy_direction
 from trace_analyzer.compare.facts import DeviceTime, Facts, RecordedSteps, promise
 from trace_analyzer.compare.timelines import typical_step
@@ -18,6 +19,7 @@ from trace_analyzer.frames.lookups import (
     where_equal,
 )
 from trace_analyzer.report import Report
+from trace_analyzer.schema import typed
 
 CALLS: Mapping[str, pl.DataType] = {
     "call": pl.UInt32(),
@@ -185,7 +187,7 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
     every = pl.concat(known)
     calls = (
         every.group_by(call_key, maintain_order=True)
-        .agg(pl.col("count", "outer_count").sum(), _known_sum("flop"), pl.col("first").min())
+        .agg(pl.col("count", "outer_count").sum(), known_sum("flop"), pl.col("first").min())
         .with_row_index("call")
         .cast({"call": pl.UInt32})
     )
@@ -208,9 +210,9 @@ def merged(path: str, profiles: Sequence[Profile]) -> Profile:
     return Profile(
         path=path,
         recordings=tuple(recording for profile in profiles for recording in profile.recordings),
-        calls=_typed(calls, CALLS),
-        rows=_typed(sums, ROWS),
-        units=_typed(units.group_by("row", "unit").agg(pl.col("total_ns").sum()), UNITS),
+        calls=typed(calls, CALLS),
+        rows=typed(sums, ROWS),
+        units=typed(units.group_by("row", "unit").agg(pl.col("total_ns").sum()), UNITS),
         facts=_merged_facts([p.facts for p in profiles]),
         timeline=profiles[0].timeline,
         detail="parts" if any(p.detail == "parts" for p in profiles) else "calls",
@@ -263,7 +265,7 @@ def part_rows(sums: pl.DataFrame) -> pl.DataFrame:
     zeros = {name: pl.lit(0, dtype) for name, dtype in ROWS.items() if dtype.is_numeric() and name not in known}
     texts = {"group": pl.col("category"), "part": pl.col("category"), "kernel": pl.lit(None, pl.String)}
     extra = {**zeros, **texts, "call": pl.lit(None, pl.UInt32)}
-    return _typed(sums.with_columns(expr.alias(name) for name, expr in extra.items() if name not in sums.columns), ROWS)
+    return typed(sums.with_columns(expr.alias(name) for name, expr in extra.items() if name not in sums.columns), ROWS)
 
 
 def _kind_of_part() -> pl.Expr:
@@ -341,12 +343,12 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
         .agg(
             pl.col("operators").sum().alias("count"),
             pl.col("outer").sum().alias("outer_count"),
-            _known_sum("flop"),
+            known_sum("flop"),
         )
         .sort("call")
     )
     calls = work.select(key)[firsts].hstack(counts).with_columns(firsts.alias("first"))
-    return _typed(calls, CALLS), work.with_columns(numbers.alias("call"))
+    return typed(calls, CALLS), work.with_columns(numbers.alias("call"))
 
 
 def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -384,7 +386,7 @@ def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.Data
     numbers, firsts = factorize(*every.select(key))
     units = every.with_columns(numbers.alias("row"))
     rows = units.group_by("row").agg(pl.col(sums).sum()).sort("row").hstack(every.select(key)[firsts])
-    return _typed(rows, ROWS), _typed(units, UNITS)
+    return typed(rows, ROWS), typed(units, UNITS)
 
 
 def _causes(idle: pl.DataFrame) -> pl.DataFrame:
@@ -425,7 +427,7 @@ def _facts(report: Report, device: int | None, work: pl.DataFrame, steps: pl.Dat
         causes_withheld="idle_causes" in withheld,
         cold=steady.height > 0 and steady.get_column("state").is_in(["first", "warm-up"]).all(),
         shapes_known=shaped.height > 0,
-        flop=work.select(_known_sum("flop")).item(),
+        flop=work.select(known_sum("flop")).item(),
         advice=tuple(
             promise(
                 (item.id, item.title, item.saves_ns_at_most / step_count, item.how_bound),
@@ -463,12 +465,3 @@ def _devices(report: Report) -> tuple[DeviceTime, ...]:
     )
     times = tuple(DeviceTime(str(labels[device]), *rest) for device, *rest in sums.iter_rows())
     return times if len(times) > 1 else ()
-
-
-def _known_sum(column: str) -> pl.Expr:
-    """Sum the values that are known; null when none is."""
-    return pl.when(pl.col(column).count() > 0).then(pl.col(column).sum()).alias(column)
-
-
-def _typed(frame: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    return frame.select(pl.col(name).cast(dtype) for name, dtype in schema.items())

@@ -2,9 +2,10 @@
 
 from trace_analyzer.catalog.line_labels import line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line
+from trace_analyzer.compare.figures import counts_a_step, total_difference
 from trace_analyzer.compare.phrasing import bar_label, is_shown, limit, line_name, scale_of, scaled, signed
 from trace_analyzer.compare.promises import KeptPromise
-from trace_analyzer.render.layout import folded
+from trace_analyzer.render.layout import bar_cells, folded
 from trace_analyzer.units import cell_width, counted, percent, shorten, visible
 
 _LINES = 12
@@ -37,11 +38,11 @@ def summary(result: Comparison, width: int = 100) -> str:
     text = [*folded(visible(result.headline), width), ""]
     text += _steps(result, scale, unit)
     text += [line for note in result.notes for line in _indented(note, width)]
-    text += ["", *_table(result.waterfall["bucket"][:_BARS], scale, unit, width)]
-    rest = result.waterfall["bucket"][_BARS:]
-    if rest:
+    bars = result.waterfall["bucket"]
+    text += ["", *_table(bars[:_BARS], scale, unit, width)]
+    if bars[_BARS:]:
         text.append(
-            f"  {counted(len(rest), 'more line')}, together {signed(sum(b.difference_ns for b in rest), scale)} {unit}"
+            f"  {counted(len(bars[_BARS:]), 'more line')}, together {signed(total_difference(bars[_BARS:]), scale)} {unit}"
         )
     text += ["", f"Lines by operator and cause ({unit} a step)", *_lines(result, scale, width)]
     title, *kept = _promises(result, scale, unit) or [""]
@@ -87,7 +88,7 @@ def _table(bars: tuple[Bar, ...], scale: float, unit: str, width: int) -> list[s
         f"  {f'{unit} a step':<{name_cells}}{'before':>{_NUMBER_CELLS}}{'after':>{_NUMBER_CELLS}}{'change':>{_NUMBER_CELLS}}"
     ]
     for bar in bars:
-        length = round(room * abs(bar.difference_ns) / greatest) if greatest else 0
+        length = bar_cells(abs(bar.difference_ns), greatest, room)
         name = shorten(visible(bar_label(bar)), name_cells)
         cells = " " * (name_cells - cell_width(name))
         rows.append(
@@ -110,14 +111,12 @@ def _lines(result: Comparison, scale: float, width: int) -> list[str]:
 
 def line_detail(line: Line, result: Comparison, scale: float) -> str:
     """Write category, level, counts a step and split of a line."""
-    assert result.before is not None
-    assert result.after is not None
     words = [] if line.kind == "idle" else [line_phrase(line.category)]
     words.append(_LEVELS[line.level])
-    if line.before_count is not None and line.after_count is not None:
-        counts = [_few(line.before_count / result.before.steps), _few(line.after_count / result.after.steps)]
+    counts = counts_a_step(line, result)
+    if counts:
         what = "gaps a step" if line.kind == "idle" else "a step"
-        words.append(f"{' -> '.join(dict.fromkeys(counts))} {what}")
+        words.append(f"{' -> '.join(dict.fromkeys(map(_few, counts)))} {what}")
         if line.by_count_ns and line.by_time_ns:
             words.append(f"by count {signed(line.by_count_ns, scale)}, by time {signed(line.by_time_ns, scale)}")
     if line.by_hardware_ns is not None and line.by_software_ns is not None:

@@ -8,7 +8,7 @@ import polars as pl
 
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.catalog.fixes import fixes
-from trace_analyzer.explain import ids
+from trace_analyzer.explain import evidence, ids
 from trace_analyzer.explain.explanation import Explanation
 from trace_analyzer.render import phrasing, window_phrasing
 from trace_analyzer.replay.parts import PART_OPTION
@@ -65,7 +65,6 @@ def _advice(report: Report, asked: str) -> Explanation | None:
     item = next((item for item in report.advice if f"advice:{item.id}" == asked), None)
     if item is None:
         return None
-    window = report.verdict.window
     return Explanation(
         id=asked,
         title=item.title,
@@ -74,7 +73,7 @@ def _advice(report: Report, asked: str) -> Explanation | None:
         ),
         facts={
             "saves_at_most_ns": item.saves_ns_at_most,
-            "saves_at_most_ratio": item.saves_ns_at_most / window.length_ns if window and window.length_ns else None,
+            "saves_at_most_ratio": evidence.saved_ratio(report, item),
             "bound": item.how_bound,
             "place_start_ns": item.start_ns,
             "place_end_ns": item.end_ns,
@@ -150,17 +149,7 @@ def _next_of_cause(report: Report, cause: str) -> str:
 
 
 def _host_rows(report: Report, gap_id: int) -> tuple[Mapping[str, Value], ...]:
-    """Sum up the intervals of a gap by cause and by the code that was running."""
-    who = ["cause", "name", "operator", "python_function", "module"]
-    names = report.tables["host_events"].select("event_id", "name")
-    pieces = report.tables["blame"].filter(pl.col("gap_id") == gap_id).join(names, on="event_id", how="left")
-    sums = (
-        pieces.with_columns(pl.col(who).cast(pl.String), time_ns=pl.col("end_ns") - pl.col("start_ns"))
-        .group_by(who)
-        .agg(pl.col("time_ns").sum())
-        .sort("time_ns", *who, descending=[True, *(False for _ in who)], nulls_last=True)
-        .head(_MOST_ROWS)
-    )
+    """Return the intervals of a gap by cause and by the code that was running."""
     return tuple(
         {
             "time_ns": row["time_ns"],
@@ -169,7 +158,7 @@ def _host_rows(report: Report, gap_id: int) -> tuple[Mapping[str, Value], ...]:
             "operator": row["operator"] if row["operator"] != row["name"] else None,
             "where": in_function(row["python_function"]) if row["python_function"] else row["module"],
         }
-        for row in sums.to_dicts()
+        for row in evidence.host_intervals(report, gap_id, _MOST_ROWS)
     )
 
 
@@ -191,9 +180,7 @@ def _kernel(report: Report, asked: str) -> Explanation | None:
         title=name,
         text=(_bound_text(first["bound"]),) if first["bound"] in PARTS else (),
         facts={
-            "time_ns": sum(row["time_ns"] for row in summed),
-            "time_ratio": sum(row["time_ratio"] for row in summed) / len(summed),
-            "count": sum(row["count"] for row in summed),
+            **evidence.kernel_totals(summed),
             "median_ns": first["median_ns"],
             "bucket": first["bucket"],
             "bound": label(first["bound"]) if first["bound"] else None,
@@ -285,19 +272,10 @@ def _step_facts(step: StepReport) -> Mapping[str, Value]:
 
 
 def _step_parts(report: Report, step: StepReport, device: int | None) -> tuple[Mapping[str, Value], ...]:
-    """Sum up the parts of the device's time that lie within a step."""
-    end = step.start_ns + step.duration_ns
-    sums = (
-        report.tables["partition"]
-        .filter(pl.col("device") == device, pl.col("start_ns") < end, pl.col("end_ns") > step.start_ns)
-        .with_columns(time_ns=pl.col("end_ns").clip(None, end) - pl.col("start_ns").clip(step.start_ns))
-        .group_by(pl.col("part").cast(pl.String))
-        .agg(pl.col("time_ns").sum())
-        .sort("time_ns", "part", descending=[True, False])
-    )
+    """Return the parts of the device's time that lie within a step."""
     return tuple(
-        {"time_ns": ns, "time_ratio": ns / max(1, step.duration_ns), "part": label(part)}
-        for part, ns in sums.iter_rows()
+        {"time_ns": row["time_ns"], "time_ratio": row["time_ratio"], "part": label(row["part"])}
+        for row in evidence.step_parts(report, step, device)
     )
 
 

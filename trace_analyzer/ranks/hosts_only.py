@@ -9,7 +9,8 @@ from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.ingest import Trace
 from trace_analyzer.ranks.groups import RankGroup
-from trace_analyzer.ranks.tables import COLLECTIVES, STEPS, typed
+from trace_analyzer.ranks.tables import COLLECTIVES, STEPS
+from trace_analyzer.schema import typed
 
 _MARK = r"^gloo:(\w+)$"
 _KINDS = {"all_to_all_base": "all_to_all", "send": "send_recv", "recv": "send_recv"}

@@ -4,11 +4,11 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
-import numpy as np
 import polars as pl
 from markupsafe import Markup
 
 from trace_analyzer.files import write_text
+from trace_analyzer.ranks import map_rows
 from trace_analyzer.ranks.job import JobReport, Rank
 from trace_analyzer.ranks.remote import is_remote
 from trace_analyzer.ranks.sources import stem
@@ -22,9 +22,6 @@ from trace_analyzer.render.palette import palette_css
 from trace_analyzer.units import count, counted
 from trace_analyzer.vocabulary import REGIMES
 
-MOST_COLLECTIVES = 300_000
-"""Collectives in the page, about 12 bytes each; the steps with most lateness come first."""
-_MOST_CELLS = 2_000_000
 _LISTED, _GROUPS, _CLOCKS = 200, 200, 200
 _WIDTH = 10_000
 
@@ -38,11 +35,8 @@ def write_html(report: JobReport, path: Path) -> Path:
 def page(report: JobReport, folder: Path) -> str:
     """Return the page as text; links to reports of ranks, which lie beside their traces, are relative to ``folder``."""
     ranks = [rank for rank in report.ranks if rank.rank is not None and rank.status in ("ok", "cut")]
-    known = report.by_step.select("rank", "step").unique()
-    steps = (
-        known.get_column("step").unique().sort(nulls_last=True).to_list()[: max(1, _MOST_CELLS // max(1, len(ranks)))]
-    )
-    rows, left_out = kept(report.rows, steps, report.by_step)
+    steps = map_rows.drawn_steps(report.by_step, len(ranks))
+    rows = map_rows.drawn_collectives(report.rows, steps, report.by_step)
     return environment().get_template("ranks.html.j2").render(
         report=report,
         generator=GENERATOR,
@@ -52,7 +46,7 @@ def page(report: JobReport, folder: Path) -> str:
         data=Markup(_data(report, ranks, steps, rows, folder)),  # base64: has no character that means something to HTML
         has_map=bool(ranks and steps),
         steps=steps,
-        left_out=left_out,
+        left_out=left_out(report.rows, rows),
         problems=doubt_lines(report),
         figures=figure_lines(report, _WIDTH)[:3],
         regime_keys=[(key, REGIMES[key].label) for key in _regimes(report) if key in REGIMES],
@@ -76,56 +70,21 @@ def _regimes(report: JobReport) -> list[str]:
     return report.steps.get_column("regime").drop_nulls().unique().sort().to_list() if report.steps.width else []
 
 
-def kept(rows: pl.DataFrame, steps: list[int | None], by_step: pl.DataFrame) -> tuple[pl.DataFrame, str]:
-    """Return the collectives that fit into the page, and a sentence on what is left out: the steps with least lateness."""
-    sizes = (
-        rows.filter(pl.col("step").is_in(steps, nulls_equal=True))
-        .group_by("step")
-        .len()
-        .join(by_step.group_by("step").agg(pl.col("own_late_ns").sum()), on="step", how="left", nulls_equal=True)
-        .sort("own_late_ns", "step", descending=[True, False], nulls_last=True)
-    )
-    whole = sizes.filter(pl.col("len").cum_sum() <= MOST_COLLECTIVES).get_column("step")
-    shown = rows.filter(pl.col("step").is_in(whole.implode(), nulls_equal=True))
-    if whole.is_empty() and sizes.height:
-        first = rows.filter(pl.col("step").eq_missing(sizes.get_column("step")[0]))
-        shown = first.sort("duration_ns", "rank", "row", descending=[True, False, False]).head(MOST_COLLECTIVES)
-    if shown.height == rows.height:
-        return shown, ""
-    named = counted(shown.get_column("step").n_unique(), "step")
-    return (
-        shown,
-        f"This file holds {count(shown.height)} of {count(rows.height)} collectives, those of the {named} with most lateness.",
-    )
+def left_out(rows: pl.DataFrame, drawn: pl.DataFrame) -> str:
+    """Return a sentence on the collectives that the page leaves out; "" where it has all."""
+    if drawn.height == rows.height:
+        return ""
+    named = counted(drawn.get_column("step").n_unique(), "step")
+    return f"This file holds {count(drawn.height)} of {count(rows.height)} collectives, those of the {named} with most lateness."
 
 
 def _data(report: JobReport, ranks: list[Rank], steps: list[int | None], rows: pl.DataFrame, folder: Path) -> str:
     """Return what the page draws, encoded."""
-    numbers = [rank.rank for rank in ranks]
-    cells = (
-        pl.DataFrame({"rank": numbers}, schema={"rank": pl.Int64})
-        .join(pl.DataFrame({"step": steps}, schema={"step": pl.Int64}), how="cross", maintain_order="left_right")
-        .join(
-            report.by_step.select("rank", "step", "own_late_ns", "wait_ns"),
-            on=["rank", "step"], how="left", nulls_equal=True, maintain_order="left",
-        )
-        .join(
-            report.steps.select("rank", "step", "regime").unique(["rank", "step"], keep="first", maintain_order=True),
-            on=["rank", "step"], how="left", nulls_equal=True, maintain_order="left",
-        )
-    )  # fmt: skip
+    numbers = [rank.rank for rank in ranks if rank.rank is not None]
     names = _regimes(report)
-    codes = pl.Series([names.index(name) + 1 if name is not None else 0 for name in cells.get_column("regime")])
+    cells = map_rows.cells(report, numbers, steps, names)
+    shown = map_rows.placed_collectives(rows, numbers, steps)
     place = {rank: number for number, rank in enumerate(numbers)}
-    shown = rows.filter(pl.col("rank").is_in(numbers)).with_columns(
-        pl.col("rank").replace_strict(place, return_dtype=pl.Int64).alias("c_rank"),
-        pl.col("step").replace_strict({step: n for n, step in enumerate(steps)}, return_dtype=pl.Int64).alias("c_step"),
-        (pl.col("end_ns") - pl.col("duration_ns")).alias("begin_ns"),
-    )
-    shown = shown.with_columns((pl.col("begin_ns") - pl.col("begin_ns").min().over("c_step")).alias("c_start")).sort(
-        "c_step", "c_rank", "c_start"
-    )
-    offsets = np.searchsorted(shown.get_column("c_step").to_numpy(), np.arange(len(steps) + 1))
     late = [straggler.rank for straggler in report.stragglers]
     header = {
         "ranks": numbers,
@@ -144,8 +103,8 @@ def _data(report: JobReport, ranks: list[Rank], steps: list[int | None], rows: p
             "late": codec.plain(cells.get_column("own_late_ns")),
             "wait": codec.plain(cells.get_column("wait_ns")),
             "known": codec.plain(cells.get_column("wait_ns").is_not_null().cast(pl.Int64)),
-            "regime": codec.plain(codes),
-            "offsets": codec.plain(pl.Series(offsets)),
+            "regime": codec.plain(cells.get_column("regime")),
+            "offsets": codec.plain(map_rows.offsets(shown, len(steps))),
             "c_rank": codec.plain(shown.get_column("c_rank")),
             "c_start": codec.plain(shown.get_column("c_start")),
             "c_duration": codec.plain(shown.get_column("duration_ns")),

@@ -13,7 +13,8 @@ import polars as pl
 from trace_analyzer.ranks.names import rank_in_name, recording_of
 from trace_analyzer.ranks.spool import PART_ROWS, Spool
 from trace_analyzer.ranks.summary import RankSummary, frames_of, head_of
-from trace_analyzer.ranks.tables import PARTS, STEPS, WORK, typed
+from trace_analyzer.ranks.tables import PARTS, STEPS, WORK
+from trace_analyzer.schema import typed
 
 ProblemKind = Literal["missing", "cut", "duplicate", "foreign", "failed"]
 _SMALL: Mapping[str, Mapping[str, pl.DataType]] = {

@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 import polars as pl
 
-from trace_analyzer.ranks.tables import ROWS, SYNCHRONIZING, typed
+from trace_analyzer.ranks.tables import ROWS, SYNCHRONIZING
+from trace_analyzer.schema import typed
 
 ENDS_APART_NS = 500_000
 """Ends of one collective lie within this: those of two real ranks of 128 differ by up to 0.33 ms."""

@@ -23,7 +23,9 @@ def sentence(
     waiting_ratio: float | None,
 ) -> str:
     """Return the verdict on the job: who is late, how often, by how much, why and what a cure gives; else what all ranks have."""
-    missing = sum(problem.rank is not None and problem.kind in ("missing", "failed") for problem in problems)
+    missing = len(
+        [problem for problem in problems if problem.rank is not None and problem.kind in ("missing", "failed")]
+    )
     few = [f"Of the {counted(seen, 'rank')} at hand:"] if seen and missing > seen else []
     return " ".join([*few, _verdict(stragglers, matched, seen, floor_ns, regime, waiting_ratio), *_doubts(problems)])
 

@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 
 from trace_analyzer.ranks.matching import WAYS, coded
-from trace_analyzer.ranks.tables import EXPOSED, ROWS, typed
+from trace_analyzer.ranks.tables import EXPOSED, ROWS
+from trace_analyzer.schema import typed
 
 PART_ROWS = 1_000_000
 """Collectives that are reduced at a time, about: one step at least. A job with fewer is not spooled."""

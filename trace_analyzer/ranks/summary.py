@@ -26,8 +26,9 @@ from trace_analyzer.ranks.columns import unpacked as unpacked_columns
 from trace_analyzer.ranks.groups import RankGroup, group_of, packed, unpacked
 from trace_analyzer.ranks.names import rank_in_name, rank_of
 from trace_analyzer.ranks.remote import local_copy
-from trace_analyzer.ranks.tables import COLLECTIVES, EXPOSED, PARTS, STEPS, WORK, typed
+from trace_analyzer.ranks.tables import COLLECTIVES, EXPOSED, PARTS, STEPS, WORK
 from trace_analyzer.report import Report
+from trace_analyzer.schema import typed
 from trace_analyzer.typed import damage, first_line, read_as
 
 SUFFIX = ".rank.gz"

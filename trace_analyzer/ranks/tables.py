@@ -75,8 +75,3 @@ ROWS: Mapping[str, pl.DataType] = {
 """Collectives as they are matched and reduced, in order of rank and start. ``key`` is the hash of what says which rows are one
 collective, null where nothing does, and ``by`` the place in `matching.WAYS` of what that is; ``of`` is the hash of the process group; ``kind`` is a
 place in a list of the job's kinds; ``is_split`` says whether no rank can leave before the last one has come."""
-
-
-def typed(frame: pl.DataFrame, schema: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Return the columns of a schema, with its types."""
-    return frame.select(pl.col(name).cast(dtype) for name, dtype in schema.items())

@@ -115,16 +115,14 @@ def _longest_word(text: str) -> int:
     return max(map(units.cell_width, text.split()), default=0)
 
 
-def table_row(
-    texts: Sequence[str], widths: Sequence[int], sides: str, styles: Sequence[str], gap: int = 2
-) -> list[Line]:
-    """Write a row of a table; a text that is wider than its column goes on below."""
+def table_row(texts: Sequence[str], widths: Sequence[int], sides: str, styles: Sequence[str]) -> list[Line]:
+    """Write a row of a table, two cells between columns; a text that is wider than its column goes on below."""
     cut = [broken(text, width) for text, width in zip(texts, widths, strict=True)]
     return [
         [
             part
             for k, (text, side) in enumerate(zip(line, sides, strict=True))
-            for part in _cell((text, styles[k]), widths[k], side, gap if k else 0)
+            for part in _cell((text, styles[k]), widths[k], side, 2 if k else 0)
         ]
         for line in zip_longest(*cut, fillvalue="")
     ]
@@ -157,6 +155,11 @@ def bar(ratio: float, width: int) -> str:
     eighths = min(8 * width, max(round(8 * width * ratio), 1 if ratio > 0 else 0))
     full, rest = divmod(eighths, 8)
     return "█" * full + (_EIGHTHS[rest] if rest else "")
+
+
+def bar_cells(value: float, greatest: float, room: int) -> int:
+    """Return how many of ``room`` cells a bar takes, of which the greatest value takes all."""
+    return round(room * value / greatest) if greatest else 0
 
 
 def line_text(line: Line, width: int, colour: bool) -> str:

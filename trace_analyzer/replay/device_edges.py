@@ -44,6 +44,8 @@ TAIL_RATIO = 0.15
 EMPTY_RATIO = 0.9
 """A stream that was empty for so much of the time from a call to its copy did not hold the copy back: its bytes were staged."""
 _DEFAULT_LATENCY_NS, _DEFAULT_GAP_NS = 7_000, 1_000
+_NEVER = np.iinfo(np.int64).min // 4
+"""Time of what nothing explains; far enough from the end of the range to add durations to."""
 _KINDS = OTHER_COPY + 2
 _CANDIDATES = 6
 """So many neighbours are looked at to find one on another stream."""
@@ -100,10 +102,6 @@ def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags,
     activities, calls = recorded.activities, recorded.calls
     count = activities.start.size
     starts, ends = np.arange(count), count + np.arange(count)
-    call_starts, call_ends = (
-        2 * count + np.arange(calls.start.size),
-        2 * count + calls.start.size + np.arange(calls.start.size),
-    )
     before = previous(activities, end)
     awaited = _awaited(recorded, end, orders)
     waits = np.zeros(count, dtype=bool)
@@ -111,18 +109,12 @@ def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags,
     leads = _first_of_call(activities)
     latency, host = _latencies(activities, calls, end, before, leads & ~waits & fitted, leads)
     after_call = blocked[activities.call] & (activities.call >= 0)
-    anchor = (
-        np.where(after_call, call_ends[activities.call], call_starts[activities.call]) if calls.start.size else starts
-    )
+    anchor, weight = _launches(recorded, after_call, latency)
     own = np.flatnonzero(leads)
-    call_ns = calls.end - calls.start
-    blocked_ns = np.maximum(latency - np.minimum(call_ns[activities.call], latency), 1) if calls.start.size else latency
-    weight = np.where(after_call, blocked_ns, latency)
     gap = _gaps(activities, calls, end, before, (~waits & fitted, weight))
     follows = np.flatnonzero(before >= 0)
 
-    never = np.iinfo(np.int64).min // 4
-    ready = np.full(count, never, dtype=np.int64)
+    ready = np.full(count, _NEVER, dtype=np.int64)
     if own.size:
         begun = np.where(after_call[own], calls.end[activities.call[own]], calls.start[activities.call[own]])
         ready[own] = begun + weight[own]
@@ -149,7 +141,7 @@ def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags,
     held = np.flatnonzero(holders >= 0)
     ready[held] = activities.start[held]
 
-    rest = np.where(boundary | (ready == never), 0, activities.start - ready)
+    rest = np.where(boundary | (ready == _NEVER), 0, activities.start - ready)
     rest[rest <= REST_NS] = 0
     keep = ~boundary
     own, follows = own[keep[own]], follows[keep[follows]]
@@ -167,6 +159,21 @@ def device_links(recorded: Recording, end: Ints, orders: Orders, blocked: Flags,
         rest,
         boundary,
     )  # fmt: skip
+
+
+def _launches(recorded: Recording, after_call: Flags, latency: Ints) -> tuple[Ints, Ints]:
+    """Return the node from which each activity's launch counts, and how long it takes from there, ns.
+
+    That is the start of its call; the end where the call waited for room in a queue (``after_call``), as the launch follows the wait.
+    """
+    activities, calls = recorded.activities, recorded.calls
+    nodes, count = 2 * activities.start.size, calls.start.size
+    if not count:
+        return np.arange(activities.start.size), latency
+    starts, ends = nodes + np.arange(count), nodes + count + np.arange(count)
+    anchor = np.where(after_call, ends[activities.call], starts[activities.call])
+    call_ns = (calls.end - calls.start)[activities.call]
+    return anchor, np.where(after_call, np.maximum(latency - np.minimum(call_ns, latency), 1), latency)
 
 
 def previous(activities: Activities, end: Ints) -> Ints:

@@ -159,9 +159,10 @@ def median(values: npt.NDArray[Any]) -> float:
     return float(high) if values.size % 2 else (low + high) / 2
 
 
-def _ints(series: pl.Series, missing: int = -1) -> Ints:
+def _ints(series: pl.Series) -> Ints:
+    """Return whole numbers; -1 for missing ones."""
     numbers = series.cast(pl.Int64)
-    return np.ascontiguousarray((numbers.fill_null(missing) if numbers.null_count() else numbers).to_numpy())
+    return np.ascontiguousarray((numbers.fill_null(-1) if numbers.null_count() else numbers).to_numpy())
 
 
 def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:

@@ -375,6 +375,15 @@ def _rank(dtype: Dtype) -> int:
     return dtype.rank
 
 
+def in_namespaces(namespaces: str, *names: str) -> list[str]:
+    """Return the operators of these names in each of the namespaces.
+
+    >>> in_namespaces("_C sgl_kernel", "rmsnorm")
+    ['_C::rmsnorm', 'sgl_kernel::rmsnorm']
+    """
+    return [f"{namespace}::{name}" for namespace in namespaces.split() for name in names]
+
+
 def _list(text: str) -> list[Any]:
     try:
         values = json.loads(text)

@@ -41,9 +41,7 @@ def _dims(call: Call, position: int) -> Shape | None:
     return None if value is None or value == [] else call.numbers(position)
 
 
-def _formula(
-    flop: float, *, dims: int, result: Dtype | None = None, dtype: int | None = None, outputs: int = 1
-) -> Formula:
+def _formula(flop: float, *, dims: int, result: Dtype | None = None, dtype: int | None = None) -> Formula:
     """Return a formula; ``dims`` and ``dtype`` are positions in the overload with dimensions.
 
     The others have too few arguments for them.
@@ -55,10 +53,8 @@ def _formula(
         left = 1 if whole else reduced(given, _dims(call, dims))
         named = None if dtype is None else call.type_at(1 if whole else dtype)
         answer = Tensor((left,), result or named or given.dtype)
-        more = (Tensor((left,), INT64),) if outputs == 2 and not whole else ()
-        moved = total_bytes(given, answer, *more)
         least = not (whole or call.valued)
-        return Work(flop * given.elements, moved, compute(floating(given.dtype)), least=least)
+        return Work(flop * given.elements, total_bytes(given, answer), compute(floating(given.dtype)), least=least)
 
     return formula
 

@@ -1,6 +1,17 @@
 """Count operators of inference libraries (vLLM, SGLang, aiter, fbgemm) whose name and shapes leave no doubt."""
 
-from trace_analyzer.analyses.work.calls import BYTE, FLOAT32, Call, Formula, Tensor, Work, compute, require, total_bytes
+from trace_analyzer.analyses.work.calls import (
+    BYTE,
+    FLOAT32,
+    Call,
+    Formula,
+    Tensor,
+    Work,
+    compute,
+    in_namespaces,
+    require,
+    total_bytes,
+)
 
 
 def _moved(flop: float, main: Tensor, *tensors: Tensor | None) -> Work:
@@ -156,19 +167,15 @@ def from_bytes(call: Call) -> Work:
     return _moved(2.0 * given.elements, Tensor(given.shape, FLOAT32), given, Tensor(given.shape, FLOAT32))
 
 
-def _in(namespaces: str, *names: str) -> list[str]:
-    return [f"{namespace}::{name}" for namespace in namespaces.split() for name in names]
-
-
 FORMULAS: dict[str, Formula] = {
-    **dict.fromkeys(_in("_C sgl_kernel", "rms_norm", "rmsnorm"), rms_norm),
+    **dict.fromkeys(in_namespaces("_C sgl_kernel", "rms_norm", "rmsnorm"), rms_norm),
     "aiter::rmsnorm": rms_norm,
-    **dict.fromkeys(_in("_C sgl_kernel", "fused_add_rms_norm", "fused_add_rmsnorm"), add_rms_norm),
+    **dict.fromkeys(in_namespaces("_C sgl_kernel", "fused_add_rms_norm", "fused_add_rmsnorm"), add_rms_norm),
     "aiter::add_rmsnorm": add_rms_norm_to,
     "sgl_kernel::gemma_rmsnorm": rms_norm,
     "sgl_kernel::gemma_fused_add_rmsnorm": add_rms_norm,
     **dict.fromkeys(
-        _in(
+        in_namespaces(
             "_C sgl_kernel",
             "silu_and_mul",
             "mul_and_silu",
@@ -179,10 +186,10 @@ FORMULAS: dict[str, Formula] = {
         ),
         gated,
     ),
-    **dict.fromkeys(_in("_C", "gelu_new", "gelu_fast", "gelu_quick"), activated),
-    **dict.fromkeys(_in("_C", "silu_and_mul_quant", "silu_and_mul_per_block_quant"), gated_quantized),
+    **dict.fromkeys(in_namespaces("_C", "gelu_new", "gelu_fast", "gelu_quick"), activated),
+    **dict.fromkeys(in_namespaces("_C", "silu_and_mul_quant", "silu_and_mul_per_block_quant"), gated_quantized),
     **dict.fromkeys(
-        _in(
+        in_namespaces(
             "_C",
             "rms_norm_static_fp8_quant",
             "fused_add_rms_norm_static_fp8_quant",
@@ -192,7 +199,7 @@ FORMULAS: dict[str, Formula] = {
         norm_quantized,
     ),
     **dict.fromkeys(
-        _in(
+        in_namespaces(
             "sgl_kernel",
             "sgl_per_token_group_quant_fp8",
             "sgl_per_token_group_quant_int8",
@@ -201,13 +208,13 @@ FORMULAS: dict[str, Formula] = {
         ),
         group_quantized,
     ),
-    **dict.fromkeys(_in("_C sgl_kernel", "rotary_embedding"), rotary),
+    **dict.fromkeys(in_namespaces("_C sgl_kernel", "rotary_embedding"), rotary),
     **dict.fromkeys(
         ("_C_cache_ops::reshape_and_cache_flash", "_C_cache_ops::reshape_and_cache", "sglang::store_cache"), store_cache
     ),
     "_C_cache_ops::concat_and_cache_mla": latent_cache,
     **dict.fromkeys(
-        _in(
+        in_namespaces(
             "_C",
             "static_scaled_fp8_quant",
             "dynamic_scaled_fp8_quant",
@@ -229,11 +236,13 @@ FORMULAS: dict[str, Formula] = {
         all_touched,
     ),
     "aiter::_groupnorm_run": group_norm,
-    **dict.fromkeys(_in("fbgemm", "permute_pooled_embs", "permute_pooled_embs_auto_grad"), permuted),
+    **dict.fromkeys(in_namespaces("fbgemm", "permute_pooled_embs", "permute_pooled_embs_auto_grad"), permuted),
     "torch::autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::permute_pooled_embs_gpu> >": permuted,
-    **dict.fromkeys(_in("fbgemm", "FloatToFP8RowwiseQuantized", "FloatToFused8BitRowwiseQuantized"), to_rowwise_bytes),
     **dict.fromkeys(
-        _in("fbgemm", "FP8RowwiseQuantizedToFloat", "Fused8BitRowwiseQuantizedToFloat"), from_rowwise_bytes
+        in_namespaces("fbgemm", "FloatToFP8RowwiseQuantized", "FloatToFused8BitRowwiseQuantized"), to_rowwise_bytes
+    ),
+    **dict.fromkeys(
+        in_namespaces("fbgemm", "FP8RowwiseQuantizedToFloat", "Fused8BitRowwiseQuantizedToFloat"), from_rowwise_bytes
     ),
     "fbgemm::FloatToHFP8Quantized": to_bytes,
     "fbgemm::HFP8QuantizedToFloat": from_bytes,

@@ -14,6 +14,7 @@ from trace_analyzer.analyses.work.calls import (
     Tensor,
     Unrecorded,
     Work,
+    in_namespaces,
     require,
     total_bytes,
 )
@@ -121,25 +122,21 @@ def experts(call: Call) -> Work:
     return replace(plain, moved_bytes=plain.moved_bytes + read, doubtful_bytes=read - must)
 
 
-def _in(namespaces: str, *names: str) -> list[str]:
-    return [f"{namespace}::{name}" for namespace in namespaces.split() for name in names]
-
-
 FORMULAS: dict[str, Formula] = {
-    **dict.fromkeys(_in("_C _C_stable_libtorch", "cutlass_scaled_mm", "cutlass_scaled_mm_azp"), written),
-    **dict.fromkeys(_in("_C _moe_C sgl_kernel", "dsv3_fused_a_gemm", "dsv3_router_gemm"), written),
-    **dict.fromkeys(_in("_C _C_stable_libtorch sgl_kernel", "cutlass_scaled_fp4_mm"), written_fp4),
-    **dict.fromkeys(_in("sgl_kernel", "fp8_scaled_mm", "int8_scaled_mm", "fp8_blockwise_scaled_mm"), scaled),
+    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch", "cutlass_scaled_mm", "cutlass_scaled_mm_azp"), written),
+    **dict.fromkeys(in_namespaces("_C _moe_C sgl_kernel", "dsv3_fused_a_gemm", "dsv3_router_gemm"), written),
+    **dict.fromkeys(in_namespaces("_C _C_stable_libtorch sgl_kernel", "cutlass_scaled_fp4_mm"), written_fp4),
+    **dict.fromkeys(in_namespaces("sgl_kernel", "fp8_scaled_mm", "int8_scaled_mm", "fp8_blockwise_scaled_mm"), scaled),
     **dict.fromkeys(
-        _in(
+        in_namespaces(
             "fbgemm mslk", "f8f8bf16", "f8f8bf16_rowwise", "f8f8bf16_blockwise", "f8f8bf16_tensorwise", "f8f8bf16_rowwise_batched",
             "i8i8bf16", "i8i8bf16_dynamic",
         ),
         rowwise,
     ),
-    **dict.fromkeys(_in("fbgemm mslk", "bf16i4bf16_rowwise", "f8i4bf16_rowwise"), rowwise_int4),
+    **dict.fromkeys(in_namespaces("fbgemm mslk", "bf16i4bf16_rowwise", "f8i4bf16_rowwise"), rowwise_int4),
     **dict.fromkeys(
-        _in("_C _C_stable_libtorch sgl_kernel", "awq_gemm", "gptq_gemm", "gptq_marlin_gemm", "marlin_gemm", "awq_marlin_gemm"), packed_weight
+        in_namespaces("_C _C_stable_libtorch sgl_kernel", "awq_gemm", "gptq_gemm", "gptq_marlin_gemm", "marlin_gemm", "awq_marlin_gemm"), packed_weight
     ),
-    **dict.fromkeys(_in("vllm sglang", "inplace_fused_experts", "outplace_fused_experts"), experts),
+    **dict.fromkeys(in_namespaces("vllm sglang", "inplace_fused_experts", "outplace_fused_experts"), experts),
 }  # fmt: skip

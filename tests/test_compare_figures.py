@@ -1,0 +1,67 @@
+"""What the plots of a comparison draw: waterfalls that end at the step after, frames that lie within the one below."""
+
+import polars as pl
+import pytest
+
+from trace_analyzer.compare import figures
+from trace_analyzer.compare.comparison import Bar
+
+
+def bar(name: str, difference_ns: float) -> Bar:
+    return Bar(name, "work", 100.0, 100.0 + difference_ns, difference_ns, difference_ns, 0.0)
+
+
+def test_a_waterfall_leads_from_the_step_before_to_the_step_after() -> None:
+    bars = [bar("a", -40.0), bar("b", 10.0), bar("c", 0.1), bar("d", 0.2)]
+    rows = figures.waterfall_rows(bars, 200.0, 170.3)
+    assert [(row.name, row.start_ns, row.end_ns) for row in rows[:3]] == [
+        ("before", 0.0, 200.0),
+        ("a", 200.0, 160.0),
+        ("b", 160.0, 170.0),
+    ]
+    assert [row.name for row in rows[3:]] == ["all others", "after"]
+    assert rows[3].end_ns == pytest.approx(170.3)
+    assert [row.difference_ns for row in (rows[0], rows[-1])] == [None, None]
+
+
+def test_the_axis_of_a_waterfall_begins_below_changes_that_lie_close_together() -> None:
+    near = figures.waterfall_rows([bar("a", -2.0), bar("b", 1.0)], 100.0, 99.0)
+    assert figures.scale_ends(near)[0] == pytest.approx(98.0 - 0.3 * 2.0)
+    far = figures.waterfall_rows([bar("a", -60.0)], 100.0, 40.0)
+    assert figures.scale_ends(far) == (0.0, pytest.approx(118.0))
+
+
+def test_frames_lie_within_the_frame_below_and_say_what_changed() -> None:
+    matches = pl.DataFrame(
+        {
+            "kind": ["kernel", "kernel", "idle"],
+            "category": ["matmul", "softmax", "python"],
+            "module": ["Net/Linear", None, None],
+            "operator": ["aten::mm", "aten::softmax", None],
+            "outer_operator": [None, None, None],
+            "kernel": ["gemm", "softmax", None],
+            "before_total_ns": [200, 100, 60],
+            "after_total_ns": [400, 0, 60],
+        }
+    )
+    root = figures._tree(matches, 2, 2)
+    rows = list(figures._rows(root, 0.0, 0, 0.0))
+    assert [(row.name, row.depth, row.start_ns, row.width_ns, row.change) for row in rows[:5]] == [
+        ("step", 0, 0.0, 280.0, "slower"),
+        ("Kernels", 1, 0.0, 250.0, "slower"),
+        ("Net", 2, 0.0, 200.0, "slower"),
+        ("Linear", 3, 0.0, 200.0, "slower"),
+        ("aten::mm", 4, 0.0, 200.0, "slower"),
+    ]
+    assert [(row.name, row.start_ns, row.change) for row in rows[5:7]] == [
+        ("aten::softmax", 200.0, "faster"),
+        ("Idle", 250.0, "even"),
+    ]
+
+
+def test_the_key_has_the_colours_of_most_time() -> None:
+    times = {("kernel", "matmul"): 5, ("kernel", "bmm"): 3, ("idle", "python"): 7}
+    colours = {("kernel", "matmul"): "red", ("kernel", "bmm"): "red", ("idle", "python"): "blue"}
+    key = figures.times_by_colour(times, colours, 2, 1)
+    assert [colour for _, colour in key] == ["red", "blue"]
+    assert "," not in key[0][0]

@@ -1,0 +1,170 @@
+"""Compute from a comparison what its text, page and plots show: counts and times a step, waterfalls and flame graphs."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from trace_analyzer.catalog.line_labels import line_label
+from trace_analyzer.compare.comparison import Bar, Comparison, Line
+from trace_analyzer.compare.phrasing import bar_label
+
+_MOST_BARS = 12
+_LEAST_BAR = 0.01
+"""Bars under this share of the greatest one are too short to be seen: they are one with all others."""
+_DEPTH = 9
+"""Levels of the flame graph: the step, the kind of time, modules, the operator."""
+_LEAST_SHARE = 0.002
+"""Frames of the flame graph under this share of the step are not drawn."""
+_EVEN = 0.02
+"""Frames whose sides differ by up to this share count as the same."""
+_KINDS = {"idle": "Idle", "kernel": "Kernels", "copy": "Copies", "communication": "Communication"}
+"""Names of the kinds of time, the flame graph's second level."""
+
+
+def total_difference(bars: Sequence[Bar]) -> float:
+    """Return what bars change in all, in ns a step."""
+    return sum(bar.difference_ns for bar in bars)
+
+
+def counts_a_step(line: Line, result: Comparison) -> tuple[float, float] | None:
+    """Return how many calls or gaps of a line a step of each side has; None where its level counts nothing."""
+    if line.before_count is None or line.after_count is None or result.before is None or result.after is None:
+        return None
+    return line.before_count / result.before.steps, line.after_count / result.after.steps
+
+
+def times_a_step(line: Line, result: Comparison) -> tuple[float, float]:
+    """Return the time of a line in a step of each side, in ns; both sides have steps."""
+    assert result.before is not None
+    assert result.after is not None
+    return line.before_total_ns / result.before.steps, line.after_total_ns / result.after.steps
+
+
+@dataclass(frozen=True)
+class WaterfallRow:
+    """Hold one bar of a waterfall, from where the one before it ends; ``difference_ns`` is None of the two whole steps."""
+
+    name: str
+    start_ns: float
+    end_ns: float
+    difference_ns: float | None = None
+
+
+def waterfall_rows(bars: Sequence[Bar], before_ns: float, after_ns: float) -> list[WaterfallRow]:
+    """Return the bars from the step before to the step after, the greatest changes first; the rest is one bar."""
+    least = _LEAST_BAR * max((abs(bar.difference_ns) for bar in bars), default=0.0)
+    shown = [bar for bar in bars if abs(bar.difference_ns) > least][:_MOST_BARS]
+    changes = [(bar_label(bar), bar.difference_ns) for bar in shown]
+    if len(bars) > len(shown):
+        changes.append(("all others", (after_ns - before_ns) - total_difference(shown)))
+    rows, level = [WaterfallRow("before", 0.0, before_ns)], before_ns
+    for name, change in changes:
+        rows.append(WaterfallRow(name, level, level + change, change))
+        level += change
+    return [*rows, WaterfallRow("after", 0.0, after_ns)]
+
+
+def category_times(result: Comparison) -> dict[tuple[str, str], int]:
+    """Return the time of each kind and category in both typical steps, in ns; {} where a side keeps no single events."""
+    sums = Counter[tuple[str, str]]()
+    for side in result.sides:
+        for start, end, kind, category, _ in (side.timeline() if side.timeline else pl.DataFrame()).iter_rows():
+            sums[kind, category] += end - start
+    return dict(sums)
+
+
+@dataclass
+class _Frame:
+    """Hold a frame of the flame graph: time a step of both sides, and what lies on it."""
+
+    name: str
+    before_ns: float = 0.0
+    after_ns: float = 0.0
+    children: dict[str, "_Frame"] = field(default_factory=dict)
+
+    @property
+    def width_ns(self) -> float:
+        """Return the wider of both sides, children included: what was removed is seen as well."""
+        return max(self.before_ns, self.after_ns, sum(child.width_ns for child in self.children.values()))
+
+
+@dataclass(frozen=True)
+class FlameRow:
+    """Hold one frame as it is drawn: where it begins, how wide it is, its level, and time a step of both sides, in ns."""
+
+    name: str
+    depth: int
+    start_ns: float
+    width_ns: float
+    before_ns: float
+    after_ns: float
+
+    @property
+    def change(self) -> str:
+        """Return ``slower``, ``faster`` or, within 2 %, ``even``."""
+        difference = self.after_ns - self.before_ns
+        if abs(difference) <= _EVEN * max(self.before_ns, self.after_ns):
+            return "even"
+        return "slower" if difference > 0 else "faster"
+
+
+def flame_rows(result: Comparison) -> list[FlameRow]:
+    """Return the frames of the differential flame graph, the step first; each is as wide as the longer of both sides."""
+    assert result.before is not None
+    assert result.after is not None
+    root = _tree(result.matches, result.before.steps, result.after.steps)
+    return list(_rows(root, 0.0, 0, _LEAST_SHARE * root.width_ns))
+
+
+def _tree(table: pl.DataFrame, before_steps: int, after_steps: int) -> _Frame:
+    root = _Frame("step")
+    rows = table.select(
+        "kind", "category", "module", pl.coalesce("operator", "outer_operator", "kernel", "category").alias("operator"),
+        (pl.col("before_total_ns") / before_steps).alias("before"), (pl.col("after_total_ns") / after_steps).alias("after"),
+    )  # fmt: skip
+    for kind, category, module, operator, before, after in rows.iter_rows():
+        own = line_label(category) if kind == "idle" or operator == category else operator
+        path = [_KINDS[kind], own] if kind == "idle" else [_KINDS[kind], *(module or "").split("/"), own]
+        frame = root
+        frame.before_ns, frame.after_ns = frame.before_ns + before, frame.after_ns + after
+        for name in [part for part in path if part][: _DEPTH - 1]:
+            frame = frame.children.setdefault(name, _Frame(name))
+            frame.before_ns, frame.after_ns = frame.before_ns + before, frame.after_ns + after
+    return root
+
+
+def _rows(frame: _Frame, start_ns: float, depth: int, least_ns: float) -> Iterator[FlameRow]:
+    width = frame.width_ns
+    if width < least_ns:
+        return
+    yield FlameRow(frame.name, depth, start_ns, width, frame.before_ns, frame.after_ns)
+    for child in sorted(frame.children.values(), key=lambda item: (-item.width_ns, item.name)):
+        yield from _rows(child, start_ns, depth + 1, least_ns)
+        start_ns += child.width_ns
+
+
+def scale_ends(rows: Sequence[WaterfallRow]) -> tuple[float, float]:
+    """Return the axis of a waterfall in ns: from 0, or from below all changes where they lie close together."""
+    ends = [end for row in rows if row.difference_ns is not None for end in (row.start_ns, row.end_ns)] or [
+        row.end_ns for row in rows
+    ]
+    low, high = min(ends), max(*ends, rows[0].end_ns, rows[-1].end_ns)
+    start = max(0.0, low - 0.3 * (high - low)) if high - low < 0.4 * high else 0.0
+    return start, high + 0.18 * (high - start)
+
+
+def times_by_colour(
+    times: Mapping[tuple[str, str], int], colours: Mapping[tuple[str, str], str], most: int, most_names: int
+) -> list[tuple[str, str]]:
+    """Return the ``most`` colours of most time, each behind the names of its ``most_names`` categories of most time."""
+    sums, names = Counter[str](), dict[str, Counter[str]]()
+    for key, ns in times.items():
+        colour = colours[key]
+        sums[colour] += ns
+        names.setdefault(colour, Counter())[line_label(key[1])] += ns
+    return [
+        (", ".join(name for name, _ in names[colour].most_common(most_names)), colour)
+        for colour, _ in sums.most_common(most)
+    ]

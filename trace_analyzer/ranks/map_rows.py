@@ -1,0 +1,76 @@
+"""Make the tables that the page of a job draws: the map of ranks by steps, and the collectives of each step."""
+
+import numpy as np
+import polars as pl
+
+from trace_analyzer.ranks.job import JobReport
+
+MOST_COLLECTIVES = 300_000
+"""Collectives in the page, about 12 bytes each; the steps with most lateness come first."""
+_MOST_CELLS = 2_000_000
+
+
+def drawn_steps(by_step: pl.DataFrame, ranks: int) -> list[int | None]:
+    """Return the steps whose cells of so many ranks fit into the page, in order; the first one always."""
+    return by_step.get_column("step").unique().sort(nulls_last=True).to_list()[: max(1, _MOST_CELLS // max(1, ranks))]
+
+
+def drawn_collectives(rows: pl.DataFrame, steps: list[int | None], by_step: pl.DataFrame) -> pl.DataFrame:
+    """Return the collectives that fit into the page: those of the steps with most lateness.
+
+    Where not even one step fits, they are its longest ones.
+    """
+    sizes = (
+        rows.filter(pl.col("step").is_in(steps, nulls_equal=True))
+        .group_by("step")
+        .len()
+        .join(by_step.group_by("step").agg(pl.col("own_late_ns").sum()), on="step", how="left", nulls_equal=True)
+        .sort("own_late_ns", "step", descending=[True, False], nulls_last=True)
+    )
+    whole = sizes.filter(pl.col("len").cum_sum() <= MOST_COLLECTIVES).get_column("step")
+    if whole.is_empty() and sizes.height:
+        first = rows.filter(pl.col("step").eq_missing(sizes.get_column("step")[0]))
+        return first.sort("duration_ns", "rank", "row", descending=[True, False, False]).head(MOST_COLLECTIVES)
+    return rows.filter(pl.col("step").is_in(whole.implode(), nulls_equal=True))
+
+
+def cells(report: JobReport, ranks: list[int], steps: list[int | None], regimes: list[str]) -> pl.DataFrame:
+    """Return rank, step, own_late_ns, wait_ns and regime, rank by rank.
+
+    The regime is its place in ``regimes``, from 1 on; 0 is none.
+    """
+    key, codes = ["rank", "step"], list(range(1, len(regimes) + 1))
+    return (
+        pl.DataFrame({"rank": ranks}, schema={"rank": pl.Int64})
+        .join(pl.DataFrame({"step": steps}, schema={"step": pl.Int64}), how="cross", maintain_order="left_right")
+        .join(
+            report.by_step.select(*key, "own_late_ns", "wait_ns"), on=key, how="left", nulls_equal=True, maintain_order="left",
+        )
+        .join(
+            report.steps.select(*key, "regime").unique(key, keep="first", maintain_order=True),
+            on=key, how="left", nulls_equal=True, maintain_order="left",
+        )
+        .with_columns(pl.col("regime").cast(pl.String).replace_strict(regimes, codes, default=0, return_dtype=pl.Int64))
+    )  # fmt: skip
+
+
+def placed_collectives(rows: pl.DataFrame, ranks: list[int], steps: list[int | None]) -> pl.DataFrame:
+    """Add c_rank and c_step, places in the page, and c_start, ns from the first begin of the step; sort by step."""
+    places = {step: place for place, step in enumerate(steps)}
+    begin = pl.col("end_ns") - pl.col("duration_ns")
+    return (
+        rows.filter(pl.col("rank").is_in(ranks))
+        .with_columns(
+            pl.col("rank")
+            .replace_strict({rank: place for place, rank in enumerate(ranks)}, return_dtype=pl.Int64)
+            .alias("c_rank"),
+            pl.col("step").replace_strict(places, return_dtype=pl.Int64).alias("c_step"),
+        )
+        .with_columns((begin - begin.min().over("c_step")).alias("c_start"))
+        .sort("c_step", "c_rank", "c_start")
+    )
+
+
+def offsets(placed: pl.DataFrame, steps: int) -> pl.Series:
+    """Return the row at which the collectives of each step begin, and behind the last the count of all."""
+    return pl.Series(np.searchsorted(placed.get_column("c_step").to_numpy(), np.arange(steps + 1)))
