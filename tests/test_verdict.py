@@ -44,7 +44,7 @@ TABLE = [
     (("copy",), COMMUNICATION, "copies"),
     (("device-wait",), COMMUNICATION, "dependency"),
     *(((cause,), OVERHEAD, cause) for cause in
-      ("synchronization", "data-loading", "allocation", "compilation", "graph-capture", "blocking-copy", "cpu-operator")),
+      ("synchronization", "data-loading", "allocation", "compilation", "graph-capture", "blocking-copy", "cpu-operator", "host-wait")),
     (("python", "dispatch", "runtime-call", "garbage-collection", "launch-latency", "host-unknown", "profiler"), OVERHEAD, "launch"),
     (("latency", "device-gap"), OVERHEAD, "small-kernels"),
 ]  # fmt: skip

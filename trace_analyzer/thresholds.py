@@ -15,6 +15,8 @@ CPU_OPERATOR_NS = NS_PER_MS
 SLOW_LAUNCH_NS = NS_PER_MS
 SLOW_LAUNCH_MEDIANS = 20
 """A launch call beyond both is out of all proportion: it loads a module first."""
+HOST_WAIT_NS = 100_000
+"""An uncontended lock, or a queue that holds something, returns within microseconds: what takes longer waits."""
 LAUNCH_LATENCY_QUANTILE = 0.99
 LAUNCH_LATENCY_MAX_NS = 100 * NS_PER_US
 """No device needs longer from an accepted launch to the kernel's start when nothing is queued."""
