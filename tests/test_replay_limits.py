@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from kineto import analysed, annotation, launched, op
+from kineto import analysed, annotation, call, launched, op
 
 from trace_analyzer.replay.estimates import Estimates
 from trace_analyzer.replay.limits import verdict_with_floors
+from trace_analyzer.replay.refusals import refused_unseen
 from trace_analyzer.report import Regime, Report, Verdict
 
 
@@ -74,3 +75,19 @@ def test_a_busy_device_that_keeps_up_with_the_cpu_is_not_the_limit(device: int, 
     verdict = paced(98 if contradicts else 40, device).verdict
     assert verdict.regime != "overhead-bound"
     assert ("The replay sees the CPU as the limit" in verdict.headline) == contradicts
+
+
+def test_a_file_without_the_calls_that_wait_is_not_replayed() -> None:
+    """PyTorch orders each collective by events: where none is left and the arrows are gone too, waits look like work."""
+    collective = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+    rounds = [
+        [
+            launched("k", 100 * n, 100 * n + 10, 20, 2 * n + 1),
+            launched(collective, 100 * n + 30, 100 * n + 40, 50, 2 * n + 2),
+        ]
+        for n in range(30)
+    ]
+    edited = analysed(rounds)
+    assert "waits were removed" in str(refused_unseen(edited, 0))
+    assert refused_unseen(analysed(rounds, call("cudaEventRecord", 25, 1)), 0) is None
+    assert refused_unseen(analysed([launched("k", 50 * n, 50 * n + 10, 20, n + 1) for n in range(60)]), 0) is None
