@@ -32,7 +32,7 @@ COPY_NAMES = (
 )
 WRAPPER_NAMES = {
     "cpu_op": ("my_extension::forward", "my_extension::backward"),
-    "python_function": ("train.py(12): step", "torch/_dynamo/convert_frame.py(1200): _compile"),
+    "python_function": ("train.py(12): step", "torch/_dynamo/convert_frame.py(1200): _compile", "queue.py(154): get"),
     "user_annotation": ("phase", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"),
 }
 

@@ -397,7 +397,9 @@ def _host_cause(
     """Rule 3."""
     if t < g0 + _waited(trace, links, members, g0, launch.pid):
         return "synchronization"
-    thread = next((p for p in _threads(trace, links, launch) if _recorded(trace, p, t)), None)
+    own, *others = _threads(trace, links, launch)
+    asked = [own, *(p for p in others if p != own and not _only_waits(trace, links, p, t))]
+    thread = next((p for p in asked if _recorded(trace, p, t)), None)
     stack = [e for e in trace.host if (e.pid, e.tid) == thread and e.category != "overhead" and e.covers(t)]
     names = [_named_work(trace, links, e) for e in stack]
     if any(start <= t < end for start, end in _captures(trace, links, launch.pid)):
@@ -407,6 +409,8 @@ def _host_cause(
             return cause
     if any(e.category == "overhead" and e.covers(t) for e in trace.host):
         return "profiler"
+    if any(_waits(e) for e in stack):
+        return "host-wait"
     working = [e for e in stack if e.category != "user_annotation"]
     if not working:
         return "host-unknown"
@@ -471,6 +475,17 @@ def _recorded(trace: Trace, thread: tuple[object, object], t: int) -> bool:
 
 def _is_data_loading(event: HostEvent) -> bool:
     return "DataLoader" in event.name
+
+
+def _waits(event: HostEvent) -> bool:
+    """A frame of 100 us or more that waits for other threads."""
+    return event.category == "python_function" and "queue.py" in event.name and event.end - event.start >= 100_000
+
+
+def _only_waits(trace: Trace, links: dict[int, HostEvent | None], thread: tuple[object, object], t: int) -> bool:
+    """Whether a thread waits then, and does no other work that has a name."""
+    stack = [e for e in trace.host if (e.pid, e.tid) == thread and e.covers(t)]
+    return any(_waits(e) for e in stack) and all(_named_work(trace, links, e) is None for e in stack)
 
 
 def _named_work(trace: Trace, links: dict[int, HostEvent | None], event: HostEvent) -> str | None:

@@ -43,6 +43,7 @@ def saved(report: Report) -> dict[str, int]:
         (lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850), "recompilation", "dynamic=True"),
         (lambda t: call("cuModuleLoadData", t, 850, category="cuda_driver"), "lazy-loading", "CUDA_MODULE_LOADING"),
         (lambda t: python("<built-in function collect>", t, 850), "garbage-collection", "gc.freeze()"),
+        (lambda t: python("queue.py(154): get", t, 850), "host-wait", "record it under load"),
     ],
 )
 def test_each_cause_has_its_advice(event: object, fix: str, code: str) -> None:
@@ -796,6 +797,10 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     "garbage-collection": (
         late(lambda t: python("<built-in function collect>", t, 850)),
         late(lambda t: python("train.py(9): collect", t, 850)),
+    ),
+    "host-wait": (
+        late(lambda t: python("queue.py(154): get", t, 850)),
+        late(lambda t: python("train.py(9): get", t, 850)),
     ),
     "synchronization": (with_calls("cudaDeviceSynchronize"), with_calls("cudaDeviceSynchronize", blocks=False)),
     "data-loading": (late(lambda t: annotation(LOADS, t, 850)), late(lambda t: annotation("## reload ##", t, 850))),

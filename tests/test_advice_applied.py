@@ -47,6 +47,7 @@ APPLIED: dict[str, list[object]] = {
     "fused-optimizer": optimizer("aten::_fused_adamw_"),
     "set-to-none": [BUSY, annotation("Optimizer.zero_grad#SGD.zero_grad", 300, 2)],
     "garbage-collection": [BUSY, python("<built-in function collect>", 400, 300)],
+    "host-wait": [BUSY, python("queue.py(154): get", 400, 300)],
     "synchronization": [[launched(GEMM, 200 * n, 200 * n + 10, 190, n + 1), call("cudaEventRecord", 200 * n + 6, 2)] for n in range(12)],
     "data-loading": late(lambda t: annotation(LOADS, t, 5), lambda t: op("aten::mm", t + 10, 850)),
     "allocator": [BUSY, call("cudaMalloc", 400, 300)],

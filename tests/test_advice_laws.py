@@ -36,6 +36,7 @@ REACHES: Mapping[str, tuple[str, ...]] = {
     "compiled-copies": ("memory",),
     "transport": ("communication",),
     "pinned-memory": ("blocking-copy",),
+    "host-wait": ("host-wait",),
     "cpu-operators": ("cpu-operator",),
     "overlap": ("communication",),
     "gradient-buckets": ("communication",),

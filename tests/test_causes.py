@@ -226,6 +226,24 @@ def test_then_the_main_thread_speaks() -> None:
     assert parts(first, second, main, stranger) == parts(first, second, main)
 
 
+def test_a_wait_for_others_is_the_launching_threads_own() -> None:
+    """What waits for 100 us or more does; of another thread it says nothing, as that may wait for this one."""
+    late = [launch(3_000, 5, 2, tid=200), kernel("b", 3_010, 10, correlation=2)]
+    waits = [
+        ("queue.py(154): get", 100, 1_000),
+        ("threading.py(299): wait", 150, 900),
+        ("queue.py(154): get", 1_300, 99),
+    ]
+    own = [python("f", 0, 3_000, tid=200), *(python(*wait, tid=200) for wait in waits)]
+    assert parts(A, late, own) == [
+        (20, 100, "python"), (100, 1_100, "host-wait"), (1_100, 3_000, "python"), (3_000, 3_010, "launch-latency"),
+    ]  # fmt: skip
+    others = [python("f", 0, 3_000), *(python(*wait) for wait in waits)]
+    assert parts(A, late, others) == [
+        (20, 100, "python"), (100, 1_100, "host-unknown"), (1_100, 3_000, "python"), (3_000, 3_010, "launch-latency"),
+    ]  # fmt: skip
+
+
 # Rule 2: queued work
 
 

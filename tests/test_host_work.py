@@ -55,6 +55,7 @@ def test_named_work_keeps_its_ranks() -> None:
         "garbage-collection",
         "blocking-copy",
         "profiler",
+        "host-wait",
     )
     assert tuple(work for work in NAMED_WORK if work in ranked) == ranked
 

@@ -209,6 +209,7 @@ PLANTS: dict[str, Planted] = {
     "garbage-collection": Planted(annotated("Python GC")),
     "blocking-copy": Planted(copying(PLANTED_NS), instead=copying(0)),
     "profiler": Planted(lambda machine: machine.thread.profiler_row("Buffer Flush", PLANTED_NS)),
+    "host-wait": Planted(framed("queue.py(154): get")),
     "python": Planted(framed("train.py(40): log")),
     "dispatch": Planted(operating(PLANTED_NS // 3, 3)),
     "cpu-operator": Planted(operating(5 * PLANTED_NS, 1), 5 * PLANTED_NS),

@@ -3,10 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from kineto import analysed, annotation, launched, op
+from kineto import analysed, annotation, call, launched, op, python
 
+from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.estimates import Estimates
 from trace_analyzer.replay.limits import verdict_with_floors
+from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.refusals import refused_unseen
 from trace_analyzer.report import Regime, Report, Verdict
 
 
@@ -74,3 +77,34 @@ def test_a_busy_device_that_keeps_up_with_the_cpu_is_not_the_limit(device: int, 
     verdict = paced(98 if contradicts else 40, device).verdict
     assert verdict.regime != "overhead-bound"
     assert ("The replay sees the CPU as the limit" in verdict.headline) == contradicts
+
+
+def test_a_file_without_the_calls_that_wait_is_not_replayed() -> None:
+    """PyTorch orders each collective by events: where none is left and the arrows are gone too, waits look like work."""
+    collective = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+    rounds = [
+        [
+            launched("k", 100 * n, 100 * n + 10, 20, 2 * n + 1),
+            launched(collective, 100 * n + 30, 100 * n + 40, 50, 2 * n + 2),
+        ]
+        for n in range(30)
+    ]
+    edited = analysed(rounds)
+    assert "waits were removed" in str(refused_unseen(edited, 0))
+    assert refused_unseen(analysed(rounds, call("cudaEventRecord", 25, 1)), 0) is None
+    assert refused_unseen(analysed([launched("k", 50 * n, 50 * n + 10, 20, n + 1) for n in range(60)]), 0) is None
+
+
+def test_neither_graphs_nor_a_faster_cpu_shorten_a_wait_for_others() -> None:
+    def predicted(frame: str) -> tuple[float, float]:
+        rounds = [
+            [python(frame, 1_000 * n + 20, 900), launched("k", 1_000 * n + 930, 1_000 * n + 940, 20, n + 1)]
+            for n in range(60)
+        ]
+        replay = Replay.of(analysed(rounds), 0)
+        changes = Change("graphs"), Change("speedup", {"target": "cpu", "factor": 2.0})
+        return tuple(replay.predict((change,)).step_ns for change in changes)  # type: ignore[return-value]
+
+    waits_ns = 59 * 900_000
+    assert min(predicted("queue.py(154): get")) >= waits_ns
+    assert max(predicted("train.py(9): get")) < 0.6 * waits_ns

@@ -44,7 +44,7 @@ TABLE = [
     (("copy",), COMMUNICATION, "copies"),
     (("device-wait",), COMMUNICATION, "dependency"),
     *(((cause,), OVERHEAD, cause) for cause in
-      ("synchronization", "data-loading", "allocation", "compilation", "graph-capture", "blocking-copy", "cpu-operator")),
+      ("synchronization", "data-loading", "allocation", "compilation", "graph-capture", "blocking-copy", "cpu-operator", "host-wait")),
     (("python", "dispatch", "runtime-call", "garbage-collection", "launch-latency", "host-unknown", "profiler"), OVERHEAD, "launch"),
     (("latency", "device-gap"), OVERHEAD, "small-kernels"),
 ]  # fmt: skip
@@ -349,7 +349,8 @@ def test_no_verdict_rests_on_times_that_the_trace_does_not_support() -> None:
         (5, 500_000, parts_of(compute=100), "ok"),
         (100, 5_000, parts_of(compute=29, unlinked=30, unexplained=30, untraced=11), "insufficient"),
         (100, 5_000, parts_of(compute=30, unlinked=30, unexplained=30, untraced=10), "ok"),
-        (100, 5_000, parts_of(compute=10, other=90), "ok"),
+        (100, 5_000, parts_of(compute=29, other=71), "insufficient"),
+        (100, 5_000, parts_of(compute=31, other=69), "ok"),
         (100, 5_000, parts_of(other=100), "insufficient"),
     ],
 )
@@ -358,6 +359,32 @@ def test_what_cannot_be_judged(kernels: int, busy_us: int, parts: dict[str, int]
     assert found.status == status
     assert (found.regime is None) == (status == "insufficient")
     assert found.confidence == "low" or status == "ok"
+
+
+def test_kernels_of_unknown_limit_are_named_where_they_are_most() -> None:
+    assert told(parts_ns=parts_of(memory=3, other=97)).headline.startswith(
+        "For 97 % of the window it is not known what limits the kernels"
+    )
+    assert "no known cause" in told(parts_ns=parts_of(memory=3, other=10, unlinked=87)).headline
+
+
+def test_more_that_nothing_explains_than_the_verdict_names_counts_twice() -> None:
+    found = told(parts_ns=parts_of(memory=40, unlinked=60))
+    assert (found.confidence, found.confidence_why[1]) == ("low", "that is more than the time that the verdict names")
+    assert (
+        "that is more than the time that the verdict names"
+        not in told(parts_ns=parts_of(memory=60, unlinked=40)).confidence_why
+    )
+
+
+def test_kernels_that_names_alone_part_may_be_close_behind_waiting() -> None:
+    """Of 48 % waiting and twice 26 % in kernels, those of one bound may be 52 %: no high confidence."""
+    parts = parts_of(python=48, memory=26, compute=26)
+    assert told(parts_ns=parts, known_ratio=0.9).confidence == "high"
+    found = told(parts_ns=parts, known_ratio=0.1)
+    assert (found.regime, found.runner_up, found.confidence) == (OVERHEAD, None, "medium")
+    assert "FLOP and bytes are known for 10 % of kernel time" in found.confidence_why[0]
+    assert told(parts_ns=parts_of(python=80, memory=10, compute=10), known_ratio=0.1).confidence == "high"
 
 
 def test_a_cold_start_names_the_cause_otherwise_found() -> None:

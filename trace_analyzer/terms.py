@@ -144,6 +144,12 @@ CAUSES: Mapping[str, Cause] = by_key(
     Cause("graph-capture", "Graph capture", "graphs are captured while the GPU rests, which happens once", _OVERHEAD),
     Cause("cpu-operator", "Work on the CPU", "operators hold the CPU for long while the GPU waits", _OVERHEAD),
     Cause(
+        "host-wait",
+        "Host waits",
+        "the CPU itself waits: for another thread or process, for the network, or for a timer",
+        _OVERHEAD,
+    ),
+    Cause(
         "cold-start",
         "Cold start",
         "most waiting comes before the first use of kernels: this is a cold start",

@@ -15,6 +15,8 @@ CPU_OPERATOR_NS = NS_PER_MS
 SLOW_LAUNCH_NS = NS_PER_MS
 SLOW_LAUNCH_MEDIANS = 20
 """A launch call beyond both is out of all proportion: it loads a module first."""
+HOST_WAIT_NS = 100_000
+"""An uncontended lock, or a queue that holds something, returns within microseconds: what takes longer waits."""
 LAUNCH_LATENCY_QUANTILE = 0.99
 LAUNCH_LATENCY_MAX_NS = 100 * NS_PER_US
 """No device needs longer from an accepted launch to the kernel's start when nothing is queued."""
@@ -111,6 +113,8 @@ VOCABULARY_ROWS = 1024
 """Tables of relative positions have 32 to 512 rows, and layers look them up; vocabularies have thousands."""
 VOCABULARY_WIDTH = 512
 """Rotations of positions, which layers look up too, are as wide as a head, 32 to 256; rows of a vocabulary are as wide as the model."""
+TURN_LIKENESS = 0.75
+"""Updates of two networks share less of what they launch; a log line or an average of weights in every other step is less."""
 PERIOD_LIKENESS = 0.9
 """Iterations of a loop differ by an allocation or a log line, not by a tenth of what they launch."""
 

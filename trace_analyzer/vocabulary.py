@@ -138,6 +138,14 @@ _OWN_PARTS = by_key(
         Colour("#c9a58c"),
         _LAUNCH,
     ),
+    Part(
+        "host-wait",
+        "Host waits",
+        "The launching thread waited: for another thread or process, for the network, or for a timer.",
+        "named",
+        Colour("#6b5b2e", "#8f7d45"),
+        (_OVERHEAD, "host-wait"),
+    ),
     Part("python", "Python", "The launching thread was in Python code.", "innermost", Colour("#d55e00"), _LAUNCH),
     Part(
         "dispatch",

@@ -103,7 +103,15 @@ _COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"
 """What Dynamo and Inductor call the code that they compiled, where it runs."""
 
 
-_GROWS_WITH_THE_BATCH = ("data-loading", "copy", "compilation", "allocation", "graph-capture", "earlier-work")
+_GROWS_WITH_THE_BATCH = (
+    "data-loading",
+    "host-wait",
+    "copy",
+    "compilation",
+    "allocation",
+    "graph-capture",
+    "earlier-work",
+)
 """Parts of the window that take twice as long for twice the samples, or that come once."""
 
 
@@ -350,6 +358,14 @@ def cpu_preparation(context: AdviceContext) -> Opportunity | None:
     return idle_opportunity(
         context, idle.filter(_prepares(context, idle)), causes, why, " in functions that prepare data"
     )
+
+
+def host_wait(context: AdviceContext) -> Opportunity | None:
+    """Return the idle time in which the launching thread waits for others."""
+    why = (
+        "the launching thread waits for another thread or process, for the network or for a timer, and launches nothing"
+    )
+    return idle_of(context, ("host-wait",), why)
 
 
 def earlier_work(context: AdviceContext) -> Opportunity | None:

@@ -25,6 +25,7 @@ RULE_OF_FIX: Mapping[str, Rule] = {
     "warm-up": overhead.warm_up,
     "graph-capture": overhead.graph_capture,
     "pinned-memory": overhead.pinned_memory,
+    "host-wait": overhead.host_wait,
     "cpu-operators": overhead.cpu_operators,
     "cpu-preparation": overhead.cpu_preparation,
     "attention-kernel": kernels.attention_kernel,

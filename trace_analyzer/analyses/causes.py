@@ -15,7 +15,7 @@ import polars as pl
 from trace_analyzer import metrics, thresholds
 from trace_analyzer.analyses.host import STREAM_WAITS, Host
 from trace_analyzer.analysis import Analysis, Value
-from trace_analyzer.catalog.host_work import BLOCKING, CAPTURE
+from trace_analyzer.catalog.host_work import BLOCKING, CAPTURE, HOST_WAIT
 from trace_analyzer.frames.intervals import (
     coalesce,
     count_until,
@@ -280,14 +280,15 @@ def host_pieces(
     rest = stretches.with_columns(waited_until.alias("start_ns")).filter(pl.col("start_ns") < pl.col("end_ns"))
     rest = _with_threads(trace, host, rest, launches)
     threads = pl.concat([rest.get_column(role) for role in _ROLES]).drop_nulls().unique()
-    on_threads = work.filter(pl.col("thread_id").is_in(threads.implode()) & (pl.col("kind") != "overhead"))
-    near = _near(on_threads, rest)
+    on_threads = pl.col("thread_id").is_in(threads.implode()) & (pl.col("kind") != "overhead")
+    near = _near(work.filter(on_threads), rest)
     events = _innermost_events(near)
     doing = _overlaid(coalesce(events.drop("event_id"), _THREAD, "rank"), near, _THREAD)
     unknown = pl.lit(None, dtype=_RANK).alias("rank"), _NO_THREAD
     pieces = rest.select("gap_id", "device", "start_ns", "end_ns", "event_id", "process_id", *_ROLES, *unknown)
     for role in _ROLES:
         pieces = _filled(pieces, doing.rename({"thread_id": role}), role)
+        doing = doing.filter(pl.col("rank") != _RANKS[HOST_WAIT])  # another thread's wait may be for this one
     anywhere = pl.lit(0).alias("anywhere")
     overhead = work.filter(pl.col("kind") == "overhead").with_columns(anywhere)
     pieces = _overlaid(pieces, captures.with_columns(pl.lit(CAPTURE).alias("work")), _PROCESS)

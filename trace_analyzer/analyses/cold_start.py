@@ -4,6 +4,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.analysis import Value
+from trace_analyzer.catalog.host_work import HOST_WAIT
 from trace_analyzer.frames.intervals import clip
 from trace_analyzer.vocabulary import HOST_CAUSES
 
@@ -21,7 +22,7 @@ def cold_gap_ns(cold: pl.DataFrame, windows: pl.DataFrame) -> dict[int, int]:
 def cold_idle(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) -> pl.DataFrame:
     """Return host time in ``idle`` of gaps of 1 ms or more that end at the first use of a kernel name.
 
-    ``activities`` are in order of start.
+    ``activities`` are in order of start. Waits of the host for others are left out: they can come again.
     """
     long = gaps.filter(pl.col("duration_ns") >= thresholds.COLD_START_GAP_NS)
     if long.is_empty():
@@ -35,7 +36,7 @@ def cold_idle(idle: pl.DataFrame, gaps: pl.DataFrame, activities: pl.DataFrame) 
     )
     cold = long.join(first_use, on="activity_id", how="semi")
     within = idle.filter(pl.col("gap_id").is_in(cold.get_column("gap_id").implode()))
-    return within.filter(pl.col("cause").is_in(HOST_CAUSES))
+    return within.filter(pl.col("cause").is_in(HOST_CAUSES), pl.col("cause") != HOST_WAIT)
 
 
 ANALYSES = (Value("cold_idle", cold_idle, {"idle": "idle_causes"}),)

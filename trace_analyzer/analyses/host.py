@@ -11,9 +11,10 @@ from polars import selectors as cs
 
 from trace_analyzer.analysis import Value
 from trace_analyzer.catalog.code import PHASES, code_rules, is_annotation, named_code
-from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, LOOKUP, host_work
+from trace_analyzer.catalog.host_work import BLOCKING, GUARDS, HOST_WAIT, LOOKUP, host_work
 from trace_analyzer.frames.lookups import factorize, gather
 from trace_analyzer.ingest.trace import Trace
+from trace_analyzer.thresholds import HOST_WAIT_NS
 from trace_analyzer.vocabulary import NAMED_WORK
 
 STREAM_WAITS = "StreamWaitEvent"
@@ -78,6 +79,8 @@ def host_of(trace: Trace) -> Host:
         name_ids.alias("name_id"),
         *(gather(names.get_column(column), name_ids) for column in _NAME_COLUMNS),
     )
+    too_short = (pl.col("work") == HOST_WAIT) & (pl.col("duration_ns") < HOST_WAIT_NS)
+    events = events.with_columns(pl.when(~too_short.fill_null(False)).then("work").alias("work"))
     is_call = gather(names.get_column("kind").is_in(CALLS), name_ids)
     calls = events.with_columns(rows.get_column("correlation")).filter(is_call)
     return Host(events, calls, names)

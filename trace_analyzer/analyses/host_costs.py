@@ -21,7 +21,7 @@ HOST_COSTS = Table(
         Column(
             "kind",
             STR,
-            "synchronization, data-loading, compilation, allocation, garbage-collection, blocking-copy, profiler or"
+            "synchronization, data-loading, compilation, allocation, garbage-collection, blocking-copy, profiler, host-wait or"
             " cpu-operator, as the causes of idle time are called; and two that are"
             " parts of these: recompilation for what Dynamo compiled again, guards for its lookups of what it compiled.",
         ),

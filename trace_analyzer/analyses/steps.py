@@ -8,6 +8,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.analyses.host import Host
 from trace_analyzer.analyses.loops import enclosed_by_work
 from trace_analyzer.analyses.periodicity import launch_sequence, periods
+from trace_analyzer.analyses.turns import in_turns
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.catalog.step_marks import PROFILER_STEP_NAME, step_marks
 from trace_analyzer.frames.intervals import union, with_covered
@@ -84,7 +85,8 @@ def host_steps(host: Host, activities: pl.DataFrame, operator_inputs: pl.DataFra
     marks = _profiler_steps(host)
     if marks.height:
         return HostSteps(marks, PROFILER_STEP)
-    launched = activities.select("process_id", pl.col("launch_start_ns").alias("at_ns")).drop_nulls("at_ns")
+    launched = activities.select("process_id", pl.col("launch_start_ns").alias("at_ns"), pl.col("name").alias("work"))
+    launched = launched.drop_nulls("at_ns")
     known = _marked(host)
     annotations = known.filter(pl.col("kind") == "annotation", pl.col("marks").is_null())
     marks = _outside_of_passes(_repeated_annotation(annotations, launched), host)
@@ -159,7 +161,7 @@ def _outside_of_passes(marks: pl.DataFrame, host: Host) -> pl.DataFrame:
 
 
 def _announced(known: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
-    """Return steps by what frameworks announce: their spans, else optimizer steps, else fetches."""
+    """Return steps by what frameworks announce: their spans, else turns of optimizers, else optimizer steps, else fetches."""
     spans = known.filter(pl.col("marks") == "span")
     by = pl.struct("process_id", "thread_id", "name")
     outermost = _disjoint(spans)
@@ -172,7 +174,8 @@ def _announced(known: pl.DataFrame, launched: pl.DataFrame) -> pl.DataFrame:
             "host_end_ns"
         )
     )
-    candidates = (_best(marks, launched) for marks in (outermost, ends, starts))
+    turns = in_turns(known.filter(pl.col("marks") == "end"), launched)
+    candidates = (_best(marks, launched) for marks in (outermost, turns, ends, starts))
     return next((marks for marks in candidates if marks.height), spans.clear())
 
 

@@ -19,6 +19,9 @@ CAPTURE = "graph-capture"
 BLOCKING = "blocking"
 """Work of calls that wait for the device: no cause by itself."""
 
+HOST_WAIT = "host-wait"
+"""Named work of calls in which a thread waits, but for the device; short ones only hand over (`thresholds.HOST_WAIT_NS`)."""
+
 GUARDS = "guards"
 """Work of Dynamo before each call of compiled code: it looks for a version whose guards hold. No cause by itself."""
 

@@ -21,6 +21,7 @@ TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "recompilation": (("compilation",), ()),
     "lazy-loading": (("compilation",), ()),
     "pinned-memory": (("blocking-copy",), ()),
+    "host-wait": (("host-wait",), ()),
     "cpu-operators": (("cpu-operator",), ()),
     "dependencies": (("device-wait",), ()),
     "attention-kernel": ((), ("matmul", "bmm", "softmax", "attention", "pointwise")),

@@ -9,7 +9,7 @@ import polars as pl
 from trace_analyzer.catalog.line_labels import bucket_key, is_group_named, is_line, line_label
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique
 from trace_analyzer.replay.graph import CALL, GAP, THREAD
-from trace_analyzer.replay.recording import DATA, DISPATCH, PYTHON, RUNTIME, UNKNOWN, Flags, Ints, median
+from trace_analyzer.replay.recording import DATA, DISPATCH, PYTHON, RUNTIME, UNKNOWN, WAITING, Flags, Ints, median
 from trace_analyzer.replay.scene import NotApplicable, NothingToChange, Scene, UnknownTarget
 from trace_analyzer.replay.weights import Floats, Weights, scale_activities, scale_host
 
@@ -225,7 +225,7 @@ def _mostly_narrow(table: pl.DataFrame) -> bool:
 
 
 def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Multiply the batch: kernels grow by the waves of their thread blocks, loading and copies in proportion.
+    """Multiply the batch: kernels grow by the waves of their thread blocks, loading, waits for others and copies in proportion.
 
     With the option `IN_PROPORTION`, kernels grow in proportion, too, which is the most where libraries choose others.
     """
@@ -238,7 +238,7 @@ def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) ->
     updates = _of_optimizer(scene)
     factor = np.where(updates | (duration == 0), 1.0, scaled / np.maximum(duration, 1))
     scale_activities(weights, graph, np.ones(table.height, dtype=bool), factor)
-    weights.parts[DATA] *= times
+    weights.parts[[DATA, WAITING]] *= times
     weights.at_least_ns *= times
 
 

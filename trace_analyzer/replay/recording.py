@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from trace_analyzer.catalog.host_work import BLOCKING, work_of_name
+from trace_analyzer.catalog.host_work import BLOCKING, HOST_WAIT, work_of_name
 from trace_analyzer.catalog.patterns import with_slashes
 from trace_analyzer.frames.intervals import innermost, split_by, union
 from trace_analyzer.frames.lookups import factorize
 from trace_analyzer.replay.analysed import Analysed
+from trace_analyzer.thresholds import HOST_WAIT_NS
 
 Ints = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.int8]
@@ -33,10 +34,19 @@ _CALLS = (
 )
 _FREE = r"^(cuda|hip)Free$|^(cu|hip)Mem(Free|Release)"
 
-DISPATCH, PYTHON, UNKNOWN, DATA, ALLOCATION, COMPILATION, RUNTIME = range(7)
+DISPATCH, PYTHON, UNKNOWN, DATA, ALLOCATION, COMPILATION, RUNTIME, WAITING = range(8)
 """What a host thread does between the calls that are kept."""
-HOST_PARTS = ("dispatch", "python", "host-unknown", "data-loading", "allocation", "compilation", "runtime-call")
-_PARTS_OF_WORK = {"data-loading": DATA, "compilation": COMPILATION, "allocation": ALLOCATION}
+HOST_PARTS = (
+    "dispatch",
+    "python",
+    "host-unknown",
+    "data-loading",
+    "allocation",
+    "compilation",
+    "runtime-call",
+    HOST_WAIT,
+)
+_PARTS_OF_WORK = {"data-loading": DATA, "compilation": COMPILATION, "allocation": ALLOCATION, HOST_WAIT: WAITING}
 _MARK_OPERATORS = r"^(ProfilerStep|Optimizer\.)"
 """PyTorch before 1.11 writes these annotations as operators: they are no work."""
 
@@ -348,4 +358,7 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
     is_operator = named.get_column("is_operator")[event].to_numpy().astype(bool)
     busy = is_operator | is_any(part, (DATA, ALLOCATION, COMPILATION, RUNTIME))
     thread, start, end = (_ints(inner.get_column(name)) for name in ("thread_id", "start_ns", "end_ns"))
+    part = np.where(
+        (part == WAITING) & (_ints(events.get_column("duration_ns"))[event.to_numpy()] < HOST_WAIT_NS), PYTHON, part
+    )
     return Segments(thread, start, end, part, busy, event.to_numpy())

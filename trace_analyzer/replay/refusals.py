@@ -14,6 +14,7 @@ MAX_ERROR = 0.05
 """A replay that misses the recorded step by more has not understood the trace."""
 MIN_LINKED = 0.9
 """Of the device's time: with less linked to launches, a change of the CPU's work cannot be followed."""
+_WAITS = r"(?i)Event|Synchronize|Finish"
 _CAPTURE = r"(?i)StreamBeginCapture|StreamEndCapture|GraphInstantiate"
 
 
@@ -48,11 +49,27 @@ def refused_unseen(report: Analysed, device: int) -> str | None:
     captured = calls.filter(pl.col("name").str.contains(_CAPTURE)).sort("name")
     if captured.height:
         return f"the program captures CUDA graphs ({captured.item(0, 'name')}): what runs then does not run in a step"
+    if _calls_removed(report, device, calls):
+        return (
+            "waits were removed from the file: it has collectives, but no call that records an event, awaits one, or synchronizes,"
+            " and no launch arrows"
+        )
     label = report.tables["devices"].filter(pl.col("device") == device).item(0, "label")
     failed = next(
         (c for c in report.trust if c.status == "fail" and (c.device is None or str(c.device) == label)), None
     )
     return None if failed is None else f"the check {failed.name} fails: {failed.meaning}"
+
+
+def _calls_removed(report: Analysed, device: int, calls: pl.DataFrame) -> bool:
+    """Return whether the calls that wait are missing: PyTorch orders each collective by events, and Kineto records them.
+
+    Without them, a thread that waits for the device looks like one that works, and bounds the step from below.
+    """
+    edited = any(check.name == "launch_arrows" and check.status == "warn" for check in report.trust)
+    activities = report.tables["activities"].filter(pl.col("device") == device)
+    communicates = activities.get_column("group").eq("communication").any()
+    return edited and communicates and not calls.get_column("name").str.contains(_WAITS).any()
 
 
 def needs_links(change: Change) -> bool:

@@ -35,6 +35,7 @@ from trace_analyzer.replay.recording import (
     SYNC_DEVICE,
     SYNC_EVENT,
     SYNC_STREAM,
+    WAITING,
     Flags,
     Ints,
     is_any,
@@ -167,8 +168,11 @@ def scale_label(weights: Weights, known: Attributes, label: int, factor: float) 
 
 
 def scale_host(weights: Weights, factor: float) -> None:
-    """Multiply what the CPU takes by ``factor``."""
+    """Multiply what the CPU takes by ``factor``; waits for other threads and processes stay, but where nothing does (0)."""
+    waiting = weights.parts[WAITING].copy()
     weights.parts *= factor
+    if factor:
+        weights.parts[WAITING] = waiting
     weights.host *= factor
 
 

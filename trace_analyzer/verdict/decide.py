@@ -16,7 +16,6 @@ from trace_analyzer.vocabulary import (
     IDLE_CAUSES,
     PARTS,
     REGIMES,
-    UNKNOWN_PARTS,
     WITHHELD,
     limit_label,
     limit_noun,
@@ -29,7 +28,7 @@ def verdict(findings: Findings) -> Verdict:
     window = sum(parts.values())
     if (withheld := withheld_inputs(findings, "the window")) is not None:
         return _without_inputs(findings, *withheld)
-    unknown = sum(parts.get(part, 0) for part in UNKNOWN_PARTS)
+    unknown = sum(parts.get(part, 0) for part in COUNTED_NOWHERE)
     judgement = judge(parts, findings.cold_gap_ns)
     too_little = device.kernel_count < t.INSUFFICIENT_KERNELS and device.busy_ns < t.INSUFFICIENT_TIME_NS
     too_unknown = window > 0 and unknown > t.UNKNOWN_RATIO * window
@@ -107,20 +106,22 @@ def _insufficient(findings: Findings, unknown_ns: int, *, too_little: bool) -> V
             f"Too little device work to judge: {counted(device.kernel_count, 'kernel')} in {duration(device.busy_ns)}."
             " Record several whole steps after a warm-up."
         )
+    elif findings.parts_ns.get("other", 0) > unknown_ns / 2:
+        headline = (
+            f"For {percent(findings.parts_ns['other'] / window)} of the window it is not known what limits the kernels: no operator with"
+            " shapes launched them and no rule knows their names. Record CPU activities too, with record_shapes=True."
+        )
     elif unknown_ns:
         headline = (
             f"{percent(unknown_ns / window)} of the window has no known cause (launches or events are missing)."
             " Record again with CPU and GPU activities both, starting before the work is launched."
         )
     else:
-        headline = (
-            "Nothing is known of what the kernels of this trace do: no operator launched them and no rule knows their names."
-            " Record CPU activities too."
-        )
+        headline = "Nothing that the device did counts towards a regime."
     return _without_inputs(findings, headline, "the trace does not hold what a verdict needs")
 
 
-_COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None and part.key != EARLIER_WORK)
+COUNTED_NOWHERE = tuple(part.key for part in PARTS.values() if part.cure is None and part.key != EARLIER_WORK)
 """Parts of which it is not known what they count as."""
 
 
@@ -130,7 +131,7 @@ def headline_of(findings: Findings, judgement: Judgement, window: int, of: str |
     regime = REGIMES[judgement.regime]
     clause = CAUSES[judgement.cause].definition if judgement.cause else regime.clause
     of = of or _WINDOWS[findings.window.kind]
-    unknown = sum(findings.parts_ns.get(part, 0) for part in _COUNTED_NOWHERE) / window
+    unknown = sum(findings.parts_ns.get(part, 0) for part in COUNTED_NOWHERE) / window
     known = f"; {percent(unknown)} cannot be explained" if unknown > t.UNKNOWN_DOUBT_RATIO else ""
     earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
     before = f"; {percent(earlier)} is work from before the recording" if earlier > t.EARLIER_TOLD_RATIO else ""
@@ -272,7 +273,7 @@ def confidence_of(
 ) -> tuple[Confidence, tuple[str, ...]]:
     """Return high, medium or low, and what lowers the confidence or would change the verdict."""
     doubts = [
-        *_doubts_of_idle_time(findings, window),
+        *_doubts_of_idle_time(findings, judgement, window),
         *_doubts_of_the_regime(findings, judgement),
         *_doubts_of_the_record(findings, judgement),
         *_doubts_of_recording(judgement, unbiased),
@@ -281,16 +282,18 @@ def confidence_of(
     return level, (*doubts, *_remarks(findings, judgement))
 
 
-def _doubts_of_idle_time(findings: Findings, window: int) -> Iterator[str]:
+def _doubts_of_idle_time(findings: Findings, judgement: Judgement, window: int) -> Iterator[str]:
     """Yield what is not known of launches, causes and earlier work."""
     coverage = findings.device.report.link_coverage_time_ratio
     if coverage is not None and coverage < t.GOOD_COVERAGE:
         yield f"launches are known for only {percent(coverage)} of device time"
         if coverage < t.POOR_COVERAGE:
             yield "most idle time cannot be explained without launches"
-    unknown = sum(findings.parts_ns.get(part, 0) for part in _COUNTED_NOWHERE) / window
+    unknown = sum(findings.parts_ns.get(part, 0) for part in COUNTED_NOWHERE) / window
     if unknown > t.UNKNOWN_DOUBT_RATIO:
         yield f"{percent(unknown)} of the window has no known bound or cause"
+        if unknown * window > judgement.groups_ns[judgement.regime]:
+            yield "that is more than the time that the verdict names"
     earlier = findings.parts_ns.get(EARLIER_WORK, 0) / window
     if earlier > t.UNKNOWN_DOUBT_RATIO:
         yield f"for {percent(earlier)} of the window the device did work from before the recording, which is not known"
@@ -302,6 +305,7 @@ def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[
     if judgement.runner_up is not None:
         yield f"{_counts_as(judgement.runner_up, findings.parts_ns)} is close behind"
     if judgement.regime not in KERNEL_REGIMES:
+        yield from _doubts_of_kernels_behind(findings, judgement)
         return
     known = device.shapes_ratio or 0.0
     if device.contraction_ratio > t.CONTRACTION_DOUBT_RATIO and known < t.POOR_COVERAGE:
@@ -319,6 +323,18 @@ def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[
         )
     elif not device.peaks_known:
         yield "the device's peaks are unknown (--gpu NAME tells them)"
+
+
+def _doubts_of_kernels_behind(findings: Findings, judgement: Judgement) -> Iterator[str]:
+    """Yield that a regime of kernels may be close behind waiting, where names alone part compute from memory."""
+    kernels = sum(judgement.groups_ns[regime] for regime in KERNEL_REGIMES)
+    known = findings.device.known_ratio or 0.0
+    is_near = kernels >= t.RUNNER_UP_RATIO * judgement.groups_ns[judgement.regime]
+    if judgement.runner_up is None and is_near and known < t.POOR_COVERAGE:
+        yield (
+            f"FLOP and bytes are known for {percent(known)} of kernel time, and compute and memory together hold"
+            f" {percent(kernels / sum(findings.parts_ns.values()))} of the window: one of them may be close behind"
+        )
 
 
 def _doubts_of_the_record(findings: Findings, judgement: Judgement) -> Iterator[str]:
