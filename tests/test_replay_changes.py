@@ -21,7 +21,6 @@ from trace_analyzer.replay.recording import (
     DATA,
     DISPATCH,
     HOST_PARTS,
-    LAUNCH,
     PYTHON,
     RUNTIME,
     UNKNOWN,

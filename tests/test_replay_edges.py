@@ -1,6 +1,7 @@
 """Edges of the replay's graph, one recording each: what a call waited for, and what it did not."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -65,7 +66,10 @@ def test_each_wait_of_a_stream_for_another_takes_its_lag() -> None:
     faster = replay.outcome((Change("speedup", {"target": "gpu", "factor": 2.0}),)).step_ns
     lags = 79 * float(np.median(replay.graph.weight[replay.graph.kind == WAIT]))
     assert lags > 79 * 1_000
+    assert abs(replay.identity_ratio) < 0.001
     assert replay.identity.step_ns == pytest.approx(80 * 50_000 + lags, rel=0.01)
+    infinite = replay.outcome((Change("speedup", {"target": "cpu", "factor": inf}),)).step_ns
+    assert infinite == pytest.approx(replay.identity.step_ns, rel=0.01), "the lag is the device's"
     assert faster == pytest.approx(80 * 25_000 + lags, rel=0.01)
 
 
