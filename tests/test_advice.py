@@ -39,7 +39,7 @@ def saved(report: Report) -> dict[str, int]:
     [
         (lambda t: op("aten::mm", t, 850), "cuda-graphs", "torch.compile"),
         (lambda t: annotation(LOADS, t, 850), "data-loading", "num_workers=8"),
-        (lambda t: call("cudaMalloc", t, 850), "allocator", "PYTORCH_CUDA_ALLOC_CONF"),
+        (lambda t: call("cudaMalloc", t, 850), "allocator", "PYTORCH_ALLOC_CONF"),
         (lambda t: python("torch/_dynamo/convert_frame.py(1): _compile", t, 850), "recompilation", "dynamic=True"),
         (lambda t: call("cuModuleLoadData", t, 850, category="cuda_driver"), "lazy-loading", "CUDA_MODULE_LOADING"),
         (lambda t: python("<built-in function collect>", t, 850), "garbage-collection", "gc.freeze()"),
@@ -253,6 +253,7 @@ def test_the_dtype_is_one_that_the_device_is_faster_in() -> None:
     (half,) = analysed(kernels, devices=[v100]).advice
     assert half.title == "Use tensor cores: fp16 instead of fp32"
     assert "torch.float16" in half.code
+    assert "torch.amp.GradScaler" in half.code, "gradients of FP16 underflow"
     assert half.saves_ns_at_most == round(1_200_000 * (1 - 15.7 / 125))
     assert ids(analysed(kernels, devices=[{"id": 0, "name": "Frobnicator 9"}])) == ["less-work"]
 
@@ -615,6 +616,7 @@ VALUES = {
     "workers": "8",
     "dtype": "bf16",
     "torch_dtype": "bfloat16",
+    "scaled": "",
     "snippet": "pass",
     "name": "softmax_kernel",
     "first": "Hide",

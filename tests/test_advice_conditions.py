@@ -187,3 +187,45 @@ def test_calls_that_wait_stand_in_a_graphs_way(waits: int, says: bool) -> None:
     ]  # fmt: skip
     (item,) = (item for item in analysed(steps).advice if item.id == "cuda-graphs")
     assert ("no graph can hold" in item.why) == says
+
+
+def stepping(*, collective: bool = False, grown: bool = False, loads: int = 0, sorts: int = 0) -> list[Any]:
+    """Six steps of fourteen launches that the CPU limits; on request with a collective, other blocks in each, or the CPU's work."""
+    return [
+        [annotation(f"ProfilerStep#{n}", 6_000 * n, 6_000), op("aten::add", 6_000 * n + 5, 2_900),
+         *(launched(NCCL if collective and i == 13 else ADD, 6_000 * n + 10 + 200 * i, 6_000 * n + 20 + 200 * i, 8, 20 * n + i + 1,
+                    grid=[500 + (n if grown and i < 7 else 0), 1, 1]) for i in range(14)),
+         annotation("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 6_000 * n + 2_910, loads) if loads else [],
+         op("aten::sort", 6_000 * n + 2_910, sorts) if sorts else []]
+        for n in range(6)
+    ]  # fmt: skip
+
+
+OBSTACLES = {
+    "all ranks have to capture them alike (NCCL 2.9.6 or later)": ({"collective": True}, {}),
+    "of the kernels differ from step to step": ({"grown": True}, {}),
+    "loading data (": ({"loads": 2_900}, {"loads": 60}),
+    "long CPU work of operators (": ({"sorts": 2_900}, {"sorts": 900}),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("says", OBSTACLES)
+def test_a_graph_card_names_what_a_graph_cannot_hold(says: str) -> None:
+    for program, is_said in zip(OBSTACLES[says], (True, False), strict=True):
+        (item,) = (item for item in analysed(stepping(**program)).advice if item.id == "cuda-graphs")
+        assert (says in item.why) == is_said
+        assert sum(other in item.why for other in OBSTACLES) == is_said, "nothing else is in its way"
+
+
+def test_half_of_the_kernels_differ() -> None:
+    (item,) = (item for item in analysed(stepping(grown=True)).advice if item.id == "cuda-graphs")
+    assert (
+        "; 50 % of the kernels differ from step to step, as shapes or branches change: pad or bucket them first"
+        in item.why
+    )
+
+
+def test_a_collective_per_step_is_counted() -> None:
+    (item,) = (item for item in analysed(stepping(collective=True)).advice if item.id == "cuda-graphs")
+    assert "; 1 collective per step: all ranks" in item.why

@@ -63,7 +63,7 @@ def overlap(context: AdviceContext) -> Opportunity | None:
 
 
 _GRADIENTS = """model = DistributedDataParallel(model, gradient_as_bucket_view=True, static_graph=True)
-# FSDP: forward_prefetch=True, limit_all_gathers=False; accumulate gradients under model.no_sync()"""
+# FSDP: fully_shard each block, then block.set_modules_to_forward_prefetch([next_block]); gradients of several batches: model.no_sync()"""
 _EXCHANGES = """work = torch.distributed.all_to_all_single(out, x, async_op=True)  # start it early, compute what does not need it
 work.wait()  # where it is needed; TorchRec: TrainPipelineSparseDist exchanges the next batch's inputs meanwhile"""
 

@@ -182,6 +182,9 @@ def _weights_are_most(
     return argument < len(dims) and 2 * prod(dims[argument]) * _ITEM_BYTES[dtype] > moved_bytes
 
 
+_SCALED = """
+scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()  # training: scaler = torch.amp.GradScaler("cuda")"""
+"""Gradients of FP16 underflow unless the loss is scaled."""
 _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 
 
@@ -205,6 +208,7 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         f"{counted(rows.height, 'memory-bound kernel reads and writes', 'memory-bound kernels read and write')} fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
+        scaled=_SCALED if dtype == "fp16" else "",
     )
 
 
@@ -235,6 +239,7 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
         f"{counted(slow.height, 'matrix product')} ran in fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
+        scaled=_SCALED if dtype == "fp16" else "",
     )
 
 

@@ -6,6 +6,7 @@ from functools import partial
 import polars as pl
 
 from trace_analyzer import thresholds
+from trace_analyzer.advice.graph_obstacles import obstacles
 from trace_analyzer.advice.opportunity import (
     Opportunity,
     end_ns_of,
@@ -73,30 +74,13 @@ def cuda_graphs(context: AdviceContext) -> Opportunity | None:
     compiled, _ = launched_within(context, context.within.activities, _COMPILED)
     already = "; its code is compiled already, but launched kernel by kernel"
     already_compiled = already if 2 * compiled.height > context.within.activities.height else ""
-    waits = _waits(context) / context.steps
-    breaks = f"; {counted(waits, 'call')}{' per step' if context.steps > 1 else ''} wait for the device, which no graph can hold: take them out first"
-    breaks_it = breaks if waits >= _MANY_WAITS else ""
     return idle_of(
         context,
         LAUNCHING,
-        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step}){already_compiled}{breaks_it}",
+        f"the CPU needs longer to prepare a kernel than the GPU to run it ({per_step}){already_compiled}{obstacles(context)}",
         " + time in kernels too small to fill the device and between queued kernels",
         parts.get("latency", 0) + parts.get("device-gap", 0),
     )
-
-
-_MANY_WAITS = 2
-"""One wait at the end of a step stays outside of a graph of it."""
-
-
-def _waits(context: AdviceContext) -> int:
-    """Count the calls that wait for the device, made between the window's launches on their threads."""
-    launched = context.within.activities.drop_nulls("launch_ns").group_by("launch_thread").agg(
-        pl.col("launch_ns").min().alias("first_ns"), pl.col("launch_ns").max().alias("last_ns")
-    )  # fmt: skip
-    calls = context.host.calls_of(pl.col("name").str.contains(r"(Stream|Device|Event)Synchronize$"))
-    made = calls.join(launched, left_on="thread_id", right_on="launch_thread", how="inner")
-    return made.filter(pl.col("start_ns").is_between("first_ns", "last_ns")).height
 
 
 _COMPILED = r"^Torch-Compiled Region|^## Call CompiledFxGraph"

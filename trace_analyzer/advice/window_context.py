@@ -18,7 +18,7 @@ from trace_analyzer.windows import Judged
 
 _ACTIVITY = (
     "activity_id", "kind", "name", "device", "stream", "start_ns", "duration_ns", "bytes", "launch_id", "operator_id",
-    "operator", "bucket", "group", "bound", "dtype", "flop", "moved_bytes",
+    "operator", "bucket", "group", "bound", "dtype", "flop", "moved_bytes", "blocks",
 )  # fmt: skip
 """Of the columns of activities, those that rules look at."""
 
@@ -95,7 +95,7 @@ class AdviceContext:
 
     ``regimes`` are that of the verdict and its runner-up. ``blamed`` attributes the window's idle time to code, and ``idle``
     and ``cold`` are its intervals without and with what comes once, at a cold start. ``busy_parts`` are those of the window's
-    partition, and ``recompiled`` regions of the trace had been compiled before.
+    partition, ``step_spans`` (start_ns, end_ns) its steps, and ``recompiled`` regions of the trace had been compiled before.
     """
 
     within: WindowTables
@@ -108,6 +108,7 @@ class AdviceContext:
     cold: pl.DataFrame
     host: Host
     steps: int
+    step_spans: pl.DataFrame
     recompiled: int
     model: Device | None
     platform: Platform
@@ -121,6 +122,7 @@ class AdviceSources:
     gaps: pl.DataFrame
     activities: pl.DataFrame
     busy_parts: pl.DataFrame
+    device_steps: pl.DataFrame
     host_costs: pl.DataFrame
     host: Host
     device_models: Mapping[int, Device | None]
@@ -156,6 +158,9 @@ def advice_context(
         cold=cold,
         host=sources.host,
         steps=max(1, len(judged.window.steps)),
+        step_spans=where_equal(sources.device_steps, "device", device)
+        .filter(pl.col("index").is_in(judged.window.steps))
+        .select("start_ns", "end_ns"),
         recompiled=sources.host_costs.filter(pl.col("kind") == "recompilation").height,
         model=model,
         platform=platform_of(model.vendor if model else None, calls.get_column("name")),

@@ -137,8 +137,11 @@ def pinned(weights: Weights, scene: Scene, _: Mapping[str, float | str]) -> None
     own = latency[activities.pageable[graph.ref[latency]]]
     others = latency[~activities.pageable[graph.ref[latency]] & (weights.host[latency] < usual * 3)]
     typical = median((weights.host + weights.device)[others]) if others.size else 2 * usual
-    weights.host[own] = np.minimum(weights.host[own], usual)
-    weights.device[own] = np.minimum(weights.device[own], max(typical - usual, 0.0))
+    # What nothing explains of such a copy's start is its staging.
+    total = np.minimum(weights.host[own] + weights.device[own], typical)
+    weights.host[own] = np.minimum(np.minimum(weights.host[own], usual), total)
+    weights.device[own] = total - weights.host[own]
+    weights.rest[own] = 0
     rate = _pinned_rates(scene)
     scale_activities(weights, graph, activities.pageable, rate)
 

@@ -1,0 +1,457 @@
+"""What each change does to the edges of one program that has something for all of them, and what it leaves alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from kineto import analysed, call, copy, launched
+from lazy_report import LazyReport
+from make_samples import ADD_FLOAT, ALL_REDUCE, BF16, MULTIPLY, Eager
+from replay_pairs import LOADER, PAIRS, faster, gemm, op, pointwise, steps
+from simulator import Costs, Kernel, Simulation
+
+from trace_analyzer.replay.changes import Change, infinite_cpu, infinite_gpu
+from trace_analyzer.replay.graph import CALL, CONTENTION, EXECUTION, GAP, HAND_OVER, LATENCY, QUEUE, RETURN, THREAD
+from trace_analyzer.replay.prediction import Replay
+from trace_analyzer.replay.recording import (
+    ALLOCATION,
+    COMPILATION,
+    DATA,
+    DISPATCH,
+    HOST_PARTS,
+    PYTHON,
+    RUNTIME,
+    UNKNOWN,
+    Flags,
+    Ints,
+)
+from trace_analyzer.replay.scene import NothingToChange
+from trace_analyzer.replay.weights import Floats, Weights
+
+SLOW_LAUNCH_NS = 3_000_000
+COPIED = 6 << 20
+
+
+@cache
+def program() -> Replay:
+    """A loop that loads, copies, computes, communicates, waits in each way, allocates, loads a module and updates."""
+    costs = Costs(inter_kernel_ns=1_800)
+    simulation = Simulation(costs=costs, header={"record_shapes": 1}, seed=3, python_frames=True)
+    main, autograd = simulation.thread(), simulation.thread("pt_autograd_0")
+    stream, links = simulation.stream(), simulation.stream(number=20)
+    torch = Eager(simulation, main, stream, BF16)
+
+    def step(_: int) -> None:
+        with main.annotation(LOADER, cause="data-loading"):
+            main.spend(700_000)
+        with main.op("aten::copy_"):
+            main.memcpy("HtoD", COPIED, stream, pageable=True, gb_per_s=6.0, staging_ns=400_000)
+        main.memcpy("HtoD", COPIED, stream)
+        with main.frame("train.py(3): forward", before_ns=30_000):
+            for _ in range(3):
+                torch.mm(2_048, 1_024, 1_024)
+                for operator, functor in (("aten::mul", MULTIPLY), ("aten::add", ADD_FLOAT), ("aten::mul", MULTIPLY)):
+                    torch.pointwise(operator, functor, 2_048, 1_024)
+        main.memcpy("DtoH", 4, stream, pageable=True)
+        simulation.costs = replace(costs, launch_call_ns=SLOW_LAUNCH_NS)
+        op(main, "aten::mm", gemm(40_000), stream)
+        simulation.costs = costs
+        with main.frame("torch/_dynamo/convert_frame.py(500): _compile", before_ns=300_000):
+            pass
+        main.malloc(200_000)
+        for _ in range(4):
+            with main.hand_over(autograd), autograd.op("aten::mm"):
+                autograd.launch(gemm(60_000), stream)
+        main.wait_event(links, main.record_event(stream))
+        main.launch(Kernel(ALL_REDUCE, 250_000, (24, 1, 1), (512, 1, 1)), links)
+        main.wait_event(stream, main.record_event(links))
+        main.synchronize(links)
+        for _ in range(2):
+            op(main, "aten::relu", pointwise(1_500), stream)
+        with main.annotation("Optimizer.step#AdamW.step"):
+            op(main, "aten::_fused_adamw_", pointwise(90_000), stream)
+        main.free(100_000)
+        main.synchronize_device()
+
+    return Replay.of(LazyReport.on(steps(simulation, main, step).json().encode(), device=0), 0)
+
+
+def calls(replay: Replay, *names: str) -> Flags:
+    """Which calls have these names."""
+    events = replay._report.tables["host_events"].get_column("name").cast(str).to_list()
+    return np.array([events[event] in names for event in replay.graph.recorded.calls.event])
+
+
+def of_calls(replay: Replay, kind: int, *names: str) -> Flags:
+    """Which edges of a kind belong to calls of these names."""
+    own = replay.graph.kind == kind
+    own[own] = calls(replay, *names)[replay.graph.ref[own]]
+    return own
+
+
+def of_activities(replay: Replay, kind: int, chosen: Flags) -> Flags:
+    """Which edges of a kind belong to the chosen activities."""
+    own = replay.graph.kind == kind
+    own[own] = chosen[replay.graph.ref[own]]
+    return own
+
+
+def column(replay: Replay, name: str) -> list[object]:
+    """A column of the activities, as text where it is one."""
+    return replay.known.table.get_column(name).to_list()
+
+
+def having(replay: Replay, name: str, *values: object) -> Flags:
+    """Which activities have one of the values in a column."""
+    return np.array([value in values for value in column(replay, name)])
+
+
+def pageable(replay: Replay) -> Flags:
+    return replay.graph.recorded.activities.pageable
+
+
+def weighed(replay: Replay, *changes: Change) -> tuple[Weights, Weights]:
+    """The weights as recorded, and under changes."""
+    return replay.weights(()), replay.weights(changes)
+
+
+def same(before: Floats, after: Floats, besides: Flags | None = None) -> bool:
+    """Whether nothing else is changed."""
+    return bool((before == after)[slice(None) if besides is None else ~besides].all())
+
+
+def kept_parts(before: Weights, after: Weights, *changed: int) -> bool:
+    """Whether the other parts of the threads' time are as they were."""
+    rest = [part for part in range(len(HOST_PARTS)) if part not in changed]
+    return same(before.parts[rest], after.parts[rest])
+
+
+SYNCS = ("cudaStreamSynchronize", "cudaDeviceSynchronize")
+
+
+def test_the_program_has_something_for_every_change() -> None:
+    graph = program().graph
+    for kind in (CALL, LATENCY, EXECUTION, GAP, RETURN, HAND_OVER, THREAD):
+        assert (graph.kind == kind).any()
+    for name in (*SYNCS, "cudaMalloc", "cudaFree", "cudaMemcpyAsync", "cudaLaunchKernel"):
+        assert calls(program(), name).any()
+    parts = program().weights(()).parts.sum(axis=1)
+    assert (parts[[DISPATCH, PYTHON, DATA, ALLOCATION, COMPILATION]] > 0).tolist() == [True, True, True, False, True]
+    assert 0 < program().scene.steady.sum() < program().graph.kind.size
+
+
+def test_without_synchronization_only_calls_that_wait_for_the_device_change() -> None:
+    replay = program()
+    before, after = weighed(replay, Change("no-sync"))
+    gone = of_calls(replay, RETURN, *SYNCS, "cudaMemcpyAsync")
+    assert (after.removed == gone).all()
+    calls_gone = of_calls(replay, CALL, *SYNCS)
+    assert before.host[calls_gone].min() > 0
+    assert after.host[calls_gone].max() == 0
+    assert same(before.host, after.host, calls_gone)
+    assert same(before.device, after.device)
+    assert kept_parts(before, after)
+
+
+def test_pinned_copies_are_enqueued_as_fast_as_those_that_are_pinned() -> None:
+    replay = program()
+    graph, recorded = replay.graph, replay.graph.recorded
+    before, after = weighed(replay, Change("pinned"))
+    assert (after.removed == of_calls(replay, RETURN, "cudaMemcpyAsync")).all()
+    copying = calls(replay, "cudaMemcpyAsync")
+    staged = np.zeros(copying.size, dtype=bool)
+    staged[recorded.activities.call[pageable(replay)]] = True
+    usual = np.sort((recorded.calls.end - recorded.calls.start)[copying & ~staged])
+    own = np.flatnonzero(graph.kind == CALL)
+    own = own[staged[graph.ref[own]]]
+    assert after.host[own].max() <= usual[-1]
+    latency = of_activities(replay, LATENCY, pageable(replay))
+    assert (before.host + before.device)[latency].max() > 400_000, "one is staged in each step"
+    assert (after.host + after.device)[latency].max() < 20_000
+    assert (after.host + after.device)[latency].min() > 5_000, "a copy is still launched"
+    runs = of_activities(replay, EXECUTION, pageable(replay))
+    to_device = of_activities(replay, EXECUTION, pageable(replay) & having(replay, "label", "memcpy HtoD"))
+    assert after.device[to_device] == pytest.approx((1_200 + COPIED / 24), rel=0.02), "24 GB/s, not 6"
+    assert same(before.device, after.device, latency | to_device)
+    assert (runs & ~to_device).any(), "the other direction has no pinned copy to learn from"
+    changed = np.zeros(graph.kind.size, dtype=bool)
+    changed[own] = True
+    assert same(before.host, after.host, changed | latency)
+    assert kept_parts(before, after)
+
+
+def test_a_call_that_stages_bytes_only_enqueues_where_they_are_pinned() -> None:
+    """Calls of 400 us that return 150 us after their copy: they do not wait for it."""
+    replay = Replay.of(
+        analysed(
+            [
+                [launched("k", 1_000 * n, 1_000 * n + 11, 20, 3 * n + 1),
+                 call("cudaMemcpyAsync", 1_000 * n + 50, 400, correlation=3 * n + 2),
+                 copy("HtoD (Pageable -> Device)", 1_000 * n + 200, 100, correlation=3 * n + 2),
+                 call("cudaMemcpyAsync", 1_000 * n + 500, 8, correlation=3 * n + 3),
+                 copy("HtoD (Pinned -> Device)", 1_000 * n + 511, 100, correlation=3 * n + 3)]
+                for n in range(30)
+            ]
+        ),
+        0,
+    )  # fmt: skip
+    before, after = weighed(replay, Change("pinned"))
+    copies = of_calls(replay, CALL, "cudaMemcpyAsync")
+    assert np.unique(before.host[copies]).tolist() == [8_000, 400_000]
+    assert np.unique(after.host[copies]).tolist() == [8_000]
+    assert same(before.host, after.host, copies | (replay.graph.kind == LATENCY))
+    latency = of_activities(replay, LATENCY, pageable(replay))
+    assert np.unique((after.host + after.device)[latency]).tolist() == [11_000]
+
+
+def test_prefetched_data_takes_no_time_but_a_step_no_less_than_its_loading_over_the_workers() -> None:
+    before, after = weighed(program(), Change("prefetch", {"workers": 4.0}))
+    assert after.parts[DATA].max() == 0
+    assert after.at_least_ns == pytest.approx(700_000 / 4, rel=0.02)
+    assert kept_parts(before, after, DATA)
+    assert same(before.host, after.host)
+    assert same(before.device, after.device)
+
+
+def test_a_graph_takes_the_launches_of_steady_steps_and_leaves_data_waits_and_allocations() -> None:
+    replay = program()
+    graph, steady = replay.graph, replay.scene.steady
+    before, after = weighed(replay, Change("graphs"))
+    thread = np.flatnonzero(graph.kind == THREAD)
+    inside, outside = graph.ref[thread[steady[thread]]], graph.ref[thread[~steady[thread]]]
+    for part in (DISPATCH, PYTHON, UNKNOWN, RUNTIME):
+        assert after.parts[part, inside].max() == 0
+    for part in (DISPATCH, PYTHON, COMPILATION):
+        assert before.parts[part, inside].sum() > 0
+    assert same(before.parts[:, outside], after.parts[:, outside])
+    assert kept_parts(before, after, DISPATCH, PYTHON, UNKNOWN, RUNTIME)
+    queued = of_calls(replay, CALL, "cudaLaunchKernel", "cudaMemcpyAsync", "cudaEventRecord", "cudaStreamWaitEvent")
+    blocking = np.zeros(graph.recorded.calls.start.size, dtype=bool)
+    blocking[graph.ref[of_calls(replay, RETURN, "cudaMemcpyAsync")]] = True
+    blocked = graph.kind == CALL
+    blocked[blocked] = blocking[graph.ref[blocked]]
+    taken = queued & steady & ~blocked
+    assert np.unique(after.host[taken]).tolist() == [0, 10_000]
+    assert (after.host[taken] == 10_000).sum() == replay.scene.steady_steps, "one launch a step"
+    assert after.device[taken].max() == 0
+    handed = (graph.kind == HAND_OVER) & steady
+    assert before.host[handed].min() > 0
+    assert after.host[handed].max() == 0
+    latency = graph.kind == LATENCY
+    assert same(before.host, after.host, taken | handed | (latency & steady)), "what waits or allocates keeps its time"
+    gaps = (graph.kind == GAP) & steady
+    assert (after.device - after.rest)[gaps].max() <= 1_000
+    assert (before.device - before.rest)[gaps].max() > 1_000
+    cold = (graph.kind == GAP) & ~steady
+    assert cold.any()
+    assert same(before.device[cold], after.device[cold])
+    assert (after.device <= before.device).all()
+    long_ = latency & steady & of_activities(replay, LATENCY, ~pageable(replay))
+    assert (before.host + before.device)[long_].max() > SLOW_LAUNCH_NS
+    assert (after.host + after.device)[long_].max() < 20_000
+    assert (after.host + after.device)[long_].min() > 3_000, "a kernel still starts after its launch"
+    staged = latency & steady & of_activities(replay, LATENCY, pageable(replay))
+    assert same((before.host + before.device)[staged], (after.host + after.device)[staged])
+    assert not after.removed.any()
+
+
+def test_a_graph_needs_no_room_in_the_queue() -> None:
+    replay = Replay.of(LazyReport.on(PAIRS["queue"].before(1), device=0), 0)
+    room = replay.graph.kind == QUEUE
+    removed = replay.weights((Change("graphs"),)).removed
+    assert removed[room & replay.scene.steady].all()
+    assert not removed[~(room & replay.scene.steady)].any()
+
+
+def test_a_launch_that_waits_for_room_in_the_queue_loads_no_module() -> None:
+    simulation = Simulation(costs=Costs(queue_limit=512), seed=1)
+    main, stream = simulation.thread(), simulation.stream()
+    for at in range(2_400):
+        op(main, "aten::add", pointwise(4_000_000 if at % 400 == 300 else 30_000), stream, 1_000)
+    main.synchronize_device()
+    replay = Replay.of(LazyReport.on(simulation.json().encode(), device=0), 0)
+    taken = replay.graph.recorded.calls.end - replay.graph.recorded.calls.start
+    assert (taken[calls(replay, "cudaLaunchKernel")] > 1_000_000).any()
+    with pytest.raises(NothingToChange, match="nothing was compiled, loaded or allocated"):
+        replay.weights((Change("warm"),))
+
+
+def test_a_step_takes_no_less_than_the_most_of_what_runs_beside_it() -> None:
+    replay = program()
+    loading, collectives = Change("prefetch", {"workers": 1.0}), Change("overlap")
+    alone = [replay.weights((change,)).at_least_ns for change in (loading, collectives)]
+    assert alone[0] > 2 * alone[1] > 0
+    for both in ((loading, collectives), (Change("prefetch", {"workers": 7.0}), collectives)):
+        floors = [replay.weights((change,)).at_least_ns for change in both]
+        assert replay.weights(both).at_least_ns == max(floors)
+
+
+def test_overlapped_communication_takes_no_time_but_a_step_no_less_than_it_takes() -> None:
+    replay = program()
+    before, after = weighed(replay, Change("overlap"))
+    collective = having(replay, "group", "communication")
+    runs = of_activities(replay, EXECUTION, collective) | of_activities(replay, CONTENTION, collective)
+    assert after.device[runs].max() == 0
+    assert same(before.device, after.device, runs)
+    assert after.at_least_ns == pytest.approx(250_000, rel=0.02)
+
+
+ONCE = {
+    None: (("cudaMalloc", "cudaFree"), COMPILATION, True),
+    "allocation": (("cudaMalloc", "cudaFree"), None, False),
+    "compilation": ((), COMPILATION, True),
+}
+
+
+@pytest.mark.parametrize("only", ONCE)
+def test_of_what_happens_once_all_or_a_part_is_left_out(only: str | None) -> None:
+    replay = program()
+    names, part, loads = ONCE[only]
+    before, after = weighed(replay, Change("warm", {} if only is None else {"only": only}))
+    graph = replay.graph
+    memory = of_calls(replay, CALL, *names)
+    assert not after.host[memory].any()
+    assert (after.removed == of_calls(replay, RETURN, *names)).all()
+    length = graph.recorded.calls.end - graph.recorded.calls.start
+    slow = calls(replay, "cudaLaunchKernel") & (length > 1_000_000)
+    assert slow.sum() == 8
+    loading = graph.kind == CALL
+    loading[loading] = slow[graph.ref[loading]]
+    launched = of_activities(replay, LATENCY, slow[graph.recorded.activities.call])
+    if loads:
+        assert after.host[loading].max() < 6_000
+        assert after.host[launched].max() < 6_000
+    else:
+        loading = launched = np.zeros(graph.kind.size, dtype=bool)
+    assert same(before.host, after.host, memory | loading | launched)
+    assert same(before.device, after.device)
+    assert kept_parts(before, after, *([] if part is None else [part]))
+    if part is not None:
+        assert after.parts[part].max() == 0
+
+
+def test_fused_chains_move_less_and_are_launched_once() -> None:
+    replay = program()
+    graph = replay.graph
+    before, after = weighed(replay, Change("fuse", {"of": "chain"}))
+    chained = having(replay, "operator", "aten::mul", "aten::add")
+    runs = of_activities(replay, EXECUTION, chained)
+    assert after.device[runs] == pytest.approx(before.device[runs] / 3, rel=0.02), (
+        "read and written once, not three times"
+    )
+    inner = chained & np.append(False, chained[:-1])
+    assert 2 * inner.sum() < 3 * chained.sum()
+    gaps = of_activities(replay, GAP, inner)
+    assert same(after.device[gaps], after.rest[gaps])
+    assert same(before.device, after.device, runs | gaps)
+    gone = np.zeros(graph.recorded.calls.start.size, dtype=bool)
+    gone[graph.recorded.activities.call[inner]] = True
+    launches = graph.kind == CALL
+    launches[launches] = gone[graph.ref[launches]]
+    assert after.host[launches].max() == 0
+    assert same(before.host, after.host, launches)
+    leads = np.zeros(graph.time.size, dtype=bool)
+    leads[graph.call_starts[gone]] = True
+    stretch = graph.ref[(graph.kind == THREAD) & leads[graph.target]]
+    assert after.parts[:, stretch].sum() == 0, "nor does the CPU prepare them"
+    others = np.ones(after.parts.shape[1], dtype=bool)
+    others[stretch] = False
+    assert same(before.parts[:, others], after.parts[:, others])
+
+
+def test_before_a_launch_that_is_spared_a_long_stretch_does_something_else_as_well() -> None:
+    """Five milliseconds of Python in the middle of each chain stay, but for what a launch needs."""
+    simulation = Simulation(header={"record_shapes": 1}, seed=3, python_frames=True)
+    main = simulation.thread()
+    torch = Eager(simulation, main, simulation.stream(), BF16)
+
+    def step(_: int) -> None:
+        for at in range(8):
+            torch.pointwise("aten::mul", MULTIPLY, 2_048, 1_024)
+            if at == 4:
+                main.spend(5_000_000)
+            torch.pointwise("aten::add", ADD_FLOAT, 2_048, 1_024)
+
+    replay = Replay.of(LazyReport.on(steps(simulation, main, step).json().encode(), device=0), 0)
+    before, after = weighed(replay, Change("fuse"))
+    lost = before.parts.sum() - after.parts.sum()
+    assert 8 * 15 * 2_000 < lost < 8 * 15 * 20_000
+    assert after.parts.sum() > 8 * 4_900_000
+
+
+SPED_UP: dict[str, Callable[[Replay], Flags]] = {
+    "gpu": lambda replay: np.ones(replay.known.table.height, dtype=bool),
+    "matmul": lambda replay: having(replay, "operator", "aten::mm"),
+    "mm": lambda replay: having(replay, "operator", "aten::mm"),
+    "aten::relu": lambda replay: having(replay, "operator", "aten::relu"),
+    "copies": lambda replay: having(replay, "kind", "memcpy"),
+    "memcpy HtoD": lambda replay: having(replay, "label", "memcpy HtoD"),
+    "communication": lambda replay: having(replay, "group", "communication"),
+}
+
+
+@pytest.mark.parametrize("target", SPED_UP)
+def test_a_part_of_the_device_is_so_many_times_as_fast(target: str) -> None:
+    replay = program()
+    before, after = weighed(replay, faster(target, 4))
+    chosen = SPED_UP[target](replay)
+    runs = of_activities(replay, EXECUTION, chosen)
+    assert runs.any()
+    assert after.device[runs] == pytest.approx(before.device[runs] / 4)
+    assert same(before.device, after.device, runs | of_activities(replay, CONTENTION, chosen))
+    assert same(before.host, after.host)
+    assert kept_parts(before, after)
+
+
+def test_a_faster_cpu_takes_less_for_all_it_does() -> None:
+    before, after = weighed(program(), faster("cpu", 4))
+    assert after.host == pytest.approx(before.host / 4)
+    assert after.parts == pytest.approx(before.parts / 4)
+    assert same(before.device, after.device)
+    assert not after.removed.any()
+
+
+def test_a_bigger_batch_grows_work_by_waves_loading_and_copies_in_proportion_and_no_update() -> None:
+    replay = program()
+    prefetched = replay.weights((Change("prefetch", {"workers": 4.0}),))
+    before, after = weighed(replay, Change("batch", {"times": 2.0}))
+    assert after.parts[DATA] == pytest.approx(2 * before.parts[DATA])
+    assert kept_parts(before, after, DATA)
+    assert same(before.host, after.host)
+    table = replay.known.table
+    duration = np.array(column(replay, "duration_ns"), dtype=float)
+    updates = having(replay, "operator", "aten::_fused_adamw_")
+    kernels = having(replay, "kind", "kernel")
+    fits = np.maximum(2_048 // np.maximum(table.get_column("threads_per_block").fill_null(0).to_numpy(), 1), 1)
+    waves = table.get_column("blocks").fill_null(0).to_numpy() / (108 * fits)
+    grown = np.maximum(1, 2 * waves) / np.maximum(1, waves)
+    fixed = np.minimum(duration, 2_000)
+    then = np.where(updates, duration, np.where(kernels, fixed + (duration - fixed) * grown, 2 * duration))
+    assert (kernels & ~updates & (then == duration)).any()
+    assert (kernels & (then > 1.5 * duration)).any()
+    runs = replay.graph.kind == EXECUTION
+    ref: Ints = replay.graph.ref[runs]
+    assert after.device[runs] == pytest.approx(before.device[runs] * (then / duration)[ref])
+    both = replay.weights((Change("batch", {"times": 2.0}), Change("prefetch", {"workers": 4.0})))
+    assert both.at_least_ns == pytest.approx(2 * prefetched.at_least_ns), "a batch twice as big is loaded twice as long"
+
+
+def test_floors_keep_what_belongs_to_the_other_side() -> None:
+    replay = program()
+    graph, before = replay.graph, replay.weights(())
+    fast, slow = before.copy(), before.copy()
+    infinite_gpu(fast, replay.scene, {})
+    infinite_cpu(slow, replay.scene, {})
+    runs = graph.kind == EXECUTION
+    assert fast.device[runs].max() == 0
+    assert fast.device[graph.kind == GAP].max() == 0
+    assert same(before.host, fast.host)
+    assert kept_parts(before, fast)
+    assert same(before.device[runs], slow.device[runs])
+    assert slow.host.max() == 0
+    assert slow.parts.max() == 0
+    assert slow.device[graph.kind == LATENCY].max() == 0
+    assert (slow.removed == (graph.kind == RETURN)).all()
+    assert (slow.device - slow.rest)[graph.kind == GAP].max() <= 1_000

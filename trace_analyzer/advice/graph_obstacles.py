@@ -1,0 +1,77 @@
+"""Say what of a step no graph can hold, or only under conditions: waits, other kernels in each step, collectives, the CPU's work."""
+
+import polars as pl
+
+from trace_analyzer.advice.opportunity import length_ns, total, worth_ns
+from trace_analyzer.advice.window_context import AdviceContext
+from trace_analyzer.units import counted, duration, percent
+
+MANY_WAITS = 2
+"""One wait at the end of a step stays outside of a graph of it."""
+DIFFERS_RATIO = 0.05
+"""Fewer kernels of other steps are prefetched copies, or what a program does now and then."""
+_OUTSIDE = {"data-loading": "loading data", "cpu-operator": "long CPU work of operators"}
+"""Causes of idle time that a graph leaves as they are."""
+
+
+def obstacles(context: AdviceContext) -> str:
+    """Return what stands in a graph's way, each behind a semicolon; empty where nothing is known to."""
+    return "".join(f"; {text}" for text in (*_waits(context), *_changes(context), *_collectives(context), *_outside(context)))  # fmt: skip
+
+
+def _per_step(context: AdviceContext) -> str:
+    return " per step" if context.steps > 1 else ""
+
+
+def _waits(context: AdviceContext) -> list[str]:
+    """Count the calls that wait for the device, made between the window's launches on their threads."""
+    launched = context.within.activities.drop_nulls("launch_ns").group_by("launch_thread").agg(
+        pl.col("launch_ns").min().alias("first_ns"), pl.col("launch_ns").max().alias("last_ns")
+    )  # fmt: skip
+    calls = context.host.calls_of(pl.col("name").str.contains(r"(Stream|Device|Event)Synchronize$"))
+    made = calls.join(launched, left_on="thread_id", right_on="launch_thread", how="inner")
+    waits = made.filter(pl.col("start_ns").is_between("first_ns", "last_ns")).height / context.steps
+    if waits < MANY_WAITS:
+        return []
+    return [f"{counted(waits, 'call')}{_per_step(context)} wait for the device, which no graph can hold: take them out first"]  # fmt: skip
+
+
+def differing_ratio(context: AdviceContext) -> float:
+    """Return the share of a step's kernels, by name and number of blocks, that not every step of the window launches."""
+    steps = context.step_spans.with_row_index("step")
+    if steps.height < 2:
+        return 0.0
+    kernels = context.within.activities.filter(pl.col("kind") == "kernel").select("name", "blocks", "start_ns")
+    own = kernels.sort("start_ns").join_asof(steps.sort("start_ns"), on="start_ns", strategy="backward")
+    own = own.filter(pl.col("start_ns") < pl.col("end_ns"))
+    counts = own.group_by("name", "blocks", "step").len().group_by("name", "blocks").agg(
+        pl.col("len").sum(), pl.col("len").min().alias("least"), pl.len().alias("steps")
+    )  # fmt: skip
+    everywhere = total(counts.filter(pl.col("steps") == steps.height), "least")
+    return 1 - everywhere * steps.height / own.height if own.height else 0.0
+
+
+def _changes(context: AdviceContext) -> list[str]:
+    ratio = differing_ratio(context)
+    if ratio < DIFFERS_RATIO:
+        return []
+    return [f"{percent(ratio)} of the kernels differ from step to step, as shapes or branches change: pad or bucket them first"]  # fmt: skip
+
+
+def _collectives(context: AdviceContext) -> list[str]:
+    rows = context.within.activities.filter(pl.col("group") == "communication")
+    if rows.is_empty():
+        return []
+    version = " (NCCL 2.9.6 or later)" if context.platform == "cuda" else ""
+    what = counted(rows.height / context.steps, "collective")
+    return [f"{what}{_per_step(context)}: all ranks have to capture them alike{version}"]
+
+
+def _outside(context: AdviceContext) -> list[str]:
+    """Name the CPU's work that holds a share of the window worth a word, and that a graph leaves as it is."""
+    idle = {cause: total(context.idle.filter(pl.col("cause") == cause), length_ns()) for cause in _OUTSIDE}
+    return [
+        f"{what} ({duration(idle[cause] / context.steps)}{_per_step(context)}) stays outside"
+        for cause, what in _OUTSIDE.items()
+        if idle[cause] >= worth_ns(context)
+    ]
