@@ -164,7 +164,7 @@ def trace_phrase(report: Report, verbose: bool = False) -> str:
         f"rank {trace.rank}{world}" if trace.rank is not None else "",
         units.counted(trace.event_count, "event") if verbose else "",
         units.duration(trace.duration_ns),
-        f"{report.verdict.confidence} confidence" if report.verdict.confidence == "high" else "",
+        f"{report.verdict.confidence} confidence" if report.verdict.confidence == "high" and not verbose else "",
     )
     return units.visible(" · ".join(fact for fact in facts if fact))
 
