@@ -21,6 +21,7 @@ from trace_analyzer.render.layout import (
     half_width,
     hanging,
     side_by_side,
+    unbroken,
 )
 from trace_analyzer.report import Advice, Report, Verdict
 from trace_analyzer.report.summaries import PartShare, longest_and_rest, part_totals, shares_of
@@ -48,7 +49,7 @@ def verdict_lines(report: Report, width: int, verbose: bool = False) -> list[Lin
 
 def _continued(head: Line, text: str, width: int, style: str) -> list[Line]:
     """Write the text behind the head and on under it, from the margin."""
-    words = text.split()
+    words = unbroken(text)
     first: list[str] = []
     while words and cells(head) + units.cell_width(" ".join([*first, words[0]])) <= width:
         first.append(words.pop(0))
