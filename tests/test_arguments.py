@@ -11,6 +11,7 @@ from kineto import A100, launched, trace_bytes
 
 import trace_analyzer
 from trace_analyzer.cli import main
+from trace_analyzer.cli.options import Results
 from trace_analyzer.errors import InputError, UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.replay.whatif import changes_of
@@ -180,3 +181,20 @@ def test_bytes_of_a_name_that_are_not_utf_8_stay_out_of_json(folder: Path) -> No
     assert result.exit_code == 0, result.stderr
     assert r"caf\\xe9.json" in result.stdout
     assert r"\udc" not in result.stdout
+
+
+@pytest.mark.parametrize("option", ["--html", "--plot"])
+def test_an_output_named_like_a_page_is_the_page(option: str) -> None:
+    """As of `analyze TRACE`; other forms than text stay what was asked for, whatever their file is called."""
+
+    def taken(output: str | None, form: str = "text", page: str | None = None) -> tuple[str | None, ...]:
+        given = {option.removeprefix("--"): page, "form": form, "output": output, "force": False, "redact": False}
+        results = Results.taken(given, option)
+        return results.page, results.output, results.option
+
+    assert taken("x.html") == ("x.html", None, "--output")
+    assert taken("x.HTM") == ("x.HTM", None, "--output")
+    assert taken("x.html", "markdown")[:2] == (None, "x.html")
+    assert taken("x.txt", page="y.html") == ("y.html", "x.txt", option)
+    with pytest.raises(UsageError, match=f"x.html names an HTML page, and so does {option} y.html"):
+        taken("x.html", page="y.html")

@@ -1,12 +1,16 @@
 """What people read of lines: labels in text, Markdown, pages and tracks, keys in JSON, both in options."""
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import polars as pl
 import pytest
 from compare_sides import Program
 
+from trace_analyzer.analyses.copies import COPIES_SECTION
+from trace_analyzer.analyses.idle import CAUSES_SECTION
+from trace_analyzer.analyses.kernel_bounds import KERNELS_SECTION
 from trace_analyzer.catalog.kernels import buckets
 from trace_analyzer.catalog.line_labels import bucket_key, group_label, is_line, line_label, line_phrase
 from trace_analyzer.compare.api import compare
@@ -15,10 +19,16 @@ from trace_analyzer.compare.differences import parts_of_lines
 from trace_analyzer.compare.gates import Gate, held, refusal
 from trace_analyzer.compare.phrasing import bar_label, line_name
 from trace_analyzer.errors import UsageError
+from trace_analyzer.explain.explanation import value_of
 from trace_analyzer.pipeline import analyze
+from trace_analyzer.render.declared import laid_column
+from trace_analyzer.render.html.page_cells import Field, listing
+from trace_analyzer.render.phrasing import evidence_label
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.whatif import changes_of, whatif
-from trace_analyzer.report import Report
+from trace_analyzer.report import Evidence, Report
+from trace_analyzer.report.device_overview import DEVICES_SECTION
+from trace_analyzer.report.device_report import BUCKETS_SECTION, GROUPS_SECTION
 from trace_analyzer.vocabulary import GROUPS, PARTS
 
 BASE = Program(host_ns=60_000, mm_ns=40_000, loading_ns=400_000)
@@ -66,6 +76,33 @@ def test_people_read_labels_and_programs_keys() -> None:
     document = json.loads(shown.to_json())
     assert "data-loading" in {line["name"] for line in document["lines"]}
     assert "data-loading" in {bar["name"] for bar in document["waterfall"]["bucket"]}
+
+
+def test_a_report_names_buckets_for_people_and_has_keys_for_programs() -> None:
+    """A copy's kind, too, which stands where a kernel's bucket does."""
+    activities = pl.DataFrame({"bucket": ["copy_cast", None], "kind": ["kernel", "memcpy"]})
+    column = laid_column(next(shown for shown in KERNELS_SECTION.show if shown.column == "bucket"), activities.schema)
+    assert [column.cell(row) for row in activities.iter_rows(named=True)] == ["Copy and cast", "Copy"]
+    table = listing("buckets", "", activities, [Field("bucket", "Bucket", "line")])
+    assert [(cell.text, cell.sort) for row in table.rows for cell in row.cells] == [
+        ("Copy and cast", "copy_cast"),
+        ("–", None),
+    ]
+    assert value_of("bucket", "kv_cache") == "KV cache"
+
+
+def test_sums_over_the_whole_trace_say_so_beside_their_title() -> None:
+    """Figures of the judged window stand on the same page: the verdict's, and those of who kept the device waiting."""
+    sums = [KERNELS_SECTION, BUCKETS_SECTION, GROUPS_SECTION, CAUSES_SECTION, COPIES_SECTION, DEVICES_SECTION]
+    assert {section.scope for section in sums} == {"of the whole trace"}
+    assert "### Top kernels and copies, of the whole trace" in report(BASE).to_markdown()
+    assert "Top kernels and copies  of the whole trace" in report(BASE).summary(verbose=True)
+
+
+def test_copies_alone_are_named_copies() -> None:
+    only = Evidence("communication_ratio", 0.1, "ratio", "share of the window that counts as copy-bound")
+    assert (evidence_label(only), evidence_label(replace(only, why="share"))) == ("copies", "communication")
+    assert evidence_label(replace(only, metric="launch_lead_p50_ns")) == "launch lead p50"
 
 
 def test_names_of_programs_stay_as_they_are() -> None:

@@ -234,6 +234,8 @@ def test_bars_show_eighths_and_never_hide_what_is_there(ratio: float, drawn: str
         ("a bb ccc d", 4, 2, ["a bb", "ccc…"]),
         ("abcdefgh ij", 5, 9, ["abcd…", "ij"]),
         ("模型 模型", 5, 9, ["模型", "模型"]),
+        ("idle 12 % of 4 ms", 7, 9, ["idle", "12 % of", "4 ms"]),
+        ("takes 1.5 GB/s, 3 times", 13, 9, ["takes", "1.5 GB/s, 3", "times"]),
     ],
 )
 def test_wrapping_counts_cells(text: str, width: int, most: int, lines: list[str]) -> None:

@@ -452,9 +452,9 @@ def test_a_bucket_can_be_filtered_and_searched(browser: Browser) -> None:
     browser.open(gpu_report())
     choice = Select(browser.part("filter"))
     assert [option.text for option in choice.options] == [
-        "All events", "matmul (6)", "pointwise (6)", "Launch latency", "Python",
+        "All events", "Matmul (6)", "Pointwise (6)", "Launch latency", "Python",
     ] or len(choice.options) == 5  # fmt: skip
-    choice.select_by_visible_text("matmul (6)")
+    choice.select_by_visible_text("Matmul (6)")
     browser.wait(lambda: browser.part("found").text == "6 found")
     browser.part("next").click()
     browser.wait(lambda: browser.part("details-name").text == "ampere_sgemm_128x64_tn")

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 Form = Literal[
-    "", "text", "word", "part", "state", "name", "frame", "module", "code", "group", "share", "fine", "times", "count", "duration",
+    "", "text", "word", "part", "line", "state", "name", "frame", "module", "code", "group", "share", "fine", "times", "count", "duration",
     "time", "ratio", "number", "flop", "flops", "bandwidth", "bytes",
 ]  # fmt: skip
 """How a value is written where its column's unit does not say it.
 
 ``text`` and ``name`` are the trace's own words, a name long and worth its end; ``frame`` and ``module`` are names with a
 path, ``code`` is source. ``word`` is a key of the catalogue that reads as it is, ``part``, ``state`` and ``group`` are keys
-with a label in the vocabulary. ``share`` is a ratio with a bar, ``fine`` one with two decimals, ``times`` a factor. The others are
+with a label in the vocabulary, ``line`` is a bucket or a kind of copy (`catalog.line_labels`). ``share`` is a ratio with a bar, ``fine`` one with two decimals, ``times`` a factor. The others are
 units.
 """
 
-TEXTS = ("text", "word", "part", "state", "name", "frame", "module", "code", "group")
+TEXTS = ("text", "word", "part", "line", "state", "name", "frame", "module", "code", "group")
 """Forms of what is no quantity."""
 
 
@@ -45,6 +45,9 @@ class Shown:
     mark: str = ""
     unless_zero: bool = False
 
+
+WHOLE_TRACE = "of the whole trace"
+"""Scope of figures that are summed over all that was recorded, and not over the judged window."""
 
 DEVICE_LABEL = Shown("device_label", "device")
 """The device of a row, where the trace has several."""
@@ -75,7 +78,7 @@ class Section:
     ``sort`` names columns, each with ``-`` before it where its largest values come first; without any the table's own order
     stays, and rows without a value come last. ``rows`` is the most that Markdown and the terminal show, each of
     which has a limit of its own, as the page has. ``place`` says where on the timeline a row leads: the columns of its start and its end, or the longest event
-    of a table. ``beside`` lays rows side by side on the page, a column each with the first value on top. ``scope`` stands behind the title in the terminal; ``top`` leaves unsaid how many rows are left out, ``whole`` leaves none out; ``record`` is
+    of a table. ``beside`` lays rows side by side on the page, a column each with the first value on top. ``scope`` stands behind the title: what the figures are summed over; ``top`` leaves unsaid how many rows are left out, ``whole`` leaves none out; ``record`` is
     what to record where there are none. Where ``lines`` is not 0, the terminal has no headings, and wraps the last column to at
     most so many lines.
     """

@@ -56,7 +56,8 @@ test('threads tell what took their own time: of operators, calls and Python, wit
 });
 
 test('the copied text has a line per row and names the causes in words', () => {
-  const text = statisticsText(statistics(device(), 0, 100), { python: 'Python code' });
+  const text = statisticsText(statistics(device(), 0, 100), { python: 'Python code', memcpy: 'Copy' });
   assert.match(text, /^0 ns to 100 ns/);
   assert.match(text, /Python code\t10 ns\t10\.0 %/);
+  assert.match(text, /\nCopy\t1\t30 ns/);
 });

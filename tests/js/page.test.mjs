@@ -63,6 +63,13 @@ const twoThreads = () => storeOf([
   { group: 'main', family: 'operators', rows: [[[0, 9, 'b', 'o']], [[1, 2, 'c', 'o']], [[1, 1, 'd', 'o']]] },
 ]);
 
+test('a second device stays in sight whole or not at all', () => {
+  const track = (group, family) => ({ group, family, rows: [[[0, 1, 'a', 'k']]] });
+  const store = storeOf([track('GPU 0', 'stream'), track('GPU 0', 'idle'), track('GPU 1', 'stream'), track('GPU 1', 'idle'), { ...track('main', 'operators'), thread: 0 }]);
+  const fits = (room) => pinnedTracks(store, new Set(), room, { heights: new Map() }).size;
+  assert.deepEqual([...new Set(Array.from({ length: 400 }, (_, room) => fits(room)))], [0, 1, 2, 4]);
+});
+
 test('the rows of devices stay in sight while those of threads pass under them', () => {
   const store = twoThreads();
   const pinned = pinnedTracks(store, new Set(), 1000, { heights: new Map() });

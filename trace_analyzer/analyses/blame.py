@@ -13,7 +13,7 @@ from trace_analyzer.frames.intervals import clip, innermost, lookup_at
 from trace_analyzer.frames.lookups import argmax_by_group, factorize, scatter, sum_by_group
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import DEVICE, END, FUNCTION, GAP, I32, I64, MODULE, OPERATOR, START, STR, U32, Column, Table
-from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
+from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 from trace_analyzer.vocabulary import HOST_CAUSES
 
 BLAME = Table(
@@ -68,6 +68,7 @@ IDLE_BY_FUNCTION_SECTION = Section(
     table="idle_by",
     only=(("by", "python_function"),),
     known=("key",),
+    scope=WHOLE_TRACE,
 )
 
 IDLE_BY_MODULE_SECTION = Section(
@@ -80,6 +81,7 @@ IDLE_BY_MODULE_SECTION = Section(
     table="idle_by",
     only=(("by", "module"),),
     known=("key",),
+    scope=WHOLE_TRACE,
 )
 
 DIMENSIONS = ("operator", "module", "python_function", "annotation", "phase", "step")

@@ -33,7 +33,7 @@ from trace_analyzer.schema import (
     Column,
     Table,
 )
-from trace_analyzer.sections import DEVICE_LABEL, Longest, Section, Shown
+from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 
 COLLECTIVES = Table(
     "collectives",
@@ -102,6 +102,7 @@ COMMUNICATION_SECTION = Section(
     place=Longest("collectives", ("device", "collective", "name", "message_dtype", "group_size", "message_bytes")),
     key="communication",
     table="communication",
+    scope=WHOLE_TRACE,
 )
 
 # Name of the operation in the collective, the operator or the kernel -> the collective. First match wins.

@@ -11,7 +11,7 @@ from trace_analyzer.catalog.copy_directions import copy_direction
 from trace_analyzer.frames.intervals import longest_place
 from trace_analyzer.frames.lookups import map_unique
 from trace_analyzer.schema import DEVICE, EXPOSED, F64, HIDDEN, I64, PLACE, STR, TIME, U32, Column, Table
-from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
+from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
 COPIES = Table(
     "copies",
@@ -39,7 +39,7 @@ COPIES = Table(
 COPIES_SECTION = Section(
     "Copies",
     show=(
-        Shown("direction", "copies", "text"),
+        Shown("direction", "copies", "line"),
         Shown("host_memory", "host memory", "text"),
         DEVICE_LABEL,
         Shown("operator", "operator", "name"),
@@ -55,6 +55,7 @@ COPIES_SECTION = Section(
     sort=("-exposed_ns", "-time_ns"),
     key="copies",
     table="copies",
+    scope=WHOLE_TRACE,
 )
 
 

@@ -28,7 +28,7 @@ from trace_analyzer.frames.lookups import (
 )
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import DEVICE, F64, PLACE, STR, TIME, U32, Column, Table
-from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
+from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
 FUSIONS = Table(
     "fusions",
@@ -74,7 +74,7 @@ FUSIONS_SECTION = Section(
         Shown("operators", "operators", "text"),
     ),
     rows=5,
-    scope="time saved at most",
+    scope=f"time saved at most, {WHOLE_TRACE}",
     top=True,
     key="fusions",
     table="fusions",

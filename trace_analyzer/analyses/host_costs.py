@@ -11,7 +11,7 @@ from trace_analyzer.frames.intervals import innermost, lookup_at, union, with_co
 from trace_analyzer.frames.lookups import first_index, inverse_index
 from trace_analyzer.metrics import CAUSES_OF_IDLE
 from trace_analyzer.schema import FUNCTION, I64, MODULE, OPERATOR, STR, U32, Column, Table
-from trace_analyzer.sections import Section, Shown
+from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
 from trace_analyzer.vocabulary import NAMED_WORK
 
 HOST_COSTS = Table(
@@ -67,6 +67,7 @@ HOST_COSTS_SECTION = Section(
     record="Nothing of the kind was recorded.",
     key="host",
     table="host_costs",
+    scope=WHOLE_TRACE,
 )
 
 COSTS = ("synchronization", *NAMED_WORK, "cpu-operator")

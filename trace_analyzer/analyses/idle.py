@@ -10,7 +10,7 @@ from trace_analyzer.frames.intervals import longest_place, sort_spans, union
 from trace_analyzer.frames.lookups import over_group, scatter, starts_group, sum_runs
 from trace_analyzer.metrics import CAUSES_OF_IDLE
 from trace_analyzer.schema import DEVICE, DURATION, END, F64, GAP, I64, LAUNCH, PLACE, START, STR, U32, Column, Table
-from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
+from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
 GAPS = Table(
     "gaps",
@@ -41,6 +41,7 @@ GAPS_SECTION = Section(
     sort=("-duration_ns", "start_ns"),
     key="gaps",
     table="gaps",
+    scope=WHOLE_TRACE,
 )
 
 
@@ -67,6 +68,7 @@ CAUSES_SECTION = Section(
     sort=("-time_ns",),
     key="causes",
     table="causes",
+    scope=WHOLE_TRACE,
 )
 
 

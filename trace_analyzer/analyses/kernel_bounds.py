@@ -11,7 +11,7 @@ from trace_analyzer.catalog.devices import Device
 from trace_analyzer.catalog.kernels import kernel_buckets
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique
 from trace_analyzer.schema import BOUND, BUCKET, DEVICE, F64, I64, NAME, STR, U32, Column, Table
-from trace_analyzer.sections import DEVICE_LABEL, Longest, Section, Shown
+from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 from trace_analyzer.units import NS_PER_US
 
 KERNELS = Table(
@@ -41,7 +41,7 @@ KERNELS_SECTION = Section(
     show=(
         Shown("name", "name", "name", 0, markdown=True),
         DEVICE_LABEL,
-        Shown("bucket", "bucket", "word", 80, markdown=True, fallback="kind", term="bucket"),
+        Shown("bucket", "bucket", "line", 80, markdown=True, fallback="kind", term="bucket"),
         Shown("bound", "bound", "part", 72, markdown=True, term="bound"),
         Shown("operator", "operator", "name"),
         Shown("count", "count", terminal=64, markdown=True),
@@ -51,7 +51,7 @@ KERNELS_SECTION = Section(
     ),
     sort=("-time_ns", "name"),
     place=Longest("activities", ("device", "name")),
-    scope="of the whole trace",
+    scope=WHOLE_TRACE,
     top=True,
     key="kernels",
     table="kernels",

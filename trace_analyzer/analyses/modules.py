@@ -8,7 +8,7 @@ from trace_analyzer.analyses.roofline import sums_of_sums, work_rates, work_sums
 from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost, lookup_at
 from trace_analyzer.schema import COUNT, DEVICE, FLOP, I64, MOVED, RATES, STR, TIME, U32, Column, Table
-from trace_analyzer.sections import DEVICE_LABEL, Longest, Section, Shown
+from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 
 MODULES = Table(
     "modules",
@@ -49,6 +49,7 @@ MODULES_SECTION = Section(
     record="Record with with_stack=True to see time by nn.Module.",
     key="modules",
     table="modules",
+    scope=WHOLE_TRACE,
 )
 
 MODULE = "nn.Module: "

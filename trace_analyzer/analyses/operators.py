@@ -8,7 +8,7 @@ from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import union, with_covered
 from trace_analyzer.frames.lookups import inverse_index, scatter
 from trace_analyzer.schema import F64, I64, NAME, U32, Column, Table
-from trace_analyzer.sections import Longest, Section, Shown
+from trace_analyzer.sections import WHOLE_TRACE, Longest, Section, Shown
 
 OPERATORS = Table(
     "operators",
@@ -56,7 +56,7 @@ OPERATORS_SECTION = Section(
     sort=("-host_self_ns", "name"),
     rows=8,
     place=Longest("host_events", ("name",), kind="operator"),
-    scope="of the whole trace",
+    scope=WHOLE_TRACE,
     top=True,
     record="Record with activities=[ProfilerActivity.CPU, ...] to see operators.",
     key="operators",

@@ -7,7 +7,7 @@ from trace_analyzer.analyses.context import Context
 from trace_analyzer.analysis import Analysis
 from trace_analyzer.frames.intervals import clip, lookup_at, union
 from trace_analyzer.schema import DEVICE, FUNCTION, I64, LAUNCH, MODULE, NAME, OPERATOR, STR, THREAD, U32, Column, Table
-from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
+from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
 DRAINS = Table(
     "drains",
@@ -54,6 +54,7 @@ DRAINS_SECTION = Section(
     rows=5,
     key="drains",
     table="drains",
+    scope=WHOLE_TRACE,
 )
 
 _DEVICE = ["device"]

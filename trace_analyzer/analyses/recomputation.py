@@ -20,7 +20,7 @@ from trace_analyzer.analysis import Analysis, Value
 from trace_analyzer.frames.intervals import innermost, longest_place, lookup_at
 from trace_analyzer.ingest.trace import Trace
 from trace_analyzer.schema import COUNT, DEVICE, FLOP, PLACE, STR, TIME, Column, Table
-from trace_analyzer.sections import DEVICE_LABEL, Section, Shown
+from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Section, Shown
 
 RECOMPUTATION = Table(
     "recomputation",
@@ -51,6 +51,7 @@ RECOMPUTATION_SECTION = Section(
     sort=("-time_ns",),
     key="recomputation",
     table="recomputation",
+    scope=WHOLE_TRACE,
 )
 
 _NODE = r"^autograd::engine::evaluate_function|Backward\d*$"

@@ -35,7 +35,7 @@ from trace_analyzer.schema import (
     Column,
     Table,
 )
-from trace_analyzer.sections import DEVICE_LABEL, Longest, Section, Shown
+from trace_analyzer.sections import DEVICE_LABEL, WHOLE_TRACE, Longest, Section, Shown
 from trace_analyzer.vocabulary import EARLIER_WORK
 
 ROOFS = Table(
@@ -78,7 +78,7 @@ ROOFLINE = Table(
 )
 
 ROOFLINE_SECTION = Section(
-    "Time over the roof",
+    "Time over roof",
     show=(
         Shown("name", "kernel", "name", mark="group"),
         DEVICE_LABEL,
@@ -101,6 +101,7 @@ ROOFLINE_SECTION = Section(
     key="roofline",
     table="roofline",
     known=("roof_ratio",),
+    scope=WHOLE_TRACE,
 )
 
 STEP_WORK = Table(

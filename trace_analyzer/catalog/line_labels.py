@@ -13,6 +13,11 @@ def _bucket_terms() -> dict[str, Term]:
     return {key: Term(key, name, doc) for key, name, doc in buckets().select("bucket", "label", "doc").iter_rows()}
 
 
+def bucket_keys() -> tuple[str, ...]:
+    """Return the keys of all buckets."""
+    return tuple(_bucket_terms())
+
+
 def line_label(key: str) -> str:
     """Return the label of a bucket, cause, part or kind of copy; a key that has none is written as words.
 

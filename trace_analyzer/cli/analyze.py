@@ -240,7 +240,7 @@ def report(
     timer = StageTimer()
     trace = _one_trace(traces)
     check_environment()
-    report_path, output = _page_asked_for(report_path, output, form)
+    report_path, output = outputs.page_asked_for(report_path, output, form, "--report")
     tuning.collect_garbage_rarely()
     if no_report and (report_path or open_report):
         raise UsageError("--no-report contradicts --report and --open")
@@ -297,18 +297,6 @@ def _one_trace(traces: Sequence[str]) -> str:
         if len(traces) == 2
         else f"one trace at a time, and {len(traces)} are named; 'analyze compare BEFORE AFTER' compares two"
     )
-
-
-def _page_asked_for(report_path: str | None, output: str | None, form: str) -> tuple[str | None, str | None]:
-    """Return the paths of page and text: an output that is named like a page is the page's, and the text is printed.
-
-    Raises ``UsageError`` where that contradicts other options.
-    """
-    if output is None or form != "text" or not output.lower().endswith((".html", ".htm")):
-        return report_path, output
-    if report_path is not None:
-        raise UsageError(f"--output {output} names an HTML report, and so does --report {report_path}")
-    return output, None
 
 
 def _check(destinations: Destinations, trace: str, force: bool) -> None:

@@ -67,18 +67,22 @@ def format_option(what: str, forms: Sequence[str] = ("text", "json", "markdown")
 
 
 OUTPUT = click.option("-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it.")
+PAGE_OUTPUT = click.option(
+    "-o", "--output", metavar="FILE", help="Write it into FILE instead of printing it; into FILE.html, the page."
+)
+"""The same of a verb that has a page."""
 
 
 def output_options(result: str, *, comment: str = "a comment for CI") -> tuple[Callable[[Command], Command], ...]:
     """Return ``--format`` and ``--output`` of a verb; ``result`` names its JSON, with its documentation."""
-    return format_option(f"the summary, {result}, or {comment}"), OUTPUT
+    return format_option(f"the summary, {result}, or {comment}"), PAGE_OUTPUT
 
 
 def page_options(option: str, what: str) -> tuple[Callable[[Command], Command], ...]:
     """Return the option that names a file for a page of HTML, ``--force`` and ``--redact``."""
     return (
         click.option(option, metavar="FILE", help=what),
-        click.option("--force", is_flag=True, help=f"Overwrite the FILE of {option}."),
+        click.option("--force", is_flag=True, help=f"Overwrite the FILE of {option} or of -o FILE.html."),
         outputs.redact_option,
     )
 
@@ -113,7 +117,9 @@ class Results:
         """Take the results from a verb's options, which keep the rest."""
         page = options.pop(option.removeprefix("--"))
         form, output, force, redact = (options.pop(name) for name in ("form", "output", "force", "redact"))
-        return cls(form, output, page, force, redact, option)
+        own = page
+        page, output = outputs.page_asked_for(page, output, form, option)
+        return cls(form, output, page, force, redact, option if own else "--output")
 
     def check(self, trace: str) -> None:
         """Refuse what must not be written, before the work is done. Raises ``UsageError``."""

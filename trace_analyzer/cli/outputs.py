@@ -154,6 +154,18 @@ def deliver_result(result: "Comparison | JobReport", form: str, output: str | No
         deliver(result.to_json() if form == "json" else result.to_markdown(), output)
 
 
+def page_asked_for(page: str | None, output: str | None, form: str, option: str) -> tuple[str | None, str | None]:
+    """Return the paths of page and text: an output that is named like a page is the page's, and the text is printed.
+
+    ``option`` is the one that names the page. Raises ``UsageError`` where both do.
+    """
+    if output is None or form != "text" or not output.lower().endswith((".html", ".htm")):
+        return page, output
+    if page is not None:
+        raise UsageError(f"--output {output} names an HTML page, and so does {option} {page}")
+    return output, None
+
+
 def width_of(output: str | None) -> int:
     """Return the columns that text for ``--output`` may take: the terminal's, 100 in a file."""
     return text_width() if is_standard_output(output) else 100

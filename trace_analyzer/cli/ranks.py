@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trace_analyzer.cli import outputs
-from trace_analyzer.cli.options import DEBUG, OUTPUT, PLUGIN, check_new, format_option
+from trace_analyzer.cli.options import DEBUG, PAGE_OUTPUT, PLUGIN, check_new, format_option
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 from trace_analyzer.packages import missing_for_pages
@@ -22,13 +22,13 @@ _PATIENCE_S = 20
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("sources", nargs=-1, required=True, metavar="DIR|GLOB|URL...")
 @format_option("the summary, the report for scripts (docs/ranks.md), or a comment for a pull request")
-@OUTPUT
+@PAGE_OUTPUT
 @click.option(
     "--html",
     metavar="FILE",
     help="Write a map of ranks by steps, the collectives of each step and all tables into FILE.",
 )
-@click.option("--force", is_flag=True, help="Overwrite the FILE of --html.")
+@click.option("--force", is_flag=True, help="Overwrite the FILE of --html or of -o FILE.html.")
 @outputs.redact_option
 @click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Read N ranks at a time; by default one a processor."
@@ -51,12 +51,14 @@ def ranks(
     Each file is the trace of one rank, or its summary (*.rank.gz). Ranks that are missing, cut, there twice, of another job or not to be read are
     listed, and cost only themselves.
     """
+    option = "--html" if html else "--output"
+    html, output = outputs.page_asked_for(html, output, form, "--html")
     if not outputs.is_standard_output(output):
         outputs.check_writable(Path(str(output)), sources[0], "--output")
     if html:
         if lacking := missing_for_pages():
             raise UsageError(lacking)
-        check_new(Path(html), sources[0], "--html", force)
+        check_new(Path(html), sources[0], option, force)
     from trace_analyzer.ranks.api import analyze_ranks
 
     with Progress() as progress, _client(dask) as client:

@@ -6,7 +6,7 @@ import click
 
 from trace_analyzer.cli import FAILED, outputs
 from trace_analyzer.cli.compare import check_standard_input, paths_of, read_side
-from trace_analyzer.cli.options import OUTPUT, READING, Results, format_option, page_options, with_options
+from trace_analyzer.cli.options import PAGE_OUTPUT, READING, Results, format_option, page_options, with_options
 from trace_analyzer.cli.progress import Progress
 from trace_analyzer.errors import UsageError
 
@@ -15,7 +15,7 @@ from trace_analyzer.errors import UsageError
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE TRACE...")
 @format_option("the summary, or the result for scripts", ("text", "json"))
 @with_options(
-    (OUTPUT, *page_options("--plot", "Draw step, busy and idle time over the batch, as one HTML file."), *READING)
+    (PAGE_OUTPUT, *page_options("--plot", "Draw step, busy and idle time over the batch, as one HTML file."), *READING)
 )
 def scaling(traces: tuple[str, ...], **options: Any) -> int:
     """Tell from recordings of one program at several batches what is overhead.
@@ -33,7 +33,7 @@ def scaling(traces: tuple[str, ...], **options: Any) -> int:
         sides = [read_side(trace, options, progress) for trace in traces]
         scaled, paths = scale_profiles(sides), (*traces, *paths_of(sides))
         result, shown = outputs.redacted(scaled, paths, results.is_redacted)
-    text = result.to_json() if results.form == "json" else result.summary(outputs.text_width())
+    text = result.to_json() if results.form == "json" else result.summary(outputs.width_of(results.output))
     outputs.deliver(text, results.output)
     if result.status == "refused":
         outputs.complain(shown(f"not scaled: {result.reason}"))

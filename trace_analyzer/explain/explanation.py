@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from trace_analyzer import units
+from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.layout import Line, columns, folded, hanging, line_text
 from trace_analyzer.report import Value
 from trace_analyzer.results import Result
@@ -103,7 +104,9 @@ def label_of(name: str) -> str:
 
 
 def value_of(name: str, value: Any) -> str:
-    """Write the value of a fact in the unit that its name carries."""
+    """Write the value of a fact in the unit that its name carries; a bucket by its label."""
+    if name == "bucket" and value:
+        return line_label(value)
     return units.written(value, _unit(name))
 
 

@@ -8,6 +8,7 @@ from trace_analyzer.ranks.pipeline import Pipeline
 from trace_analyzer.ranks.stragglers import Straggler
 from trace_analyzer.render.layout import wrapped
 from trace_analyzer.units import count, counted, duration, percent, shorten, visible
+from trace_analyzer.vocabulary import phrase
 
 _RANKS, _PROBLEMS, _HOSTS, _UNEVEN, _GROUPS, _STAGES = 16, 8, 8, 6, 8, 8
 _KINDS = {
@@ -127,7 +128,7 @@ def figure_lines(report: JobReport, width: int) -> list[str]:
     lines = []
     job, matches = report.job, report.collectives
     if job.step_ns:
-        longest = [f"{part} {percent(ratio)}" for part, ratio in list(job.part_ratios.items())[:5]]
+        longest = [f"{phrase(part)} {percent(ratio)}" for part, ratio in list(job.part_ratios.items())[:5]]
         lines.append(
             "; ".join([f"Step, a mean of ranks: {duration(job.step_ns)}", *([", ".join(longest)] if longest else [])])
         )

@@ -18,6 +18,7 @@ from trace_analyzer import units
 from trace_analyzer.analyses.distributions import highest_per_bin, logarithmic_histogram
 from trace_analyzer.analyses.places import named_events
 from trace_analyzer.analyses.roofline import types_by_peak
+from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.phrasing import judged_device
 from trace_analyzer.report import Report
 from trace_analyzer.vocabulary import REGIMES
@@ -201,7 +202,7 @@ def buckets(report: Report) -> Chart | None:
     if not judged:
         return None
     factor, unit = _unit(max(bucket.time_ns for bucket in judged[0].buckets))
-    bars = tuple((b.bucket, b.time_ns / factor, f"k-{b.group}") for b in judged[0].buckets)
+    bars = tuple((line_label(b.bucket), b.time_ns / factor, f"k-{b.group}") for b in judged[0].buckets)
     return Chart(Axis("Bucket"), Axis("Kernel time", unit), bars=bars)
 
 

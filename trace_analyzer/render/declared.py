@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from trace_analyzer import units
+from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.row_phrases import PHRASES
 from trace_analyzer.report import DeclaredRows, Report
 from trace_analyzer.schema import Column
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 _WRITTEN: Mapping[str, Callable[[Any], str]] = {"times": units.factor, "fine": units.fine_percent}
 """Forms that a column's unit does not say -> how their values are written."""
+
+_LABELS: Mapping[str, Callable[[str], str]] = {"part": label, "line": line_label, "state": label, "group": label}
+"""Forms of keys -> what names them for people."""
 
 _UNIT_ENDINGS = ("_flop_per_s", "_byte_per_s", "_ns", "_bytes", "_ratio", "_percent")
 _PLACE = ("start_ns", "end_ns")
@@ -57,8 +61,8 @@ class LaidColumn:
         if self.shown.phrase:
             return PHRASES[self.shown.phrase](row) or "–"
         value = self.value(row)
-        if self.shown.form in ("part", "state", "group") and value:
-            return label(value)
+        if self.shown.form in _LABELS and value:
+            return _LABELS[self.shown.form](value)
         return _WRITTEN[self.shown.form](value) if self.shown.form in _WRITTEN else units.written(value, self.unit)
 
 

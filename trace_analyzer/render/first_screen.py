@@ -21,6 +21,7 @@ from trace_analyzer.render.layout import (
     half_width,
     hanging,
     side_by_side,
+    unbroken,
 )
 from trace_analyzer.report import Advice, Report, Verdict
 from trace_analyzer.report.summaries import PartShare, longest_and_rest, part_totals, shares_of
@@ -48,7 +49,7 @@ def verdict_lines(report: Report, width: int, verbose: bool = False) -> list[Lin
 
 def _continued(head: Line, text: str, width: int, style: str) -> list[Line]:
     """Write the text behind the head and on under it, from the margin."""
-    words = text.split()
+    words = unbroken(text)
     first: list[str] = []
     while words and cells(head) + units.cell_width(" ".join([*first, words[0]])) <= width:
         first.append(words.pop(0))
@@ -164,7 +165,7 @@ def trace_phrase(report: Report, verbose: bool = False) -> str:
         f"rank {trace.rank}{world}" if trace.rank is not None else "",
         units.counted(trace.event_count, "event") if verbose else "",
         units.duration(trace.duration_ns),
-        f"{report.verdict.confidence} confidence" if report.verdict.confidence == "high" else "",
+        f"{report.verdict.confidence} confidence" if report.verdict.confidence == "high" and not verbose else "",
     )
     return units.visible(" · ".join(fact for fact in facts if fact))
 

@@ -1,5 +1,6 @@
 """Lay out lines of styled text in terminal cells: wrapping, columns and bars."""
 
+import re
 from collections.abc import Sequence
 from itertools import zip_longest
 from textwrap import wrap
@@ -28,6 +29,9 @@ MOST_LINES = 12
 LEAST_TEXT = 5
 """Cells that a column of texts keeps; where that is too much, the right end of the lines is cut."""
 
+_UNIT = re.compile(r"(?:%|[num]?s|[kMGTPE]?(?:B|FLOP)(?:/s)?)[.,;:)]*")
+"""What stands behind a figure, and on its line."""
+
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -41,10 +45,25 @@ def half_width(width: int) -> int:
     return (width - COLUMN_GAP) // 2
 
 
+def unbroken(text: str) -> list[str]:
+    """Split a text where a line may end: at spaces, but not between a figure and its unit.
+
+    >>> unbroken("takes 549 us, 12 % of it")
+    ['takes', '549 us,', '12 %', 'of', 'it']
+    """
+    words: list[str] = []
+    for word in text.split():
+        if words and words[-1][-1].isdigit() and _UNIT.fullmatch(word):
+            words[-1] += f" {word}"
+        else:
+            words.append(word)
+    return words
+
+
 def wrapped(text: str, width: int, most: int = 99) -> list[str]:
     """Wrap the text to at most ``most`` lines of at most ``width`` cells; a cut ends in an ellipsis."""
     lines = [""]
-    for word in text.split():
+    for word in unbroken(text):
         joined = f"{lines[-1]} {word}".lstrip()
         if units.cell_width(joined) <= width:
             lines[-1] = joined

@@ -207,7 +207,7 @@ def _section(declared: DeclaredSection | None) -> str:
     rows = ([_cell(column, column.cell(row)) for column in shown.columns] for row in shown.rows)
     more = 0 if shown.section.top else shown.total - len(shown.rows)
     return _paragraphs(
-        f"### {escaped(shown.section.title)}",
+        f"### {escaped(', '.join(filter(None, (shown.section.title, shown.section.scope))))}",
         escaped(shown.section.doc) if shown.section.doc else "",
         _table([escaped(head) for head in shown.headings], shown.alignment, rows),
         f"And {units.count(more)} more." if more else "",
@@ -218,7 +218,7 @@ def _cell(column: LaidColumn, text: str) -> str:
     """Return what the trace says as code, the rest as text; figures hold nothing to escape."""
     if column.side == "r" and not column.shown.phrase:
         return text
-    if column.side == "r" or text == "–" or column.shown.form in ("word", "part", "group"):
+    if column.side == "r" or text == "–" or column.shown.form in ("word", "part", "line", "group"):
         return escaped(text)
     return code(kernel_label(text, _NAME_CELLS) if column.shown.form == "name" else text)
 

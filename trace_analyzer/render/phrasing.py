@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trace_analyzer import metrics, thresholds, units
+from trace_analyzer.catalog.line_labels import line_phrase
 from trace_analyzer.notes import Note, breaks_off
 from trace_analyzer.report import (
     Advice,
@@ -68,6 +69,14 @@ _ONE = {"calls": "call", "events": "event", "launches": "launch"}
 _SEVERITIES = ("error", "warning", "info")
 
 
+def evidence_label(fact: Evidence) -> str:
+    """Name a fact without the unit, which its value shows; where only copies count as communication, it is theirs."""
+    limit = CAUSES["copies"].limit.lower()
+    metric = "copies" if fact.metric == "communication_ratio" and fact.why.endswith(limit) else fact.metric
+    end = next((end for end in ("_ns", "_bytes", "_ratio") if metric.endswith(end)), "")
+    return metric.removesuffix(end).replace("_", " ").replace("-", " ").replace("flop", "FLOP")
+
+
 def evidence_value(fact: Evidence) -> str:
     """Write the value of a fact."""
     value = fact.value
@@ -124,7 +133,7 @@ def measured_roofs(device: DeviceReport) -> str:
         return ""
     roofs = ", ".join(map(_roof_phrase, attained.roofs))
     nearest = [
-        f"{bucket.bucket} {units.percent(attained.roof_ratio[bucket.bucket])}"
+        f"{line_phrase(bucket.bucket)} {units.percent(attained.roof_ratio[bucket.bucket])}"
         + ("" if bucket.roof_ratio is None or alone(attained) else f" (datasheet: {units.percent(bucket.roof_ratio)})")
         for bucket in device.buckets
         if bucket.bucket in attained.roof_ratio

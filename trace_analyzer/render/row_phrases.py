@@ -1,13 +1,12 @@
 """Write whole rows of sections as words, where several columns make one text: sections name these by their key."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from trace_analyzer import units
 from trace_analyzer.catalog.code import in_function
 from trace_analyzer.catalog.line_labels import line_label
-from trace_analyzer.render.phrasing import LINKS, evidence_value, mfu, step_limit
+from trace_analyzer.render.phrasing import LINKS, evidence_label, evidence_value, mfu, step_limit
 from trace_analyzer.report import Evidence
 from trace_analyzer.vocabulary import WORK, label, phrase
 
@@ -16,7 +15,7 @@ Row = Mapping[str, Any]
 
 def metric_label(row: Row) -> str:
     """Return the name of a metric without the unit, which its value shows."""
-    return re.sub("_(ns|bytes)$", "", row["metric"]).replace("_", " ")
+    return evidence_label(Evidence(**row))
 
 
 def part_label(row: Row) -> str:

@@ -124,7 +124,7 @@ def _work(report: Report, width: int) -> list[Line]:
     told_measured = phrasing.measured_roofs(device) if device else ""
     if device is None or not device.groups or not (device.flop_time_ratio or device.recomputed_ns or told_measured):
         return []
-    table = replace(GROUPS_SECTION, scope=phrasing.known_work(device))
+    table = replace(GROUPS_SECTION, scope=f"{GROUPS_SECTION.scope}; {phrasing.known_work(device)}")
     lines = _section(table_section(table, dataclass_rows(device.groups), len(device.groups)), width)
     measured = hanging([("  ", "")], told_measured, width, MOST_LINES, "dim") if told_measured else []
     texts = [text for text in (phrasing.recomputation(device), *phrasing.tensor_cores(device)) if text]

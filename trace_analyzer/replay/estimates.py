@@ -139,9 +139,9 @@ CRITICAL_PATH_SECTION = Section(
             Shown(f"step_{less}_less_ns", "without it" if less == 100 else f"{less} % less", terminal=0 if less in (50, 100) else 84, markdown=True)
             for less in _LESS.values()
         ),
-        Shown("operator", form="text"),
-        Shown("module", form="text"),
-        Shown("python_function", form="text"),
+        Shown("operator", form="name"),
+        Shown("module", form="module"),
+        Shown("python_function", "in function", "frame"),
     ),
     whole=True,
 )  # fmt: skip

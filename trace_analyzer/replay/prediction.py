@@ -26,6 +26,7 @@ from trace_analyzer.replay.weights import (
     measured,
     scale_host,
 )
+from trace_analyzer.units import percent
 
 MIN_HALF_WIDTH = 0.02
 MAX_UNEXPLAINED = 0.05
@@ -172,7 +173,9 @@ class Replay:
         step, path = outcome.step_ns, self.path(outcome)
         unexplained = self._unexplained_ratio(path, outcome, weights)
         if changes and unexplained > MAX_UNEXPLAINED:
-            raise NotApplicable(f"nothing in the trace explains {unexplained:.0%} of what the step would wait for then")
+            raise NotApplicable(
+                f"nothing in the trace explains {percent(unexplained)} of what the step would wait for then"
+            )
         if all(change.name != "batch" for change in changes):
             step = min(step, self.identity.step_ns) if _only_faster(changes) else step
         without = self.run(weights, unexplained=False).step_ns if weights.rest.any() else outcome.step_ns
@@ -207,7 +210,7 @@ class Replay:
         kept = self.outcome(rest).step_ns if grown < step else step
         if max(grown, kept) > MAX_SPREAD * min(grown, kept):
             raise NotApplicable(
-                f"matmuls and convolutions that leave multiprocessors empty take {unfilled:.0%} of the device's time: libraries choose "
+                f"matmuls and convolutions that leave multiprocessors empty take {percent(unfilled)} of the device's time: libraries choose "
                 f"other kernels for another batch, with which the step may take {max(grown, kept) / min(grown, kept):.1f} times as long"
             )
         return grown, kept

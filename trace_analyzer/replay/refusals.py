@@ -7,6 +7,7 @@ from trace_analyzer.replay import changes as ch
 from trace_analyzer.replay.analysed import Analysed
 from trace_analyzer.replay.changes import Change
 from trace_analyzer.replay.prediction import MAX_UNEXPLAINED, Replay
+from trace_analyzer.units import percent
 
 MIN_ACTIVITIES = 50
 """Fewer say nothing of a program."""
@@ -30,9 +31,7 @@ def refused_replayed(report: Analysed, replay: Replay, device: int, changes: tup
         return unlinked
     summary = replay.summary
     if summary.unexplained_ratio > MAX_UNEXPLAINED:
-        return (
-            f"nothing in the trace explains {summary.unexplained_ratio:.0%} of the critical path: events may be missing"
-        )
+        return f"nothing in the trace explains {percent(summary.unexplained_ratio)} of the critical path: events may be missing"
     if abs(summary.error_ratio) > MAX_ERROR:
         return f"the replay misses the recorded step by {summary.error_ratio:+.0%}"
     return None
@@ -84,4 +83,4 @@ def without_links(report: Analysed, device: int) -> str | None:
     linked = own.link_coverage_time_ratio if own is not None else None
     if linked is None or linked >= MIN_LINKED:
         return None
-    return f"the launches of {1 - linked:.0%} of the device's time are not known: changes of the CPU's work cannot be followed"
+    return f"the launches of {percent(1 - linked)} of the device's time are not known: changes of the CPU's work cannot be followed"

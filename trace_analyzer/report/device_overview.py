@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from trace_analyzer.report.device_report import DeviceReport
-from trace_analyzer.sections import Longest, Section, Shown
+from trace_analyzer.sections import WHOLE_TRACE, Longest, Section, Shown
 
 DEVICES_SECTION = Section(
     "Work and run-ahead by device",
@@ -29,6 +29,7 @@ DEVICES_SECTION = Section(
     place=Longest("activities", ("device",)),
     key="device-work",
     beside=True,
+    scope=WHOLE_TRACE,
 )
 
 

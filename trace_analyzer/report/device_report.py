@@ -18,7 +18,7 @@ from trace_analyzer.field_types import (
     Ratio,
 )
 from trace_analyzer.report.trace_info import Withheld
-from trace_analyzer.sections import Longest, Section, Shown
+from trace_analyzer.sections import WHOLE_TRACE, Longest, Section, Shown
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class BucketTime:
 BUCKETS_SECTION = Section(
     "By bucket",
     show=(
-        Shown("bucket", "bucket", "text", term="bucket", mark="group"),
+        Shown("bucket", "bucket", "line", term="bucket", mark="group"),
         Shown("kernel_count", "kernels"),
         Shown("time_ns", "time"),
         Shown("time_ratio", "share", "share"),
@@ -125,6 +125,7 @@ BUCKETS_SECTION = Section(
     ),
     place=Longest("activities", ("device", "bucket"), kind="kernel"),
     key="buckets",
+    scope=WHOLE_TRACE,
 )
 
 
@@ -170,6 +171,7 @@ GROUPS_SECTION = Section(
     place=Longest("activities", ("device", "group"), kind="kernel"),
     top=True,
     key="groups",
+    scope=WHOLE_TRACE,
 )
 
 

@@ -8,7 +8,7 @@ from trace_analyzer import thresholds
 from trace_analyzer.report.code_report import Advice, Blame, Predicted
 from trace_analyzer.report.device_report import Communication, DeviceReport, FusionOpportunity, TensorCores
 from trace_analyzer.report.verdicts import Debiased, Verdict
-from trace_analyzer.sections import Section, Shown
+from trace_analyzer.sections import WHOLE_TRACE, Section, Shown
 
 WORTH_NAMING = 0.001
 """Share of the window from which on idle time is shown with the code that made it."""
@@ -23,6 +23,7 @@ MOVEMENTS_SECTION = Section(
     ),
     top=True,
     lines=2,
+    scope=WHOLE_TRACE,
 )
 
 

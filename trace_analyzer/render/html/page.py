@@ -12,6 +12,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup, escape
 
 from trace_analyzer import units
+from trace_analyzer.catalog.line_labels import bucket_keys, line_label
 from trace_analyzer.render import phrasing, window_phrasing
 from trace_analyzer.render.advice_phrasing import predicted_arrow, saves_at_most
 from trace_analyzer.render.html import codec, flames
@@ -124,7 +125,7 @@ def _page(report: Report, columns: TimelineColumns, data: str, command: str, com
             plots=Markup(_plots(drawn)),
             plot_script=Markup(scoped(*PLOT_SCRIPTS)),
             drawn=drawn,
-            words={key: word.label for key, word in {**KINDS, **PARTS}.items()},
+            words={key: line_label(key) for key in (*KINDS, *bucket_keys(), *PARTS)},
             has_events=bool(columns.events.height),
             curves=columns.curve_kinds,
             left_out=columns.left_out,

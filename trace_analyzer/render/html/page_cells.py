@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from trace_analyzer import units
+from trace_analyzer.catalog.line_labels import line_label
 from trace_analyzer.render.html.labels import KINDS, short_name
 from trace_analyzer.render.kernel_labels import telling_arguments
 from trace_analyzer.render.layout import column_widths
@@ -93,7 +94,7 @@ class Row:
 class Listing:
     """Hold a table of the page; ``total`` rows exist, ``record`` says what to record if there are none.
 
-    Rows ``beside`` each other are columns, with the first field on top.
+    ``scope`` says what the figures are summed over. Rows ``beside`` each other are columns, with the first field on top.
     """
 
     key: str
@@ -103,6 +104,7 @@ class Listing:
     total: int
     record: str = ""
     beside: bool = False
+    scope: str = ""
 
     @property
     def is_wide(self) -> bool:
@@ -245,6 +247,10 @@ def _part_cell(value: str | None) -> Cell:
     return Cell("–", None) if value is None else Cell(label(value), value, key=value)
 
 
+def _line_cell(value: str | None) -> Cell:
+    return Cell(line_label(value) if value else "–", value)
+
+
 def _group_cell(value: str | None) -> Cell:
     word = KINDS.get(value or "other")
     return Cell(word.label if word else str(value), value, key=value or "other")
@@ -262,6 +268,7 @@ _CELLS: Mapping[str, Callable[[Any], Cell]] = {
     "frame": _frame_cell,
     "module": _module_cell,
     "part": _part_cell,
+    "line": _line_cell,
     "state": _part_cell,
     "group": _group_cell,
     "count": _number_cell(units.count),

@@ -47,7 +47,9 @@ def section_listing(report: Report, section: Section, rows: pl.DataFrame | None 
         pl.col(each.column).fill_null(pl.col(each.fallback)) for each in shown if each.fallback
     )
     fields = [_field(laid_column(each, rows.schema)) for each in shown]
-    return replace(listing(section.key, section.title, rows, fields, section.record), beside=section.beside)
+    return replace(
+        listing(section.key, section.title, rows, fields, section.record), beside=section.beside, scope=section.scope
+    )
 
 
 def pieces_beside(table: Listing, most: int = MOST_BESIDE) -> tuple[Listing, ...]:

@@ -19,6 +19,7 @@ from trace_analyzer.render.html.page_tables import declared_listing, device_rows
 from trace_analyzer.render.phrasing import (
     alone,
     check_value,
+    evidence_label,
     evidence_value,
     measured_roofs,
     withheld_metrics,
@@ -132,7 +133,9 @@ def view(report: Report, *, compact: bool = False) -> View:
         title=PurePath(report.trace.path).name,
         partition=shares(report.verdict.parts_ns, _part_spans(report)),
         debiased=_debiased(report.verdict),
-        evidence=tuple(Fact(_title(e.metric), evidence_value(e), e.why) for e in report.verdict.evidence),
+        evidence=tuple(
+            Fact(units.capitalized(evidence_label(e)), evidence_value(e), e.why) for e in report.verdict.evidence
+        ),
         steps=tuple(_strip(device, steps) for device, steps in step_strips(report.steps)),
         trust=_trust(report),
         facts=_facts(report.trace),
@@ -258,7 +261,7 @@ def _if(condition: object, *pieces: Listing | Drawn) -> Pieces:
 GAP_PLOT = Drawn(
     "gaps",
     "Idle time by length of gap",
-    "Many short gaps ask for fewer launches, a few long ones for a look at each. A tap on a bar leads to its longest gap.",
+    "Gaps of the whole trace. Many short ones ask for fewer launches, a few long ones for a look at each. A tap on a bar leads to its longest gap.",
 )
 ROOFLINE_PLOT = Drawn(
     "roofline",
@@ -282,7 +285,7 @@ RUN_AHEAD_PLOTS = (
     Drawn(
         "launch_lead",
         "Launch lead",
-        "How long before its start work was launched. Late launches are left out. A tap on a bar leads to the longest.",
+        "How long before its start work was launched, over the whole trace. Late launches are left out. A tap on a bar leads to the longest.",
     ),
 )
 

@@ -1,5 +1,6 @@
 // What a piece of advice is about: its events on the timeline, their launches, the modules that they belong to.
 
+import { eventLabel } from './describe.js';
 import { formatCount, formatDuration } from './format.js';
 import { endOf, firstEndingAfter, linked, lowerBound, rowOf, stackOf } from './store.js';
 
@@ -86,7 +87,7 @@ export function memberTables(store, words, { events }) {
   const heads = ['Name', 'Count', 'Time'];
   const modules = sum((event) => (moduleOf(store, event) < 0 ? 'no module' : labelOf(moduleOf(store, event))));
   return [
-    { title: 'By name', heads, rows: sum((event) => words[labelOf(event)] ?? labelOf(event)) },
+    { title: 'By name', heads, rows: sum((event) => eventLabel(store, words, event)) },
     { title: 'By module', heads, rows: modules.length > 1 || modules[0]?.[0] !== 'no module' ? modules : [] },
   ].filter(({ rows }) => rows.length);
 }

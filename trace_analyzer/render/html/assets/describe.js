@@ -26,7 +26,7 @@ export function describe(store, words, event) {
     ['On', `${track.group.split(' · ')[0]}, ${track.label}`],
   ];
   const stack = stackOf(store, event);
-  if (isActivity(store, event)) facts.push(...describeActivity(store, event, stack));
+  if (isActivity(store, event)) facts.push(...describeActivity(store, words, event, stack));
   else if (track.family === 'idle') facts.push(...describeIdle(store, words, event));
   else if (track.family === 'path') facts.push(...describePath(store, words, event));
   else facts.push(...describeHost(store, event));
@@ -54,14 +54,14 @@ export function detail(store, event, column) {
   return `${column}_values` in store ? store[`${column}_values`][value] : value;
 }
 
-function describeActivity(store, event, stack) {
+function describeActivity(store, words, event, stack) {
   const of = (column) => detail(store, event, column);
   const seconds = store.duration[event] / 1e9;
   const launch = store.link[event];
   const operator = stack.findLast((open) => trackOf(store, open).family === 'operators');
   return [
-    ['Bucket', of('bucket')],
-    ['Bound by', of('bound')],
+    ['Bucket', words[of('bucket')] ?? of('bucket')],
+    ['Bound by', words[of('bound')] ?? of('bound')],
     ['Operator', of('operator')],
     ['Inputs', operator === undefined ? '' : inputs(store, operator)],
     ['Type', of('dtype')],

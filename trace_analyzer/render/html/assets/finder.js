@@ -27,7 +27,7 @@ export class Finder extends Part {
     }
     const buckets = [...counts].sort((a, b) => b[1] - a[1]).map(([key, count]) => {
       const column = this.store.bucket_values.includes(key) ? 'bucket' : 'kind';
-      return { label: `${key} (${formatCount(count)})`, filter: { column, value: key } };
+      return { label: `${this.words[key] ?? key} (${formatCount(count)})`, filter: { column, value: key } };
     });
     const causes = this.store.kind_values.filter((kind) => kind.startsWith('idle-')).map((kind) => {
       const cause = kind.replace('idle-', '');

@@ -109,7 +109,7 @@ export function statisticsTables({ devices, threads: hosts }, words) {
   const tables = devices.flatMap((device) => [
     table('Busy and idle', ['', 'Time', 'Share'], [['Busy', device.busyNs], ['Idle', device.idleNs]].map(([name, ns]) => [name, formatDuration(ns), formatShare(ns, device.windowNs)])),
     table('Idle by cause', ['Cause', 'Time', 'Share'], device.causes.map(({ key, ns }) => [words[key] ?? key, formatDuration(ns), formatShare(ns, device.windowNs)])),
-    table('Device time by bucket', ['Bucket', 'Count', 'Time', 'Share'], device.buckets.map((sum) => timed(sum, device.buckets))),
+    table('Device time by bucket', ['Bucket', 'Count', 'Time', 'Share'], device.buckets.map((sum) => timed({ ...sum, label: words[sum.key] }, device.buckets))),
     table('Top activities', ['Name', 'Count', 'Time', 'Share'], device.kernels.slice(0, TOP).map((sum) => timed(sum, device.kernels))),
   ].map((part) => named(part, device.group)));
   for (const { group, names } of hosts) {

@@ -51,11 +51,14 @@ function addTracks(store, layout, ids, pinned, { folded, heights, lanes }) {
   }
 }
 
-// The tracks of devices, from the top, as many of them as take no more than `room` px.
+// The tracks of devices, from the top, as many of them as take no more than `room` px; those after the first
+// device only with all of their device.
 export function pinnedTracks(store, folded, room, { heights, hidden = new Set() }) {
   const devices = store.tracks.flatMap(({ thread }, id) => (thread === null && !hidden.has(id) ? [id] : []));
   if (store.tracks.every(({ thread }) => thread === null)) return new Set(); // nothing to scroll under them
+  const groupAt = (place) => store.tracks[devices[place]]?.group;
   for (let count = devices.length; count > 0; count--) {
+    if (groupAt(count - 1) !== groupAt(0) && groupAt(count) === groupAt(count - 1)) continue;
     const pinned = new Set(devices.slice(0, count));
     if (layOut(store, folded, { pinned, heights, hidden }).pinnedHeight <= room) return pinned;
   }
