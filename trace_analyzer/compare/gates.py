@@ -52,6 +52,11 @@ def refusal(result: Comparison, gates: Sequence[Gate] = ()) -> str | None:
         return "a saved report does not tell whether it is the same program; keep a baseline (analyze baseline save) instead"
     if not result.same_program:
         return "gates compare a program with itself, and these two are not known to be the same program"
+    devices = [side.device for side in (result.before, result.after)]
+    if None not in devices and devices[0] != devices[1]:
+        return (
+            f"gates judge the program, and before ran on {devices[0]}, after on {devices[1]}; record both on one device"
+        )
     steps = min(result.before.steps, result.after.steps)
     if steps < LEAST_STEPS:
         return f"gates need {LEAST_STEPS} steps of each side, and one has {counted(steps, 'step')}; record more"

@@ -59,8 +59,9 @@ def refusal(before: Profile, after: Profile) -> str | None:
         if side.facts.withheld:
             return f"{name} ({side.path}): what the device did is not known: {side.facts.withheld}"
     if before.facts.cold != after.facts.cold:
-        cold, other = ("before", "after") if before.facts.cold else ("after", "before")
-        return f"all steps of {cold} are a cold start, and those of {other} are not; record {cold} after some warm-up steps"
+        cold, (other, side) = ("before", ("after", after)) if before.facts.cold else ("after", ("before", before))
+        unlike = f"those of {other} are not" if side.has_steps else f"{other} has no steps that show whether it is one"
+        return f"all steps of {cold} are a cold start, and {unlike}; warm up some steps before {cold} is recorded"
     return None
 
 
