@@ -4,6 +4,7 @@ import dataclasses
 from functools import cache
 
 import click
+import polars as pl
 import pytest
 from compare_sides import Program
 
@@ -67,3 +68,27 @@ def test_a_bare_number_of_1_or_more_is_no_share() -> None:
     assert bound("matmul=150%") == ("matmul", 1.5)
     with pytest.raises(click.BadParameter, match=r"'5' is 500 %; write 5% or 500%"):
         bound("5")
+
+
+def test_a_line_that_varies_by_chance_is_named_beside_what_would_have_been_seen() -> None:
+    """Else a growth of more than so many steps show would be called chance without a reason."""
+    side = profile(BASE)
+    row, ms = side.rows.filter(pl.col("kind") == "idle").get_column("row")[0], 1_000_000
+
+    def slowed(lengths: tuple[int, ...], extra: tuple[int, ...]) -> Profile:
+        assert side.units is not None
+        waits = pl.DataFrame({"row": row, "unit": range(len(extra)), "total_ns": extra}, schema=side.units.schema)
+        units = pl.concat([side.units, waits]).group_by("row", "unit").agg(pl.col("total_ns").sum())
+        recording = dataclasses.replace(
+            side.recordings[0], lengths_ns=tuple(map(sum, zip(lengths, extra, strict=True)))
+        )
+        return dataclasses.replace(side, recordings=(recording,), units=units)
+
+    lengths = side.recordings[0].lengths_ns
+    result = compare_profiles(slowed(lengths, (0, ms, 0, 0)), slowed(lengths, (ms, 0, ms, ms)))
+    assert result.adjustment is not None
+    (held,) = gates.held(result, (GATE,))
+    assert not held.broke
+    assert "of the rest, as " in held.why
+    assert "a step, which may be chance" in held.why
+    assert " of the step without " in result.notes[0]

@@ -1,6 +1,7 @@
 """The cache: the same trace comes back; damage, concurrent writers, a full or unusable folder are no failure."""
 
 import dataclasses
+import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +11,7 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from trace_analyzer import ingest
+from trace_analyzer import ingest, plugins, trace_cache
 from trace_analyzer.cli import main
 from trace_analyzer.errors import InputTooLarge
 from trace_analyzer.ingest import Trace, load
@@ -60,6 +61,23 @@ def test_the_key_is_the_content(tmp_path: Path) -> None:
     assert len(entries()) == 2
 
 
+def test_the_key_is_all_bytes_the_version_the_reading_code_and_plug_ins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_cache, "_CHUNK", 100)
+    path = tmp_path / "trace.json"
+    path.write_text("a" * 1000)
+    keys = {trace_cache._key(path, 1)}
+    path.write_text("a" * 999 + "b")
+    keys.add(trace_cache._key(path, 1))
+    for owner, name in ((trace_cache, "tool_version"), (trace_cache, "_reader"), (plugins, "fingerprint")):
+        monkeypatch.setattr(owner, name, lambda: "another")
+        keys.add(trace_cache._key(path, 1))
+    monkeypatch.setattr(trace_cache, "_FORMAT", 0)
+    keys.add(trace_cache._key(path, 1))
+    assert len(keys) == 6
+
+
 def test_limits_still_hold() -> None:
     load_cached(SAMPLE)
     with pytest.raises(InputTooLarge):
@@ -81,6 +99,36 @@ def test_damaged_entries_are_ignored(file: str, damage: str) -> None:
     assert equal(load_cached(SAMPLE), load(SAMPLE))
     with patch.object(ingest, "load", side_effect=AssertionError("the entry was not made again")):
         load_cached(SAMPLE)
+
+
+def test_an_entry_that_can_be_read_but_is_another_is_ignored() -> None:
+    """What was written over by a whole file, or edited by hand, is damaged as well."""
+    expected = load_cached(SAMPLE)
+    for file in ("host_events.parquet", "trace.json"):
+        path = entries()[0] / file
+        if file == "trace.json":
+            text = path.read_text()
+            path.write_text(text.replace(f'"event_count": {expected.event_count}', '"event_count": 7'))
+            assert path.read_text() != text
+        else:
+            expected.host_events.head(1).write_parquet(path)
+        assert equal(load_cached(SAMPLE), expected)
+
+
+def test_what_a_writer_left_half_done_is_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[object] = []
+
+    def failing(frame: pl.DataFrame, file: Path, **options: object) -> None:
+        assert entries() == [path for path in entries() if path.name.endswith(".tmp")]
+        written.append(file)
+        if len(written) == 2:
+            raise OSError("the disk is full")
+        Path(file).write_bytes(b"")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", failing)
+    assert equal(load_cached(SAMPLE), load(SAMPLE))
+    assert len(written) == 2
+    assert entries() == []
 
 
 def test_writers_beside_each_other() -> None:
