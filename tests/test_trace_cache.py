@@ -1,7 +1,7 @@
 """The cache: the same trace comes back; damage, concurrent writers, a full or unusable folder are no failure."""
 
 import dataclasses
-import json
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,10 +11,11 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from trace_analyzer import ingest, plugins, trace_cache
+from trace_analyzer import files, ingest, plugins, trace_cache
 from trace_analyzer.cli import main
 from trace_analyzer.errors import InputTooLarge
 from trace_analyzer.ingest import Trace, load
+from trace_analyzer.notes import CHANGED, Note
 from trace_analyzer.pipeline import report_of
 from trace_analyzer.trace_cache import LIMIT, load_cached
 from trace_analyzer.user_folders import cache_folder
@@ -150,6 +151,60 @@ def test_the_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for path in SAMPLES:
         load_cached(path)
     assert sum(sum(file.stat().st_size for file in entry.iterdir()) for entry in entries()) <= sum(sizes) / 2
+
+
+def test_what_was_unused_for_longest_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "entries"
+    for age, name in enumerate(("newest", "middle", "oldest")):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "frame").write_bytes(b"a" * 1000)
+        os.utime(folder / name, (10**9 - age, 10**9 - age))
+    abandoned = folder / f".analyze-{files._machine()}-{2**31 - 1}-0123456789ab.tmp"
+    at_work = folder / f".analyze-{files._machine()}-{os.getpid()}-0123456789ab.tmp"
+    for writer in (abandoned, at_work):
+        writer.mkdir()
+        (writer / "frame").write_bytes(b"a" * 9000)
+    monkeypatch.setenv(LIMIT, "0.0025")
+    trace_cache._evict(folder)
+    assert {path.name for path in folder.iterdir()} == {"newest", "middle", at_work.name}
+
+
+def test_use_is_noted_and_entries_are_private() -> None:
+    load_cached(SAMPLE)
+    (entry,) = entries()
+    os.utime(entry, (10**9, 10**9))
+    load_cached(SAMPLE)
+    assert entry.stat().st_mtime > 10**9
+    assert not cache_folder().stat().st_mode & 0o077
+    assert not entry.stat().st_mode & 0o077
+
+
+def test_a_file_that_changed_while_it_was_read_is_not_kept() -> None:
+    trace = load(SAMPLE)
+    changed = dataclasses.replace(trace, notes=(*trace.notes, Note(CHANGED, "warning", "it changed")))
+    with patch.object(ingest, "load", return_value=changed):
+        load_cached(SAMPLE)
+    assert not entries()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("compare", str(SAMPLE), str(SAMPLE)),
+        ("explain", str(SAMPLE)),
+        pytest.param(("scaling", str(SAMPLE), str(SAMPLE)), marks=pytest.mark.slow),
+        pytest.param(("whatif", str(SAMPLE)), marks=pytest.mark.slow),
+        pytest.param(("export", str(SAMPLE), "--perfetto", "OUT"), marks=pytest.mark.slow),
+        pytest.param(("baseline", "save", str(SAMPLE), "OUT"), marks=pytest.mark.slow),
+    ],
+    ids=lambda verb: verb[0],
+)
+def test_every_verb_keeps_what_it_read_unless_told_not_to(verb: tuple[str, ...], tmp_path: Path) -> None:
+    for number, option in enumerate(("--no-cache", "")):
+        words = [str(tmp_path / f"{number}.json") if word == "OUT" else word for word in verb]
+        run = CliRunner().invoke(main, [*words, *filter(None, [option])])
+        assert run.exit_code in (0, 2), run.stderr
+        assert len(entries()) == number
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
