@@ -51,16 +51,18 @@ class Likeness:
         return self.flop_ratio is not None and abs(self.flop_ratio - 1) <= FLOP_TOLERANCE
 
 
-def refusal(before: Profile, after: Profile) -> str | None:
-    """Return why the sides cannot be compared, before their work is looked at; None where they can."""
-    for name, side in (("before", before), ("after", after)):
+def refusal(before: Profile, after: Profile, names: tuple[str, str] = ("before", "after")) -> str | None:
+    """Return why the sides, called by these names, cannot be compared, before their work is looked at; None where they can."""
+    for name, side in zip(names, (before, after), strict=True):
+        path = "" if side.path == name else f" ({side.path})"
         if not side.recordings or side.total_ns == 0:
-            return f"{name} ({side.path}) has no device work: {side.facts.headline or 'nothing ran on a device'}"
+            return f"{name}{path} has no device work: {side.facts.headline or 'nothing ran on a device'}"
         if side.facts.withheld:
-            return f"{name} ({side.path}): what the device did is not known: {side.facts.withheld}"
+            return f"{name}{path}: what the device did is not known: {side.facts.withheld}"
     if before.facts.cold != after.facts.cold:
-        cold, (other, side) = ("before", ("after", after)) if before.facts.cold else ("after", ("before", before))
-        unlike = f"those of {other} are not" if side.has_steps else f"{other} has no steps that show whether it is one"
+        other, cold = names if after.facts.cold else reversed(names)
+        has_steps = (before if after.facts.cold else after).has_steps
+        unlike = f"those of {other} are not" if has_steps else f"{other} has no steps that show whether it is one"
         return f"all steps of {cold} are a cold start, and {unlike}; warm up some steps before {cold} is recorded"
     return None
 
