@@ -52,7 +52,10 @@ class Likeness:
 
 
 def refusal(before: Profile, after: Profile, names: tuple[str, str] = ("before", "after")) -> str | None:
-    """Return why the sides, called by these names, cannot be compared, before their work is looked at; None where they can."""
+    """Return why the sides, called by these names, cannot be compared; None where they can.
+
+    Their work is not looked at yet.
+    """
     for name, side in zip(names, (before, after), strict=True):
         path = "" if side.path == name else f" ({side.path})"
         if not side.recordings or side.total_ns == 0:
@@ -95,7 +98,7 @@ def unit_of_work(before: Profile, after: Profile) -> int | None:
 
 
 def _calls_and_time(side: Profile) -> pl.DataFrame:
-    """Return phase, module and operator of each row of an operator, with its total_ns and, once for each call, the count of calls."""
+    """Return phase, module, operator and total_ns of the rows of operators; count is on the first row of each call."""
     rows = side.called_rows.select("call", "phase", "module", "operator", "calls", "total_ns").drop_nulls("operator")
     is_first = pl.col("call").is_first_distinct()
     return rows.select("phase", "module", "operator", (pl.col("calls") * is_first).alias("count"), "total_ns")

@@ -260,7 +260,7 @@ def _without_operators(before: Profile, after: Profile) -> str:
 
 
 def change(before: float, after: float) -> str:
-    """Write how much faster or slower, as a share of the time before; from twice the time on, how many times as long."""
+    """Write how much faster or slower, as a share; from twice the time on, how many times as long."""
     ratio = after / before - 1 if before else 0.0
     if abs(ratio) < 0.0005:
         return "as fast"
