@@ -77,3 +77,10 @@ def test_the_action_passes_every_input() -> None:
     for name in ("BEFORE", "AFTER", "FAIL_IF_SLOWER", "FAIL_IF_MORE_IDLE", "COMMENT", "PULL_REQUEST"):
         assert f"{name}: ${{{{" in text
         assert name in script
+
+
+def test_no_input_is_pasted_into_a_command() -> None:
+    """What stands in an expression of a `run` line is run as it is: inputs reach the script as environment variables."""
+    runs = [line for line in (ROOT / "action.yml").read_text().splitlines() if line.strip().startswith("run:")]
+    assert len(runs) == 2
+    assert not any("${{" in line for line in runs)

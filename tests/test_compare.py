@@ -360,6 +360,14 @@ def test_edited_reports_are_bad_input(tmp_path: Path, place: tuple[str, ...], va
         (("unit_of_work",), 0),
         (("recordings",), []),
         (("frames", "rows", "row"), []),
+        (("frames", "rows", "roof_ns", 0), float("nan")),
+        (("frames", "rows", "count", 0), None),
+        (("frames", "rows", "blocks", 0), -1),
+        (("frames", "units", "unit", 0), 77),
+        (("frames", "units", "total_ns", 0), 1),
+        (("baseline_version",), 2),
+        (("baseline_version",), True),
+        (("baseline_version",), "1"),
     ],
 )
 def test_edited_baselines_are_bad_input(tmp_path: Path, place: tuple[str, ...], value: object) -> None:

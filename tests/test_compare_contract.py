@@ -5,12 +5,14 @@ import json
 from functools import cache
 from pathlib import Path
 
+import polars as pl
 import pytest
 from compare_sides import Program
 
 from trace_analyzer.compare import baselines
 from trace_analyzer.compare.api import compare
 from trace_analyzer.compare.comparison import Comparison, Line, MatchedRatio, Side
+from trace_analyzer.compare.phrasing import change
 from trace_analyzer.compare.profiles import Profile, merged, profile_of
 from trace_analyzer.errors import InputError
 from trace_analyzer.pipeline import analyze
@@ -101,6 +103,32 @@ def test_other_devices_are_named() -> None:
     assert "Before ran on" not in compare(one, on("GPU A", profile(BASE), "2.json")).summary(400)
     mixed = merged("runs", [one, on("GPU B", profile(BASE), "3.json")])
     assert "Before ran on GPU A and GPU B, after on GPU B" in compare(mixed, other).summary(400)
+
+
+def test_gaps_between_kernels_of_two_vendors_are_read_with_the_kernels() -> None:
+    one = on("NVIDIA H100 80GB HBM3", profile(BASE), "1.json")
+    units, rows = one.units, one.rows
+    assert units is not None
+    idle = rows.filter(pl.col("kind") == "idle").get_column("row")[0]
+    is_idle = pl.col("row") == idle
+    renamed = rows.with_columns(
+        pl.when(is_idle).then(pl.lit("device-gap")).otherwise(name).alias(name) for name in ("category", "part")
+    )
+    before = dataclasses.replace(one, rows=renamed)
+    assert any(
+        "together with those of kernels" in note for note in compare(before, on("AMD Instinct MI300X", one, "2")).notes
+    )
+    assert not any("together with" in note for note in compare(before, on("NVIDIA A100-SXM4-80GB", one, "2")).notes)
+    assert not any("together with" in note for note in compare(one, on("AMD Instinct MI300X", one, "2")).notes)
+
+
+def test_twice_the_time_is_no_percentage() -> None:
+    assert [change(2, after) for after in (1, 3, 4, 9)] == [
+        "50 % faster",
+        "50 % slower",
+        "2 times as long",
+        "4.5 times as long",
+    ]
 
 
 def test_recordings_on_both_sides_are_named() -> None:

@@ -7,13 +7,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from click.testing import CliRunner
 from compare_sides import Program
 
 from trace_analyzer.cli import main
 from trace_analyzer.pipeline import analyze
-from trace_analyzer.render.perfetto import write_perfetto
+from trace_analyzer.render.perfetto import _with_added, events, write_perfetto
 
 SAMPLES = sorted((Path(__file__).parents[1] / "sample_traces").glob("synthetic_*.json.gz"))
 SAMPLE = Path(__file__).parents[1] / "sample_traces" / "synthetic_overhead_data-loading.json.gz"
@@ -86,6 +87,7 @@ def violations(rows: list[dict[str, Any]]) -> list[str]:
     are numbers; metadata is of known names (https://perfetto.dev/docs/getting-started/other-formats, and the format's own text).
     """
     broken, spans = [], defaultdict(list)
+    counted: dict[int, Any] = {}
     for row in rows:
         if not all(isinstance(row[key], int) and 0 <= row[key] < 1 << 32 for key in ("pid", "tid")):
             broken.append(f"pid or tid: {row}")
@@ -96,6 +98,9 @@ def violations(rows: list[dict[str, Any]]) -> list[str]:
                 broken.append(f"complete event: {row}")
             spans[row["pid"], row["tid"]].append((row["ts"], -row["dur"]))
         elif row["ph"] == "C":
+            if row["ts"] < counted.get(row["pid"], 0):
+                broken.append(f"counter goes back in time: {row}")
+            counted[row["pid"]] = row["ts"]
             if not (row["ts"] >= 0 and row["args"] and all(isinstance(v, int) for v in row["args"].values())):
                 broken.append(f"counter: {row}")
         elif row["ph"] != "M" or row["name"] not in ("process_name", "process_sort_index", "thread_name"):
@@ -109,6 +114,37 @@ def violations(rows: list[dict[str, Any]]) -> list[str]:
                 broken.append(f"slices of {track} overlap without nesting at {start}")
             open_ends.append(start - minus)
     return broken
+
+
+def test_tracks_of_each_device_hold_its_own_rows() -> None:
+    """Two devices: names, counters as table `queue` has them and in order of time, regimes, and only its own differences."""
+    report = analyze(SAMPLE.with_name("synthetic_communication_dependency.json.gz"))
+    tables, origin = report.tables, int(report.trace.origin_ns)
+    busy = tables["activities"].get_column("device").unique().to_list()
+    assert len(busy) > 1
+    spans = tables["owners"].select("device", "start_ns", "end_ns").group_by("device").first()
+    added = list(events(report, spans.with_columns(pl.lit("x").alias("name"))))
+    for device in busy:
+        own = [event for event in added if event["pid"] == 2_000_000_000 + device]
+        named = {event["name"]: event["args"] for event in own if event["ph"] == "M"}
+        assert named["process_name"]["name"].startswith("analyze: GPU ")
+        threads = {event["tid"] for event in own if event["name"] == "thread_name"}
+        assert threads == {event["tid"] for event in own if event["ph"] == "X"}
+        queue = tables["queue"].filter(pl.col("device") == device)
+        counters = [(e["ts"] - origin, *e["args"].values()) for e in own if e["ph"] == "C"]
+        assert counters == list(queue.select("time_ns", "depth").iter_rows())
+        assert counters == sorted(counters, key=lambda item: item[0])
+        assert sum(event["name"] == "x" for event in own) == 1
+    assert violations([dict(event) for event in added]) == []
+
+
+def test_originals_stay_however_the_file_comes_in_blocks() -> None:
+    text = b' {"traceEvents" : [ {"ph": "s", "id": 1}, {"ph": "f", "id": 1}], "name": "a"} '
+    for size in (1, 3, 100):
+        blocks = [text[start : start + size] for start in range(0, len(text), size)]
+        rows = json.loads(b"".join(_with_added(blocks, b'{"ph": "M"}', "a")))["traceEvents"]
+        assert rows == [{"ph": "M"}, {"ph": "s", "id": 1}, {"ph": "f", "id": 1}]
+        assert b"".join(_with_added(blocks, b"", "a")) == text
 
 
 @pytest.mark.sampled

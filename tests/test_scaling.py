@@ -1,5 +1,6 @@
 """Series of batches: the batch is found in shapes, exponents and floors are those of the model, and real series say what is known."""
 
+import dataclasses
 import json
 from functools import cache
 from pathlib import Path
@@ -10,7 +11,11 @@ from compare_sides import Program
 from conftest import CORPUS
 
 from trace_analyzer.cli import main
+from trace_analyzer.compare import judgement
 from trace_analyzer.compare.api import scaling
+from trace_analyzer.compare.judgement import InputChange
+from trace_analyzer.compare.profiles import profile_of
+from trace_analyzer.compare.scaling import _batches
 from trace_analyzer.errors import UsageError
 from trace_analyzer.pipeline import analyze
 from trace_analyzer.report import Report
@@ -95,3 +100,20 @@ def test_a_real_series() -> None:
     assert result.flip_batch is not None
     assert 128 < result.flip_batch < 256
     assert any("faster kernels alone save nothing" in text for text in result.contradictions)
+
+
+def test_a_batch_recorded_twice_with_other_padding_does_not_hide_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More calls change by padding, and between two traces of one batch, than by the batch."""
+    sides = [profile_of(at(batch)) for batch in (2, 128)]
+    first, again = sides[0], dataclasses.replace(sides[0], path="again")
+    padded = [InputChange(48, 49, 41)]
+    changes = {id(again): padded, id(sides[1]): [InputChange(2, 128, 65), InputChange(48, 128, 25)]}
+    monkeypatch.setattr(judgement, "input_changes", lambda before, after: changes[id(after)])
+    assert _batches([first, again, sides[1]])[0] == [2, 2, 128]
+    assert _batches([first, again])[0] == [48, 49]
+
+
+def test_a_refused_series_names_the_traces() -> None:
+    one = dataclasses.replace(profile_of(at(2)), path="one.json")
+    cold = dataclasses.replace(one, path="cold.json", facts=dataclasses.replace(one.facts, cold=True))
+    assert "all steps of cold.json are a cold start, and those of one.json are not" in str(scaling(one, cold).reason)

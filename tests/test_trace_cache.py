@@ -1,6 +1,7 @@
 """The cache: the same trace comes back; damage, concurrent writers, a full or unusable folder are no failure."""
 
 import dataclasses
+import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,10 +11,11 @@ import polars as pl
 import pytest
 from click.testing import CliRunner
 
-from trace_analyzer import ingest
+from trace_analyzer import files, ingest, plugins, trace_cache
 from trace_analyzer.cli import main
 from trace_analyzer.errors import InputTooLarge
 from trace_analyzer.ingest import Trace, load
+from trace_analyzer.notes import CHANGED, Note
 from trace_analyzer.pipeline import report_of
 from trace_analyzer.trace_cache import LIMIT, load_cached
 from trace_analyzer.user_folders import cache_folder
@@ -60,6 +62,23 @@ def test_the_key_is_the_content(tmp_path: Path) -> None:
     assert len(entries()) == 2
 
 
+def test_the_key_is_all_bytes_the_version_the_reading_code_and_plug_ins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_cache, "_CHUNK", 100)
+    path = tmp_path / "trace.json"
+    path.write_text("a" * 1000)
+    keys = {trace_cache._key(path, 1)}
+    path.write_text("a" * 999 + "b")
+    keys.add(trace_cache._key(path, 1))
+    for owner, name in ((trace_cache, "tool_version"), (trace_cache, "_reader"), (plugins, "fingerprint")):
+        monkeypatch.setattr(owner, name, lambda: "another")
+        keys.add(trace_cache._key(path, 1))
+    monkeypatch.setattr(trace_cache, "_FORMAT", 0)
+    keys.add(trace_cache._key(path, 1))
+    assert len(keys) == 6
+
+
 def test_limits_still_hold() -> None:
     load_cached(SAMPLE)
     with pytest.raises(InputTooLarge):
@@ -83,6 +102,36 @@ def test_damaged_entries_are_ignored(file: str, damage: str) -> None:
         load_cached(SAMPLE)
 
 
+def test_an_entry_that_can_be_read_but_is_another_is_ignored() -> None:
+    """What was written over by a whole file, or edited by hand, is damaged as well."""
+    expected = load_cached(SAMPLE)
+    for file in ("host_events.parquet", "trace.json"):
+        path = entries()[0] / file
+        if file == "trace.json":
+            text = path.read_text()
+            path.write_text(text.replace(f'"event_count": {expected.event_count}', '"event_count": 7'))
+            assert path.read_text() != text
+        else:
+            expected.host_events.head(1).write_parquet(path)
+        assert equal(load_cached(SAMPLE), expected)
+
+
+def test_what_a_writer_left_half_done_is_no_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[object] = []
+
+    def failing(frame: pl.DataFrame, file: Path, **options: object) -> None:
+        assert entries() == [path for path in entries() if path.name.endswith(".tmp")]
+        written.append(file)
+        if len(written) == 2:
+            raise OSError("the disk is full")
+        Path(file).write_bytes(b"")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", failing)
+    assert equal(load_cached(SAMPLE), load(SAMPLE))
+    assert len(written) == 2
+    assert entries() == []
+
+
 def test_writers_beside_each_other() -> None:
     with ThreadPoolExecutor(4) as pool:
         traces = list(pool.map(lambda _: load_cached(SAMPLE), range(8)))
@@ -102,6 +151,60 @@ def test_the_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for path in SAMPLES:
         load_cached(path)
     assert sum(sum(file.stat().st_size for file in entry.iterdir()) for entry in entries()) <= sum(sizes) / 2
+
+
+def test_what_was_unused_for_longest_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "entries"
+    for age, name in enumerate(("newest", "middle", "oldest")):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "frame").write_bytes(b"a" * 1000)
+        os.utime(folder / name, (10**9 - age, 10**9 - age))
+    abandoned = folder / f".analyze-{files._machine()}-{2**31 - 1}-0123456789ab.tmp"
+    at_work = folder / f".analyze-{files._machine()}-{os.getpid()}-0123456789ab.tmp"
+    for writer in (abandoned, at_work):
+        writer.mkdir()
+        (writer / "frame").write_bytes(b"a" * 9000)
+    monkeypatch.setenv(LIMIT, "0.0025")
+    trace_cache._evict(folder)
+    assert {path.name for path in folder.iterdir()} == {"newest", "middle", at_work.name}
+
+
+def test_use_is_noted_and_entries_are_private() -> None:
+    load_cached(SAMPLE)
+    (entry,) = entries()
+    os.utime(entry, (10**9, 10**9))
+    load_cached(SAMPLE)
+    assert entry.stat().st_mtime > 10**9
+    assert not cache_folder().stat().st_mode & 0o077
+    assert not entry.stat().st_mode & 0o077
+
+
+def test_a_file_that_changed_while_it_was_read_is_not_kept() -> None:
+    trace = load(SAMPLE)
+    changed = dataclasses.replace(trace, notes=(*trace.notes, Note(CHANGED, "warning", "it changed")))
+    with patch.object(ingest, "load", return_value=changed):
+        load_cached(SAMPLE)
+    assert not entries()
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("compare", str(SAMPLE), str(SAMPLE)),
+        ("explain", str(SAMPLE)),
+        pytest.param(("scaling", str(SAMPLE), str(SAMPLE)), marks=pytest.mark.slow),
+        pytest.param(("whatif", str(SAMPLE)), marks=pytest.mark.slow),
+        pytest.param(("export", str(SAMPLE), "--perfetto", "OUT"), marks=pytest.mark.slow),
+        pytest.param(("baseline", "save", str(SAMPLE), "OUT"), marks=pytest.mark.slow),
+    ],
+    ids=lambda verb: verb[0],
+)
+def test_every_verb_keeps_what_it_read_unless_told_not_to(verb: tuple[str, ...], tmp_path: Path) -> None:
+    for number, option in enumerate(("--no-cache", "")):
+        words = [str(tmp_path / f"{number}.json") if word == "OUT" else word for word in verb]
+        run = CliRunner().invoke(main, [*words, *filter(None, [option])])
+        assert run.exit_code in (0, 2), run.stderr
+        assert len(entries()) == number
 
 
 def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:

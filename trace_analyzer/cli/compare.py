@@ -34,6 +34,8 @@ def bound(text: str) -> tuple[str | None, float]:
     value = float(match["number"])
     if value > MOST:
         raise click.BadParameter(f"{text!r} is more than {MOST:g}")
+    if value >= 1 and not match["percent"]:
+        raise click.BadParameter(f"{text!r} is {100 * value:g} %; write {match['number']}% or {100 * value:g}%")
     return match["line"], value / 100 if match["percent"] else value
 
 

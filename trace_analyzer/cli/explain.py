@@ -18,7 +18,8 @@ from trace_analyzer.cli.options import DEBUG, OUTPUT, PLUGIN, format_option
 @PLUGIN
 @outputs.redact_option
 @DEBUG
-def explain(trace: str, thing: str, device: str | None, form: str, output: str | None, redact: bool) -> None:
+@click.option("--no-cache", is_flag=True, help="Read the trace anew, and keep nothing of it for the next time.")
+def explain(trace: str, thing: str, device: str | None, form: str, output: str | None, **options: bool) -> None:
     """Tell one thing of the report on TRACE in full, with its evidence and the command to run next.
 
     \b
@@ -36,15 +37,16 @@ def explain(trace: str, thing: str, device: str | None, form: str, output: str |
         outputs.check_writable(Path(str(output)), trace, "--output")
     from trace_analyzer.cli.analyze import device as parsed
     from trace_analyzer.cli.progress import Progress
+    from trace_analyzer.ingest import load
     from trace_analyzer.options import Options
     from trace_analyzer.pipeline import report_of
     from trace_analyzer.trace_cache import load_cached
     from trace_analyzer.units import printable
 
     with Progress() as progress:
-        loaded = load_cached(trace, progress=progress)
+        loaded = (load if options["no_cache"] else load_cached)(trace, progress=progress)
         report = report_of(loaded, Options(device=None if device is None else parsed(device)), progress)
-        if redact:
+        if options["redact"]:
             from trace_analyzer.render.redact import Redaction
 
             report = Redaction("" if trace == "-" else printable(trace)).report(report)

@@ -44,9 +44,9 @@ def step_difference(before: Profile, after: Profile, *, floor: float) -> tuple[D
     measured = after.total_ns / after.steps - before.total_ns / before.steps
     independent = (before.are_recordings_units, after.are_recordings_units)
     steps: Samples = (before.observations(), after.observations())
-    return samples_difference(
-        steps, line_samples(before, after), floor=floor, independent=independent, measured=measured
-    )
+    # Too few steps test nothing, with a line or without it.
+    lines = line_samples(before, after) if min(map(len, steps)) >= statistics.LEAST_OBSERVATIONS else {}
+    return samples_difference(steps, lines, floor=floor, independent=independent, measured=measured)
 
 
 def samples_difference(
@@ -106,13 +106,8 @@ def line_samples(before: Profile, after: Profile) -> Mapping[str, Samples]:
 
 def _by_category(side: Profile, units: pl.DataFrame) -> dict[str, list[float]]:
     weights = side.weights()
-    sums = (
-        units.lazy()
-        .join(side.rows.lazy().select("row", "category"), on="row")
-        .group_by("category", "unit")
-        .agg(pl.col("total_ns").sum())
-        .collect()
-    )
+    named = units.join(side.rows.select("row", "category"), on="row")
+    sums = named.group_by("category", "unit").agg(pl.col("total_ns").sum())
     times: dict[str, list[float]] = {}
     for category, unit, total in sums.iter_rows():
         times.setdefault(category, [0.0] * len(weights))[unit] = total / weights[unit]

@@ -24,11 +24,17 @@ _FRAMES: Mapping[str, Mapping[str, pl.DataType]] = {
 
 
 _KNOWN: Mapping[str, tuple[str, ...]] = {
-    "calls": ("call", "count"),
-    "rows": ("row", "kind", "category", "total_ns"),
+    "calls": ("call", "count", "outer_count", "first"),
+    "rows": ("row", "kind", "category", "count", "total_ns", "roof_ns", "known_ns", "blocks"),
     "units": ("row", "unit", "total_ns"),
 }
 """Columns of the frames that have no null."""
+_NUMBERS: Mapping[str, tuple[str, ...]] = {
+    "calls": ("count", "outer_count", "flop"),
+    "rows": ("count", "total_ns", "roof_ns", "known_ns", "blocks"),
+    "units": ("total_ns",),
+}
+"""Columns of the frames that are finite and not negative."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,17 +91,34 @@ def columns_of(frame: pl.DataFrame | None) -> dict[str, list[Any]] | None:
 
 def read(path: Path, document: Mapping[str, Any]) -> Profile:
     """Read a baseline. Raises ``InputError`` for one of another version, or one that is damaged."""
-    if document[KIND] != VERSION:
+    version = document[KIND]
+    if not isinstance(version, int) or isinstance(version, bool) or version != VERSION:
         raise InputError(
-            f"{path}: a baseline of version {document[KIND]}; this program reads version {VERSION}: save it again"
+            f"{path}: a baseline of version {version!r}; this program reads version {VERSION}: save it again"
         )
     try:
         profile = profile_from(document)
     except damage() as error:
         raise InputError(f"{path}: a damaged baseline ({first_line(error)}); save it again") from None
-    if profile.rows.get_column("total_ns").sum() != profile.total_ns:
+    if not _sums_up(profile):
         raise InputError(f"{path}: a damaged baseline: its lines do not sum to its steps; save it again")
     return profile
+
+
+def _sums_up(profile: Profile) -> bool:
+    """Return whether lines sum to the steps, and so do those of each step, or recording of several."""
+    if profile.rows.get_column("total_ns").sum() != profile.total_ns:
+        return False
+    if profile.units is None:
+        return True
+    units = profile.recordings if profile.are_recordings_units else profile.recordings[0].lengths_ns
+    lengths = [unit if isinstance(unit, int) else unit.total_ns for unit in units]
+    by_unit = dict(profile.units.group_by("unit").agg(pl.col("total_ns").sum()).iter_rows())
+    by_row = profile.units.group_by("row").agg(pl.col("total_ns").sum().alias("of_units"))
+    rows = profile.rows.select("row", "total_ns").join(by_row, on="row", how="full", nulls_equal=True)
+    return by_unit == {unit: length for unit, length in enumerate(lengths) if unit in by_unit or length} and bool(
+        (rows.get_column("total_ns").fill_null(0) == rows.get_column("of_units").fill_null(0)).all()
+    )
 
 
 def profile_from(document: Mapping[str, Any]) -> Profile:
@@ -118,6 +141,10 @@ def _frame(name: str, columns: Mapping[str, Any] | None) -> Any:
     for column in _KNOWN[name]:
         if frame.get_column(column).null_count():
             raise ValueError(f"{column} is missing in a row of {name}")
+    for column in _NUMBERS[name]:
+        values = frame.get_column(column).drop_nulls()
+        if not (values.is_finite() & (values >= 0)).all():
+            raise ValueError(f"{column} of {name} has what is no number of 0 or more")
     if name == "rows" and not frame.get_column("kind").is_in(KINDS).all():
         raise ValueError("a row is of no known kind")
     return frame

@@ -401,20 +401,25 @@ def _waterfalls(table: pl.DataFrame, before_steps: int, after_steps: int) -> dic
         .otherwise(pl.coalesce("operator", "outer_operator", "category")),
         "module": pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.col("module").fill_null("outside of modules")),
     }
-    return {
-        by: _bars(table, name, before_steps, after_steps, keeps_kinds=by in ("cause", "group", "bucket"))
+    queries = [
+        _bars(table.lazy(), name, before_steps, after_steps, keeps_kinds=by in ("cause", "group", "bucket"))
         for by, name in names.items()
+    ]
+    frames = pl.collect_all(queries)
+    return {
+        by: tuple(Bar(**row) for row in frame.iter_rows(named=True)) for by, frame in zip(names, frames, strict=True)
     }
 
 
 def _bars(
-    table: pl.DataFrame, name: pl.Expr, before_steps: int, after_steps: int, *, keeps_kinds: bool
-) -> tuple[Bar, ...]:
+    table: pl.LazyFrame, name: pl.Expr, before_steps: int, after_steps: int, *, keeps_kinds: bool
+) -> pl.LazyFrame:
+    """Return the query of the columns of `Bar`, the greatest difference first."""
     is_idle = pl.col("kind") == "idle"
     kind = (
         pl.col("kind") if keeps_kinds else pl.when(is_idle).then(pl.lit("idle")).otherwise(pl.lit("work")).alias("kind")
     )
-    frame = (
+    return (
         table.group_by(name.alias("name"), kind, maintain_order=True)
         .agg(pl.col(*_SUMS).sum())
         .sort(pl.col("difference_ns").abs(), "name", "kind", descending=[True, False, False])
@@ -428,4 +433,3 @@ def _bars(
             "by_time_ns",
         )
     )
-    return tuple(Bar(**row) for row in frame.iter_rows(named=True))

@@ -8,7 +8,7 @@ import polars as pl
 
 from trace_analyzer.catalog.copy_directions import direction_rules
 from trace_analyzer.catalog.kernels import buckets as kernel_buckets
-from trace_analyzer.catalog.line_labels import is_group_named, is_named
+from trace_analyzer.catalog.line_labels import is_group_named, is_named, line_phrase
 from trace_analyzer.compare import statistics
 from trace_analyzer.compare.adjustment import step_difference
 from trace_analyzer.compare.comparison import Comparison
@@ -52,6 +52,11 @@ def refusal(result: Comparison, gates: Sequence[Gate] = ()) -> str | None:
         return "a saved report does not tell whether it is the same program; keep a baseline (analyze baseline save) instead"
     if not result.same_program:
         return "gates compare a program with itself, and these two are not known to be the same program"
+    devices = [side.device for side in (result.before, result.after)]
+    if None not in devices and devices[0] != devices[1]:
+        return (
+            f"gates judge the program, and before ran on {devices[0]}, after on {devices[1]}; record both on one device"
+        )
     steps = min(result.before.steps, result.after.steps)
     if steps < LEAST_STEPS:
         return f"gates need {LEAST_STEPS} steps of each side, and one has {counted(steps, 'step')}; record more"
@@ -106,10 +111,10 @@ def _hold(result: Comparison, gate: Gate) -> GateResult:
     if before.has_steps and after.has_steps:
         before, after = before.divided(1), after.divided(1)
     step = before.total_ns / before.steps
-    floor = statistics.FLOOR_RATIO * step
+    floor, adjustment = statistics.FLOOR_RATIO * step, None
     if gate.line is None and not gate.is_idle:
         name = "the step"
-        real, _ = step_difference(before, after, floor=floor)
+        real, adjustment = step_difference(before, after, floor=floor)
     else:
         name = "idle time" if gate.is_idle else gate.line or ""
         independent = before.are_recordings_units, after.are_recordings_units
@@ -122,6 +127,11 @@ def _hold(result: Comparison, gate: Gate) -> GateResult:
     too_much = real.value > gate.ratio * step
     if too_much and real.significant is False:
         shown = f"; so many steps show {scaled(real.detectable or 0.0, scale)} {unit}"
+        if adjustment is not None:
+            ends = f"{scaled(adjustment.least_ns, scale)} to {scaled(adjustment.most_ns, scale)} {unit}"
+            shown += (
+                f" of the rest, as {line_phrase(adjustment.left_out)} varies from {ends} a step, which may be chance"
+            )
         return GateResult(gate, False, f"{gate.option}: {grown}, no more than chance{shown}")
     return GateResult(gate, too_much, f"{gate.option}: {grown}; allowed are {percent(gate.ratio)}")
 

@@ -2,12 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from trace_analyzer.compare.profiles import Profile
+from trace_analyzer.frames.combinations import Codes, codes_of, combined, sums_by
 
 SAME_WORK_RATIO = 0.5
 """Calls of equal shapes hold at least this share of the kernel time of each side: different programs reach 3 % at most."""
@@ -49,16 +51,22 @@ class Likeness:
         return self.flop_ratio is not None and abs(self.flop_ratio - 1) <= FLOP_TOLERANCE
 
 
-def refusal(before: Profile, after: Profile) -> str | None:
-    """Return why the sides cannot be compared, before their work is looked at; None where they can."""
-    for name, side in (("before", before), ("after", after)):
+def refusal(before: Profile, after: Profile, names: tuple[str, str] = ("before", "after")) -> str | None:
+    """Return why the sides, called by these names, cannot be compared; None where they can.
+
+    Their work is not looked at yet.
+    """
+    for name, side in zip(names, (before, after), strict=True):
+        path = "" if side.path == name else f" ({side.path})"
         if not side.recordings or side.total_ns == 0:
-            return f"{name} ({side.path}) has no device work: {side.facts.headline or 'nothing ran on a device'}"
+            return f"{name}{path} has no device work: {side.facts.headline or 'nothing ran on a device'}"
         if side.facts.withheld:
-            return f"{name} ({side.path}): what the device did is not known: {side.facts.withheld}"
+            return f"{name}{path}: what the device did is not known: {side.facts.withheld}"
     if before.facts.cold != after.facts.cold:
-        cold, other = ("before", "after") if before.facts.cold else ("after", "before")
-        return f"all steps of {cold} are a cold start, and those of {other} are not; record {cold} after some warm-up steps"
+        other, cold = names if after.facts.cold else reversed(names)
+        has_steps = (before if after.facts.cold else after).has_steps
+        unlike = f"those of {other} are not" if has_steps else f"{other} has no steps that show whether it is one"
+        return f"all steps of {cold} are a cold start, and {unlike}; warm up some steps before {cold} is recorded"
     return None
 
 
@@ -69,36 +77,58 @@ def unit_of_work(before: Profile, after: Profile) -> int | None:
 
     None where the matched operators do not agree on a number, or launch less than half the work; 1 where both make the same.
     """
+    both = _Both.of([_calls_and_time(side) for side in (before, after)])
     key = ["phase", "module", "operator"]
-    counts = [_calls_a_step(side, key) for side in (before, after)]
-    if any(c.is_empty() for c in counts):
+    if 0 in both.heights:
+        both = _Both.of([_kernels(side).select("kernel", "count", "total_ns") for side in (before, after)])
         key = ["kernel"]
-        counts = [
-            side.rows.filter(pl.col("kind") != "idle")
-            .group_by(key)
-            .agg(pl.col("count").sum() / side.steps, pl.col("total_ns").sum())
-            for side in (before, after)
-        ]
-    both = counts[0].join(counts[1], on=key, how="inner", nulls_equal=True, suffix="_after")
-    matched_ns = both.select(pl.col("total_ns", "total_ns_after").sum()).row(0)
-    if any(2 * part < side.get_column("total_ns").sum() for part, side in zip(matched_ns, counts, strict=True)):
+        if 0 in both.heights:
+            return None
+    rows, counts, owned_ns = both.sums(key, "count", "total_ns")
+    is_matched = rows.all(axis=1)
+    if (2 * owned_ns[is_matched].sum(axis=0) < owned_ns.sum(axis=0)).any():
         return None
-    ratios = both.select(pl.col("count_after") / pl.col("count")).to_series()
-    ratios = ratios.filter(ratios.is_finite() & (ratios > 0))
-    if ratios.is_empty():
-        return None
-    votes = Counter(number for ratio in ratios if (number := _whole(ratio)) is not None)
+    is_counted = is_matched & counts.all(axis=1)
+    ratios = (counts[is_counted, 1] / after.steps) / (counts[is_counted, 0] / before.steps)
+    votes = Counter(number for ratio in ratios.tolist() if (number := _whole(ratio)) is not None)
     if not votes:
         return None
     number, agreeing = votes.most_common(1)[0]
-    return number if agreeing >= UNIT_AGREEMENT * ratios.len() else None
+    return number if agreeing >= UNIT_AGREEMENT * len(ratios) else None
 
 
-def _calls_a_step(side: Profile, key: list[str]) -> pl.DataFrame:
-    """Count calls a step of each operator, and sum the time that they own."""
-    owned = side.rows.lazy().drop_nulls("call").group_by("call").agg(pl.col("total_ns").sum())
-    calls = side.calls.lazy().drop_nulls("operator").join(owned, on="call", how="left")
-    return calls.group_by(key).agg(pl.col("count").sum() / side.steps, pl.col("total_ns").sum()).collect()
+def _calls_and_time(side: Profile) -> pl.DataFrame:
+    """Return phase, module, operator and total_ns of the rows of operators; count is on the first row of each call."""
+    rows = side.called_rows.select("call", "phase", "module", "operator", "calls", "total_ns").drop_nulls("operator")
+    is_first = pl.col("call").is_first_distinct()
+    return rows.select("phase", "module", "operator", (pl.col("calls") * is_first).alias("count"), "total_ns")
+
+
+def _kernels(side: Profile) -> pl.DataFrame:
+    """Return the rows of work."""
+    return side.called_rows.filter(pl.col("kind") != "idle")
+
+
+@dataclass(frozen=True)
+class _Both:
+    """Hold rows of both sides, BEFORE's first, to sum them by key and side."""
+
+    rows: pl.DataFrame
+    heights: tuple[int, ...]
+
+    @classmethod
+    def of(cls, sides: Sequence[pl.DataFrame]) -> "_Both":
+        """Take the rows of both sides, which have the same columns."""
+        return cls(pl.concat(sides), tuple(side.height for side in sides))
+
+    def sums(self, key: Sequence[str], *columns: str) -> tuple[Codes, ...]:
+        """Return how many rows, and the sums of columns, each combination of the key has a side: (n, 2) each."""
+        codes = combined([codes_of(self.rows.get_column(name)) for name in key])
+        groups = int(codes.max(initial=-1)) + 1
+        places = 2 * codes + np.repeat(np.arange(2), self.heights)
+        values = [self.rows.get_column(name).fill_null(0).to_numpy() for name in columns]
+        ones = np.ones(len(codes), np.int64)
+        return tuple(sums_by(places, each, 2 * groups).reshape(groups, 2) for each in (ones, *values))
 
 
 def _whole(ratio: float) -> int | None:
@@ -113,44 +143,22 @@ def _whole(ratio: float) -> int | None:
 def likeness(before: Profile, after: Profile) -> Likeness:
     """Compare calls, modules and FLOP a step."""
     flop = [side.facts.flop / side.steps if side.facts.flop else None for side in (before, after)]
-    counts = [_counts(side) for side in (before, after)]
-    modules = [_summed(frame, ["module"], side) for frame, side in zip(counts, (before, after), strict=True)]
-    has_modules = all(frame.get_column("module").null_count() < frame.height for frame in modules)
+    kernels = [_kernels(side).select("operator", "category", "module", "count") for side in (before, after)]
+    in_modules = [side.drop_nulls("module") for side in kernels]
+    has_modules = all(not side.is_empty() for side in in_modules)
+    steps = before.steps, after.steps
     return Likeness(
-        calls=_ruzicka(
-            *(
-                _summed(frame, ["operator", "category"], side)
-                for frame, side in zip(counts, (before, after), strict=True)
-            )
-        ),
-        modules=_ruzicka(*(frame.drop_nulls("module") for frame in modules)) if has_modules else None,
+        calls=_ruzicka(_Both.of(kernels).sums(["operator", "category"], "count")[1], steps),
+        modules=_ruzicka(_Both.of(in_modules).sums(["module"], "count")[1], steps) if has_modules else None,
         flop_ratio=flop[1] / flop[0] if flop[0] and flop[1] else None,
     )
 
 
-def _counts(side: Profile) -> pl.DataFrame:
-    """Count kernels by operator, category and module."""
-    calls = side.calls.lazy().select("call", "operator", "module")
-    rows = side.rows.lazy().filter(pl.col("kind") != "idle").join(calls, on="call", how="left")
-    return rows.group_by("operator", "category", "module").agg(pl.col("count").sum()).collect()
-
-
-def _summed(counts: pl.DataFrame, key: list[str], side: Profile) -> pl.DataFrame:
-    """Count kernels a step by key."""
-    return counts.group_by(key).agg(pl.col("count").sum() / side.steps)
-
-
-def _ruzicka(one: pl.DataFrame, other: pl.DataFrame) -> float:
-    """Return sum of minima over sum of maxima (Ruzicka 1958) of two frames of counts by key."""
-    key = [column for column in one.columns if column != "count"]
-    both = one.join(other, on=key, how="full", nulls_equal=True, suffix="_other").select(
-        pl.col("count", "count_other").fill_null(0)
-    )
-    least, most = both.select(
-        pl.min_horizontal("count", "count_other").sum().alias("least"),
-        pl.max_horizontal("count", "count_other").sum().alias("most"),
-    ).row(0)
-    return float(least / most) if most else 0.0
+def _ruzicka(counts: Codes, steps: tuple[int, int]) -> float:
+    """Return sum of minima over sum of maxima (Ruzicka 1958) of counts a step of both sides, by row."""
+    a_step = counts / np.array(steps)
+    most = float(a_step.max(axis=1, initial=0).sum())
+    return float(a_step.min(axis=1, initial=np.inf).sum()) / most if most else 0.0
 
 
 def is_same_work(matched_by_call: float, before: Profile, after: Profile) -> bool:

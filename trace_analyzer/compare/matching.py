@@ -8,7 +8,7 @@ import polars as pl
 
 from trace_analyzer.compare.profiles import Profile
 from trace_analyzer.frames.combinations import Codes, codes_of, combined, first_of_each, greatest_by, sums_by
-from trace_analyzer.frames.lookups import factorize
+from trace_analyzer.frames.lookups import factorize, map_unique
 
 LEVELS = (
     "cause",
@@ -85,23 +85,25 @@ def _rows(before: Profile, after: Profile) -> pl.DataFrame:
     """Return the rows of both sides with what calls say of them; texts are categorical."""
     sides = []
     for number, profile in enumerate((before, after)):
-        calls = profile.calls.rename({"count": "calls", "outer_count": "outer_calls"}).drop("flop", "first")
-        sides.append(
-            profile.rows.join(calls, on="call", how="left", maintain_order="left").with_columns(
-                pl.lit(number, pl.UInt8).alias("side")
-            )
-        )
+        sides.append(profile.called_rows.with_columns(pl.lit(number, pl.UInt8).alias("side")))
     every = pl.concat(sides)
-    named = every.drop("module").hstack(_modules(every.select("side", "module")))
-    return named.with_columns(
-        pl.col(*_TEXTS).cast(pl.Categorical),
+    numbers, firsts = factorize(*every.select("side", "module"))
+    modules = _modules(every.select("side", "module")[firsts]).with_columns(
         pl.col("module").str.split("/").alias("path"),
         pl.col("module").str.extract("([^/]+)$").cast(pl.Categorical).alias("innermost"),
-        (pl.col("operator").is_not_null() & pl.col("outer_operator").is_null() & pl.col("phase").is_null()).alias(
-            "is_replayed"
-        ),
-        (pl.col("blocks") / pl.col("count")).alias("grid"),
-        pl.col("outer_operator").str.contains(_COMPILED).fill_null(True).alias("is_compiled"),
+    )
+    is_compiled = pl.col("outer_operator").str.contains(_COMPILED).fill_null(True).alias("is_compiled")
+    return (
+        every.drop("module")
+        .hstack(modules[numbers])
+        .hstack(map_unique(every.select("outer_operator"), is_compiled))
+        .with_columns(
+            pl.col(*_TEXTS).cast(pl.Categorical),
+            (pl.col("operator").is_not_null() & pl.col("outer_operator").is_null() & pl.col("phase").is_null()).alias(
+                "is_replayed"
+            ),
+            (pl.col("blocks") / pl.col("count")).alias("grid"),
+        )
     )
 
 

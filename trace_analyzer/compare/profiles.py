@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import polars as pl
 
@@ -100,6 +101,12 @@ class Profile:
         """Return whether a recording is the unit of observation: there are several."""
         return len(self.recordings) > 1
 
+    @cached_property
+    def called_rows(self) -> pl.DataFrame:
+        """Return rows with what their calls say of them: phase to outer_shapes, calls and outer_calls."""
+        calls = self.calls.rename({"count": "calls", "outer_count": "outer_calls"}).drop("flop", "first")
+        return self.rows.join(calls, on="call", how="left", maintain_order="left")
+
     def observations(self) -> list[float]:
         """Return the time of a step in ns, by unit of observation.
 
@@ -137,7 +144,7 @@ def profile_of(report: Report) -> Profile:
         lookup_steps(pieces, lengths),
     )
     is_work = pieces.get_column("activity_id").is_not_null()
-    work = _with_work(pieces.filter(is_work), report)
+    work = _with_work(pieces.drop("device", "gap_id", "event_id", "python_function").filter(is_work), report)
     calls, work = _calls(work, tables["operator_inputs"])
     idle = pieces.select("part", "unit", "gap_id", "total_ns").filter(~is_work)
     rows, units = _rows(work, idle)
@@ -326,7 +333,8 @@ def _calls(work: pl.DataFrame, operator_inputs: pl.DataFrame) -> tuple[pl.DataFr
         lookup(shapes, work.select(pl.col(around).alias("event_id")), "event_id").get_column("shapes").alias(name)
         for name, around in (("shapes", "operator_id"), ("outer_shapes", "outer_operator_id"))
     )
-    key = ["phase", "module", "operator", "outer_operator", "shapes", "outer_shapes"]
+    # Those of most values come first: combinations of few and many need no table of all of them.
+    key = ["shapes", "outer_shapes", "operator", "outer_operator", "module", "phase"]
     numbers, firsts = factorize(*work.select(pl.col(key).cast(pl.Categorical)))
     by = pl.col("call").cast(pl.UInt64)
     counts = (
@@ -356,9 +364,9 @@ def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.Data
     key = ["call", "kind", "category", "group", "part", "kernel"]
     sums = ["count", "total_ns", "roof_ns", "known_ns", "blocks"]
     numbers, firsts = factorize(*work.select("call", "what", "part"))
-    summed = (
-        work.select("unit", "is_first", "total_ns", "roof_ns", "blocks", numbers.alias("number"))
-        .group_by("number", "unit", maintain_order=True)
+    worked = (
+        work.select("unit", "is_first", "total_ns", "roof_ns", "blocks", numbers.alias("row"))
+        .group_by("row", "unit", maintain_order=True)
         .agg(
             pl.col("is_first").sum().cast(pl.Int64).alias("count"),
             pl.col("total_ns").sum(),
@@ -367,37 +375,35 @@ def _rows(work: pl.DataFrame, idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.Data
             pl.col("blocks").filter("is_first").sum(),
         )
     )
-    worked = work.select(key)[firsts][summed.get_column("number")].hstack(summed.select("unit", *sums))
-    causes = _causes(idle).select(
-        pl.lit(None, pl.UInt32).alias("call"),
-        pl.lit("idle").alias("kind"),
-        pl.col("part").alias("category"),
-        pl.lit("idle").alias("group"),
-        "part",
-        pl.lit(None, pl.String).alias("kernel"),
+    causes, parts = _causes(idle)
+    waited = causes.select(
+        (pl.col("cause") + firsts.len()).alias("row"),
         "unit",
         "count",
         "total_ns",
-        pl.lit(0.0).alias("roof_ns"),
-        pl.lit(0, pl.Int64).alias("known_ns"),
-        pl.lit(0, pl.Int64).alias("blocks"),
+        *(pl.lit(0, worked.schema[name]).alias(name) for name in sums[2:]),
     )
-    every = pl.concat([worked, causes.select(worked.columns)])
-    numbers, firsts = factorize(*every.select(key))
-    units = every.with_columns(numbers.alias("row"))
-    rows = units.group_by("row").agg(pl.col(sums).sum()).sort("row").hstack(every.select(key)[firsts])
+    units = pl.concat([worked, waited.cast({name: worked.schema[name] for name in waited.columns})])
+    of_cause = {
+        "call": pl.lit(None, pl.UInt32), "kind": pl.lit("idle"), "category": pl.col("part"),
+        "group": pl.lit("idle"), "part": pl.col("part"), "kernel": pl.lit(None, pl.String),
+    }  # fmt: skip
+    keys = pl.concat([work.select(key)[firsts], parts.select(expr.alias(name) for name, expr in of_cause.items())])
+    rows = units.group_by("row").agg(pl.col(sums).sum()).sort("row").hstack(keys)
     return typed(rows, ROWS), typed(units, UNITS)
 
 
-def _causes(idle: pl.DataFrame) -> pl.DataFrame:
-    """Return part, unit, count (of gaps) and total_ns of idle time by cause."""
-    numbers, firsts = factorize(*idle.select("part", "unit"))
+def _causes(idle: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return cause (its number), unit, count (of gaps) and total_ns of idle time, and the part of each cause."""
+    causes, parts = factorize(idle.get_column("part"))
+    numbers, firsts = factorize(causes, idle.get_column("unit"))
     _, once = factorize(numbers, idle.get_column("gap_id"))
     ones = pl.repeat(1, once.len(), dtype=pl.Int64, eager=True)
-    return idle.select("part", "unit")[firsts].with_columns(
+    sums = idle.select(causes.alias("cause"), "unit")[firsts].with_columns(
         sum_by_group(numbers[once], ones, firsts.len()).alias("count"),
         sum_by_group(numbers, idle.get_column("total_ns"), firsts.len()).alias("total_ns"),
     )
+    return sums, idle.select("part")[parts]
 
 
 def _timeline(work: pl.DataFrame, idle: pl.DataFrame) -> pl.DataFrame:

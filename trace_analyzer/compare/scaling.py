@@ -138,7 +138,7 @@ def scale_profiles(profiles: Sequence[Profile]) -> Scaling:
     ordered = sorted(profiles, key=_work)
     first = ordered[0]
     for side in ordered[1:]:
-        reason = judgement.refusal(first, side) or _unlike(first, side)
+        reason = judgement.refusal(first, side, (first.path, side.path)) or _unlike(first, side)
         if reason:
             return _refused(reason)
     batches, others = _batches(ordered)
@@ -177,12 +177,17 @@ def _unlike(one: Profile, other: Profile) -> str | None:
 
 
 def _batches(ordered: Sequence[Profile]) -> tuple[list[int] | None, list[str]]:
-    """Return each trace's batch, the size of the first one's inputs that changed in most calls; and other changes."""
+    """Return each trace's batch, the size of the first one's inputs that changed in most calls; and other changes.
+
+    Changes by less than `LEAST_FACTOR` count only where there are no others.
+    """
     first, votes = ordered[0], Counter[int]()
     changes = [judgement.input_changes(first, side) for side in ordered[1:]]
-    for changed in changes:
-        for item in changed:
-            votes[item.before] += item.calls
+    every = [item for changed in changes for item in changed]
+    # A trace of the first one's batch differs from it by padding only, which says nothing of the batch.
+    wide = [item for item in every if max(item.before, item.after) >= LEAST_FACTOR * min(item.before, item.after)]
+    for item in wide or every:
+        votes[item.before] += item.calls
     if not votes:
         return None, []
     size = votes.most_common(1)[0][0]

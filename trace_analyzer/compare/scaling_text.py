@@ -2,6 +2,8 @@
 
 from trace_analyzer.compare.phrasing import scale_of, scaled
 from trace_analyzer.compare.scaling import Exponent, Scaling
+from trace_analyzer.compare.text import indented
+from trace_analyzer.render.layout import folded
 from trace_analyzer.units import duration, percent, shorten, visible
 
 _OPERATORS = 12
@@ -10,10 +12,10 @@ _OPERATORS = 12
 def summary(result: Scaling, width: int = 100) -> str:
     """Write the series as plain text: points, exponents, floor, line, proof and contradictions."""
     if result.status == "refused":
-        return f"{visible(result.headline)}\n"
+        return "\n".join(folded(visible(result.headline), width)) + "\n"
     scale, unit = scale_of(max(point.step_ns for point in result.points))
     text = [
-        result.headline,
+        *folded(visible(result.headline), width),
         "",
         f"  {'batch':>8}{f'step ({unit})':>12}{'busy':>9}{'idle':>9}{'busy %':>8}  verdict, trace",
     ]
@@ -33,7 +35,7 @@ def summary(result: Scaling, width: int = 100) -> str:
     if result.flip_batch:
         bound = ", an upper bound: kernels of small batches grow less than later ones" if result.is_upper_bound else ""
         text.append(f"  both take as long at batch {result.flip_batch:.0f}{bound}")
-    text += [f"  {note}" for note in (*result.notes, *result.contradictions)]
+    text += [row for note in (*result.notes, *result.contradictions) for row in indented(note, width)]
     return "\n".join(visible(line) for line in text) + "\n"
 
 

@@ -37,7 +37,7 @@ def summary(result: Comparison, width: int = 100) -> str:
     scale, unit = scale_of(max(result.before.step_ns, result.after.step_ns))
     text = [*folded(visible(result.headline), width), ""]
     text += _steps(result, scale, unit)
-    text += [line for note in result.notes for line in _indented(note, width)]
+    text += [line for note in result.notes for line in indented(note, width)]
     bars = result.waterfall["bucket"]
     text += ["", *_table(bars[:_BARS], scale, unit, width)]
     if bars[_BARS:]:
@@ -47,11 +47,11 @@ def summary(result: Comparison, width: int = 100) -> str:
     text += ["", f"Lines by operator and cause ({unit} a step)", *_lines(result, scale, width)]
     title, *kept = _promises(result, scale, unit) or [""]
     text += ["", title] if title else []
-    text += [line for sentence in kept for line in _indented(sentence, width)]
+    text += [line for sentence in kept for line in indented(sentence, width)]
     return "\n".join(map(visible, text)) + "\n"
 
 
-def _indented(sentence: str, width: int) -> list[str]:
+def indented(sentence: str, width: int) -> list[str]:
     """Wrap a sentence, with two cells before its first line and four before the others."""
     first, *rest = folded(visible(sentence), max(1, width - 4))
     return [f"  {first}", *(f"    {line}" for line in rest)]

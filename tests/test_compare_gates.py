@@ -1,0 +1,94 @@
+"""Gates that cannot judge refuse with a reason and exit code 2: none passes without a word."""
+
+import dataclasses
+from functools import cache
+
+import click
+import polars as pl
+import pytest
+from compare_sides import Program
+
+from trace_analyzer.cli.compare import bound
+from trace_analyzer.compare import gates
+from trace_analyzer.compare.comparison import compare_profiles
+from trace_analyzer.compare.gates import Gate
+from trace_analyzer.compare.profiles import Profile, profile_of
+from trace_analyzer.pipeline import analyze
+
+BASE = Program(steps=5)
+GATE = Gate("--fail-if-slower 5%", 0.05)
+
+
+@cache
+def profile(program: Program) -> Profile:
+    return profile_of(analyze(program.trace()))
+
+
+def with_facts(side: Profile, **facts: object) -> Profile:
+    return dataclasses.replace(side, facts=dataclasses.replace(side.facts, **facts))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ({}, {"cold": True}, "all steps of after are a cold start"),
+        ({"withheld": "no stream"}, {}, "what the device did is not known: no stream"),
+        ({"device_name": "A"}, {"device_name": "B"}, "before ran on A, after on B; record both on one device"),
+    ],
+)
+def test_gates_that_cannot_judge_say_why(before: dict[str, object], after: dict[str, object], reason: str) -> None:
+    result = compare_profiles(with_facts(profile(BASE), **before), with_facts(profile(BASE), **after))
+    assert reason in str(gates.refusal(result, (GATE,)))
+
+
+def test_gates_need_steps() -> None:
+    result = compare_profiles(profile(BASE.faster(steps=2)), profile(BASE))
+    assert "gates need 3 steps of each side, and one has 2 steps" in str(gates.refusal(result, (GATE,)))
+
+
+@pytest.mark.parametrize("name", ["GPU A", None])
+def test_gates_judge_recordings_of_one_device_or_of_unknown_ones(name: str | None) -> None:
+    sides = with_facts(profile(BASE), device_name="GPU A"), with_facts(profile(BASE), device_name=name)
+    assert gates.refusal(compare_profiles(*sides), (GATE,)) is None
+
+
+def test_a_growth_that_may_be_chance_is_told_with_what_would_have_been_seen() -> None:
+    before = profile(BASE)
+    lengths = [length * factor for length, factor in zip(before.recordings[0].lengths_ns, (1, 2, 1, 2), strict=True)]
+    after = dataclasses.replace(
+        before, recordings=(dataclasses.replace(before.recordings[0], lengths_ns=tuple(lengths)),)
+    )
+    (held,) = gates.held(compare_profiles(before, after), (GATE,))
+    assert not held.broke
+    assert "no more than chance; so many steps show" in held.why
+
+
+def test_a_bare_number_of_1_or_more_is_no_share() -> None:
+    assert bound("0.05") == (None, 0.05)
+    assert bound("matmul=150%") == ("matmul", 1.5)
+    with pytest.raises(click.BadParameter, match=r"'5' is 500 %; write 5% or 500%"):
+        bound("5")
+
+
+def test_a_line_that_varies_by_chance_is_named_beside_what_would_have_been_seen() -> None:
+    """Else a growth of more than so many steps show would be called chance without a reason."""
+    side = profile(BASE)
+    row, ms = side.rows.filter(pl.col("kind") == "idle").get_column("row")[0], 1_000_000
+
+    def slowed(lengths: tuple[int, ...], extra: tuple[int, ...]) -> Profile:
+        assert side.units is not None
+        waits = pl.DataFrame({"row": row, "unit": range(len(extra)), "total_ns": extra}, schema=side.units.schema)
+        units = pl.concat([side.units, waits]).group_by("row", "unit").agg(pl.col("total_ns").sum())
+        recording = dataclasses.replace(
+            side.recordings[0], lengths_ns=tuple(map(sum, zip(lengths, extra, strict=True)))
+        )
+        return dataclasses.replace(side, recordings=(recording,), units=units)
+
+    lengths = side.recordings[0].lengths_ns
+    result = compare_profiles(slowed(lengths, (0, ms, 0, 0)), slowed(lengths, (ms, 0, ms, ms)))
+    assert result.adjustment is not None
+    (held,) = gates.held(result, (GATE,))
+    assert not held.broke
+    assert "of the rest, as " in held.why
+    assert "a step, which may be chance" in held.why
+    assert " of the step without " in result.notes[0]
