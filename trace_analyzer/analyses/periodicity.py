@@ -140,7 +140,8 @@ def periods(sequence: pl.DataFrame, host: Host, operator_inputs: pl.DataFrame) -
     """
     empty = pl.DataFrame(schema={"process_id": pl.Int32, **dict.fromkeys(_PERIOD[1:], pl.Int64)})
     steps, notes = [empty], []
-    for part in sequence.partition_by("process_id", maintain_order=True):
+    bounded = sequence.filter(pl.col("bounds").sum().over("process_id") >= thresholds.STEP_REPEATS)
+    for part in bounded.partition_by("process_id", maintain_order=True):
         unproven = 0
         for cut in _regular(part, host):
             repetitions = _repetitions(cut)
@@ -239,6 +240,14 @@ def _explains(cut: pl.DataFrame) -> bool:
     the first anchor anything may stand; behind the last one only what a step does.
     """
     last = int(cut.get_column("segment").max() or 0)  # type: ignore[arg-type]
+    wholes = cut.group_by("segment").agg(pl.col("device_ns").sum(), pl.col("bounds").any())
+    at_end = pl.col("segment").is_in([0, last])
+    explainable, bounded = wholes.select(
+        pl.col("device_ns").filter(pl.col("bounds") | at_end).sum() / pl.col("device_ns").sum(),
+        (pl.col("bounds") & (pl.col("segment") > 0)).sum(),
+    ).row(0)
+    if not (bounded >= thresholds.STEP_REPEATS and explainable >= thresholds.STEP_COVERAGE):
+        return False
     counts = cut.group_by("segment", "work").agg(pl.len().alias("count"))
     typical = _typical(counts.filter(pl.col("segment").is_between(1, last - 1)), last - 1)
     size = int(typical.get_column("typical").sum())
@@ -253,12 +262,12 @@ def _explains(cut: pl.DataFrame) -> bool:
             expected.sum().alias("expected"),
         )
         .with_columns((pl.col("fewer") + size - pl.col("expected")).alias("missing"))
-        .join(cut.group_by("segment").agg(pl.col("device_ns").sum(), pl.col("bounds").any()), on="segment", how="left")
+        .join(wholes, on="segment", how="left")
         .with_columns((1 - (pl.col("more") + pl.col("missing")) / (pl.col("size") + size)).alias("likeness"))
     )
     alike = pl.col("likeness") >= thresholds.PERIOD_LIKENESS
     only_known = pl.col("more") <= (1 - thresholds.PERIOD_LIKENESS) * pl.col("size")
-    regular = (alike & pl.col("bounds")) | (pl.col("segment").is_in([0, last]) & only_known)
+    regular = (alike & pl.col("bounds")) | (at_end & only_known)
     explained, tail_known, whole = segments.select(
         pl.col("device_ns").filter(regular).sum() / pl.col("device_ns").sum(),
         only_known.filter(pl.col("segment") == last).first(),
