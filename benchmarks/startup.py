@@ -5,6 +5,7 @@ is not counted, and writes the bytecode that an installed package has. Then the 
 ``python -X importtime``.
 
     python benchmarks/startup.py [TRACE] [--runs 5]
+    python benchmarks/startup.py --tricks    # what one thread of OpenBLAS wins
 """
 
 import argparse
@@ -28,6 +29,13 @@ BASES = {
     "analyze, with report": "import holoviews with bokeh",
 }
 """What each command is held against."""
+_ANALYSES = "import gc; gc.set_threshold(20_000); {}; import trace_analyzer.pipeline, numpy"
+_ONE_THREAD = "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'"
+TRICKS = {
+    "import of the analyses": ["-c", _ANALYSES.format(_ONE_THREAD)],
+    "with all threads of OpenBLAS": ["-c", _ANALYSES.format("pass")],
+}
+"""Importing with and without a trick of `trace_analyzer.tuning.limit_threads`."""
 _IMPORT = re.compile(r"import time:\s+(\d+) \|\s+(\d+) \| (\s*)(\S+)")
 
 
@@ -64,12 +72,30 @@ def import_times(arguments: list[str], folder: str) -> list[tuple[str, int, int]
     return [(name, int(own), int(whole)) for own, whole, _, name in _IMPORT.findall(done.stderr)]
 
 
+def show_tricks(runs: int) -> None:
+    """Print what the imports take without each trick."""
+    times: dict[str, list[float]] = {name: [] for name in TRICKS}
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(runs + 1):
+            for name, arguments in TRICKS.items():
+                result = run(arguments, folder)
+                if turn and result:
+                    times[name].append(result[1])
+    print("| import | CPU s, least | CPU s, median |\n|---|---|---|")
+    for name, values in times.items():
+        print(f"| {name} | {min(values):.3f} | {statistics.median(values):.3f} |")
+
+
 def main() -> None:
     """Run the commands in turn and print two tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trace", type=Path, nargs="?", default=SAMPLE)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--tricks", action="store_true")
     options = parser.parse_args()
+    if options.tricks:
+        show_tricks(options.runs)
+        return
     trace = options.trace.resolve()
     with tempfile.TemporaryDirectory() as folder:
         results: dict[str, list[tuple[float, float, float] | None]] = {name: [] for name in commands(trace)}

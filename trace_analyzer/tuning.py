@@ -74,10 +74,13 @@ def return_freed_memory() -> None:
 
 
 def limit_threads(path: str) -> None:
-    """Give Polars one thread for a small file, if the user does not say how many (benchmarks/startup.py).
+    """Give Polars one thread for a small file, and NumPy's linear algebra one, if the user does not say how many.
 
-    Polars asks for the number once, when it is imported.
+    Both ask for the number once, when they are imported. OpenBLAS starts its threads then, which takes 10 to 60 ms of CPU time;
+    nothing here multiplies matrices (benchmarks/startup.py --tricks).
     """
+    if "numpy" not in sys.modules:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if "polars" not in sys.modules and os.path.isfile(path) and os.path.getsize(path) <= SMALL_BYTES:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")
 

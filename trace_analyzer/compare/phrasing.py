@@ -1,6 +1,5 @@
 """Write in sentences what a comparison shows."""
 
-
 from trace_analyzer.catalog.devices import find_device
 from trace_analyzer.catalog.line_labels import group_label, group_phrase, is_line, line_label, line_phrase
 from trace_analyzer.compare.comparison import Bar, Comparison, Line, Side
