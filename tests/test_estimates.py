@@ -101,7 +101,7 @@ def late(device: int, host: int, *, loads: bool = False) -> Report:
         [
             [annotation(f"ProfilerStep#{n}", period * n, period),
              annotation(LOADS, period * n + 1, host - 1) if loads else op("aten::mm", period * n + 1, host - 1),
-             *(launched("k", period * n + host + 10 * k, period * n + host + 20 + device // 10 * k, device // 10, 10 * n + k + 1)
+             *(launched("ampere_sgemm_128x64_tn", period * n + host + 10 * k, period * n + host + 20 + device // 10 * k, device // 10, 10 * n + k + 1)
                for k in range(10)),
              call("cudaDeviceSynchronize", period * n + host + 95, device - 65)]
             for n in range(10)

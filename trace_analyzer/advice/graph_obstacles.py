@@ -1,4 +1,7 @@
-"""Say what of a step no graph can hold, or only under conditions: waits, other kernels in each step, collectives, the CPU's work."""
+"""Say what of a step no CUDA graph can hold, or only on conditions.
+
+These are waits, kernels that differ from step to step, collectives, and the CPU's work.
+"""
 
 import polars as pl
 

@@ -225,7 +225,7 @@ def _mostly_narrow(table: pl.DataFrame) -> bool:
 
 
 def batch(weights: Weights, scene: Scene, options: Mapping[str, float | str]) -> None:
-    """Multiply the batch: kernels grow by the waves of their thread blocks, loading, waits for others and copies in proportion.
+    """Multiply the batch: kernels grow by waves of thread blocks; loading, waits for others and copies in proportion.
 
     With the option `IN_PROPORTION`, kernels grow in proportion, too, which is the most where libraries choose others.
     """
