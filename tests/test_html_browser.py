@@ -86,8 +86,11 @@ class Browser:
         box = self.run(
             "const r = document.querySelector('[data-tl=canvas]').getBoundingClientRect();return [r.left, r.width]"
         )
-        label = next(e for e in self.driver.find_elements("css selector", ".track") if e.text == track)
-        top = self.run("const r = arguments[0].getBoundingClientRect(); return r.top + r.height / 2", label)
+        top = self.run(  # in one step, as a redraw replaces the labels
+            "const label = [...document.querySelectorAll('.track')].find(e => e.innerText.trim() === arguments[0]);"
+            "const r = label.getBoundingClientRect(); return r.top + r.height / 2",
+            track,
+        )
         return box[0] + (time_ns - start) / (end - start) * box[1], top
 
     def mouse(self, kind: str, x: float, y: float) -> None:
@@ -158,7 +161,7 @@ def test_zooming_to_one_kernel_shows_it_under_the_pointer(browser: Browser) -> N
         "ampere_sgemm_128x64_tn",
         "60 us",
         "Stream 7",
-        "matmul",
+        "Matmul",
         "compute",
         "[128, 1, 1]",
         "aten::mm",

@@ -381,7 +381,7 @@ def test_shift_and_drag_selects_an_interval_that_the_address_keeps(browser: Brow
     browser.wait(lambda: browser.part("interval-panel").is_displayed())
     browser.wait(lambda: "&iv=" in browser.run("return location.hash"))
     told = browser.part("interval-tables").text
-    for expected in ("Busy", "Idle by cause", "Python", "matmul", "ampere_sgemm_128x64_tn"):
+    for expected in ("Busy", "Idle by cause", "Python", "Matmul", "ampere_sgemm_128x64_tn"):
         assert expected in told
     fragment = browser.run("return location.hash")
     browser.open(gpu_report(), fragment=fragment)

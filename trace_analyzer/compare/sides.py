@@ -20,6 +20,8 @@ from trace_analyzer.units import printable
 Analyze = Callable[[str | Path], Report]
 SideSource = str | Path | Report | Profile | Sequence[str | Path | Report]
 SUFFIXES = (".json", ".json.gz", ".json.zst")
+_LONGEST_NS = 2**53
+"""The greatest integer that every reader of JSON keeps; sums of parts fit into 64 bits."""
 _HEAD_BYTES = 4096
 _PREDICTED = ("step_ns", "low_ns", "high_ns", "now_ns")
 _WORK_KINDS = {"communication": "communication", "copy": "copy"}
@@ -173,7 +175,7 @@ def _part(name: str) -> str:
 
 def _time(ns: object) -> int:
     """Return a time in ns. Raises ``ValueError`` for what is none."""
-    if not isinstance(ns, int) or isinstance(ns, bool) or ns < 0:
+    if not isinstance(ns, int) or isinstance(ns, bool) or not 0 <= ns <= _LONGEST_NS:
         raise ValueError(f"verdict.parts_ns has {ns!r}, which is no time in ns")
     return ns
 
