@@ -162,7 +162,7 @@ def test_zooming_to_one_kernel_shows_it_under_the_pointer(browser: Browser) -> N
         "60 us",
         "Stream 7",
         "Matmul",
-        "compute",
+        "Compute",
         "[128, 1, 1]",
         "aten::mm",
         "4 us ahead",
