@@ -96,9 +96,9 @@ def spend(
         raise ValueError("columns of different lengths")
     rooms, wrong = (len(spent) // count if count else 0), 0
     with cython.nogil:
-        track, row, until = -1, 0, 0
+        track, row, until = 0, 0, 0
         for i in range(count):
-            if tracks[i] != track:
+            if i == 0 or tracks[i] != track:
                 track = tracks[i]
                 if track < 0 or track >= known or firsts[track] < 0 or firsts[track + 1] > segments:
                     wrong = 1
