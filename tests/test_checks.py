@@ -247,7 +247,9 @@ def test_what_fails_comes_first_and_withholds_only_its_own_device() -> None:
     good, bad = report.devices
     assert good.run_ahead.state is not None
     assert bad.run_ahead == replace(bad.run_ahead, state=None, empty_queue_ratio=None)
-    assert (bad.run_ahead.launch_lead_ns.p50, bad.run_ahead.queue_depth.max, bad.run_ahead.runway_ns.max) == (None,) * 3
+    assert (bad.run_ahead.launch_lead_ns.p50, bad.run_ahead.queue_depth.max, bad.run_ahead.queued_work_ns.max) == (
+        None,
+    ) * 3
 
 
 @pytest.mark.slow

@@ -195,7 +195,7 @@ def test_without_a_device_the_overview_shows_the_operators() -> None:
 def test_figures_hold_no_events_and_no_code() -> None:
     report = hostile_report()
     figures = timeline_figures(report, timeline_columns(report))
-    assert [figure.name for figure in figures.all] == ["overview", "rows", "queue", "runway"]
+    assert [figure.name for figure in figures.all] == ["overview", "rows", "queue", "queued_work"]
     boxes = figures.rows.select_one({"name": "boxes"})
     assert isinstance(boxes, ColumnDataSource)
     assert set(map(len, boxes.data.values())) == {0}

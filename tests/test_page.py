@@ -344,7 +344,7 @@ def test_late_launches_are_left_out_of_the_leads() -> None:
 def test_the_queue_keeps_its_highest_points() -> None:
     report = gpu_report()
     time = np.arange(100_000)
-    queue = pl.DataFrame({"device": 0, "time_ns": time, "depth": time % 7, "runway_ns": time % 7 * 10})
+    queue = pl.DataFrame({"device": 0, "time_ns": time, "depth": time % 7, "queued_work_ns": time % 7 * 10})
     queue = queue.with_columns(depth=pl.when(pl.col("time_ns") == 54_321).then(500).otherwise("depth"))
     curve = replace(report, tables={**report.tables, "queue": queue}).plots["queue_depth"]
     assert curve.dimension_values(1).max() == 500

@@ -162,7 +162,7 @@ return { x: left + view.frame.x_scale.compute(x), y: top + view.frame.y_scale.co
 
 
 @pytest.mark.parametrize("touch", [False, True], ids=["mouse", "finger"])
-@pytest.mark.parametrize("plot", ["queue_depth", "runway"])
+@pytest.mark.parametrize("plot", ["queue_depth", "queued_work"])
 def test_a_tap_on_an_empty_queue_leads_to_the_idle_time_there(page: Browser, plot: str, touch: bool) -> None:
     report = sample("synthetic_overhead_synchronization")
     page.open(report, width=390 if touch else 1280, height=844, unfold=True)

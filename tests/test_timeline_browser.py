@@ -359,7 +359,7 @@ def test_the_queue_is_that_of_the_table(browser: Browser) -> None:
         queue = report.tables["queue"]
         assert queue.height
         for kind, time, value in steps[:2]:
-            column = {"queue": "depth", "runway": "runway_ns"}[kind]
+            column = {"queue": "depth", "queued_work": "queued_work_ns"}[kind]
             assert list(zip(time, value, strict=True)) == list(queue.select("time_ns", column).iter_rows())
 
 
@@ -471,7 +471,7 @@ def test_memory_and_queue_are_shown_for_the_chosen_place(browser: Browser) -> No
         found = browser.driver.find_elements("css selector", "[data-curve]")
         return [panel.get_attribute("data-curve") for panel in found if panel.is_displayed()]
 
-    assert panels() == ["queue", "runway", "memory"]
+    assert panels() == ["queue", "queued_work", "memory"]
     Select(browser.part("place")).select_by_visible_text("CPU")
     browser.wait(lambda: panels() == ["memory"])
     assert "8.39 MB" in browser.driver.find_element("css selector", "[data-curve=memory]").text

@@ -41,7 +41,7 @@ BEHIND_BUSY_RATIO = 0.9
 AHEAD_LEAD_CALLS = 10
 AHEAD_EMPTY_RATIO = 0.1
 
-DRAIN_RUNWAY_NS = 100 * NS_PER_US
+DRAIN_QUEUED_WORK_NS = 100 * NS_PER_US
 """With less queued, the CPU had not run ahead: one slow launch uses it up."""
 
 # Bound of a kernel

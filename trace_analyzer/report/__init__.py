@@ -27,7 +27,7 @@ from trace_analyzer.report.device_report import (
     MeasuredRoof,
     QueueDepth,
     RunAhead,
-    Runway,
+    QueuedWork,
     TensorCores,
     WorkCoverage,
 )
@@ -82,7 +82,7 @@ __all__ = [
     "Regime",
     "Report",
     "RunAhead",
-    "Runway",
+    "QueuedWork",
     "Shares",
     "Status",
     "StepReport",
@@ -95,7 +95,8 @@ __all__ = [
     "WorkCoverage",
 ]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Version of the JSON report: it grows where a field is renamed, removed or means something else, not where one is added."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ TERMS: Mapping[str, Term] = by_key(
     Term("lead", "Launch lead", "How long before its start work was launched: its start minus the end of its launch."),
     Term("queue", "Queue depth", "Activities launched and not yet started, weighted by time."),
     Term(
-        "runway",
+        "queued_work",
         "Queued work",
         "Device time of what is launched and not yet started: how long the device would stay busy if the CPU stopped.",
     ),

@@ -21,7 +21,7 @@ const TELL_DELAY_MS = 100;
 const CHARACTER_PX = 7;
 const TICK_PX = { least: 64, most: 110, padding: 14, gap: 6 };
 const DIMMED = 0.15;
-export const CURVES = { queue: formatCount, runway: formatDuration, memory: (bytes) => formatQuantity(bytes, 'B') };
+export const CURVES = { queue: formatCount, queued_work: formatDuration, memory: (bytes) => formatQuantity(bytes, 'B') };
 
 export class Painter extends Part {
   constructor(timeline) {
