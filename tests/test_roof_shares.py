@@ -140,7 +140,7 @@ def test_other_kernels_are_no_advice_for_products_that_are_good() -> None:
 
 
 def test_a_mfu_of_which_part_is_known_is_an_interval() -> None:
-    """500 us of known work, and 500 us of a contraction of unknown work that did at most its peak; 1 ms in all."""
+    """500 us of known work, and 500 us of a matmul of unknown work that did at most its peak; 1 ms in all."""
     report = analysed(square(1000, 500, 1), kernel(GEMM, 1500, 500, grid=[500, 1, 1]))
     device = report.devices[0]
     assert device.mfu == pytest.approx(AT_PEAK_US / 1000)

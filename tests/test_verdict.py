@@ -21,9 +21,9 @@ from trace_analyzer.report import (
     Gaps,
     LaunchLead,
     QueueDepth,
+    QueuedWork,
     Report,
     RunAhead,
-    QueuedWork,
     Verdict,
     Window,
 )
@@ -171,7 +171,7 @@ def recording(taken: int, least: int | None = None) -> ProfilerOverhead:
 
 
 OF_DEVICE = DeviceFindings(
-    report=DEVICE, steps_found=5, launches_per_step=20.0, peaks_known=True, contraction_ratio=0.8, shapes_ratio=1.0, known_ratio=1.0,
+    report=DEVICE, steps_found=5, launches_per_step=20.0, peaks_known=True, matmul_ratio=0.8, shapes_ratio=1.0, known_ratio=1.0,
     assumed_peaks=None, waits_recorded=False, launch_latency_ns=7_000, steps_from="ProfilerStep", idle_peak=None,
     flows_missing=False, breaks_off=False, damaged=False,
 )  # fmt: skip
@@ -257,7 +257,7 @@ def test_a_dependency_that_was_recorded_is_no_doubt() -> None:
 @pytest.mark.parametrize("known", [None, 0.0, 0.099])
 def test_names_alone_are_not_enough_for_more_than_low_confidence(known: float | None) -> None:
     assert told(shapes_ratio=known).confidence == "low"
-    assert told(shapes_ratio=known, contraction_ratio=0.2).confidence == "high"
+    assert told(shapes_ratio=known, matmul_ratio=0.2).confidence == "high"
 
 
 def share_of_roof(bound: str, roof: float, below: float = 0.0, known_ns: int = 80) -> BoundShare:

@@ -74,7 +74,7 @@ def test_a_composite_operator_does_not_count_twice() -> None:
     ]
 
 
-def test_an_operator_without_formula_takes_the_contraction_around_it() -> None:
+def test_an_operator_without_formula_takes_the_matmul_around_it() -> None:
     linear = {"Input Dims": [[10, 20], [30, 20]], "Input type": ["c10::Half", "c10::Half"]}
     outer, inner = op("aten::linear", 0, 50, **linear), op("vendor::matmul", 1, 30)
     assert work(outer, inner, launches(GEMM, GEMM, start=2)) == [(FLOP / 2, BYTES / 2, "fp16")] * 2

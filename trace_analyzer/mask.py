@@ -13,7 +13,7 @@ from trace_analyzer import metrics as m
 from trace_analyzer.analysis import Declaration, Value
 from trace_analyzer.checks import suppressed_metrics, withholding_devices
 from trace_analyzer.graph import Node
-from trace_analyzer.report import Check, DeviceReport, LaunchLead, QueueDepth, RunAhead, QueuedWork, StepReport
+from trace_analyzer.report import Check, DeviceReport, LaunchLead, QueueDepth, QueuedWork, RunAhead, StepReport
 from trace_analyzer.windows import device_id
 
 NO_RUN_AHEAD = RunAhead(

@@ -138,7 +138,7 @@ EARLIER_TOLD_RATIO = 0.05
 GOOD_COVERAGE = 0.9
 POOR_COVERAGE = 0.5
 UNKNOWN_DOUBT_RATIO = 0.2
-CONTRACTION_DOUBT_RATIO = 0.25
+MATMUL_DOUBT_RATIO = 0.25
 """Below this share of kernel time, unknown shapes of matmuls and convolutions cannot turn the verdict."""
 
 # The profiler's own cost

@@ -25,8 +25,8 @@ from trace_analyzer.report import (
     GroupTime,
     LaunchLead,
     QueueDepth,
-    RunAhead,
     QueuedWork,
+    RunAhead,
     TensorCores,
     WorkCoverage,
 )
