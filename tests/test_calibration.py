@@ -124,7 +124,7 @@ def test_a_report_tells_what_the_device_attains(tmp_path: Path) -> None:
 
 def test_products_measure_matrix_units_and_the_sweep_vector_units() -> None:
     products = (MatmulRate("fp64", 8192, 17.0), MatmulRate("fp32", 8192, 17.5))
-    nvidia = replace(MEASURED, matmuls=products).device(device_named("a100"))  # FP64 matrix units, and none for FP32
+    nvidia = replace(MEASURED, matmuls=products).device(device_named("a100"))  # FP64 tensor cores, and none for FP32
     assert nvidia is not None
     assert (nvidia.peaks.fp64, nvidia.peaks.fp64_matrix, nvidia.peaks.fp32) == (9.7, 17.0, 19.0)
     amd = replace(MEASURED, matmuls=products, sweep=()).device(device_named("mi300x"))
