@@ -144,18 +144,18 @@ def test_measured_roofs_stand_beside_the_datasheets_in_every_output(tmp_path: Pa
         MeasuredRoof(None, None, 1600e9, 2039e9),
         MeasuredRoof("fp16", True, 250e12, 312e12),
     )
-    told = (
+    sentence = (
         "Measured by analyze calibrate: memory 1.60 TB/s (78 % of the datasheet's 2.04 TB/s), "
         "fp16 on tensor cores 250 TFLOP/s (80 % of the datasheet's 312 TFLOP/s); "
         "of these roofs, matmul 79 % (datasheet: 63 %)"
     )
-    assert told in " ".join(report.summary(width=400, verbose=True).split())
-    assert told in report.to_markdown()
-    assert told in [section.lead.removesuffix(".") for section in view(report).sections]
+    assert sentence in " ".join(report.summary(width=400, verbose=True).split())
+    assert sentence in report.to_markdown()
+    assert sentence in [section.lead.removesuffix(".") for section in view(report).sections]
     assert "dashed what was measured" in _caption(report)
     assert _lines(report) == [("solid", 312e12), ("dashed", 250e12)]
     report.to_html(tmp_path / "r.html")
-    assert told in html.unescape((tmp_path / "r.html").read_text())
+    assert sentence in html.unescape((tmp_path / "r.html").read_text())
 
 
 @pytest.mark.slow
@@ -284,9 +284,9 @@ def test_a_compiler_that_fails_costs_the_sweep_only(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch, "compile", failing)
     monkeypatch.setattr(calibrate, "_COPY_BYTES", {("cpu", True): (64,)})
     monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (8,)})
-    found = calibrate.calibrate("cpu", quick=True)
-    assert found.sweep == ()
-    assert found.sweep_failure == "torch.compile failed: no compiler"
+    outcome = calibrate.calibrate("cpu", quick=True)
+    assert outcome.sweep == ()
+    assert outcome.sweep_failure == "torch.compile failed: no compiler"
     with pytest.raises(UsageError, match="no device of kind npu"):
         calibrate.calibrate("npu")
 
@@ -313,12 +313,12 @@ def test_what_has_no_time_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(calibrate, "_COPY_BYTES", {("cpu", True): (64, 128)})
     monkeypatch.setattr(calibrate, "_MATMUL_SIZES", {("cpu", True): (8,)})
     stages: list[tuple[str, float | None]] = []
-    found = calibrate.calibrate("cpu", quick=True, budget_s=1e-9, progress=lambda *stage: stages.append(stage))
-    assert (found.copies, found.matmuls, found.sweep) == ((), (), ())
-    assert found.left_out[:2] == ("copies of 128 B", "copies of 64 B")
-    assert "fp32 products of 8" in found.left_out
-    assert found.sweep_failure == "the budget left no time for it"
-    assert doubts_in_short(found)[-1].startswith("no time was left for copies of 128 B and ")
+    outcome = calibrate.calibrate("cpu", quick=True, budget_s=1e-9, progress=lambda *stage: stages.append(stage))
+    assert (outcome.copies, outcome.matmuls, outcome.sweep) == ((), (), ())
+    assert outcome.left_out[:2] == ("copies of 128 B", "copies of 64 B")
+    assert "fp32 products of 8" in outcome.left_out
+    assert outcome.sweep_failure == "the budget left no time for it"
+    assert doubts_in_short(outcome)[-1].startswith("no time was left for copies of 128 B and ")
     assert stages == []
 
 

@@ -21,9 +21,9 @@ def end(at: int, **where: Any) -> Event:
 
 
 def host_time(*events: Any) -> list[tuple[Any, ...]]:
-    found = idle_parts(analysed(A, B, *events))
-    assert found[-1] == LATENCY
-    return found[:-1]
+    causes = idle_parts(analysed(A, B, *events))
+    assert causes[-1] == LATENCY
+    return causes[:-1]
 
 
 @pytest.mark.sampled

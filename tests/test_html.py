@@ -449,8 +449,8 @@ def test_numbers_beyond_all_bounds_do_not_stop_the_page(value: float | None, kep
 @pytest.mark.slow
 def test_each_step_says_its_verdict(tmp_path: Path) -> None:
     report = gpu_report()
-    said = replace(report.steps[0], headline="Overhead-bound: <it> waits.", confidence="medium")
-    path = replace(report, steps=(said, *report.steps[1:])).to_html(tmp_path / "report.html")
+    judged_step = replace(report.steps[0], headline="Overhead-bound: <it> waits.", confidence="medium")
+    path = replace(report, steps=(judged_step, *report.steps[1:])).to_html(tmp_path / "report.html")
     text = path.read_text("utf-8")
     assert text.count("Overhead-bound: &lt;it&gt; waits. Confidence: medium") == 2, "to read, and to hear"
     assert text.count("Confidence: ") == 2, "where there is no sentence, nothing"

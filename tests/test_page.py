@@ -44,8 +44,8 @@ SAMPLES = Path(__file__).parents[1] / "sample_traces"
 
 def table(shown: View, key: str) -> Listing:
     """The table of the page with this key."""
-    (found,) = (piece for section in shown.sections for piece in section.listings if piece.key == key)
-    return found
+    (only,) = (piece for section in shown.sections for piece in section.listings if piece.key == key)
+    return only
 
 
 def column(shown: Listing, name: str) -> list[str]:
@@ -231,8 +231,10 @@ def test_broken_checks_come_first_and_say_what_they_withhold() -> None:
 def test_the_verdict_without_the_cost_of_recording_stands_beside_the_doubts() -> None:
     report = gpu_report()
     parts = {"compute": 60, "python": 40}
-    found = Debiased("measured", {}, None, 500, 500, 100, None, parts, "compute-bound", None, False, "measured 1 ms")
-    unbiased = replace(report, verdict=replace(report.verdict, debiased=found))
+    correction = Debiased(
+        "measured", {}, None, 500, 500, 100, None, parts, "compute-bound", None, False, "measured 1 ms"
+    )
+    unbiased = replace(report, verdict=replace(report.verdict, debiased=correction))
     assert [(share.key, share.ratio) for share in view(unbiased).debiased] == [("compute", 0.6), ("python", 0.4)]
     page = html.html(unbiased)
     assert "Without the cost of recording: Compute 60 %, Python 40 %" in page
@@ -521,13 +523,14 @@ def test_the_environment_names_the_browser(monkeypatch: pytest.MonkeyPatch, tmp_
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="the stand-in is a shell script")
 @pytest.mark.parametrize(
-    ("script", "said"), [("echo no screen >&2; exit 1", "drew no picture: no screen"), ("exit 0", "drew no picture$")]
+    ("script", "message"),
+    [("echo no screen >&2; exit 1", "drew no picture: no screen"), ("exit 0", "drew no picture$")],
 )
 def test_a_browser_that_fails_is_told_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, said: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, message: str
 ) -> None:
     monkeypatch.setenv("CHROME", a_browser(tmp_path, script))
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         gpu_report().to_png(tmp_path / "a.png")
     assert not (tmp_path / "a.png").exists()
 

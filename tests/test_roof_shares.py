@@ -163,12 +163,12 @@ def test_the_interval_holds_what_hidden_shapes_would_have_told(products: list[tu
     partly = [
         events if seen else [*events[1:]] for events, (seen, _) in zip(whole, products, strict=True)
     ]  # without its operator a product has no shapes
-    told, true = analysed(partly).devices[0], analysed(whole).devices[0]
+    partial, true = analysed(partly).devices[0], analysed(whole).devices[0]
     assert true.mfu is not None
     assert true.mfu == true.mfu_at_most
-    if told.mfu is not None and told.mfu_at_most is not None:
-        assert told.mfu <= true.mfu + 1e-12
-        assert true.mfu <= told.mfu_at_most + 1e-12
+    if partial.mfu is not None and partial.mfu_at_most is not None:
+        assert partial.mfu <= true.mfu + 1e-12
+        assert true.mfu <= partial.mfu_at_most + 1e-12
     else:
         assert not any(seen for seen, _ in products)
 
