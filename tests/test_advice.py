@@ -85,7 +85,7 @@ def test_cpu_operators() -> None:
     assert "run them once" not in first.code
 
 
-def test_an_operator_that_prepares_its_launch_for_long_is_not_said_to_compute() -> None:
+def test_an_operator_that_prepares_its_launch_for_long_is_not_charged_to_compute() -> None:
     first = analysed(iterations(lambda t: op("aten::addmm", t, 4_950), period=5_000)).advice[0]
     assert first.id == "cpu-operators"
     assert first.where.startswith("aten::addmm (")
@@ -548,7 +548,7 @@ def test_a_cold_start_has_advice_of_its_own() -> None:
 
 
 @pytest.mark.slow
-def test_code_that_is_compiled_without_graphs_is_said_to_be() -> None:
+def test_code_that_is_compiled_without_graphs_is_called_so() -> None:
     remark = "compiled already"
     by_hand = analysed(iterations(lambda t: op("aten::mm", t, 850)))
     region = lambda t: op("Torch-Compiled Region: 0/0", t, 950)  # noqa: E731
@@ -880,7 +880,7 @@ def test_every_fix_has_a_case() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fix", CASES)
-def test_a_fix_is_said_where_it_helps_and_not_where_it_does_not(fix: str) -> None:
+def test_a_fix_is_reported_where_it_helps_and_not_where_it_does_not(fix: str) -> None:
     """And with all that an item needs: the code, the numbers, the bound, the place on the timeline, the docs."""
     asks, does_not = (analysed(events, devices=[ON.get(fix, A100)]) for events in CASES[fix])
     (item,) = (item for item in asks.advice if item.id == fix)

@@ -92,7 +92,7 @@ def test_a_file_holds_all_of_it(tmp_path: Path) -> None:
         ('{"format": 1, "name": "x", "kind": "cuda", "copies": 3}', "damaged"),
     ],
 )
-def test_a_wrong_file_is_told(tmp_path: Path, text: str, message: str) -> None:
+def test_a_wrong_file_is_reported(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "c.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=message):
@@ -175,7 +175,7 @@ def test_without_a_datasheet_the_measured_roofs_are_the_only_ones(tmp_path: Path
     assert _lines(plain) == [("solid", 312e12)]
 
 
-def test_a_roof_that_was_not_measured_is_not_told_as_such(tmp_path: Path) -> None:
+def test_a_roof_that_was_not_measured_is_not_called_so(tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text(replace(MEASURED, matmuls=MEASURED.matmuls[2:]).to_json())
     attained = analyze(product(), calibration=path).devices[0].attained
@@ -341,7 +341,7 @@ def test_a_cpu_on_which_fp32_is_no_faster_than_fp64_is_doubted(kind: str, fp32: 
     assert bool(implausible(replace(MEASURED, kind=kind, matmuls=rates, sweep=()))) == doubted
 
 
-def test_doubts_are_kept_in_the_file_and_told_in_short(tmp_path: Path) -> None:
+def test_doubts_are_kept_in_the_file_and_reported_in_short(tmp_path: Path) -> None:
     doubted = replace(MEASURED, doubts=("a", "b", "c", "d"), left_out=("copies of 64 B",))
     (tmp_path / "c.json").write_text(doubted.to_json())
     assert read_calibration(tmp_path / "c.json") == doubted

@@ -282,7 +282,7 @@ def test_figures_are_withheld_where_their_inputs_fail_and_only_there() -> None:
     assert "What the kernels computed" in good.to_markdown()
     reported = bad.to_markdown()
     assert "What the kernels computed" not in reported
-    assert "all figures of devices withheld" in reported, "why it is not told"
+    assert "all figures of devices withheld" in reported, "why it is left out"
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def test_a_report_that_leaves_the_replay_out_names_the_command_that_does_it(monk
     assert whatif(report).status == "ok"
 
 
-def test_without_a_device_nothing_is_said() -> None:
+def test_without_a_device_nothing_is_reported() -> None:
     assert analysed(op("aten::mm", 0, 100)).tables["what_would_help"].is_empty()
     assert analysed(op("aten::mm", 0, 100)).tables["critical_path"].is_empty()
 
@@ -126,7 +126,7 @@ def test_a_step_is_predicted(device: int, host: int, fix: str, step_us: int) -> 
     assert f"{duration(1_000 * step_us)} a step (" in to_markdown(report)
 
 
-def test_a_prediction_that_saves_nothing_is_said_to() -> None:
+def test_a_prediction_that_saves_nothing_says_so() -> None:
     item = late(2_000, 600, loads=True).advice[0]
     for now, is_small in ((3_000.0, False), (2_010.0, True)):
         then = Predicted(2_000.0, 1_900.0, 2_100.0, now)

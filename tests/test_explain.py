@@ -1,4 +1,4 @@
-"""Things of a report are told in full by ids that stay the same, and the whole in 2,000 bytes with these ids."""
+"""Things of a report are explained in full by ids that stay the same, and the whole in 2,000 bytes with these ids."""
 
 import json
 import re
@@ -51,7 +51,7 @@ def ids_of(report: Report) -> list[str]:
 
 
 @pytest.mark.slow
-def test_each_kind_is_told_as_text_and_as_json(report: Report) -> None:
+def test_each_kind_is_reported_as_text_and_as_json(report: Report) -> None:
     for asked in ids_of(report):
         answer = report.explain(asked)
         assert answer.id == asked
@@ -193,7 +193,7 @@ def test_a_reservation_does_not_read_as_a_reason(confidence: str, sign: str) -> 
     assert f"  {sign} one step was recorded" in agent_text(noted).splitlines()
 
 
-def test_without_a_device_operators_are_told() -> None:
+def test_without_a_device_operators_are_reported() -> None:
     operators = [{"name": "aten::mm", "count": 2, "host_ns": 9_000, "host_self_ns": 5_000}]
     assert "operator  aten::mm: 5 us of its own, 2 calls" in agent_text(empty_report(operators=operators))
 

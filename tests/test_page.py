@@ -170,7 +170,7 @@ def test_devices_stand_side_by_side_at_most_six_in_a_table() -> None:
 MUL = "void at::native::elementwise_kernel<128, {}, gpu_kernel_impl<BinaryFunctor<{}, {}, MulFunctor<float> > > >(int)"
 
 
-def test_like_names_of_kernels_are_told_apart_by_what_differs() -> None:
+def test_like_names_of_kernels_are_distinguished_by_what_differs() -> None:
     names = [
         MUL.format(4, "c10::BFloat16", "float"),
         MUL.format(2, "float", "float"),
@@ -467,7 +467,7 @@ BAR_COLOURS = [*WORK_COLOURS, *(f"p-{cause}" for cause in (
     [(KIND_COLOURS, 0.08), (WORK_COLOURS, 0.08), (REGIME_COLOURS, 0.08), (BAR_COLOURS, 0.05)],
     ids=["kinds", "work", "regimes", "bar"],
 )
-def test_colours_can_be_told_apart(theme: Theme, vision: str, names: list[str], least: float) -> None:
+def test_colours_can_be_distinguished(theme: Theme, vision: str, names: list[str], least: float) -> None:
     colours = palette(theme)
     distance, *pair = closest({name: colours[name] for name in names}, vision)
     assert distance >= least, pair
@@ -526,7 +526,7 @@ def test_the_environment_names_the_browser(monkeypatch: pytest.MonkeyPatch, tmp_
     ("script", "message"),
     [("echo no screen >&2; exit 1", "drew no picture: no screen"), ("exit 0", "drew no picture$")],
 )
-def test_a_browser_that_fails_is_told_in_one_line(
+def test_a_browser_that_fails_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, message: str
 ) -> None:
     monkeypatch.setenv("CHROME", a_browser(tmp_path, script))

@@ -128,7 +128,7 @@ def taken(least: int, most: int) -> ProfilerOverhead:
     ("least", "most", "survives", "regime"),
     [(10, 20, True, "overhead-bound"), (10, 60, None, "compute-bound"), (50, 60, False, "compute-bound")],
 )
-def test_it_survives_or_not_or_cannot_be_told(least: int, most: int, survives: bool | None, regime: str) -> None:
+def test_it_survives_or_not_or_is_not_known(least: int, most: int, survives: bool | None, regime: str) -> None:
     estimate = debiased(parts_of(python=70, compute=50), taken(least, most))
     assert estimate is not None
     assert (estimate.survives, estimate.regime, estimate.removed_ns, estimate.least_removed_ns) == (
@@ -172,7 +172,7 @@ def test_a_measured_step_that_is_no_shorter_takes_nothing() -> None:
     assert (estimate.removed_ns, estimate.survives) == (0, True)
 
 
-def test_what_the_cpu_s_idle_time_cannot_explain_is_said() -> None:
+def test_what_the_cpu_s_idle_time_cannot_explain_is_reported() -> None:
     estimate = unbiased(analysed(steps(), measured_step_ms=0.01))
     assert "is not idle time that the CPU makes" in estimate.why
 

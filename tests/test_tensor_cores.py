@@ -83,7 +83,7 @@ def test_what_is_well_as_it_is(events: list[Any]) -> None:
     assert actual(events) == []
 
 
-def test_without_a_device_nothing_is_said() -> None:
+def test_without_a_device_nothing_is_reported() -> None:
     assert actual(product(SGEMM, "float", 8_000), devices=[UNLISTED]) == []
 
 

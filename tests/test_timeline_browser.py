@@ -123,7 +123,7 @@ def shown_by_track(
 
 
 def events_by_track(report: Report) -> Mapping[tuple[str, str], pl.DataFrame]:
-    """The tables' own events by group and label of the track in which they belong, told without the renderer."""
+    """The tables' own events by group and label of the track in which they belong, computed without the renderer."""
     t = report.tables
     lengths = (pl.col("end_ns") - pl.col("start_ns")).alias("duration_ns")
     names = {code: f"GPU {label}" + (f" · {name}" if name else "") for code, label, name in t["devices"].iter_rows()}
@@ -275,7 +275,7 @@ def test_where_nothing_was_replayed_no_path_is_offered(browser: Browser) -> None
 FRAMES = """
 const [views, done] = arguments;
 const { timeline } = document.getElementById('timeline');
-timeline.painter.telling = -1; // as if the page had told its numbers just now
+timeline.painter.telling = -1; // as if the page had shown its numbers just now
 timeline.tracks.closeLanes = () => {}; // what waits for the view to rest
 const changed = ({ type, target, attributeName }) => `${type} ${target.className} ${attributeName}`;
 const changes = [];

@@ -496,7 +496,7 @@ def facts(report: Report) -> dict[str, Any]:
     return {fact.metric: fact.value for fact in report.verdict.evidence}
 
 
-def test_idle_time_is_told_in_flop() -> None:
+def test_idle_time_is_reported_in_flop() -> None:
     """90 us idle between kernels of 10 us, on a device of 312 TFLOP/s in bf16."""
     report = analysed([launched("ampere_fp16_s16816gemm", 100 * n, 100 * n + 90, 10, n + 1) for n in range(12)])
     idle = sum(report.verdict.parts_ns[cause] for cause in IDLE_CAUSES)
@@ -531,7 +531,7 @@ def test_a_device_that_others_may_use_is_named(events: list[Any], header: dict[s
 
 
 @pytest.mark.slow
-def test_outliers_that_hold_most_of_the_time_are_said() -> None:
+def test_outliers_that_hold_most_of_the_time_are_reported() -> None:
     def step(number: int, start: int, length: int) -> list[Any]:
         work = launched("ampere_fp16_s16816gemm", start + 5, start + 10, length - 20, number + 1)
         return [annotation(f"ProfilerStep#{number}", start, length - 5), work]
@@ -544,7 +544,7 @@ def test_outliers_that_hold_most_of_the_time_are_said() -> None:
 
 
 @pytest.mark.slow
-def test_a_trace_of_another_tool_is_told_from_a_run_on_the_cpu() -> None:
+def test_a_trace_of_another_tool_is_distinguished_from_a_run_on_the_cpu() -> None:
     spans = [{"ph": "X", "cat": "toplevel", "name": "task", "pid": 1, "tid": 1, "ts": i, "dur": 1} for i in range(9)]
     assert "another tool" in analyze(json.dumps(spans).encode()).verdict.headline
     mine = spans[0] | {"cat": "cpu_op"}

@@ -302,7 +302,7 @@ def test_no_graph_is_estimated_of_a_cold_start() -> None:
     assert "No estimate of each step a CUDA graph: one-time work is most of the step" in result.summary(200)
 
 
-def test_a_change_that_is_explained_with_another_only_is_said_to_be() -> None:
+def test_a_change_that_is_explained_with_another_only_is_called_so() -> None:
     text = WhatIf("ok", None, 0, 0, 1.0, changes_of(warm=True), predicted=Prediction(1, 1, 1), replay=Identity(1, 0, 0, 0),
                   cpu_floor_ns=1, device_floor_ns=1, skipped=(Skipped("warm", {}, "why", is_applied=True),)).summary()  # fmt: skip
     assert "Not estimated alone: why." in text

@@ -250,7 +250,12 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
     if judgement.cause == "cold-start":
         sums = cause_sums("overhead-bound", findings.parts_ns)
         evidence.append(
-            Evidence("cause_without_cold_start", max(sums, key=lambda c: sums[c]), "", "the cause otherwise found")
+            Evidence(
+                "cause_without_cold_start",
+                max(sums, key=lambda c: sums[c]),
+                "",
+                "the cause if cold starts did not count",
+            )
         )
     if findings.device.steps_from is not None:
         evidence.append(Evidence("steps_from", findings.device.steps_from, "", "what marks the steps"))
