@@ -33,7 +33,7 @@ from trace_analyzer.windows import Judged
 class DeviceFindings:
     """Hold what the verdict reads of a device, in whatever window.
 
-    ``parts_withheld`` and ``causes_withheld`` are the reasons why the trace supports no partition, or no causes of idle
+    ``model`` is its row of the catalogue. ``parts_withheld`` and ``causes_withheld`` are the reasons why the trace supports no partition, or no causes of idle
     time; null where it does.
     """
 
@@ -52,6 +52,7 @@ class DeviceFindings:
     flows_missing: bool
     breaks_off: bool
     damaged: bool
+    model: Device | None = None
     failed_checks: tuple[str, ...] = ()
     parts_withheld: str | None = None
     causes_withheld: str | None = None
@@ -125,6 +126,7 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
         damaged=is_damaged(trace.notes),
+        model=model,
         failed_checks=failed_reasons(sources.checks, report.index),
         parts_withheld=reasons.get(PARTITION),
         causes_withheld=reasons.get(CAUSES_OF_IDLE),

@@ -129,8 +129,6 @@ COLD_START_GAP_NS = NS_PER_MS
 COLD_START_RATIO = 0.5
 INSUFFICIENT_KERNELS = 10
 INSUFFICIENT_TIME_NS = NS_PER_MS
-UNKNOWN_RATIO = 0.7
-"""Above this share of the window without a known cause nothing can be judged."""
 EARLIER_TOLD_RATIO = 0.05
 """Less work from before the recording changes no figure of the window by much."""
 
@@ -184,6 +182,7 @@ FEW_OF = 100
 FEW_WARN_RATIO = 0.5
 """Five of a hundred activities with half of the time may be right, and are worth a look."""
 UNTRACED_WARN_RATIO = 0.05
+UNTRACED_FAIL_RATIO = 0.7
 MISSING_WARN_RATIO = 0.1
 MISSING_FAIL_RATIO = 0.5
 LOST_FAIL_RATIO = 0.1

@@ -10,7 +10,7 @@ from trace_analyzer.analyses.steps import STEPS
 from trace_analyzer.findings import StepFindings
 from trace_analyzer.report import Confidence, Debiased, Regime
 from trace_analyzer.units import duration, percent
-from trace_analyzer.verdict.decide import COUNTED_NOWHERE, confidence_of, headline_of, withheld_inputs
+from trace_analyzer.verdict.decide import COUNTED_NOWHERE, confidence_of, headline_of, is_lesser_part, withheld_inputs
 from trace_analyzer.verdict.judge import Judgement, judge
 from trace_analyzer.verdict.recording import debiased
 
@@ -49,7 +49,7 @@ def step_verdict(step: StepFindings) -> StepVerdict:
         regime=judgement.regime,
         cause=judgement.cause,
         runner_up=judgement.runner_up,
-        confidence="low" if too_little or unknown > t.UNKNOWN_RATIO * window else level,
+        confidence="low" if too_little or is_lesser_part(judgement, unknown) else level,
         headline=headline_of(findings, judgement, window) + _recording_sentence(unbiased, judgement, window),
         cold_start_ns=cold,
         recording_ns=None if unbiased is None else unbiased.removed_ns,
