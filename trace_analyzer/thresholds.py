@@ -109,6 +109,8 @@ INPUT_COPY_RATIO = 0.1
 """Weights cross PCIe at 10 to 60 GB/s: copying them takes longer than computing with them, below some 10,000 rows a weight."""
 INPUT_BYTES = 64
 """A few numbers from the host, such as a scale or a step, are fewer bytes; eight tokens are as many."""
+OTHER_LAYER_RATIO = 0.5
+"""What launches as much of what a layer does is a layer of another kind, not what comes once in a pass."""
 VOCABULARY_ROWS = 1024
 """Tables of relative positions have 32 to 512 rows, and layers look them up; vocabularies have thousands."""
 VOCABULARY_WIDTH = 512
