@@ -10,22 +10,31 @@ from dataclasses import dataclass
 
 from trace_analyzer.analyses.work import (
     attention,
+    autograd_functions,
     contractions,
     convolutions,
     embeddings,
     fused,
+    indexing,
     movement,
     normalizations,
     optimizers,
     pointwise,
+    recurrent,
     reductions,
+    resampling,
     vendor,
     vendor_products,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
 CONTRACTIONS: dict[str, Formula] = (
-    contractions.FORMULAS | convolutions.FORMULAS | attention.FORMULAS | vendor_products.FORMULAS
+    contractions.FORMULAS
+    | convolutions.FORMULAS
+    | attention.FORMULAS
+    | vendor_products.FORMULAS
+    | autograd_functions.PRODUCTS
+    | recurrent.PRODUCTS
 )
 FORMULAS: dict[str, Formula] = {
     **pointwise.FORMULAS,
@@ -33,6 +42,10 @@ FORMULAS: dict[str, Formula] = {
     **reductions.FORMULAS,
     **normalizations.FORMULAS,
     **movement.FORMULAS,
+    **indexing.FORMULAS,
+    **resampling.FORMULAS,
+    **recurrent.FORMULAS,
+    **autograd_functions.FORMULAS,
     **vendor.FORMULAS,
     **embeddings.FORMULAS,
     **CONTRACTIONS,
