@@ -1,6 +1,6 @@
-"""Count autograd functions and custom operators of training libraries: Liger, Apex, Megatron, Transformer Engine, bitsandbytes, Mamba.
+"""Count autograd functions and custom operators of libraries for training.
 
-An autograd function written in Python appears under its class, with the arguments of its ``forward``; its backward pass as the same
+They are Liger's, Apex's, Megatron's, Transformer Engine's, bitsandbytes' and Mamba's. An autograd function written in Python appears under its class, with the arguments of its ``forward``; its backward pass as the same
 name and ``Backward``, with the gradients of its results alone. What was saved for it is not recorded: where the function's definition
 leaves no choice (the input of a norm is as large as the gradient of its result), it is counted, and the rest is ``at-least``.
 """
@@ -93,7 +93,7 @@ def softmax(call: Call) -> Work:
 
 
 def cross_entropy(call: Call) -> Work:
-    """Count LigerCrossEntropyFunction(logits, target, ...): logits are read, and their gradient written in their place; 8 each.
+    """Count LigerCrossEntropyFunction(logits, target, ...): read, and the gradient written in place; 8 each.
 
     Rows of an ignored target are not read: that is doubted.
     """
@@ -104,7 +104,10 @@ def cross_entropy(call: Call) -> Work:
 
 
 def causal_convolution(call: Call) -> Work:
-    """Count _causal_conv1d_fwd_cpp(x, weight, bias, ...): (samples, channels, length) by (channels, taps); SiLU is not counted."""
+    """Count _causal_conv1d_fwd_cpp(x, weight, bias, ...): (samples, channels, length) by (channels, taps).
+
+    The activation is not counted.
+    """
     given, weight = call.tensor(0), call.tensor(1)
     require(len(given.shape) == 3 and len(weight.shape) == 2 and weight.shape[0] in given.shape[1:])
     return moved(given, weight, call.optional(2), _like(given), flop=2.0 * given.elements * weight.shape[1])

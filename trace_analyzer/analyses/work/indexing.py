@@ -1,6 +1,6 @@
-"""Count what indices choose and lists are split into: fills and writes at indices, bags of embeddings, searches, copies of parts.
+"""Count what indices choose and lists are split into.
 
-Where indices stand in a list (``x[i, j]``), Kineto records none of them, so only what is written from recorded values is
+Fills and writes at indices, bags of embeddings, searches, copies of parts. Where indices stand in a list (``x[i, j]``), Kineto records none of them, so only what is written from recorded values is
 known (``at-least``).
 """
 
@@ -70,9 +70,9 @@ def read_once(call: Call) -> Work:
 
 
 def bag(call: Call) -> Work:
-    """Count _embedding_bag(weight, indices, offsets, scale, mode, sparse, weights, include_last, ...): rows are added up in bags.
+    """Count _embedding_bag(weight, indices, offsets, scale, mode, sparse, weights, include_last, ...).
 
-    A row that several indices name may be read once: reading rows is doubted.
+    Rows are added up in bags. A row that several indices name may be read once: reading rows is doubted.
     """
     weight, index, offsets = (call.tensor(i) for i in range(3))
     require(len(weight.shape) == 2 and len(index.shape) == len(offsets.shape) == 1)
@@ -90,7 +90,10 @@ def bag(call: Call) -> Work:
 
 
 def bag_backward(call: Call) -> Work:
-    """Count _embedding_bag_dense_backward(grad, indices, offset2bag, bag_size, maxima, num_weights, ...): the table is written."""
+    """Count _embedding_bag_dense_backward(grad, indices, offset2bag, bag_size, maxima, num_weights, ...).
+
+    The table is written.
+    """
     gradient, index = call.tensor(0), call.tensor(1)
     require(len(gradient.shape) == 2)
     if not call.valued:

@@ -119,7 +119,10 @@ def batch_elements(call: Call) -> Work:
 
 
 def batch_sums(call: Call) -> Work:
-    """Count batch_norm_backward_reduce(grad_out, input, mean, invstd, ...): subtract, multiply, two sums; of each channel four results."""
+    """Count batch_norm_backward_reduce(grad_out, input, mean, invstd, ...): subtract, multiply, two sums.
+
+    Of each channel four results are written.
+    """
     gradient, given = call.tensor(0), call.tensor(1)
     require(gradient.elements == given.elements and len(given.shape) >= 2)
     sums = _statistics(given.shape[1], given.dtype)

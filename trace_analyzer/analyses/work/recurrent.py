@@ -35,7 +35,7 @@ def recurrent(call: Call) -> Work:
 
 
 def recurrent_backward(call: Call) -> Work:
-    """Count _cudnn_rnn_backward, miopen_rnn_backward(input, weights, ...): gradients of rows and of weights are a product each."""
+    """Count _cudnn_rnn_backward, miopen_rnn_backward(input, weights, ...): two products for each."""
     work = recurrent(call)
     return replace(work, flop=None if work.flop is None else 2 * work.flop)
 
@@ -47,7 +47,7 @@ _GRU = 2 * 4 + 1 + 5
 
 
 def lstm_cell(call: Call) -> Work:
-    """Count _thnn_fused_lstm_cell(input_gates, hidden_gates, cx, biases): four gates are added; h, c and the gates are written."""
+    """Count _thnn_fused_lstm_cell(input_gates, hidden_gates, cx, biases): h, c and four gates are written."""
     gates, hidden, state = (call.tensor(i) for i in range(3))
     require(gates.elements == hidden.elements == 4 * state.elements)
     sums = 1 + sum(call.optional(i) is not None for i in (3, 4))
@@ -72,7 +72,7 @@ _REAL = {8: FLOAT32, 16: DTYPES["double"], 4: DTYPES["c10::Half"]}
 
 
 def fourier(call: Call) -> Work:
-    """Count _fft_c2c(self, dims, ...), _fft_r2c(self, dims, norm, onesided), _fft_c2r(self, dims, norm, last_size): read, written.
+    """Count _fft_c2c(self, dims, ...), _fft_r2c(self, dims, norm, onesided), _fft_c2r(self, dims, norm, last_size).
 
     FLOP depend on how the sizes factor.
     """

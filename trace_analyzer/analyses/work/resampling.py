@@ -22,7 +22,10 @@ from trace_analyzer.analyses.work.movement import moved, upsample
 
 
 def upsample_backward(flop: float | None) -> Formula:
-    """Return the formula of upsample_*_backward(grad_output, output_size, input_size, ...); ``flop`` per element of the gradient."""
+    """Return the formula of upsample_*_backward(grad_output, output_size, input_size, ...).
+
+    ``flop`` is per element of the gradient.
+    """
 
     def formula(call: Call) -> Work:
         gradient = call.tensor(0)
@@ -75,7 +78,10 @@ def grid_sampler(call: Call) -> Work:
 
 
 def grid_sampler_backward(call: Call) -> Work:
-    """Count grid_sampler_2d_backward(grad_output, input, grid, ...): both gradients are written; the input is read for the grid's."""
+    """Count grid_sampler_2d_backward(grad_output, input, grid, ...): both gradients are written.
+
+    The input is read for the grid's.
+    """
     gradient, given, grid = (call.tensor(i) for i in range(3))
     require(_sampled(given, grid) == gradient.shape)
     written = total_bytes(Tensor(given.shape, given.dtype), Tensor(grid.shape, grid.dtype))
