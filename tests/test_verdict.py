@@ -267,6 +267,24 @@ def test_names_alone_are_not_enough_for_more_than_low_confidence(known: float | 
     assert told(shapes_ratio=known, contraction_ratio=0.2).confidence == "high"
 
 
+@pytest.mark.parametrize(
+    ("known", "confidence"), [(0.5, "high"), (0.49, "medium"), (0.1, "medium"), (0.09, "low"), (None, "low")]
+)
+def test_without_products_names_alone_are_as_little(known: float | None, confidence: str) -> None:
+    """Memory-bound kernels without products, of which nobody knows the bytes."""
+    found = told(parts_ns=parts_of(memory=90, python=10), contraction_ratio=0.0, shapes_ratio=None, work_ratio=known)
+    assert (found.regime, found.confidence) == (MEMORY, confidence)
+    waiting = told(parts_ns=LAUNCHING, contraction_ratio=0.0, shapes_ratio=None, work_ratio=known)
+    assert waiting.confidence == "high"
+
+
+def test_a_run_on_an_apple_gpu_is_not_called_one_on_the_cpu() -> None:
+    found = analysed(op("aten::conv2d", 0, 50), op("aten::_mps_convolution", 5, 40)).verdict
+    assert (found.status, found.regime) == ("no-gpu-activity", None)
+    assert "Apple's GPU (MPS)" in found.headline
+    assert "CPU-only" in analysed(op("aten::conv2d", 0, 50)).verdict.headline
+
+
 def share_of_roof(bound: str, roof: float, below: float = 0.0, known_ns: int = 80) -> BoundShare:
     return BoundShare(bound, 10, 100, known_ns, roof, below, 0)
 

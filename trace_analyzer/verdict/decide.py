@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from trace_analyzer import thresholds as t
 from trace_analyzer.analyses.left_out import LeftOut
-from trace_analyzer.findings import Findings
+from trace_analyzer.findings import DeviceFindings, Findings
 from trace_analyzer.report import Confidence, Debiased, Evidence, Regime, Verdict
 from trace_analyzer.units import NS_PER_S, counted, duration, percent, visible
 from trace_analyzer.verdict.judge import KERNEL_REGIMES, Judgement, cause_sums, judge, shares
@@ -317,14 +317,7 @@ def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[
     if judgement.regime not in KERNEL_REGIMES:
         yield from _doubts_of_kernels_behind(findings, judgement)
         return
-    known = device.shapes_ratio or 0.0
-    if device.contraction_ratio > t.CONTRACTION_DOUBT_RATIO and known < t.POOR_COVERAGE:
-        yield (
-            f"FLOP and bytes are known for {percent(known)} of the time of matmuls and convolutions: the others count as"
-            " compute by their kind, or as memory where their name is one of decoding: batch sizes may differ"
-        )
-        if known < t.PRIORS_RATIO:
-            yield "so kernels count as compute or memory by their names alone"
+    yield from _doubts_of_names(device)
     yield from roof_doubts(findings, judgement.regime)
     if not device.peaks_known and device.assumed_peaks is not None:
         yield (
@@ -338,6 +331,24 @@ def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[
             f"no name in the trace is that of a known device: roofs are those of {device.model.name}, by multiprocessors, memory"
             " and capability, which other devices may have too (--gpu NAME tells which it is)"
         )
+
+
+def _doubts_of_names(device: DeviceFindings) -> Iterator[str]:
+    """Yield that kernels count as compute or memory by their names: most of the products, or most of all kernels."""
+    products, kernels = device.shapes_ratio or 0.0, device.work_ratio or 0.0
+    if device.contraction_ratio > t.CONTRACTION_DOUBT_RATIO and products < t.POOR_COVERAGE:
+        known = products
+        yield (
+            f"FLOP and bytes are known for {percent(known)} of the time of matmuls and convolutions: the others count as"
+            " compute by their kind, or as memory where their name is one of decoding: batch sizes may differ"
+        )
+    elif kernels < t.POOR_COVERAGE:
+        known = kernels
+        yield f"FLOP or bytes are known for {percent(known)} of kernel time: the others count as compute or memory by their kind"
+    else:
+        return
+    if known < t.PRIORS_RATIO:
+        yield "so kernels count as compute or memory by their names alone"
 
 
 def _doubts_of_kernels_behind(findings: Findings, judgement: Judgement) -> Iterator[str]:
