@@ -142,6 +142,8 @@ CONTRACTION_DOUBT_RATIO = 0.25
 """Below this share of kernel time, unknown shapes of matmuls and convolutions cannot turn the verdict."""
 
 # The profiler's own cost
+LEFT_OUT_REST_RATIO = 0.25
+"""More of what a window leaves out is worth a word beside its largest part."""
 RECORDING_QUANTILE = 0.25
 """Of the distances between events that follow each other, the one that comes nearest to what recording takes."""
 RECORDING_LEAST_QUANTILE = 0.05

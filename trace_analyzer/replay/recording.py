@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trace_analyzer.catalog.code import NO_OPERATOR
 from trace_analyzer.catalog.host_work import BLOCKING, HOST_WAIT, work_of_name
 from trace_analyzer.catalog.patterns import with_slashes
 from trace_analyzer.frames.intervals import innermost, split_by, union
@@ -47,7 +48,7 @@ HOST_PARTS = (
     HOST_WAIT,
 )
 _PARTS_OF_WORK = {"data-loading": DATA, "compilation": COMPILATION, "allocation": ALLOCATION, HOST_WAIT: WAITING}
-_MARK_OPERATORS = r"^(ProfilerStep|Optimizer\.)"
+_MARK_OPERATORS = rf"^(ProfilerStep|Optimizer\.)|{NO_OPERATOR}"
 """PyTorch before 1.11 writes these annotations as operators: they are no work."""
 
 COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP")

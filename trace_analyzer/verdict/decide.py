@@ -179,7 +179,9 @@ def _left_out_words(left: LeftOut) -> str:
         first = span.before_ns >= span.after_ns
         ns, name = (span.before_ns, span.before) if first else (span.after_ns, span.after)
         mostly = f", most of it in {visible(name)}" if name else ""
-        return f"{duration(ns)} of {duration(left.total_ns)} {_SIDES[first]}{mostly}"
+        rest = left.time_ns - ns
+        others = f", and {duration(rest)} elsewhere" if rest > t.LEFT_OUT_REST_RATIO * left.time_ns else ""
+        return f"{duration(ns)} of {duration(left.total_ns)} {_SIDES[first]}{mostly}{others}"
     judgement = judge(left.parts_ns, left.cold_gap_ns)
     what = "" if judgement is None else (judgement.cause or "").replace("-", " ") or judgement.regime
     return f"{what and what + ': '}{duration(left.inside_ns)} of {duration(left.total_ns)}"
