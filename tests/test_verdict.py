@@ -393,7 +393,9 @@ def test_no_verdict_rests_on_times_that_the_trace_does_not_support() -> None:
         (100, 5_000, parts_of(compute=49, other=51), "insufficient"),
         (100, 5_000, parts_of(compute=51, other=49), "ok"),
         (100, 5_000, parts_of(compute=27, memory=26, unexplained=47), "insufficient"),
-        # Waiting wins over more kernel time, not over more that is unknown.
+        # Waiting wins over more kernel time, whatever limits that, but idle time may be that of peers.
+        (100, 5_000, parts_of(python=45, other=55), "ok"),
+        (100, 5_000, parts_of(python=30, other=70), "insufficient"),
         (100, 5_000, parts_of(compute=40, python=25, unlinked=35), "insufficient"),
         (100, 5_000, parts_of(compute=40, python=31, unlinked=29), "ok"),
         # Work from before the recording is explained, though in no group.
@@ -419,11 +421,27 @@ def test_kernels_of_unknown_limit_are_named_where_they_are_most() -> None:
     st.dictionaries(st.sampled_from([part for part in PARTS if part != "withheld"]), st.integers(1, 1_000), min_size=1)
 )
 def test_no_regime_is_named_beside_more_that_is_unknown(parts: dict[str, int]) -> None:
-    """The unknown part, all of one kind, would be another regime or more of this one: only then may a regime be named."""
+    """Unknown kernels may be compute or memory, unknown waiting the host's or that of peers: none may turn what is named."""
     found = told(parts_ns=parts_of() | parts)
-    unknown = sum(ns for part, ns in parts.items() if part in COUNTED_NOWHERE)
-    judgement = judge(parts_of() | parts)
-    assert (found.regime is not None) == (judgement is not None and unknown <= judgement.groups_ns[judgement.regime])
+    idle = sum(ns for part, ns in parts.items() if part in COUNTED_NOWHERE and part != "other")
+    other, known = parts.get("other", 0), {part: ns for part, ns in parts.items() if part not in COUNTED_NOWHERE}
+    judgement = judge(parts_of() | known)
+    turned = {
+        alone.regime
+        for kind in ("compute", "memory")
+        for waiting in ("python", "device-wait")
+        if (
+            alone := judge(
+                parts_of() | known | {kind: known.get(kind, 0) + other, waiting: known.get(waiting, 0) + idle}
+            )
+        )
+    }
+    if judgement is None:
+        assert found.regime is None
+    elif idle + other <= judgement.groups_ns[judgement.regime] or turned == {judgement.regime}:
+        assert found.regime == judgement.regime
+    else:
+        assert (found.status, found.regime) == ("insufficient", None)
 
 
 def test_what_is_known_is_named_beside_what_is_not() -> None:

@@ -31,7 +31,7 @@ def verdict(findings: Findings) -> Verdict:
     unknown = sum(parts.get(part, 0) for part in COUNTED_NOWHERE)
     judgement = judge(parts, findings.cold_gap_ns)
     too_little = device.kernel_count < t.INSUFFICIENT_KERNELS and device.busy_ns < t.INSUFFICIENT_TIME_NS
-    if judgement is None or too_little or is_lesser_part(judgement, unknown):
+    if judgement is None or too_little or is_undecided(judgement, parts):
         return _insufficient(findings, judgement, unknown, too_little=too_little)
     unbiased = debiased(parts, findings.recording, findings.cold_gap_ns)
     confidence, why = confidence_of(findings, judgement, window, unbiased)
@@ -52,9 +52,26 @@ def verdict(findings: Findings) -> Verdict:
     )
 
 
-def is_lesser_part(judgement: Judgement, unknown_ns: int) -> bool:
-    """Return whether more is unknown than the regime holds: any other regime may be the larger one then."""
-    return unknown_ns > judgement.groups_ns[judgement.regime]
+def is_undecided(judgement: Judgement, parts_ns: Mapping[str, int]) -> bool:
+    """Return whether more is unknown than the regime holds, and could make it another regime.
+
+    Kernels of unknown limit may be compute or memory, idle time of unknown cause the host's or that of peers.
+    """
+    unknown = {part: parts_ns.get(part, 0) for part in COUNTED_NOWHERE}
+    if sum(unknown.values()) <= judgement.groups_ns[judgement.regime]:
+        return False
+    kernels = unknown.pop("other", 0)
+    known = {part: ns for part, ns in parts_ns.items() if part not in COUNTED_NOWHERE}
+    others = (
+        judge(_with(known, {kind: kernels, waiting: sum(unknown.values())}))
+        for kind in ("compute", "memory")
+        for waiting in ("python", "device-wait")
+    )
+    return any(other is None or other.regime != judgement.regime for other in others)
+
+
+def _with(parts_ns: Mapping[str, int], more_ns: Mapping[str, int]) -> dict[str, int]:
+    return {**parts_ns, **{part: parts_ns.get(part, 0) + ns for part, ns in more_ns.items()}}
 
 
 def withheld_inputs(findings: Findings, of: str) -> tuple[str, str] | None:
