@@ -105,7 +105,8 @@ def _likeness_notes(reported: pl.DataFrame, models: Mapping[int, Device | None])
         Note(
             "device-by-likeness",
             "warning",
-            f"device {ids[code]}: its name{f' ({visible(name)})' if name else ''} is none of the catalogue's; it is taken for {model.name},"
+            f"device {ids[code]}: {f'its name ({visible(name)}) is not in the catalogue' if name else 'the trace does not name it'};"
+            f" it is taken for {model.name},"
             " which has as many multiprocessors, as much memory and the same capability (--gpu NAME tells which it is)",
         )
         for code, _, name in reported.iter_rows()
