@@ -11,6 +11,7 @@ from trace_analyzer.advice.opportunity import (
     Opportunity,
     kernel_opportunity,
     outside,
+    profiled,
     run_opportunity,
     total,
     where_called,
@@ -18,7 +19,6 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.traffic import runs_in_16_bits
 from trace_analyzer.advice.window_context import AdviceContext
-from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.units import count, counted, percent, size
@@ -324,7 +324,7 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         f"{counted(rows.height, 'kernel fills', 'kernels fill')} the device and"
         f" {'reaches' if rows.height == 1 else 'reach'} {percent(reached)} of what memory and arithmetic units allow: neither"
         " limits them",
-        name=function_name(str(longest or "")),
+        **profiled(context, str(longest or "")),
     )
 
 

@@ -9,9 +9,11 @@ import polars as pl
 from trace_analyzer import thresholds
 from trace_analyzer.advice.window_context import AdviceContext
 from trace_analyzer.catalog.code import in_function
+from trace_analyzer.catalog.kernel_patterns import kernel_pattern
+from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import clip, lookup_at, union
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique, sum_by_group
-from trace_analyzer.units import count, duration, percent
+from trace_analyzer.units import count, counted, duration, percent
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,18 @@ def largest_operators(kernels: pl.DataFrame) -> str:
     name = pl.coalesce("operator", "name")
     operator_in_module = pl.coalesce(pl.format("{} in {}", name, "module"), name)
     return largest_names(as_strings(who[firsts]).with_columns(sums.alias("ns")), operator_in_module, pl.col("ns"))
+
+
+def profiled(context: AdviceContext, name: str) -> Mapping[str, str]:
+    """Return the values of a command that profiles a kernel: its ``name``, and a ``pattern`` that no other kernel of the trace has.
+
+    ``also`` says of how many others it has it all the same, as a comment.
+    """
+    if not name:
+        return {"name": "", "pattern": "", "also": ""}
+    pattern, others = kernel_pattern(name, context.names.unique().cast(pl.String).to_list())
+    also = f"  # {counted(others, 'other kernel has', 'other kernels have')} such a name" if others else ""
+    return {"name": function_name(name), "pattern": pattern, "also": also}
 
 
 def where_called(rows: pl.DataFrame, condition: pl.Expr) -> pl.DataFrame:
