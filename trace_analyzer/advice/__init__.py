@@ -11,6 +11,7 @@ import polars as pl
 
 from trace_analyzer import thresholds
 from trace_analyzer.advice import window_context
+from trace_analyzer.advice.claims import with_claims
 from trace_analyzer.advice.opportunity import Opportunity, worth_ns
 from trace_analyzer.advice.overhead import LAUNCHING
 from trace_analyzer.advice.rules import RULES, rules_of_fixes
@@ -48,7 +49,7 @@ def advise(
 
     What a replay estimates counts as what is saved, elsewhere the bound. Where what cures the verdict's cause, or else the best
     of its regime, comes close to the first, it leads: the verdict decides. What changes the work instead of doing it faster
-    comes last.
+    comes last. Time that several are about is saved once: the first carries it, the others say so (`claims`).
     """
     if advice_context is None:
         return ()
@@ -57,7 +58,7 @@ def advise(
         for fix, opportunity in opportunities
         if not fix.alone or len(opportunities) == 1
     ]
-    return _ranked(items, advice_context)
+    return with_claims(_ranked(items, advice_context), intervals(opportunities))
 
 
 def _item(fix: Fix, opportunity: Opportunity, advice_context: AdviceContext, predicted: Predicted | None) -> Advice:
