@@ -4,8 +4,8 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kineto import analysed
-from test_advice import CASES
+from kineto import analysed, kernel
+from test_advice import CASES, FP32, V100, WIDE, in_a_row
 from tiers import examples
 
 from trace_analyzer.advice.claims import with_claims
@@ -90,3 +90,23 @@ def test_a_bigger_batch_saves_the_launches_that_graphs_save() -> None:
     shared = {item.id: item.shared_with for item in report.advice}
     assert shared["bigger-batch"] == "cuda-graphs"
     assert shared["cuda-graphs"] is None
+
+
+def test_the_same_code_is_advised_once_for_all_of_its_reasons() -> None:
+    """On a V100 autocast is the cure of products in fp32, and of passes over fp32."""
+    work = [in_a_row(FP32), [kernel(WIDE, 2_000 + 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(24)]]
+    autocast = [item for item in analysed(work, devices=[V100]).advice if "torch.autocast" in item.code]
+    assert [item.id for item in autocast] == ["tensor-cores"]
+    assert "12 matrix products ran in fp32" in autocast[0].why
+    assert "24 memory-bound kernels read and write fp32" in autocast[0].why
+    products = analysed(in_a_row(FP32), devices=[V100]).advice[0]
+    assert autocast[0].saves_ns_at_most == products.saves_ns_at_most + 24 * 25_000
+
+
+def test_products_that_autocast_takes_along_are_those_of_tf32() -> None:
+    """On an A100 TF32 is one line; 16-bit types save what it does and more, with the passes over fp32."""
+    passes = [kernel(WIDE, 2_000 + 60 * n, 50, grid=[500, 1, 1], stream=7 + n) for n in range(24)]
+    items = {item.id: item for item in analysed(in_a_row(FP32), passes).advice}
+    assert items["fewer-bytes"].shared_with == "tf32" or items["tf32"].shared_with == "fewer-bytes"
+    assert "24 memory-bound kernels read and write fp32, and 12 matrix products ran in it" in items["fewer-bytes"].why
+    assert items["fewer-bytes"].saves_ns_at_most > items["tf32"].saves_ns_at_most + 24 * 25_000

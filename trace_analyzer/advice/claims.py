@@ -11,7 +11,6 @@ from trace_analyzer.frames.intervals import clip, union
 from trace_analyzer.report import Advice
 from trace_analyzer.units import percent
 
-
 _ALL = 0.995
 """Gaps of nanoseconds between kernels are no difference."""
 

@@ -36,6 +36,18 @@ class Opportunity:
     if_more: str = ""
 
 
+def combined(opportunities: Sequence[Opportunity]) -> Opportunity:
+    """Return the first of some opportunities for the reasons of all of them, which save what each does: their work differs."""
+    members = [one.members for one in opportunities if one.members is not None]
+    return replace(
+        opportunities[0],
+        saves_ns=sum(one.saves_ns for one in opportunities),
+        how_bound="; and ".join(one.how_bound for one in opportunities),
+        why="; ".join(one.why for one in opportunities),
+        members=pl.concat(members) if members else None,
+    )
+
+
 def length_ns() -> pl.Expr:
     """Return the expression for the length of intervals (start_ns, end_ns)."""
     return pl.col("end_ns") - pl.col("start_ns")
