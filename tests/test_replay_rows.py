@@ -175,6 +175,49 @@ def test_the_cpus_part_of_a_latency_is_its_call() -> None:
 # Gaps
 
 
+def test_without_anything_to_learn_from_a_launch_takes_7_us_and_a_gap_1() -> None:
+    work = [Work(9, 20, call=0), Work(22, 30, call=1)]
+    recording = recorded(work, [Made(0, 5), Made(6, 11)])
+    links = device_edges(recording, fitted=[False, False])
+    assert named(recording, links.latency) == [("(0", "+0", 7), ("(1", "+1", 7)]
+    assert named(recording, links.gap) == [("-0", "+1", 1)]
+
+
+def test_what_waits_for_another_stream_says_nothing_of_launches_and_gaps() -> None:
+    """The second on its stream starts 12 us after the first, and 50 us after its call, because of the other stream's end."""
+    work = [Work(10, 40, call=0), Work(12, 45, call=1, track=1), Work(52, 90, call=3), Work(1_010, 1_020, call=4)]
+    made = [Made(0, 5), Made(6, 7), Made(8, 9, WAIT), Made(10, 15), Made(1_000, 1_005)]
+    recording = recorded(work, made)
+    links = device_edges(recording)
+    weights = {edge[1]: edge[2] for edge in named(recording, links.latency)}
+    assert weights == {"+0": 8.667, "+1": 8.667, "+2": 8.667, "+3": 8.667}
+    assert named(recording, links.gap)[0] == ("-0", "+2", 1), "none to learn from"
+    assert [edge[:2] for edge in named(recording, links.wait)] == [("-1", "+2")]
+
+
+def test_a_launch_that_waits_for_another_stream_says_nothing_of_the_latency() -> None:
+    """Its stream is empty: without the event, 42 us would count as those of a launch."""
+    work = [Work(10, 50, call=0), Work(52, 90, call=2, track=1), Work(1_010, 1_020, call=3)]
+    recording = recorded(work, [Made(0, 5), Made(6, 7, WAIT), Made(10, 15), Made(1_000, 1_005)])
+    assert {edge[2] for edge in named(recording, device_edges(recording).latency)} == {10}
+
+
+def test_what_is_later_than_a_wait_usually_takes_is_unexplained() -> None:
+    """It starts 50 us after the end that it waited for, where 1 us is usual."""
+    work = late(810, 760)
+    links = device_edges(recorded(work, calls(4)), fitted=[row.call != 3 for row in work])
+    assert (links.rest / US).tolist() == [49.0 if row.call == 3 else 0.0 for row in work]
+
+
+def test_what_follows_its_stream_as_usual_waited_for_no_other() -> None:
+    """Its launch was long before, the work before it ended 18 us before: that another stream ended meanwhile is chance."""
+    work, made = row_of([18, 18, 18])
+    beside = Work(60, work[2].start - 1, track=1)
+    assert bound(sorted([*work, beside]), made) == []
+    unexplained = [*work[:2], work[2]._replace(start=work[2].start + 12, end=work[2].end), work[3]]
+    assert bound(sorted([*unexplained, beside._replace(end=unexplained[2].start - 1)]), made) != []
+
+
 def gap_weights(work: list[Work], made: list[Made], **options: list[bool]) -> list[float]:
     links = device_edges(recorded(work, made), **options).gap
     return [round(weight / US, 3) for weight in links.weight[np.argsort(links.target)].tolist()]
@@ -200,6 +243,13 @@ def test_gaps_that_wait_for_a_launch_are_none() -> None:
     late = [*made[:2], Made(made[1].start + 195, made[1].start + 200.5)]
     assert gap_weights(work, late) == [1, 1], "its call was still under way when the work before it ended"
     assert gap_weights(work, made, fitted=[True, True, False]) == [1, 1]
+
+
+@pytest.mark.parametrize(("called", "usual"), [(88, 4), (88.1, 2)], ids=["launched by then", "under way"])
+def test_a_gap_behind_a_launch_that_was_under_way_is_none(called: float, usual: float) -> None:
+    """A launch takes 12 us: made at 88 it is there at 100, when the work before it ends."""
+    work = [Work(12, 50, call=0), Work(52, 100, call=1), Work(106, 120, call=2)]
+    assert gap_weights(work, [Made(0, 5), Made(1, 6), Made(called, called + 5)]) == [usual, usual]
 
 
 def test_gaps_between_kinds_of_work_are_their_own() -> None:
@@ -318,7 +368,7 @@ def bound(work: list[Work], made: list[Made]) -> list[tuple[float, float]]:
     ("starts", "ended", "waited"),
     [
         (15, 14, False),
-        (15.1, 14, True),
+        (15.04, 14, True),
         (15.1, 9.9, False),
         (40, 30, True),
         (40, 29.9, False),
@@ -412,6 +462,11 @@ def test_a_launch_that_waited_for_room_counts_from_the_end_of_its_call() -> None
     sources = {edge[1]: edge[0] for edge in named(recording, links)}
     assert sources["+1"] == "(1"
     assert sources[f"+{len(work) - 1}"] == f"){len(work) - 1}"
+    early = [Work(-990, -900, call=0), *(row._replace(call=row.call + 1) for row in work)]
+    recording = recorded(early, [Made(-1_000, -995), *made])
+    weights = {edge[0]: edge[2] for edge in named(recording, device_edges(recording).latency)}
+    assert weights["(0"] == 10
+    assert weights[f"){len(work)}"] == 5, "the usual time behind a call"
 
 
 # Room in a queue
@@ -473,10 +528,21 @@ def test_calls_that_waited_take_as_long_as_the_quickest_without() -> None:
     assert not room.hidden.all()
 
 
-def test_most_calls_may_have_waited() -> None:
-    """What is multiplied is what the quickest tenth takes."""
-    room = queued(recorded(*full_queue(waits=2_000)))
-    assert int((~room.hidden).sum()) == 2_000
+@pytest.mark.parametrize(("waits_", "blocked"), [(4_490, 4_490), (4_520, 0)])
+def test_most_calls_may_have_waited(waits_: int, blocked: int) -> None:
+    """What is multiplied is what the quickest tenth takes: 500 of 5,000."""
+    room = queued(recorded(*full_queue(waits=waits_)))
+    assert int((~room.hidden).sum()) == blocked
+
+
+@pytest.mark.parametrize(("differ", "blocked"), [(2, 12), (3, 10)])
+def test_calls_alike_find_the_same_number_queued(differ: int, blocked: int) -> None:
+    """Give or take two; the last two returned when so many more had started."""
+    work, made = full_queue(waits=12, length=10.5)
+    for n in (10, 11):
+        at = work[n + differ].start + 5
+        made[500 + n] = made[500 + n]._replace(start=at - 10.5, end=at)
+    assert int((~queued(recorded(work, made)).hidden).sum()) == blocked
 
 
 def test_calls_that_find_room_return_no_later() -> None:
@@ -814,3 +880,14 @@ def test_a_silence_in_which_a_thread_polled_was_no_hand_over() -> None:
     beside = recorded(work, made, [*busy, Busy(10, 1_035, thread=1)])
     assert polled(beside).silence.size == 1
     assert [row for row in handed(beside) if row[0] == 1_040] == []
+
+
+def test_of_several_kernels_the_first_to_end_held_the_sms() -> None:
+    """And none that ended before the work was ready, or that began after it."""
+    work = [*launches([10, 10, 10]), Work(3_060, 5_000, call=3)]
+    others = [Work(2_200, 3_110, track=1), Work(2_400, 3_100, track=2), Work(3_055, 3_105, track=3)]
+    rows = sorted([*work, *others])
+    recording = recorded(rows, calls(4))
+    held = device_edges(recording, fitted=[row.call != 3 for row in rows]).contention
+    late_one = next(n for n, row in enumerate(rows) if row.call == 3)
+    assert [rows[row].track for row in held.ref[held.target == late_one].tolist()] == [2]
