@@ -86,7 +86,7 @@ def test_cpu_operators() -> None:
     assert "run them once" not in first.code
 
 
-def test_an_operator_that_prepares_its_launch_for_long_is_not_said_to_compute() -> None:
+def test_an_operator_that_prepares_its_launch_for_long_is_not_charged_to_compute() -> None:
     first = analysed(iterations(lambda t: op("aten::addmm", t, 4_950), period=5_000)).advice[0]
     assert first.id == "cpu-operators"
     assert first.where.startswith("aten::addmm (")
@@ -263,9 +263,9 @@ def test_the_dtype_is_one_that_the_device_is_faster_in() -> None:
 def test_eight_bits_only_where_the_device_is_faster_in_them() -> None:
     h100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
     kernels = [launched(GEMM, 100 * n, 100 * n + 20, 100, n + 1) for n in range(12)]
-    found = {item.id: item for item in analysed(kernels, devices=[h100]).advice}
-    assert found["low-precision"].title == "Compute in fewer bits: fp8"
-    assert found["low-precision"].saves_ns_at_most == pytest.approx(600_000, rel=0.01)
+    by_id = {item.id: item for item in analysed(kernels, devices=[h100]).advice}
+    assert by_id["low-precision"].title == "Compute in fewer bits: fp8"
+    assert by_id["low-precision"].saves_ns_at_most == pytest.approx(600_000, rel=0.01)
     assert "low-precision" not in ids(analysed(kernels)), "an A100 has no fp8"
 
 
@@ -294,9 +294,9 @@ def test_a_replayed_decoding_step_wants_bigger_batches_or_fewer_bits() -> None:
     assert report.verdict.regime == "memory-bandwidth-bound"
     assert report.verdict.confidence != "high"
     assert any("one of decoding" in why for why in report.verdict.confidence_why)
-    assert saved(report) == {"thin-products": 40 * 20_000}
+    assert saved(report) == {"skinny-matmuls": 40 * 20_000}
     prefill = [kernel(GEMM, 20 + 40 * n, 40, grid=[500, 1, 1]) for n in range(40)]
-    assert "thin-products" not in ids(analysed(prefill))
+    assert "skinny-matmuls" not in ids(analysed(prefill))
 
 
 @pytest.mark.slow
@@ -400,7 +400,7 @@ def test_attention_written_out() -> None:
     fused = 2 * 2 * 8 * 1000 * 1000 * 64 / 312e12 * 1e9
     assert item.saves_ns_at_most == int(6 * (210_000 - fused)), "all of it but a fused kernel at its roof"
     assert "F.scaled_dot_product_attention" in item.code
-    assert not {"fusion", "thin-products"} & set(ids(report)), "its kernels count once"
+    assert not {"fusion", "skinny-matmuls"} & set(ids(report)), "its kernels count once"
 
 
 @pytest.mark.slow
@@ -410,13 +410,13 @@ def test_attention_of_many_queries_reads_no_cache_for_a_few() -> None:
 
     def attends(queries: int, keys: int, us: int) -> Report:
         shapes = [[64, 16, queries, 64], [64, 16, keys, 64], [64, 16, keys, 64], [], []]
-        told = {
+        recorded_inputs = {
             "Input Dims": shapes,
             "Input type": [*["c10::Half"] * 3, "Scalar", "Scalar"],
             "Concrete Inputs": ["", "", "", "0.0", "False"],
         }
         return analysed([
-            [op("aten::_scaled_dot_product_flash_attention", 20 * n, 10, **told),
+            [op("aten::_scaled_dot_product_flash_attention", 20 * n, 10, **recorded_inputs),
              launched(flash, 20 * n + 2, 1_000 + us * n, us, n + 1, grid=[5_000, 1, 1])]
             for n in range(12)
         ])  # fmt: skip
@@ -425,15 +425,15 @@ def test_attention_of_many_queries_reads_no_cache_for_a_few() -> None:
     for report in (decoding, prefill):
         assert report.verdict.regime == "memory-bandwidth-bound"
         assert report.tables["activities"].get_column("moved_bytes").null_count() == 0
-    assert "thin-products" in ids(decoding)
-    assert "thin-products" not in ids(prefill)
+    assert "skinny-matmuls" in ids(decoding)
+    assert "skinny-matmuls" not in ids(prefill)
 
 
 @pytest.mark.slow
 def test_what_waits_for_the_cpu_needs_no_fusion() -> None:
     report = analysed(eager([*cos_cos(3), *attention(3)], late=True))
     assert (report.verdict.regime, report.verdict.runner_up) == ("overhead-bound", None)
-    assert not {"fusion", "attention-kernel", "thin-products"} & set(ids(report))
+    assert not {"fusion", "attention-kernel", "skinny-matmuls"} & set(ids(report))
 
 
 def test_what_runs_beside_other_kernels_saves_no_more_than_its_part() -> None:
@@ -550,15 +550,15 @@ def test_a_cold_start_has_advice_of_its_own() -> None:
 
 
 @pytest.mark.slow
-def test_code_that_is_compiled_without_graphs_is_said_to_be() -> None:
-    told = "compiled already"
+def test_code_that_is_compiled_without_graphs_is_called_so() -> None:
+    remark = "compiled already"
     by_hand = analysed(iterations(lambda t: op("aten::mm", t, 850)))
     region = lambda t: op("Torch-Compiled Region: 0/0", t, 950)  # noqa: E731
     compiled = analysed(iterations(lambda t: op("aten::mm", t, 850), region))
-    assert told not in by_hand.advice[0].why
-    assert told in compiled.advice[0].why
+    assert remark not in by_hand.advice[0].why
+    assert remark in compiled.advice[0].why
     once = analysed(iterations(lambda t: op("aten::mm", t, 850)), region(0))
-    assert told not in once.advice[0].why, "one region of twelve"
+    assert remark not in once.advice[0].why, "one region of twelve"
 
 
 @pytest.mark.slow
@@ -586,9 +586,9 @@ def test_amd_has_words_of_its_own() -> None:
     report = analysed(
         iterations(lambda t: op("aten::mm", t, 400), lambda t: call("hipMalloc", t + 400, 450)), devices=[mi300]
     )
-    found = {item.id: item for item in report.advice}
-    assert "HIP graph" in found["cuda-graphs"].title
-    assert "PYTORCH_HIP_ALLOC_CONF" in found["allocator"].code
+    by_id = {item.id: item for item in report.advice}
+    assert "HIP graph" in by_id["cuda-graphs"].title
+    assert "PYTORCH_HIP_ALLOC_CONF" in by_id["allocator"].code
     unknown = analysed(iterations(lambda t: call("hipMalloc", t, 850)), devices=[{"id": 0, "name": ""}])
     assert "PYTORCH_HIP_ALLOC_CONF" in unknown.advice[0].code, "by its runtime"
 
@@ -599,8 +599,8 @@ def test_intel_has_words_of_its_own() -> None:
     late = [[call("urEnqueueKernelLaunch", 5_000 * n + 4_900, 5, correlation=n + 1, category="xpu_runtime"),
              kernel(GEMM, 5_000 * n + 4_910, 50, correlation=n + 1), op("aten::sort", 5_000 * n, 4_800)] for n in range(12)]  # fmt: skip
     for devices in ([max1550], [{"id": 0, "name": ""}]):
-        found = {item.id: item for item in analysed(late, devices=devices).advice}
-        assert 'device="xpu"' in found["cpu-operators"].code
+        by_id = {item.id: item for item in analysed(late, devices=devices).advice}
+        assert 'device="xpu"' in by_id["cpu-operators"].code
 
 
 def test_workers_that_do_not_keep_up() -> None:
@@ -863,7 +863,7 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     "fusion": (memory_bound(7), apart(ADD)),
     "channels-last": (apart("void nchwToNhwcKernel<float, float>(x)"), apart("void nchwAddKernel<float, float>(x)")),
     "fewer-bytes": (apart(WIDE), apart(WIDE.replace("<float>", "<c10::Half>"))),
-    "thin-products": (replayed("void gemv2T_kernel_val<int, float>(x)"), replayed(GEMM)),
+    "skinny-matmuls": (replayed("void gemv2T_kernel_val<int, float>(x)"), replayed(GEMM)),
     "tensor-cores": (in_a_row(FP32), in_a_row("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn")),
     "tf32": (in_a_row(FP32), in_a_row(GEMM)),
     "padding": (in_a_row(f"cutlass_80_tensorop_{GEMM}_align2"), in_a_row(f"cutlass_80_tensorop_{GEMM}_align4")),
@@ -902,7 +902,7 @@ def test_every_fix_has_a_case() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fix", CASES)
-def test_a_fix_is_said_where_it_helps_and_not_where_it_nearly_does(fix: str) -> None:
+def test_a_fix_is_reported_where_it_helps_and_not_where_it_nearly_does(fix: str) -> None:
     """And with all that an item needs: the code, the numbers, the bound, the place on the timeline, the docs."""
     asks, does_not = (analysed(events, devices=[ON.get(fix, A100)]) for events in CASES[fix])
     (item,) = (item for item in asks.advice if item.id == fix)

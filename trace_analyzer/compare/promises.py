@@ -41,7 +41,8 @@ TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "tensor-cores",
             "casts",
             "compiled-copies",
-            "thin-products",
+            "skinny-matmuls",
+            "thin-products",  # the id of skinny-matmuls in reports of schema version 1
             "low-precision",
             "inefficient-kernels",
             "custom-kernels",
