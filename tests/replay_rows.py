@@ -130,10 +130,10 @@ def polled(recording: Recording) -> Resumes:
 def handed(recording: Recording) -> list[tuple[float, float, float]]:
     """Return (end of the silence, start of the other's, us) of each hand-over between threads."""
     quiet = silences(recording)
-    found = hand_overs(recording, quiet, spins(recording, quiet, trimmed(recording.activities)).silence)
+    resumes = hand_overs(recording, quiet, spins(recording, quiet, trimmed(recording.activities)).silence)
     return sorted(
         (float(quiet.end[silence]) / US, float(quiet.start[release]) / US, float(lag) / US)
-        for silence, release, lag in zip(found.silence, found.release, found.lag, strict=True)
+        for silence, release, lag in zip(resumes.silence, resumes.release, resumes.lag, strict=True)
     )
 
 

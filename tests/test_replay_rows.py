@@ -116,8 +116,7 @@ def test_a_long_call_does_something_else_first(length: float, takes: list[float]
     """Over three medians its length counts, with the usual time behind a call."""
     work = launches([10, 12, 13, 13 if length <= 15 else 22])
     made = calls(4, [5, 5, 5, length])
-    found = latencies(work, made)
-    assert found == takes
+    assert latencies(work, made) == takes
 
 
 def test_kinds_of_work_have_latencies_of_their_own() -> None:
@@ -585,12 +584,12 @@ def syncing(kind: int, *, ends: float = 100, returned: float = 108, **options: i
 
 @pytest.mark.parametrize("kind", [SYNC_DEVICE, SYNC_STREAM, SYNC_EVENT, FREE, ALLOC])
 def test_a_call_waits_for_what_was_launched_before(kind: int) -> None:
-    found = call_returns(recorded(*syncing(kind)))
-    assert (found.source.tolist(), found.target.tolist()) == ([0, 1, 2], [1, 3, 5])
-    assert (found.lag / US).tolist() == [8, 8, 8]
-    assert (found.base[[1, 3, 5]] / US).tolist() == [5, 5, 5], "what a call takes without waiting is not known"
-    assert not found.rest.any()
-    assert found.inferred.all() == (kind not in (SYNC_DEVICE, FREE))
+    actual = call_returns(recorded(*syncing(kind)))
+    assert (actual.source.tolist(), actual.target.tolist()) == ([0, 1, 2], [1, 3, 5])
+    assert (actual.lag / US).tolist() == [8, 8, 8]
+    assert (actual.base[[1, 3, 5]] / US).tolist() == [5, 5, 5], "what a call takes without waiting is not known"
+    assert not actual.rest.any()
+    assert actual.inferred.all() == (kind not in (SYNC_DEVICE, FREE))
 
 
 @pytest.mark.parametrize(
@@ -618,10 +617,10 @@ def test_what_ends_after_a_call_or_long_before_its_return_was_not_awaited(
 
 
 def test_a_call_that_finds_all_done_takes_what_it_took() -> None:
-    found = call_returns(recorded(*syncing(SYNC_DEVICE, ends=15, returned=23)))
-    assert (found.base[[1, 3, 5]] / US).tolist() == [3, 3, 3]
-    assert (found.lag / US).tolist() == [5, 5, 5], "the usual return, no later than it was"
-    assert not found.rest.any()
+    actual = call_returns(recorded(*syncing(SYNC_DEVICE, ends=15, returned=23)))
+    assert (actual.base[[1, 3, 5]] / US).tolist() == [3, 3, 3]
+    assert (actual.lag / US).tolist() == [5, 5, 5], "the usual return, no later than it was"
+    assert not actual.rest.any()
 
 
 def test_calls_that_wait_take_what_others_of_the_name_take_without() -> None:
@@ -638,9 +637,9 @@ def test_the_usual_return_is_that_of_quick_ones(returned: float, usual: float, r
     """Later than 60 us after the work, a call did something else: that is left unexplained."""
     work, made = syncing(SYNC_DEVICE)
     made[3], made[5] = made[3]._replace(end=1_000 + returned), made[5]._replace(end=2_000 + returned)
-    found = call_returns(recorded(work, made))
-    assert (found.lag / US).tolist() == [usual] * 3
-    assert np.round(found.rest[[1, 3, 5]] / US, 3).tolist() == [0, rest, rest]
+    actual = call_returns(recorded(work, made))
+    assert (actual.lag / US).tolist() == [usual] * 3
+    assert np.round(actual.rest[[1, 3, 5]] / US, 3).tolist() == [0, rest, rest]
 
 
 @pytest.mark.parametrize(("late", "rest"), [(28, 0), (28.1, 20.1)])
@@ -813,10 +812,10 @@ def polling(
 def test_silence_behind_a_launch_that_ends_just_after_its_kernel_is_polling(
     options: dict[str, float], spins_: bool
 ) -> None:
-    found = polled(recorded(*polling(**options)))  # type: ignore[arg-type]
-    assert bool(found.silence.size) == spins_
+    actual = polled(recorded(*polling(**options)))  # type: ignore[arg-type]
+    assert bool(actual.silence.size) == spins_
     if not options:
-        assert (found.release.tolist(), (found.lag / US).tolist()) == ([0], [30])
+        assert (actual.release.tolist(), (actual.lag / US).tolist()) == ([0], [30])
 
 
 def test_a_thread_polls_for_what_it_launched_last_itself() -> None:
@@ -845,8 +844,8 @@ def turns(*, rest: float = 300, wakes: float = 50, **options: int) -> list[Busy]
     ids=["soon after", "200 us after", "later", "within half the silence", "in more than half"],
 )
 def test_a_thread_goes_on_after_another_fell_silent(rest: float, wakes: float, resumed: bool) -> None:
-    found = [row for row in handed(recorded(busy=turns(rest=rest, wakes=wakes))) if row[0] == 100 + rest + wakes]
-    assert found == ([(100 + rest + wakes, 100 + rest, wakes)] if resumed else [])
+    actual = [row for row in handed(recorded(busy=turns(rest=rest, wakes=wakes))) if row[0] == 100 + rest + wakes]
+    assert actual == ([(100 + rest + wakes, 100 + rest, wakes)] if resumed else [])
 
 
 def test_a_thread_begins_after_another_fell_silent() -> None:

@@ -122,9 +122,9 @@ def largest_operators(kernels: pl.DataFrame) -> str:
 
 
 def profiled(context: AdviceContext, name: str) -> Mapping[str, str]:
-    """Return the values of a command that profiles a kernel: its ``name``, and a ``pattern`` that no other kernel of the trace has.
+    """Return what a command that profiles a kernel needs.
 
-    ``also`` says of how many others it has it all the same, as a comment.
+    That is its ``name``, a ``pattern`` that no other kernel of the trace has, and ``also``, a comment on others that have it all the same.
     """
     if not name:
         return {"name": "", "pattern": "", "also": ""}

@@ -21,7 +21,7 @@ _SPELT_OTHERWISE = frozenset({"void", "const", "unsigned", "false", "true"})
 
 
 def kernel_pattern(name: str, names: Iterable[str]) -> tuple[str, int]:
-    """Return a regular expression that is found in ``name``, and in how many others of ``names`` it is found.
+    """Return a regular expression that matches ``name``, and how many others of ``names`` it matches.
 
     It is the kernel's own identifier where no other kernel has it, else the fewest words that tell it from the others; none
     of its characters means anything to a shell in double quotes.
@@ -57,13 +57,13 @@ def _words(name: str) -> Sequence[str]:
 
 def _identifiers(mangled: str) -> list[str]:
     """Return the identifiers of a mangled name (Itanium C++ ABI): each behind its length; numbers are other things too."""
-    found, at = [], 2
+    identifiers, at = [], 2
     while match := _NUMBERS.search(mangled, at):
         length = int(match["length"] or 0)
         word = mangled[match.end() : match.end() + length]
-        found += [word] if length > 2 else []
+        identifiers += [word] if length > 2 else []
         at = match.end() + len(word)
-    return found
+    return identifiers
 
 
 def _in_order(name: str, words: Sequence[str]) -> str:
