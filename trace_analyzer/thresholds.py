@@ -204,5 +204,7 @@ SMALL_MESSAGE_BYTES = 4 << 20
 """A collective of less is bound by its latency, not by the links."""
 SLOW_TRANSPORT_RATIO = 0.01
 """Networks between machines reach a tenth of the links within one: a hundredth is a fallback, such as sockets."""
+SHARED_RATIO = 0.1
+"""Advice that is about less of the time of advice above it saves nearly all of its own."""
 CUSTOM_KERNEL_RATIO = 0.05
 """A kernel that holds less of the window, whatever it does, is not the first to profile."""
