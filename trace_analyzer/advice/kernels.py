@@ -11,6 +11,7 @@ from trace_analyzer.advice.opportunity import (
     Opportunity,
     kernel_opportunity,
     outside,
+    profiled,
     run_opportunity,
     total,
     where_called,
@@ -18,7 +19,6 @@ from trace_analyzer.advice.opportunity import (
 )
 from trace_analyzer.advice.traffic import runs_in_16_bits
 from trace_analyzer.advice.window_context import AdviceContext
-from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import union
 from trace_analyzer.frames.lookups import as_strings, factorize, lookup, map_unique
 from trace_analyzer.units import count, counted, percent, size
@@ -119,16 +119,16 @@ def channels_last(context: AdviceContext) -> Opportunity | None:
     )
 
 
-def thin_products(context: AdviceContext) -> Opportunity | None:
+def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
     """Return the saving of larger batches for products and attention that memory bandwidth limits.
 
     A few rows are multiplied by all weights, or a query by a whole cache.
     """
-    written_out = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
+    unfused_attention = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
     # In 16 bit, attention of n queries for each key has about n FLOP per byte: many queries read no cache for a few.
     whole = (pl.col("bucket") == "attention") & (pl.col("flop") > thresholds.FEW_QUERIES * pl.col("moved_bytes"))
-    thin = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
-    rows = outside(context.within.activities.filter(thin), written_out)
+    skinny = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
+    rows = outside(context.within.activities.filter(skinny), unfused_attention)
     rows = rows.filter(_reads_weights(rows.hstack(lookup(context.within.shapes, rows, "operator_id"))))
     few = 2 * total(where_called(rows, pl.col("name").str.contains(_FOUR_BITS)), "duration_ns") > total(
         rows, "duration_ns"
@@ -189,7 +189,10 @@ _TORCH_DTYPES = {"tf32": "bfloat16", "bf16": "bfloat16", "fp16": "float16"}
 
 
 def fewer_bytes(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of 16-bit types in fp32 pointwise and normalization kernels that memory limits."""
+    """Return the saving of 16-bit types in fp32 pointwise and normalization kernels that memory limits.
+
+    What changes their type also takes products out of fp32: those that TF32 would make faster are counted here too.
+    """
     dtype = next((d for d in ("bf16", "fp16") if context.model and context.model.peak_flops(d)), None)
     if dtype is None or runs_in_16_bits(context):
         return None
@@ -199,17 +202,34 @@ def fewer_bytes(context: AdviceContext) -> Opportunity | None:
         & ~pl.col("bucket").is_in(["optimizer", "loss"])
     )
     name = pl.col("name")
-    rows = where_called(passes, name.str.contains(r"\bfloat\b") & ~name.str.contains(r"(?i)half|bfloat16|double"))
+    wide = where_called(passes, name.str.contains(r"\bfloat\b") & ~name.str.contains(r"(?i)half|bfloat16|double"))
+    if wide.is_empty():
+        return None
+    products = _products_in_16_bits(context, dtype)
+    ran = f", and {counted(products.height, 'matrix product')} ran in it" if products.height else ""
     return kernel_opportunity(
         context,
-        rows,
-        pl.col("duration_ns") / 2,
-        "half the time of memory-bound pointwise and normalization kernels on fp32: half the bytes",
-        f"{counted(rows.height, 'memory-bound kernel reads and writes', 'memory-bound kernels read and write')} fp32",
+        pl.concat([wide.with_columns((pl.col("duration_ns") / 2).alias("halved_ns")), products], how="diagonal"),
+        pl.col("halved_ns"),
+        "half the time of memory-bound pointwise and normalization kernels on fp32: half the bytes"
+        f"{'; and time of products in fp32 beyond their roof in 16 bit' if products.height else ''}",
+        f"{counted(wide.height, 'memory-bound kernel reads and writes', 'memory-bound kernels read and write')} fp32{ran}",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
         scaled=_SCALED if dtype == "fp16" else "",
     )
+
+
+def _products_in_16_bits(context: AdviceContext, dtype: str) -> pl.DataFrame:
+    """Return products in fp32 that TF32 would make faster, with the most that a 16-bit type can save of each (``halved_ns``).
+
+    Their roof is in 16 bit no lower than that in TF32 times half, or times the ratio of the peaks if that is less.
+    """
+    tf32, narrow = (context.model.peak_flops(d) if context.model else None for d in ("tf32", dtype))
+    slow = _missed(context, "fp32").filter(pl.col("target_dtype") == "tf32")
+    least = min(0.5, tf32 / narrow) if tf32 and narrow else 0.0
+    roof_ns = pl.col("duration_ns") - pl.col("saves_ns")
+    return slow.select(pl.exclude("saves_ns"), (pl.col("duration_ns") - least * roof_ns).alias("halved_ns"))
 
 
 def _missed(context: AdviceContext, *reasons: str) -> pl.DataFrame:
@@ -324,7 +344,7 @@ def inefficient_kernels(context: AdviceContext) -> Opportunity | None:
         f"{counted(rows.height, 'kernel fills', 'kernels fill')} the device and"
         f" {'reaches' if rows.height == 1 else 'reach'} {percent(reached)} of what memory and arithmetic units allow: neither"
         " limits them",
-        name=function_name(str(longest or "")),
+        **profiled(context, str(longest or "")),
     )
 
 

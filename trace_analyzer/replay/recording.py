@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from trace_analyzer.catalog.code import NO_OPERATOR
 from trace_analyzer.catalog.host_work import BLOCKING, HOST_WAIT, work_of_name
 from trace_analyzer.catalog.patterns import with_slashes
 from trace_analyzer.frames.buffers import Buffer
@@ -49,7 +50,7 @@ HOST_PARTS = (
     HOST_WAIT,
 )
 _PARTS_OF_WORK = {"data-loading": DATA, "compilation": COMPILATION, "allocation": ALLOCATION, HOST_WAIT: WAITING}
-_MARK_OPERATORS = r"^(ProfilerStep|Optimizer\.)"
+_MARK_OPERATORS = rf"^(ProfilerStep|Optimizer\.)|{NO_OPERATOR}"
 """PyTorch before 1.11 writes these annotations as operators: they are no work."""
 
 COPY_KINDS = ("HtoD", "DtoH", "DtoD", "PtoP")
@@ -217,9 +218,10 @@ def _name_kinds(events: pl.DataFrame) -> pl.DataFrame:
     known = names.with_columns(with_slashes(names).select(work_of_name()).to_series().alias("work")).with_columns(
         call.fill_null(-1).cast(pl.Int8).alias("call"),
         part.cast(pl.Int8).alias("part"),
-        is_operator.alias("is_operator"),
+        # Scopes and autograd functions without a namespace run the program's own code, which may wait.
+        (is_operator & name.str.contains(":")).alias("occupies"),
     )
-    return known.select("call", "part", "is_operator")[codes].with_columns(codes.alias("name_id"))
+    return known.select("call", "part", "occupies")[codes].with_columns(codes.alias("name_id"))
 
 
 def _calls(events: pl.DataFrame, kinds: pl.DataFrame, processes: Ints, launches: pl.DataFrame) -> tuple[Calls, Rows]:
@@ -361,7 +363,7 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
         "thread_id", "start_ns", (pl.col("start_ns") + pl.col("duration_ns")).alias("end_ns"), "event_id"
     )
     inner = innermost(spans, ["thread_id"], "event_id")
-    named = spans.hstack(kinds.select("part", "call", "is_operator"))
+    named = spans.hstack(kinds.select("part", "call", "occupies"))
     for work in (COMPILATION, DATA):
         within = named.filter((pl.col("part") == work) & (pl.col("call") < 0)).select("thread_id", "start_ns", "end_ns")
         if within.is_empty():
@@ -372,8 +374,9 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
     event = inner.get_column("event_id")
     own = named.get_column("part")[event]
     part = inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", own)).to_series().to_numpy().copy()
-    is_operator = named.get_column("is_operator")[event].to_numpy().astype(bool)
-    busy = is_operator | is_any(part, (DATA, ALLOCATION, COMPILATION, RUNTIME))
+    busy = named.get_column("occupies")[event].to_numpy().astype(bool) | is_any(
+        part, (DATA, ALLOCATION, COMPILATION, RUNTIME)
+    )
     waiting = np.flatnonzero(part == WAITING)
     length = _picked(events.get_column("duration_ns"), event.to_numpy()[waiting].astype(np.int64))
     part[waiting[length < HOST_WAIT_NS]] = PYTHON
