@@ -81,7 +81,7 @@ def test_the_verdict_and_its_reason_come_first_then_the_confidence() -> None:
     lines = summary(gpu_report(), 140).splitlines()
     assert lines[:3] == [
         "Overhead-bound: launch. The GPU waits for Python 30 % of the time.",
-        "Medium confidence: only two steady steps; and 1 more (-v)",
+        "Medium confidence: only two steady steps; 1 more: -v",
         "train_step.pt.trace.json.gz · NVIDIA H100 80GB HBM3 · 1.20 ms",
     ]
 
@@ -96,7 +96,7 @@ def test_the_rule_stands_where_the_largest_figure_is_not_the_verdict() -> None:
 
 def test_what_does_not_hold_and_what_warns_is_on_the_first_screen() -> None:
     lines = summary(gpu_report(), 140).splitlines()
-    assert "Checks  1 of 3 hold; device 0: link coverage 40 % (run ahead withheld); lost events 12" in lines
+    assert "Checks  1 of 3 hold; link coverage 40 % (run ahead withheld); lost events 12" in lines
     assert "Note    odd name <img src=x onerror=alert(1)>" in lines
 
 
