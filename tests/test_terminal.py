@@ -130,6 +130,21 @@ def test_one_line_of_code_says_what_to_write(code: str, width: int, line: str) -
     assert code_line(code, width) == line
 
 
+@pytest.mark.parametrize(
+    ("line", "written"),
+    [
+        ("x = f()  # as is", ["x = f()  # as is"]),
+        ("x = f(1, 2)  # why it is so", ["# why it is so", "x = f(1, 2)"]),
+        ("# or by hand: with a graph", ["# or by hand: with", "# a graph"]),
+        ("    # inside of a block it is", ["    # inside of a", "    # block it is"]),
+        ("    x = f(1, 2, 3, 4)", ["    x = f(1, 2, 3,", "    4)"]),
+        ("x = '#' * 3 + y + zzz", ["x = '#' * 3 + y +", "zzz"]),
+    ],
+)
+def test_wrapped_code_stays_code(line: str, written: list[str]) -> None:
+    assert layout.folded_code(line, 18) == written
+
+
 def test_verbose_tells_the_rest() -> None:
     short, whole = summary(gpu_report(), 100), summary(gpu_report(), 100, verbose=True)
     for title in ("Evidence", "Top kernels and copies", "Device 0", "Recorded", "Notes", "     Launches cost 30 %"):

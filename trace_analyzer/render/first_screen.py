@@ -18,6 +18,7 @@ from trace_analyzer.render.layout import (
     cells,
     columns,
     folded,
+    folded_code,
     half_width,
     hanging,
     side_by_side,
@@ -89,12 +90,11 @@ def advice_lines(report: Report, width: int) -> list[Line]:
 
 
 def code_lines(code: str, width: int) -> list[Line]:
-    """Write each line of code as it is if it fits, else wrapped."""
-    room = width - 7
+    """Write each line of code as it is if it fits, else its comment first, wrapped."""
     return [
         [("       ", ""), (piece, "code")]
         for line in map(units.visible, code.splitlines())
-        for piece in ([line] if units.cell_width(line) <= room else folded(line, room, MOST_LINES))
+        for piece in folded_code(line, width - 7)
     ]
 
 
