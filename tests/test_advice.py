@@ -295,9 +295,9 @@ def test_a_replayed_decoding_step_wants_bigger_batches_or_fewer_bits() -> None:
     assert report.verdict.regime == "memory-bandwidth-bound"
     assert report.verdict.confidence != "high"
     assert any("one of decoding" in why for why in report.verdict.confidence_why)
-    assert saved(report) == {"few-row-matmuls": 40 * 20_000}
+    assert saved(report) == {"skinny-matmuls": 40 * 20_000}
     prefill = [kernel(GEMM, 20 + 40 * n, 40, grid=[500, 1, 1]) for n in range(40)]
-    assert "few-row-matmuls" not in ids(analysed(prefill))
+    assert "skinny-matmuls" not in ids(analysed(prefill))
 
 
 @pytest.mark.slow
@@ -400,7 +400,7 @@ def test_attention_written_out() -> None:
     fused = 2 * 2 * 8 * 1000 * 1000 * 64 / 312e12 * 1e9
     assert item.saves_ns_at_most == int(6 * (210_000 - fused)), "all of it but a fused kernel at its roof"
     assert "F.scaled_dot_product_attention" in item.code
-    assert not {"fusion", "few-row-matmuls"} & set(ids(report)), "its kernels count once"
+    assert not {"fusion", "skinny-matmuls"} & set(ids(report)), "its kernels count once"
 
 
 @pytest.mark.slow
@@ -425,15 +425,15 @@ def test_attention_of_many_queries_reads_no_cache_for_a_few() -> None:
     for report in (decoding, prefill):
         assert report.verdict.regime == "memory-bandwidth-bound"
         assert report.tables["activities"].get_column("moved_bytes").null_count() == 0
-    assert "few-row-matmuls" in ids(decoding)
-    assert "few-row-matmuls" not in ids(prefill)
+    assert "skinny-matmuls" in ids(decoding)
+    assert "skinny-matmuls" not in ids(prefill)
 
 
 @pytest.mark.slow
 def test_what_waits_for_the_cpu_needs_no_fusion() -> None:
     report = analysed(eager([*cos_cos(3), *attention(3)], late=True))
     assert (report.verdict.regime, report.verdict.runner_up) == ("overhead-bound", None)
-    assert not {"fusion", "attention-kernel", "few-row-matmuls"} & set(ids(report))
+    assert not {"fusion", "attention-kernel", "skinny-matmuls"} & set(ids(report))
 
 
 def test_what_runs_beside_other_kernels_saves_no_more_than_its_part() -> None:
@@ -843,7 +843,7 @@ CASES: dict[str, tuple[list[object], list[object]]] = {
     "fusion": (memory_bound(7), apart(ADD)),
     "channels-last": (apart("void nchwToNhwcKernel<float, float>(x)"), apart("void nchwAddKernel<float, float>(x)")),
     "fewer-bytes": (apart(WIDE), apart(WIDE.replace("<float>", "<c10::Half>"))),
-    "few-row-matmuls": (replayed("void gemv2T_kernel_val<int, float>(x)"), replayed(GEMM)),
+    "skinny-matmuls": (replayed("void gemv2T_kernel_val<int, float>(x)"), replayed(GEMM)),
     "tensor-cores": (in_a_row(FP32), in_a_row("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn")),
     "tf32": (in_a_row(FP32), in_a_row(GEMM)),
     "padding": (in_a_row(f"cutlass_80_tensorop_{GEMM}_align1"), in_a_row(f"cutlass_80_tensorop_{GEMM}_align8")),

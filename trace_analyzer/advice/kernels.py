@@ -119,7 +119,7 @@ def channels_last(context: AdviceContext) -> Opportunity | None:
     )
 
 
-def few_row_matmuls(context: AdviceContext) -> Opportunity | None:
+def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
     """Return the saving of larger batches for matmuls and attention that memory bandwidth limits.
 
     A few rows are multiplied by all weights, or a query by a whole cache.

@@ -41,7 +41,7 @@ TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "fewer-bytes",
             "casts",
             "compiled-copies",
-            "few-row-matmuls",
+            "skinny-matmuls",
             "low-precision",
             "inefficient-kernels",
             "custom-kernels",
