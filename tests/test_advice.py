@@ -85,7 +85,7 @@ def test_cpu_operators() -> None:
     assert "run them once" not in first.code
 
 
-def test_an_operator_that_prepares_its_launch_for_long_is_not_said_to_compute() -> None:
+def test_an_operator_that_prepares_its_launch_for_long_is_not_charged_to_compute() -> None:
     first = analysed(iterations(lambda t: op("aten::addmm", t, 4_950), period=5_000)).advice[0]
     assert first.id == "cpu-operators"
     assert first.where.startswith("aten::addmm (")
@@ -264,9 +264,9 @@ def test_the_dtype_is_one_that_the_device_is_faster_in() -> None:
 def test_eight_bits_only_where_the_device_is_faster_in_them() -> None:
     h100 = {"id": 0, "name": "NVIDIA H100 80GB HBM3", "computeMajor": 9, "computeMinor": 0, "numSms": 132}
     kernels = [launched(GEMM, 100 * n, 100 * n + 20, 100, n + 1) for n in range(12)]
-    found = {item.id: item for item in analysed(kernels, devices=[h100]).advice}
-    assert found["low-precision"].title == "Compute in fewer bits: fp8"
-    assert found["low-precision"].saves_ns_at_most == pytest.approx(600_000, rel=0.01)
+    by_id = {item.id: item for item in analysed(kernels, devices=[h100]).advice}
+    assert by_id["low-precision"].title == "Compute in fewer bits: fp8"
+    assert by_id["low-precision"].saves_ns_at_most == pytest.approx(600_000, rel=0.01)
     assert "low-precision" not in ids(analysed(kernels)), "an A100 has no fp8"
 
 
@@ -410,13 +410,13 @@ def test_attention_of_many_queries_reads_no_cache_for_a_few() -> None:
 
     def attends(queries: int, keys: int, us: int) -> Report:
         shapes = [[64, 16, queries, 64], [64, 16, keys, 64], [64, 16, keys, 64], [], []]
-        told = {
+        recorded_inputs = {
             "Input Dims": shapes,
             "Input type": [*["c10::Half"] * 3, "Scalar", "Scalar"],
             "Concrete Inputs": ["", "", "", "0.0", "False"],
         }
         return analysed([
-            [op("aten::_scaled_dot_product_flash_attention", 20 * n, 10, **told),
+            [op("aten::_scaled_dot_product_flash_attention", 20 * n, 10, **recorded_inputs),
              launched(flash, 20 * n + 2, 1_000 + us * n, us, n + 1, grid=[5_000, 1, 1])]
             for n in range(12)
         ])  # fmt: skip
@@ -550,15 +550,15 @@ def test_a_cold_start_has_advice_of_its_own() -> None:
 
 
 @pytest.mark.slow
-def test_code_that_is_compiled_without_graphs_is_said_to_be() -> None:
-    told = "compiled already"
+def test_code_that_is_compiled_without_graphs_is_called_so() -> None:
+    remark = "compiled already"
     by_hand = analysed(iterations(lambda t: op("aten::mm", t, 850)))
     region = lambda t: op("Torch-Compiled Region: 0/0", t, 950)  # noqa: E731
     compiled = analysed(iterations(lambda t: op("aten::mm", t, 850), region))
-    assert told not in by_hand.advice[0].why
-    assert told in compiled.advice[0].why
+    assert remark not in by_hand.advice[0].why
+    assert remark in compiled.advice[0].why
     once = analysed(iterations(lambda t: op("aten::mm", t, 850)), region(0))
-    assert told not in once.advice[0].why, "one region of twelve"
+    assert remark not in once.advice[0].why, "one region of twelve"
 
 
 @pytest.mark.slow
@@ -586,9 +586,9 @@ def test_amd_has_words_of_its_own() -> None:
     report = analysed(
         iterations(lambda t: op("aten::mm", t, 400), lambda t: call("hipMalloc", t + 400, 450)), devices=[mi300]
     )
-    found = {item.id: item for item in report.advice}
-    assert "HIP graph" in found["cuda-graphs"].title
-    assert "PYTORCH_HIP_ALLOC_CONF" in found["allocator"].code
+    by_id = {item.id: item for item in report.advice}
+    assert "HIP graph" in by_id["cuda-graphs"].title
+    assert "PYTORCH_HIP_ALLOC_CONF" in by_id["allocator"].code
     unknown = analysed(iterations(lambda t: call("hipMalloc", t, 850)), devices=[{"id": 0, "name": ""}])
     assert "PYTORCH_HIP_ALLOC_CONF" in unknown.advice[0].code, "by its runtime"
 
@@ -599,8 +599,8 @@ def test_intel_has_words_of_its_own() -> None:
     late = [[call("urEnqueueKernelLaunch", 5_000 * n + 4_900, 5, correlation=n + 1, category="xpu_runtime"),
              kernel(GEMM, 5_000 * n + 4_910, 50, correlation=n + 1), op("aten::sort", 5_000 * n, 4_800)] for n in range(12)]  # fmt: skip
     for devices in ([max1550], [{"id": 0, "name": ""}]):
-        found = {item.id: item for item in analysed(late, devices=devices).advice}
-        assert 'device="xpu"' in found["cpu-operators"].code
+        by_id = {item.id: item for item in analysed(late, devices=devices).advice}
+        assert 'device="xpu"' in by_id["cpu-operators"].code
 
 
 def test_workers_that_do_not_keep_up() -> None:
@@ -882,7 +882,7 @@ def test_every_fix_has_a_case() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fix", CASES)
-def test_a_fix_is_said_where_it_helps_and_not_where_it_does_not(fix: str) -> None:
+def test_a_fix_is_reported_where_it_helps_and_not_where_it_does_not(fix: str) -> None:
     """And with all that an item needs: the code, the numbers, the bound, the place on the timeline, the docs."""
     asks, does_not = (analysed(events, devices=[ON.get(fix, A100)]) for events in CASES[fix])
     (item,) = (item for item in asks.advice if item.id == fix)

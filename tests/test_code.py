@@ -35,7 +35,7 @@ def test_a_rule_leaves_its_counterexamples(column: str, rule: CodeRule) -> None:
 
 
 @libraries
-def test_frames_of_libraries_are_told_from_those_of_the_program(rule: CodeRule) -> None:
+def test_frames_of_libraries_are_distinguished_from_those_of_the_program(rule: CodeRule) -> None:
     assert all(reported("python", rule.examples, "library").values())
     assert not any(reported("python", rule.counterexamples, "library").values())
 

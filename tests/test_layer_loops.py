@@ -135,7 +135,7 @@ def test_what_layers_do_too_proves_no_steps(name: str) -> None:
     assert (report.steps_from, report.steps) == (None, ())
     assert report.verdict.window is not None
     assert report.verdict.window.kind == "whole"
-    assert is_noted(report), "but it is told"
+    assert is_noted(report), "but it is noted"
 
 
 @pytest.mark.sampled

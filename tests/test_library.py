@@ -75,8 +75,8 @@ def test_plots_are_listed_by_name() -> None:
 
 
 def test_an_explanation_shows_itself_as_text() -> None:
-    told = gpu_report().explain("verdict")
-    assert told._repr_html_().startswith("<pre>verdict  Overhead-bound")
+    explanation = gpu_report().explain("verdict")
+    assert explanation._repr_html_().startswith("<pre>verdict  Overhead-bound")
     hostile = report_saying("<img src=x>").explain("verdict")
     assert "<img" not in hostile._repr_html_()
 

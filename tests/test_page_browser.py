@@ -163,7 +163,7 @@ return { x: left + view.frame.x_scale.compute(x), y: top + view.frame.y_scale.co
 
 
 @pytest.mark.parametrize("touch", [False, True], ids=["mouse", "finger"])
-@pytest.mark.parametrize("plot", ["queue_depth", "runway"])
+@pytest.mark.parametrize("plot", ["queue_depth", "queued_work"])
 def test_a_tap_on_an_empty_queue_leads_to_the_idle_time_there(page: Browser, plot: str, touch: bool) -> None:
     report = sample("synthetic_overhead_synchronization")
     page.open(report, width=390 if touch else 1280, height=844, unfold=True)
@@ -324,11 +324,11 @@ def test_axe_finds_nothing_serious(page: Browser, report: Report, theme: str) ->
     for details in page.driver.find_elements("css selector", "details"):
         page.run("arguments[0].open = true", details)
     page.run(AXE.read_text(encoding="utf-8"))
-    found = page.driver.execute_async_script(
+    violations = page.driver.execute_async_script(
         "axe.run().then((result) => arguments[0](result.violations.map(({ id, impact, nodes }) =>"
         " ({ id, impact, nodes: nodes.map((node) => `${node.html.slice(0, 120)}: ${node.failureSummary}`) }))))"
     )
-    grave = [violation for violation in found if violation["impact"] in ("serious", "critical")]
+    grave = [violation for violation in violations if violation["impact"] in ("serious", "critical")]
     assert grave == [], json.dumps(grave, indent=1)
 
 
@@ -448,8 +448,8 @@ def test_a_flame_graph_zooms_searches_and_changes_its_tree(page: Browser) -> Non
     graph = "document.getElementById('flame').graph"
     page.run("document.querySelector('#flames').closest('details').open = true")
     page.wait(lambda: page.run(f"return {graph}.boxes.length") > 1)
-    told = page.driver.find_element("css selector", "[data-flame=told]")
-    assert told.text.startswith("Waiting of the device: ")
+    summary = page.driver.find_element("css selector", "[data-flame=flame-summary]")
+    assert summary.text.startswith("Waiting of the device: ")
     whole = page.run(f"return {graph}.flame.root.value")
     assert whole == report.tables["idle"].select((pl.col("end_ns") - pl.col("start_ns")).sum()).item()
     drawn = page.run(FLAME_COLOURS)
@@ -465,13 +465,13 @@ def test_a_flame_graph_zooms_searches_and_changes_its_tree(page: Browser) -> Non
     assert near == {"area": pytest.approx(longest["end_ns"] - longest["start_ns"]), "lower": 0}
     canvas = page.driver.find_element("css selector", "[data-flame=canvas]")
     canvas.send_keys("\ue015")  # arrow down: into the widest frame
-    assert " of it in " in told.text
+    assert " of it in " in summary.text
     page.driver.find_element("css selector", "[data-flame=reset]").click()
-    assert " of it in " not in told.text
+    assert " of it in " not in summary.text
     page.driver.find_element("css selector", "[data-flame=search]").send_keys("aten::")
-    assert "frames, " in page.driver.find_element("css selector", "[data-flame=found]").text
+    assert "frames, " in page.driver.find_element("css selector", "[data-flame=match-count]").text
     page.driver.find_elements("css selector", "[data-flame-view]")[-1].click()
-    assert told.text.startswith("Kernel time: ")
+    assert summary.text.startswith("Kernel time: ")
 
 
 def test_a_picture_shows_verdict_and_timeline(tmp_path: Path) -> None:

@@ -149,17 +149,17 @@ def test_compiled_loops_agree_with_plain_python(
     target, source, weight = (np.array([edge[i] for edge in listed], dtype=np.int64) for i in range(3))
     offsets = np.searchsorted(target, np.arange(points + 1)).astype(np.int64)
     roots = np.arange(points, dtype=np.int64) * 7
-    found = []
+    outcomes = []
     for loops in (_path_loops, PLAIN):
         loops.check(offsets, source)
         times, binding, path = (np.zeros(points, dtype=np.int64) for _ in range(3))
         loops.longest(offsets, source, weight, roots, times, binding)
         count = loops.walk_back(source, binding, point % points, until, path)
-        found.append((times.tolist(), binding.tolist(), path[:count].tolist()))
-    assert found[0] == found[1]
+        outcomes.append((times.tolist(), binding.tolist(), path[:count].tolist()))
+    assert outcomes[0] == outcomes[1]
     for at in range(points):
-        mine = [found[0][0][s] + w for t, s, w in listed if t == at and w != PLAIN.REMOVED]
-        assert found[0][0][at] == (max(mine) if mine else roots[at])
+        mine = [outcomes[0][0][s] + w for t, s, w in listed if t == at and w != PLAIN.REMOVED]
+        assert outcomes[0][0][at] == (max(mine) if mine else roots[at])
 
 
 @pytest.mark.parametrize("loops", [_path_loops, PLAIN], ids=["compiled", "plain"])

@@ -77,13 +77,13 @@ def test_rows_that_do_not_start_at_16_bytes() -> None:
         product("void at::native::vectorized_elementwise_kernel<4, x>(int)", "float", 100),
         product("my_own_gemm", "c10::Half", 1_000, shapes=False),
     ],
-    ids=["aligned", "tensor-cores", "at-the-roof-already", "held-by-memory", "no-contraction", "nothing-known"],
+    ids=["aligned", "tensor-cores", "at-the-roof-already", "held-by-memory", "no-matmul", "nothing-known"],
 )
 def test_what_is_well_as_it_is(events: list[Any]) -> None:
     assert actual(events) == []
 
 
-def test_without_a_device_nothing_is_said() -> None:
+def test_without_a_device_nothing_is_reported() -> None:
     assert actual(product(SGEMM, "float", 8_000), devices=[UNLISTED]) == []
 
 

@@ -310,7 +310,7 @@ def test_a_run_on_the_cpu_shows_its_operators() -> None:
 
 
 @pytest.mark.slow
-def test_one_of_something_is_said_in_the_singular() -> None:
+def test_one_of_something_is_reported_in_the_singular() -> None:
     """A trace with one of each: device, kernel, launch, copy, step."""
     one = [
         annotation("ProfilerStep#0", 0, 20_000),

@@ -163,7 +163,7 @@ def prepared(name: str, until: int, **options: Any) -> Report:
     return analysed(op(name, 0, until), work, **options)
 
 
-def test_what_was_recorded_before_the_devices_work_is_said_with_its_name() -> None:
+def test_what_was_recorded_before_the_devices_work_is_reported_with_its_name() -> None:
     report = prepared("my::preprocess", 20_000)
     sentence = "The window leaves out 67 % of the trace (20.0 ms of 30.0 ms before the device's first work, most of it in my::preprocess)."
     assert sentence in report.verdict.headline
@@ -214,7 +214,7 @@ def window(report: Report) -> tuple[str, tuple[tuple[int, int], ...]]:
 
 
 @pytest.mark.slow
-def test_idle_time_before_the_first_real_work_is_trimmed_and_told() -> None:
+def test_idle_time_before_the_first_real_work_is_trimmed_and_reported() -> None:
     report = edged(tiny(0, 1))
     kind, ((start, end),) = window(report)
     assert (kind, start) == ("trimmed", 20_010_000)

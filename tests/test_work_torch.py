@@ -1,4 +1,4 @@
-"""FLOP of contractions against `torch.utils.flop_counter`, on what the profiler records of the same calls."""
+"""FLOP of matmuls, convolutions and attention against `torch.utils.flop_counter`, on what the profiler records of the same calls."""
 
 import json
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from trace_analyzer.analyses.work import CONTRACTIONS, Record, call_work
+from trace_analyzer.analyses.work import MATMUL_FORMULAS, Record, call_work
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -36,8 +36,8 @@ def contains(outer: dict[str, Any], inner: dict[str, Any]) -> bool:
 
 
 def formula_flop(events: list[dict[str, Any]], *, leaves: bool = False) -> float:
-    """Our FLOP, of the outermost calls that have a formula for contractions (or of the innermost)."""
-    calls = [event for event in events if event["name"] in CONTRACTIONS]
+    """Our FLOP, of the outermost calls that have a formula of group `matmul` (or of the innermost)."""
+    calls = [event for event in events if event["name"] in MATMUL_FORMULAS]
     return sum(
         flop_of(call)
         for call in calls

@@ -41,7 +41,7 @@ class DeviceFindings:
     steps_found: int
     launches_per_step: float | None
     peaks_known: bool
-    contraction_ratio: float
+    matmul_ratio: float
     shapes_ratio: float | None
     known_ratio: float | None
     assumed_peaks: str | None
@@ -115,7 +115,7 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         steps_found=steps.height,
         launches_per_step=launches.height / steps.height if steps.height else None,
         peaks_known=model is not None and not model.assumed,
-        contraction_ratio=time_ratio(activities, pl.col("group") == "matmul") or 0.0,
+        matmul_ratio=time_ratio(activities, pl.col("group") == "matmul") or 0.0,
         shapes_ratio=_shapes_ratio(activities),
         known_ratio=_known_ratio(activities, pl.col("kind") == "kernel"),
         assumed_peaks=_assumed_peaks(activities, model),

@@ -41,7 +41,7 @@ BEHIND_BUSY_RATIO = 0.9
 AHEAD_LEAD_CALLS = 10
 AHEAD_EMPTY_RATIO = 0.1
 
-DRAIN_RUNWAY_NS = 100 * NS_PER_US
+DRAIN_QUEUED_WORK_NS = 100 * NS_PER_US
 """With less queued, the CPU had not run ahead: one slow launch uses it up."""
 
 # Bound of a kernel
@@ -138,7 +138,7 @@ EARLIER_TOLD_RATIO = 0.05
 GOOD_COVERAGE = 0.9
 POOR_COVERAGE = 0.5
 UNKNOWN_DOUBT_RATIO = 0.2
-CONTRACTION_DOUBT_RATIO = 0.25
+MATMUL_DOUBT_RATIO = 0.25
 """Below this share of kernel time, unknown shapes of matmuls and convolutions cannot turn the verdict."""
 
 # The profiler's own cost

@@ -124,11 +124,11 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
 
     A few rows are multiplied by all weights, or a query by a whole cache.
     """
-    written_out = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
+    unfused_attention = union(context.within.fusions.filter(pl.col("kind") == "attention"), ["device"])
     # In 16 bit, attention of n queries for each key has about n FLOP per byte: many queries read no cache for a few.
     whole = (pl.col("bucket") == "attention") & (pl.col("flop") > thresholds.FEW_QUERIES * pl.col("moved_bytes"))
-    thin = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
-    rows = outside(context.within.activities.filter(thin), written_out)
+    skinny = (pl.col("bound") == "memory") & (pl.col("group") == "matmul") & ~whole.fill_null(False)
+    rows = outside(context.within.activities.filter(skinny), unfused_attention)
     rows = rows.filter(_reads_weights(rows.hstack(lookup(context.within.shapes, rows, "operator_id"))))
     few = 2 * total(where_called(rows, pl.col("name").str.contains(_FOUR_BITS)), "duration_ns") > total(
         rows, "duration_ns"

@@ -47,7 +47,7 @@ def _cast_kernels(context: AdviceContext) -> pl.DataFrame:
 
 
 def runs_in_16_bits(context: AdviceContext) -> bool:
-    """Return whether autocast is at work, or most of the contractions' time of known type is in 16 bits or fewer."""
+    """Return whether autocast is at work, or matmuls and convolutions take most of their time in 16 bits or fewer."""
     known = context.within.activities.filter(pl.col("group") == "matmul").drop_nulls("dtype")
     narrow = known.filter(pl.col("dtype").is_in(["bf16", "fp16", "fp8", "int8"]))
     return 2 * total(narrow, "duration_ns") > total(known, "duration_ns") or not _cast_kernels(context).is_empty()

@@ -42,6 +42,7 @@ TARGETS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "casts",
             "compiled-copies",
             "skinny-matmuls",
+            "thin-products",  # the id of skinny-matmuls in reports of schema version 1
             "low-precision",
             "inefficient-kernels",
             "custom-kernels",

@@ -79,7 +79,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Matches:
-    """Hold how many communication kernels found their peers, and ``by`` what: seq, comms-id, order, pair or ends.
+    """Hold how many communication kernels are matched with their peers, and ``by`` what: seq, comms-id, order, pair or ends.
 
     ``residual_ns``: 95 % of their ends lie no further from the middle end of their collective."""
 
@@ -309,5 +309,5 @@ def _notes(together: Joined, matched: Alignment, counts: Matches) -> tuple[str, 
     if any(summary.steps_from not in (None, "ProfilerStep") for summary in together.ranks):
         notes.append("steps are not marked by prof.step(): their numbers may differ between ranks")
     if not counts.matched and counts.unmatched:
-        notes.append("no collective of two ranks could be matched: nothing is said of waits")
+        notes.append("no collective of two ranks could be matched: waits are not known")
     return tuple(notes)

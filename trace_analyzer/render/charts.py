@@ -176,11 +176,11 @@ def queue_depth(report: Report) -> Chart | None:
     return _over_time(report, "depth", "Queue depth", 1, "")
 
 
-def runway(report: Report) -> Chart | None:
-    """Return runway over time: of each bin the highest, one curve per device."""
-    highest = report.tables["queue"].get_column("runway_ns").max()
+def queued_work(report: Report) -> Chart | None:
+    """Return queued work over time: of each bin the highest, one curve per device."""
+    highest = report.tables["queue"].get_column("queued_work_ns").max()
     factor, unit = _unit(highest if isinstance(highest, int) else 0)
-    return _over_time(report, "runway_ns", "Queued work", factor, unit)
+    return _over_time(report, "queued_work_ns", "Queued work", factor, unit)
 
 
 def step_times(report: Report) -> Chart | None:
@@ -213,7 +213,7 @@ CHARTS: Mapping[str, Callable[[Report], Chart | None]] = {
     "gaps": gaps,
     "launch_lead": launch_lead,
     "queue_depth": queue_depth,
-    "runway": runway,
+    "queued_work": queued_work,
 }
 """Name to the function that describes it, None where the report has no data."""
 

@@ -289,7 +289,7 @@ def predicted_briefly(item: Advice) -> str:
 
 
 _NO_GAIN = f"no measurable gain (under {100 * thresholds.WORTH_RATIO:g} %)"
-"""What is said of an estimate that saves less than half of the narrowest interval is wide."""
+"""Reservation of an estimate that saves less than half of the narrowest interval is wide."""
 
 
 def tensor_cores(device: DeviceReport) -> list[str]:

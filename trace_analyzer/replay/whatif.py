@@ -359,7 +359,7 @@ def standard_changes() -> tuple[Change, ...]:
 
 
 def _scenarios(replay: Replay, applied: tuple[Change, ...]) -> tuple[list[Scenario], list[Skipped]]:
-    """Return each asked change alone, so that what each brings can be told from what all bring."""
+    """Return each asked change alone, so that the effect of each stands beside that of all."""
     scenarios, skipped = [], []
     for change in applied:
         try:

@@ -250,7 +250,12 @@ def _evidence(findings: Findings, judgement: Judgement, window: int) -> list[Evi
     if judgement.cause == "cold-start":
         sums = cause_sums("overhead-bound", findings.parts_ns)
         evidence.append(
-            Evidence("cause_without_cold_start", max(sums, key=lambda c: sums[c]), "", "the cause otherwise found")
+            Evidence(
+                "cause_without_cold_start",
+                max(sums, key=lambda c: sums[c]),
+                "",
+                "the cause if cold starts did not count",
+            )
         )
     if findings.device.steps_from is not None:
         evidence.append(Evidence("steps_from", findings.device.steps_from, "", "what marks the steps"))
@@ -308,7 +313,7 @@ def _doubts_of_the_regime(findings: Findings, judgement: Judgement) -> Iterator[
         yield from _doubts_of_kernels_behind(findings, judgement)
         return
     known = device.shapes_ratio or 0.0
-    if device.contraction_ratio > t.CONTRACTION_DOUBT_RATIO and known < t.POOR_COVERAGE:
+    if device.matmul_ratio > t.MATMUL_DOUBT_RATIO and known < t.POOR_COVERAGE:
         yield (
             f"FLOP and bytes are known for {percent(known)} of the time of matmuls and convolutions: the others count as"
             " compute by their kind, or as memory where their name is one of decoding: batch sizes may differ"

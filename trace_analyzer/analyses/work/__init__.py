@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from trace_analyzer.analyses.work import (
     attention,
-    contractions,
     convolutions,
     embeddings,
     fused,
+    matmuls,
     movement,
     normalizations,
     optimizers,
@@ -24,9 +24,10 @@ from trace_analyzer.analyses.work import (
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
-CONTRACTIONS: dict[str, Formula] = (
-    contractions.FORMULAS | convolutions.FORMULAS | attention.FORMULAS | vendor_products.FORMULAS
+MATMUL_FORMULAS: dict[str, Formula] = (
+    matmuls.FORMULAS | convolutions.FORMULAS | attention.FORMULAS | vendor_products.FORMULAS
 )
+"""Formulas of the operators whose kernels are of group `matmul`: products, convolutions and attention."""
 FORMULAS: dict[str, Formula] = {
     **pointwise.FORMULAS,
     **optimizers.FORMULAS,
@@ -35,7 +36,7 @@ FORMULAS: dict[str, Formula] = {
     **movement.FORMULAS,
     **vendor.FORMULAS,
     **embeddings.FORMULAS,
-    **CONTRACTIONS,
+    **MATMUL_FORMULAS,
 }
 TRITON = "triton_"
 """Start of the names of operators that Inductor wrote."""
@@ -70,4 +71,4 @@ def _by_prefix(operator: str) -> Formula | None:
     return next((formula for prefix, formula in _PREFIXES.items() if operator.startswith(prefix)), None)
 
 
-__all__ = ["CONTRACTIONS", "FORMULAS", "TRITON", "Record", "Work", "WorkResult", "call_work"]
+__all__ = ["FORMULAS", "MATMUL_FORMULAS", "TRITON", "Record", "Work", "WorkResult", "call_work"]

@@ -18,7 +18,7 @@ from trace_analyzer.analyses.work.calls import (
     require,
     total_bytes,
 )
-from trace_analyzer.analyses.work.contractions import broadcast
+from trace_analyzer.analyses.work.matmuls import broadcast
 
 
 def moved(tensor: Tensor, *others: Tensor | None, flop: float = 0.0) -> Work:

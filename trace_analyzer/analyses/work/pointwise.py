@@ -21,7 +21,7 @@ from trace_analyzer.analyses.work.calls import (
     same_tensor,
     total_bytes,
 )
-from trace_analyzer.analyses.work.contractions import broadcast
+from trace_analyzer.analyses.work.matmuls import broadcast
 
 
 @dataclass(frozen=True)
