@@ -130,9 +130,7 @@ class Listing:
 
 
 def _room_text(cell: Cell, field: Field) -> str:
-    """Return a text as long as what the cell shows: with the sign of its colour, the bar of a share, or in wide letters."""
-    if field.form == "code":
-        return cell.text + " " * (len(cell.text) // 5)
+    """Return a text as long as what the cell shows: with the sign of its colour, or the bar of a share."""
     return cell.text.ljust(SHARE) if field.form == "share" else f"{SWATCH if cell.key else ''}{cell.text}"
 
 
