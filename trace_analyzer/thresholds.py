@@ -52,11 +52,11 @@ SMALL_KERNEL_NS = 20 * NS_PER_US
 
 # Roofline
 LARGE_KERNEL_NS = 50 * NS_PER_US
-"""Shorter products may not fill the device, for reasons of their own."""
+"""Shorter matmuls may not fill the device, for reasons of their own."""
 EQUALLY_SLOW_KINDS = 4
 EQUALLY_SLOW_RATIO = 0.75
 EQUALLY_SLOW_SPREAD = 0.15
-"""Fewer kinds of products, good ones, or ones that differ by more need no common cause."""
+"""Fewer kinds of matmuls, good ones, or ones that differ by more need no common cause."""
 
 KNOWN_RATE_RATIO = 0.5
 """FLOP/s of less than half of a group's time say nothing of the group."""
@@ -69,7 +69,7 @@ HALF_ROOF_RATIO = 0.5
 BEYOND_ROOF_RATIO = 1.05
 """Arithmetic cannot exceed the device's peak; what does so was computed elsewhere, or is not what its shapes say."""
 GOOD_ROOF_RATIO = 0.8
-"""Libraries' best products reach 70 to 90 % of a datasheet's peak: above, other kernels win nothing."""
+"""Libraries' best matmuls reach 70 to 90 % of a datasheet's peak: above, other kernels win nothing."""
 INEFFICIENT_ROOF_RATIO = 0.25
 """Kernels that are made well reach 50 to 90 % of a datasheet's roof; below a quarter neither roof limits them."""
 

@@ -374,9 +374,8 @@ def _segments(events: pl.DataFrame, kinds: pl.DataFrame) -> Segments:
     event = inner.get_column("event_id")
     own = named.get_column("part")[event]
     part = inner.select(pl.coalesce(f"inside {DATA}", f"inside {COMPILATION}", own)).to_series().to_numpy().copy()
-    busy = named.get_column("occupies")[event].to_numpy().astype(bool) | is_any(
-        part, (DATA, ALLOCATION, COMPILATION, RUNTIME)
-    )
+    occupied = named.get_column("occupies")[event].to_numpy().astype(bool)
+    busy = occupied | is_any(part, (DATA, ALLOCATION, COMPILATION, RUNTIME))
     waiting = np.flatnonzero(part == WAITING)
     length = _picked(events.get_column("duration_ns"), event.to_numpy()[waiting].astype(np.int64))
     part[waiting[length < HOST_WAIT_NS]] = PYTHON
