@@ -25,10 +25,10 @@ from trace_analyzer.units import count, counted, percent, size
 
 
 def attention_kernel(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of fused attention, whose scores do not go through memory between the two products."""
+    """Return the saving of fused attention, whose scores do not go through memory between the two matmuls."""
     runs = context.within.fusions.filter(pl.col("kind") == "attention")
     how = (
-        "time of all calls of unfused attention, its two products too, less that of a fused kernel at its roof: FLOP over"
+        "time of all calls of unfused attention, its two matmuls too, less that of a fused kernel at its roof: FLOP over"
         " peak or bytes over bandwidth, whichever takes longer"
     )
     moved = size(total(runs, "saved_bytes"))
@@ -120,7 +120,7 @@ def channels_last(context: AdviceContext) -> Opportunity | None:
 
 
 def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
-    """Return the saving of larger batches for products and attention that memory bandwidth limits.
+    """Return the saving of larger batches for matmuls and attention that memory bandwidth limits.
 
     A few rows are multiplied by all weights, or a query by a whole cache.
     """
@@ -137,8 +137,8 @@ def skinny_matmuls(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("duration_ns") / 2,
-        "half the time of memory-bound products and attention: half the bytes for the same work",
-        f"{counted(rows.height, 'product or attention kernel reads', 'products and attention kernels read')} much for little"
+        "half the time of memory-bound matmuls and attention: half the bytes for the same work",
+        f"{counted(rows.height, 'matmul or attention kernel reads', 'matmuls and attention kernels read')} much for little"
         " arithmetic",
         or_fewer_bits="" if few else ", or fewer bits",
         snippet=_MORE_SEQUENCES if few else f"{_QUANTIZE}\n{_MORE_SEQUENCES}",
@@ -256,7 +256,7 @@ def out_of_fp32(context: AdviceContext, *, tf32: bool) -> Opportunity | None:
         pl.col("saves_ns"),
         f"time of matmuls and convolutions in fp32 beyond their roof on tensor cores in {dtype}, or beyond their share of the ratio of"
         " the peaks where shapes are unknown",
-        f"{counted(slow.height, 'matrix product')} ran in fp32",
+        f"{counted(slow.height, 'matmul or convolution', 'matmuls and convolutions')} ran in fp32",
         dtype=dtype,
         torch_dtype=_TORCH_DTYPES[dtype],
         scaled=_SCALED if dtype == "fp16" else "",
@@ -280,9 +280,9 @@ def padding(context: AdviceContext) -> Opportunity | None:
         rows,
         pl.col("saves_ns"),
         "time of these kernels beyond their roof on tensor cores; half of it where FLOP and bytes are not known",
-        f"{counted(rows.height, 'matrix product uses', 'matrix products use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
+        f"{counted(rows.height, 'matmul or convolution uses', 'matmuls and convolutions use')} kernels for sizes or strides that are no multiples of 8 (align1, align2), or"
         f" that do without tensor cores{f'; odd: {sizes}' if sizes else ''}",
-        snippet=f"size = (size + 7) // 8 * 8  # {sizes or 'every size of a product: 8 in 16 bit, 64 at best'}",
+        snippet=f"size = (size + 7) // 8 * 8  # {sizes or 'every size of a matmul: 8 in 16 bit, 64 at best'}",
     )
 
 
@@ -316,8 +316,8 @@ def low_precision(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("duration_ns") * (1 - wide / narrow),
-        f"time of products in 16 bit, if they reach the peak of fp8: {narrow / wide:.3g} times that of bf16 on this device",
-        f"{counted(rows.height, 'product')} ran in 16 bit",
+        f"time of matmuls in 16 bit, if they reach the peak of fp8: {narrow / wide:.3g} times that of bf16 on this device",
+        f"{counted(rows.height, 'matmul')} ran in 16 bit",
         dtype="fp8",
         snippet="torchao.float8.convert_to_float8_training(model)  # serving: torchao.quantize_, or an fp8 checkpoint",
     )

@@ -14,6 +14,7 @@ from trace_analyzer.catalog.kernels import function_name
 from trace_analyzer.frames.intervals import clip, lookup_at, union
 from trace_analyzer.frames.lookups import as_strings, factorize, map_unique, sum_by_group
 from trace_analyzer.units import count, counted, duration, percent
+from trace_analyzer.vocabulary import phrase
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def idle_opportunity(
         return None
     return Opportunity(
         saves,
-        f"all idle time of the window with cause {' + '.join(causes)}{extra}",
+        f"all idle time of the window with cause {' + '.join(map(phrase, causes))}{extra}",
         f"{share_of_window(context, saves)}: {why}",
         partial(responsible_code, context, idle) if idle.height else str,
         longest(idle, length_ns()),

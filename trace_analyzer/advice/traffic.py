@@ -33,7 +33,7 @@ def casts(context: AdviceContext) -> Opportunity | None:
         context,
         rows,
         pl.col("duration_ns"),
-        "all time of kernels that convert inputs of products and convolutions, and their gradients",
+        "all time of kernels that convert inputs of matmuls and convolutions, and their gradients",
         f"{counted(rows.height, 'kernel only converts', 'kernels only convert')} between types, at each call of an operator under"
         " autocast",
     )
