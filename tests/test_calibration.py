@@ -238,11 +238,11 @@ def test_it_is_shown_as_text_and_as_figures_without_a_network() -> None:
     hostile = replace(MEASURED, name="</script><script>alert(1)\x1b[2J")
     text, page = calibration_text(hostile), calibration_html(hostile)
     assert "\x1b" not in text
-    assert "fp16 products" in text
+    assert "fp16 matmuls" in text
     assert "1.60 TB/s" in text
     assert "64  multiply-adds" in text
     assert "<script>alert(1)" not in page
-    assert "Matrix products" in page
+    assert "Matmuls" in page
     assert "Memory-bound to compute-bound" in page
     assert not re.search(r'<(script|link|img)[^>]*(src|href)="?http', page)
 
@@ -316,7 +316,7 @@ def test_what_has_no_time_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch)
     outcome = calibrate.calibrate("cpu", quick=True, budget_s=1e-9, progress=lambda *stage: stages.append(stage))
     assert (outcome.copies, outcome.matmuls, outcome.sweep) == ((), (), ())
     assert outcome.left_out[:2] == ("copies of 128 B", "copies of 64 B")
-    assert "fp32 products of 8" in outcome.left_out
+    assert "fp32 matmuls of 8" in outcome.left_out
     assert outcome.sweep_failure == "the budget left no time for it"
     assert doubts_in_short(outcome)[-1].startswith("no time was left for copies of 128 B and ")
     assert stages == []

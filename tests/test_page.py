@@ -386,7 +386,7 @@ def test_each_roof_names_its_types_units_and_kernels_and_its_points_have_a_shape
         roofed([("matmul", "bf16", 9.9e14), ("matmul", "fp16", 9.9e14), ("pointwise", "fp32", 6.7e13)])
     )
     assert chart is not None
-    assert [note.text for note in chart.notes] == ["bf16, fp16 products: 990 TFLOP/s", "fp32 elsewhere: 67 TFLOP/s"]
+    assert [note.text for note in chart.notes] == ["bf16, fp16 matmuls: 990 TFLOP/s", "fp32 elsewhere: 67 TFLOP/s"]
     matmul, pointwise = chart.points
     assert set(matmul.markers).isdisjoint(pointwise.markers)
     assert set(pointwise.texts["peak"]) == {"fp32 elsewhere: 67 TFLOP/s"}
@@ -399,7 +399,7 @@ def test_names_of_roofs_that_are_close_stand_beside_each_other() -> None:
     assert chart is not None
     high, close, low = chart.notes
     assert close.x < high.x == low.x
-    assert (high.text, close.text) == ("tf32 products: 160 TFLOP/s", "bf16 products: 150 TFLOP/s")
+    assert (high.text, close.text) == ("tf32 matmuls: 160 TFLOP/s", "bf16 matmuls: 150 TFLOP/s")
 
 
 @pytest.mark.slow

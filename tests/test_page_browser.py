@@ -1,6 +1,7 @@
 """The page around the timeline in a real browser: tables, jumps, themes, paper, phone, accessibility."""
 
 import base64
+import csv
 import json
 import os
 from collections.abc import Iterator
@@ -224,6 +225,8 @@ def test_plots_are_drawn_in_the_theme_when_they_come_into_view(page: Browser, th
     for place in places:
         page.run("arguments[0].scrollIntoView({ behavior: 'instant' })", place)
         page.wait(lambda place=place: place.get_attribute("data-drawn"))
+    wider = "return [...document.querySelectorAll('.plot-place')].filter((e) => e.firstElementChild.offsetWidth > e.clientWidth).map((e) => e.id)"
+    assert page.run(wider) == []
     inks = page.run(
         "return Bokeh.documents.flatMap((d) => [...d._all_models.values()])"
         ".filter((m) => m.type === 'LinearAxis' && m.axis_label).map((m) => m.axis_label_text_color)"
@@ -353,6 +356,12 @@ def test_the_page_begins_with_verdict_advice_and_timeline_and_folds_the_rest(pag
     assert page.run(OPEN) == []
 
 
+EVERY_CSV = """
+return [...document.querySelectorAll('.listing:not(.beside)')].filter((table) => table.querySelector('[data-csv]')).map((table) =>
+  [table.querySelector('[data-csv]'), [...table.querySelectorAll('thead th')].map((head) => head.textContent.trim()), table.querySelectorAll('tbody tr').length]);
+"""
+
+
 def test_the_code_of_an_advice_and_a_table_can_be_taken_along(page: Browser) -> None:
     report = sample("synthetic_overhead_launch")
     page.open(report)
@@ -361,6 +370,8 @@ def test_the_code_of_an_advice_and_a_table_can_be_taken_along(page: Browser) -> 
         "URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; }); return '#'; };"
         "HTMLAnchorElement.prototype.click = function () { window.savedAs = this.download; };"
     )
+    above = "const code = document.querySelector('.card code'); return code.getClientRects()[0].top - code.parentElement.getBoundingClientRect().top"
+    assert page.run(above) < 20, "no empty line stands above the code"
     page.run("document.querySelector('[data-copy]').click()")
     page.wait(lambda: page.run("return document.querySelector('[data-copy]').textContent") == "Copied")
     assert page.run("return window.taken") == report.advice[0].code
@@ -370,6 +381,11 @@ def test_the_code_of_an_advice_and_a_table_can_be_taken_along(page: Browser) -> 
     assert page.run("return window.savedAs") == "kernels.csv"
     assert lines[0].startswith("Name,")
     assert len(lines) == 1 + min(report.tables["kernels"].height, 100)
+    for button, heads, rows in page.run(EVERY_CSV):
+        page.run("window.saved = null; arguments[0].click()", button)
+        page.wait(lambda: page.run("return window.saved"))
+        first, *rest = csv.reader(page.run("return window.saved").splitlines())
+        assert (first, len(rest)) == (heads, rows)
 
 
 def test_an_advice_outlines_all_of_its_members_with_launches_and_goes_from_one_to_the_next(page: Browser) -> None:

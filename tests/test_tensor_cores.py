@@ -42,7 +42,7 @@ def test_a_device_without_tf32_has_fp16() -> None:
     (reported,) = report.devices[0].tensor_cores
     assert (reported.target_dtype, reported.code) == ("fp16", "torch.autocast('cuda', dtype=torch.float16)")
     assert reported.saves_ns == pytest.approx(12e6 - FLOP / 125e12 * 1e9)
-    assert "1 matrix product in fp32" in " ".join(report.summary(verbose=True).split())
+    assert "1 matmul or convolution in fp32" in " ".join(report.summary(verbose=True).split())
 
 
 def test_without_shapes_the_peaks_alone_bound_it() -> None:

@@ -233,11 +233,14 @@ def test_the_critical_path_lies_over_the_rows_when_asked_for(browser: Browser, t
     browser.open(report)
     assert browser.part("path").get_attribute("aria-pressed") == "false"
     assert browser.run(INK_OF) == 0
+    keys = browser.driver.find_elements("css selector", ".timeline .path-kind")
+    assert not [key for key in keys if key.is_displayed()]
     height = browser.run("return document.getElementById('timeline').timeline.tracks.layout.height")
     browser.part("path").click()
     browser.wait(lambda: browser.run(INK_OF) > 500)
     assert browser.run("return document.getElementById('timeline').timeline.tracks.layout.height") > height
     browser.settled("path=1")
+    assert [key for key in keys if key.is_displayed()] == keys
     browser.part("path").click()
     browser.wait(lambda: browser.run(INK_OF) == 0)
     browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
@@ -651,6 +654,9 @@ def test_device_rows_stay_in_sight_above_the_rows_of_threads(browser: Browser) -
     )
     rows = browser.run("return document.querySelector('[data-tl=rows]').getBoundingClientRect().top")
     assert label >= rows + ceiling - 1
+    stuck = browser.run("return document.querySelector('.tl-labels .stuck').getBoundingClientRect().top")
+    bottom = browser.run("return document.querySelector('[data-tl=rows]').getBoundingClientRect().bottom")
+    assert rows + ceiling - 1 <= stuck < bottom, "it stays beside what is in sight of its track"
 
 
 def test_the_timeline_fills_the_window_and_gives_it_back(browser: Browser) -> None:

@@ -33,7 +33,8 @@ from trace_analyzer.windows import Judged
 class DeviceFindings:
     """Hold what the verdict reads of a device, in whatever window.
 
-    ``parts_withheld`` and ``causes_withheld`` are the reasons why the trace supports no partition, or no causes of idle
+    ``model`` is its row of the catalogue, ``known_ratio`` and ``work_ratio`` are shares of kernel time of which FLOP and bytes both, or one of
+    them, are known. ``parts_withheld`` and ``causes_withheld`` are the reasons why the trace supports no partition, or no causes of idle
     time; null where it does.
     """
 
@@ -52,6 +53,8 @@ class DeviceFindings:
     flows_missing: bool
     breaks_off: bool
     damaged: bool
+    model: Device | None = None
+    work_ratio: float | None = 1.0
     failed_checks: tuple[str, ...] = ()
     parts_withheld: str | None = None
     causes_withheld: str | None = None
@@ -110,6 +113,7 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
     )
     reasons = {item.metric: item.reason for item in suppressed_metrics(sources.checks, report.index)}
     model, trace = sources.device_models.get(code), sources.trace
+    kernels = activities.filter(pl.col("kind") == "kernel")
     return DeviceFindings(
         report=report,
         steps_found=steps.height,
@@ -125,6 +129,8 @@ def _device_findings(code: int, report: DeviceReport, sources: DeviceSources) ->
         idle_peak=_idle_peak(activities, model),
         breaks_off=breaks_off(trace.notes),
         damaged=is_damaged(trace.notes),
+        model=model,
+        work_ratio=time_ratio(kernels, pl.col("moved_bytes").is_not_null() | (pl.col("flop") > 0).fill_null(False)),
         failed_checks=failed_reasons(sources.checks, report.index),
         parts_withheld=reasons.get(PARTITION),
         causes_withheld=reasons.get(CAUSES_OF_IDLE),

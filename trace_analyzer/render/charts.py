@@ -224,7 +224,7 @@ def _roof_names(rows: pl.DataFrame) -> dict[float, str]:
     several = by_peak.height > 1
     names = {}
     for peak, dtypes, all_products, any_product in by_peak.iter_rows():
-        kind = " products" if all_products and several else " elsewhere" if several and not any_product else ""
+        kind = " matmuls" if all_products and several else " elsewhere" if several and not any_product else ""
         names[float(peak)] = f"{', '.join(dtypes) or 'any type'}{kind}: {units.flops(peak)}"
     return names
 

@@ -326,7 +326,7 @@ class Attained:
     """
 
     memory_gbps: Annotated[Quantity | None, "Memory bandwidth of large copies, GB/s."]
-    peak_tflops: Annotated[Mapping[str, float], "TFLOP/s of matrix products, by dtype."]
+    peak_tflops: Annotated[Mapping[str, float], "TFLOP/s of matmuls, by dtype."]
     launch_overhead_ns: Annotated[Quantity | None, "CPU time of one operator on one element."]
     launch_latency_ns: Annotated[
         Amount | None,

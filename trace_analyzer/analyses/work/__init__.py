@@ -10,22 +10,31 @@ from dataclasses import dataclass
 
 from trace_analyzer.analyses.work import (
     attention,
+    autograd_functions,
     convolutions,
     embeddings,
     fused,
+    indexing,
     matmuls,
     movement,
     normalizations,
     optimizers,
     pointwise,
+    recurrent,
     reductions,
+    resampling,
     vendor,
     vendor_products,
 )
 from trace_analyzer.analyses.work.calls import Formula, Malformed, Record, Unrecorded, Work, call_of
 
 MATMUL_FORMULAS: dict[str, Formula] = (
-    matmuls.FORMULAS | convolutions.FORMULAS | attention.FORMULAS | vendor_products.FORMULAS
+    matmuls.FORMULAS
+    | convolutions.FORMULAS
+    | attention.FORMULAS
+    | vendor_products.FORMULAS
+    | autograd_functions.PRODUCTS
+    | recurrent.PRODUCTS
 )
 """Formulas of the operators whose kernels are of group `matmul`: products, convolutions and attention."""
 FORMULAS: dict[str, Formula] = {
@@ -34,6 +43,10 @@ FORMULAS: dict[str, Formula] = {
     **reductions.FORMULAS,
     **normalizations.FORMULAS,
     **movement.FORMULAS,
+    **indexing.FORMULAS,
+    **resampling.FORMULAS,
+    **recurrent.FORMULAS,
+    **autograd_functions.FORMULAS,
     **vendor.FORMULAS,
     **embeddings.FORMULAS,
     **MATMUL_FORMULAS,
