@@ -20,7 +20,7 @@ from trace_analyzer.tuning import remembered
 from trace_analyzer.vocabulary import GROUPS
 
 NAME_LIMIT = 4096
-"""Characters of a name that rules look at: what tells kernels apart comes first, and names can be huge."""
+"""Characters of a name that rules look at: what distinguishes kernels comes first, and names can be huge."""
 
 _KEPT = 8
 """Expressions of rules that are kept: who measures what each rule is worth makes many."""
