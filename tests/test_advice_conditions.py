@@ -55,7 +55,7 @@ def products(rows: int, operator: str = "mm", each: int = 100) -> list[Any]:
     ids=["a few rows", "many rows", "no weights"],
 )
 def test_fewer_bits_per_weight_where_weights_are_most_of_the_bytes(work: list[Any], asks: bool) -> None:
-    report = analysed(work, [kernel(ADD, 3_000 + 100 * n, 50, grid=[500, 1, 1]) for n in range(30)])
+    report = analysed(work, [kernel(ADD, 3_000 + 60 * n, 50, grid=[500, 1, 1]) for n in range(30)])
     assert report.verdict.regime == "memory-bandwidth-bound"
     assert ("skinny-matmuls" in saved(report)) == asks
 
