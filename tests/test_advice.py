@@ -9,6 +9,7 @@ import pytest
 from kineto import A100, analysed, annotation, call, copy, kernel, launch, launched, op, python
 
 from trace_analyzer.advice import LAUNCHING, RULES
+from trace_analyzer.catalog.code import code_rules
 from trace_analyzer.catalog.fixes import PLATFORMS, Fix, fixes
 from trace_analyzer.report import Advice, Report
 from trace_analyzer.vocabulary import IDLE_CAUSES, REGIMES, phrase
@@ -651,6 +652,24 @@ def test_a_fix_is_well_formed(fix: Fix) -> None:
         code = fix.code_of(platform, **VALUES)
         ast.parse(code)
         assert platform != "xpu" or "cuda" not in (code + fix.title_of(platform, **VALUES)).lower()
+        for case in fix.cases:
+            other = fix.code_of(platform, case, **VALUES)
+            ast.parse(other)
+            assert platform != "xpu" or "cuda" not in other.lower(), case
+
+
+def test_a_wait_has_code_for_each_way_to_write_it() -> None:
+    written = {rule.name for rule in code_rules().sources}
+    assert written - set(fixes()["synchronization"].cases) == {".item()"}, "which the code in general is for"
+    assert set(fixes()["synchronization"].cases) < written
+
+
+def test_code_in_the_case_of_a_program_or_a_cause() -> None:
+    precision, wait = fixes()["low-precision"], fixes()["synchronization"]
+    assert "convert_to_float8_training" in precision.code_of("cuda", "training")
+    assert "quantize_" in precision.code_of("cuda", "inference").splitlines()[0]
+    assert "output_size" in wait.code_of("hip", "repeat_interleave")
+    assert wait.code_of("cuda", "what nobody wrote") == wait.code_of("cuda")
 
 
 # Each fix: what asks for it, and what is like it and does not
