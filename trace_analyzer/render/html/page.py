@@ -17,6 +17,7 @@ from trace_analyzer.render.advice_phrasing import predicted_arrow, saves_at_most
 from trace_analyzer.render.html import codec, flames
 from trace_analyzer.render.html.asset_files import asset
 from trace_analyzer.render.html.bokeh_models import Model, bokeh_library, document
+from trace_analyzer.render.html.compiled_templates import CompiledTemplates
 from trace_analyzer.render.html.drawings import Drawing, drawings
 from trace_analyzer.render.html.figure import timeline_figures
 from trace_analyzer.render.html.files import GENERATOR
@@ -209,9 +210,11 @@ def _coded(text: str) -> Markup:
     return Markup("").join(marks)
 
 
+@cache
 def environment() -> Environment:
     """Return the environment of the templates: all text is escaped and inert."""
     environment = Environment(
+        bytecode_cache=CompiledTemplates(),
         loader=PackageLoader("trace_analyzer.render.html", "assets"),
         autoescape=True,
         undefined=StrictUndefined,
